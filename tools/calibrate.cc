@@ -28,11 +28,10 @@ void add_state_options(CLI::App& command, StateOptions& options) {
   add_text(command, "--state", options.folder,
            "Folder that keeps how far the run is; none: nothing is kept [OUTPUT" +
                std::string(StateOptions::kBesideOutput) + "]");
-  command
-      .add_option("--state-share", options.share,
-                  "Part of the run's time that keeping it may take, such as 0.03 or 3%")
-      ->capture_default_str()
-      ->check(is_not_empty());
+  add_number_text(command, "--state-share", options.share,
+                  "Part of the run's time that keeping it may take, such as 0.03 or 3%",
+                  parse_fraction)
+      ->capture_default_str();
   command.add_flag("--resume", options.resumes,
                    "Go on where an earlier run of this command ended, if its state is there");
 }
@@ -58,11 +57,11 @@ void add_forward_options(CLI::App& command, CalibrateRequest& options) {
                    "Leave out the multi-token prediction layer that engines run as a draft");
   add_text(command, "--save-statistics", options.save_statistics,
            "File to keep everything seen in, for kvcal scales; needs --kv-forward exact");
-  CLI::Option* stop = command.add_option(
-      "--stop-when-stable", options.stable_ratio,
+  CLI::Option* stop = add_number_text(
+      command, "--stop-when-stable", options.stable_ratio,
       "End when no scale has moved by more than this part of itself, such as 0.01 or 1%, in the "
-      "last --stable-samples; --num-samples is the most");
-  stop->check(is_not_empty());
+      "last --stable-samples; --num-samples is the most",
+      parse_fraction);
   add_number(command, "--stable-samples", options.stable_samples,
              "Samples over which scales must stay, and between two looks at them", 1,
              int64_t{1} << 40)
@@ -74,10 +73,10 @@ void add_forward_options(CLI::App& command, CalibrateRequest& options) {
   add_number(command, "--batch-tokens", options.batch_tokens,
              "Tokens that go through a layer together; 0: as the device likes", 0,
              int64_t{1} << 30);
-  command.add_option(
-      "--memory-limit", options.memory_limit,
-      "Of the process, such as 8GiB; of a GPU, its memory. Hidden states past it go to "
-      "a scratch file, of a GPU to pinned host memory");
+  add_number_text(command, "--memory-limit", options.memory_limit,
+                  "Of the process, such as 8GiB; of a GPU, its memory. Hidden states past it go to "
+                  "a scratch file, of a GPU to pinned host memory",
+                  parse_byte_size);
 }
 
 void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
@@ -113,10 +112,8 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
       ->each([&options](const std::string&) { options.has_num_samples = true; });
   add_number(command, "--max-seq-length", options.request.samples.max_seq_length,
              "Tokens a sample is cut at", 1, int64_t{1} << 30);
-  command
-      .add_option("--shuffle-seed", options.request.samples.shuffle_seed,
-                  "Order of Hugging Face Dataset.shuffle(seed)")
-      ->check(is_not_negative());
+  add_number_to<uint64_t>(command, "--shuffle-seed", options.request.samples.shuffle_seed,
+                          "Order of Hugging Face Dataset.shuffle(seed)", 0, UINT64_MAX);
   add_forward_options(command, options.request);
 }
 

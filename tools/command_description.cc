@@ -136,13 +136,12 @@ void add_type(const std::string& type, OptionDescription& described) {
   const size_t colon = type.find(':');
   const std::string name = type.substr(0, colon);
   const std::string check = colon == std::string::npos ? "" : type.substr(colon + 1);
-  const bool is_number = name == "INT" || name == "UINT" || name == "FLOAT";
+  const bool is_number = name == "INT" || name == "UINT" || name == "FLOAT" || check == "NUMBER";
   described.kind = is_number ? ValueKind::kNumber : ValueKind::kText;
   if (name == "BOOLEAN") {
     described.kind = ValueKind::kChoice;
     described.choices = {"true", "false"};
   }
-  if (check == "NONNEGATIVE") described.limits = "0 or more";
   constexpr std::string_view kTo = " - ";
   const std::string_view range = inside(check, '[', ']');
   if (const size_t to = range.find(kTo); to != std::string_view::npos)

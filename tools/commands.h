@@ -8,10 +8,10 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "core/byte_size.h"
+#include "number_option.h"
 #include "run/devices.h"
 #include "run/loaded_model.h"
 #include "stored/weights.h"
@@ -65,8 +65,6 @@ void add_version(CLI::App& app, std::function<void()>& run);
 
 /// For paths: an empty one is an unset variable of a script.
 CLI::Validator is_not_empty();
-/// For seeds, which would wrap around.
-CLI::Validator is_not_negative();
 
 /// Adds an option whose text must not be empty.
 template <class Target>
@@ -80,14 +78,6 @@ template <class Target>
 CLI::Option* add_setting(CLI::App& command, const std::string& name, Target& target,
                          const std::string& help) {
   return command.add_option(name, target, help)->capture_default_str();
-}
-
-/// Adds a number from least to most whose help shows its default.
-template <class Number>
-CLI::Option* add_number(CLI::App& command, const std::string& name, Number& target,
-                        const std::string& help, std::type_identity_t<Number> least,
-                        std::type_identity_t<Number> most) {
-  return add_setting(command, name, target, help)->check(CLI::Range(least, most));
 }
 
 /// --device, --compute-dtype and --threads.

@@ -176,6 +176,9 @@ void run_eval(const CLI::App& app, EvalCommand command) {
   kTasks.at(command.task)(command);
 }
 
+/// Nats: the KL of a token is at most its surprisal, far below.
+constexpr double kMostKl = 1e6;
+
 void add_kl_options(CLI::App& command, EvalCommand& options) {
   add_model(command, "--reference", options.eval.reference,
             "Model that KL is measured from; default: the same with an unquantized cache");
@@ -186,14 +189,14 @@ void add_kl_options(CLI::App& command, EvalCommand& options) {
                    "KL with only one layer's cache quantized, for each layer");
   add_number(command, "--texts", options.likelihood.num_texts,
              "Sequences whose continuation with each cache stands in --html", 0, 1000);
-  command
-      .add_option("--max-kl", options.likelihood.gates.max_kl,
-                  "Exit with 3 where the mean KL is over this (nats)")
-      ->check(CLI::NonNegativeNumber);
-  add_text(command, "--max-perplexity-increase", options.max_perplexity_increase,
-           "Exit with 3 where perplexity is over the reference's by more: 0.5% or 0.005");
-  add_text(command, "--min-top1", options.min_top1,
-           "Exit with 3 where fewer top tokens are the reference's: 99% or 0.99");
+  add_number_to<double>(command, "--max-kl", options.likelihood.gates.max_kl,
+                        "Exit with 3 where the mean KL is over this (nats)", 0.0, kMostKl);
+  add_number_text(command, "--max-perplexity-increase", options.max_perplexity_increase,
+                  "Exit with 3 where perplexity is over the reference's by more: 0.5% or 0.005",
+                  parse_fraction);
+  add_number_text(command, "--min-top1", options.min_top1,
+                  "Exit with 3 where fewer top tokens are the reference's: 99% or 0.99",
+                  parse_part);
 }
 
 void add_sequence_options(CLI::App& command, SequenceOptions& options) {
@@ -209,10 +212,8 @@ void add_sequence_options(CLI::App& command, SequenceOptions& options) {
 }
 
 void add_sensitivity_options(CLI::App& command, EvalCommand& options) {
-  command
-      .add_option("--kl-budget", options.sensitivity.kl_budget,
-                  "The mean KL that may be left (nats)")
-      ->check(CLI::NonNegativeNumber);
+  add_number_to<double>(command, "--kl-budget", options.sensitivity.kl_budget,
+                        "The mean KL that may be left (nats)", 0.0, kMostKl);
   add_text(command, "--output-recipe", options.output_recipe,
            "File for the recipe that keeps the layers");
 }
@@ -223,8 +224,8 @@ void add_gsm8k_options(CLI::App& group, EvalCommand& options) {
               "JSON lines of worked examples; default: split train of a descriptor");
   add_number(group, "--num-fewshot", questions.num_fewshot, "Worked examples before each question",
              0, int64_t{1} << 16);
-  group.add_option("--limit", questions.limit, "Ask the first so many questions alone")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
+  add_number_to<int64_t>(group, "--limit", questions.limit, "Ask the first so many questions alone",
+                         1, int64_t{1} << 32);
   add_number(group, "--max-gen-toks", questions.max_gen_toks, "Tokens of an answer at most", 1,
              int64_t{1} << 20);
   group.add_option("--add-bos-token", questions.add_bos_token,
@@ -237,13 +238,14 @@ void add_gsm8k_options(CLI::App& group, EvalCommand& options) {
              "Questions answered at a time, which changes no answer; 0: what fits "
              "--cache-memory, 32 at most",
              0, int64_t{1} << 16);
-  add_text(group, "--cache-memory", options.cache_memory,
-           "Memory for the KV cache of all of them; default: half of what is free");
+  add_number_text(group, "--cache-memory", options.cache_memory,
+                  "Memory for the KV cache of all of them; default: half of what is free",
+                  parse_byte_size);
   add_text(group, "--log-samples", options.log_samples, "JSON lines file for prompts and answers");
-  add_text(group, "--min-exact-match", options.min_exact_match,
-           "Exit with 3 where strict-match is under this: 77% or 0.77");
-  add_text(group, "--min-exact-match-flexible", options.min_exact_match_flexible,
-           "The same of flexible-extract");
+  add_number_text(group, "--min-exact-match", options.min_exact_match,
+                  "Exit with 3 where strict-match is under this: 77% or 0.77", parse_part);
+  add_number_text(group, "--min-exact-match-flexible", options.min_exact_match_flexible,
+                  "The same of flexible-extract", parse_part);
 }
 
 }  // namespace

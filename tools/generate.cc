@@ -84,15 +84,14 @@ void add_generate(CLI::App& app, std::function<void()>& run) {
   add_cache_options(*command, options->request.cache);
   command->add_flag("--compare", options->compare,
                     "Run the 16-bit cache beside it and show where they part");
-  add_setting(*command, "--temperature", options->request.generate.sampling.temperature,
-              "0: greedy");
-  add_setting(*command, "--top-p", options->request.generate.sampling.top_p,
-              "Smallest set of tokens with this probability");
-  add_setting(*command, "--top-k", options->request.generate.sampling.top_k,
-              "Most likely tokens to choose from; 0: all");
-  command->add_option("--seed", options->request.generate.sampling.seed, "Of the sampling")
-      ->capture_default_str()
-      ->check(is_not_negative());
+  add_number(*command, "--temperature", options->request.generate.sampling.temperature, "0: greedy",
+             0.0, 1e6);
+  add_number(*command, "--top-p", options->request.generate.sampling.top_p,
+             "Smallest set of tokens with this probability", 1e-9, 1.0);
+  add_number(*command, "--top-k", options->request.generate.sampling.top_k,
+             "Most likely tokens to choose from; 0: all", 0, int64_t{1} << 24);
+  add_number(*command, "--seed", options->request.generate.sampling.seed, "Of the sampling", 0,
+             UINT64_MAX);
   command->add_flag("--ignore-eos", options->request.ignores_eos,
                     "Go on after an end-of-sequence token");
   command->add_flag("--json", options->json, "Print a JSON object instead of text");

@@ -95,14 +95,6 @@ CLI::Validator is_not_empty() {
       [](const std::string& value) { return value.empty() ? std::string("is empty") : ""; }, "");
 }
 
-CLI::Validator is_not_negative() {
-  return CLI::Validator(
-      [](const std::string& value) {
-        return value.starts_with('-') ? "found " + value + ", expected 0 or more" : "";
-      },
-      "");
-}
-
 void add_family_options(CLI::App& command, FamilyChoice& family) {
   command
       .add_option_function<std::string>(

@@ -133,18 +133,17 @@ void add_synth(CLI::App& app, std::function<void()>& run) {
            "Folder to write; appears complete or not at all")
       ->required();
   add_family_options(*command, options->synthetic.family);
-  command->add_option("--seed", options->synthetic.seed, "Same seed, same bytes")
-      ->capture_default_str()
-      ->check(is_not_negative());
-  command->add_option("--layers", options->synthetic.num_layers, "Only the first of the layers")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  add_number(*command, "--seed", options->synthetic.seed, "Same seed, same bytes", 0, UINT64_MAX);
+  add_number_to<int64_t>(*command, "--layers", options->synthetic.num_layers,
+                         "Only the first of the layers", 1, int64_t{1} << 30);
   command
       ->add_option("--dtype", options->dtype,
                    "float32, float16 or bfloat16; auto: config.json's, or bfloat16")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16"}));
-  add_setting(*command, "--max-shard-size", options->max_shard_size,
-              "What is larger goes into several files");
+  add_number_text(*command, "--max-shard-size", options->max_shard_size,
+                  "What is larger goes into several files", parse_byte_size)
+      ->capture_default_str();
   add_number(*command, "--threads", options->synthetic.threads, "0: one for each core", 0, 4096);
   command->add_flag("--overwrite", options->overwrite, "Replace the output if it exists");
   command->add_flag("--json", options->json, "Print JSON instead of text");

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Every option and argument that help calls a NUMBER refuses what is none, when it is read: it names the option and exits with 2.
+#   tests/cli/numeric_options.sh      KVCAL names the program
+source "$(dirname "${BASH_SOURCE[0]}")/../packaging/support.sh"
+
+# An option whose numbers have units, or end with %, refuses these, too.
+NONE=(nan NaN -nan inf -inf infinity -1 -0.5 1e400 -1e400 99999999999999999999999 18446744073709551616 0x10 1_000 1,5 ' 1' '1 ' 5x '' - .)
+
+numbers=0
+for command in $(commands); do
+  page=$("$KVCAL" help "$command")
+  for option in $(grep -oE -- '--[a-z0-9-]+ NUMBER' <<<"$page" | cut -d' ' -f1 | sort -u); do
+    numbers=$((numbers + 1))
+    for value in "${NONE[@]}"; do
+      status=0
+      message=$("$KVCAL" "$command" "$option=$value" 2>&1 >/dev/null) || status=$?
+      expect_equal "exit status of kvcal $command $option='$value'" "$status" 2
+      expect_equal "option that kvcal $command $option='$value' names" "$(grep -o -- "^error: $option: " <<<"$message" || true)" "error: $option: "
+    done
+  done
+done
+# What takes a number has NUMBER in its help: these do, whatever else is added.
+expect_equal "numeric options, at least 40" "$((numbers >= 40))" 1
+finish
