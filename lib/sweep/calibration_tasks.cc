@@ -43,7 +43,8 @@ class CalibrationTask {
     add_text("exact", origin);
     origin.dataset_sha256 = text.sha256;
     set_samples(text.samples, origin);
-    write_statistics(context_.folder.statistics(observation.fingerprint), statistics, true);
+    write_statistics(context_.folder.statistics(observation.fingerprint), statistics, true,
+                     observation.fingerprint);
   }
 
   void calibrate(const PlannedCalibration& planned) {
@@ -61,11 +62,12 @@ class CalibrationTask {
     const auto manifest = [&](const WrittenCheckpoint& written) {
       return make_manifest(input, subject_.recipe, calibration, written);
     };
-    context_.folder.write(context_.folder.calibration(planned.fingerprint),
-                          planned.makes_checkpoint
-                              ? write_checkpoint(calibration, planned,
-                                                 {.manifest = manifest, .config = subject_.config})
-                              : manifest({}));
+    context_.folder.write_piece(
+        context_.folder.calibration(planned.fingerprint),
+        planned.makes_checkpoint
+            ? write_checkpoint(calibration, planned,
+                               {.manifest = manifest, .config = subject_.config})
+            : manifest({}));
   }
 
  private:
@@ -115,7 +117,8 @@ class CalibrationTask {
     add_text(planned.kv_forward.value_or("exact"), origin);
     if (planned.observation) {
       const Observation& seen = context_.sweep.plan.observations[*planned.observation];
-      const Statistics statistics = read_statistics(context_.folder.statistics(seen.fingerprint));
+      const Statistics statistics =
+          read_statistics(context_.folder.statistics(seen.fingerprint), seen.fingerprint);
       origin.sample_indices = statistics.origin.sample_indices;
       origin.num_tokens = statistics.origin.num_tokens;
       return derive(statistics, subject_.plan, subject_.config, {.kv_dtype = kv_dtype_},

@@ -5,6 +5,7 @@
 #include "eval/gsm8k.h"
 #include "eval/likelihood.h"
 #include "eval/sequences.h"
+#include "quant/usable_scale.h"
 #include "run/loaded_model.h"
 #include "stored/kv_scales.h"
 #include "sweep/sweep_inputs.h"
@@ -19,7 +20,9 @@ std::vector<Scale> scales_of_json(const Json& layer, const char* key) {
   std::vector<Scale> scales;
   const auto add = [&](const Json& one) {
     if (!one.is_number()) fail_kind(key, "a number or a list of numbers", one);
-    scales.push_back({one.get<float>()});
+    const Scale scale{one.get<float>()};
+    if (!is_usable(scale)) fail("key '", key, "' holds ", scale.value, ", expected ", kUsableScale);
+    scales.push_back(scale);
   };
   if (value->is_array()) {
     for (const Json& one : *value) add(one);
@@ -78,8 +81,9 @@ std::vector<LayerKvScales> CellWeights::scales_of(const Cell& cell) const {
   if (source.kind == ScaleSource::Kind::kCalibrated) {
     const fs::path file = context_.folder.calibration(
         context_.sweep.plan.calibrations[*cell.calibration].fingerprint);
-    const auto manifest = context_.folder.read(file);
-    if (!manifest) fail(file.string(), ": the cell's calibration is not there");
+    const auto manifest = context_.folder.read_piece(file);
+    if (!manifest)
+      fail(file.string(), ": the cell's calibration is not there, or not as it was written");
     return in_context(file.string(), [&] { return scales_of_manifest(*manifest, model_.config); });
   }
   CacheOptions cache;
@@ -135,8 +139,8 @@ class Evaluation {
       context_.diagnostics.progress("scoring", done, total, "tokens");
     }
     for (size_t i = 0; i < cells_.size(); ++i)
-      context_.folder.write(context_.folder.cell(cells_[i].cell->fingerprint),
-                            result_json(i, scores));
+      context_.folder.write_piece(context_.folder.cell(cells_[i].cell->fingerprint),
+                                  result_json(i, scores));
   }
 
  private:
@@ -228,7 +232,7 @@ void answer_questions(const TaskContext& context, const Cell& cell) {
     if (key.starts_with("exact_match") || key.starts_with("num_")) json["result"][key] = value;
   json["answers"] = Json::array();
   for (const GsmAnswer& answer : result.answers) json["answers"].push_back(to_json(answer));
-  context.folder.write(context.folder.cell(cell.answer_fingerprint), json);
+  context.folder.write_piece(context.folder.cell(cell.answer_fingerprint), json);
 }
 
 }  // namespace kvcal

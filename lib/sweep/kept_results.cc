@@ -3,19 +3,33 @@
 #include <algorithm>
 
 #include "core/folder.h"
+#include "export/statistics_file.h"
 
 namespace kvcal {
 namespace {
 
 using Kind = SweepTask::Kind;
 
+/// Those that cannot be read are made again.
+bool has_statistics(const fs::path& file, const std::string& fingerprint) {
+  if (!is_there(file)) return false;
+  try {
+    read_statistics(file, fingerprint);
+    return true;
+  } catch (const SystemError&) {
+    throw;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 bool is_made(Kind kind, size_t part, const Sweep& sweep, const SweepFolder& folder) {
   const std::string& fingerprint = fingerprint_of(kind, part, sweep.plan);
   switch (kind) {
     case Kind::kObserve:
-      return is_there(folder.statistics(fingerprint));
+      return has_statistics(folder.statistics(fingerprint), fingerprint);
     case Kind::kCalibrate:
-      return folder.read_if_sound(folder.calibration(fingerprint)) &&
+      return folder.read_piece(folder.calibration(fingerprint)) &&
              (!sweep.plan.calibrations[part].makes_checkpoint ||
               is_there(folder.checkpoint(fingerprint)));
     case Kind::kAnswer:

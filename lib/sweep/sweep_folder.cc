@@ -7,6 +7,7 @@
 #include "core/folder.h"
 #include "core/interrupt.h"
 #include "core/replaceable.h"
+#include "core/sha256.h"
 
 namespace kvcal {
 namespace {
@@ -14,6 +15,13 @@ namespace {
 constexpr std::string_view kLockName = "sweep.lock";
 constexpr std::array<std::string_view, 5> kFolders{"cells", "calibrations", "checkpoints",
                                                    "statistics", "locks"};
+
+constexpr const char* kSha256 = "sha256";
+
+/// Of a piece's name and its content.
+std::string sha256_of_piece(const fs::path& file, const Json& content) {
+  return sha256_hex(file.filename().string() + "\n" + dump_json(content));
+}
 
 }  // namespace
 
@@ -108,8 +116,18 @@ std::optional<Json> SweepFolder::read_if_sound(const fs::path& file) const {
   return std::nullopt;
 }
 
+std::optional<Json> SweepFolder::read_piece(const fs::path& file) const {
+  std::optional<Json> content = read_if_sound(file);
+  if (!content) return std::nullopt;
+  const Json* found = find_field(*content, kSha256);
+  const Json sha256 = found ? *found : Json();
+  content->erase(kSha256);
+  if (sha256 != sha256_of_piece(file, *content)) return std::nullopt;
+  return content;
+}
+
 std::optional<Json> SweepFolder::result(const std::string& fingerprint) const {
-  const auto kept = read_if_sound(cell(fingerprint));
+  const auto kept = read_piece(cell(fingerprint));
   const Json* result = kept ? find_field(*kept, "result") : nullptr;
   if (!result || !result->is_object()) return std::nullopt;
   return *result;
@@ -120,6 +138,11 @@ void SweepFolder::write(const fs::path& file, const Json& content) const {
   std::error_code error;
   if (fs::file_size(file, error) == text.size() && read_text(file) == text) return;
   write_file_atomically(file, text, true);
+}
+
+void SweepFolder::write_piece(const fs::path& file, Json content) const {
+  content[kSha256] = sha256_of_piece(file, content);
+  write(file, content);
 }
 
 void SweepFolder::remove_checkpoint(const std::string& fingerprint) const {

@@ -44,10 +44,15 @@ class SweepFolder {
   /// The same for a file that can be made again: one that is no valid JSON object counts as absent.
   /// Throws Error for a file that cannot be read.
   std::optional<Json> read_if_sound(const fs::path& file) const;
+  /// The content of a piece's file that write_piece wrote; nullopt where it does not exist, is of
+  /// another piece, or has changed since.
+  std::optional<Json> read_piece(const fs::path& file) const;
   /// The result that a cell's file holds; nullopt where the cell has to be measured.
   std::optional<Json> result(const std::string& fingerprint) const;
   /// Replaces the file at once. A file that has this content already is left as it is.
   void write(const fs::path& file, const Json& content) const;
+  /// write with a last key "sha256" that read_piece checks.
+  void write_piece(const fs::path& file, Json content) const;
   bool may_write() const { return use_ != Use::kLook; }
   bool is_whole() const { return use_ == Use::kWhole; }
   /// A kill on the way leaves the checkpoint whole, or removes it.

@@ -1,6 +1,7 @@
 #include "sweep/kept_results.h"
 
 #include "core/folder.h"
+#include "export/statistics_file.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 #include "sweep_fixture.h"
@@ -44,10 +45,15 @@ TEST_CASE("kept results: a part is done when its files are there and can be unde
   const auto done = [&] { return progress_of(sweep, folder); };
   CHECK(done().observations == std::vector<bool>{false});
   CHECK(done().answers == std::vector<bool>{true, true});  // no questions are asked
-  write_file(folder.statistics(plan.observations[0].fingerprint), "x");
-  write_file(folder.calibration(plan.calibrations[0].fingerprint), "{}");
-  write_file(folder.calibration(plan.calibrations[1].fingerprint), "{}");
-  write_file(folder.cell(plan.cells[1].fingerprint), R"({"result": {"kl_mean": 1}})");
+  const std::string& observation = plan.observations[0].fingerprint;
+  write_file(folder.statistics(observation), "x");
+  CHECK(done().observations == std::vector<bool>{false});  // no statistics
+  write_statistics(folder.statistics(observation), {}, true, "another");
+  CHECK(done().observations == std::vector<bool>{false});
+  write_statistics(folder.statistics(observation), {}, true, observation);
+  folder.write_piece(folder.calibration(plan.calibrations[0].fingerprint), Json::object());
+  folder.write_piece(folder.calibration(plan.calibrations[1].fingerprint), Json::object());
+  folder.write_piece(folder.cell(plan.cells[1].fingerprint), {{"result", {{"kl_mean", 1}}}});
   CHECK(done().observations == std::vector<bool>{true});
   CHECK(done().calibrations == std::vector<bool>{true, false});  // its checkpoint is not there
   CHECK(done().cells == std::vector<bool>{false, true});
@@ -66,7 +72,7 @@ TEST_CASE("kept results: a cell is done, failed or pending, and the tables say s
   const Sweep sweep = some_sweep();
   const auto& cells = sweep.plan.cells;
   folder.write(folder.cell_error(cells[0].fingerprint), {{"id", cells[0].id}, {"error", "why"}});
-  folder.write(folder.cell(cells[1].fingerprint), {{"result", {{"kl_mean", 0.5}}}});
+  folder.write_piece(folder.cell(cells[1].fingerprint), {{"result", {{"kl_mean", 0.5}}}});
   auto outcomes = outcomes_of(sweep, folder);
   CHECK(outcomes[0].status == Status::kFailed);
   CHECK(outcomes[0].error == "why");
@@ -76,7 +82,7 @@ TEST_CASE("kept results: a cell is done, failed or pending, and the tables say s
   CHECK(*folder.read(folder.results()) == results);
   CHECK(read_text(folder.csv()) == to_csv(results));
   // A result that came later counts, whatever failed before.
-  folder.write(folder.cell(cells[0].fingerprint), {{"result", {{"kl_mean", 0.25}}}});
+  folder.write_piece(folder.cell(cells[0].fingerprint), {{"result", {{"kl_mean", 0.25}}}});
   fs::remove(folder.cell(cells[1].fingerprint));
   outcomes = outcomes_of(sweep, folder);
   CHECK(outcomes[0].status == Status::kDone);

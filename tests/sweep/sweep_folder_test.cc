@@ -103,10 +103,41 @@ TEST_CASE("sweep folder: files that can be made again are absent where they are 
     write_file(cell, text);
     CHECK_FALSE(folder.result(kFingerprint));
   }
-  folder.write(cell, {{"result", {{"kl_mean", 0.5}}}});
+  folder.write(cell, {{"result", {{"kl_mean", 0.5}}}});  // without a hash
+  CHECK_FALSE(folder.result(kFingerprint));
+  folder.write_piece(cell, {{"result", {{"kl_mean", 0.5}}}});
   CHECK(folder.result(kFingerprint) == Json{{"kl_mean", 0.5}});
   write_file(folder.machine(), "{");
   CHECK_THROWS_AS(folder.read(folder.machine()), Error);
+}
+
+TEST_CASE("sweep folder: a cell that was edited, cut, or is another's has to be measured") {
+  const ScratchFolder scratch;
+  SilentDiagnostics diagnostics;
+  const SweepFolder folder(scratch / "out", Use::kWhole, diagnostics);
+  const fs::path cell = folder.cell(kFingerprint);
+  const Json content{{"id", "a/b"}, {"result", {{"kl_mean", 0.5}, {"perplexity", 7.25}}}};
+  folder.write_piece(cell, content);
+  CHECK(folder.read_piece(cell) == content);
+  const std::string text = read_text(cell);
+  for (size_t at = 0; at + 1 < text.size(); ++at) {
+    std::string flipped = text;
+    flipped[at] = static_cast<char>(flipped[at] ^ (1 << (at % 7)));
+    INFO("byte " << at << " of " << text);
+    write_file(cell, flipped);
+    CHECK_FALSE(folder.result(kFingerprint));
+    write_file(cell, text.substr(0, at));
+    CHECK_FALSE(folder.result(kFingerprint));
+  }
+  std::string edited = text;
+  edited.replace(edited.find("0.5"), 3, "0.4");
+  write_file(cell, edited);
+  CHECK_FALSE(folder.result(kFingerprint));
+  write_file(cell, text);
+  CHECK(folder.result(kFingerprint));
+  const std::string other = "f" + std::string(kFingerprint).substr(1);
+  fs::rename(cell, folder.cell(other));
+  CHECK_FALSE(folder.result(other));
 }
 
 TEST_CASE("sweep folder: the same content is not written again") {
