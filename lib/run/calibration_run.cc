@@ -8,6 +8,7 @@
 #include "ranks/exchanged_layers.h"
 #include "ranks/ranked_forward.h"
 #include "run/process_limit.h"
+#include "run/run_hashes.h"
 #include "state/resumable_forward.h"
 #include "stored/weights.h"
 
@@ -63,10 +64,13 @@ class ForwardMaker {
   std::unique_ptr<LayerForward> make(std::span<const Sample> samples, Diagnostics& diagnostics) {
     samples_ = samples;
     if (!run_.state) return make_forward(samples, /*is_restored=*/false, diagnostics);
-    return std::make_unique<ResumableForward>(*run_.state, subject_.config, lengths_of(samples),
-                                              [=, this, &diagnostics](bool restored) {
-                                                return make_forward(samples, restored, diagnostics);
-                                              });
+    hashes_.begin(samples);
+    return std::make_unique<ResumableForward>(
+        *run_.state, subject_.config, lengths_of(samples),
+        [=, this, &diagnostics](bool restored) {
+          return make_forward(samples, restored, diagnostics);
+        },
+        &hashes_);
   }
 
   /// Adds the rank that had the record in the last pass; nothing where there is one rank.
@@ -95,6 +99,7 @@ class ForwardMaker {
     if (run_.backends.at(0)->is_host())
       set_process_memory(layerwise, subject_.config, run_.threads);
     if (run_.ranked) return make_ranked(samples, layerwise, diagnostics);
+    if (run_.state) layerwise.layer_bytes = hashes_.local();
     std::vector<std::span<const TokenId>> ids;
     for (const Sample& sample : samples) ids.emplace_back(sample.ids);
     return make_local(ids, layerwise, diagnostics);
@@ -128,6 +133,7 @@ class ForwardMaker {
                          static_cast<int>(devices)),
         diagnostics, ranked, std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
     layerwise.layer_bytes = parts->bytes.get();
+    hashes_.take_packed(parts->bytes.get());
     if (ranked.mode == WeightsMode::kExchange)
       layerwise.process_bytes += ExchangedLayers::largest_bytes(subject_.model_dir, weights_);
     std::unique_ptr<LayerForward> local;
@@ -151,6 +157,7 @@ class ForwardMaker {
   const CalibrationRun& run_;
   ObservationRequest observation_;
   Weights weights_;
+  mutable RunHashes hashes_{weights_};
   std::span<const Sample> samples_;  ///< of the last pass
 };
 

@@ -14,6 +14,7 @@
 #include "core/sha256.h"
 #include "run/output_files.h"
 #include "run/rank_settings.h"
+#include "state/weight_hashes.h"
 
 namespace kvcal {
 namespace {
@@ -188,6 +189,8 @@ void with_state(RunState* state, const std::string& resume_command,
   } catch (DamagedState& damaged) {
     throw Error(damaged.message() + "\nNo run can go on from '" + state->folder().string() +
                 "'; --overwrite without --resume begins anew.");
+  } catch (const ChangedWeights&) {
+    throw;  // the state stays, for the weights that it is of
   } catch (Error& error) {
     state->settle();
     const std::string text = advice(*state, resume_command);

@@ -77,8 +77,9 @@ class HiddenFileWriter::Borrowed {
   std::shared_ptr<const void> owner_;
 };
 
-void HiddenFileWriter::begin(const fs::path& file, int64_t layer) {
+void HiddenFileWriter::begin(const fs::path& file, int64_t layer, uint64_t run) {
   layer_ = layer;
+  run_ = run;
   file_ = std::make_shared<File>(file);
 }
 
@@ -96,12 +97,12 @@ void HiddenFileWriter::put(int64_t sample, std::span<const float> rows,
     }
   }
   const auto waiting = std::make_shared<Borrowed>(*this, sample, rows, std::move(owner));
-  thread_.add([waiting, file = file_, layer = layer_] {
+  thread_.add([waiting, file = file_, layer = layer_, run = run_] {
     const auto bytes = std::as_bytes(waiting->rows());
     const BlockHeader header{.layer = layer,
                              .sample = waiting->sample(),
                              .values = waiting->rows().size(),
-                             .hash = hash64(bytes)};
+                             .hash = hash64(bytes) ^ run};
     file->write(std::as_bytes(std::span(&header, 1)));
     file->write(bytes);
   });
@@ -139,7 +140,8 @@ class HiddenFileReader::File {
   OwnFile descriptor_;
 };
 
-HiddenFileReader::HiddenFileReader(const std::vector<fs::path>& files, int64_t layer) {
+HiddenFileReader::HiddenFileReader(const std::vector<fs::path>& files, int64_t layer, uint64_t run)
+    : run_(run) {
   for (const fs::path& path : files) {
     files_.push_back(std::make_unique<File>(path));
     list(files_.size() - 1, layer);
@@ -180,8 +182,8 @@ void HiddenFileReader::read(int64_t sample, std::span<float> rows) const {
          rows.size());
   const auto bytes = std::as_writable_bytes(rows);
   file.read(bytes, place.offset);
-  if (hash64(bytes) != place.hash)
-    fail(file.path().string(), ": the rows of sample ", sample, " are damaged");
+  if ((hash64(bytes) ^ run_) != place.hash)
+    fail(file.path().string(), ": the rows of sample ", sample, " are damaged, or of another run");
 }
 
 }  // namespace kvcal

@@ -17,15 +17,16 @@ namespace kvcal {
 namespace fs = std::filesystem;
 
 /// Writes the hidden states after a layer into a file, beside the forward pass: for each sample a
-/// header (layer, sample, number of values, XXH3 of the rows) and its rows. Samples come in any
-/// order, from any thread.
+/// header (layer, sample, number of values, XXH3 of the rows by the run) and its rows. Samples come
+/// in any order, from any thread.
 class HiddenFileWriter : public HiddenSink {
  public:
   /// thread: the writer's; borrowed, destroyed before this.
   explicit HiddenFileWriter(StateThread& thread) : thread_(thread) {}
 
-  /// Directs rows from now on, those of layer, into file, whose disk blocks are reused.
-  void begin(const fs::path& file, int64_t layer);
+  /// Directs rows from now on, those of layer, into file, whose disk blocks are reused. run:
+  /// StateFolder::run.
+  void begin(const fs::path& file, int64_t layer, uint64_t run);
   void put(int64_t sample, std::span<const float> rows, std::shared_ptr<const void> owner) override;
   void release(int64_t sample) override;
   /// Completes the file and flushes it to disk.
@@ -42,6 +43,7 @@ class HiddenFileWriter : public HiddenSink {
   StateThread& thread_;
   std::shared_ptr<File> file_;
   int64_t layer_ = 0;
+  uint64_t run_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable written_;
   std::set<int64_t> borrowed_;  ///< samples whose rows are still unread
@@ -53,11 +55,11 @@ class HiddenFileWriter : public HiddenSink {
 class HiddenFileReader {
  public:
   /// Throws Error naming a file that is missing, damaged, or of another layer.
-  HiddenFileReader(const std::vector<fs::path>& files, int64_t layer);
+  HiddenFileReader(const std::vector<fs::path>& files, int64_t layer, uint64_t run);
   ~HiddenFileReader();
 
   /// Fills rows with the sample's. Throws Error where the sample is missing, has another number of
-  /// values, or is damaged.
+  /// values, or is damaged or of another run.
   void read(int64_t sample, std::span<float> rows) const;
 
  private:
@@ -69,6 +71,7 @@ class HiddenFileReader {
   void list(size_t index, int64_t layer);
 
   std::vector<std::unique_ptr<File>> files_;
+  uint64_t run_;
   std::map<int64_t, Place> places_;
 };
 

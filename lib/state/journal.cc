@@ -10,7 +10,7 @@
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kHead = "kvcal journal 1\n";
+constexpr std::string_view kHead = "kvcal journal 2\n";
 
 }  // namespace
 
@@ -18,7 +18,7 @@ std::span<const std::byte> journal_head() {
   return std::as_bytes(std::span(kHead));
 }
 
-std::vector<std::byte> journal_bytes(RecordKind kind, int64_t layer,
+std::vector<std::byte> journal_bytes(uint64_t run, RecordKind kind, int64_t layer,
                                      std::span<const std::byte> result) {
   ByteWriter body;
   body.put(static_cast<uint32_t>(kind));
@@ -27,13 +27,13 @@ std::vector<std::byte> journal_bytes(RecordKind kind, int64_t layer,
   body.put_bytes(result);
   const std::vector<std::byte> bytes = body.take();
   ByteWriter record;
-  record.put(hash64(bytes));
+  record.put(hash64(bytes) ^ run);
   record.put_bytes(bytes);
   return record.take();
 }
 
-JournalReader::JournalReader(const fs::path& path, uint64_t size)
-    : file_(path, /*may_grow=*/true), size_(size) {
+JournalReader::JournalReader(const fs::path& path, uint64_t size, uint64_t run)
+    : file_(path, /*may_grow=*/true), size_(size), run_(run) {
   const auto bytes = file_.bytes();
   if (size > bytes.size())
     fail(path.string(), ": ", bytes.size(), " bytes, expected at least ", size);
@@ -53,8 +53,8 @@ std::optional<JournalRecord> JournalReader::next() {
     record.kind = static_cast<RecordKind>(reader.get<uint32_t>());
     record.layer = reader.get<int64_t>();
     record.result = reader.get_bytes(reader.get<uint64_t>());
-    if (hash64(left.subspan(sizeof hash, reader.offset() - sizeof hash)) != hash)
-      fail("the record is damaged");
+    if ((hash64(left.subspan(sizeof hash, reader.offset() - sizeof hash)) ^ run_) != hash)
+      fail("the record is damaged, or of another run");
     position_ += reader.offset();
     record.end = position_;
     return std::optional(record);

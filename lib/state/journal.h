@@ -31,8 +31,9 @@ struct JournalRecord {
   uint64_t end = 0;  ///< size of the journal up to here
 };
 
-/// Bytes of a record in the file: kind, layer, size, XXH3 of all, result.
-std::vector<std::byte> journal_bytes(RecordKind kind, int64_t layer,
+/// Bytes of a record in the file: XXH3 of what follows, by the run, then kind, layer, size, result.
+/// run: StateFolder::run.
+std::vector<std::byte> journal_bytes(uint64_t run, RecordKind kind, int64_t layer,
                                      std::span<const std::byte> result);
 /// First bytes of every journal.
 std::span<const std::byte> journal_head();
@@ -42,7 +43,7 @@ class JournalReader {
  public:
   /// Only the first size bytes count; others may be appended meanwhile. Throws Error naming path
   /// where there are fewer, or they are damaged.
-  JournalReader(const fs::path& path, uint64_t size);
+  JournalReader(const fs::path& path, uint64_t size, uint64_t run);
 
   bool is_at_end() const { return position_ == size_; }
   /// The next record; nullopt at the end. Throws Error for a damaged record.
@@ -52,7 +53,7 @@ class JournalReader {
 
  private:
   MappedFile file_;
-  uint64_t size_, position_ = 0;
+  uint64_t size_, run_, position_ = 0;
 };
 
 /// Appends to a journal. Throws Error naming path and the system's reason.

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "core/byte_stream.h"
 #include "core/error.h"
 #include "forward/observation_bytes.h"
 
@@ -33,9 +34,20 @@ RecordKind kind_of(LayerPass pass) {
 }  // namespace
 
 ResumableForward::ResumableForward(RunState& state, const ModelConfig& config,
-                                   std::vector<int64_t> lengths, Make make)
-    : state_(state), config_(config), lengths_(std::move(lengths)), make_(std::move(make)) {
-  state_.begin_pass(std::ssize(lengths_));
+                                   std::vector<int64_t> lengths, Make make, WeightHashes* hashes)
+    : state_(state),
+      config_(config),
+      lengths_(std::move(lengths)),
+      make_(std::move(make)),
+      hashes_(hashes) {
+  const uint64_t now = hashes_ ? hashes_->of_model() : 0;
+  const auto kept =
+      state_.begin_pass(std::ssize(lengths_), std::as_bytes(std::span(&now, size_t{1})));
+  if (kept && ByteReader(*kept).get<uint64_t>() != now)
+    throw ChangedWeights(state_.folder().string() +
+                         ": the model's embedding, or another tensor outside of its layers, has "
+                         "changed since the state was kept; expected the same model, or "
+                         "--overwrite without --resume to begin anew");
 }
 
 ResumableForward::~ResumableForward() {
@@ -58,19 +70,35 @@ LayerForward& ResumableForward::forward() {
   return *forward_;
 }
 
+std::vector<std::byte> ResumableForward::record_of(int64_t layer, const LayerResult& result) {
+  ByteWriter record;
+  record.put(hashes_ && layer >= 0 ? hashes_->packed(layer) : uint64_t{0});
+  record.put_bytes(to_bytes(result));
+  return record.take();
+}
+
+void ResumableForward::check_weights(int64_t layer, uint64_t then) {
+  if (!hashes_ || layer < 0 || hashes_->stored(layer) == then) return;
+  throw ChangedWeights("the weights of layer " + std::to_string(layer) +
+                       " have changed since the state was kept; expected the same model, or "
+                       "--overwrite without --resume to begin anew");
+}
+
 LayerResult ResumableForward::run(const LayerCall& call) {
   const RecordKind kind = kind_of(call.pass);
   const int64_t layer = call.layer;
   if (const auto kept = state_.replay(kind, layer))
     return in_context(state_.folder().string() + ", layer " + std::to_string(layer), [&] {
-      LayerResult result = layer_result_from(call.pass, *kept);
+      ByteReader record(*kept);
+      check_weights(layer, record.get<uint64_t>());
+      LayerResult result = layer_result_from(call.pass, kept->subspan(record.offset()));
       std::visit([this, layer](const auto& seen) { check(seen, layer); }, result);
       return result;
     });
   LayerForward& made = forward();
   if (ends_layer(kind)) state_.begin_layer(made, layer);
   LayerResult result = made.run(call);
-  state_.record(kind, layer, to_bytes(result));
+  state_.record(kind, layer, record_of(layer, result));
   if (ends_layer(kind)) state_.end_layer(made, layer);
   return result;
 }

@@ -6,6 +6,7 @@
 
 #include "forward/layer_forward.h"
 #include "state/run_state.h"
+#include "state/weight_hashes.h"
 
 namespace kvcal {
 
@@ -14,10 +15,12 @@ namespace kvcal {
 class ResumableForward : public LayerForward {
  public:
   /// make: makes the pass when a call first needs it; is_restored: hidden states will be restored.
-  /// lengths: of all samples, in tokens. config: borrowed, to check recorded results.
+  /// lengths: of all samples, in tokens. config: borrowed, to check recorded results. hashes:
+  /// borrowed; null: weights are not checked. Throws ChangedWeights, as calls do where the weights
+  /// of a recorded layer have changed.
   using Make = std::function<std::unique_ptr<LayerForward>(bool is_restored)>;
   ResumableForward(RunState& state, const ModelConfig& config, std::vector<int64_t> lengths,
-                   Make make);
+                   Make make, WeightHashes* hashes = nullptr);
   /// Waits until nobody reads the pass's hidden states any longer.
   ~ResumableForward() override;
 
@@ -29,6 +32,9 @@ class ResumableForward : public LayerForward {
 
  private:
   LayerForward& forward();
+  /// A call's record: the hash of the weights that it has read, and its result.
+  std::vector<std::byte> record_of(int64_t layer, const LayerResult& result);
+  void check_weights(int64_t layer, uint64_t then);
   // Checks kept results: throws Error where they are of other samples or another model.
   // Throw Error where a recorded result of a layer has other heads or samples than this run.
   void check(const LayerObservation& seen, int64_t layer) const;
@@ -43,6 +49,7 @@ class ResumableForward : public LayerForward {
   const ModelConfig& config_;
   std::vector<int64_t> lengths_;
   Make make_;
+  WeightHashes* hashes_;
   ObservationRequest request_;
   std::unique_ptr<LayerForward> forward_;  ///< null: no call has needed it yet
 };

@@ -59,7 +59,8 @@ void RunState::start_journal() {
   const std::optional<Checkpoint>& from = resumed();
   journal_bytes_ = from ? from->journal_bytes : journal_head().size();
   if (from) {
-    replayed_ = std::make_unique<JournalReader>(folder_.journal(), from->journal_bytes);
+    replayed_ =
+        std::make_unique<JournalReader>(folder_.journal(), from->journal_bytes, folder_.run());
     if (from->hidden) slot_ = 1 - from->hidden->slot;
   }
   if (is_writer())
@@ -98,24 +99,27 @@ HiddenSource RunState::restored_hidden() const {
   std::vector<fs::path> files;
   for (int64_t rank = 0; rank < hidden.ranks; ++rank)
     files.push_back(folder_.hidden_file(hidden.slot, rank));
-  auto reader = undamaged([&] { return std::make_shared<HiddenFileReader>(files, hidden.layer); });
+  auto reader = undamaged(
+      [&] { return std::make_shared<HiddenFileReader>(files, hidden.layer, folder_.run()); });
   return [reader](int64_t sample, std::span<float> rows) {
     undamaged([&] { reader->read(sample, rows); });
   };
 }
 
-void RunState::begin_pass(int64_t num_samples) {
-  if (replay(RecordKind::kPass, num_samples)) return;
+std::optional<std::span<const std::byte>> RunState::begin_pass(int64_t num_samples,
+                                                               std::span<const std::byte> note) {
+  if (const auto kept = replay(RecordKind::kPass, num_samples)) return kept;
   // The results of earlier passes are complete.
   if (has_passes_ || resumed()) commit_and_wait({.journal_bytes = journal_bytes_, .hidden = {}});
   has_passes_ = true;
   coming_.reset();
-  record(RecordKind::kPass, num_samples, {});
+  record(RecordKind::kPass, num_samples, note);
+  return std::nullopt;
 }
 
 void RunState::record(RecordKind kind, int64_t layer, std::span<const std::byte> result) {
   throw_if_file_changed();  // nothing that was computed from them is gone on with
-  std::vector<std::byte> bytes = journal_bytes(kind, layer, result);
+  std::vector<std::byte> bytes = journal_bytes(folder_.run(), kind, layer, result);
   journal_bytes_ += bytes.size();
   if (!is_writer() || is_off_) return;
   thread_.add([this, bytes = std::move(bytes)] { journal_->append(bytes); });
@@ -153,7 +157,7 @@ void RunState::begin_layer(LayerForward& forward, int64_t layer) {
   if (!(agreed & kHasTime)) return;
   keeps_layer_ = true;
   cost_before_ = cost_seconds();
-  hidden_.begin(folder_.hidden_file(slot_, peers_.rank()), layer);
+  hidden_.begin(folder_.hidden_file(slot_, peers_.rank()), layer, folder_.run());
   forward.show_hidden(&hidden_);
 }
 

@@ -58,7 +58,9 @@ class RunState {
   std::optional<int64_t> restored_layer() const;
   /// The hidden states after that layer.
   HiddenSource restored_hidden() const;
-  void begin_pass(int64_t num_samples);
+  /// note: kept with the record. Returns that of the earlier run where it made this pass.
+  std::optional<std::span<const std::byte>> begin_pass(int64_t num_samples,
+                                                       std::span<const std::byte> note);
   void record(RecordKind kind, int64_t layer, std::span<const std::byte> result);
   /// Called before and after the call that ends a layer. Its hidden states are saved in between,
   /// where time allows.

@@ -7,15 +7,17 @@
 
 #include "core/file.h"
 #include "core/folder.h"
+#include "core/hash64.h"
 #include "core/posix_file.h"
 #include "core/replaceable.h"
+#include "core/sha256.h"
 
 namespace kvcal {
 namespace {
 
 constexpr std::string_view kFormat = "kvcal state";
-constexpr int64_t kVersion = 1;
-constexpr const char* kStateName = "state.json";
+constexpr int64_t kVersion = 2;
+constexpr const char *kStateName = "state.json", *kSha256 = "sha256";
 constexpr std::array<std::string_view, 4> kNames{"state.json", "journal.bin", "hidden-0",
                                                  "hidden-1"};
 /// Longest value in a message; nobody compares whole hashes.
@@ -25,6 +27,11 @@ std::string shown(const Json* value) {
   if (!value) return "nothing";
   const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
   return shown_text(text.size() > kLongestShown ? text.substr(0, kLongestShown) + "…" : text);
+}
+
+uint64_t run_of(const Json& fingerprint) {
+  const std::string text = dump_json(fingerprint);
+  return hash64(std::as_bytes(std::span(text)));
 }
 
 int64_t count_of(const Json& object, std::string_view key, int64_t most) {
@@ -60,7 +67,7 @@ std::string Checkpoint::place() const {
 }
 
 StateFolder::StateFolder(fs::path path, Json fingerprint, Open how)
-    : path_(std::move(path)), fingerprint_(std::move(fingerprint)) {
+    : path_(std::move(path)), fingerprint_(std::move(fingerprint)), run_(run_of(fingerprint_)) {
   if (how == Open::kJoin) {
     read();
     return;
@@ -121,6 +128,10 @@ void StateFolder::read() {
     if (format != kFormat || version != kVersion)
       fail("found format '", format, "', version ", version, ", expected '", kFormat, "', version ",
            kVersion);
+    Json content = state;
+    content.erase(kSha256);
+    if (required_string(state, kSha256) != sha256_hex(dump_json(content)))
+      fail("has changed since it was written: it does not hash to its ", kSha256);
     const Json* fingerprint = find_field(state, "fingerprint");
     if (!fingerprint || !fingerprint->is_object()) fail("key 'fingerprint' holds no object");
     check_fingerprint(*fingerprint);
@@ -154,6 +165,7 @@ fs::path StateFolder::hidden_file(int slot_number, int64_t rank) const {
 void StateFolder::write(const Checkpoint& checkpoint) const {
   Json state = {{"format", kFormat}, {"format_version", kVersion}, {"fingerprint", fingerprint_}};
   state.update(json_of(checkpoint));
+  state[kSha256] = sha256_hex(dump_json(state));
   write_file_atomically(path_ / kStateName, dump_json(state), /*overwrite=*/true);
 }
 

@@ -52,6 +52,8 @@ class StateFolder {
   StateFolder& operator=(const StateFolder&) = delete;
 
   const fs::path& path() const { return path_; }
+  /// Number of the run, by its fingerprint: that of every record and of all hidden states.
+  uint64_t run() const { return run_; }
   /// Checkpoint of state.json at the start; nullopt: nothing to resume.
   const std::optional<Checkpoint>& found() const { return found_; }
   fs::path journal() const { return path_ / "journal.bin"; }
@@ -71,6 +73,7 @@ class StateFolder {
 
   fs::path path_;
   Json fingerprint_;
+  uint64_t run_;
   int lock_ = -1;
   std::optional<Checkpoint> found_;
 };

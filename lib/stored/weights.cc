@@ -267,8 +267,12 @@ Weights::Weights(const ModelDir& model_dir, const ModelConfig& config,
 }
 
 std::vector<Weights::LayerTensor> Weights::tensors(int64_t layer) const {
+  return tensors(layers_.at(static_cast<size_t>(layer)));
+}
+
+std::vector<Weights::LayerTensor> Weights::tensors(const Table& table) {
   std::vector<LayerTensor> all;
-  for (const auto& [key, bound] : layers_.at(static_cast<size_t>(layer))) {
+  for (const auto& [key, bound] : table) {
     all.push_back({.role = key.first, .view = bound.view});
     if (bound.block_scale)
       all.push_back({.role = key.first, .view = *bound.block_scale, .is_scale = true});

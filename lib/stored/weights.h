@@ -53,6 +53,9 @@ class Weights {
   /// part for each.
   std::vector<LayerTensor> tensors(int64_t layer) const;
 
+  /// The same of those outside of the layers.
+  std::vector<LayerTensor> model_tensors() const { return tensors(model_); }
+
   int64_t num_layers() const { return static_cast<int64_t>(layers_.size()); }
 
   bool has(Role role) const;
@@ -104,6 +107,7 @@ class Weights {
   using Table = std::map<std::pair<Role, int64_t>, Bound>;
   class Binder;
 
+  static std::vector<LayerTensor> tensors(const Table& table);
   const Bound* find(int64_t layer, Role role, int64_t index) const;
   /// Tensor that holds a role, and the tensor's own role, which may be fused.
   std::pair<const Bound*, Role> holder(int64_t layer, Role role, int64_t index) const;

@@ -275,7 +275,7 @@ def add_checkpoint(out, name, folder):
 
 def statistics(out):
     tensors, offset, header = b"", 0, {"__metadata__": {
-        "format": "kvcal-statistics", "version": "1", "config": "{}", "model_path": "m", "model_sha256": "0",
+        "format": "kvcal-statistics", "version": "2", "sha256": "0" * 64, "config": "{}", "model_path": "m", "model_sha256": "0",
         "dataset_path": "d", "dataset_sha256": "0", "sample_indices": "[0,1]", "num_tokens": "9",
         "compute_dtype": "float32", "kv_forward": "exact", "all_experts": "false"}}
 
@@ -318,7 +318,7 @@ def resume_state(out):
     linears = struct.pack("<Q", 2) + linear(0, 0) + linear(1, 3)
     layer = result(1, side(2, 2) + side(2, 2) + b"\1" + side(4, 2) + linears)
     counts = struct.pack("<3Q", 1, 2, 3)
-    journal = b"kvcal journal 1\n" + b"".join([
+    journal = b"kvcal journal 2\n" + b"".join([
         record(1, 2, b""), record(2, 0, layer), record(3, 0, result(4, counts)),
         record(4, 0, result(2, counts + linears)), record(5, 1, layer), record(6, 2, result(3, linear(5, 0)))])
     hidden = b"".join(struct.pack("<QqqQQ", 0x31484c4143564b, 0, sample, 4, 0) + struct.pack("<4f", 1, 2, 3, 4)
@@ -326,7 +326,7 @@ def resume_state(out):
     for kind, content in [(1, journal), (2, journal), (3, hidden), (4, hidden)]:
         put(out, "resume_state", f"kind_{kind}", bytes([kind]) + content)
     for name, place in [("passes", None), ("layer", {"layer": 3, "slot": 1, "ranks": 2})]:
-        state = {"format": "kvcal state", "format_version": 1, "fingerprint": {"model": "m"}, "journal_bytes": 16,
+        state = {"format": "kvcal state", "format_version": 2, "fingerprint": {"model": "m"}, "journal_bytes": 16,
                  "hidden": place}
         put(out, "resume_state", f"state_{name}", b"\0" + compact(state).encode())
 

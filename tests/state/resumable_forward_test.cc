@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "core/file.h"
 #include "forward/divided_forward.h"
 #include "forward/support/forward_run.h"
 #include "support/catch.h"
@@ -54,10 +55,13 @@ struct Run {
                   int passes = 1, size_t parts = 1) {
     std::string seen;
     for (int pass = 0; pass < passes; ++pass) {
-      ResumableForward resumable(state, fixture.config, samples.lengths(), [&](bool is_restored) {
-        restored += is_restored;
-        return std::make_unique<StoppingForward>(forward(parts, is_restored), calls);
-      });
+      ResumableForward resumable(
+          state, fixture.config, samples.lengths(),
+          [&](bool is_restored) {
+            restored += is_restored;
+            return std::make_unique<StoppingForward>(forward(parts, is_restored), calls);
+          },
+          hashes);
       seen += run_layers(resumable, fixture.config, mode, request);
     }
     state.finish();
@@ -72,7 +76,18 @@ struct Run {
   FixtureSamples samples;
   StatePeers peers;
   std::vector<std::unique_ptr<Backend>> more;  ///< beside the fixture's
+  WeightHashes* hashes = nullptr;
   int restored = 0;  ///< passes that began with hidden states of an earlier run
+};
+
+/// Of weights in a test's hands.
+struct SomeHashes : WeightHashes {
+  uint64_t of_model() override { return model; }
+  uint64_t packed(int64_t layer) override { return stored(layer); }
+  uint64_t stored(int64_t layer) override { return layer == changed ? 77 : 7; }
+
+  uint64_t model = 1;
+  int64_t changed = -1;
 };
 
 StateSettings settings(const fs::path& folder, bool resumes) {
@@ -255,7 +270,73 @@ TEST_CASE("state: damaged files are errors that name them") {
     fs::resize_file(folder / "journal.bin", 40);
     CHECK_THROWS_WITH(resume(), Catch::Contains("40 bytes, expected at least"));
   }
+  SECTION("hidden states with any flipped bit") {
+    const std::string bytes = read_text(hidden);
+    for (size_t at = 0; at < bytes.size(); at += at < 40 ? 1 : 11) {
+      INFO("byte " << at);
+      std::string flipped = bytes;
+      flipped[at] = static_cast<char>(flipped[at] ^ (1 << (at % 8)));
+      write_file_atomically(hidden, flipped, true);
+      CHECK_THROWS_AS(resume(), Error);
+    }
+    write_file_atomically(hidden, bytes, true);
+  }
+  SECTION("a journal with any flipped bit") {
+    // What follows the checkpoint is not read.
+    const std::string bytes = read_text(folder / "journal.bin")
+                                  .substr(0, parse_json(state_json)["journal_bytes"].get<size_t>());
+    for (size_t at = 0; at < bytes.size(); at += at < 100 ? 1 : 37) {
+      INFO("byte " << at);
+      std::string flipped = bytes;
+      flipped[at] = static_cast<char>(flipped[at] ^ (1 << (at % 8)));
+      write_file_atomically(folder / "journal.bin", flipped, true);
+      CHECK_THROWS_AS(resume(), Error);
+    }
+    write_file_atomically(folder / "journal.bin", bytes, true);
+  }
+  SECTION("files of another run that saw the same") {
+    const ScratchFolder others;
+    StateSettings other = settings(others.path() / "s", false);
+    other.fingerprint = {{"model", "n"}};
+    calls = 3;
+    {
+      RunState state(other, run.peers, run.silent);
+      CHECK_THROWS_AS(run.see(state, RunMode::kQuantized, {}, calls), Interrupted);
+    }
+    const std::string file = GENERATE("journal", "hidden");
+    const fs::path own = file == "journal" ? folder / "journal.bin" : hidden;
+    fs::copy_file(others.path() / "s" / fs::relative(own, folder), own,
+                  fs::copy_options::overwrite_existing);
+    CHECK_THROWS_WITH(resume(), Catch::Contains("of another run"));
+  }
   SECTION("nothing") {
     CHECK((resume() == run.see_alone(RunMode::kQuantized, {})));
   }
+}
+
+TEST_CASE("state: a run goes on from the same weights alone") {
+  Run run("llama");
+  SomeHashes hashes;
+  run.hashes = &hashes;
+  const ScratchFolder scratch;
+  const fs::path folder = scratch.path() / "s";
+  int calls = 3;  // within layer 1
+  {
+    RunState state(settings(folder, false), run.peers, run.silent);
+    CHECK_THROWS_AS(run.see(state, RunMode::kQuantized, {}, calls), Interrupted);
+  }
+  const auto resume = [&] {
+    calls = kForever;
+    RunState state(settings(folder, true), run.peers, run.silent);
+    return run.see(state, RunMode::kQuantized, {}, calls);
+  };
+  hashes.changed = 0;
+  CHECK_THROWS_WITH(resume(), Catch::Contains("the weights of layer 0 have changed"));
+  CHECK_THROWS_AS(resume(), ChangedWeights);
+  hashes.changed = -1;
+  hashes.model = 2;
+  CHECK_THROWS_WITH(resume(), Catch::Contains("the model's embedding, or another tensor"));
+  hashes.model = 1;
+  hashes.changed = 1;  // which the state has not seen: what follows is of the model as it is now
+  CHECK((resume() == run.see_alone(RunMode::kQuantized, {})));
 }

@@ -1,6 +1,7 @@
 #include "state/state_folder.h"
 
 #include "core/file.h"
+#include "core/sha256.h"
 #include "state/journal.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
@@ -130,8 +131,15 @@ TEST_CASE("state folder: a state.json that says nothing is an error") {
   const ScratchFolder scratch;
   const fs::path path = scratch.path() / "state";
   fs::create_directories(path);
+  // With the hash of what it holds, where it is an object.
   const auto message = [&](const std::string& text) {
-    write_text(path / "state.json", text);
+    std::string sealed = text;
+    if (text.starts_with("{")) {
+      Json state = parse_json(text);
+      state["sha256"] = sha256_hex(dump_json(state));
+      sealed = dump_json(state);
+    }
+    write_text(path / "state.json", sealed);
     try {
       StateFolder(path, kFingerprint, Open::kResume);
     } catch (const Error& error) {
@@ -140,17 +148,37 @@ TEST_CASE("state folder: a state.json that says nothing is an error") {
     return std::string("none");
   };
   const std::string head =
-      R"({"format": "kvcal state", "format_version": 1, "fingerprint": {"model": "abc", "samples": 64}, )";
+      R"({"format": "kvcal state", "format_version": 2, "fingerprint": {"model": "abc", "samples": 64}, )";
   CHECK_THAT(message(""), Catch::Contains("state.json"));
   CHECK_THAT(message("[1]"), Catch::Contains("expected an object"));
   CHECK_THAT(message(R"({"format": "other", "format_version": 1})"),
              Catch::Contains("found format 'other'"));
-  CHECK_THAT(message(R"({"format": "kvcal state", "format_version": 2})"),
-             Catch::Contains("version 2, expected 'kvcal state', version 1"));
+  CHECK_THAT(message(R"({"format": "kvcal state", "format_version": 1})"),
+             Catch::Contains("version 1, expected 'kvcal state', version 2"));
   CHECK_THAT(message(head + R"("journal_bytes": -1})"), Catch::Contains("'journal_bytes' is -1"));
   CHECK_THAT(message(head + R"("journal_bytes": 10, "hidden": 3})"), Catch::Contains("hidden"));
   CHECK_THAT(
       message(head + R"("journal_bytes": 10, "hidden": {"layer": 1, "slot": 2, "ranks": 1}})"),
       Catch::Contains("'slot' is 2"));
   CHECK(message(head + R"("journal_bytes": 10, "hidden": null})") == "none");
+}
+
+TEST_CASE("state folder: a state.json with any flipped bit, or cut, is an error") {
+  const ScratchFolder scratch;
+  const fs::path path = scratch.path() / "state";
+  StateFolder(path, kFingerprint, Open::kNew)
+      .write(
+          {.journal_bytes = 10, .hidden = Checkpoint::Hidden{.layer = 3, .slot = 1, .ranks = 2}});
+  const std::string text = read_text(path / "state.json");
+  for (size_t at = 0; at + 1 < text.size(); ++at) {
+    std::string flipped = text;
+    flipped[at] = static_cast<char>(flipped[at] ^ (1 << (at % 7)));
+    INFO("byte " << at << " of " << text);
+    write_text(path / "state.json", flipped);
+    CHECK_THROWS_AS(StateFolder(path, kFingerprint, Open::kResume), Error);
+    write_text(path / "state.json", text.substr(0, at));
+    CHECK_THROWS_AS(StateFolder(path, kFingerprint, Open::kResume), Error);
+  }
+  write_text(path / "state.json", text);
+  CHECK(StateFolder(path, kFingerprint, Open::kResume).found()->hidden->layer == 3);
 }
