@@ -1,5 +1,6 @@
 #include "core/error.h"
 #include "support/catch.h"
+#include "support/scratch_folder.h"
 #include "tokenizer_fixtures.h"
 #include "tokenizers/pattern.h"
 
