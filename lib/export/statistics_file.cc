@@ -1,19 +1,23 @@
 #include "export/statistics_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <sstream>
 
 #include "checkpoint/safetensors.h"
 #include "core/json.h"
+#include "core/sha256.h"
 
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kFormat = "kvcal-statistics", kVersion = "1";
+constexpr std::string_view kFormat = "kvcal-statistics", kVersion = "2";
 constexpr std::string_view kRanges = ".ranges", kHistogram = ".histogram", kTokens = ".tokens";
 constexpr std::string_view kInput = ".input";
+constexpr const char *kSha256 = "sha256", *kPiece = "piece";
 constexpr int64_t kBins = MagnitudeHistogram::kBins;
 
 struct TextField {
@@ -34,6 +38,8 @@ constexpr std::array<TextField, 4> kOptionalTexts{
      {"family_sha256", &Provenance::family_sha256},
      {"inputs", &Provenance::inputs},
      {"dataset_columns", &Provenance::dataset_columns}}};
+
+using Metadata = std::map<std::string, std::string>;
 
 template <class T>
 Tensor tensor_of(std::string name, Shape shape, const std::vector<T>& values) {
@@ -59,28 +65,60 @@ void add_tensors(const std::string& name, const TensorStatistics& seen,
   tensors.push_back(tensor_of(name + std::string(kHistogram), Shape{seen.heads, kBins}, counts));
 }
 
-std::map<std::string, std::string> metadata_of(const Provenance& origin) {
-  std::map<std::string, std::string> metadata{
-      {"format", std::string(kFormat)},
-      {"version", std::string(kVersion)},
-      {"sample_indices", Json(origin.sample_indices).dump()},
-      {"num_tokens", std::to_string(origin.num_tokens)},
-      {"all_experts", origin.all_experts ? "true" : "false"}};
+Metadata metadata_of(const Provenance& origin) {
+  Metadata metadata{{"format", std::string(kFormat)},
+                    {"version", std::string(kVersion)},
+                    {"sample_indices", Json(origin.sample_indices).dump()},
+                    {"num_tokens", std::to_string(origin.num_tokens)},
+                    {"all_experts", origin.all_experts ? "true" : "false"}};
   for (const auto& [key, field] : kTexts) metadata.emplace(key, origin.*field);
   for (const auto& [key, field] : kOptionalTexts)
     if (!(origin.*field).empty()) metadata.emplace(key, origin.*field);
   return metadata;
 }
 
+/// SHA-256 of all metadata but itself, and of all tensors, both by their names.
+std::string sha256_of(const Metadata& metadata, std::vector<TensorView> tensors) {
+  Sha256 hash;
+  const auto add = [&](std::string_view text) {
+    hash.update(std::as_bytes(std::span(text)));
+    hash.update(std::as_bytes(std::span("", 1)));
+  };
+  for (const auto& [key, value] : metadata) {
+    if (key == kSha256) continue;
+    add(key);
+    add(value);
+  }
+  std::ranges::sort(tensors, {}, &TensorView::name);
+  for (const TensorView& tensor : tensors) {
+    std::ostringstream form;
+    form << tensor.dtype << ' ' << tensor.shape;
+    add(tensor.name);
+    add(form.str());
+    hash.update(tensor.bytes);
+  }
+  return hash.hex();
+}
+
 class StatisticsReader {
  public:
   explicit StatisticsReader(const SafetensorsFile& file) : file_(file) {}
 
-  Provenance origin() const {
+  /// Throws Error for a file of another format or piece, or one that is not as it was written.
+  void check(const std::string& piece) const {
     if (text("format", "") != kFormat || text("version", "") != kVersion)
       fail("found format '", text("format", ""), "', version '", text("version", ""),
            "', expected '", kFormat, "', version '", kVersion,
            "', as kvcal calibrate --save-statistics writes it");
+    const std::string found = statistics_sha256(file_);
+    if (text(kSha256) != found)
+      fail("has changed since it was written: its SHA-256 is '", text(kSha256),
+           "', that of what it holds ", found);
+    if (!piece.empty() && text(kPiece, "") != piece)
+      fail("is of piece '", text(kPiece, ""), "' of a sweep, expected '", piece, "'");
+  }
+
+  Provenance origin() const {
     Provenance origin;
     for (const auto& [key, field] : kTexts) origin.*field = text(key);
     for (const auto& [key, field] : kOptionalTexts) origin.*field = text(key, "");
@@ -169,7 +207,7 @@ std::optional<std::string> stem(std::string_view name, std::string_view ending) 
 }  // namespace
 
 void write_statistics(const std::filesystem::path& path, const Statistics& statistics,
-                      bool overwrite) {
+                      bool overwrite, const std::string& piece) {
   std::vector<Tensor> tensors;
   for (const AttentionStatistics& attention : statistics.attention) {
     add_tensors(attention.module + ".k", attention.k, tensors);
@@ -183,16 +221,24 @@ void write_statistics(const std::filesystem::path& path, const Statistics& stati
                                 std::vector{static_cast<int64_t>(input.tokens)}));
   }
   std::vector<TensorSource> sources;
-  for (const Tensor& tensor : tensors) sources.push_back(source_of(tensor));
+  std::vector<TensorView> views;
+  for (const Tensor& tensor : tensors) {
+    sources.push_back(source_of(tensor));
+    views.push_back(tensor.view());
+  }
+  Metadata metadata = metadata_of(statistics.origin);
+  if (!piece.empty()) metadata.emplace(kPiece, piece);
+  metadata.emplace(kSha256, sha256_of(metadata, std::move(views)));
   write_file_atomically(path, overwrite, [&](const fs::path& file) {
-    write_safetensors(file, std::move(sources), metadata_of(statistics.origin));
+    write_safetensors(file, std::move(sources), metadata);
   });
 }
 
-Statistics read_statistics(const std::filesystem::path& path) {
+Statistics read_statistics(const std::filesystem::path& path, const std::string& piece) {
   const SafetensorsFile file(path);
   return in_context(path.string(), [&] {
     const StatisticsReader reader(file);
+    reader.check(piece);
     Statistics statistics{.origin = reader.origin(), .attention = {}, .inputs = {}};
     for (const TensorView& tensor : file.tensors()) {
       const auto name = stem(tensor.name, kRanges);
@@ -211,6 +257,10 @@ Statistics read_statistics(const std::filesystem::path& path) {
     }
     return statistics;
   });
+}
+
+std::string statistics_sha256(const SafetensorsFile& file) {
+  return sha256_of(file.metadata(), file.tensors());
 }
 
 }  // namespace kvcal

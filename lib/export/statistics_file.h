@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
+#include "checkpoint/safetensors.h"
 #include "quant/statistics.h"
 
 namespace kvcal {
@@ -9,13 +11,20 @@ namespace kvcal {
 /// Writes a safetensors file: "<module>.k.ranges" F32 [samples, heads, 2] (min, max; min > max
 /// where a sample had no values), "<module>.k.histogram" I64 [heads, 384], the same for v and q,
 /// "<input>.input.ranges" F32 [samples, 1, 2], "<input>.input.histogram" I64 [1, 384] and
-/// "<input>.input.tokens" I64 [1]. Metadata holds their origin. See docs/formats.md. The file
-/// appears complete or not at all. Throws Error where it exists, unless overwrite.
+/// "<input>.input.tokens" I64 [1]. Metadata holds their origin, and the SHA-256 of it all. See
+/// docs/formats.md. The file appears complete or not at all. piece: of a sweep; empty: none. Throws
+/// Error where it exists, unless overwrite.
 void write_statistics(const std::filesystem::path& path, const Statistics& statistics,
-                      bool overwrite);
+                      bool overwrite, const std::string& piece = {});
 
 /// Reads such a file; modules are in the order of their names. Throws Error for a missing tensor,
-/// another shape, or another version of the format.
-Statistics read_statistics(const std::filesystem::path& path);
+/// another shape, another version of the format, a file that has changed since it was written, and
+/// one of another piece; empty: of any.
+Statistics read_statistics(const std::filesystem::path& path, const std::string& piece = {});
+
+/// The SHA-256 that such a file must name: of each key of the metadata but "sha256" and its value,
+/// then of each tensor's name, "F32 [3, 2, 2]" and bytes; both in the order of names, with a zero
+/// byte behind each text.
+std::string statistics_sha256(const SafetensorsFile& file);
 
 }  // namespace kvcal

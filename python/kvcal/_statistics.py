@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -93,6 +94,19 @@ def histogram_edges() -> np.ndarray:
     return np.append(np.outer(octaves, steps).reshape(-1), 2.0 ** (_FIRST_OCTAVE + _OCTAVES))
 
 
+def _sha256_of(metadata: dict[str, str], header: dict[str, Any], data: bytes) -> str:
+    """As docs/formats.md says."""
+    digest = hashlib.sha256()
+    for key in sorted(metadata):
+        if key != "sha256":
+            digest.update(f"{key}\0{metadata[key]}\0".encode())
+    for name in sorted(header):
+        entry = header[name]
+        begin, end = entry["data_offsets"]
+        digest.update(f"{name}\0{entry['dtype']} {entry['shape']}\0".encode() + data[begin:end])
+    return digest.hexdigest()
+
+
 def load_statistics(path: Union[str, os.PathLike[str]]) -> dict[str, np.ndarray]:
     """The arrays of a file of `calibrate(save_statistics=...)`, by name: "<module>.k.ranges" [samples, heads, 2] has the
     smallest and the largest value of each sample, "<module>.k.histogram" [heads, 384] the counts of magnitudes."""
@@ -102,8 +116,11 @@ def load_statistics(path: Union[str, os.PathLike[str]]) -> dict[str, np.ndarray]
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
         data = file.read()
-    if header.pop("__metadata__", {}).get("format") != "kvcal-statistics":
+    metadata = header.pop("__metadata__", {})
+    if metadata.get("format") != "kvcal-statistics":
         raise ValueError(f"{os.fspath(path)}: is no file of calibrate(save_statistics=...)")
+    if metadata.get("sha256") != _sha256_of(metadata, header, data):
+        raise ValueError(f"{os.fspath(path)}: has changed since it was written, or is of an older version")
     arrays = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]

@@ -1,5 +1,6 @@
 #include "export/statistics_file.h"
 
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -138,18 +139,68 @@ TEST_CASE("what is no statistics file is refused with what was expected") {
   const fs::path path = scratch / "kept.safetensors";
   write_statistics(path, statistics(), false);
   std::string bytes = read_text(path);
+  // With the hash of what the file holds then.
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string copy = bytes;
     copy.replace(copy.find(from), from.size(), to);
+    test::write_file(path, copy);
+    const SafetensorsFile file(path);
+    const std::string& old = file.metadata().at("sha256");
+    copy.replace(copy.find(old), old.size(), statistics_sha256(file));
     test::write_file(path, copy);
     return refusal(path);
   };
   CHECK(changed("kvcal-statistics", "other-statistics") ==
         path.string() +
-            ": found format 'other-statistics', version '1', expected "
-            "'kvcal-statistics', version '1', as kvcal calibrate --save-statistics "
+            ": found format 'other-statistics', version '2', expected "
+            "'kvcal-statistics', version '2', as kvcal calibrate --save-statistics "
             "writes it");
   CHECK(changed("\"lm_head.input.tokens\"", "\"lm_head.input.tokenz\"") ==
         path.string() + ": has no tensor lm_head.input.tokens");
   CHECK(changed("[2,0,5]", "[2,0,x]").starts_with(path.string() + ": "));
+  // Before version 2, files had no hash.
+  CHECK(changed("\"version\":\"2\"", "\"version\":\"1\"") ==
+        path.string() +
+            ": found format 'kvcal-statistics', version '1', expected 'kvcal-statistics', version "
+            "'2', as kvcal calibrate --save-statistics writes it");
+}
+
+TEST_CASE("statistics with any flipped bit, or cut, are refused") {
+  const test::ScratchFolder scratch;
+  const fs::path path = scratch / "kept.safetensors";
+  write_statistics(path, statistics(), false);
+  const std::string bytes = read_text(path);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  size_t flips = 0;
+  // Every byte of the header, and of the data every 13th, which meets all of their tensors.
+  for (size_t at = 0; at < bytes.size(); at += at < header + 8 ? 1 : 13) {
+    std::string copy = bytes;
+    copy[at] = static_cast<char>(copy[at] ^ (1 << (at % 8)));
+    test::write_file(path, copy);
+    INFO("byte " << at);
+    CHECK(!refusal(path).empty());
+    ++flips;
+  }
+  CHECK(flips > 1000);
+  for (size_t size = 0; size < bytes.size(); size += 101) {
+    test::write_file(path, bytes.substr(0, size));
+    CHECK(!refusal(path).empty());
+  }
+  test::write_file(path, bytes);
+  CHECK(refusal(path).empty());
+  // The largest counts and ranges are what a flip would change most: the message says why.
+  std::string last = bytes;
+  last.back() = static_cast<char>(last.back() ^ 1);
+  test::write_file(path, last);
+  CHECK(test::contains(refusal(path), "has changed since it was written: its SHA-256 is '"));
+}
+
+TEST_CASE("statistics of a sweep's piece are those of no other") {
+  const test::ScratchFolder scratch;
+  const fs::path path = scratch / "kept.safetensors";
+  write_statistics(path, statistics(), false, "one");
+  CHECK_NOTHROW(read_statistics(path, "one"));
+  CHECK(test::message_of([&] { read_statistics(path, "two"); }) ==
+        path.string() + ": is of piece 'one' of a sweep, expected 'two'");
 }

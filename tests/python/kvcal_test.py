@@ -395,6 +395,11 @@ class Statistics(Case):
         self.assertTrue(edges[last] <= largest < edges[last + 1])
         with self.assertRaisesRegex(ValueError, "is no file of"):
             kvcal.load_statistics(os.path.join(MODEL, "model.safetensors"))
+        with open("seen.safetensors", "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"\x7f")
+        with self.assertRaisesRegex(ValueError, "has changed since it was written"):
+            kvcal.load_statistics("seen.safetensors")
 
 
 if __name__ == "__main__":
