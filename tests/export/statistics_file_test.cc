@@ -144,10 +144,13 @@ TEST_CASE("what is no statistics file is refused with what was expected") {
     std::string copy = bytes;
     copy.replace(copy.find(from), from.size(), to);
     test::write_file(path, copy);
-    const SafetensorsFile file(path);
-    const std::string& old = file.metadata().at("sha256");
-    copy.replace(copy.find(old), old.size(), statistics_sha256(file));
-    test::write_file(path, copy);
+    std::string old, now;
+    {
+      const SafetensorsFile file(path);
+      old = file.metadata().at("sha256");
+      now = statistics_sha256(file);
+    }
+    test::write_file(path, copy.replace(copy.find(old), old.size(), now));
     return refusal(path);
   };
   CHECK(changed("kvcal-statistics", "other-statistics") ==

@@ -18,14 +18,17 @@ namespace {
 
 /// Gives the file the hash of what it holds, so that not all ends there.
 void seal(const fs::path& path, std::string text) {
-  const SafetensorsFile file(path);
-  const auto old = file.metadata().find("sha256");
-  if (old == file.metadata().end() || old->second.empty()) return;
-  const size_t place = text.find(old->second);
+  std::string old, now;
+  {
+    const SafetensorsFile file(path);
+    const auto found = file.metadata().find("sha256");
+    if (found == file.metadata().end()) return;
+    old = found->second;
+    now = statistics_sha256(file);
+  }
+  const size_t place = old.size() == now.size() ? text.find(old) : std::string::npos;
   if (place == std::string::npos) return;
-  const std::string sha256 = statistics_sha256(file);
-  if (old->second.size() != sha256.size()) return;
-  write_file_atomically(path, text.replace(place, sha256.size(), sha256), true);
+  write_file_atomically(path, text.replace(place, now.size(), now), true);
 }
 
 }  // namespace
