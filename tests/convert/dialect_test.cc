@@ -134,11 +134,10 @@ TEST_CASE("dialect: E5M2 has no other, and goes to no other format") {
 
 TEST_CASE("dialect: a scale that leaves the normal numbers is refused") {
   const ScratchFolder scratch = memory_folder();
-  write_source("compressed-tensors", "tensor", largest, scratch / "large");
-  CHECK(refusal_of({.checkpoint = scratch / "large",
-                    .formats = {"compressed-tensors"},
-                    .options = for_dialect(fp8::Format::kE4m3Fnuz)}) ==
-        (scratch / "large").string() + ": scale 3e+38 times 2 is not a normal number");
+  CHECK(contains(message_of([&] {
+                   write_source("compressed-tensors", "tensor", largest, scratch / "large");
+                 }),
+                 "scale 3e+38, expected a scale from"));
   const auto smallest = [](int64_t, char, int64_t) { return 1.5e-38f; };
   write_source("compressed-tensors", "tensor", smallest, scratch / "small");
   change_config(scratch / "small",

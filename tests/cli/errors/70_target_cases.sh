@@ -132,6 +132,6 @@ bad "Going on without a state" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state none --resume
 CASE
 
-bad "A share of the time that is none" <<'CASE'
+bad "A share of the time that is none" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state-share much
 CASE

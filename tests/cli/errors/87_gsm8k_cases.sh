@@ -58,12 +58,12 @@ printf '{"repetition_penalty": -1}\n' >model/generation_config.json
 $GSM
 CASE
 
-bad "A gate that is no fraction" <<CASE
+bad "A gate that is no fraction" 2 <<CASE
 add_questions
 $GSM --min-exact-match most
 CASE
 
-bad "A cache memory that is no size" <<CASE
+bad "A cache memory that is no size" 2 <<CASE
 add_questions
 $GSM --cache-memory some
 CASE

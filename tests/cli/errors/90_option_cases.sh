@@ -38,7 +38,7 @@ bad "A number that is none" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --threads many
 CASE
 
-bad "A limit for scales that is no number" <<'CASE'
+bad "A limit for scales that is no number" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --stop-when-stable soon
 CASE
 
@@ -122,11 +122,11 @@ bad "An unknown forward mode" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-forward quantised
 CASE
 
-bad "A memory limit that is no size" <<'CASE'
+bad "A memory limit that is no size" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --memory-limit lots
 CASE
 
-bad "A memory limit with an unknown unit" <<'CASE'
+bad "A memory limit with an unknown unit" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --memory-limit 8Gig
 CASE
 
@@ -145,12 +145,12 @@ add_tokenizer
 $ kvcal generate model --prompt Hello --system "Be brief."
 CASE
 
-bad "A negative temperature" <<'CASE'
+bad "A negative temperature" 2 <<'CASE'
 add_tokenizer
 $ kvcal generate model --prompt Hello --temperature -1
 CASE
 
-bad "A top-p above 1" <<'CASE'
+bad "A top-p above 1" 2 <<'CASE'
 add_tokenizer
 $ kvcal generate model --prompt Hello --temperature 1 --top-p 1.5
 CASE

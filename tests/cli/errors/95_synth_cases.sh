@@ -35,7 +35,7 @@ bad "A dtype that weights cannot have" 2 <<'CASE'
 $ kvcal synth --config model/config.json --dtype float64 out
 CASE
 
-bad "A shard size that is none" <<'CASE'
+bad "A shard size that is none" 2 <<'CASE'
 $ kvcal synth --config model/config.json --max-shard-size big out
 CASE
 

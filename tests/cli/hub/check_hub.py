@@ -323,7 +323,7 @@ def check_certificates(t):
         secure = Trial(hub, t.folder)
         secure.refused(*FETCH, ID, parts=[hub.endpoint], SSL_CERT_FILE="")
         secure.nothing_visible()
-        secure.inspect(SSL_CERT_FILE=str(certificate))
+        secure.fetch(SSL_CERT_FILE=str(certificate))
         secure.check_snapshot()
 
 
