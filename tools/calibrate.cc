@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "core/join.h"
+#include "core/number_text.h"
 #include "datasets/named_dataset.h"
 #include "input_options.h"
 #include "inspect/page_values.h"

@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "core/file.h"
 #include "core/join.h"
+#include "core/number_text.h"
 #include "core/registry.h"
 #include "datasets/named_dataset.h"
 #include "input_options.h"

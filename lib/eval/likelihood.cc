@@ -253,13 +253,13 @@ bool Scorer::can_score_layers(size_t model) const {
 namespace {
 
 /// All sequences as one.
-struct Joined {
+struct JoinedScores {
   TokenScores scores;
   std::vector<double> reference_nll;
 };
 
-Joined joined(std::span<const SequenceScores> sequences, size_t model) {
-  Joined all;
+JoinedScores joined(std::span<const SequenceScores> sequences, size_t model) {
+  JoinedScores all;
   for (const SequenceScores& sequence : sequences) {
     const TokenScores& scores = sequence.models.at(model);
     append(all.scores.nll, scores.nll);
@@ -304,7 +304,7 @@ PairedDifference kl_difference(std::span<const SequenceScores> sequences, size_t
 }
 
 std::vector<PositionScores> by_position(std::span<const SequenceScores> sequences, size_t model) {
-  std::vector<Joined> buckets;
+  std::vector<JoinedScores> buckets;
   for (const SequenceScores& sequence : sequences) {
     const TokenScores& scores = sequence.models.at(model);
     for (size_t i = 0; i < sequence.positions.size(); ++i) {
