@@ -45,7 +45,10 @@ function(use_arrow_wheel wheel)
     add_library(kvcal_wheel_${name} SHARED IMPORTED GLOBAL)
     set_target_properties(kvcal_wheel_${name} PROPERTIES IMPORTED_LOCATION ${library} INTERFACE_INCLUDE_DIRECTORIES ${wheel}/include)
   endforeach()
-  target_link_libraries(kvcal_arrow INTERFACE kvcal_wheel_parquet kvcal_wheel_arrow)
+  # The wheel's libparquet shows the world an OpenSSL of its own. The system's must come before it, or else it, libcurl and
+  # Python's ssl and hashlib would call that one.
+  target_link_libraries(kvcal_arrow INTERFACE "-Wl,--push-state,--no-as-needed,${OPENSSL_CRYPTO_LIBRARY},--pop-state"
+                                              kvcal_wheel_parquet kvcal_wheel_arrow)
   list(APPEND CMAKE_INSTALL_RPATH ${wheel})
   set(CMAKE_INSTALL_RPATH ${CMAKE_INSTALL_RPATH} PARENT_SCOPE)
   message(STATUS "Arrow ${version} of ${wheel}: reads Parquet and Arrow data sets")

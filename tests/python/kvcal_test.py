@@ -402,5 +402,13 @@ class Statistics(Case):
             kvcal.load_statistics("seen.safetensors")
 
 
+class OtherModules(unittest.TestCase):
+    def test_openssl_of_python_works_behind_this_module(self):
+        """Libraries of the module that show an OpenSSL of their own must not take the system's place."""
+        done = subprocess.run([sys.executable, "-c", "import kvcal, hashlib, ssl; ssl.create_default_context(); print(hashlib.sha3_256(b'').hexdigest())"],
+                              capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout.strip()[:16]), (0, "a7ffc6f8bf1ed766"), done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()
