@@ -47,13 +47,14 @@ std::string range_text(const std::vector<int64_t>& numbers) {
 }
 
 double parse_fraction(std::string_view text) {
+  constexpr double kMost = 1e6;  // more is a slip
   const bool is_percent = text.ends_with('%');
   const std::string_view digits = is_percent ? text.substr(0, text.size() - 1) : text;
   double value = 0.0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value) ||
-      value < 0.0)
-    fail("'", text, "' is no fraction; expected a number from 0 on, such as 0.005 or 0.5%");
+      value < 0.0 || value > kMost)
+    fail("'", text, "' is no fraction; expected a number from 0 to 1000000, such as 0.005 or 0.5%");
   return is_percent ? value / 100.0 : value;
 }
 

@@ -18,7 +18,7 @@ std::string byte_text(double bytes);
 /// "0-4, 6-10, 12" for ascending numbers.
 std::string range_text(const std::vector<int64_t>& numbers);
 
-/// Parses "0.5%" or "0.005": a fraction of at least 0. Throws Error.
+/// Parses "0.5%" or "0.005": a fraction from 0 to a million. Throws Error.
 double parse_fraction(std::string_view text);
 /// Parses a fraction of at most 1. Throws Error.
 double parse_part(std::string_view text);

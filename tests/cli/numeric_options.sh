@@ -15,7 +15,7 @@ for command in $(commands); do
       status=0
       message=$("$KVCAL" "$command" "$option=$value" 2>&1 >/dev/null) || status=$?
       expect_equal "exit status of kvcal $command $option='$value'" "$status" 2
-      expect_equal "option that kvcal $command $option='$value' names" "$(grep -o -- "^error: $option: " <<<"$message" || true)" "error: $option: "
+      expect_equal "option that kvcal $command $option='$value' names" "$(grep -oE -- "^error: $option(: | needs a value)" <<<"$message" | cut -d' ' -f1,2 | tr -d :)" "error $option"
     done
   done
 done
