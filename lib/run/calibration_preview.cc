@@ -151,10 +151,9 @@ std::string duration_text(double seconds) {
 }
 
 std::string estimate_text(double seconds, double busy_seconds) {
-  std::string text = "about " + duration_text(seconds);
-  if (busy_seconds > seconds)
-    text += ", or " + duration_text(busy_seconds) + " while other programs are as busy as now";
-  return text;
+  const std::string quiet = duration_text(seconds), busy = duration_text(busy_seconds);
+  if (busy_seconds <= seconds || busy == quiet) return "about " + quiet;
+  return "about " + quiet + ", or " + busy + " while other programs are as busy as now";
 }
 
 Json to_json(const CalibrationPreview& preview) {

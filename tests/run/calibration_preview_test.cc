@@ -153,6 +153,7 @@ TEST_CASE("preview: durations have hours where they need them") {
 
 TEST_CASE("preview: a busy machine makes an estimate longer, and an idle one is not told of") {
   CHECK(estimate_text(110, 110) == "about 1:50");
+  CHECK(estimate_text(110, 110.2) == "about 1:50");
   CHECK(estimate_text(110, 517) == "about 1:50, or 8:37 while other programs are as busy as now");
   const TextCheckpoint files;
   const CalibrationPreview preview = preview_of(request_of(files));
