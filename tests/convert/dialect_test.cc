@@ -134,10 +134,9 @@ TEST_CASE("dialect: E5M2 has no other, and goes to no other format") {
 
 TEST_CASE("dialect: a scale that leaves the normal numbers is refused") {
   const ScratchFolder scratch = memory_folder();
-  CHECK(contains(message_of([&] {
-                   write_source("compressed-tensors", "tensor", largest, scratch / "large");
-                 }),
-                 "scale 3e+38, expected a scale from"));
+  CHECK(contains(
+      message_of([&] { write_source("compressed-tensors", "tensor", largest, scratch / "large"); }),
+      "scale 3e+38, expected a scale from"));
   const auto smallest = [](int64_t, char, int64_t) { return 1.5e-38f; };
   write_source("compressed-tensors", "tensor", smallest, scratch / "small");
   change_config(scratch / "small",

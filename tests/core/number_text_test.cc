@@ -28,7 +28,8 @@ TEST_CASE("number text: fractions are numbers or percents") {
   CHECK(parse_fraction("0.5%") == 0.005);
   CHECK(parse_fraction("0") == 0.0);
   CHECK(parse_fraction("1000000") == 1e6);
-  for (const char* bad : {"", "%", "-1", "-0.5%", "0.5 %", "nan", "inf", "1e999", "1000001", "half", "1,5"}) {
+  for (const char* bad :
+       {"", "%", "-1", "-0.5%", "0.5 %", "nan", "inf", "1e999", "1000001", "half", "1,5"}) {
     INFO(bad);
     CHECK(contains(message_of([&] { parse_fraction(bad); }), "is no fraction"));
   }

@@ -304,10 +304,12 @@ TEST_CASE("model_config: MLPs of layers, and residual streams") {
   json["intermediate_size"] = {48, 32};
   CHECK(refusal() == "key 'intermediate_size' has 2 entries, expected 6, one a layer");
   json["intermediate_size"] = {48, 32, 48, 1.5, 48, 48};
-  CHECK(refusal() == "key 'intermediate_size' holds 1.5 for layer 3, expected an integer from 1 to 1048576");
+  CHECK(refusal() ==
+        "key 'intermediate_size' holds 1.5 for layer 3, expected an integer from 1 to 1048576");
   json["intermediate_size"] = 48;
   json["activation_sparsity_pattern"] = {0.0, 0.0, 1.0, 0.0, 0.0, 0.0};
-  CHECK(test::contains(refusal(), "key 'activation_sparsity_pattern' is 1, expected a number from 0 to"));
+  CHECK(test::contains(refusal(),
+                       "key 'activation_sparsity_pattern' is 1, expected a number from 0 to"));
   json["activation_sparsity_pattern"] = nullptr;
   json["num_hidden_layers"] = 12;
   json["layer_types"] = nullptr;

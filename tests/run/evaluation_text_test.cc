@@ -125,10 +125,11 @@ TEST_CASE("evaluation text: sensitivity ranks layers and proposes which to keep"
       "kept   mean KL  perplexity  same top  bytes a token          \n"
       "   1  0.010000      4.4817   99.25 %             96  proposed\n";
   CHECK(evaluation_text(result, 40) == tables +
-                                       "to stay within 0.01 keep 1 of 2 layers in 16 bits: 1\n"
-                                       "vLLM: --kv-cache-dtype-skip-layers 1\n");
+                                           "to stay within 0.01 keep 1 of 2 layers in 16 bits: 1\n"
+                                           "vLLM: --kv-cache-dtype-skip-layers 1\n");
   result.proposal->layers = {};
-  CHECK(evaluation_text(result, 40) == tables + "every layer may be FP8: the mean KL is within 0.01\n");
+  CHECK(evaluation_text(result, 40) ==
+        tables + "every layer may be FP8: the mean KL is within 0.01\n");
   result.proposal->layers = {0, 1};
   CHECK(evaluation_text(result, 40) ==
         tables + "no FP8 cache is within 0.01: every layer would keep 16 bits\n");
