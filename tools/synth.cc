@@ -19,17 +19,6 @@ struct SynthOptions {
   bool overwrite = false, json = false;
 };
 
-Json read_config_file(const fs::path& path) {
-  JsonLimits limits = kSmallFileLimits;
-  limits.has_python_constants = true;
-  const std::string text = read_text(path, limits.max_bytes);
-  return in_context(path.string(), [&] {
-    Json config = parse_model_json(text, limits);
-    if (!config.is_object()) fail("is ", kind_of(config), ", expected an object");
-    return config;
-  });
-}
-
 SyntheticOptions checked_options(const SynthOptions& options) {
   SyntheticOptions checked = options.synthetic;
   for (const auto& [word, dtype] :
@@ -91,7 +80,7 @@ void run_synth(const SynthOptions& options) {
   if (!options.from.empty()) return run_outliers(options);
   TerminalDiagnostics diagnostics;
   const SyntheticOptions synthetic = checked_options(options);
-  const Json config = read_config_file(options.config);
+  const Json config = read_model_config(options.config);
   check_keeps_inputs(options.output, {options.config, synthetic.family.file()});
   AtomicDirectory output(options.output, options.overwrite);
   const SyntheticCheckpoint made = in_context(options.config, [&] {

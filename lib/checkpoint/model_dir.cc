@@ -50,15 +50,6 @@ bool is_weight_file(std::string_view name) {
                      [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
-Json read_json_object(const fs::path& path, const JsonLimits& limits) {
-  const std::string text = read_text(path, limits.max_bytes);
-  return in_context(path.string(), [&] {
-    Json value = parse_model_json(text, limits);
-    if (!value.is_object()) fail("is ", kind_of(value), ", expected an object");
-    return value;
-  });
-}
-
 /// The revision that refs/main of a hub cache folder names, or "" without that file.
 std::string main_revision(const fs::path& cache_folder) {
   const fs::path ref = cache_folder / "refs" / "main";
@@ -164,9 +155,7 @@ ModelDir::ModelDir(const fs::path& path) : given_path_(path), path_(resolve_mode
 
 void ModelDir::read_config() {
   check_links(path_);
-  JsonLimits limits = kSmallFileLimits;
-  limits.has_python_constants = true;
-  config_ = read_json_object(path_ / "config.json", limits);
+  config_ = read_model_config(path_ / "config.json");
 }
 
 void ModelDir::count_elements() {

@@ -1,5 +1,8 @@
 #include "core/json_limits.h"
 
+#include "core/error.h"
+#include "core/file.h"
+
 namespace kvcal {
 namespace {
 
@@ -40,6 +43,21 @@ void check_json_sizes(std::string_view text, size_t max_values, size_t max_token
 Json parse_model_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() <= limits.max_bytes) check_json_sizes(text, limits.max_values, kMaxTokenBytes);
   return parse_json(text, limits);
+}
+
+Json read_json_object(const std::filesystem::path& path, const JsonLimits& limits) {
+  const std::string text = read_text(path, limits.max_bytes);
+  return in_context(path.string(), [&] {
+    Json value = parse_model_json(text, limits);
+    if (!value.is_object()) fail("is ", kind_of(value), ", expected an object");
+    return value;
+  });
+}
+
+Json read_model_config(const std::filesystem::path& path) {
+  JsonLimits limits = kSmallFileLimits;
+  limits.has_python_constants = true;
+  return read_json_object(path, limits);
 }
 
 }  // namespace kvcal

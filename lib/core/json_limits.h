@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <string_view>
 
 #include "core/json.h"
@@ -25,5 +26,13 @@ void check_json_sizes(std::string_view text, size_t max_values, size_t max_token
 
 /// parse_json of a file beside a model, after check_json_sizes with kMaxTokenBytes.
 Json parse_model_json(std::string_view text, const JsonLimits& limits = kSmallFileLimits);
+
+/// The object in a file beside a model. Throws Error naming the file.
+Json read_json_object(const std::filesystem::path& path,
+                      const JsonLimits& limits = kSmallFileLimits);
+
+/// The object of a config.json, which may hold Python's NaN and Infinity. Throws Error naming the
+/// file.
+Json read_model_config(const std::filesystem::path& path);
 
 }  // namespace kvcal

@@ -10,6 +10,7 @@
 #include "core/folder.h"
 #include "core/join.h"
 #include "core/json.h"
+#include "core/json_limits.h"
 #include "hub/snapshot_links.h"
 
 namespace kvcal {
@@ -62,11 +63,11 @@ bool is_quantized(const fs::path& snapshot) {
   const auto declares = [](const Json& config) {
     return find_field(config, "quantization_config") || find_field(config, "compression_config");
   };
-  const Json config = parse_json(read_text(snapshot / "config.json"));
+  const Json config = read_model_config(snapshot / "config.json");
   const Json* text = find_field(config, "text_config");
   if (declares(config) || (text && text->is_object() && declares(*text))) return true;
   return is_there(snapshot / kIndexName) &&
-         has_scales(parse_json(read_text(snapshot / kIndexName)));
+         has_scales(read_json_object(snapshot / kIndexName, kTokenizerLimits));
 }
 
 /// Throws Error for a name that would lead out of the snapshot.
@@ -139,7 +140,10 @@ fs::path Hub::description(const HubId& id) {
   const auto cached = cache_.snapshot(id);
   if (cached && missing_of(*cached).needed.empty()) return *cached;
   fs::path folder;
-  if (cached && is_there(*cached / "config.json")) {
+  // Another program may have fetched config.json alone; then the index is not known.
+  const bool is_described = cached && is_there(*cached / "config.json") &&
+                            (settings_.is_offline || is_there(*cached / kIndexName));
+  if (is_described) {
     folder = *cached;
   } else {
     check_may_download(id, cached ? "the snapshot in it lacks config.json" : "");
@@ -149,7 +153,7 @@ fs::path Hub::description(const HubId& id) {
     std::erase_if(wanted, [](const std::string& name) { return name.ends_with(".safetensors"); });
     folder = fetch(id, listing, wanted);
   }
-  if (in_context(id.text(), [&] { return is_quantized(folder); })) return model(id);
+  if (is_quantized(folder)) return model(id);
   diagnostics_.note(id.text() + ": weights not fetched, config.json describes them");
   return folder / "config.json";
 }

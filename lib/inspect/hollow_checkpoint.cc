@@ -17,8 +17,6 @@
 namespace kvcal {
 namespace {
 
-constexpr size_t kMostBytes = size_t{16} << 20;  ///< of a config.json
-
 /// Extensions of files that hold no weights.
 constexpr std::array<std::string_view, 6> kWithoutWeights{".json",  ".md",    ".txt",
                                                           ".jinja", ".model", ".py"};
@@ -63,15 +61,14 @@ fs::path own_name() {
 
 HollowCheckpoint::HollowCheckpoint(const fs::path& config_file, const FamilyChoice& family)
     : folder_(own_name(), false) {
-  in_context(config_file.string(), [&] { write(config_file, family); });
+  const Json given = read_model_config(config_file);
+  in_context(config_file.string(), [&] { write(given, family); });
 }
 
-void HollowCheckpoint::write(const fs::path& config_file, const FamilyChoice& family) const {
-  const Json given = parse_model_json(read_text(config_file, kMostBytes));
-  if (!given.is_object()) fail("is ", kind_of(given), ", expected an object");
+void HollowCheckpoint::write(const Json& given, const FamilyChoice& family) const {
   const Json config = synthetic_config(given, {.family = family});
   const Header header = header_of(parse_model_config(config, family));
-  write_text_file(path() / "config.json", dump_json(config));
+  write_text_file(path() / "config.json", dump_as_python(config));
   const fs::path weights = path() / kSingleFileName;
   write_text_file(weights, length_of(header.text) + header.text);
   fs::resize_file(weights, 8 + header.text.size() + header.data_bytes);

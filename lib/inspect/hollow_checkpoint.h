@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/file.h"
+#include "core/json.h"
 #include "family/family_choice.h"
 
 namespace kvcal {
@@ -13,13 +14,13 @@ namespace kvcal {
 /// describes is left out.
 class HollowCheckpoint {
  public:
-  /// Throws Error as parse_model_config does.
+  /// Throws Error as parse_model_config does, naming the file.
   HollowCheckpoint(const std::filesystem::path& config_file, const FamilyChoice& family);
 
   const std::filesystem::path& path() const { return folder_.path(); }
 
  private:
-  void write(const std::filesystem::path& config_file, const FamilyChoice& family) const;
+  void write(const Json& given, const FamilyChoice& family) const;
 
   AtomicDirectory folder_;  ///< never committed
 };

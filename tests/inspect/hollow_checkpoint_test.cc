@@ -19,7 +19,8 @@ fs::path fixture(const std::string& name) {
 }  // namespace
 
 TEST_CASE("inspect: config.json alone gives the answers of the checkpoint") {
-  for (const char* name : {"llama", "qwen3", "mixtral", "deepseek_v2", "gemma3_text"}) {
+  for (const char* name :
+       {"llama", "qwen3", "mixtral", "deepseek_v2", "gemma3_text", "nemotron_h"}) {
     INFO(name);
     const test::ScratchFolder folder;
     fs::copy(fixture(name) / "config.json", folder / "config.json");

@@ -128,6 +128,10 @@ def check_inspect(t):
     t.fetch()
     t.check_snapshot()
     assert "weights" not in json.loads(t.run("inspect", ID, "--json")), "the cache has them"
+    # Its config.json has an Infinity, as Python writes them.
+    hybrid = {path.name: path.read_bytes() for path in (TESTS / "fixtures/models/nemotron_h").iterdir()}
+    t.hub.repositories["models/" + ID + "-hybrid"] = Repository(hybrid)
+    assert json.loads(t.run("inspect", ID + "-hybrid", "--json"))["weights"] == "none, config.json alone"
     t.hub.repositories["models/" + ID + "-FP8"] = Repository(quantized_files())
     assert "weights" not in json.loads(t.run("inspect", ID + "-FP8", "--json")), "their scales are values"
 
