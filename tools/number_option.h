@@ -6,10 +6,16 @@
 #include <functional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 namespace kvcal {
+
+/// CLI11 takes a number with a leading zero for an octal one.
+inline bool has_leading_zero(std::string_view text) {
+  return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
+}
 
 /// What is wrong with text as a number from least to most, which it must be from its first to its
 /// last character; empty: nothing. Infinities, NaN and what Number cannot hold are none.
@@ -18,7 +24,7 @@ std::string number_fault(const std::string& text, Number least, Number most) {
   Number value{};
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  bool is_number = error == std::errc() && stop == end;
+  bool is_number = error == std::errc() && stop == end && !has_leading_zero(text);
   if constexpr (std::is_floating_point_v<Number>) is_number = is_number && std::isfinite(value);
   if (is_number && value >= least && value <= most) return "";
   std::ostringstream fault;
@@ -56,6 +62,7 @@ inline CLI::Option* add_number_text(CLI::App& command, const std::string& name, 
   return command.add_option(name, target, help)
       ->check(CLI::Validator(
           [parse = std::move(parse)](const std::string& text) -> std::string {
+            if (has_leading_zero(text)) return "found '" + text + "', expected no leading zero";
             try {
               parse(text);
               return "";

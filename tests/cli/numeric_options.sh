@@ -4,7 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../packaging/support.sh"
 
 # An option whose numbers have units, or end with %, refuses these, too.
-NONE=(nan NaN -nan inf -inf infinity -1 -0.5 1e400 -1e400 99999999999999999999999 18446744073709551616 0x10 1_000 1,5 ' 1' '1 ' 5x '' - .)
+NONE=(nan NaN -nan inf -inf infinity -1 -0.5 1e400 -1e400 99999999999999999999999 18446744073709551616 0x10 010 08 1_000 1,5 ' 1' '1 ' 5x '' - .)
 
 numbers=0
 for command in $(commands); do
