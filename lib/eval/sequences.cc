@@ -23,13 +23,18 @@ std::vector<ScoredSequence> windows_of(const std::vector<TokenId>& ids,
   return windows;
 }
 
-/// The text, without that of the records to skip: a calibration's samples are records, too.
+/// The text, without that of the records to skip: a calibration's samples are records, too. Empty
+/// where all others are.
 std::string text_of(const Dataset& dataset, const SequenceOptions& options) {
   if (options.num_skipped == 0) return dataset.whole_text();
   const std::vector<int64_t> order = reading_order(dataset, options.shuffle_seed);
+  dataset.will_read(order);
+  const auto is_empty = [&](size_t place) {
+    return dataset.joined_text(std::span(order).subspan(place, 1)).empty();
+  };
   size_t begin = 0;
-  for (int64_t left = options.num_skipped; left > 0 && begin < order.size(); ++begin)
-    if (!dataset.joined_text(std::span(order).subspan(begin, 1)).empty()) --left;
+  for (int64_t left = options.num_skipped; begin < order.size(); ++begin)
+    if (!is_empty(begin) && left-- == 0) break;
   return dataset.joined_text(std::span(order).subspan(begin));
 }
 

@@ -26,7 +26,7 @@ struct CalibrateRequest {
   OutputOptions output;
   SampleOptions samples;
   /// Records of the data set for a measurement: fewer samples are used where it has too few for
-  /// both, half of its records at least.
+  /// both, which leaves half of its records, rounded up, at most.
   int64_t num_held_out = 0;
   std::string kv_forward = "quantized";  ///< or exact
   std::string memory_limit;              ///< empty: the memory of the machine or control group

@@ -94,9 +94,10 @@ MeasuredScales measure_scales(const CalibrateRequest& request, const Calibration
                               const MeasureOptions& options, Diagnostics& diagnostics) {
   CalibrateRequest settled = request;
   if (settled.dataset.empty()) settled.dataset = kDefaultDataset;  // as the calibration did
-  const EvalOptions eval = eval_options(settled, result, options);
+  EvalOptions eval = eval_options(settled, result, options);
   EvalVariants variants(eval, true, diagnostics);
-  const std::vector<ScoredSequence> sequences = read_sequences(eval, variants.model(), diagnostics);
+  const std::vector<ScoredSequence> sequences =
+      read_left_sequences(eval, variants.model(), diagnostics);
   Scorer scorer = variants.make_scorer();
   const std::vector<SequenceScores> scores = score_all(scorer, sequences, diagnostics);
   return {.num_sequences = sequences.size(),

@@ -6,22 +6,49 @@
 
 namespace kvcal {
 
-std::vector<ScoredSequence> read_sequences(const EvalOptions& options, const LoadedModel& model,
-                                           Diagnostics& diagnostics) {
-  std::vector<ScoredSequence> sequences =
-      read_sequences(options.dataset, model.model_dir.path(), model.config.vocab_size,
-                     options.sequences, diagnostics);
-  const auto tokens = [](const ScoredSequence& sequence) { return std::ssize(sequence.ids); };
-  if (std::ranges::none_of(sequences, [&](const auto& one) { return tokens(one) > 1; }))
+namespace {
+
+std::vector<ScoredSequence> sequences_of(const EvalOptions& options, const LoadedModel& model,
+                                         Diagnostics& diagnostics) {
+  return read_sequences(options.dataset, model.model_dir.path(), model.config.vocab_size,
+                        options.sequences, diagnostics);
+}
+
+bool has_scores(const ScoredSequence& sequence) {
+  return std::ssize(sequence.ids) > 1;
+}
+
+void check_sequences(const EvalOptions& options, const LoadedModel& model,
+                     const std::vector<ScoredSequence>& sequences, Diagnostics& diagnostics) {
+  if (std::ranges::none_of(sequences, has_scores))
     fail(options.dataset, ": no token to score: a sequence needs two or more");
   const int64_t most = model.config.max_position_embeddings;
-  const auto longer =
-      std::ranges::count_if(sequences, [&](const auto& one) { return tokens(one) - 1 > most; });
+  const auto longer = std::ranges::count_if(
+      sequences, [&](const auto& one) { return std::ssize(one.ids) - 1 > most; });
   if (longer > 0)
     diagnostics.warn(std::to_string(longer) + " sequences are longer than the " +
                      std::to_string(most) +
                      " positions the model was made for; cut them with "
                      "--max-seq-length");
+}
+
+}  // namespace
+
+std::vector<ScoredSequence> read_sequences(const EvalOptions& options, const LoadedModel& model,
+                                           Diagnostics& diagnostics) {
+  std::vector<ScoredSequence> sequences = sequences_of(options, model, diagnostics);
+  check_sequences(options, model, sequences, diagnostics);
+  return sequences;
+}
+
+std::vector<ScoredSequence> read_left_sequences(EvalOptions& options, const LoadedModel& model,
+                                                Diagnostics& diagnostics) {
+  std::vector<ScoredSequence> sequences = sequences_of(options, model, diagnostics);
+  if (std::ranges::none_of(sequences, has_scores)) {
+    options.sequences.num_skipped = 0;
+    return read_sequences(options, model, diagnostics);
+  }
+  check_sequences(options, model, sequences, diagnostics);
   return sequences;
 }
 

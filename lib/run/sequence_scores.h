@@ -10,6 +10,10 @@ namespace kvcal {
 /// sequences that exceed the model's positions.
 std::vector<ScoredSequence> read_sequences(const EvalOptions& options, const LoadedModel& model,
                                            Diagnostics& diagnostics);
+/// The same of records that a calibration has left: options' num_skipped becomes 0, and all records
+/// are read, where those have no token to score.
+std::vector<ScoredSequence> read_left_sequences(EvalOptions& options, const LoadedModel& model,
+                                                Diagnostics& diagnostics);
 
 /// Scores of all variants, one value per sequence. Progress is in tokens.
 std::vector<SequenceScores> score_all(Scorer& scorer, const std::vector<ScoredSequence>& sequences,

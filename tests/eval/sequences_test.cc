@@ -68,6 +68,11 @@ TEST_CASE("a text whose first records are skipped begins after them") {
     REQUIRE(windows.size() == 1);
     CHECK(windows[0].ids == rest);
   }
+  // Nothing is left but records without content.
+  write_file_atomically(scratch.path() / "end.jsonl",
+                        "{\"text\": \"One.\"}\n{\"text\": \"\"}\n{\"text\": \"\"}\n", false);
+  for (const ScoredSequence& one : read(scratch.path() / "end.jsonl", {.num_skipped = 1}))
+    CHECK(one.ids.size() <= one.first_scored);
   // In a shuffled order, the records that remain.
   const auto one = read(scratch.path() / "text.txt", {.num_skipped = 3, .shuffle_seed = 1});
   const std::vector<std::string> texts{"One.", "Two.", "Three.", "Four."};
