@@ -30,8 +30,8 @@ class ConfigReader {
   /// Name of the key in the file, for messages.
   std::string_view name_of(std::string_view key) const;
   const Json* find(std::string_view key) const;
-  /// Whether the file itself has the key, under any of its names.
-  bool is_in_file(std::string_view key) const { return !defaulted_.contains(name_of(key)); }
+  /// Whether the key's value is the family's, for the file has none.
+  bool is_defaulted(std::string_view key) const { return defaulted_.contains(name_of(key)); }
   /// Whether the family's defaults name the key or an alias of it.
   bool has_default(std::string_view key) const;
   std::optional<int64_t> integer(std::string_view key) const;

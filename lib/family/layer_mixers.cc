@@ -116,7 +116,7 @@ void parse_step_limit(const ConfigReader& reader, RecurrentConfig& recurrent) {
     std::erase_if(found, [](char c) { return c == '\n' || c == ' '; });
     fail("key 'time_step_limit' is ", found, ", expected two rising numbers, the first 0 or more");
   }
-  recurrent.dt_min = static_cast<float>(number_in(limit->at(0), "time_step_limit"));
+  recurrent.dt_min = static_cast<float>(number_at(*limit, 0, "time_step_limit"));
   recurrent.dt_max = *most;
 }
 

@@ -1,6 +1,7 @@
 #include "family/number_range.h"
 
 #include <algorithm>
+#include <string>
 
 namespace kvcal {
 namespace {
@@ -73,10 +74,12 @@ double required_number_of(const Json& object, std::string_view key) {
   return *value;
 }
 
-double number_in(const Json& value, std::string_view key, std::string_view name) {
-  if (name.empty()) name = key;
-  if (!value.is_number()) fail("key '", name, "' holds ", value.dump(), ", expected numbers");
-  check_number(name, value.get<double>(), range_of(key));
+double number_at(const Json& list, size_t index, std::string_view key, std::string_view name) {
+  const std::string entry =
+      std::string(name.empty() ? key : name) + "[" + std::to_string(index) + "]";
+  const Json& value = list.at(index);
+  if (!value.is_number()) fail("key '", entry, "' is ", value.dump(), ", expected a number");
+  check_number(entry, value.get<double>(), range_of(key));
   return value.get<double>();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -38,8 +39,9 @@ std::optional<double> number_of(const Json& object, std::string_view key,
                                 std::string_view name = {});
 /// The same for a key that must be there.
 double required_number_of(const Json& object, std::string_view key);
-/// value, one of those that name holds, in the range of key's row.
-double number_in(const Json& value, std::string_view key, std::string_view name = {});
+/// list[index] in the range of key's row. name: the list's, where it is another. Throws Error
+/// naming the entry.
+double number_at(const Json& list, size_t index, std::string_view key, std::string_view name = {});
 /// Throws Error for a value of the key that lies outside of range.
 void check_number(std::string_view name, double value, const NumberRange& range);
 

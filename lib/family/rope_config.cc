@@ -43,7 +43,7 @@ std::vector<double> parse_factors(const Json& scaling, std::string_view key, int
                           : std::string(kind_of(*list)),
          ", expected a list of ", count, " numbers: half of the dimensions that turn");
   std::vector<double> factors;
-  for (const Json& value : *list) factors.push_back(number_in(value, key));
+  for (size_t i = 0; i < list->size(); ++i) factors.push_back(number_at(*list, i, key));
   return factors;
 }
 
@@ -129,7 +129,7 @@ int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const Mod
   // Where the share is said, too, programs take the one or the other. Of a latent's rotated key,
   // which turns whole, it may be that of the whole head (Mistral 4).
   const bool is_default =
-      !find_field(scaling, "partial_rotary_factor") && !reader.is_in_file("partial_rotary_factor");
+      !find_field(scaling, "partial_rotary_factor") && reader.is_defaulted("partial_rotary_factor");
   const auto share = is_default ? std::nullopt : share_of(scaling, reader);
   const auto turns = [&](int64_t width) {
     return static_cast<int64_t>(static_cast<double>(width) * *share) == dim;
@@ -235,9 +235,11 @@ std::vector<RopeConfig> ropes_of(std::string_view key, const Json* object,
                                  const ConfigReader& reader, const ModelConfig& config) {
   if (object && !object->is_object()) fail_kind(key, "an object", *object);
   if (object && is_by_layer_type(*object)) return ropes_by_type(key, *object, reader, config);
-  const Json global = object ? *object : Json::object();
-  std::vector<RopeConfig> ropes{
-      in_context(key, [&] { return parse_rope(global, reader, config, config.head_dim); })};
+  const auto parse = [&](const Json& global) {
+    return parse_rope(global, reader, config, config.head_dim);
+  };
+  std::vector<RopeConfig> ropes{object ? in_context(key, [&] { return parse(*object); })
+                                       : parse(Json::object())};
   if (config.architecture->local_rope != LocalRope::kSame)
     ropes.push_back(parse_local_rope(reader, config));
   return ropes;
@@ -287,8 +289,7 @@ void parse_ropes_by_layer(const ConfigReader& reader, ModelConfig& config) {
   if (!list) return;
   check_one_a_layer(kKey, *list, std::ssize(config.layers));
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    const Json& found = list->at(i);
-    const double theta = found == 0 ? 0.0 : number_in(found, "rope_theta", "layer_rope_theta");
+    const double theta = list->at(i) == 0 ? 0.0 : number_at(*list, i, "rope_theta", kKey);
     config.layers[i].rope = theta == 0.0 ? kNoRope : rope_with_theta(theta, config);
   }
 }

@@ -18,7 +18,7 @@ void parse_sparsity(const ConfigReader& reader, ModelConfig& config) {
   if (list) check_one_a_layer(kKey, *list, config.num_hidden_layers);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const bool is_sparse = config.num_hidden_layers > kSparseLayers && i < size_t{kSparseLayers};
-    config.layers[i].activation_sparsity = list        ? number_in(list->at(i), kKey)
+    config.layers[i].activation_sparsity = list        ? number_at(*list, i, kKey)
                                            : is_sparse ? kSparsity
                                                        : 0.0;
   }

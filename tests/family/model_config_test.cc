@@ -309,7 +309,7 @@ TEST_CASE("model_config: MLPs of layers, and residual streams") {
   json["intermediate_size"] = 48;
   json["activation_sparsity_pattern"] = {0.0, 0.0, 1.0, 0.0, 0.0, 0.0};
   CHECK(test::contains(refusal(),
-                       "key 'activation_sparsity_pattern' is 1, expected a number from 0 to"));
+                       "key 'activation_sparsity_pattern[2]' is 1, expected a number from 0 to"));
   json["activation_sparsity_pattern"] = nullptr;
   json["num_hidden_layers"] = 12;
   json["layer_types"] = nullptr;

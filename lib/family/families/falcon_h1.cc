@@ -11,7 +11,7 @@ std::optional<std::vector<float>> multipliers(const Json& json, std::string_view
   if (!list->is_array() || list->size() != count)
     fail("key '", key, "' is ", list->dump(), ", expected ", count, " numbers");
   std::vector<float> values;
-  for (const Json& value : *list) values.push_back(static_cast<float>(number_in(value, key)));
+  for (size_t i = 0; i < count; ++i) values.push_back(static_cast<float>(number_at(*list, i, key)));
   return values;
 }
 
