@@ -124,6 +124,23 @@ std::vector<TokenId> to_ids(const Json& value, std::string_view key) {
   return ids;
 }
 
+void check_mask(const Json& value, std::string_view key, size_t tokens) {
+  const Json mask = array_of(value, key, "an array of 1s");
+  if (mask.size() != tokens)
+    fail("key '", key, "' has ", mask.size(), " entries, expected one for each of ", tokens,
+         " token ids");
+  check_hides_nothing(mask, std::string(key));
+}
+
+void check_hides_nothing(const Json& mask, const std::string& name) {
+  if (mask.is_array()) {
+    for (size_t i = 0; i < mask.size(); ++i) check_hides_nothing(mask[i], element(name, i));
+  } else if (mask != 1 && mask != true) {
+    fail(name, " is ", mask.dump(),
+         ", expected 1: masked tokens are not supported; leave padding out of the record");
+  }
+}
+
 Json to_messages(const Json& value, std::string_view key) {
   Json messages = array_of(value, key, "an array of messages");
   if (is_sharegpt(messages)) return turns_to_messages(messages, key);

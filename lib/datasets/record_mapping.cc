@@ -40,20 +40,6 @@ Json pair_to_messages(const RecordMapping& mapping, const Json& object) {
   return messages;
 }
 
-/// The forward pass attends to all tokens of a sample, so a mask must say the same.
-void check_mask(const Json& object, size_t tokens) {
-  const Json* found = find_field(object, kMask);
-  if (!found) return;
-  const std::vector<TokenId> mask = to_ids(*found, kMask);
-  if (mask.size() != tokens)
-    fail("key '", kMask, "' has ", mask.size(), " entries, expected one for each of ", tokens,
-         " token ids");
-  const auto hidden = std::ranges::find_if(mask, [](TokenId one) { return one != 1; });
-  if (hidden != mask.end())
-    fail(kMask, "[", hidden - mask.begin(), "] is ", *hidden,
-         ", expected 1: masked tokens are not supported; leave padding out of the record");
-}
-
 std::string filled(const RecordMapping& mapping, const Json& object) {
   std::string all;
   bool is_first = true;
@@ -146,7 +132,7 @@ Record map_record(const RecordMapping& mapping, const Json& object, std::string 
   switch (mapping.kind) {
     case Kind::kInputIds: {
       std::vector<TokenId> ids = to_ids(field_of(object, field), field);
-      check_mask(object, ids.size());
+      if (const Json* mask = find_field(object, kMask)) check_mask(*mask, kMask, ids.size());
       return {std::move(ids), std::move(place)};
     }
     case Kind::kMessages:

@@ -125,6 +125,10 @@ Record to_record(const Json& object, std::string place);
 
 /// The parts of it, for readers that name the fields themselves; key is for messages.
 std::vector<TokenId> to_ids(const Json& value, std::string_view key);
+/// Throws Error where the mask beside so many token ids hides one: the forward pass attends to all.
+void check_mask(const Json& value, std::string_view key, size_t tokens);
+/// The same for masks in lists, whose lengths are not looked at. name: of all, for the message.
+void check_hides_nothing(const Json& mask, const std::string& name);
 Json to_messages(const Json& value, std::string_view key);
 /// ShareGPT turns, {"from", "value"} or {"role", "content"}, as messages.
 Json turns_to_messages(const Json& value, std::string_view key);

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "datasets/dataset_reader.h"
+#include "datasets/record_source.h"
 
 namespace kvcal {
 namespace {
@@ -176,15 +177,6 @@ struct Index {
   std::vector<RecordSpan> spans;
 };
 
-/// Fails where a mask beside token ids hides one: the forward pass attends to all tokens.
-void check_masks(const Json& mask) {
-  if (mask.is_array())
-    for (const Json& part : mask) check_masks(part);
-  else if (mask != 1)
-    fail("holds ", mask.dump(),
-         ", expected 1: masked tokens are not supported; leave padding out of the records");
-}
-
 /// The records of an object's one array. What else the object holds is not used, but must be JSON.
 Index scan_member(Scanner& scanner, const std::vector<Member>& members, const Member& member,
                   JsonRecords::Shape shape) {
@@ -195,7 +187,7 @@ Index scan_member(Scanner& scanner, const std::vector<Member>& members, const Me
           [&] {
             const Json value = parse_json(scanner.text(other.value));
             if (shape == JsonRecords::Shape::kIds && other.key == "attention_mask")
-              check_masks(value);
+              check_hides_nothing(value, other.key);
           });
   scanner.rewind(member.value);
   return {shape, scan_array(scanner, shape == JsonRecords::Shape::kIds ? '[' : '{')};

@@ -110,18 +110,19 @@ TEST_CASE("json: any changed byte is an error or a file that still reads, never 
 }
 
 }  // namespace
+
 TEST_CASE("json: a mask beside token ids must hide none") {
   const test::ScratchFolder scratch;
   const std::vector<std::vector<TokenId>> expected{{1, 2, 3}, {4}};
   CHECK(ids_of(scratch.write("a.json", R"({"input_ids": [[1, 2, 3], [4]],
-                                           "attention_mask": [[1, 1, 1], [1]]})")) == expected);
+                                           "attention_mask": [[1, 1, true], [1]]})")) == expected);
   const auto refusal = [&](const char* name, const std::string& text) {
     const auto path = scratch.write(name, text);
     return test::error_of(scratch.path(), [&] { ids_of(path); });
   };
   CHECK(refusal("b.json", R"({"input_ids": [[1, 2, 3]], "attention_mask": [[0, 1, 1]]})") ==
-        "b.json: key 'attention_mask', whose value begins at line 1: holds 0, expected 1: masked "
-        "tokens are not supported; leave padding out of the records");
+        "b.json: key 'attention_mask', whose value begins at line 1: attention_mask[0][0] is 0, "
+        "expected 1: masked tokens are not supported; leave padding out of the record");
   CHECK(ids_of(scratch.write("c.jsonl", R"({"input_ids": [1, 2, 3], "attention_mask": [1, 1, 1]})"
                                         "\n"
                                         R"({"input_ids": [4], "attention_mask": null})")) ==
