@@ -38,9 +38,11 @@ void refuse(std::string_view side, const KvObservation& seen, std::span<const Ro
   if (!is_zero(seen)) return;
   for (const Role role : roles)
     if (has_zeros_alone(config, weights, layer, role)) return;
-  fail(side, " of layer ", layer,
-       " is zero in every head of every record, and its weights are not: a norm before it has "
-       "numbers beyond the range of float32; expected values from which a scale can be made");
+  fail(
+      side, " of layer ", layer,
+      " is zero in every head of every record, and its weights are not: expected values from which "
+      "a scale can be made; a norm before it may have numbers beyond the range of float32, or an "
+      "earlier layer makes zeros");
 }
 
 }  // namespace

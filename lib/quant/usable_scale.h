@@ -7,8 +7,8 @@
 
 namespace kvcal {
 
-/// Whether products of a scale with every FP8 code, and its inverse, are finite and normal numbers:
-/// others would become zeros or infinities, in this program and in engines.
+/// Whether a scale, its inverse and its products with FP8 codes from 1 on are finite and normal
+/// numbers: others would become zeros or infinities, in this program and in engines.
 inline bool is_usable(Scale scale) {
   return scale.value >= FLT_MIN && scale.value <= FLT_MAX / fp8::max_value(fp8::Format::kE5m2);
 }
