@@ -55,6 +55,24 @@ bool are_same(const ModelConfig& config, const Json& expected) {
   return true;
 }
 
+/// Cases in which nothing contradicts anything else.
+constexpr std::array<std::string_view, 8> kSound{"both say the same",       "both, one empty",
+                                                 "theta beside and inside", "a share of linear",
+                                                 "a share of one",          "yarn",
+                                                 "yarn, its factor said",   "yarn, both mscales"};
+
+bool is_sound(std::string_view label) {
+  return std::ranges::find(kSound, label) != kSound.end();
+}
+
+/// Whether the change does not fit the fixture: a share turns an odd number of its dimensions, or
+/// not those that another of its keys counts. Cohere 2 MoE has no scaled positions.
+bool is_unfit(const Case& one, const std::string& message) {
+  return test::contains(message, "expected an even number of them") ||
+         test::contains(message, "expected the same in both") ||
+         (one.fixture == "cohere2_moe" && test::contains(message, "which is not supported"));
+}
+
 }  // namespace
 
 TEST_CASE("rope_cases: RoPE keys are read as transformers reads them, or refused") {
@@ -64,8 +82,10 @@ TEST_CASE("rope_cases: RoPE keys are read as transformers reads them, or refused
     ModelConfig config;
     try {
       config = parse_model_config(one.config);
-    } catch (const Error&) {
+    } catch (const Error& error) {
       ++refused;
+      INFO(error.what());
+      CHECK((one.ropes.is_null() || !is_sound(one.label) || is_unfit(one, error.what())));
       continue;
     }
     if (one.ropes.is_null()) continue;  // transformers 5.23 has no code for it
@@ -81,11 +101,9 @@ TEST_CASE("rope_cases: what agrees is taken, and what does not is named") {
   for (const Case& one : read_cases())
     if (one.fixture == "llama")
       messages[one.label] = test::message_of([&] { parse_model_config(one.config); });
-  for (const char* sound :
-       {"both say the same", "both, one empty", "theta beside and inside", "a share of linear",
-        "a share of one", "yarn", "yarn, its factor said", "yarn, both mscales"}) {
+  for (const std::string_view sound : kSound) {
     INFO(sound);
-    CHECK(messages.at(sound) == "no error");
+    CHECK(messages.at(std::string(sound)) == "no error");
   }
   for (const char* both : {"both, another type", "both, another factor", "both, another theta"})
     CHECK(messages.at(both) ==
