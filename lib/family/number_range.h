@@ -6,21 +6,13 @@
 #include <vector>
 
 #include "core/json.h"
+#include "core/value_range.h"
 
 namespace kvcal {
 
-/// Values that a number of a config.json may have: from least (exclusive where is_above) to most.
-/// Outside of it a number is a mistake, and arithmetic in float32 would hide it as zeros or
-/// infinities.
-struct NumberRange {
-  double least = 0.0, most = 0.0;
-  bool is_above = false;
+// Ranges of the numbers of a config.json. Outside of its own a number is a mistake, and arithmetic
+// in float32 would hide it as zeros or infinities.
 
-  /// False for NaN.
-  constexpr bool contains(double value) const {
-    return (is_above ? value > least : value >= least) && value <= most;
-  }
-};
 /// Factors, their inverses, and caps.
 constexpr NumberRange kFactorRange{.least = 1e-6, .most = 1e6};
 

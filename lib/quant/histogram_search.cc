@@ -146,8 +146,8 @@ double divergence(const Bins& bins, double most, const std::vector<double>& valu
 
 Amax percentile_amax(const MagnitudeHistogram& histogram, Amax largest, double percent) {
   if (!kPercentiles.contains(percent))
-    fail("percentile: found ", percent, ", expected a number above ", kPercentiles.low, " to ",
-         kPercentiles.high);
+    fail("percentile: found ", percent, ", expected a number above ", kPercentiles.least, " to ",
+         kPercentiles.most);
   const Bins bins = bins_of(histogram, largest);
   const double wanted = percent / 100 * bins.total;
   double below = bins.zeros;

@@ -16,11 +16,11 @@ double number(const Json& kwargs, const std::string& key, double otherwise) {
   return found->get<double>();
 }
 
-void check(const SettingRange& range, const char* key, double found) {
+void check(const NumberRange& range, const char* key, double found) {
   if (!range.contains(found))
     fail("observer_kwargs.", key, ": found ", found, ", expected a number ",
-         range.is_low_taken ? "from " : "above ", static_cast<int64_t>(range.low), " to ",
-         static_cast<int64_t>(range.high));
+         range.is_above ? "above " : "from ", static_cast<int64_t>(range.least), " to ",
+         static_cast<int64_t>(range.most));
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ constexpr std::string_view reason_for(const RoleReasons& reasons, ArgsRole role)
 /// A key of observer_kwargs.
 struct ObserverSetting {
   std::string_view name;
-  SettingRange range = {};
+  NumberRange range = kParts;
   bool is_integer = false;
   std::string_view expected = {};
   std::string_view why_not = {};  ///< reason why only llm-compressor supports it

@@ -1,24 +1,19 @@
 #pragma once
 
+#include "core/value_range.h"
+
 namespace kvcal {
 
-/// Range of an observer's setting: from low (is_low_taken: inclusive) to high. Checked when a
-/// recipe is read, and again when an observer is made.
-struct SettingRange {
-  double low = 0.0, high = 1.0;
-  bool is_low_taken = false;
+// Ranges of observers' settings. Checked when a recipe is read, and again when an observer is made.
 
-  constexpr bool contains(double value) const {
-    return (is_low_taken ? value >= low : value > low) && value <= high;
-  }
-};
-
-constexpr SettingRange kPercentiles{.high = 100};
+/// Of a setting that names no other: parts of a whole.
+constexpr NumberRange kParts{.most = 1, .is_above = true};
+constexpr NumberRange kPercentiles{.most = 100, .is_above = true};
 // Settings of the mse search. The upper bounds guarantee that it ends.
-constexpr SettingRange kMaxshrinks{};
-constexpr SettingRange kGrids{.low = 1, .high = 100'000, .is_low_taken = true};
-constexpr SettingRange kNorms{.high = 100};
-constexpr SettingRange kPatiences{.low = 1, .high = 1'000'000, .is_low_taken = true};
-constexpr SettingRange kExpands{.low = 1, .high = 100, .is_low_taken = true};
+constexpr NumberRange kMaxshrinks = kParts;
+constexpr NumberRange kGrids{.least = 1, .most = 100'000};
+constexpr NumberRange kNorms{.most = 100, .is_above = true};
+constexpr NumberRange kPatiences{.least = 1, .most = 1'000'000};
+constexpr NumberRange kExpands{.least = 1, .most = 100};
 
 }  // namespace kvcal

@@ -43,10 +43,10 @@ ObserverRow minmax_observer() {
           .make = [](const Json& observer_kwargs) -> std::unique_ptr<Observer> {
             const double constant =
                 optional_number(observer_kwargs, "averaging_constant").value_or(0.01);
-            const SettingRange& range = kSettings[0].range;
+            const NumberRange& range = kSettings[0].range;
             if (!range.contains(constant))
-              fail("averaging_constant is ", constant, ", expected a number above ", range.low,
-                   " to ", range.high);
+              fail("averaging_constant is ", constant, ", expected a number above ", range.least,
+                   " to ", range.most);
             return std::make_unique<MovingMinMax>(static_cast<float>(constant));
           }};
 }
