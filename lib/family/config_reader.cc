@@ -27,6 +27,14 @@ const Json* find_nested(const Json& file, std::string_view name) {
   return found == outer->end() ? nullptr : &*found;
 }
 
+/// rope_scaling is the older name of rope_parameters: what the file says under the one takes the
+/// place of a default of the other. An empty rope_scaling says nothing.
+bool has_other_rope(const Json& file, std::string_view key) {
+  if (key == "rope_scaling") return find_field(file, "rope_parameters") != nullptr;
+  const Json* scaling = key == "rope_parameters" ? find_field(file, "rope_scaling") : nullptr;
+  return scaling && !scaling->empty();
+}
+
 }  // namespace
 
 ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
@@ -42,10 +50,7 @@ ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
   for (const std::string_view texts : {architecture.defaults, more_defaults}) {
     const Json defaults = parse_json(texts);
     for (const auto& [key, value] : defaults.items()) {
-      // rope_scaling is the older name of rope_parameters, and takes the place of the default.
-      const bool has_other = key == "rope_parameters" && file.contains("rope_scaling") &&
-                             !file.at("rope_scaling").empty();
-      if (has_other || json_.contains(std::string(name_of(key)))) continue;
+      if (has_other_rope(file, key) || json_.contains(std::string(name_of(key)))) continue;
       json_[key] = value;
       defaulted_.insert(key);
     }

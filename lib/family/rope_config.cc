@@ -273,9 +273,6 @@ void parse_ropes(const ConfigReader& reader, ModelConfig& config) {
   const Json* scaling = reader.find(kScaling);
   if (scaling && scaling->empty()) scaling = nullptr;
   const Json* parameters = reader.find(kParameters);
-  // A family's own default is for files that say neither.
-  if (scaling && parameters && reader.is_defaulted(kScaling)) scaling = nullptr;
-  if (scaling && parameters && reader.is_defaulted(kParameters)) parameters = nullptr;
   if (parameters || !scaling) config.ropes = ropes_of(kParameters, parameters, reader, config);
   if (!scaling) return;
   std::vector<RopeConfig> ropes = ropes_of(kScaling, scaling, reader, config);
