@@ -6,12 +6,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/byte_size.h"
-#include "number_option.h"
+#include "core/read_number.h"
 #include "run/devices.h"
 #include "run/loaded_model.h"
 #include "stored/weights.h"
@@ -55,6 +58,7 @@ void add_scales(CLI::App& app, std::function<void()>& run);
 void add_convert(CLI::App& app, std::function<void()>& run);
 void add_apply(CLI::App& app, std::function<void()>& run);
 void add_sweep(CLI::App& app, std::function<void()>& run);
+void add_smooth(CLI::App& app, std::function<void()>& run);
 void add_synth(CLI::App& app, std::function<void()>& run);
 void add_try(CLI::App& app, std::function<void()>& run);
 void add_verify(CLI::App& app, std::function<void()>& run);
@@ -78,6 +82,48 @@ template <class Target>
 CLI::Option* add_setting(CLI::App& command, const std::string& name, Target& target,
                          const std::string& help) {
   return command.add_option(name, target, help)->capture_default_str();
+}
+
+/// Adds a number from least to most. target: a Number, or an optional one.
+template <class Number, class Target>
+CLI::Option* add_number_to(CLI::App& command, const std::string& name, Target& target,
+                           const std::string& help, Number least, Number most) {
+  std::ostringstream range;  // as CLI11 writes one; command_description.cc reads it
+  range << CLI::detail::type_name<Number>() << " in [" << least << " - " << most << "]";
+  return command.add_option(name, target, help)
+      ->check(CLI::Validator(
+          [least, most](const std::string& text) {
+            Number value{};
+            return read_number(text, least, most, value);
+          },
+          range.str()));
+}
+
+/// The same for a number whose help shows its default.
+template <class Number>
+CLI::Option* add_number(CLI::App& command, const std::string& name, Number& target,
+                        const std::string& help, std::type_identity_t<Number> least,
+                        std::type_identity_t<Number> most) {
+  return add_number_to<Number>(command, name, target, help, least, most)->capture_default_str();
+}
+
+/// Adds a number that is kept as text. parse: throws Error for what is none; the command calls it
+/// again for the value.
+inline CLI::Option* add_number_text(CLI::App& command, const std::string& name, std::string& target,
+                                    const std::string& help,
+                                    std::function<void(const std::string&)> parse) {
+  return command.add_option(name, target, help)
+      ->check(CLI::Validator(
+          [parse = std::move(parse)](const std::string& text) -> std::string {
+            if (has_leading_zero(text)) return "found '" + text + "', expected no leading zero";
+            try {
+              parse(text);
+              return "";
+            } catch (const std::exception& error) {
+              return error.what();
+            }
+          },
+          "NUMBER"));
 }
 
 /// --device, --compute-dtype and --threads.

@@ -1,12 +1,13 @@
 #include "rewrite/outliers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
+
+#include "core/read_number.h"
 
 namespace kvcal {
 namespace {
@@ -28,10 +29,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 template <class Number>
 Number number_of(std::string_view text, Number least, Number most) {
   Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= least) ||
-      !(value <= most))
-    fail("'", text, "' is no number from ", least, " to ", most);
+  if (const std::string fault = read_number(text, least, most, value); !fault.empty()) fail(fault);
   return value;
 }
 

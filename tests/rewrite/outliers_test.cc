@@ -287,12 +287,13 @@ TEST_CASE("outliers: a text that is no specification is quoted") {
   CHECK(contains(refusal(""), "'': is no part; expected k:pairs=N,factor=F"));
   CHECK(contains(refusal("k:pairs=2"), "'k:pairs=2': has no factor="));
   CHECK(contains(refusal("k:pairs=2,factor=3"), "factor 3 is no power of two"));
-  CHECK(contains(refusal("k:pairs=0,factor=2"), "'0' is no number from 1 to"));
+  CHECK(contains(refusal("k:pairs=0,factor=2"), "found '0', expected an integer from 1 to"));
   CHECK(contains(refusal("v:pairs=1,factor=2"), "'pairs=1' is no setting of it"));
   CHECK(contains(refusal("k:pairs=1,pairs=1,factor=2"), "'pairs' is there twice"));
-  CHECK(contains(refusal("bias:norm=big"), "'big' is no number"));
+  CHECK(contains(refusal("bias:norm=big"), "found 'big', expected a number from"));
   CHECK(contains(refusal("layers=1"), "names layers alone"));
-  CHECK(contains(refusal("k:pairs=1,factor=2;layers=3-1"), "'1' is no number from 3"));
+  CHECK(
+      contains(refusal("k:pairs=1,factor=2;layers=3-1"), "found '1', expected an integer from 3"));
   CHECK(contains(refusal("k:pairs=1,factor=2;k:pairs=1,factor=2"), "is there twice"));
   const OutlierSpec spec = parse_outlier_spec("k:pairs=2,factor=0.25;layers=0,2-3");
   CHECK(spec.k->count == 2);

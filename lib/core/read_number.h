@@ -1,0 +1,34 @@
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace kvcal {
+
+/// Whether some readers would take a number for an octal one.
+inline bool has_leading_zero(std::string_view text) {
+  return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
+}
+
+/// Reads text as a number from least to most, which it must be from its first to its last
+/// character. Infinities, NaN and what Number cannot hold are none. Returns what is wrong; empty:
+/// nothing.
+template <class Number>
+std::string read_number(std::string_view text, Number least, Number most, Number& value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  bool is_number = error == std::errc() && stop == end && !has_leading_zero(text);
+  if constexpr (std::is_floating_point_v<Number>) is_number = is_number && std::isfinite(value);
+  if (is_number && value >= least && value <= most) return "";
+  std::ostringstream fault;
+  fault << "found '" << text << "', expected "
+        << (std::is_floating_point_v<Number> ? "a number" : "an integer") << " from " << least
+        << " to " << most;
+  return fault.str();
+}
+
+}  // namespace kvcal
