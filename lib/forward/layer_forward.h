@@ -18,10 +18,15 @@ struct KvObservation {
   std::vector<ObservedRange> ranges;
   std::vector<MagnitudeHistogram> histograms;  ///< [heads]
 };
+/// Largest magnitudes of the channels of one layer's cache, over all tokens: [heads, dim].
+struct ChannelMagnitudes {
+  std::vector<float> k, v;
+};
 /// Observations of one pass over a layer.
 struct LayerObservation {
-  KvObservation k, v;                           ///< of the layer's cache
-  std::optional<KvObservation> q = {};          ///< of each head, where requested
+  KvObservation k, v;                              ///< of the layer's cache
+  std::optional<KvObservation> q = {};             ///< of each head, where requested
+  std::optional<ChannelMagnitudes> channels = {};  ///< where requested
   std::vector<LinearObservation> linears = {};  ///< where requested, in a pass that ends the layer
 };
 

@@ -62,6 +62,15 @@ uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths) {
          (rope.query_beta == 0.0 ? 1 : 2);
 }
 
+/// Of the channels of a layer's K or V.
+uint64_t channel_bytes(const ModelConfig& config, size_t samples) {
+  const int64_t channels = config.largest([](const LayerConfig& layer) {
+    return layer.cache.heads * std::max(layer.cache.k_dim, layer.cache.v_dim);
+  });
+  return static_cast<uint64_t>(channels) *
+         (2 * samples * sizeof(ObservedRange) + sizeof(MagnitudeHistogram));
+}
+
 /// Ranges and histograms, in the backend and on the host.
 uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& request,
                         size_t samples) {
@@ -72,7 +81,8 @@ uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& req
             : 0);
   return 2 * static_cast<uint64_t>(heads) *
              (samples * sizeof(ObservedRange) + sizeof(MagnitudeHistogram)) +
-         LinearCollector::bytes(config, request.linears, samples);
+         LinearCollector::bytes(config, request.linears, samples) +
+         (request.channels ? channel_bytes(config, samples) : 0);
 }
 
 uint64_t table_bytes(const ModelConfig& config, const ObservationRequest& request,

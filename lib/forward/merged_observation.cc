@@ -56,6 +56,13 @@ class SideMerger {
   KvObservation all_;
 };
 
+/// Folds magnitudes of the same channels into all, which is empty before the first part.
+void fold_channels(const std::vector<float>& part, std::vector<float>& all) {
+  if (all.empty()) all.resize(part.size(), 0.0f);
+  if (part.size() != all.size()) fail("has ", part.size(), " channels, expected ", all.size());
+  for (size_t i = 0; i < part.size(); ++i) all[i] = std::max(all[i], part[i]);
+}
+
 class LinearMerger {
  public:
   explicit LinearMerger(size_t num_samples) : num_samples_(num_samples) {}
@@ -129,6 +136,7 @@ LayerObservation merged(std::span<const std::optional<LayerObservation>> parts,
   const size_t count = count_of(samples);
   SideMerger k(count), v(count), q(count);
   LinearMerger linears(count);
+  std::optional<ChannelMagnitudes> channels;
   std::optional<bool> has_queries;
   for_each_part(parts, samples, [&](const LayerObservation& part, auto own) {
     k.add_part(part.k, own);
@@ -137,10 +145,16 @@ LayerObservation merged(std::span<const std::optional<LayerObservation>> parts,
     if (has_queries.value_or(part.q.has_value()) != part.q.has_value())
       fail("has queries where another part has none, or none where it has");
     has_queries = part.q.has_value();
+    if (part.channels) {
+      if (!channels) channels.emplace();
+      fold_channels(part.channels->k, channels->k);
+      fold_channels(part.channels->v, channels->v);
+    }
     linears.add_parts(part.linears, own);
   });
   LayerObservation all{.k = k.take(), .v = v.take()};
   if (has_queries.value_or(false)) all.q = q.take();
+  all.channels = std::move(channels);
   all.linears = linears.take();
   return all;
 }

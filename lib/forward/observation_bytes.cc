@@ -14,7 +14,7 @@ namespace kvcal {
 namespace {
 
 constexpr uint32_t kMagic = 0x624f564b;  // "KVOb"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 
 enum class Kind : uint16_t { kLayer = 1, kAdvance = 2, kLinear = 3, kSaturation = 4 };
 
@@ -49,6 +49,11 @@ void put(ByteWriter& out, const KvObservation& side) {
   out.put(static_cast<uint64_t>(side.histograms.size()));
   for (const MagnitudeHistogram& histogram : side.histograms) put(out, histogram);
   put(out, side.ranges);
+}
+
+void put(ByteWriter& out, const std::vector<float>& magnitudes) {
+  out.put(static_cast<uint64_t>(magnitudes.size()));
+  out.put_bytes(std::as_bytes(std::span(magnitudes)));
 }
 
 void put(ByteWriter& out, const LinearObservation& seen) {
@@ -133,6 +138,24 @@ KvObservation side_from(ByteReader& in) {
   return side;
 }
 
+std::vector<float> magnitudes_from(ByteReader& in) {
+  std::vector<float> magnitudes(in.get_count(sizeof(float)));
+  for (float& magnitude : magnitudes) {
+    const size_t at = in.offset();
+    magnitude = in.get<float>();
+    if (!std::isfinite(magnitude) || magnitude < 0.0f)
+      fail("magnitude at offset ", at, " is ", magnitude, ", expected a finite one, not below 0");
+  }
+  return magnitudes;
+}
+
+/// Whether an optional part follows.
+bool flag_from(ByteReader& in, const char* part) {
+  const auto flag = in.get<uint8_t>();
+  if (flag > 1) fail("says ", int{flag}, " of ", part, ", expected 0 or 1");
+  return flag == 1;
+}
+
 size_t samples_of(const KvObservation& side) {
   return side.histograms.empty() ? 0 : side.ranges.size() / side.histograms.size();
 }
@@ -204,6 +227,11 @@ std::vector<std::byte> to_bytes(const LayerObservation& seen) {
   put(out, seen.v);
   out.put(static_cast<uint8_t>(seen.q ? 1 : 0));
   if (seen.q) put(out, *seen.q);
+  out.put(static_cast<uint8_t>(seen.channels ? 1 : 0));
+  if (seen.channels) {
+    put(out, seen.channels->k);
+    put(out, seen.channels->v);
+  }
   put(out, seen.linears);
   return out.take();
 }
@@ -234,9 +262,9 @@ std::vector<std::byte> to_bytes(const LayerResult& result) {
 LayerObservation layer_observation_from(std::span<const std::byte> bytes) {
   return read_all(bytes, Kind::kLayer, [](ByteReader& in) {
     LayerObservation seen{.k = side_from(in), .v = side_from(in)};
-    const auto has_queries = in.get<uint8_t>();
-    if (has_queries > 1) fail("says ", int{has_queries}, " of queries, expected 0 or 1");
-    if (has_queries == 1) seen.q = side_from(in);
+    if (flag_from(in, "queries")) seen.q = side_from(in);
+    if (flag_from(in, "channels"))
+      seen.channels = {.k = magnitudes_from(in), .v = magnitudes_from(in)};
     seen.linears = linears_from(in);
     if (seen.k.histograms.size() != seen.v.histograms.size() ||
         samples_of(seen.k) != samples_of(seen.v) ||

@@ -15,8 +15,9 @@ enum class LinearDetail : uint8_t {
 
 /// Tensors that a forward pass observes beside K and V.
 struct ObservationRequest {
-  bool query = false;  ///< Q after its norm and RoPE, of every head
-  bool head = false;   ///< the input of lm_head
+  bool query = false;     ///< Q after its norm and RoPE, of every head
+  bool channels = false;  ///< each channel of K after RoPE, and of V
+  bool head = false;      ///< the input of lm_head
   /// Observes experts on all tokens instead of the routed ones; the layer's results do not change.
   bool all_experts = false;
   LinearDetail linears = LinearDetail::kNone;

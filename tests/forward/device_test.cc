@@ -56,14 +56,15 @@ TEST_CASE("what is asked for beside K and V costs one operation each, nothing wi
     return backend.counts;
   };
   auto none = counts({}), query = counts({.query = true}), all = counts(test::kObserveAll);
-  auto amax = counts({.linears = LinearDetail::kAmax});
+  auto amax = counts({.linears = LinearDetail::kAmax}), channels = counts({.channels = true});
   const ModelFixture fixture("llama");
   const int64_t layers = fixture.config.num_hidden_layers;
   CHECK(none["observe_kv"] + none["observe_rows"] + none["observe_amax"] == 0);
   CHECK(query["observe_kv"] == layers);
   CHECK(query["observe_rows"] == 0);
   CHECK(query["matmul"] == none["matmul"] + layers);  // Q of the pass that observes
-  CHECK(all["observe_kv"] == layers);
+  CHECK(channels["observe_kv"] == 2 * layers);        // K and V
+  CHECK(all["observe_kv"] == 3 * layers);
   CHECK(all["observe_rows"] == 4 * layers + 1);  // q, o, up, down; lm_head
   CHECK(all["observe_amax"] == 0);
   CHECK(amax["observe_rows"] + amax["observe_amax"] == 0);

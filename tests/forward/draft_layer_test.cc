@@ -149,6 +149,7 @@ TEST_CASE("draft: samples of any length, batches, devices and Linears beside cha
     CHECK(Range{all.k.ranges[heads].min, all.k.ranges[heads].max}.empty());
     const auto bytes_of = [](LayerObservation seen) {
       seen.q.reset();
+      seen.channels.reset();
       test::SeenBytes bytes;
       bytes.add(seen);
       return bytes.bytes();

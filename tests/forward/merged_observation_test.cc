@@ -97,9 +97,13 @@ TEST_CASE("merged: Linears by role and expert, ranges in the order of all sample
 
 TEST_CASE("merged: K and V of samples behind each other are those of one pass") {
   const size_t counts[] = {2, 1};
-  const std::optional<LayerObservation> parts[] = {layer(2, {1.0f, 5.0f}), layer(2, {3.0f})};
-  const LayerObservation all =
-      merged(std::span(parts), SampleParts::behind_each_other(std::span(counts)));
+  std::optional<LayerObservation> parts[] = {layer(2, {1.0f, 5.0f}), layer(2, {3.0f})};
+  parts[0]->channels = {.k = {1.0f, 4.0f}, .v = {2.0f}};
+  parts[1]->channels = {.k = {3.0f, 2.0f}, .v = {5.0f}};
+  const LayerObservation all = merged(std::span<const std::optional<LayerObservation>>(parts),
+                                      SampleParts::behind_each_other(std::span(counts)));
+  CHECK(all.channels->k == std::vector<float>{3.0f, 4.0f});
+  CHECK(all.channels->v == std::vector<float>{5.0f});
   const KvObservation expected = side(2, {1.0f, 5.0f, 3.0f});
   REQUIRE(all.k.ranges.size() == expected.ranges.size());
   for (size_t i = 0; i < expected.ranges.size(); ++i) {

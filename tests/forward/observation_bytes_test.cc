@@ -38,6 +38,7 @@ LinearObservation linear(Role role, int64_t index, size_t samples) {
 LayerObservation full_layer() {
   LayerObservation seen{.k = side(3, 2, 0.5f), .v = side(3, 2, 4.0f)};
   seen.q = side(3, 8, 1.5f);
+  seen.channels = {.k = {0.5f, 0.0f, 3.0f}, .v = {1.0f}};
   seen.linears = {linear(Role::kQuery, 0, 3), linear(Role::kExpertUp, 0, 3),
                   linear(Role::kExpertUp, 5, 3)};
   return seen;
@@ -125,7 +126,7 @@ TEST_CASE("bytes of an observation that end early or go on are refused") {
   CHECK(error_of(more, layer_observation_from) ==
         "observation: has 1 bytes behind its end at offset " + std::to_string(bytes.size()));
   CHECK(error_of(bytes, layer_advance_from).find("kind 1, expected") != std::string::npos);
-  CHECK(error_of(changed(bytes, 4, 2), layer_observation_from).find("version 2") !=
+  CHECK(error_of(changed(bytes, 4, 3), layer_observation_from).find("version 3") !=
         std::string::npos);
   // A count that would ask for all memory.
   auto large = to_bytes(LayerObservation{});

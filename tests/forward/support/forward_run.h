@@ -16,6 +16,10 @@ class SeenBytes {
     add(seen.k);
     add(seen.v);
     if (seen.q) add(*seen.q);
+    if (seen.channels) {
+      append(std::span(seen.channels->k));
+      append(std::span(seen.channels->v));
+    }
     add(seen.linears);
   }
   void add(const KvObservation& side) {
@@ -88,8 +92,11 @@ inline std::string run_layers(LayerForward& forward, const ModelConfig& config, 
 }
 
 /// Everything there is to see.
-constexpr ObservationRequest kObserveAll{
-    .query = true, .head = true, .all_experts = false, .linears = LinearDetail::kSamples};
+constexpr ObservationRequest kObserveAll{.query = true,
+                                         .channels = true,
+                                         .head = true,
+                                         .all_experts = false,
+                                         .linears = LinearDetail::kSamples};
 
 /// Samples of different lengths made of a fixture's ids.
 class FixtureSamples {
