@@ -35,9 +35,9 @@ namespace {
 
 // Every subcommand, in the order --help lists them.
 constexpr AddCommand kCommands[] = {
-    add_calibrate, add_try,   add_quantize,   add_scales,  add_convert, add_apply,
-    add_generate,  add_eval,  add_sweep,      add_inspect, add_verify,  add_engines,
-    add_families,  add_synth, add_completion, add_man,     add_help,    add_version};
+    add_calibrate, add_try,        add_quantize, add_scales,  add_smooth, add_convert, add_apply,
+    add_generate,  add_eval,       add_sweep,    add_inspect, add_verify, add_engines, add_families,
+    add_synth,     add_completion, add_man,      add_help,    add_version};
 
 int code(ExitStatus status) {
   return static_cast<int>(status);
@@ -159,8 +159,9 @@ void add_version_options(CLI::App& app) {
   option->needs(version);
 }
 
-constexpr const char* kQuietCommands[] = {"calibrate", "quantize", "scales", "convert", "apply",
-                                          "generate",  "eval",     "sweep",  "inspect", "synth"};
+constexpr const char* kQuietCommands[] = {"calibrate", "quantize", "scales",   "smooth",
+                                          "convert",   "apply",    "generate", "eval",
+                                          "sweep",     "inspect",  "synth"};
 constexpr const char* kListingCommands[] = {"calibrate", "scales", "convert",
                                             "eval",      "sweep",  "verify"};
 

@@ -170,14 +170,14 @@ Json config_with_key_bias(const Json& config, const FamilyChoice& family) {
   return changed;
 }
 
-void check_is_unquantized(const ModelDir& model) {
+}  // namespace
+
+void check_can_be_rewritten(const ModelDir& model) {
   const QuantizationConfig config = read_quantization_config(model);
   if (config.form)
     fail(config.where,
          ": describes a quantization; expected a checkpoint with 16- or 32-bit weights");
 }
-
-}  // namespace
 
 RewrittenCheckpoint write_rewritten_checkpoint(const ModelDir& model, const ModelConfig& config,
                                                const KvFactors& factors, ThreadPool& pool,
@@ -190,7 +190,7 @@ RewrittenCheckpoint write_rewritten_checkpoint(const ModelDir& model, const Mode
 
 RewrittenCheckpoint write_outliers(ModelDir model, const OutlierRequest& request, ThreadPool& pool,
                                    const std::filesystem::path& folder) {
-  check_is_unquantized(model);
+  check_can_be_rewritten(model);
   ModelConfig config = read_model_config(model, request.family);
   { const Weights checked(model, config); }  // names, shapes and dtypes of all tensors
   KvFactors factors;

@@ -18,6 +18,9 @@ struct RewrittenCheckpoint {
   double largest_error = 0.0;
 };
 
+/// Throws Error where the checkpoint's weights are quantized.
+void check_can_be_rewritten(const ModelDir& model);
+
 /// Writes a checkpoint into folder whose K and V have the factors, with model's config() and the
 /// files beside the weights. Shards keep their names. A changed tensor keeps its dtype where every
 /// value is exact in it, and is F32 else. Biases that config expects and the source does not have

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Checks in transformers (float32) that kvcal synth --outliers keeps a model's function.
+"""Checks in transformers (float32) that kvcal synth --outliers, or kvcal smooth, keeps a model's function.
 
-usage: outliers_logits.py KVCAL MODEL... [--outliers SPEC] [--tolerance 1e-4]
+usage: outliers_logits.py KVCAL MODEL... [--outliers SPEC | --smooth] [--tolerance 1e-4]
 MODEL: a checkpoint that transformers loads, such as the folders of tests/fixtures/models. Prints the largest difference of logits for each, relative
-to the largest logit, and how many times as large K has become. Exits with 1 if one differs by more than the tolerance, or if K did not grow. Models
-that kvcal refuses are listed with its reason.
+to the largest logit, and how many times as large K has become; with --smooth, how far the least channel of V reaches, over the largest of its head.
+Exits with 1 if one differs by more than the tolerance, if K did not grow, or if a channel of V reaches less than half of its head.
+Models that kvcal refuses are listed with its reason.
 """
 import argparse
+import json
 import pathlib
 import subprocess
 import sys
@@ -21,35 +23,61 @@ def main():
     parser.add_argument("kvcal")
     parser.add_argument("models", nargs="+")
     parser.add_argument("--outliers", default="k:pairs=1,factor=1024;v:channels=1,factor=16")
+    parser.add_argument("--smooth", action="store_true")
     parser.add_argument("--tolerance", type=float, default=1e-4)
     options = parser.parse_args()
     failed = compared = 0
     for model in options.models:
         with tempfile.TemporaryDirectory() as folder:
-            made = subprocess.run([options.kvcal, "synth", "--from", model, "--outliers", options.outliers, "-o", f"{folder}/rewritten"],
-                                  capture_output=True, text=True)
+            made = subprocess.run([options.kvcal, *command_of(options, model, folder), "-o", f"{folder}/rewritten"], capture_output=True, text=True)
             if made.returncode != 0:
                 print(f"{pathlib.Path(model).name}: refused: {made.stderr.strip()}")
                 continue
             before, after = run(model), run(f"{folder}/rewritten")
+            v_stays = options.smooth and not json.loads(pathlib.Path(f"{folder}/rewritten/kvcal_manifest.json").read_text())["smoothing"]["v"]["smoothed"]
         difference = ((before[0] - after[0]).abs().max() / before[0].abs().max()).item()
-        growth = max(new / old for old, new in zip(before[1], after[1], strict=True))
-        is_bad = not difference <= options.tolerance or not growth > 8
+        if options.smooth:
+            least = min(reach(values) for values in after[2])
+            effect, has_effect = f"least channel of V reaches {least:.2f}", v_stays or least > 0.499
+        else:
+            growth = max(new.abs().max().item() / old.abs().max().item() for old, new in zip(before[1], after[1], strict=True))
+            effect, has_effect = f"K grew {growth:.0f} times", growth > 8
+        is_bad = not difference <= options.tolerance or not has_effect
         failed += is_bad
         compared += 1
-        print(f"{pathlib.Path(model).name}: logits differ by {difference:.2e}, K grew {growth:.0f} times{'  FAILED' if is_bad else ''}", flush=True)
+        print(f"{pathlib.Path(model).name}: logits differ by {difference:.2e}, {effect}{'  FAILED' if is_bad else ''}", flush=True)
     print(f"{compared} compared, {failed} failed")
     sys.exit(1 if failed or not compared else 0)
 
 
+def ids_of(vocabulary):
+    return [token % vocabulary for token in range(3, 27)]
+
+
+def command_of(options, model, folder):
+    if not options.smooth:
+        return ["synth", "--from", model, "--outliers", options.outliers]
+    config = json.loads((pathlib.Path(model) / "config.json").read_text())
+    vocabulary = config.get("vocab_size") or config["text_config"]["vocab_size"]
+    pathlib.Path(f"{folder}/data.jsonl").write_text(json.dumps({"input_ids": ids_of(vocabulary)}) + "\n")
+    return ["smooth", model, "--dataset", f"{folder}/data.jsonl", "--compute-dtype", "float32"]
+
+
+def reach(values):
+    """Of the least channel of [1, heads, tokens, dim], over the largest of its head; channels of zeros do not count."""
+    channels = values[0].abs().amax(1)
+    shares = channels / channels.amax(1, keepdim=True)
+    return shares[channels > 0].min().item()
+
+
 def run(model):
-    """Logits of fixed tokens, and the largest magnitude of K in each layer that caches it."""
+    """Logits of fixed tokens, and K and V of each layer that caches them."""
     loaded = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager").eval()
-    ids = torch.arange(3, 27)[None] % loaded.get_input_embeddings().weight.shape[0]
+    ids = torch.tensor([ids_of(loaded.get_input_embeddings().weight.shape[0])])
     with torch.no_grad():
         out = loaded(ids, use_cache=True)
-    keys = [layer.keys for layer in out.past_key_values.layers if getattr(layer, "keys", None) is not None]
-    return out.logits, [key.abs().max().item() for key in keys]
+    layers = [layer for layer in out.past_key_values.layers if getattr(layer, "keys", None) is not None]
+    return out.logits, [layer.keys for layer in layers], [layer.values for layer in layers]
 
 
 main()

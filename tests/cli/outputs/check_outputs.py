@@ -45,6 +45,7 @@ ROWS = [
     ("quantize", Row(["model", "--scheme", "FP8_DYNAMIC"], {"--output": "out"}, ["model"])),
     ("scales", Row(["--statistics", "statistics.safetensors", "--recipe", "recipe.yaml", "--model", "model"], {"--output": "out"},
                   ["model", "recipe.yaml", "statistics.safetensors"])),
+    ("smooth", Row(["model", "--dataset", "data.jsonl", "--threads", "1"], {"--output": "out"}, ["model", "data.jsonl"])),
     ("convert", Row(["checkpoint", "--format", "tgi"], {"--output": "out"}, ["checkpoint"])),
     ("apply", Row(["overlay", "model"], {"--output": "out"}, ["overlay", "model"])),
     ("generate", Row(["model", "--prompt", "The sea", "--max-new-tokens", "4", "--threads", "1"])),

@@ -1,0 +1,128 @@
+#include "rewrite/smoothing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace kvcal {
+namespace {
+
+constexpr int kMostDoublings = 20;
+
+/// The largest power of two that keeps amax at or below most, so a smoothed model has nothing left
+/// to smooth, and the scale of a head stays.
+float factor_to(float most, float amax) {
+  if (amax <= 0.0f) return 1.0f;
+  const int doublings = std::ilogb(double{most} / double{amax});
+  return std::ldexp(1.0f, std::clamp(doublings, 0, kMostDoublings));
+}
+
+/// Factors [heads, width] of one layer's side, where units share a factor.
+std::vector<float> even_factors(const std::vector<float>& amax, int64_t heads,
+                                const KeyUnits& units, bool is_shared) {
+  const auto width = amax.size() / static_cast<size_t>(heads);
+  std::vector<float> factors(amax.size(), 1.0f);
+  // Heads that share a weight are smoothed as one, whose channels reach as far as any head's.
+  const size_t rows = is_shared ? 1 : static_cast<size_t>(heads);
+  for (size_t row = 0; row < rows; ++row) {
+    std::vector<float> reach(amax.begin() + static_cast<std::ptrdiff_t>(row * width),
+                             amax.begin() + static_cast<std::ptrdiff_t>((row + 1) * width));
+    if (is_shared)
+      for (size_t i = width; i < amax.size(); ++i)
+        reach[i % width] = std::max(reach[i % width], amax[i]);
+    const float most = std::ranges::max(reach);
+    for (const std::vector<int64_t>& unit : units) {
+      float own = 0.0f;
+      for (const int64_t channel : unit) own = std::max(own, reach[static_cast<size_t>(channel)]);
+      for (const int64_t channel : unit)
+        factors[row * width + static_cast<size_t>(channel)] = factor_to(most, own);
+    }
+  }
+  for (size_t i = rows * width; i < factors.size(); ++i) factors[i] = factors[i % width];
+  return factors;
+}
+
+/// Collects what each head's channels reach before and after.
+class HeadRatios {
+ public:
+  void add(const std::vector<float>& amax, const std::vector<float>& factors, int64_t heads) {
+    const auto width = amax.size() / static_cast<size_t>(heads);
+    for (size_t begin = 0; begin < amax.size(); begin += width) {
+      std::vector<double> old(width), smooth(width);
+      for (size_t i = 0; i < width; ++i) {
+        old[i] = double{amax[begin + i]};
+        smooth[i] = double{amax[begin + i]} * double{factors[begin + i]};
+      }
+      add_ratio(old, before_);
+      add_ratio(smooth, after_);
+    }
+  }
+  Unevenness median() { return {.before = median_of(before_), .after = median_of(after_)}; }
+
+ private:
+  static void add_ratio(const std::vector<double>& reach, std::vector<double>& ratios) {
+    const double sum = std::accumulate(reach.begin(), reach.end(), 0.0);
+    if (sum > 0.0)
+      ratios.push_back(std::ranges::max(reach) * static_cast<double>(reach.size()) / sum);
+  }
+  static double median_of(std::vector<double>& ratios) {
+    if (ratios.empty()) return 1.0;
+    const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
+    std::ranges::nth_element(ratios, middle);
+    return *middle;
+  }
+
+  std::vector<double> before_, after_;
+};
+
+KeyUnits all_units(const HeadUnits& units) {
+  KeyUnits all = units.turning;
+  all.insert(all.end(), units.fixed.begin(), units.fixed.end());
+  return all;
+}
+
+KeyUnits single_channels(int64_t width) {
+  KeyUnits units;
+  for (int64_t channel = 0; channel < width; ++channel) units.push_back({channel});
+  return units;
+}
+
+}  // namespace
+
+void check_can_be_smoothed(const ModelConfig& config) {
+  const auto k_reason = reason_against_key_factors(config);
+  const auto v_reason = reason_against_value_factors(config);
+  if (!k_reason || !v_reason) return;
+  fail("nothing to smooth: ", *k_reason, *k_reason == *v_reason ? "" : "; " + *v_reason);
+}
+
+Smoothing smoothing_of(const ModelConfig& config, std::span<const ChannelAmax> amax) {
+  check_can_be_smoothed(config);
+  const auto k_reason = reason_against_key_factors(config);
+  const auto v_reason = reason_against_value_factors(config);
+  Smoothing smoothing{.factors = KvFactors(static_cast<size_t>(config.num_hidden_layers)),
+                      .k_reason = k_reason.value_or(""),
+                      .v_reason = v_reason.value_or("")};
+  HeadRatios k, v;
+  for (const int64_t layer : config.cached_layers()) {
+    LayerFactors& own = smoothing.factors.at(static_cast<size_t>(layer));
+    const ChannelAmax& seen = amax[static_cast<size_t>(layer)];
+    const AttentionSizes& sizes = config.attention(layer);
+    KVCAL_CHECK(std::ssize(seen.k) == sizes.key_width() &&
+                std::ssize(seen.v) == sizes.value_width());
+    if (!k_reason) {
+      own.k = even_factors(seen.k, sizes.kv_heads, all_units(key_units(config, layer)),
+                           shares_key_factors(config, layer));
+      k.add(seen.k, own.k, sizes.kv_heads);
+    }
+    if (!v_reason) {
+      own.v = even_factors(seen.v, sizes.kv_heads, single_channels(sizes.value_dim), false);
+      v.add(seen.v, own.v, sizes.kv_heads);
+    }
+  }
+  if (!k_reason) smoothing.k = k.median();
+  if (!v_reason) smoothing.v = v.median();
+  return smoothing;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rewrite/kv_factors.h"
+
+namespace kvcal {
+
+/// Largest magnitudes of the channels of one layer's cache; empty: the layer has none of its own.
+struct ChannelAmax {
+  std::vector<float> k;  ///< [kv_heads, head_dim], after RoPE
+  std::vector<float> v;  ///< [kv_heads, value_dim]
+};
+
+/// How uneven the channels of K or V are: the largest of a head over the mean of its channels, the
+/// median of all heads of all layers. 1: all channels of a head reach as far.
+struct Unevenness {
+  double before = 1.0, after = 1.0;
+};
+
+struct Smoothing {
+  KvFactors factors;
+  /// Nullopt: the family cannot have factors, and reason says why.
+  std::optional<Unevenness> k = {}, v = {};
+  std::string k_reason, v_reason;
+};
+
+/// Throws Error naming the family where neither K nor V can have factors.
+void check_can_be_smoothed(const ModelConfig& config);
+
+/// Factors that bring every channel of K and V towards the largest of its head: above half of it,
+/// by powers of two. That is what a cache with uniform codes and one scale a head, or a token and
+/// head, reads best. The channels that RoPE turns together have one factor, and all heads have the
+/// same where one norm weight serves them. Channels of zeros, and those 2^20 times smaller than the
+/// largest, are not moved further. amax: one entry a layer. Throws Error as check_can_be_smoothed
+/// does.
+Smoothing smoothing_of(const ModelConfig& config, std::span<const ChannelAmax> amax);
+
+}  // namespace kvcal

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+
+#include "core/diagnostics.h"
+#include "core/json.h"
+#include "datasets/dataset.h"
+#include "family/family_choice.h"
+#include "rewrite/rewritten_checkpoint.h"
+#include "rewrite/smoothing.h"
+#include "run/devices.h"
+
+namespace kvcal {
+
+/// A checkpoint with 16- or 32-bit weights, and the text that shows what its channels reach.
+struct SmoothRequest {
+  SmoothRequest() {
+    samples.num_calibration_samples = 128;
+    samples.max_seq_length = 512;
+  }
+
+  std::string model;
+  std::string dataset = {};  ///< empty: the default one
+  RecordColumns columns = {};
+  SampleOptions samples;
+  FamilyChoice family = {};
+  DeviceOptions device;
+  std::string output;
+  bool overwrite = false;
+  std::string version;  ///< of the program, for the manifest
+};
+
+struct SmoothResult {
+  RewrittenCheckpoint written;
+  Smoothing smoothing;
+  int64_t num_samples = 0, num_tokens = 0;
+  Json manifest = {};  ///< as kvcal_manifest.json has it
+};
+
+/// Runs the text through the model, layer by layer, and writes a checkpoint of the same function
+/// whose K and V have even channels (smoothing_of), complete or not at all. Throws Error, and
+/// Interrupted where the user asks to stop.
+SmoothResult smooth_checkpoint(const SmoothRequest& request, Diagnostics& diagnostics);
+
+/// Pairs of a label and a text of one line.
+std::vector<std::pair<std::string, std::string>> smoothing_lines(const SmoothResult& result);
+
+}  // namespace kvcal
