@@ -6,6 +6,7 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/attention_lanes-inl.h"
+#include "kernels/cpu/fp8_write-inl.h"
 #include "kernels/cpu/query_tile-inl.h"
 
 // Attention in float32. Queries lie in the lanes of vectors; keys, values and dimensions are walked
@@ -16,6 +17,7 @@ namespace kvcal::cpu {
 
 /// Keys in a block; blocks begin at multiples of it, counted from the segment's first key.
 constexpr int64_t kKeys = 64;
+static_assert(kFp8AttentionKeys <= kKeys);
 
 inline int64_t attention_scratch_size(int64_t head_dim, int64_t value_dim) {
   return (head_dim + value_dim + kKeys) * kQueries + (head_dim + value_dim) * kKeys + 3 * kQueries;
@@ -51,8 +53,9 @@ class Attend {
     start_softmax();
     std::fill_n(out_, value_dim_ * kQueries, 0.0f);
     const int64_t begin = lanes_.queries().begin(), end = lanes_.queries().end();
-    for (int64_t block = begin / kKeys * kKeys; block < end; block += kKeys)
-      add_keys(std::max(block, begin), std::min(block + kKeys, end));
+    const int64_t keys = args_.weight_scale > 0.0f ? kFp8AttentionKeys : kKeys;
+    for (int64_t block = begin / keys * keys; block < end; block += keys)
+      add_keys(std::max(block, begin), std::min(block + keys, end));
     for (int64_t lane = 0; lane < kQueries; ++lane) sum_[lane] = 1.0f / sum_[lane];
     lanes_.store_results(out_, sum_, v_);
   }
@@ -129,6 +132,7 @@ class Attend {
     if (args_.softcap > 0.0f) lanes_.cap_scores(end - begin, scores_);
     lanes_.hide_keys(begin, end, scores_);
     for (int64_t lane = 0; lane < kQueries; lane += kStrip * kLanes) soften(end - begin, lane);
+    if (args_.weight_scale > 0.0f) round_weights(end - begin);
     const Rows v = read({args_.v, args_.v_scales, value_dim_, v_}, begin, end);
     multiply({.a = v.first,
               .row_stride = 1,
@@ -165,6 +169,17 @@ class Attend {
     for (int64_t i = 0; i < kStrip; ++i) hn::Store(sums[i], DF(), sum_ + lane + i * kLanes);
   }
 
+  /// Weights become FP8 codes times their scale, after they have been summed.
+  void round_weights(int64_t keys) {
+    constexpr fp8::Format kFormat = fp8::Format::kE4m3Fn;
+    const VF scale = set(args_.weight_scale), times = set(args_.weight_scale * kBiasScale<kFormat>);
+    for (int64_t i = 0; i < keys * kQueries; i += kLanes) {
+      const VI codes = encode<kFormat>(hn::Div(hn::Load(DF(), scores_ + i), scale));
+      const auto halves = half_bits<kFormat>(hn::TruncateTo(DU16(), hn::BitCast(DU(), codes)));
+      hn::Store(hn::Mul(times, float_of_half(halves)), DF(), scores_ + i);
+    }
+  }
+
   const AttentionArgs& args_;
   const AttentionTask& task_;
   const int64_t head_dim_, value_dim_;
@@ -193,7 +208,7 @@ void CpuBackend::do_attention(const AttentionArgs& asked) {
   const AttentionArgs args = with_current_segments(asked);
   // A single query would leave a tile almost empty.
   const bool in_tiles = args.product_type == ComputeType::kBFloat16 && !args.is_decoding &&
-                        tile_instructions() != TileInstructions::kNone;
+                        args.weight_scale == 0.0f && tile_instructions() != TileInstructions::kNone;
   in_tiles ? attention_in_tiles(args) : attention_in_float32(args);
 }
 

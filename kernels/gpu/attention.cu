@@ -25,7 +25,7 @@ void GpuBackend::do_attention(const AttentionArgs& asked) {
   DeviceAttention args = asked;
   args.v_head_dim = asked.value_dim();
   if (!args.current_segments) args.current_segments = on_device(asked.segments);
-  if (args.selection.words) return attend_simt(stream(), args);
+  if (args.selection.words || args.weight_scale > 0.0f) return attend_simt(stream(), args);
   if (const int64_t floats = decoding_scratch(args); args.is_decoding && floats > 0)
     return attend_decoding(
         stream(), args,

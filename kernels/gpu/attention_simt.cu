@@ -63,7 +63,7 @@ class Attend {
       const bool is_masked =
           tile < all_begin || tile + kKeys - 1 > all_end || args_.selection.words != nullptr;
       multiply_keys(tile);
-      soften(tile);
+      args_.weight_scale > 0.0f ? soften_in_fp8(tile) : soften(tile);
       add_values(tile, is_masked);
     }
     write();
@@ -149,6 +149,37 @@ class Attend {
       const bool is_seen = reads(tile + key);
       const float weight = is_seen ? exp2f(row[key] - largest) : kUnseen;
       if (is_seen) sum_ += weight;
+      row[key] = weight;
+    }
+    if (part() == 0) weights_.correction[row_] = correction;
+  }
+
+  /// The same with weights rounded to FP8, relative to the largest score up to their part of the
+  /// tile.
+  __device__ void soften_in_fp8(int64_t tile) {
+    constexpr int kParts = kKeys / static_cast<int>(kFp8AttentionKeys);
+    float* row = weights_.of[row_];
+    float largest[kParts];
+    for (int i = 0; i < kParts; ++i) {
+      float& here = largest[i] = i == 0 ? largest_ : largest[i - 1];
+      for (int key = i * kKeys / kParts + part(); key < (i + 1) * kKeys / kParts;
+           key += kThreadsOfRow)
+        if (reads(tile + key)) here = larger(here, row[key] = units_.score(row[key]));
+      for (int mask = kThreadsOfRow / 2; mask > 0; mask /= 2)
+        here = larger(here, shuffle_xor(here, mask));
+    }
+    const float last = largest[kParts - 1], correction = exp2f(largest_ - last);
+    largest_ = last;
+    sum_ *= correction;
+    for (int key = part(); key < kKeys; key += kThreadsOfRow) {
+      const float relative_to = largest[key / static_cast<int>(kFp8AttentionKeys)];
+      float weight = kUnseen;
+      if (reads(tile + key)) {
+        const float factor = exp2f(relative_to - last), exact = exp2f(row[key] - relative_to);
+        sum_ += exact * factor;
+        const uint8_t code = fp8::encode(exact / args_.weight_scale, fp8::Format::kE4m3Fn);
+        weight = args_.weight_scale * fp8::decode(code, fp8::Format::kE4m3Fn) * factor;
+      }
       row[key] = weight;
     }
     if (part() == 0) weights_.correction[row_] = correction;

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference_backend.h"
+#include "quant/fp8.h"
 
 namespace kvcal {
 
@@ -69,8 +71,34 @@ class OneQuery {
       largest = std::max(largest, score);
     }
     double total = args_.sinks ? std::exp(args_.sinks[head_] - largest) : 0.0;
-    for (double& score : scores) total += score = std::exp(score - largest);
-    for (double& score : scores) score /= total;
+    for (const double score : scores) total += std::exp(score - largest);
+    if (args_.weight_scale > 0.0f) return rounded_weights(scores, largest, total);
+    for (double& score : scores) score = std::exp(score - largest) / total;
+    return scores;
+  }
+
+  /// Weights rounded to FP8 relative to the largest score of their tile of keys and those before.
+  std::vector<double> rounded_weights(std::vector<double> scores, double largest,
+                                      double total) const {
+    double so_far = args_.sinks ? args_.sinks[head_] : -std::numeric_limits<double>::infinity();
+    const double scale = args_.weight_scale;
+    for (int64_t row = begin_; row < end_;) {
+      const int64_t tile = (row - first_key_) / kFp8AttentionKeys + 1;
+      const int64_t end = std::min(end_, first_key_ + tile * kFp8AttentionKeys);
+      const std::span<double> own(scores.begin() + (row - begin_), scores.begin() + (end - begin_));
+      so_far = std::max(so_far, *std::ranges::max_element(own));
+      for (double& score : own) {
+        if (std::isinf(score)) {
+          score = 0.0;
+          continue;
+        }
+        const auto weight = static_cast<float>(std::exp(score - so_far) / scale);
+        const uint8_t code = fp8::encode(weight, fp8::Format::kE4m3Fn);
+        score = scale * static_cast<double>(fp8::decode(code, fp8::Format::kE4m3Fn)) *
+                std::exp(so_far - largest) / total;
+      }
+      row = end;
+    }
     return scores;
   }
 

@@ -240,6 +240,10 @@ struct SimulateCacheArgs {
   const float* scales = nullptr;  ///< [heads], where the format needs scales
 };
 
+/// FP8 attention rounds softmax weights while they are relative to the largest score so far, in
+/// tiles of so many keys from the sequence's first. Source: vLLM 0.32, `_get_tile_size`.
+inline constexpr int64_t kFp8AttentionKeys = 32;
+
 struct AttentionArgs {
   const float* q = nullptr;  ///< [q rows, heads, head_dim] with row stride q_row_stride (floats)
   int64_t q_row_stride = 0;
@@ -268,6 +272,10 @@ struct AttentionArgs {
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [q rows, heads * v_head_dim] of out_type
   AmaxSlot seen = {};
+  /// Softmax weights become FP8 E4M3 codes of this scale (real = scale * code) before they multiply
+  /// V; their sum stays unrounded. 0: weights are not rounded. The last bits of products may be
+  /// those of any product_type. Source: vLLM 0.32, `kernel_unified_attention`.
+  float weight_scale = 0.0f;
   /// A decoding step: a query's last bits may differ from those of a larger batch, if that is
   /// faster. They still depend only on its own sequence.
   bool is_decoding = false;

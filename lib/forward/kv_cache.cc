@@ -102,6 +102,8 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
       entry.q_scales = upload<float>(per_head(scales[static_cast<size_t>(layer)].q,
                                               config.attention(layer).heads, layer, "q_scale"),
                                      backend);
+    if (is_quantized && scales[static_cast<size_t>(layer)].weights)
+      entry.weight_scale = scales[static_cast<size_t>(layer)].weights->value;
     if (!config.has_own_cache(layer)) continue;
     const LayerCache& cache = config.cache(layer);
     entry.k_row_bytes = row_bytes(cache.heads * cache.k_dim, entry.dtype);
@@ -180,6 +182,7 @@ std::vector<uintptr_t> KvCache::places() const {
   std::vector<uintptr_t> places{static_cast<uintptr_t>(capacity_)};
   for (const Layer& layer : layers_) {
     places.push_back(static_cast<uintptr_t>(layer.dtype));
+    places.push_back(bits_of(layer.weight_scale));
     for (const Buffer* buffer :
          {&layer.k, &layer.v, &layer.k_scales, &layer.v_scales, &layer.q_scales,
           &layer.indexer_keys, &layer.state.convolution, &layer.state.scan})
@@ -198,6 +201,7 @@ KvStorage KvCache::storage(int64_t layer) const {
           .v_scales = holder.v_scales.as<float>(),
           .q_scales = entry.q_scales.as<float>(),
           .q_dtype = entry.dtype,
+          .weight_scale = entry.weight_scale,
           .indexer_keys = entry.indexer_keys.as<float>()};
 }
 

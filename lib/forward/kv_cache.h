@@ -46,8 +46,8 @@ class KvCache {
   RecurrentState& state(int64_t layer) { return layers_[static_cast<size_t>(layer)].state; }
   /// The layer's whole storage, for attention.
   KvStorage storage(int64_t layer) const;
-  /// Addresses and dtypes of all storage. Where two caches have equal places, a recording of one is
-  /// valid for the other.
+  /// Addresses and dtypes of all storage, and scales of softmax weights. Where two caches have
+  /// equal places, a recording of one is valid for the other.
   std::vector<uintptr_t> places() const;
   /// Adds count appended tokens to a slot's sequence, once all layers hold them.
   void advance(int64_t count, int64_t slot = 0);
@@ -58,6 +58,7 @@ class KvCache {
     size_t source = 0;  ///< layer that holds K and V
     size_t k_row_bytes = 0, v_row_bytes = 0;
     Buffer k, v, k_scales, v_scales, q_scales;
+    float weight_scale = 0.0f;
     Buffer indexer_keys;  ///< float32, where a sequence may need a selection
     RecurrentState state;
   };

@@ -370,6 +370,7 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
        .out_type = has_gate ? ComputeType::kFloat32 : type_,
        .out = has_gate ? buffers_.ungated.data() : buffers_.attended.data(),
        .seen = has_gate ? AmaxSlot{} : slot_of(Role::kOutput),
+       .weight_scale = kv.weight_scale,
        .is_decoding = batch.is_decoding});
 }
 

@@ -47,6 +47,7 @@ struct KvStorage {
   const float* q_scales = nullptr;
   KvDType q_dtype = KvDType::kFp8E4m3;  ///< of queries with scales
   uint64_t* q_saturated = nullptr;      ///< [num_attention_heads] counts to add to, or null
+  float weight_scale = 0.0f;            ///< as AttentionArgs has it
   // Of sparse attention:
   float* indexer_keys = nullptr;  ///< [rows, index head_dim], to which the layer adds the batch's;
                                   ///< null: the rows are the batch's

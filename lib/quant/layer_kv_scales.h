@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "quant/scale.h"
@@ -14,6 +15,8 @@ struct LayerKvScales {
   /// Scales of queries, which FP8 E4M3 attention reads with the cache's dtype: one value, or one an
   /// attention head; empty: queries are not quantized.
   std::vector<Scale> q = {};
+  /// Scale of softmax weights that FP8 E4M3 attention rounds; nullopt: they are not rounded.
+  std::optional<Scale> weights = {};
 };
 
 }  // namespace kvcal

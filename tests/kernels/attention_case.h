@@ -26,6 +26,7 @@ struct AttentionCase {
   bool sinks = false;
   ComputeType product_type = ComputeType::kFloat32;
   bool is_decoding = false;
+  float weight_scale = 0.0f;
   unsigned selected = 0;  ///< of 100 keys, beside a query's own; 0: there is no selection
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
@@ -125,6 +126,7 @@ class AttentionInputs {
          .out_type = c.out_type,
          .out = out,
          .seen = {amax_.data(), nonfinite_.data()},
+         .weight_scale = c.weight_scale,
          .is_decoding = c.is_decoding});
   }
   /// The same, poisoned first, as numbers.
