@@ -265,11 +265,15 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
       ->required();
   add_family_options(*command, options->eval.family);
   add_cache_options(*command, options->eval.cache);
+  command->add_flag("--fp8-attention", options->eval.cache.fp8_attention,
+                    "Queries and softmax weights in FP8, too, as vLLM's CUDA backends compute with "
+                    "an fp8_e4m3 cache");
   add_sequence_options(*command->add_option_group(kOfSequences.title), options->eval.sequences);
   add_variants(*command->add_option_group(kOfVariants.title), "--variant", options->eval.variants,
                "Instead of --kv-cache-dtype and scales: one of several caches that are scored in "
-               "the same pass, NAME=CACHE[:SCALES] or NAME=model:FOLDER; SCALES: unit, "
-               "checkpoint, a file or folder; repeatable");
+               "the same pass, NAME=CACHE[+attention][:SCALES] or NAME=model:FOLDER; "
+               "+attention: as --fp8-attention; SCALES: unit, checkpoint, a file or folder; "
+               "repeatable");
   add_kl_options(*command->add_option_group(kOfKl.title), *options);
   add_sensitivity_options(*command->add_option_group(kOfSensitivity.title), *options);
   add_gsm8k_options(*command->add_option_group(kOfGsm8k.title), *options);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "run/fp8_attention.h"
 
 namespace kvcal {
 namespace {
@@ -16,7 +17,8 @@ std::string source_of(const CacheOptions& cache, KvDType dtype) {
 }
 
 bool is_named(const CacheOptions& cache) {
-  return cache.kv_cache_dtype != "auto" || !cache.scales.empty() || cache.unit_scales;
+  return cache.kv_cache_dtype != "auto" || !cache.scales.empty() || cache.unit_scales ||
+         cache.fp8_attention;
 }
 
 }  // namespace
@@ -26,6 +28,9 @@ EvalVariant::EvalVariant(const std::string& name, LoadedModel& loaded, const Cac
     : label{name, cache_dtype_of(cache, loaded, diagnostics), ""}, model(&loaded) {
   if (name.empty()) label.name = name_of(label.dtype);
   scales = scales_of(cache, loaded, label.dtype, diagnostics);
+  label.fp8_attention = cache.fp8_attention;
+  if (cache.fp8_attention)
+    scales = with_fp8_attention(std::move(scales), label.dtype, loaded.config);
   label.scales_source = source_of(cache, label.dtype);
 }
 
@@ -40,12 +45,15 @@ VariantSpec parse_variant(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
     fail("--variant is '", text,
-         "', expected NAME=CACHE, NAME=CACHE:SCALES or NAME=model:FOLDER, such as "
+         "', expected NAME=CACHE[+attention][:SCALES] or NAME=model:FOLDER, such as "
          "unit=fp8_e4m3:unit");
   VariantSpec spec{.name = text.substr(0, equals), .folder = {}, .cache = {}};
   const std::string value = text.substr(equals + 1);
   const size_t colon = value.find(':');
-  const std::string cache = value.substr(0, colon);
+  std::string cache = value.substr(0, colon);
+  constexpr std::string_view kAttention = "+attention";
+  spec.cache.fp8_attention = cache.ends_with(kAttention);
+  if (spec.cache.fp8_attention) cache.resize(cache.size() - kAttention.size());
   const std::string source = colon == std::string::npos ? "" : value.substr(colon + 1);
   if (colon != std::string::npos && source.empty())
     fail("--variant ", text, ": nothing stands behind the colon");
@@ -72,8 +80,8 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagn
   check(options.cache);
   if (!options.variants.empty() && is_named(options.cache))
     fail(
-        "--variant says which caches are scored; --kv-cache-dtype, --scales and --unit-scales are "
-        "for a single one");
+        "--variant says which caches are scored; --kv-cache-dtype, --scales, --unit-scales and "
+        "--fp8-attention are for a single one");
   std::vector<VariantSpec> specs;
   std::set<std::string> names;
   for (const std::string& text : options.variants) {

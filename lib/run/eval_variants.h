@@ -29,6 +29,7 @@ struct CacheLabel {
   std::string name;
   KvDType dtype;
   std::string scales_source;  ///< "none", "unit", "checkpoint", or the file or folder
+  bool fp8_attention = false;
 };
 
 /// A model with one cache.
@@ -45,7 +46,8 @@ struct EvalVariant {
   std::vector<LayerKvScales> scales;
 };
 
-/// Parsed --variant: NAME=CACHE, NAME=CACHE:SCALES or NAME=model:FOLDER.
+/// Parsed --variant: NAME=CACHE, NAME=CACHE:SCALES or NAME=model:FOLDER;
+/// "+attention" behind CACHE is CacheOptions::fp8_attention.
 struct VariantSpec {
   std::string name;
   std::string folder;  ///< another checkpoint, run by its own config; empty: the command's

@@ -54,7 +54,9 @@ void add_sequences(const EvalOptions& options, size_t num_sequences, const std::
 }
 
 Json cache_json(const CacheLabel& cache) {
-  return {{"kv_cache_dtype", name_of(cache.dtype)}, {"scales", cache.scales_source}};
+  Json json = {{"kv_cache_dtype", name_of(cache.dtype)}, {"scales", cache.scales_source}};
+  if (cache.fp8_attention) json["fp8_attention"] = true;
+  return json;
 }
 
 /// json, with a single variant's numbers beside the run's own.
@@ -144,7 +146,8 @@ Json rows_json(const std::vector<MixedCacheRow>& rows) {
 report::EvalVariant page_variant(const CacheLabel& cache, int64_t num_tokens,
                                  const Numbers& numbers) {
   return {.name = cache.name,
-          .kv_cache_dtype = std::string(name_of(cache.dtype)),
+          .kv_cache_dtype =
+              std::string(name_of(cache.dtype)) + (cache.fp8_attention ? " and attention" : ""),
           .scales = cache.scales_source,
           .num_tokens = num_tokens,
           .measures = measures_of(numbers)};

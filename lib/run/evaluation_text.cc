@@ -11,8 +11,8 @@
 namespace kvcal {
 namespace {
 
-std::string dtype_text(KvDType dtype) {
-  return std::string(name_of(dtype));
+std::string cache_text(const CacheLabel& cache) {
+  return std::string(name_of(cache.dtype)) + (cache.fp8_attention ? "+attention" : "");
 }
 
 /// "99.25 %"
@@ -22,7 +22,7 @@ std::string exact_percent(double fraction) {
 
 void put_one(const CacheLabel& cache, const Likelihood& result, const std::string& reference,
              std::ostream& out) {
-  out << name_of(cache.dtype) << " cache, " << result.num_tokens << " tokens: perplexity "
+  out << cache_text(cache) << " cache, " << result.num_tokens << " tokens: perplexity "
       << fixed("%.4f", result.perplexity) << " (NLL " << fixed("%.6f", result.nll) << ")\n";
   if (!result.kl_mean) return;
   out << "KL from " << reference << ": mean " << fixed("%.6f", *result.kl_mean)
@@ -42,7 +42,7 @@ void put_several(const LikelihoodResult& result, std::ostream& out) {
   TextTable table(heading);
   for (const VariantLikelihood& variant : result.variants) {
     const Likelihood& all = variant.all;
-    std::vector<std::string> row{variant.cache.name, dtype_text(variant.cache.dtype),
+    std::vector<std::string> row{variant.cache.name, cache_text(variant.cache),
                                  variant.cache.scales_source, fixed("%.4f", all.perplexity)};
     if (has_kl)
       row.insert(row.end(), {fixed("%+.3f %%", 100.0 * *all.perplexity_increase),
@@ -123,7 +123,7 @@ std::string evaluation_text(const GsmTaskResult& result) {
   std::ostringstream out;
   TextTable table({"variant", "cache", "scales", "strict-match", "flexible-extract", "tokens/s"});
   for (const VariantAnswers& variant : result.variants)
-    table.add({variant.cache.name, dtype_text(variant.cache.dtype), variant.cache.scales_source,
+    table.add({variant.cache.name, cache_text(variant.cache), variant.cache.scales_source,
                score_text(variant.result.strict), score_text(variant.result.flexible),
                fixed("%.1f", to_json(variant.result).at("tokens_per_second").get<double>())});
   const GsmResult& first = result.variants[0].result;
@@ -135,7 +135,7 @@ std::string evaluation_text(const GsmTaskResult& result) {
 std::string evaluation_text(const SensitivityResult& result, size_t most_rows) {
   std::ostringstream out;
   const size_t num_layers = result.ranking.size();  // in order of KL, the largest first
-  out << name_of(result.cache.dtype) << " cache, mean KL with only one layer quantized"
+  out << cache_text(result.cache) << " cache, mean KL with only one layer quantized"
       << listed_text(num_layers, most_rows);
   TextTable ranking({"layer", "mean KL"});
   const std::span ranked = std::span(result.ranking).first(num_listed(num_layers, most_rows));

@@ -15,8 +15,9 @@ namespace kvcal {
 /// Dtype and scales of a run's KV cache.
 struct CacheOptions {
   std::string kv_cache_dtype = "auto";  ///< or a dtype by name
-  std::string scales = {};   ///< file or folder whose scales replace the checkpoint's; or empty
-  bool unit_scales = false;  ///< scale 1.0 in every layer
+  std::string scales = {};     ///< file or folder whose scales replace the checkpoint's; or empty
+  bool unit_scales = false;    ///< scale 1.0 in every layer
+  bool fp8_attention = false;  ///< Q and softmax weights are FP8, too (fp8_attention.h)
 };
 /// Throws Error where options contradict each other.
 void check(const CacheOptions& options);

@@ -69,6 +69,7 @@ std::string recipe_gap(const EvalVariant& variant) {
   if (variant.label.dtype != KvDType::kFp8E4m3)
     return "the cache is " + std::string(name_of(variant.label.dtype));
   if (variant.label.scales_source != "checkpoint") return "the scales are not the checkpoint's";
+  if (variant.label.fp8_attention) return "attention is in FP8, too";
   if (std::ranges::any_of(variant.scales,
                           [](const LayerKvScales& layer) { return !layer.q.empty(); }))
     return "the checkpoint has scales of queries, too";

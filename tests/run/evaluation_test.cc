@@ -133,6 +133,10 @@ TEST_CASE("evaluation: variants are told apart by their text") {
   CHECK(spec.cache.scales == "scales.json");
   CHECK(parse_variant("b=model:out").folder == "out");
   CHECK(parse_variant("c=auto:unit").cache.unit_scales);
+  const VariantSpec attention = parse_variant("d=fp8_e4m3+attention:unit");
+  CHECK(attention.cache.kv_cache_dtype == "fp8_e4m3");
+  CHECK(attention.cache.fp8_attention);
+  CHECK(attention.cache.unit_scales);
   for (const char* bad : {"a", "=auto", "a=", "a=auto:", "a=model", "a=fp9", "a=float16:unit"}) {
     INFO(bad);
     CHECK(contains(message_of([&] { parse_variant(bad); }), "--variant"));
@@ -143,4 +147,20 @@ TEST_CASE("evaluation: variants are told apart by their text") {
   options.variants = {"a=float32", "a=float16"};
   CHECK(contains(message_of([&] { evaluate_likelihood(options, {}, silent); }),
                  "the name 'a' is given twice"));
+}
+
+TEST_CASE("evaluation: FP8 attention costs more than its cache, and says its name") {
+  const TextCheckpoint files;
+  KeptLines lines;
+  EvalOptions options = options_of(files);
+  options.variants = {"cache=fp8_e4m3:unit", "attention=fp8_e4m3+attention:unit"};
+  const LikelihoodResult result = evaluate_likelihood(options, {.has_reference = true}, lines);
+  REQUIRE(result.variants.size() == 2);
+  CHECK(*result.variants[1].all.kl_mean > *result.variants[0].all.kl_mean);
+  const Json json = evaluation_json(options, "1.2", result);
+  CHECK_FALSE(json.at("variants")[0].contains("fp8_attention"));
+  CHECK(json.at("variants")[1].at("fp8_attention") == true);
+  options.variants = {"a=fp8_e5m2+attention:unit"};
+  CHECK(contains(message_of([&] { evaluate_likelihood(options, {}, lines); }),
+                 "FP8 attention needs an fp8_e4m3 cache, this one is fp8_e5m2"));
 }
