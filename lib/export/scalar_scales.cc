@@ -13,7 +13,8 @@ namespace {
 /// methods in float32. Source: vLLM 0.32, `KVCacheScaleParameter`, whose tensor gets torch's
 /// default dtype, and `get_supported_act_dtypes`.
 void check_layer_scales(const ModelDir& model, const AttentionCalibration& layer,
-                        const KvForm& form) {
+                        const ScalarForm& scalar) {
+  const KvForm& form = scalar.names;
   std::vector<std::string> names;
   // Scales with other names would take precedence, or be an error.
   for (const KvForm& other : kv_forms())
@@ -24,6 +25,8 @@ void check_layer_scales(const ModelDir& model, const AttentionCalibration& layer
   const std::string where = std::string(name_of(dtype)) + ", in which vLLM holds it";
   check_survives(layer.module + std::string(form.k), largest_of(layer.k.scales), dtype, where);
   check_survives(layer.module + std::string(form.v), largest_of(layer.v.scales), dtype, where);
+  if (scalar.has_queries && layer.q)
+    check_survives(layer.module + std::string(form.q), largest_of(layer.q->scales), dtype, where);
 }
 
 }  // namespace
@@ -40,12 +43,13 @@ void check_scalar_scales(const ExportInput& input, const ScalarForm& form) {
   check_kept(input, form.format, form.title);
   check_covers_model(input.model, calibration);
   for (const AttentionCalibration& layer : calibration.layers)
-    if (!layer.ignored) check_layer_scales(input.model, layer, form.names);
+    if (!layer.ignored) check_layer_scales(input.model, layer, form);
   if (calibration.plan.quantizes_weights()) check_weights(input, form.weights);
 }
 
-std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& form,
+std::vector<Tensor> scalar_scales(const Calibration& calibration, const ScalarForm& scalar,
                                   const Shape& shape) {
+  const KvForm& form = scalar.names;
   std::vector<Tensor> tensors;
   const auto add = [&](const std::string& name, const KvTensorCalibration& side) {
     tensors.push_back(scale_tensor(name, shape, {largest_of(side.scales)}, DType::kF32));
@@ -59,13 +63,17 @@ std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& 
     };
     add(name('k', form.k), layer.k);
     add(name('v', form.v), layer.v);
+    if (!scalar.has_queries || !layer.q || !layer.scales_at.empty()) continue;
+    add(layer.module + std::string(form.q), *layer.q);
+    if (layer.module.ends_with(".self_attn"))
+      tensors.push_back(scale_tensor(layer.module + std::string(kProbScale), shape,
+                                     {scale_from(Amax{1.0f}, calibration.kv_format)}, DType::kF32));
   }
   return tensors;
 }
 
 FormatParts scalar_parts(const ExportInput& input, const ScalarForm& form) {
-  FormatParts parts{.tensors = scalar_scales(input.calibration, form.names),
-                    .weights = &form.weights};
+  FormatParts parts{.tensors = scalar_scales(input.calibration, form), .weights = &form.weights};
   if (auto arguments = vllm_arguments(input.calibration))
     parts.files.emplace(kVllmArgumentsName, *std::move(arguments));
   return parts;
@@ -88,7 +96,7 @@ std::vector<std::string> scalar_scale_notes(const ExportInput& input, const Scal
     notes.push_back(std::string(form.title) +
                     "'s form has one scale for K and one for V of a layer: the largest of all "
                     "heads was taken");
-  if (has_query_scales(calibration))
+  if (has_query_scales(calibration) && !form.has_queries)
     notes.push_back(std::string(form.title) +
                     "'s form has no scales of queries: they are not written");
   if (const auto note = ignored_layers_note(calibration)) notes.push_back(*note);

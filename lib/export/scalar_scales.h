@@ -15,6 +15,7 @@ struct ScalarForm {
   std::string_view title;     ///< "ModelOpt"
   const KvForm& names;        ///< of the scales
   const WeightForm& weights;  ///< of FP8 weights
+  bool has_queries = false;   ///< holds scales of queries and of softmax weights, too
 };
 
 /// Throws Error where a checkpoint of the form cannot hold the calibration, or where the source's
@@ -22,8 +23,11 @@ struct ScalarForm {
 void check_scalar_scales(const ExportInput& input, const ScalarForm& form);
 
 /// The scales of K and V of every layer that is not ignored, F32: the largest over the heads, so
-/// that nothing saturates that did not before.
-std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& form,
+/// that nothing saturates that did not before. Where the form has queries and they are quantized,
+/// also theirs, and kProbScale of softmax weights: their amax is 1 in every layer, that of the
+/// first token's on itself, so the scale is 1/448. Source: vLLM 0.32 `Fp8Config` and `QuarkConfig`,
+/// get_cache_scale_mapper, which know the latter below self_attn only.
+std::vector<Tensor> scalar_scales(const Calibration& calibration, const ScalarForm& form,
                                   const Shape& shape = {});
 
 /// Scales of shape [], the weights' form, and vllm.yaml where layers are ignored.

@@ -20,6 +20,10 @@ struct KvForm {
   KeyPosition keys = KeyPosition::kBeforeRope;  ///< position of the usual writer
 };
 
+/// Name of the scale of softmax weights beside those of a module. No engine's reader of it is known
+/// to use it: vLLM 0.32 loads it as _prob_scale, which no backend reads.
+inline constexpr std::string_view kProbScale = ".prob_output_scale";
+
 /// The forms of all StoredForms; the default of our output is first. Sources: compressed-tensors
 /// 0.19; vLLM 0.32 `maybe_remap_kv_scale_name`, `get_cache_scale_mapper`, fp8.py and quark.py; TGI
 /// `get_kv_scales`. Writers: llm-compressor 0.14 and ModelOpt 0.47 observe K after RoPE; AMD Quark

@@ -118,6 +118,7 @@ std::set<std::string, std::less<>> kv_scale_names(const ModelConfig& config) {
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.has_attention(layer)) continue;
     const std::string module = config.attention_module(layer);
+    names.insert(module + std::string(kProbScale));
     for (const KvForm& form : kv_forms())
       for (const std::string_view name : {form.q, form.k, form.v}) {
         if (name.empty()) continue;

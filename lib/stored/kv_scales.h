@@ -16,8 +16,8 @@
 
 namespace kvcal {
 
-/// All names that scales of attention (K, V, queries) and their zero points may have in a
-/// checkpoint of this model, from any writer. They are no parameters of the forward pass.
+/// All names that scales of attention (K, V, queries, softmax weights) and their zero points may
+/// have in a checkpoint of this model, from any writer. They are no parameters of the forward pass.
 std::set<std::string, std::less<>> kv_scale_names(const ModelConfig& config);
 
 /// Scales by name, of a checkpoint or of a file of scales. Borrows.

@@ -76,7 +76,6 @@ TEST_CASE("attention groups: formats without scales of queries say so") {
     return kWriters.at(format).make()->notes(parts.input()).back();
   };
   CHECK(contains(last_note("modelopt"), "queries"));
-  CHECK(contains(last_note("quark"), "queries"));
   CHECK(contains(last_note("tgi"), "queries"));
   CHECK(contains(last_note("scales-json"), "queries"));
 }

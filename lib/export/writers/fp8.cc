@@ -13,8 +13,11 @@ constexpr WeightForm kWeights{
     .title = "fp8", .block_suffix = "weight_scale_inv", .scalars_have_no_dims = true};
 
 ScalarForm form() {
-  return {
-      .format = "fp8", .title = "fp8", .names = kv_form("compressed-tensors"), .weights = kWeights};
+  return {.format = "fp8",
+          .title = "fp8",
+          .names = kv_form("compressed-tensors"),
+          .weights = kWeights,
+          .has_queries = true};
 }
 
 /// Keys of AutoFP8, or of DeepSeek for scales per block. Source: AutoFP8's and Quark's export; vLLM
@@ -56,7 +59,7 @@ class Fp8Writer : public Writer {
   }
 
   FormatParts parts(const ExportInput& input) const override {
-    FormatParts parts{.tensors = scalar_scales(input.calibration, form().names, Shape{1}),
+    FormatParts parts{.tensors = scalar_scales(input.calibration, form(), Shape{1}),
                       .files = recipe_and_arguments(input),
                       .weights = &kWeights};
     Json config = input.kept ? input.kept->config : weight_config(input.calibration.plan);

@@ -28,7 +28,8 @@ ScalarForm form(const ExportInput& input) {
   return {.format = "quark",
           .title = "Quark",
           .names = num_engines(input, plain) > num_engines(input, own) ? plain : own,
-          .weights = kWeights};
+          .weights = kWeights,
+          .has_queries = true};
 }
 
 /// Pattern of everything except vLLM's attention modules, which would get no scales if excluded.

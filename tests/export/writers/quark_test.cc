@@ -77,3 +77,24 @@ TEST_CASE("quark: the user is told what the engine does not do by itself") {
   REQUIRE(notes().size() == 4);
   CHECK(contains(notes()[3], "latent"));
 }
+
+TEST_CASE("quark: queries and softmax weights have their scales, below the names vLLM maps") {
+  const ModelDir model(test::tests_folder() / "fixtures" / "models" / "phi3");
+  Calibration calibration = calibration_of_attention(model);
+  for (AttentionCalibration& layer : calibration.layers) {
+    layer.q = layer.k;
+    layer.q->scales = {{0.25f}};
+  }
+  const Recipe recipe = recipe_of(calibration);
+  const ScratchFolder scratch;
+  const auto writer = kWriters.at("quark").make();
+  const ExportInput input{.model = model, .calibration = calibration, .recipe = &recipe};
+  writer->check(input);
+  writer->write(input, scratch.path());
+  const ModelDir output(scratch.path());
+  for (const AttentionCalibration& layer : calibration.layers) {
+    CHECK(output.tensor(layer.module + ".q_proj.output_scale").as<float>()[0] == 0.25f);
+    CHECK(output.tensor(layer.module + ".prob_output_scale").as<float>()[0] == 1.0f / 448.0f);
+  }
+  for (const std::string& note : writer->notes(input)) CHECK_FALSE(contains(note, "queries"));
+}
