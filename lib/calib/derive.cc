@@ -58,6 +58,7 @@ KvStatistics pooled(const TensorStatistics& seen) {
   for (size_t i = 0; i < seen.ranges.size(); ++i)
     statistics.head_ranges[i % statistics.head_ranges.size()].fold(seen.ranges[i]);
   statistics.head_histograms = seen.histograms;
+  for (const Range& range : seen.positions) statistics.position_amax.push_back(range.amax());
   statistics.convergence = convergence_of(amax_by_sample(seen));
   for (const MagnitudeHistogram& histogram : seen.histograms)
     for (const uint64_t count : histogram.counts) statistics.num_values += count;

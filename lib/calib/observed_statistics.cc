@@ -48,7 +48,8 @@ TensorStatistics head_statistics(std::string_view side, const KvObservation& see
                                  std::span<const Sample> samples) {
   TensorStatistics statistics{.heads = static_cast<int64_t>(seen.histograms.size()),
                               .ranges = {},
-                              .histograms = seen.histograms};
+                              .histograms = seen.histograms,
+                              .positions = seen.positions};
   const size_t heads = seen.histograms.size();
   statistics.ranges.reserve(seen.ranges.size());
   for (size_t i = 0; i < seen.ranges.size(); ++i) {
@@ -123,6 +124,7 @@ void set_samples(std::span<const Sample> samples, Provenance& origin) {
   origin.sample_indices.clear();
   for (const Sample& sample : samples) origin.sample_indices.push_back(sample.index);
   origin.num_tokens = tokens_of(samples);
+  origin.longest_sample = longest_of(samples);
 }
 
 }  // namespace kvcal

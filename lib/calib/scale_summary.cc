@@ -110,7 +110,7 @@ std::string layers_text(const std::vector<int64_t>& layers) {
 }  // namespace
 
 std::optional<ScaleSummary> summarize_scales(const Calibration& calibration,
-                                             const ModelConfig& config) {
+                                             const ModelConfig& config, int64_t longest_sample) {
   const std::vector<int64_t> cached = config.cached_layers();
   const std::set<int64_t> own(cached.begin(), cached.end());
   ScaleSummary summary;
@@ -127,6 +127,7 @@ std::optional<ScaleSummary> summarize_scales(const Calibration& calibration,
     look_at_growth(one.v, one.layer, false, summary.growth);
   }
   if (summary.layers.empty()) return std::nullopt;
+  summary.late = late_positions(calibration.layers, longest_sample, config.max_position_embeddings);
   for (const int64_t layer : cached)
     summary.cache_bytes_fp8 += static_cast<uint64_t>(config.cache(layer).width());
   judge_unit_scale(summary);
@@ -162,6 +163,11 @@ Json to_json(const ScaleSummary& summary) {
                            {"tensor", growth->is_key ? "k" : "v"},
                            {"from_samples", growth->from_samples},
                            {"num_samples", growth->num_samples}};
+  if (const auto& late = summary.late)
+    json["late_positions"] = {{"k_layers", late->k_layers},
+                              {"v_layers", late->v_layers},
+                              {"first", late->first},
+                              {"advised_tokens", late->advised}};
   return json;
 }
 

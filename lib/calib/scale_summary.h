@@ -9,6 +9,7 @@
 #include "family/model_config.h"
 #include "quant/calibration.h"
 #include "quant/histogram_search.h"
+#include "quant/late_positions.h"
 
 namespace kvcal {
 
@@ -44,17 +45,19 @@ enum class UnitScale {
 
 /// The facts of a calibration that a reader needs to decide whether to use it.
 struct ScaleSummary {
-  std::vector<LayerErrors> layers;   ///< with scales and a cache of their own, in layer order
-  std::optional<LateGrowth> growth;  ///< the largest; nullopt: fewer than two samples
+  std::vector<LayerErrors> layers;    ///< with scales and a cache of their own, in layer order
+  std::optional<LateGrowth> growth;   ///< the largest; nullopt: fewer than two samples
+  std::optional<LatePositions> late;  ///< nullopt: no layer, or not known
   UnitScale unit = UnitScale::kAsGood;
   UnitClipping clipped_k, clipped_v;
   double unit_error_ratio = 1;   ///< the largest error of 1.0 over that of the layer's scales
   uint64_t cache_bytes_fp8 = 0;  ///< of one token; of 16 bits twice as many
 };
 
-/// nullopt: the calibration has no scales of K and V, or no statistics of them.
+/// nullopt: the calibration has no scales of K and V, or no statistics of them. longest_sample: of
+/// the calibration, in tokens; 0: not known.
 std::optional<ScaleSummary> summarize_scales(const Calibration& calibration,
-                                             const ModelConfig& config);
+                                             const ModelConfig& config, int64_t longest_sample);
 
 /// The layers with the largest errors of K or V with the calibrated scales, the worst first.
 std::vector<const LayerErrors*> worst_layers(const ScaleSummary& summary, size_t most);

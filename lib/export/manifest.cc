@@ -5,6 +5,7 @@
 #include "core/sha256.h"
 #include "export/compressed_tensors_config.h"
 #include "quant/octave_counts.h"
+#include "quant/position_buckets.h"
 
 namespace kvcal {
 
@@ -61,6 +62,18 @@ Json convergence_json(const AttentionCalibration& layer) {
   return json;
 }
 
+/// The largest magnitudes by bucket of positions.
+Json positions_json(const AttentionCalibration& layer) {
+  const std::vector<Amax>& k = layer.k.statistics.position_amax;
+  const std::vector<Amax>& v = layer.v.statistics.position_amax;
+  Json first = Json::array(), k_amax = Json::array(), v_amax = Json::array();
+  for (size_t bucket = 0; bucket < k.size(); ++bucket) first.push_back(first_position(bucket));
+  for (const Amax& amax : k) k_amax.push_back(amax.value);
+  for (const Amax& amax : v) v_amax.push_back(amax.value);
+  return {
+      {"first", std::move(first)}, {"k_amax", std::move(k_amax)}, {"v_amax", std::move(v_amax)}};
+}
+
 Json layer_json(const AttentionCalibration& layer) {
   Json json = {{"layer", layer.layer},
                {"module", layer.module},
@@ -76,6 +89,7 @@ Json layer_json(const AttentionCalibration& layer) {
                {"v_histogram", histogram_json(layer.v.statistics)}};
   if (!layer.k.statistics.convergence.num_samples.empty())
     json["convergence"] = convergence_json(layer);
+  if (!layer.k.statistics.position_amax.empty()) json["positions"] = positions_json(layer);
   if (!layer.q) return json;
   json["q_amax"] = layer.q->statistics.range().amax().value;
   json["q_scale"] = scales_json(layer.q->scales, layer.ignored);
@@ -153,6 +167,7 @@ Json dataset_json(const Provenance& origin) {
   json["sample_indices"] = origin.sample_indices;
   json["num_samples"] = origin.sample_indices.size();
   json["num_tokens"] = origin.num_tokens;
+  if (origin.longest_sample > 0) json["longest_sample"] = origin.longest_sample;
   return json;
 }
 

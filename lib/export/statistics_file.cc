@@ -10,14 +10,16 @@
 #include "checkpoint/safetensors.h"
 #include "core/json.h"
 #include "core/sha256.h"
+#include "quant/position_buckets.h"
 
 namespace kvcal {
 namespace {
 
 constexpr std::string_view kFormat = "kvcal-statistics", kVersion = "2";
 constexpr std::string_view kRanges = ".ranges", kHistogram = ".histogram", kTokens = ".tokens";
+constexpr std::string_view kPositions = ".positions";
 constexpr std::string_view kInput = ".input";
-constexpr const char *kSha256 = "sha256", *kPiece = "piece";
+constexpr const char *kSha256 = "sha256", *kPiece = "piece", *kLongestSample = "longest_sample";
 constexpr int64_t kBins = MagnitudeHistogram::kBins;
 
 struct TextField {
@@ -50,19 +52,27 @@ Tensor tensor_of(std::string name, Shape shape, const std::vector<T>& values) {
   return tensor;
 }
 
+std::vector<float> ends_of(const std::vector<Range>& ranges) {
+  std::vector<float> ends;
+  for (const Range& range : ranges) {
+    ends.push_back(range.min);
+    ends.push_back(range.max);
+  }
+  return ends;
+}
+
 void add_tensors(const std::string& name, const TensorStatistics& seen,
                  std::vector<Tensor>& tensors) {
-  std::vector<float> ranges;
-  for (const Range& range : seen.ranges) {
-    ranges.push_back(range.min);
-    ranges.push_back(range.max);
-  }
   std::vector<int64_t> counts;
   for (const MagnitudeHistogram& histogram : seen.histograms)
     for (const uint64_t count : histogram.counts) counts.push_back(static_cast<int64_t>(count));
-  tensors.push_back(
-      tensor_of(name + std::string(kRanges), Shape{seen.samples(), seen.heads, 2}, ranges));
+  tensors.push_back(tensor_of(name + std::string(kRanges), Shape{seen.samples(), seen.heads, 2},
+                              ends_of(seen.ranges)));
   tensors.push_back(tensor_of(name + std::string(kHistogram), Shape{seen.heads, kBins}, counts));
+  if (!seen.positions.empty())
+    tensors.push_back(tensor_of(name + std::string(kPositions),
+                                Shape{static_cast<int64_t>(seen.positions.size()), 2},
+                                ends_of(seen.positions)));
 }
 
 Metadata metadata_of(const Provenance& origin) {
@@ -71,6 +81,8 @@ Metadata metadata_of(const Provenance& origin) {
                     {"sample_indices", Json(origin.sample_indices).dump()},
                     {"num_tokens", std::to_string(origin.num_tokens)},
                     {"all_experts", origin.all_experts ? "true" : "false"}};
+  if (origin.longest_sample > 0)
+    metadata.emplace(kLongestSample, std::to_string(origin.longest_sample));
   for (const auto& [key, field] : kTexts) metadata.emplace(key, origin.*field);
   for (const auto& [key, field] : kOptionalTexts)
     if (!(origin.*field).empty()) metadata.emplace(key, origin.*field);
@@ -127,13 +139,15 @@ class StatisticsReader {
     origin.all_experts = text("all_experts") == "true";
     const Json indices = parse_json(text("sample_indices"));
     const Json tokens = parse_json(text("num_tokens"));
-    if (!indices.is_array() || !tokens.is_number_integer())
-      fail("metadata sample_indices or num_tokens is not what it should be");
+    const Json longest = parse_json(text(kLongestSample, "0"));
+    if (!indices.is_array() || !tokens.is_number_integer() || !longest.is_number_integer())
+      fail("metadata sample_indices, num_tokens or longest_sample is not what it should be");
     for (const Json& index : indices) {
       if (!index.is_number_integer()) fail("metadata sample_indices holds ", index.dump());
       origin.sample_indices.push_back(index.get<int64_t>());
     }
     origin.num_tokens = tokens.get<int64_t>();
+    origin.longest_sample = longest.get<int64_t>();
     return origin;
   }
 
@@ -144,14 +158,14 @@ class StatisticsReader {
     if (heads < 1 || counts.shape[1] != kBins || ranges.shape[1] != heads || ranges.shape[2] != 2)
       fail(name, ": found ranges ", ranges.shape, " and a histogram ", counts.shape,
            ", expected [samples, heads, 2] and [heads, ", kBins, "]");
-    TensorStatistics seen{.heads = heads, .ranges = {}, .histograms = {}};
-    seen.ranges.resize(static_cast<size_t>(ranges.shape[0] * heads));
-    static_assert(sizeof(Range) == 2 * sizeof(float));
-    std::memcpy(seen.ranges.data(), ranges.bytes.data(), ranges.bytes.size());
-    for (const Range& range : seen.ranges)
-      if (!range.empty() && !(std::isfinite(range.min) && std::isfinite(range.max)))
-        fail(ranges.name, " holds a range from ", range.min, " to ", range.max,
-             ", expected finite numbers");
+    TensorStatistics seen{.heads = heads, .ranges = ranges_of(ranges), .histograms = {}};
+    if (file_.find(name + std::string(kPositions))) {
+      const TensorView& positions = tensor(name + std::string(kPositions), DType::kF32, 2);
+      if (positions.shape[0] > static_cast<int64_t>(kMostPositionBuckets) ||
+          positions.shape[1] != 2)
+        fail(positions.name, " is ", positions.shape, ", expected [buckets, 2]");
+      seen.positions = ranges_of(positions);
+    }
     seen.histograms.resize(static_cast<size_t>(heads));
     for (size_t head = 0; head < seen.histograms.size(); ++head)
       read_counts(counts, head, seen.histograms[head]);
@@ -168,6 +182,16 @@ class StatisticsReader {
   }
 
  private:
+  static std::vector<Range> ranges_of(const TensorView& tensor) {
+    static_assert(sizeof(Range) == 2 * sizeof(float));
+    std::vector<Range> ranges(tensor.bytes.size() / sizeof(Range));
+    std::memcpy(ranges.data(), tensor.bytes.data(), tensor.bytes.size());
+    for (const Range& range : ranges)
+      if (!range.empty() && !(std::isfinite(range.min) && std::isfinite(range.max)))
+        fail(tensor.name, " holds a range from ", range.min, " to ", range.max,
+             ", expected finite numbers");
+    return ranges;
+  }
   static void read_counts(const TensorView& counts, size_t head, MagnitudeHistogram& histogram) {
     std::array<int64_t, kBins> values;
     std::memcpy(values.data(), counts.bytes.data() + head * sizeof values, sizeof values);

@@ -15,6 +15,7 @@ struct LayerwiseForward::DraftRows {
     Buffer sources;  ///< int32 [tokens]: rows of the batch's residual stream; none without tokens
   };
   std::vector<Batch> batches;
+  PositionPieces pieces;
   Buffer rows, normed;  ///< [tokens, hidden]
   Buffer both, input;   ///< [tokens, 2 * hidden], float32 and of the compute type
   ProductScratch scratch;

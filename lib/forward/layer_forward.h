@@ -17,6 +17,9 @@ namespace kvcal {
 struct KvObservation {
   std::vector<ObservedRange> ranges;
   std::vector<MagnitudeHistogram> histograms;  ///< [heads]
+  /// Extremes of all samples and heads by bucket of positions (quant/position_buckets.h), as many
+  /// as the longest sample has; of K and V only.
+  std::vector<Range> positions = {};
 };
 /// Largest magnitudes of the channels of one layer's cache, over all tokens: [heads, dim].
 struct ChannelMagnitudes {

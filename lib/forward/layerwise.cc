@@ -3,76 +3,17 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "backend/upload.h"
 #include "core/interrupt.h"
 #include "forward/draft_rows.h"
 #include "forward/embedding.h"
+#include "forward/layerwise_observers.h"
 #include "forward/memory_plan.h"
 #include "forward/zero_cache.h"
 
 namespace kvcal {
-
-/// Observation buffers of one pass over a layer, in backend memory until the pass ends.
-struct LayerwiseForward::Observers {
-  /// query_heads: 0 where Q is not observed.
-  Observers(Backend& backend, int64_t samples, int64_t heads, int64_t query_heads)
-      : k(backend, samples, heads), v(backend, samples, heads) {
-    if (query_heads > 0) q.emplace(backend, samples, query_heads);
-  }
-  struct Side {
-    Side(Backend& backend, int64_t samples, int64_t num_heads)
-        : heads(static_cast<size_t>(num_heads)),
-          ranges(backend.allocate(static_cast<size_t>(samples) * heads * sizeof(ObservedRange))),
-          histogram(backend.allocate(heads * sizeof(MagnitudeHistogram))) {
-      backend.fill_zero(histogram.data(), histogram.size());
-    }
-    ObservedRange* ranges_of(const SampleBatch& batch) const {
-      return ranges.as<ObservedRange>() + static_cast<size_t>(batch.first_sample) * heads;
-    }
-    KvObservation take(Backend& backend) const {
-      KvObservation result;
-      result.ranges.resize(ranges.size() / sizeof(ObservedRange));
-      result.histograms.resize(heads);
-      backend.copy_out(ranges.data(), std::as_writable_bytes(std::span(result.ranges)));
-      backend.copy_out(histogram.data(), std::as_writable_bytes(std::span(result.histograms)));
-      return result;
-    }
-    size_t heads;
-    Buffer ranges, histogram;
-  };
-
-  /// Adds the observation of the batch to the cache pass.
-  void join(EnterCacheArgs& args, const SampleBatch& batch, const TokenBatch& tokens) const {
-    args.segments = tokens.segments;
-    args.k.ranges = k.ranges_of(batch);
-    args.k.histogram = k.histogram.as<uint64_t>();
-    args.v.ranges = v.ranges_of(batch);
-    args.v.histogram = v.histogram.as<uint64_t>();
-  }
-  SeenQueries queries(const SampleBatch& batch) const {
-    return q ? SeenQueries{q->ranges_of(batch), q->histogram.as<uint64_t>()} : SeenQueries{};
-  }
-  /// Ranges of a batch of which no token runs.
-  void clear(Backend& backend, const SampleBatch& batch) const {
-    const auto clear_side = [&](const Side& side) {
-      const std::vector<ObservedRange> none(side.heads * batch.tokens.segments.size(), kEmptyRange);
-      backend.copy_in(std::as_bytes(std::span(none)),
-                      reinterpret_cast<std::byte*>(side.ranges_of(batch)));
-    };
-    clear_side(k);
-    clear_side(v);
-    if (q) clear_side(*q);
-  }
-  LayerObservation take(Backend& backend) const {
-    LayerObservation seen{.k = k.take(backend), .v = v.take(backend)};
-    if (q) seen.q = q->take(backend);
-    return seen;
-  }
-
-  Side k, v;
-  std::optional<Side> q;
-};
 
 /// Storage of K and V of one batch for attention.
 struct LayerwiseForward::Storage {
@@ -191,6 +132,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
   make_batches(samples, plan.batch_tokens());
   std::vector<int64_t> batch_tokens;
   for (const SampleBatch& batch : batches_) {
+    pieces_.add_batch(batch.tokens.segments);
     batch_tokens.push_back(batch.tokens.num_tokens);
     longest_batch_ = std::max(longest_batch_, batch.tokens.num_tokens);
   }
@@ -310,7 +252,7 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
         runner_->keys_values(layer, index, input.hidden, input.tokens, *ropes_).entry();
     const bool has_own_cache = config_.has_own_cache(index);
     if (has_own_cache) {
-      if (pass.observers) pass.observers->join(args, batch, input.tokens);
+      if (pass.observers) pass.observers->join(args, at);
       if (pass.storage) pass.storage->join(args);
       backend_.enter_cache(args);
       if (pass.channels) {
@@ -335,7 +277,9 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
 }
 
 LayerwiseForward::Observers LayerwiseForward::make_observers(int64_t layer) const {
-  return {backend_, num_samples_, config_.has_own_cache(layer) ? config_.cache(layer).heads : 0,
+  const PositionPieces& pieces = config_.is_draft(layer) ? draft_->pieces : pieces_;
+  return {backend_, pieces, num_samples_,
+          config_.has_own_cache(layer) ? config_.cache(layer).heads : 0,
           request_.query ? config_.attention(layer).heads : 0};
 }
 

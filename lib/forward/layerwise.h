@@ -14,6 +14,7 @@
 #include "forward/layer_prefetch.h"
 #include "forward/layer_runner.h"
 #include "forward/layerwise_options.h"
+#include "forward/position_pieces.h"
 
 namespace kvcal {
 
@@ -124,6 +125,7 @@ class LayerwiseForward : public LayerForward {
   const int64_t longest_sample_;
   int64_t num_tokens_ = 0, num_samples_ = 0, longest_batch_ = 0;
   std::vector<SampleBatch> batches_;
+  PositionPieces pieces_;
   std::unique_ptr<RopeTables> ropes_;
   std::unique_ptr<LayerRunner> runner_;
   ObservationRequest request_;

@@ -29,6 +29,7 @@ void LayerwiseForward::make_draft_batches(std::span<const std::span<const TokenI
         sources.push_back(static_cast<int32_t>(batch.tokens.segments[i].q_begin + position));
       }
     }
+    draft_->pieces.add_batch(tokens.segments);
     if (tokens.num_tokens == 0) continue;
     tokens.keep_positions(positions.upload_rows(*ropes_, backend_));
     own.sources = upload<int32_t>(sources, backend_);

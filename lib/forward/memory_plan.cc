@@ -8,6 +8,7 @@
 #include "forward/linear_observation.h"
 #include "forward/rope.h"
 #include "quant/magnitude_histogram.h"
+#include "quant/position_buckets.h"
 
 namespace kvcal {
 namespace {
@@ -73,16 +74,20 @@ uint64_t channel_bytes(const ModelConfig& config, size_t samples) {
 
 /// Ranges and histograms, in the backend and on the host.
 uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& request,
-                        size_t samples) {
-  const int64_t heads = 2 * config.largest([](const LayerConfig& layer) {
-    return layer.cache.heads;
-  }) + (request.query
-            ? config.largest([](const LayerConfig& layer) { return layer.attention.heads; })
-            : 0);
-  return 2 * static_cast<uint64_t>(heads) *
-             (samples * sizeof(ObservedRange) + sizeof(MagnitudeHistogram)) +
-         LinearCollector::bytes(config, request.linears, samples) +
-         (request.channels ? channel_bytes(config, samples) : 0);
+                        std::span<const int64_t> lengths) {
+  uint64_t pieces = 0;  // of K and V, as PositionPieces cuts them
+  for (const int64_t length : lengths) pieces += position_bucket(length - 1) + 1;
+  const auto bytes_of = [](int64_t heads, uint64_t rows) {
+    return 2 * static_cast<uint64_t>(heads) *
+           (rows * sizeof(ObservedRange) + sizeof(MagnitudeHistogram));
+  };
+  const int64_t kv_heads =
+      config.largest([](const LayerConfig& layer) { return layer.cache.heads; });
+  const int64_t heads =
+      config.largest([](const LayerConfig& layer) { return layer.attention.heads; });
+  return bytes_of(2 * kv_heads, pieces) + bytes_of(request.query ? heads : 0, lengths.size()) +
+         LinearCollector::bytes(config, request.linears, lengths.size()) +
+         (request.channels ? channel_bytes(config, lengths.size()) : 0);
 }
 
 uint64_t table_bytes(const ModelConfig& config, const ObservationRequest& request,
@@ -91,7 +96,7 @@ uint64_t table_bytes(const ModelConfig& config, const ObservationRequest& reques
   for (const int64_t length : lengths) tokens += static_cast<uint64_t>(length);
   for (const RopeConfig& rope : config.ropes)
     bytes += rope_bytes(rope, lengths) + tokens * sizeof(int32_t);
-  return bytes + observed_bytes(config, request, lengths.size());
+  return bytes + observed_bytes(config, request, lengths);
 }
 
 }  // namespace

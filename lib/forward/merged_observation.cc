@@ -47,6 +47,9 @@ class SideMerger {
       fail("has ", heads, " heads, expected ", all_.histograms.size());
     place(all_.ranges, part.ranges, samples, heads);
     for (size_t head = 0; head < heads; ++head) add(all_.histograms[head], part.histograms[head]);
+    if (all_.positions.size() < part.positions.size()) all_.positions.resize(part.positions.size());
+    for (size_t bucket = 0; bucket < part.positions.size(); ++bucket)
+      all_.positions[bucket].fold(part.positions[bucket]);
   }
   KvObservation take() { return std::move(all_); }
 

@@ -9,12 +9,13 @@
 #include "core/byte_stream.h"
 #include "core/checked.h"
 #include "core/error.h"
+#include "quant/position_buckets.h"
 
 namespace kvcal {
 namespace {
 
 constexpr uint32_t kMagic = 0x624f564b;  // "KVOb"
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kVersion = 3;
 
 enum class Kind : uint16_t { kLayer = 1, kAdvance = 2, kLinear = 3, kSaturation = 4 };
 
@@ -49,6 +50,11 @@ void put(ByteWriter& out, const KvObservation& side) {
   out.put(static_cast<uint64_t>(side.histograms.size()));
   for (const MagnitudeHistogram& histogram : side.histograms) put(out, histogram);
   put(out, side.ranges);
+  out.put(static_cast<uint64_t>(side.positions.size()));
+  for (const Range& range : side.positions) {
+    out.put(range.min);
+    out.put(range.max);
+  }
 }
 
 void put(ByteWriter& out, const std::vector<float>& magnitudes) {
@@ -107,6 +113,23 @@ std::vector<ObservedRange> ranges_from(ByteReader& in) {
   return ranges;
 }
 
+std::vector<Range> positions_from(ByteReader& in) {
+  const size_t begin = in.offset();
+  std::vector<Range> positions(in.get_count(2 * sizeof(float)));
+  if (positions.size() > kMostPositionBuckets)
+    fail("observation at offset ", begin, " has ", positions.size(),
+         " buckets of positions, expected at most ", kMostPositionBuckets);
+  for (Range& range : positions) {
+    const size_t at = in.offset();
+    range.min = in.get<float>();
+    range.max = in.get<float>();
+    if (!is_range(range.min, range.max))
+      fail("range of positions at offset ", at, " is ", range.min, " to ", range.max,
+           ", expected finite extremes or none");
+  }
+  return positions;
+}
+
 MagnitudeHistogram histogram_from(ByteReader& in) {
   const size_t at = in.offset();
   const auto begin = in.get<uint16_t>(), count = in.get<uint16_t>();
@@ -135,6 +158,7 @@ KvObservation side_from(ByteReader& in) {
   if (heads == 0 ? !side.ranges.empty() : side.ranges.size() % heads != 0)
     fail("observation at offset ", at, " has ", side.ranges.size(), " ranges of ", heads,
          " heads, expected one of each head in each sample");
+  side.positions = positions_from(in);
   return side;
 }
 

@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "core/folder.h"
 #include "export/manifest.h"
+#include "quant/position_buckets.h"
 
 namespace kvcal {
 
@@ -109,6 +110,48 @@ AmaxConvergence convergence_of(const Json& json, const std::string& side) {
 
 }  // namespace
 
+namespace {
+
+/// Throws Error where the buckets are others than this version's.
+std::vector<float> position_amax(const Json& positions, const std::string& side) {
+  if (!positions.is_object()) fail("found ", kind_of(positions), ", expected an object");
+  const std::vector<float> amax = magnitudes(positions, side + "_amax");
+  const Json* first = find_field(positions, "first");
+  if (!first || !first->is_array()) fail_missing("first", "a list");
+  if (first->size() != amax.size() || amax.size() > kMostPositionBuckets)
+    fail(side, ": found ", first->size(), " first positions and ", amax.size(),
+         " amax, expected as many, up to ", kMostPositionBuckets);
+  for (size_t bucket = 0; bucket < amax.size(); ++bucket)
+    if ((*first)[bucket] != Json(first_position(bucket)))
+      fail("first: found ", (*first)[bucket].dump(), ", expected ", first_position(bucket));
+  return amax;
+}
+
+}  // namespace
+
+std::optional<LatePositions> late_positions_of(const Json& manifest) {
+  const Json* summary = manifest.is_object() ? find_field(manifest, "summary") : nullptr;
+  const Json* late =
+      summary && summary->is_object() ? find_field(*summary, "late_positions") : nullptr;
+  if (!late) return std::nullopt;
+  return in_context("summary.late_positions", [&] {
+    if (!late->is_object()) fail("found ", kind_of(*late), ", expected an object");
+    LatePositions positions{.first = required_int(*late, "first"),
+                            .advised = required_int(*late, "advised_tokens")};
+    const auto read = [&](const char* key, std::vector<int64_t>& layers) {
+      const Json* list = find_field(*late, key);
+      if (!list || !list->is_array()) fail_missing(key, "a list");
+      for (const Json& layer : *list) {
+        if (!layer.is_number_integer()) fail(key, ": found ", layer.dump(), ", expected layers");
+        layers.push_back(layer.get<int64_t>());
+      }
+    };
+    read("k_layers", positions.k_layers);
+    read("v_layers", positions.v_layers);
+    return std::optional(positions);
+  });
+}
+
 CacheTensor cache_tensor(const Json& layer, const std::string& side) {
   CacheTensor tensor;
   tensor.amax = magnitude(layer, side + "_amax");
@@ -119,6 +162,8 @@ CacheTensor cache_tensor(const Json& layer, const std::string& side) {
   if (const Json* convergence = find_field(layer, "convergence"))
     tensor.convergence =
         in_context("convergence", [&] { return convergence_of(*convergence, side); });
+  if (const Json* positions = find_field(layer, "positions"))
+    tensor.position_amax = in_context("positions", [&] { return position_amax(*positions, side); });
   return tensor;
 }
 

@@ -244,6 +244,7 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   page.linears = fp8_linears(checkpoint);
   // The rules of engines do not say what they load from a checkpoint with a file of scales.
   if (!checkpoint.has_scales_elsewhere) page.engines = engine_loads(checkpoint);
+  page.late = in_context(kManifestName, [&] { return late_positions_of(checkpoint.manifest); });
   page.stop = in_context(kManifestName, [&] { return stop_outcome(checkpoint.manifest); });
   page.origin = origin_of(checkpoint.manifest);
   page.dataset = dataset_name(checkpoint.manifest);

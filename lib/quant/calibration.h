@@ -27,7 +27,8 @@ struct KvStatistics {
   std::vector<Range> head_ranges;  ///< [num_key_value_heads] extremes over all samples
   std::vector<MagnitudeHistogram> head_histograms;  ///< [num_key_value_heads]
   uint64_t num_values = 0;
-  AmaxConvergence convergence = {};  ///< over all heads; empty: unknown
+  AmaxConvergence convergence = {};      ///< over all heads; empty: unknown
+  std::vector<Amax> position_amax = {};  ///< by bucket of positions, over all heads; empty: unknown
 
   Range range() const {
     Range all;

@@ -19,6 +19,7 @@ struct Provenance {
   std::string dataset_columns = {};
   std::vector<int64_t> sample_indices;  ///< in the data set, in the order of the run
   int64_t num_tokens = 0;
+  int64_t longest_sample = 0;  ///< its tokens; 0: not known
   std::string compute_dtype, kv_forward;
   std::string inputs;  ///< "as-served" or "16bit"; empty: the checkpoint quantizes no inputs
   bool all_experts = false;

@@ -17,6 +17,9 @@ struct TensorStatistics {
   /// [samples, heads], in data set order; empty where a sample had no values.
   std::vector<Range> ranges;
   std::vector<MagnitudeHistogram> histograms;  ///< [heads], of all samples
+  /// Extremes of all samples and heads by bucket of positions (position_buckets.h), of K and V;
+  /// empty: not known.
+  std::vector<Range> positions = {};
 
   int64_t samples() const { return static_cast<int64_t>(ranges.size()) / heads; }
 };

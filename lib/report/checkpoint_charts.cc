@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
+#include "quant/position_buckets.h"
 #include "report/fp8_range.h"
 
 namespace kvcal::report {
@@ -34,6 +36,28 @@ std::vector<double> parts_of_final(const CheckpointReport& report, const CacheSi
   }
   std::ranges::sort(parts);
   return parts;
+}
+
+/// Each layer's amax by bucket of positions as a part of its largest.
+std::vector<std::vector<double>> parts_by_position(const CheckpointReport& report,
+                                                   const CacheSide& side, size_t buckets) {
+  std::vector<std::vector<double>> parts;
+  for (const CacheLayer& layer : report.layers) {
+    const std::vector<float>& amax = (layer.*side.tensor).position_amax;
+    if (amax.empty() || amax.size() != buckets) continue;
+    const auto largest = static_cast<double>(std::ranges::max(amax));
+    if (!(largest > 0.0)) continue;
+    std::vector<double>& own = parts.emplace_back();
+    for (const float one : amax) own.push_back(static_cast<double>(one) / largest);
+  }
+  return parts;
+}
+
+/// The last bucket against all before.
+double late_growth(const std::vector<double>& parts) {
+  if (parts.size() < 2) return 0.0;
+  const double before = std::ranges::max(std::span(parts).first(parts.size() - 1));
+  return before > 0.0 ? parts.back() / before : 0.0;
 }
 
 }  // namespace
@@ -125,6 +149,49 @@ MagnitudeDomain common_domain(const CheckpointReport& report) {
       if (const Magnitudes one = magnitudes_of(report, layer, side, ""); one.counts)
         all.push_back(one);
   return domain_of(all);
+}
+
+std::vector<std::string> position_names(size_t buckets) {
+  std::vector<std::string> names;
+  for (size_t bucket = 0; bucket < buckets; ++bucket) {
+    const int64_t first = first_position(bucket), last = first_position(bucket + 1) - 1;
+    names.push_back(std::to_string(first));
+    if (last > first) names.back() += " – " + std::to_string(last);
+  }
+  return names;
+}
+
+SeriesChart positions_chart(const CheckpointReport& report) {
+  SeriesChart chart{.id = "positions-chart",
+                    .title = "How large K and V get, by position in the sample",
+                    .description =
+                        "For K and V the layer in the middle, and the layer whose last positions "
+                        "are largest against those before. 1 is the amax of all positions.",
+                    .places_title = "position",
+                    .values_title = "amax at the positions / amax of all",
+                    .spacing = Spacing::kLinear};
+  size_t buckets = 0;
+  for (const CacheLayer& layer : report.layers)
+    buckets = std::max(buckets, layer.k.position_amax.size());
+  chart.places = position_names(buckets);
+  for (const CacheSide& side : kCacheSides) {
+    const std::string name = side.name;
+    const Mark mark = name == "K" ? Mark::kCircle : Mark::kSquare;
+    const auto parts = parts_by_position(report, side, buckets);
+    if (parts.empty()) continue;
+    Series latest{name + ", the layer that grows most at the end", side.css_class, mark,
+                  *std::ranges::max_element(parts, {}, late_growth)};
+    Series middle{name + ", the median layer", side.css_class, Mark::kDash, {}};
+    for (size_t bucket = 0; bucket < buckets; ++bucket) {
+      std::vector<double> here;
+      for (const std::vector<double>& layer : parts) here.push_back(layer[bucket]);
+      std::ranges::sort(here);
+      middle.values.push_back(here[here.size() / 2]);
+    }
+    chart.series.push_back(std::move(latest));
+    chart.series.push_back(std::move(middle));
+  }
+  return chart;
 }
 
 SeriesChart convergence_chart(const CheckpointReport& report) {

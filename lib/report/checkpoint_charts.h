@@ -41,4 +41,10 @@ double part_of_final(const AmaxConvergence& convergence, size_t i);
 /// How near the amax of the median and of the worst layer is to the final one, by samples.
 SeriesChart convergence_chart(const CheckpointReport& report);
 
+/// The names of buckets of positions: "0", "4 – 5".
+std::vector<std::string> position_names(size_t buckets);
+/// How large K and V get by position, as a part of the layer's amax: the layer in the middle, and
+/// the one that grows most at the last positions.
+SeriesChart positions_chart(const CheckpointReport& report);
+
 }  // namespace kvcal::report

@@ -62,6 +62,7 @@ std::vector<Plot> checkpoint_plots(const CheckpointReport& report) {
   for (const CacheSide& side : kCacheSides) add_heads(plots, report, side);
   add_magnitudes(plots, report);
   add_plot(plots, "convergence", convergence_chart(report));
+  add_plot(plots, "positions", positions_chart(report));
   return plots;
 }
 

@@ -7,6 +7,7 @@
 
 #include "quant/calibration.h"
 #include "quant/fp8.h"
+#include "quant/late_positions.h"
 #include "quant/octave_counts.h"
 #include "quant/stop_rule.h"
 #include "report/page.h"
@@ -21,7 +22,8 @@ struct CacheTensor {
   std::vector<float> head_amax;
   std::optional<double> saturated;  ///< share of values over scale * largest code
   std::optional<OctaveCounts> histogram;
-  AmaxConvergence convergence;  ///< empty where it is not known
+  AmaxConvergence convergence;            ///< empty where it is not known
+  std::vector<float> position_amax = {};  ///< by bucket of positions; empty: not known
 };
 
 /// A layer that attends.
@@ -90,6 +92,7 @@ struct CheckpointReport {
   std::vector<TensorKind> tensors;
   std::vector<CacheLayer> layers;
   std::vector<Fp8Linear> linears;
+  std::optional<LatePositions> late;     ///< nullopt: no layer, or not known
   std::optional<StopOutcome> stop;       ///< of a calibration that could end early
   std::vector<EngineLoad> engines;       ///< empty where they were not asked
   std::vector<EngineWord> engine_words;  ///< shown where engines is empty
@@ -99,7 +102,7 @@ struct CheckpointReport {
 std::string checkpoint_page(const CheckpointReport& report);
 
 /// The plots that its values allow, of: "scales", "heads-k", "heads-v", "magnitudes",
-/// "convergence".
+/// "convergence", "positions".
 std::vector<Plot> checkpoint_plots(const CheckpointReport& report);
 
 }  // namespace kvcal::report

@@ -12,6 +12,7 @@ Section scales_section(const CheckpointReport& report);
 Section heads_section(const CheckpointReport& report);
 Section magnitudes_section(const CheckpointReport& report);
 Section convergence_section(const CheckpointReport& report);
+Section positions_section(const CheckpointReport& report);
 Section layers_section(const CheckpointReport& report);
 Section weights_section(const CheckpointReport& report);
 Section engines_section(const CheckpointReport& report);

@@ -209,7 +209,8 @@ class Calibrating {
 
   /// inputs: null where the recipe needs no calibration.
   void write(CalibrationResult result, Statistics& statistics, const RunInputs* inputs) {
-    result.summary = summarize_scales(result.calibration, result.config);
+    result.summary = summarize_scales(result.calibration, result.config,
+                                      inputs ? longest_of(inputs->samples) : 0);
     const auto manifest = [&](const WrittenCheckpoint& written) {
       clock_.end("write");
       const ManifestInput input = manifest_input(request_, *plan_.subject, inputs, result, clock_);

@@ -39,6 +39,7 @@ std::vector<std::pair<std::string, std::string>> summary_lines(const ScaleSummar
                                      " bytes a token in FP8, " +
                                      std::to_string(2 * summary.cache_bytes_fp8) + " in 16 bits");
   if (summary.growth) lines.emplace_back("samples", growth_text(*summary.growth));
+  if (summary.late) lines.emplace_back("positions", late_positions_text(*summary.late));
   const auto worst = worst_layers(summary, kWorstLayers);
   lines.emplace_back("rounding", std::string("largest error against the values in layer") +
                                      (worst.size() == 1 ? " " : "s ") +

@@ -147,7 +147,8 @@ CalibrationResult scales_from_statistics(ScalesRequest request, Diagnostics& dia
                   diagnostics);
   });
   check_calibration(result.calibration);
-  result.summary = summarize_scales(result.calibration, result.config);
+  result.summary =
+      summarize_scales(result.calibration, result.config, statistics.origin.longest_sample);
   if (model) {
     write(request, *model, statistics, recipe, result, diagnostics);
   } else {

@@ -16,7 +16,7 @@ namespace kvcal {
 namespace {
 
 constexpr std::string_view kFormat = "kvcal state";
-constexpr int64_t kVersion = 2;
+constexpr int64_t kVersion = 3;
 constexpr const char *kStateName = "state.json", *kSha256 = "sha256";
 constexpr std::array<std::string_view, 4> kNames{"state.json", "journal.bin", "hidden-0",
                                                  "hidden-1"};

@@ -121,6 +121,7 @@ class CalibrationTask {
           read_statistics(context_.folder.statistics(seen.fingerprint), seen.fingerprint);
       origin.sample_indices = statistics.origin.sample_indices;
       origin.num_tokens = statistics.origin.num_tokens;
+      origin.longest_sample = statistics.origin.longest_sample;
       return derive(statistics, subject_.plan, subject_.config, {.kv_dtype = kv_dtype_},
                     context_.diagnostics);
     }

@@ -55,7 +55,7 @@ TEST_CASE("scale_summary: scale 1.0 that clips says how much, and where") {
                      {layer_of(0, side_of({4.0f, 4.0f}, {fine}), side_of({4.0f, 4.0f}, {fine})),
                       layer_of(1, side_of({4.0f, 640.0f}, {fine, Scale{2.0f}}),
                                side_of({4.0f, 4.0f}, {fine}))}),
-      fixture.config);
+      fixture.config, 512);
   REQUIRE(summary);
   CHECK(summary->unit == UnitScale::kClips);
   CHECK(summary->clipped_v.layers.empty());
@@ -80,14 +80,14 @@ TEST_CASE("scale_summary: scale 1.0 is coarse where values are small, and as goo
   histogram.counts[static_cast<size_t>(MagnitudeHistogram::bin_of(0.001f))] = 5;
   // A power of two rounds as 1.0 does.
   const KvTensorCalibration plain = side_of({4.0f}, {Scale{0x1p-6f}});
-  const auto coarse =
-      summarize_scales(calibration_of(fixture.config, {layer_of(0, plain, tiny)}), fixture.config);
+  const auto coarse = summarize_scales(calibration_of(fixture.config, {layer_of(0, plain, tiny)}),
+                                       fixture.config, 512);
   REQUIRE(coarse);
   CHECK(coarse->unit == UnitScale::kCoarse);
   CHECK(coarse->unit_error_ratio > 5);
   CHECK(unit_scale_text(*coarse).starts_with("would clip nothing, but its error is up to "));
-  const auto good =
-      summarize_scales(calibration_of(fixture.config, {layer_of(0, plain, plain)}), fixture.config);
+  const auto good = summarize_scales(calibration_of(fixture.config, {layer_of(0, plain, plain)}),
+                                     fixture.config, 512);
   REQUIRE(good);
   CHECK(good->unit == UnitScale::kAsGood);
 }
@@ -100,7 +100,7 @@ TEST_CASE("scale_summary: growth is that of the samples after the first half") {
   set_growth(first.k, {1, 1, 2, 2.2f, 2.2f});
   set_growth(second.v, {1, 2, 3, 3, 3.75f});
   const auto summary =
-      summarize_scales(calibration_of(fixture.config, {first, second}), fixture.config);
+      summarize_scales(calibration_of(fixture.config, {first, second}), fixture.config, 512);
   REQUIRE(summary);
   REQUIRE(summary->growth);
   CHECK(summary->growth->ratio == Approx(0.25));
@@ -113,7 +113,7 @@ TEST_CASE("scale_summary: growth is that of the samples after the first half") {
 TEST_CASE("scale_summary: nothing is said of scales without statistics") {
   const ModelFixture fixture("llama");
   KvTensorCalibration bare{.statistics = {}, .scales = {Scale{0.5f}}};
-  CHECK_FALSE(
-      summarize_scales(calibration_of(fixture.config, {layer_of(0, bare, bare)}), fixture.config));
-  CHECK_FALSE(summarize_scales(calibration_of(fixture.config, {}), fixture.config));
+  CHECK_FALSE(summarize_scales(calibration_of(fixture.config, {layer_of(0, bare, bare)}),
+                               fixture.config, 512));
+  CHECK_FALSE(summarize_scales(calibration_of(fixture.config, {}), fixture.config, 512));
 }

@@ -138,6 +138,20 @@ TEST_CASE("manifest: how the amax of K, V and Q came about, where it is known") 
   CHECK(layers_of()[0].at("convergence") == expected);
 }
 
+TEST_CASE("manifest: how large K and V were by position, where it is known") {
+  QuantizedParts parts("static_kv");
+  const auto layers_of = [&] {
+    return make_manifest(run_over("d"), parts.recipe, parts.calibration).at("layers");
+  };
+  CHECK_FALSE(layers_of()[0].contains("positions"));
+  AttentionCalibration& layer = parts.calibration.layers[0];
+  layer.k.statistics.position_amax = {{4.0f}, {0.0f}, {2.0f}, {1.0f}, {3.0f}};
+  layer.v.statistics.position_amax = {{1.0f}, {0.0f}, {2.0f}, {1.0f}, {0.5f}};
+  CHECK(layers_of()[0].at("positions") == Json{{"first", {0, 1, 2, 3, 4}},
+                                               {"k_amax", {4.0, 0.0, 2.0, 1.0, 3.0}},
+                                               {"v_amax", {1.0, 0.0, 2.0, 1.0, 0.5}}});
+}
+
 TEST_CASE("manifest: a run that could stop says how it ended") {
   const QuantizedParts parts("static_kv");
   ManifestInput input = run_over("d");

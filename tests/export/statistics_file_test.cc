@@ -19,6 +19,7 @@ TensorStatistics some(int64_t heads, float seed) {
   for (int64_t i = 0; i < 3 * heads; ++i)
     seen.ranges.push_back({-seed - static_cast<float>(i), seed * static_cast<float>(i)});
   seen.ranges.back() = {};  // a sample that had nothing
+  if (heads == 2) seen.positions = {{-seed, seed}, {-1.0f, 2.0f * seed}};
   seen.histograms.resize(static_cast<size_t>(heads));
   for (MagnitudeHistogram& histogram : seen.histograms)
     histogram.counts[static_cast<size_t>(seed) + 100] = (uint64_t{1} << 40) + 7;
@@ -38,6 +39,7 @@ Statistics statistics() {
                 .dataset_columns = R"({"text_column":"review"})",
                 .sample_indices = {2, 0, 5},
                 .num_tokens = 1234,
+                .longest_sample = 512,
                 .compute_dtype = "float32",
                 .kv_forward = "exact",
                 .inputs = "as-served",
@@ -59,6 +61,11 @@ void check_equal(const TensorStatistics& a, const TensorStatistics& b) {
   for (size_t i = 0; i < a.ranges.size(); ++i) {
     CHECK(a.ranges[i].min == b.ranges[i].min);
     CHECK(a.ranges[i].max == b.ranges[i].max);
+  }
+  REQUIRE(a.positions.size() == b.positions.size());
+  for (size_t i = 0; i < a.positions.size(); ++i) {
+    CHECK(a.positions[i].min == b.positions[i].min);
+    CHECK(a.positions[i].max == b.positions[i].max);
   }
   REQUIRE(a.histograms.size() == b.histograms.size());
   for (size_t head = 0; head < a.histograms.size(); ++head)
@@ -86,6 +93,7 @@ TEST_CASE("statistics come back from their file as they were") {
   CHECK(read.origin.sample_indices == all.origin.sample_indices);
   CHECK(read.origin.dataset_columns == all.origin.dataset_columns);
   CHECK(read.origin.num_tokens == 1234);
+  CHECK(read.origin.longest_sample == 512);
   CHECK(read.origin.all_experts);
   REQUIRE(read.attention.size() == 2);
   for (size_t i = 0; i < 2; ++i) {

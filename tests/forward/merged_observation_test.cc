@@ -62,6 +62,8 @@ KvObservation side(size_t heads, std::vector<float> amaxes) {
     for (size_t head = 0; head < heads; ++head)
       one.ranges.push_back(
           {.min = -amax, .max = amax + static_cast<float>(head), .first_nonfinite = -1});
+  // As many buckets of positions as samples, so that parts have different numbers of them.
+  for (const float amax : amaxes) one.positions.push_back({-amax, 2.0f * amax});
   return one;
 }
 
@@ -113,6 +115,10 @@ TEST_CASE("merged: K and V of samples behind each other are those of one pass") 
   for (size_t head = 0; head < 2; ++head)
     CHECK(all.k.histograms[head].counts == expected.histograms[head].counts);
   CHECK(!all.q);
+  REQUIRE(all.k.positions.size() == 2);
+  CHECK(all.k.positions[0].min == -3.0f);
+  CHECK(all.k.positions[0].max == 6.0f);
+  CHECK(all.k.positions[1].max == 10.0f);
 }
 
 TEST_CASE("merged: parts that do not fit their samples or each other are named") {

@@ -19,6 +19,7 @@ KvObservation side(size_t samples, size_t heads, float seed) {
                           .max = seed * static_cast<float>(i),
                           .first_nonfinite = i == 1 ? 7 : -1});
   one.ranges.back() = {.min = kInfinity, .max = -kInfinity, .first_nonfinite = 0};
+  one.positions = {{-seed, seed}, {}, {0.0f, 3.0f * seed}};
   one.histograms.resize(heads);
   for (size_t head = 0; head < heads; ++head) {
     one.histograms[head].counts[head] = 1;
@@ -126,7 +127,7 @@ TEST_CASE("bytes of an observation that end early or go on are refused") {
   CHECK(error_of(more, layer_observation_from) ==
         "observation: has 1 bytes behind its end at offset " + std::to_string(bytes.size()));
   CHECK(error_of(bytes, layer_advance_from).find("kind 1, expected") != std::string::npos);
-  CHECK(error_of(changed(bytes, 4, 3), layer_observation_from).find("version 3") !=
+  CHECK(error_of(changed(bytes, 4, 4), layer_observation_from).find("version 4") !=
         std::string::npos);
   // A count that would ask for all memory.
   auto large = to_bytes(LayerObservation{});

@@ -326,7 +326,7 @@ def resume_state(out):
     for kind, content in [(1, journal), (2, journal), (3, hidden), (4, hidden)]:
         put(out, "resume_state", f"kind_{kind}", bytes([kind]) + content)
     for name, place in [("passes", None), ("layer", {"layer": 3, "slot": 1, "ranks": 2})]:
-        state = {"format": "kvcal state", "format_version": 2, "fingerprint": {"model": "m"}, "journal_bytes": 16,
+        state = {"format": "kvcal state", "format_version": 3, "fingerprint": {"model": "m"}, "journal_bytes": 16,
                  "hidden": place}
         put(out, "resume_state", f"state_{name}", b"\0" + compact(state).encode())
 

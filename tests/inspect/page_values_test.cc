@@ -39,6 +39,26 @@ TEST_CASE("page_values: statistics come from the manifest, typed") {
   CHECK(page.origin == report::Pairs{{"recipe", "kv.yaml"}});
 }
 
+TEST_CASE("page_values: positions come from the manifest, in this version's buckets") {
+  const test::CheckpointCopy copy("llama");
+  Json manifest = test::sample_manifest();
+  manifest["layers"][0]["positions"] = {
+      {"first", {0, 1, 2}}, {"k_amax", {4.0, 1.0, 2.0}}, {"v_amax", {1.0, 1.0, 2.0}}};
+  manifest["summary"]["late_positions"] = {
+      {"k_layers", {0}}, {"v_layers", Json::array()}, {"first", 384}, {"advised_tokens", 1024}};
+  copy.write_manifest(manifest);
+  const CheckpointReport page = page_values(inspect(copy.path()), "1.2");
+  CHECK(page.layers[0].k.position_amax == std::vector<float>{4.0f, 1.0f, 2.0f});
+  CHECK(page.layers[1].k.position_amax.empty());
+  REQUIRE(page.late);
+  CHECK(page.late->k_layers == std::vector<int64_t>{0});
+  CHECK(contains(checkpoint_page(page), "K of layer 0 is still largest"));
+  manifest["layers"][0]["positions"]["first"][2] = 5;
+  copy.write_manifest(manifest);
+  CHECK(contains(test::message_of([&] { page_values(inspect(copy.path()), "1.2"); }),
+                 "positions: first: found 5, expected 2"));
+}
+
 TEST_CASE(
     "page_values: an output of scales alone is shown with its model, and no engine is asked") {
   const test::CheckpointCopy model("llama");

@@ -54,7 +54,7 @@ TEST_CASE("page: every layer and head is there, in drawings and in tables") {
     INFO("layer " << number);
     for (const std::string id : {"layer-", "strip-k", "strip-v", "large-k", "large-v", "numbers-"})
       CHECK(count_of(page, " id=\"" + id + number + "\"") == 1);
-    CHECK(count_of(page, "href=\"#layer-" + number + "\"") == 3);
+    CHECK(count_of(page, "href=\"#layer-" + number + "\"") == 4);
   }
   // Heat maps come in blocks of 32 layers; each number stands in a cell and in the table.
   for (const std::string side : {"k", "v"}) {
@@ -141,7 +141,8 @@ TEST_CASE("page: says what is missing instead of showing nothing") {
   check_page(nothing);
   CHECK(count_of(nothing, "0 of 3 layers") == 1);
   // Nothing was calibrated: there is no empty section of it.
-  for (const std::string id : {"scales", "heads", "magnitudes", "convergence", "weights"}) {
+  for (const std::string id :
+       {"scales", "heads", "magnitudes", "convergence", "positions", "weights"}) {
     CHECK(count_of(scales_alone, "<section id=\"" + id + "\"") == 1);
     CHECK(count_of(nothing, "<section id=\"" + id + "\"") == 0);
   }
@@ -285,7 +286,8 @@ TEST_CASE("page: convergence shows the worst layer and the one in the middle") {
 
 TEST_CASE("plots: every drawing of a checkpoint is a file of its own") {
   CheckpointReport report = sample_report({.layers = 40, .heads = 3});
-  const std::vector<std::string> names{"scales", "heads-k", "heads-v", "magnitudes", "convergence"};
+  const std::vector<std::string> names{"scales",     "heads-k",     "heads-v",
+                                       "magnitudes", "convergence", "positions"};
   check_plots(report::checkpoint_plots(report), names);
   report.name = "</svg><script>alert(1)</script>";
   check_plots(report::checkpoint_plots(report), names);

@@ -66,3 +66,13 @@ TEST_CASE("closing_lines: growth over a twentieth asks for more samples") {
 TEST_CASE("closing_lines: a result without scales of a cache has none") {
   CHECK(closing_lines(CalibrationResult{}).empty());
 }
+
+TEST_CASE("closing_lines: values that still grow at the last positions ask for longer samples") {
+  ScaleSummary summary;
+  summary.layers.push_back({.layer = 0, .k = errors_of(0.02, 0.02), .v = errors_of(0.01, 0.01)});
+  CHECK(lines_of(result_of(summary)).count("positions") == 0);
+  summary.late = LatePositions{.k_layers = {0, 1, 2}, .first = 384, .advised = 1024};
+  CHECK(lines_of(result_of(summary)).at("positions") ==
+        "K of layers 0-2 is still largest at the last positions, from 384 on: choose "
+        "samples of 1024 tokens or more");
+}

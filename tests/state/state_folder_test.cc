@@ -148,13 +148,13 @@ TEST_CASE("state folder: a state.json that says nothing is an error") {
     return std::string("none");
   };
   const std::string head =
-      R"({"format": "kvcal state", "format_version": 2, "fingerprint": {"model": "abc", "samples": 64}, )";
+      R"({"format": "kvcal state", "format_version": 3, "fingerprint": {"model": "abc", "samples": 64}, )";
   CHECK_THAT(message(""), Catch::Contains("state.json"));
   CHECK_THAT(message("[1]"), Catch::Contains("expected an object"));
   CHECK_THAT(message(R"({"format": "other", "format_version": 1})"),
              Catch::Contains("found format 'other'"));
   CHECK_THAT(message(R"({"format": "kvcal state", "format_version": 1})"),
-             Catch::Contains("version 1, expected 'kvcal state', version 2"));
+             Catch::Contains("version 1, expected 'kvcal state', version 3"));
   CHECK_THAT(message(head + R"("journal_bytes": -1})"), Catch::Contains("'journal_bytes' is -1"));
   CHECK_THAT(message(head + R"("journal_bytes": 10, "hidden": 3})"), Catch::Contains("hidden"));
   CHECK_THAT(

@@ -25,6 +25,7 @@ class SeenBytes {
   void add(const KvObservation& side) {
     append(std::span(side.ranges));
     append(std::span(side.histograms));
+    append(std::span(side.positions));
   }
   void add(const LayerAdvance& advance) {
     add(advance.saturated);

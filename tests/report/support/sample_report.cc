@@ -38,6 +38,9 @@ CacheTensor tensor_of(const SampleSize& size, int64_t layer, int64_t side) {
   }
   tensor.convergence.low = {0.9f * *tensor.amax};
   tensor.convergence.high = {*tensor.amax};
+  for (int64_t bucket = 0; bucket < 18; ++bucket)
+    tensor.position_amax.push_back(
+        *tensor.amax * (bucket == 17 ? 1.0f : static_cast<float>(noise(layer + bucket, side))));
   return tensor;
 }
 
