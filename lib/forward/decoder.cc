@@ -59,7 +59,7 @@ std::vector<float> Decoder::step_all(std::span<const TokenId> ids, KvCache& cach
   return logits_of(hidden_, 0, static_cast<int64_t>(ids.size()));
 }
 
-std::vector<float> Decoder::step_together(std::span<const SequenceTokens> sequences,
+Decoder::PlacedStep Decoder::run_together(std::span<const SequenceTokens> sequences,
                                           KvCache& cache) {
   KVCAL_CHECK(!sequences.empty());
   KVCAL_CHECK(std::ranges::is_sorted(sequences, std::ranges::less_equal(), &SequenceTokens::slot));
@@ -67,19 +67,34 @@ std::vector<float> Decoder::step_together(std::span<const SequenceTokens> sequen
   PlacedStep step = place(sequences, cache);
   step.batch.has_fixed_products = true;
   run(step, cache);
+  return step;
+}
+
+std::vector<float> Decoder::step_together(std::span<const SequenceTokens> sequences,
+                                          KvCache& cache) {
+  const PlacedStep step = run_together(sequences, cache);
   std::vector<int32_t> last_rows;
   for (const Segment& segment : step.batch.segments)
     last_rows.push_back(static_cast<int32_t>(segment.q_begin + segment.q_count - 1));
-  const auto count = static_cast<int64_t>(sequences.size());
-  const Buffer rows = upload<int32_t>(last_rows, backend_);
-  const Buffer last =
+  return logits_at(hidden_, last_rows);
+}
+
+Buffer Decoder::step_hidden_together(std::span<const SequenceTokens> sequences, KvCache& cache) {
+  const PlacedStep step = run_together(sequences, cache);
+  return copy_of_hidden(step.batch.num_tokens);
+}
+
+std::vector<float> Decoder::logits_at(const Buffer& hidden, std::span<const int32_t> rows) {
+  const auto count = std::ssize(rows);
+  const Buffer places = upload<int32_t>(rows, backend_);
+  const Buffer gathered =
       backend_.allocate(static_cast<size_t>(count * config_.hidden_size) * sizeof(float));
-  backend_.gather_rows({.x = hidden_.data(),
-                        .rows = rows.as<int32_t>(),
+  backend_.gather_rows({.x = hidden.data(),
+                        .rows = places.as<int32_t>(),
                         .count = count,
                         .width = config_.hidden_size,
-                        .out = last.data()});
-  return logits_of_rows(last.as<float>(), count, false);
+                        .out = gathered.data()});
+  return logits_of_rows(gathered.as<float>(), count, false);
 }
 
 Buffer Decoder::step_hidden(std::span<const TokenId> ids, KvCache& cache, int64_t whole_length) {

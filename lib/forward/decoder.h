@@ -43,6 +43,14 @@ class Decoder {
   /// others in the call, as long as all have one new token or none has.
   std::vector<float> step_together(std::span<const SequenceTokens> sequences, KvCache& cache);
 
+  /// As step_together, but returns the residual stream after the last layer, the rows of one
+  /// sequence behind those of another: [all ids, hidden_size] float32 in the backend's memory, for
+  /// logits_at.
+  Buffer step_hidden_together(std::span<const SequenceTokens> sequences, KvCache& cache);
+  /// Logits of these rows of step_hidden_together's result: [rows, vocab_size]. A row's bytes do
+  /// not depend on the others.
+  std::vector<float> logits_at(const Buffer& hidden, std::span<const int32_t> rows);
+
   /// As step_all, but returns the residual stream after the last layer: [ids, hidden_size] float32
   /// in the backend's memory, for logits_of. Logits of many tokens do not fit in memory together.
   /// whole_length: as in SequenceTokens.
@@ -63,6 +71,7 @@ class Decoder {
                                     std::span<const Branch> branches, int64_t whole_length = 0);
 
   const ModelConfig& config() const { return config_; }
+  ComputeType compute_type() const { return type_; }
 
  private:
   void check(std::span<const TokenId> ids, const KvCache& cache, int64_t slot = 0) const;
@@ -75,6 +84,7 @@ class Decoder {
   PlacedStep place(std::span<const TokenId> ids, const KvCache& cache, int64_t whole_length = 0);
   void run(std::span<const TokenId> ids, KvCache& cache);
   void run(const PlacedStep& step, KvCache& cache);
+  PlacedStep run_together(std::span<const SequenceTokens> sequences, KvCache& cache);
   static void advance(const PlacedStep& step, KvCache& cache);
   Buffer copy_of_hidden(int64_t rows);
   std::vector<float> run_recorded(TokenId id, KvCache& cache);
