@@ -158,14 +158,13 @@ std::optional<ChatFormat> ChatFormat::from_folder(const std::filesystem::path& f
   if (!found) return std::nullopt;
   Json variables = special_token_texts(folder);
   return in_context(found->place.string(), [&] {
-    return ChatFormat(ChatTemplate(found->source), std::move(found->tool_use),
-                      std::move(variables));
+    return ChatFormat(std::move(found->source), std::move(found->tool_use), std::move(variables));
   });
 }
 
-ChatFormat::ChatFormat(ChatTemplate chat_template, std::optional<std::string> tool_use,
-                       Json variables)
-    : template_(std::move(chat_template)),
+ChatFormat::ChatFormat(std::string source, std::optional<std::string> tool_use, Json variables)
+    : source_(std::move(source)),
+      template_(source_),
       tool_use_(std::move(tool_use)),
       variables_(std::move(variables)) {}
 

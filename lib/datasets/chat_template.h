@@ -55,9 +55,12 @@ class ChatFormat {
   /// `date_string`.
   std::string render(const Json& messages, bool add_generation_prompt, const Json& more = {},
                      const TemplateClock& clock = {}) const;
+  /// The template's text.
+  const std::string& source() const { return source_; }
 
  private:
-  ChatFormat(ChatTemplate chat_template, std::optional<std::string> tool_use, Json variables);
+  ChatFormat(std::string source, std::optional<std::string> tool_use, Json variables);
+  std::string source_;
   ChatTemplate template_;
   std::optional<std::string> tool_use_;  ///< source, parsed when it is wanted
   Json variables_;

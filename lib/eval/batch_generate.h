@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,14 @@ struct BatchUse {
 /// and as Decoder::step.
 BatchUse generate_together(Decoder& decoder, KvCache& cache, std::span<const BatchPrompt> prompts,
                            const BatchOptions& options);
+
+/// Texts that go together where nobody says how many.
+inline constexpr int64_t kTextsTogether = 32;
+
+/// kTextsTogether, or fewer, but one, where cache_bytes do not hold that many of this many tokens.
+int64_t fitting_slots(const ModelConfig& config, KvDType dtype,
+                      const std::vector<LayerKvScales>& scales, int64_t tokens,
+                      std::optional<uint64_t> cache_bytes);
 
 /// Tokens that a slot must hold for any of the prompts.
 int64_t longest_text(std::span<const BatchPrompt> prompts);

@@ -75,4 +75,15 @@ GenerationSettings read_generation_settings(const fs::path& folder) {
   return settings;
 }
 
+std::vector<TokenId> prompt_ids(const Tokenizer& tokenizer, const GenerationSettings& settings,
+                                std::string_view text, std::optional<bool> add_bos_token) {
+  if (!add_bos_token) return tokenizer.encode(text, true);
+  std::vector<TokenId> ids = tokenizer.encode(text, false);
+  if (!*add_bos_token) return ids;
+  const auto bos = settings.bos_token ? tokenizer.token_to_id(*settings.bos_token) : std::nullopt;
+  if (!bos) fail("a token at the beginning is wanted, the tokenizer has no bos_token");
+  ids.insert(ids.begin(), *bos);
+  return ids;
+}
+
 }  // namespace kvcal

@@ -4,9 +4,11 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/token.h"
+#include "tokenizers/tokenizer.h"
 
 namespace kvcal {
 
@@ -22,5 +24,11 @@ struct GenerationSettings {
 /// Reads config.json, generation_config.json and the tokenizer's special tokens. Throws Error with
 /// the file's name.
 GenerationSettings read_generation_settings(const std::filesystem::path& folder);
+
+/// Ids of a text behind what add_bos_token asks for: bos_token, or nothing; absent: what the
+/// tokenizer adds on its own. Throws Error where a bos_token is wanted and there is none.
+/// Source: lm_eval 0.4.13, models/huggingface.py `tok_encode`, `tok_batch_encode`.
+std::vector<TokenId> prompt_ids(const Tokenizer& tokenizer, const GenerationSettings& settings,
+                                std::string_view text, std::optional<bool> add_bos_token);
 
 }  // namespace kvcal

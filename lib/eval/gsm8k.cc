@@ -12,19 +12,6 @@
 namespace kvcal {
 namespace {
 
-/// Source: lm_eval 0.4.13, models/huggingface.py `tok_batch_encode`.
-std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, const GenerationSettings& settings,
-                                   const std::string& text, std::optional<bool> add_bos_token) {
-  const bool has_bos = settings.bos_token && text.starts_with(*settings.bos_token);
-  if (has_bos || !add_bos_token) return tokenizer.encode(text, !has_bos);
-  std::vector<TokenId> ids = tokenizer.encode(text, false);
-  if (!*add_bos_token) return ids;
-  const auto bos = settings.bos_token ? tokenizer.token_to_id(*settings.bos_token) : std::nullopt;
-  if (!bos) fail("a token at the beginning is wanted, the tokenizer has no bos_token");
-  ids.insert(ids.begin(), *bos);
-  return ids;
-}
-
 /// The questions of a run, and what the model is asked.
 struct GsmTask {
   std::vector<GsmAnswer> answers;  ///< without what the model writes
@@ -69,7 +56,9 @@ GsmTask prepare(const Tokenizer& tokenizer, const GenerationSettings& settings,
   GsmTask task;
   int64_t num_cut = 0;
   for (size_t i = 0; i < questions.size(); ++i) {
-    std::vector<TokenId> ids = encode_prompt(tokenizer, settings, texts[i], options.add_bos_token);
+    const bool has_bos = settings.bos_token && texts[i].starts_with(*settings.bos_token);
+    std::vector<TokenId> ids = prompt_ids(tokenizer, settings, texts[i],
+                                          has_bos ? std::optional(false) : options.add_bos_token);
     if (std::ssize(ids) > longest) {
       ids.erase(ids.begin(), ids.end() - longest);
       ++num_cut;
@@ -85,19 +74,6 @@ GsmTask prepare(const Tokenizer& tokenizer, const GenerationSettings& settings,
                      " tokens lose their beginning: " + std::to_string(num_cut) + " of " +
                      std::to_string(questions.size()));
   return task;
-}
-
-int64_t slots_for(const Decoder& decoder, KvDType dtype, const std::vector<LayerKvScales>& scales,
-                  const GsmTask& task, const GsmOptions& options) {
-  const int64_t wanted = options.batch_size > 0 ? options.batch_size : kGsmBatchSize;
-  int64_t slots = std::min(wanted, std::ssize(task.prompts));
-  if (options.cache_bytes && options.batch_size == 0) {
-    const uint64_t each =
-        KvCache::bytes_per_slot(decoder.config(), dtype, scales, longest_text(task.prompts));
-    slots = std::min(slots, static_cast<int64_t>(std::min<uint64_t>(
-                                *options.cache_bytes / std::max<uint64_t>(each, 1), INT32_MAX)));
-  }
-  return std::max<int64_t>(slots, 1);
 }
 
 GsmScore score_of(const std::vector<GsmAnswer>& answers, bool GsmAnswer::*is_match) {
@@ -138,11 +114,15 @@ GsmResult run_gsm8k(Decoder& decoder, const Tokenizer& tokenizer, KvDType cache_
       prepare(tokenizer, settings, decoder.config().max_position_embeddings, options, diagnostics);
   const StopStrings stops = stop_strings(tokenizer, settings);
   const auto total = std::ssize(task.prompts);
-  GsmResult result{.answers = std::move(task.answers),
-                   .num_fewshot = options.num_fewshot,
-                   .batch_size = slots_for(decoder, cache_dtype, scales, task, options)};
-  KvCache cache =
-      decoder.make_cache(cache_dtype, scales, longest_text(task.prompts), result.batch_size);
+  GsmResult result{
+      .answers = std::move(task.answers), .num_fewshot = options.num_fewshot, .batch_size = 0};
+  const int64_t longest = longest_text(task.prompts);
+  const int64_t wanted =
+      options.batch_size > 0
+          ? options.batch_size
+          : fitting_slots(decoder.config(), cache_dtype, scales, longest, options.cache_bytes);
+  result.batch_size = std::clamp<int64_t>(total, 1, wanted);
+  KvCache cache = decoder.make_cache(cache_dtype, scales, longest, result.batch_size);
   int64_t done = 0;
   const auto keep = [&](size_t index, const std::vector<TokenId>& ids) {
     GsmAnswer& answer = result.answers[index];

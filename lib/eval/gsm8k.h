@@ -29,12 +29,11 @@ struct GsmOptions {
   std::optional<bool> add_bos_token = {};
   bool apply_chat_template = false;
   bool fewshot_as_multiturn = true;  ///< with apply_chat_template
-  /// Questions that are answered at a time; 0: kGsmBatchSize, or fewer where cache_bytes does not
+  /// Questions that are answered at a time; 0: kTextsTogether, or fewer where cache_bytes does not
   /// hold them. Changes no answer.
   int64_t batch_size = 0;
   std::optional<uint64_t> cache_bytes = {};  ///< for the KV cache of all of them; absent: unlimited
 };
-inline constexpr int64_t kGsmBatchSize = 32;
 
 struct GsmAnswer {
   int64_t doc_id = 0;  ///< index of the question

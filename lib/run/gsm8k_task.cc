@@ -1,6 +1,5 @@
 #include <memory>
 
-#include "core/process_memory.h"
 #include "run/evaluation.h"
 
 namespace kvcal {
@@ -11,11 +10,7 @@ GsmOptions questions_for(const LoadedModel& model, const EvalOptions& options,
   GsmOptions questions = asked.questions;
   questions.dataset = options.dataset;
   questions.model_folder = model.model_dir.path();
-  if (questions.cache_bytes) return questions;
-  // Half of the free memory; the rest is for the steps themselves.
-  const Backend& backend = model.backend;
-  const auto free = backend.is_host() ? available_memory() : backend.free_memory();
-  if (free) questions.cache_bytes = *free / 2;
+  if (!questions.cache_bytes) questions.cache_bytes = cache_memory(model.backend);
   return questions;
 }
 

@@ -4,6 +4,7 @@
 
 #include "convert/source_scales.h"
 #include "core/number_text.h"
+#include "core/process_memory.h"
 #include "recipe/recipe.h"
 #include "stored/dialect.h"
 #include "stored/kv_scales.h"
@@ -29,6 +30,11 @@ LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& dev
       decoder(config, weights, backend, compute_type_of(device, backend, config)) {
   settle_inputs(device, quantization);
   for (const std::string& warning : quantization.warnings) diagnostics.warn(path + ": " + warning);
+}
+
+std::optional<uint64_t> cache_memory(const Backend& backend) {
+  const auto free = backend.is_host() ? available_memory() : backend.free_memory();
+  return free ? std::optional(*free / 2) : std::nullopt;
 }
 
 namespace {

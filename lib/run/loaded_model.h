@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,10 @@ struct LoadedModel {
   Backend& backend;
   Decoder decoder;
 };
+
+/// Bytes of caches that a run may fill: half of the free memory, since the rest is for the steps
+/// themselves. nullopt where the system does not tell.
+std::optional<uint64_t> cache_memory(const Backend& backend);
 
 /// Cache dtype that an engine chooses by default: FP8 for a checkpoint with scales, unless its
 /// config says otherwise, else the model's dtype. Throws Error where the config requests an

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/diagnostics.h"
-#include "eval/gsm8k.h"
+#include "eval/batch_generate.h"
 #include "eval/gsm8k_text.h"
 #include "eval/sequences.h"
 #include "run/subject.h"
@@ -174,7 +174,7 @@ double SweepEstimate::memory(const SweepTask& task) const {
   const double weights = kPacked * size.weight_bytes, cache = kCacheBytes * size.cache_values;
   switch (task.kind) {
     case SweepTask::Kind::kAnswer:
-      return kProgram + weights + static_cast<double>(kGsmBatchSize) * cache * kAnswerTokens;
+      return kProgram + weights + static_cast<double>(kTextsTogether) * cache * kAnswerTokens;
     case SweepTask::Kind::kEvaluate: {
       const Cell& cell = sweep_.plan.cells[task.parts.at(0)];
       const double models = sweep_.plan.has_own_weights(cell) ? 2.0 : 1.0;
