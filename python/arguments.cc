@@ -42,6 +42,12 @@ void Arguments::read_text(const std::string& name, std::string& target) {
   target = value->dump();
 }
 
+Json Arguments::read_json(const std::string& name) {
+  read_.insert(name);
+  const Json* value = find_field(values_, name);
+  return value ? *value : Json(nullptr);
+}
+
 void Arguments::expect_all_read() const {
   for (const auto& item : values_.items())
     if (!item.value().is_null() && !read_.contains(item.key()))

@@ -40,6 +40,9 @@ class Arguments {
     target = value;
   }
 
+  /// A value of any kind, or null.
+  Json read_json(const std::string& name);
+
   bool is_given(const std::string& name) const { return find_field(values_, name) != nullptr; }
   /// Throws Error for an argument that no read has asked for.
   void expect_all_read() const;

@@ -22,9 +22,7 @@ void read_gate(Arguments& arguments, const std::string& name, double (*parse)(st
 void read_evaluation(Arguments& arguments, EvalOptions& eval, Diagnostics& diagnostics) {
   read_model(arguments, "model", eval.model, diagnostics);
   read_dataset(arguments, "dataset", eval.dataset, diagnostics);
-  arguments.read("kv_cache_dtype", eval.cache.kv_cache_dtype);
-  read_model(arguments, "scales", eval.cache.scales, diagnostics);
-  arguments.read("unit_scales", eval.cache.unit_scales);
+  read_cache(arguments, eval.cache, diagnostics);
   arguments.read("allow_16_bit", eval.allow_16_bit);
   read_device(arguments, eval.device);
   arguments.read("inputs", eval.device.inputs);

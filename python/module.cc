@@ -1,10 +1,11 @@
-// The module kvcal._kvcal: one function, which runs a command of lib/ in this process. It uses
-// nothing but CPython's limited API of 3.9, so that one file serves every later CPython.
+// The module kvcal._kvcal: it runs commands of lib/ in this process, and models that stay loaded.
+// It uses nothing but CPython's limited API of 3.9, so that one file serves every later CPython.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <signal.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -29,6 +30,15 @@ const Registry<PythonCommand*> kCommands{"command",
                                           {"verify", python_verify},
                                           {"evaluate", python_evaluate},
                                           {"sweep", python_sweep}}};
+
+const Registry<SessionCommand*> kSessionCommands{"command",
+                                                 {{"info", session_info},
+                                                  {"encode", session_encode},
+                                                  {"decode", session_decode},
+                                                  {"chat", session_chat},
+                                                  {"score", session_score},
+                                                  {"generate", session_generate}}};
+constexpr const char* kSession = "kvcal.session";  // the capsules of ModelSession
 
 PyObject* error_type = nullptr;  // kvcal.Error
 
@@ -171,39 +181,97 @@ void set_thrown(const Call& call, Raised& raised) {
   }
 }
 
-PyObject* run(PythonCommand* command, const char* arguments, PyObject* report) {
+/// Does the work in a thread of its own. false: an exception of Python is set.
+bool attend_work(const char* arguments, PyObject* report,
+                 const std::function<void(Arguments&, Diagnostics&)>& work) {
   const Turn taken;
-  if (!taken.is_taken()) return nullptr;
-  std::string result;
+  if (!taken.is_taken()) return false;
   Raised raised;
   {
     Call call([&](Diagnostics& diagnostics) {
       Arguments given(parse_json(arguments));
-      result = command(given, diagnostics).dump(-1, ' ', false, Json::error_handler_t::replace);
+      work(given, diagnostics);
     });
     attend(call, report, raised);
     set_thrown(call, raised);
   }
-  return PyErr_Occurred() ? nullptr : text_of(result);
+  return !PyErr_Occurred();
 }
 
-PyObject* run_command(PyObject*, PyObject* arguments) {
-  const char *name = nullptr, *given = nullptr;
-  PyObject* report = nullptr;
-  if (!PyArg_ParseTuple(arguments, "ssO", &name, &given, &report)) return nullptr;
+/// As attend_work; the text of the JSON that make returns.
+PyObject* attend_command(const char* arguments, PyObject* report,
+                         const std::function<Json(Arguments&, Diagnostics&)>& make) {
+  std::string result;
+  const auto work = [&](Arguments& given, Diagnostics& diagnostics) {
+    result = make(given, diagnostics).dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  return attend_work(arguments, report, work) ? text_of(result) : nullptr;
+}
+
+/// make's result, whose exceptions become Python's.
+template <class Make>
+PyObject* guarded(const Make& make) {
   try {
     if (is_in_call) fail("called by what another call of kvcal reports to");
-    return run(kCommands.at(name), given, report);
+    return make();
   } catch (const std::exception& error) {
     set_error(error_type, error.what());
     return nullptr;
   }
 }
 
+PyObject* run_command(PyObject*, PyObject* arguments) {
+  const char *name = nullptr, *given = nullptr;
+  PyObject* report = nullptr;
+  if (!PyArg_ParseTuple(arguments, "ssO", &name, &given, &report)) return nullptr;
+  return guarded([&] { return attend_command(given, report, kCommands.at(name)); });
+}
+
+ModelSession* session_of(PyObject* capsule) {
+  return static_cast<ModelSession*>(PyCapsule_GetPointer(capsule, kSession));
+}
+
+PyObject* open_session_capsule(PyObject*, PyObject* arguments) {
+  const char* given = nullptr;
+  PyObject* report = nullptr;
+  if (!PyArg_ParseTuple(arguments, "sO", &given, &report)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    std::unique_ptr<ModelSession> session;
+    const auto open = [&](Arguments& values, Diagnostics& diagnostics) {
+      session = open_session(values, diagnostics);
+    };
+    if (!attend_work(given, report, open)) return nullptr;
+    PyObject* capsule =
+        PyCapsule_New(session.get(), kSession, [](PyObject* own) { delete session_of(own); });
+    if (capsule) session.release();
+    return capsule;
+  });
+}
+
+PyObject* run_session_command(PyObject*, PyObject* arguments) {
+  const char *name = nullptr, *given = nullptr;
+  PyObject *capsule = nullptr, *report = nullptr;
+  if (!PyArg_ParseTuple(arguments, "OssO", &capsule, &name, &given, &report)) return nullptr;
+  ModelSession* session = session_of(capsule);
+  if (!session) return nullptr;
+  return guarded([&] {
+    SessionCommand* command = kSessionCommands.at(name);
+    return attend_command(given, report, [&](Arguments& values, Diagnostics& diagnostics) {
+      return command(*session, values, diagnostics);
+    });
+  });
+}
+
 PyMethodDef functions[] = {
     {"run", run_command, METH_VARARGS,
      "run(command, arguments, report) -> str\n\nRuns a command of kvcal. arguments and the result "
      "are JSON; report(kind, text, done, total, unit) gets what it tells."},
+    {"open_session", open_session_capsule, METH_VARARGS,
+     "open_session(arguments, report) -> capsule\n\nLoads a model, which lives as long as the "
+     "capsule."},
+    {"run_session", run_session_command, METH_VARARGS,
+     "run_session(session, command, arguments, report) -> str\n\nAsks a loaded model, as run "
+     "does."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition{PyModuleDef_HEAD_INIT,

@@ -136,6 +136,12 @@ void read_columns(Arguments& arguments, RecordColumns& columns) {
     arguments.read(std::string(name), columns.*column);
 }
 
+void read_cache(Arguments& arguments, CacheOptions& cache, Diagnostics& diagnostics) {
+  arguments.read("kv_cache_dtype", cache.kv_cache_dtype);
+  read_model(arguments, "scales", cache.scales, diagnostics);
+  arguments.read("unit_scales", cache.unit_scales);
+}
+
 void read_device(Arguments& arguments, DeviceOptions& device) {
   arguments.read("device", device.device);
   arguments.read("compute_dtype", device.compute_dtype);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -8,6 +9,7 @@
 #include "datasets/record_columns.h"
 #include "descriptors/family_file.h"
 #include "run/devices.h"
+#include "run/model_session.h"
 
 namespace kvcal {
 
@@ -24,6 +26,17 @@ Json python_inspect(Arguments& arguments, Diagnostics& diagnostics);
 Json python_verify(Arguments& arguments, Diagnostics& diagnostics);
 Json python_evaluate(Arguments& arguments, Diagnostics& diagnostics);
 Json python_sweep(Arguments& arguments, Diagnostics& diagnostics);
+
+/// A model that stays loaded, and what it is asked: a call of a session.
+std::unique_ptr<ModelSession> open_session(Arguments& arguments, Diagnostics& diagnostics);
+using SessionCommand = Json(ModelSession& session, Arguments& arguments, Diagnostics& diagnostics);
+
+Json session_info(ModelSession& session, Arguments& arguments, Diagnostics& diagnostics);
+Json session_encode(ModelSession& session, Arguments& arguments, Diagnostics& diagnostics);
+Json session_decode(ModelSession& session, Arguments& arguments, Diagnostics& diagnostics);
+Json session_chat(ModelSession& session, Arguments& arguments, Diagnostics& diagnostics);
+Json session_score(ModelSession& session, Arguments& arguments, Diagnostics& diagnostics);
+Json session_generate(ModelSession& session, Arguments& arguments, Diagnostics& diagnostics);
 
 /// Reads a folder or an id of a model, or of a data set; downloads what is not there.
 void read_model(Arguments& arguments, const std::string& name, std::string& target,
@@ -43,6 +56,9 @@ class FamilyArgument {
 
 /// Columns of a data set: text_column and the others.
 void read_columns(Arguments& arguments, RecordColumns& columns);
+
+/// kv_cache_dtype, scales and unit_scales.
+void read_cache(Arguments& arguments, CacheOptions& cache, Diagnostics& diagnostics);
 
 /// device, compute_dtype and threads.
 void read_device(Arguments& arguments, DeviceOptions& device);

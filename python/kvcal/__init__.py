@@ -23,6 +23,7 @@ from . import _kvcal
 from ._call import CheckFailed, Data, KvcalWarning, Progress, data_of, run
 from ._kvcal import Error
 from ._results import EngineAnswer, Folder, Output, SweepResults, Verification, output_of
+from ._session import Session, SessionInfo
 from ._statistics import Histograms, LayerStatistics, histogram_edges, layer_statistics, load_statistics
 
 __version__: str = _kvcal.version
@@ -32,7 +33,7 @@ Names = Union[str, Sequence[str]]
 
 __all__ = [
     "CheckFailed", "EngineAnswer", "Error", "Folder", "Histograms", "KvcalWarning", "LayerStatistics", "Output",
-    "SweepResults", "Verification", "apply", "calibrate", "convert", "evaluate", "histogram_edges", "inspect",
+    "Session", "SessionInfo", "SweepResults", "Verification", "apply", "calibrate", "convert", "evaluate", "histogram_edges", "inspect",
     "layer_statistics", "load_statistics", "scales", "sweep", "verify",
 ]  # fmt: skip
 

@@ -45,7 +45,7 @@ def _caller_level() -> int:
     return level
 
 
-def _reporter(progress: Progress | None) -> Callable[[str, str, int, int, str], None]:
+def reporter(progress: Progress | None) -> Callable[[str, str, int, int, str], None]:
     def report(kind: str, text: str, done: int, total: int, unit: str) -> None:
         if kind == "warning":
             warnings.warn(text, KvcalWarning, stacklevel=_caller_level())
@@ -65,11 +65,15 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are not None, as JSON has them."""
+    return {name: _plain(value) for name, value in arguments.items() if value is not None}
+
+
 def run(command: str, arguments: dict[str, Any], make: Callable[[dict[str, Any]], Value]) -> Value:
     """Runs a command; `make` makes the call's value of its answer."""
     progress = arguments.pop("progress", None)
-    given = {name: _plain(value) for name, value in arguments.items() if value is not None}
-    answer = json.loads(_kvcal.run(command, json.dumps(given), _reporter(progress)))
+    answer = json.loads(_kvcal.run(command, json.dumps(given(arguments)), reporter(progress)))
     problem = answer.pop("problem", None)
     result = make(answer)
     if problem is not None:
