@@ -119,6 +119,10 @@ Json session_generate(ModelSession& session, Arguments& arguments, Diagnostics& 
   std::optional<double> penalty;
   arguments.read("stop", options.stops);
   arguments.read("repetition_penalty", penalty, 1e-6, 1e6);
+  arguments.read("temperature", options.sampling.temperature, 0.0, 1e6);
+  arguments.read("top_p", options.sampling.top_p, 1e-9, 1.0);
+  arguments.read("top_k", options.sampling.top_k);
+  arguments.read("seed", options.sampling.seed, 0, int64_t{1} << 62);
   arguments.expect_all_read();
   if (penalty) options.repetition_penalty = static_cast<float>(*penalty);
   return {{"texts", session.continue_texts(prompts, options, diagnostics)}};

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/interrupt.h"
-#include "eval/logit_rows.h"
 
 namespace kvcal {
 namespace {
@@ -29,6 +28,7 @@ class Stopwatch {
 /// The text that a slot is writing.
 struct Writing {
   size_t prompt = 0;
+  Sampler sampler;
   std::vector<TokenId> ids = {};
   std::vector<TokenId> seen = {};  ///< sorted: of prompt and text, where repetition is penalized
 };
@@ -59,7 +59,8 @@ class BatchWriter {
     throw_if_interrupted();
     const std::vector<TokenId>& ids = prompts_[prompt].ids;
     if (ids.empty()) fail("prompt ", prompt, " has no token");
-    if (prompts_[prompt].max_new_tokens <= 0) return finish(slot, {.prompt = prompt});
+    Writing text{.prompt = prompt, .sampler = sampler_of(prompt)};
+    if (prompts_[prompt].max_new_tokens <= 0) return finish(slot, std::move(text));
     cache_.clear(static_cast<int64_t>(slot));
     const Decoder::SequenceTokens sequence{.slot = static_cast<int64_t>(slot), .ids = ids};
     std::vector<float> logits;
@@ -68,7 +69,7 @@ class BatchWriter {
       logits = decoder_.step_together(std::span(&sequence, 1), cache_);
     }
     use_.prompt_tokens += std::ssize(ids);
-    writing_[slot] = Writing{.prompt = prompt};
+    writing_[slot] = std::move(text);
     if (options_.repetition_penalty != 1.0f) {
       writing_[slot]->seen = ids;
       std::vector<TokenId>& seen = writing_[slot]->seen;
@@ -76,6 +77,12 @@ class BatchWriter {
       seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     }
     append(slot, logits);
+  }
+
+  Sampler sampler_of(size_t prompt) const {
+    SamplingOptions sampling = options_.sampling;
+    sampling.seed += prompt;
+    return Sampler(sampling);
   }
 
   /// One more token of all texts.
@@ -103,7 +110,7 @@ class BatchWriter {
       float& logit = logits[static_cast<size_t>(id)];
       logit = logit < 0 ? logit * options_.repetition_penalty : logit / options_.repetition_penalty;
     }
-    const TokenId id = argmax(logits);
+    const TokenId id = writing.sampler.pick(logits);
     writing.ids.push_back(id);
     ++use_.new_tokens;
     if (options_.repetition_penalty != 1.0f) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/token.h"
+#include "eval/sampler.h"
 #include "forward/decoder.h"
 
 namespace kvcal {
@@ -23,10 +24,12 @@ struct BatchOptions {
   /// positive, and multiplied where negative. 1: as they are. Source: transformers
   /// `RepetitionPenaltyLogitsProcessor`.
   float repetition_penalty = 1.0f;
+  /// How tokens are picked. Text i draws by a sampler of its own, whose seed is sampling.seed + i.
+  SamplingOptions sampling = {};
   /// Whether a text ends with its newest token; ids: all of its new ones. Empty: none ends early.
-  std::function<bool(std::span<const TokenId> ids)> is_end;
+  std::function<bool(std::span<const TokenId> ids)> is_end = {};
   /// Called with each text when it ends, in the order in which they do.
-  std::function<void(size_t prompt, std::vector<TokenId> ids)> on_text;
+  std::function<void(size_t prompt, std::vector<TokenId> ids)> on_text = {};
 };
 
 /// The tokens and steps that generating took.
@@ -36,10 +39,10 @@ struct BatchUse {
   double prefill_seconds = 0.0, decode_seconds = 0.0;
 };
 
-/// Continues prompts greedily, as many at a time as cache has slots: a text that ends makes room
+/// Continues prompts, as many at a time as cache has slots: a text that ends makes room
 /// for the next prompt at once. A text does not depend on the number of slots or on the other
 /// prompts. The cache must hold each prompt and its new tokens. Throws Error for an empty prompt
-/// and as Decoder::step.
+/// and as Sampler and Decoder::step.
 BatchUse generate_together(Decoder& decoder, KvCache& cache, std::span<const BatchPrompt> prompts,
                            const BatchOptions& options);
 

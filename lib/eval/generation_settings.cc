@@ -14,30 +14,35 @@ namespace kvcal {
 namespace {
 
 /// A key of generation_config.json, and the number that changes nothing.
-struct GreedySetting {
+struct GenerationKey {
   std::string_view key;
   std::optional<int> neutral = {};
 };
 
-/// Settings that change greedy texts. Source: transformers 5.17, generation/utils.py
+/// Settings that change every text. Source: transformers 5.17, generation/utils.py
 /// `_get_logits_processor`, and the modes of `generate`.
-constexpr std::array kGreedySettings{GreedySetting{"sequence_bias"},
-                                     GreedySetting{"bad_words_ids"},
-                                     GreedySetting{"min_length", 0},
-                                     GreedySetting{"min_new_tokens", 0},
-                                     GreedySetting{"no_repeat_ngram_size", 0},
-                                     GreedySetting{"encoder_repetition_penalty", 1},
-                                     GreedySetting{"encoder_no_repeat_ngram_size", 0},
-                                     GreedySetting{"forced_bos_token_id"},
-                                     GreedySetting{"forced_eos_token_id"},
-                                     GreedySetting{"exponential_decay_length_penalty"},
-                                     GreedySetting{"suppress_tokens"},
-                                     GreedySetting{"begin_suppress_tokens"},
-                                     GreedySetting{"guidance_scale", 1},
-                                     GreedySetting{"num_beams", 1},
-                                     GreedySetting{"stop_strings"}};
+constexpr std::array kGreedySettings{GenerationKey{"sequence_bias"},
+                                     GenerationKey{"bad_words_ids"},
+                                     GenerationKey{"min_length", 0},
+                                     GenerationKey{"min_new_tokens", 0},
+                                     GenerationKey{"no_repeat_ngram_size", 0},
+                                     GenerationKey{"encoder_repetition_penalty", 1},
+                                     GenerationKey{"encoder_no_repeat_ngram_size", 0},
+                                     GenerationKey{"forced_bos_token_id"},
+                                     GenerationKey{"forced_eos_token_id"},
+                                     GenerationKey{"exponential_decay_length_penalty"},
+                                     GenerationKey{"suppress_tokens"},
+                                     GenerationKey{"begin_suppress_tokens"},
+                                     GenerationKey{"guidance_scale", 1},
+                                     GenerationKey{"num_beams", 1},
+                                     GenerationKey{"stop_strings"}};
 
-bool asks_for_something(const GreedySetting& setting, const Json& generation) {
+/// Settings that change sampled texts. Source: as of kGreedySettings.
+constexpr std::array kSamplingSettings{GenerationKey{"min_p", 0}, GenerationKey{"typical_p", 1},
+                                       GenerationKey{"epsilon_cutoff", 0},
+                                       GenerationKey{"eta_cutoff", 0}, GenerationKey{"top_h"}};
+
+bool asks_for_something(const GenerationKey& setting, const Json& generation) {
   const Json* value = find_field(generation, setting.key);
   if (!value || (value->is_array() && value->empty())) return false;
   return !(setting.neutral && value->is_number() && *value == *setting.neutral);
@@ -66,9 +71,14 @@ GenerationSettings read_generation_settings(const fs::path& folder) {
     const double penalty = optional_number(generation, "repetition_penalty").value_or(1.0);
     if (penalty <= 0.0) fail("key 'repetition_penalty' is ", penalty, ", expected more than 0");
     settings.repetition_penalty = static_cast<float>(penalty);
+    settings.top_p = optional_number(generation, "top_p");
+    settings.top_k = optional_int(generation, "top_k");
   });
-  for (const GreedySetting& setting : kGreedySettings)
+  for (const GenerationKey& setting : kGreedySettings)
     if (asks_for_something(setting, generation)) settings.not_followed.emplace_back(setting.key);
+  for (const GenerationKey& setting : kSamplingSettings)
+    if (asks_for_something(setting, generation))
+      settings.not_followed_sampling.emplace_back(setting.key);
   const Json tokens = special_token_texts(folder);
   settings.bos_token = optional_string(tokens, "bos_token");
   settings.eos_token = optional_string(tokens, "eos_token");

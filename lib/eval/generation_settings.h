@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -16,8 +17,12 @@ namespace kvcal {
 struct GenerationSettings {
   std::set<TokenId> stop_tokens;    ///< as stop_tokens_of
   float repetition_penalty = 1.0f;  ///< as in BatchOptions
-  /// Keys of generation_config.json that change greedy texts in transformers and are not followed.
-  std::vector<std::string> not_followed;
+  /// Of texts that are sampled, where the caller does not say them; absent: not in the file.
+  std::optional<double> top_p;
+  std::optional<int64_t> top_k;
+  /// Keys of generation_config.json that change texts in transformers and are not followed: every
+  /// text, and sampled ones alone.
+  std::vector<std::string> not_followed, not_followed_sampling;
   std::optional<std::string> bos_token, eos_token;  ///< their texts
 };
 

@@ -11,6 +11,12 @@ const SessionOptions& checked(const SessionOptions& options) {
   return options;
 }
 
+void warn_not_followed(const std::vector<std::string>& keys, Diagnostics& diagnostics) {
+  for (const std::string& key : keys)
+    diagnostics.warn("generation_config.json: '" + key +
+                     "' is not followed, so texts may differ from transformers'");
+}
+
 }  // namespace
 
 ModelSession::ModelSession(const SessionOptions& options, Diagnostics& diagnostics)
@@ -20,9 +26,7 @@ ModelSession::ModelSession(const SessionOptions& options, Diagnostics& diagnosti
       settings_(read_generation_settings(model_.model_dir.path())),
       chat_(ChatFormat::from_folder(model_.model_dir.path())),
       scorer_({model_.decoder, cache_dtype_, scales_}, options.device.threads) {
-  for (const std::string& key : settings_.not_followed)
-    diagnostics.warn("generation_config.json: '" + key +
-                     "' is not followed, so texts may differ from transformers'");
+  warn_not_followed(settings_.not_followed, diagnostics);
 }
 
 std::vector<TokenId> ModelSession::encode(std::string_view text,
@@ -45,6 +49,8 @@ std::vector<std::string> ModelSession::continue_texts(std::span<const BatchPromp
                                                       const ContinueOptions& options,
                                                       Diagnostics& diagnostics) {
   if (prompts.empty()) return {};
+  if (options.sampling.temperature > 0.0)
+    warn_not_followed(settings_.not_followed_sampling, diagnostics);
   const Tokenizer& tokenizer = *model_.tokenizer;
   const StopStrings stops(tokenizer, options.stops);
   const int64_t longest = longest_text(prompts), total = std::ssize(prompts);
@@ -56,6 +62,7 @@ std::vector<std::string> ModelSession::continue_texts(std::span<const BatchPromp
   generate_together(
       model_.decoder, cache, prompts,
       {.repetition_penalty = options.repetition_penalty.value_or(settings_.repetition_penalty),
+       .sampling = options.sampling,
        .is_end =
            [&](std::span<const TokenId> ids) {
              return settings_.stop_tokens.contains(ids.back()) || stops.end(ids);
@@ -81,6 +88,9 @@ Json to_json(const ModelSession& session) {
   };
   add("bos_token", session.settings().bos_token);
   add("eos_token", session.settings().eos_token);
+  const GenerationSettings& settings = session.settings();
+  json["top_p"] = settings.top_p ? Json(*settings.top_p) : Json(nullptr);
+  json["top_k"] = settings.top_k ? Json(*settings.top_k) : Json(nullptr);
   json["chat_template"] = session.chat() ? Json(session.chat()->source()) : Json(nullptr);
   return json;
 }

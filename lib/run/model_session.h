@@ -25,6 +25,7 @@ struct SessionOptions {
 struct ContinueOptions {
   std::vector<std::string> stops = {};  ///< as StopStrings; the model's stop tokens end a text, too
   std::optional<float> repetition_penalty = {};  ///< absent: generation_config.json's
+  SamplingOptions sampling = {};                 ///< as BatchOptions
   int64_t batch_size = 0;                        ///< as in ModelSession::score
 };
 
@@ -47,7 +48,7 @@ class ModelSession {
   /// batch_size: how many texts are run at a time; 0: as many as half of the free memory holds the
   /// caches of, 32 at most. Throws Error as ContinuationScorer.
   std::vector<ContinuationScore> score(std::span<const ContinuationIds> texts, int64_t batch_size);
-  /// Texts of the model, greedily, without special tokens, up to the first stop. Throws Error as
+  /// Texts of the model, without special tokens, up to the first stop. Throws Error as
   /// generate_together.
   std::vector<std::string> continue_texts(std::span<const BatchPrompt> prompts,
                                           const ContinueOptions& options, Diagnostics& diagnostics);
@@ -64,7 +65,8 @@ class ModelSession {
 };
 
 /// max_length in tokens, vocab_size, compute_dtype, kv_cache_dtype, and bos_token, bos_token_id,
-/// eos_token, eos_token_id and chat_template, which are null where the folder has none.
+/// eos_token, eos_token_id, chat_template, top_p and top_k, which are null where the folder has
+/// none.
 Json to_json(const ModelSession& session);
 
 }  // namespace kvcal

@@ -25,6 +25,8 @@ class SessionInfo:
     eos_token: str | None
     eos_token_id: int | None
     chat_template: str | None
+    top_p: float | None  #: of generation_config.json
+    top_k: int | None
 
 
 class Session:
@@ -101,13 +103,26 @@ class Session:
         *,
         stop: Sequence[str] = (),
         repetition_penalty: float | None = None,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        seed: int = 0,
         batch_size: int | None = None,
     ) -> list[str]:
-        """Continues each (ids, number of new tokens) greedily, up to the model's end of text or the first of the strings
-        in stop, which is cut off. repetition_penalty: None: generation_config.json's."""
+        """Continues each (ids, number of new tokens), up to the model's end of text or the first of the strings in stop,
+        which is cut off. temperature 0: greedily; else text i draws with the seed `seed` + i, of all tokens where top_p is
+        1 and top_k 0. repetition_penalty: None: generation_config.json's."""
         pairs = [[list(ids), count] for ids, count in prompts]
         texts: list[str] = self._run(
-            "generate", prompts=pairs, stop=list(stop), repetition_penalty=repetition_penalty, batch_size=batch_size
+            "generate",
+            prompts=pairs,
+            stop=list(stop),
+            repetition_penalty=repetition_penalty,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            seed=seed,
+            batch_size=batch_size,
         )["texts"]
         return texts
 

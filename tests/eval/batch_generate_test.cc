@@ -111,8 +111,7 @@ TEST_CASE("texts end where they are told to, with the token that ends them") {
   const auto is_end = [&](std::span<const TokenId> ids) { return ids.back() == stop; };
   size_t num_cut = 0;
   for (const auto& [index, ids] :
-       write(decoder, prompts, KvDType::kFloat32, 2,
-             {.repetition_penalty = 1.0f, .is_end = is_end, .on_text = {}})) {
+       write(decoder, prompts, KvDType::kFloat32, 2, {.is_end = is_end})) {
     const auto& all = whole.at(index);
     const auto end = std::find(all.begin(), all.end(), stop);
     CHECK(ids == std::vector<TokenId>(all.begin(), end == all.end() ? end : end + 1));
@@ -137,10 +136,28 @@ TEST_CASE("tokens that stand there already are less likely with a repetition pen
         static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
     logits = decoder.step(std::span(ids).last(1), cache);
   }
-  const Texts found = write(decoder, prompts, KvDType::kFloat32, 2,
-                            {.repetition_penalty = kPenalty, .is_end = {}, .on_text = {}});
+  const Texts found =
+      write(decoder, prompts, KvDType::kFloat32, 2, {.repetition_penalty = kPenalty});
   CHECK(found.at(0) == std::vector<TokenId>(ids.begin() + 3, ids.end()));
   CHECK(found != write(decoder, prompts, KvDType::kFloat32, 2));
+}
+
+TEST_CASE("texts that are sampled draw by their own seeds, whatever is written beside them") {
+  ModelFixture fixture("llama");
+  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+  const std::vector<BatchPrompt> prompts(5, {.ids = {7, 7, 9}, .max_new_tokens = 12});
+  const SamplingOptions sampling{.temperature = 1.5, .top_p = 0.95, .top_k = 40, .seed = 3};
+  const Texts found = write(decoder, prompts, KvDType::kFloat32, 2, {.sampling = sampling});
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    GenerateOptions alone{.max_new_tokens = 12, .sampling = sampling, .stop_tokens = {}};
+    alone.sampling.seed += i;
+    KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, 16);
+    CHECK(found.at(i) == generate(decoder, cache, prompts[i].ids, alone).ids);
+  }
+  CHECK(found.at(0) != found.at(1));
+  CHECK(found == write(decoder, prompts, KvDType::kFloat32, 5, {.sampling = sampling}));
+  CHECK_THROWS_AS(write(decoder, prompts, KvDType::kFloat32, 2, {.sampling = {.top_p = 0.0}}),
+                  Error);
 }
 
 TEST_CASE("prompts without tokens are refused, those without new tokens give none") {

@@ -250,12 +250,19 @@ TEST_CASE("generation settings: what is followed, and what is not") {
                                                 {"min_length", 0},
                                                 {"no_repeat_ngram_size", 3},
                                                 {"bad_words_ids", Json::array()},
-                                                {"suppress_tokens", {5}}});
+                                                {"suppress_tokens", {5}},
+                                                {"top_p", 0.8},
+                                                {"top_k", 20},
+                                                {"min_p", 0.1},
+                                                {"typical_p", 1.0}});
   const GenerationSettings settings = read_generation_settings(folder);
   CHECK(settings.stop_tokens == std::set<TokenId>{2, 9});
   CHECK(settings.repetition_penalty == 1.05f);
   CHECK(settings.not_followed ==
         std::vector<std::string>{"no_repeat_ngram_size", "suppress_tokens"});
+  CHECK(settings.top_p == 0.8);
+  CHECK(settings.top_k == 20);
+  CHECK(settings.not_followed_sampling == std::vector<std::string>{"min_p"});
   CHECK(settings.bos_token == "<s>");
   CHECK(settings.eos_token == "<|im_end|>");
   write_file(folder / "generation_config.json", "{\"repetition_penalty\": 0}");
@@ -263,4 +270,5 @@ TEST_CASE("generation settings: what is followed, and what is not") {
                  "generation_config.json: key 'repetition_penalty' is 0, expected more than 0"));
   fs::remove(folder / "generation_config.json");
   CHECK(read_generation_settings(folder).stop_tokens == std::set<TokenId>{2});
+  CHECK(!read_generation_settings(folder).top_k);
 }

@@ -100,6 +100,23 @@ class Answers(Case):
                     texts = session.generate(prompts, stop=stop, batch_size=batch_size)
                     self.assertEqual(texts, [answer["text"] for answer in run["answers"]], settings)
 
+    def test_sampled_texts(self):
+        """Each draws with a seed of its own, whatever is written beside it."""
+        with kvcal.Session(self.model({}), device="reference", compute_dtype="float32") as session:
+            prompts = [([5, 6, 7], 16)] * 3
+            sampling = {"temperature": 1.5, "top_p": 0.95, "top_k": 40}
+            texts = session.generate(prompts, seed=7, **sampling)
+            self.assertEqual(len(set(texts)), 3)
+            self.assertEqual(texts, session.generate(prompts, seed=7, batch_size=1, **sampling))
+            self.assertEqual(texts[1:], session.generate(prompts[:2], seed=8, **sampling))
+            [greedy] = set(session.generate(prompts))
+            self.assertNotIn(greedy, texts)
+            self.assertEqual(session.generate(prompts[:1], temperature=1.5, top_k=1), [greedy])
+            for wrong in ({"temperature": -1.0}, {"top_p": 0.0}, {"top_k": -1}, {"seed": -1}):
+                [name] = wrong
+                with self.assertRaisesRegex(kvcal.Error, name):
+                    session.generate(prompts, **wrong)
+
     def test_caches(self):
         """A coarser cache, and scales of another checkpoint, are what runs."""
         ids, model = read_json(MODEL, "expected.json")["ids"], self.model()

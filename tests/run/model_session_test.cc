@@ -85,10 +85,24 @@ TEST_CASE("model session: what cannot run is refused before and told after loadi
   options.cache = {.scales = "scales.json", .unit_scales = true};
   CHECK(message_of([&] { ModelSession(options, told); }) ==
         "--unit-scales and --scales exclude each other");
-  write_file(files.folder / "model" / "generation_config.json", R"({"num_beams": 4})");
+  write_file(files.folder / "model" / "generation_config.json",
+             R"({"num_beams": 4, "min_p": 0.1, "top_k": 7})");
   ModelSession session(options_of(files), told);
   REQUIRE(told.warnings.size() == 1);
   CHECK(told.warnings[0] ==
         "generation_config.json: 'num_beams' is not followed, so texts may differ from "
         "transformers'");
+
+  // What changes sampled texts alone is told where one is sampled.
+  CHECK(to_json(session).at("top_k") == 7);
+  CHECK(to_json(session).at("top_p").is_null());
+  const std::vector<BatchPrompt> prompts(2, {{1, 5, 9}, 12});
+  const auto greedy = session.continue_texts(prompts, {}, told);
+  CHECK(told.warnings.size() == 1);
+  const auto sampled =
+      session.continue_texts(prompts, {.sampling = {.temperature = 2.0, .seed = 4}}, told);
+  REQUIRE(told.warnings.size() == 2);
+  CHECK(told.warnings[1].starts_with("generation_config.json: 'min_p' is not followed"));
+  CHECK(greedy[0] == greedy[1]);
+  CHECK(sampled[0] != sampled[1]);
 }
