@@ -12,13 +12,17 @@ harness's backend `hf`.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
+import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import kvcal
+
+from ._requests import command_line, fitted, known_arguments, order_of, prompt_of, sampling_of, slots_of, text_that_goes_on
 
 try:
     from lm_eval import utils
@@ -46,10 +50,10 @@ _log = logging.getLogger("lm_eval.kvcal")
 #: Requests of one call are this many times as many as run together, so that the slots stay full; the harness's cache
 #: keeps what calls have answered.
 CALLS_BATCHES = 4
+#: The harness names it where nobody does: a GPU, or the processor where there is none, which is kvcal's own default.
+HARNESS_DEVICE = "cuda:0"
 #: Texts that run together where memory decides, at most.
 TEXTS_TOGETHER = 32
-#: Ends the message that goes on, to be found in what the template makes of it. The blank tells whether it strips.
-END_MARK = "END-OF-THE-MESSAGE-THAT-GOES-ON "
 
 
 @register_model("kvcal")
@@ -99,7 +103,7 @@ class KvcalLM(TemplateLM):  # type: ignore[misc]
             threads=threads,
         )
         self._scales = "unit" if unit_scales else str(scales) if scales else "checkpoint"
-        self._batch_size = _slots(batch_size, max_batch_size)
+        self._batch_size = slots_of(batch_size, max_batch_size)
         self._max_length = max_length
         self._add_bos_token = add_bos_token
         self._prefix_token_id = prefix_token_id
@@ -117,7 +121,10 @@ class KvcalLM(TemplateLM):  # type: ignore[misc]
     def create_from_arg_obj(cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None) -> KvcalLM:
         """additional_config: the harness's options, such as --batch_size; the model's arguments go before them."""
         options = {name: value for name, value in (additional_config or {}).items() if value is not None}
-        return cls(**{**options, **arg_dict})
+        if options.get("device") == HARNESS_DEVICE:
+            del options["device"]
+        known = [name for name in inspect.signature(cls).parameters if name not in ("args", "kwargs")]
+        return cls(**known_arguments({**options, **arg_dict}, known))
 
     @property
     def max_length(self) -> int:
@@ -174,14 +181,9 @@ class KvcalLM(TemplateLM):  # type: ignore[misc]
     def _render(self, messages: list[dict[str, str]], add_generation_prompt: bool) -> str:
         if add_generation_prompt:
             return self.session.chat(messages, variables=self._template_variables)
-        last = {**messages[-1], "content": messages[-1]["content"] + END_MARK}
-        text = self.session.chat(
-            [*messages[:-1], last], add_generation_prompt=False, variables=self._template_variables
+        return text_that_goes_on(
+            messages, lambda chat: self.session.chat(chat, add_generation_prompt=False, variables=self._template_variables)
         )
-        begin, mark, _ = text.rpartition(END_MARK.strip())
-        if not mark:
-            raise kvcal.Error(f"{self._pretrained}: the chat template leaves the last message out, which was to go on")
-        return begin if text[len(begin) :].startswith(END_MARK) else begin.rstrip()
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         if add_special_tokens is None:
@@ -206,11 +208,7 @@ class KvcalLM(TemplateLM):  # type: ignore[misc]
     def _loglikelihood_tokens(
         self, requests: Sequence[Tokens], disable_tqdm: bool = False, **_: Any
     ) -> list[tuple[float, bool]]:
-        # Texts of one context and one length stay together: what they share is run once.
-        order = sorted(
-            range(len(requests)),
-            key=lambda index: (-len(requests[index][1]) - len(requests[index][2]), requests[index][1] + requests[index][2]),
-        )
+        order = order_of([(context, continuation) for _, context, continuation in requests])
         scores: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
         with tqdm(total=len(requests), disable=disable_tqdm, desc="Running loglikelihood requests") as bar:
             for first in range(0, len(order), self._calls()):
@@ -226,16 +224,14 @@ class KvcalLM(TemplateLM):  # type: ignore[misc]
     def _fitted(self, request: Tokens) -> tuple[list[int], list[int]]:
         """The request without the beginning of a context that is too long."""
         _, context, continuation = request
-        if len(continuation) > self.max_length:
-            raise kvcal.Error(f"a continuation has {len(continuation)} tokens, the model's maximum is {self.max_length}")
-        room = self.max_length + 1 - len(continuation)
-        if len(context) > room:
+        text = fitted(context, continuation, self.max_length)
+        if len(text[0]) < len(context):
             _log.warning(
                 "context and continuation have %d tokens, the model's maximum is %d: the context loses its beginning",
                 len(context) + len(continuation),
                 self.max_length,
             )
-        return context[-room:], continuation
+        return text
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         windows: list[Tokens] = []
@@ -264,69 +260,41 @@ class KvcalLM(TemplateLM):  # type: ignore[misc]
             group_fn=lambda args: args[1],
         )
         texts: list[str] = []
+        seed = random.getrandbits(31)  # the harness seeds this module with --seed
         with tqdm(total=len(requests), disable=disable_tqdm, desc="Running generate_until requests") as bar:
             for chunk in collator.get_batched(n=self._calls()):
                 contexts = [context for context, _ in chunk]
                 settings = chunk[0][1]
-                for context, text in zip(contexts, self._continued(contexts, settings)):
+                for context, text in zip(contexts, self._continued(contexts, settings, seed + len(texts))):
                     texts.append(text)
                     self.cache_hook.add_partial("generate_until", (context, settings), text)
                     bar.update(1)
         ordered: list[str] = collator.get_original(texts)
         return ordered
 
-    def _continued(self, contexts: Sequence[str], settings: dict[str, Any]) -> Iterator[str]:
+    def _continued(self, contexts: Sequence[str], settings: dict[str, Any], seed: int) -> list[str]:
         """The texts behind contexts that have the same settings."""
         info = self.session.info
         given = dict(normalize_gen_kwargs(settings, self.max_gen_toks))
         eos = None if info.eos_token_id is None else self.session.decode([info.eos_token_id], skip_special_tokens=False)
         stop = handle_stop_sequences(given.pop("until"), eos=eos)
         new_tokens = given.pop("max_gen_toks")
-        length = given.pop("max_length", None)  # of context and text
-        penalty = given.pop("repetition_penalty", None)
-        _expect_greedy(given)
-        room = self.max_length - new_tokens
-        if room <= 0:
-            raise kvcal.Error(f"max_gen_toks is {new_tokens}, the model's maximum of {self.max_length} tokens leaves no context")
-        prompts = []
-        for context in contexts:
-            ids = self._encode(context, info.bos_token)[-room:]
-            prompts.append((ids, new_tokens if length is None else max(length - len(ids), 0)))
-        texts = self.session.generate(prompts, stop=stop, repetition_penalty=penalty, batch_size=self._batch_size)
-        for text in texts:
-            yield postprocess_generated_text(text, stop, self._think_end_token)
-
-
-def _slots(batch_size: int | str | None, most: int | None) -> int | None:
-    """Texts that run together; None: as memory allows."""
-    if batch_size is None or str(batch_size).startswith("auto"):
-        return most
-    return int(batch_size)
-
-
-def _expect_greedy(settings: dict[str, Any]) -> None:
-    """Fails for a setting that would change a text and is not followed."""
-    if settings.pop("do_sample", False):
-        raise kvcal.Error("do_sample: the task samples, and kvcal writes greedily; --gen_kwargs do_sample=False asks for that")
-    for name in ("temperature", "top_p", "top_k", "min_p", "seed", "use_cache"):  # of no effect on greedy texts
-        settings.pop(name, None)
-    if settings:
-        raise kvcal.Error(f"generation settings that kvcal does not have: {', '.join(sorted(settings))}")
+        whole = given.pop("max_length", None)
+        sampling = sampling_of(given, info.top_p, info.top_k)
+        prompts = [prompt_of(self._encode(one, info.bos_token), new_tokens, self.max_length, whole) for one in contexts]
+        texts = self.session.generate(prompts, stop=stop, batch_size=self._batch_size, seed=seed, **sampling)
+        return [postprocess_generated_text(text, stop, self._think_end_token) for text in texts]
 
 
 def main() -> None:
     """The harness's command line, whose model is `kvcal` unless it says otherwise."""
     from lm_eval.__main__ import cli_evaluate
 
-    words = sys.argv[1:]
-    names = {word.partition("=")[0] for word in words}
-    runs = bool(words) and words != ["run"] and words[0] not in ("ls", "validate")
-    if runs and not names & {"-h", "--help", "--config", "-C"}:
-        if not names & {"--model", "-M"}:
-            sys.argv += ["--model", "kvcal"]
-        if not names & {"--batch_size", "-b"}:  # the harness's own default is one text at a time
-            sys.argv += ["--batch_size", "auto"]
-    cli_evaluate()
+    sys.argv[1:] = command_line(sys.argv[1:])
+    try:
+        cli_evaluate()
+    except kvcal.Error as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":
