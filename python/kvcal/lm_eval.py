@@ -102,7 +102,8 @@ class KvcalLM(TemplateLM):  # type: ignore[misc]
             inputs=inputs,
             threads=threads,
         )
-        self._scales = "unit" if unit_scales else str(scales) if scales else "checkpoint"
+        #: "own": the checkpoint's, where the cache needs any.
+        self._scales = "unit" if unit_scales else str(scales) if scales else "own"
         self._batch_size = slots_of(batch_size, max_batch_size)
         self._max_length = max_length
         self._add_bos_token = add_bos_token
@@ -159,7 +160,7 @@ class KvcalLM(TemplateLM):  # type: ignore[misc]
         return {
             "model_dtype": info.compute_dtype,
             "kv_cache_dtype": info.kv_cache_dtype,
-            "kv_cache_scales": self._scales if info.kv_cache_dtype.startswith("fp8") else "none",
+            "kv_cache_scales": self._scales,
             "kvcal_version": kvcal.__version__,
         }
 
