@@ -163,7 +163,7 @@ Json python_calibrate(Arguments& arguments, Diagnostics& diagnostics) {
   // A process has one MPI, which is the caller's.
   RankSession session({.ignores_launcher = true});
   calibrate_checkpoint(request, session, diagnostics,
-                       [&](const CalibrationResult& written) { result = written; });
+                       {.written = [&](const CalibrationResult& written) { result = written; }});
   session.done();
   Json json = output_json(result->output, result->config, !result->calibration.layers.empty(),
                           request.model, request.output, diagnostics);

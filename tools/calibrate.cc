@@ -147,6 +147,17 @@ void with_ranks(const RankSettings& settings, const std::function<void(RankSessi
   }
 }
 
+/// Draws what is in folder, which is not at its place yet.
+size_t stage_report(const CalibrateRequest& request, const CalibrationResult& result,
+                    const fs::path& folder, StagedOutputs& outputs) {
+  if (!request.report.is_asked_for()) return 0;
+  const auto page = page_values(folder, request.output.output, request.model, KVCAL_VERSION,
+                                result.config.chosen);
+  const auto plots = checkpoint_plots(page);
+  stage_report_files(request.report, checkpoint_page(page), plots, outputs);
+  return plots.size();
+}
+
 /// Returns the answers of engines for the output.
 std::vector<ServedEngine> print_result(const CalibrateOptions& options,
                                        const CalibrationResult& result) {
@@ -155,9 +166,6 @@ std::vector<ServedEngine> print_result(const CalibrateOptions& options,
   const std::vector<ServedEngine> engines =
       engines_served(result.output.folders, result.config, !result.calibration.layers.empty(),
                      request.model, request.output, diagnostics);
-  if (request.report.is_asked_for())
-    draw_checkpoint(request.report, page_values(request.output.output, request.model, KVCAL_VERSION,
-                                                result.config.chosen));
   const bool is_printed_later = options.json && options.measures && result.summary;
   if (is_printed_later) return engines;
   print_output(result.output, engines, options.json, [&] {
@@ -206,9 +214,15 @@ void run_calibrate(CalibrateOptions options) {
   request.resume_command = resuming_command_line();
   std::vector<ServedEngine> engines;        // on the rank that writes
   std::optional<CalibrationResult> result;  // there, too
+  size_t num_plots = 0;
   with_ranks(request.ranks, [&](RankSession& session) {
     TerminalDiagnostics diagnostics;
-    calibrate_checkpoint(request, session, diagnostics, [&](const CalibrationResult& written) {
+    const auto on_staged = [&](const CalibrationResult& staged, const fs::path& folder,
+                               StagedOutputs& outputs) {
+      num_plots = stage_report(request, staged, folder, outputs);
+    };
+    const auto on_written = [&](const CalibrationResult& written) {
+      tell_report_files(request.report, num_plots, diagnostics);
       if (!written.shares.empty() && !is_quiet()) std::cerr << shares_text(written.shares);
       engines = print_result(options, written);
       if (!options.measures) return;
@@ -216,7 +230,9 @@ void run_calibrate(CalibrateOptions options) {
         result = written;
       else
         diagnostics.warn("--measure: the recipe calibrates no cache, so nothing is measured");
-    });
+    };
+    calibrate_checkpoint(request, session, diagnostics,
+                         {.staged = on_staged, .written = on_written});
   });
   if (result) print_measured(options, *result);
   check_engines_asked(engines, request.output);

@@ -32,13 +32,35 @@ struct EvalCommand {
   ReportFiles report;
 };
 
-/// result: of any task.
-template <class Result>
-void write_page(const EvalCommand& command, const Result& result, Diagnostics& diagnostics) {
-  if (!command.report.is_asked_for()) return;
-  const report::EvalReport page = evaluation_report(command.eval, KVCAL_VERSION, result);
-  write_report_files(command.report, eval_page(page), eval_plots(page), diagnostics);
-}
+/// Files of one evaluation, which appear together.
+class EvalFiles {
+ public:
+  explicit EvalFiles(const EvalCommand& command) : command_(command) {}
+
+  void add(const std::string& path, const std::string& text) {
+    auto file = std::make_unique<AtomicFile>(path, command_.overwrite);
+    write_text_file(file->path(), text);
+    outputs_.add(std::move(file));
+  }
+  /// Adds page and plots, where they are asked for. result: of any task.
+  template <class Result>
+  void draw(const Result& result) {
+    if (!command_.report.is_asked_for()) return;
+    const report::EvalReport page = evaluation_report(command_.eval, KVCAL_VERSION, result);
+    const std::vector<report::Plot> plots = eval_plots(page);
+    num_plots_ = plots.size();
+    stage_report_files(command_.report, eval_page(page), plots, outputs_);
+  }
+  void commit(Diagnostics& diagnostics) {
+    outputs_.commit();
+    tell_report_files(command_.report, num_plots_, diagnostics);
+  }
+
+ private:
+  const EvalCommand& command_;
+  StagedOutputs outputs_;
+  size_t num_plots_ = 0;
+};
 
 void throw_if_missed(const std::vector<std::string>& missed) {
   if (!missed.empty()) throw GateMissed("gate missed: " + join(missed, "\ngate missed: "));
@@ -58,7 +80,9 @@ void run_likelihood(EvalCommand command) {
         print_result(command, evaluation_json(command.eval, KVCAL_VERSION, scores),
                      evaluation_text(scores, most_rows()));
       });
-  write_page(command, result, diagnostics);
+  EvalFiles files(command);
+  files.draw(result);
+  files.commit(diagnostics);
   throw_if_missed(result.missed);
 }
 
@@ -75,13 +99,13 @@ void run_gsm8k(EvalCommand command) {
   TerminalDiagnostics diagnostics;
   const GsmTaskResult result = evaluate_gsm8k(command.eval, command.gsm8k, diagnostics);
   const Json json = evaluation_json(command.eval, KVCAL_VERSION, command.gsm8k, result);
+  EvalFiles files(command);
   if (!command.log_samples.empty())
-    write_file_atomically(
-        command.log_samples,
-        join(json.at("samples"), "", [](const Json& sample) { return sample.dump() + '\n'; }),
-        command.overwrite);
+    files.add(command.log_samples, join(json.at("samples"), "",
+                                        [](const Json& sample) { return sample.dump() + '\n'; }));
+  files.draw(result);
   print_result(command, json, evaluation_text(result));
-  write_page(command, result, diagnostics);
+  files.commit(diagnostics);
   throw_if_missed(result.missed);
 }
 
@@ -94,10 +118,12 @@ void run_sensitivity(EvalCommand command) {
       evaluate_sensitivity(command.eval, command.sensitivity, diagnostics);
   const Json json = evaluation_json(command.eval, KVCAL_VERSION, result);
   const bool has_recipe = result.proposal && !result.proposal->recipe.empty();
+  EvalFiles files(command);
   if (command.sensitivity.needs_recipe && has_recipe)
-    write_file_atomically(command.output_recipe, result.proposal->recipe, command.overwrite);
+    files.add(command.output_recipe, result.proposal->recipe);
+  files.draw(result);
   print_result(command, json, evaluation_text(result, most_rows()));
-  write_page(command, result, diagnostics);
+  files.commit(diagnostics);
   if (command.sensitivity.needs_recipe && !has_recipe)
     throw GateMissed("no recipe: with FP8 in the least sensitive layer alone the mean KL is over " +
                      fixed("%g", *command.sensitivity.kl_budget));

@@ -6,6 +6,7 @@
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
 #include "options.h"
+#include "terminal/progress.h"
 #include "terminal/session.h"
 
 namespace kvcal {
@@ -18,14 +19,18 @@ struct InspectOptions {
   ReportFiles drawn;
 };
 
+void draw(const ReportFiles& files, const report::CheckpointReport& page) {
+  TerminalDiagnostics diagnostics;
+  write_report_files(files, checkpoint_page(page), checkpoint_plots(page), diagnostics);
+}
+
 void run_inspect(const InspectOptions& options) {
   check_report_files(options.drawn);
   const InspectionResult found = inspect(options.checkpoint, {}, options.family);
   check_report_files(options.drawn, found.model_dir);
   for (const std::string& warning : found.quantization.warnings)
     std::cerr << "warning: " << options.checkpoint << ": " << warning << '\n';
-  if (options.drawn.is_asked_for())
-    draw_checkpoint(options.drawn, page_values(found, KVCAL_VERSION));
+  if (options.drawn.is_asked_for()) draw(options.drawn, page_values(found, KVCAL_VERSION));
   if (options.json) {
     std::cout << dump_json(inspection_json(found, options.tensors));
     return;

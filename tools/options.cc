@@ -85,11 +85,6 @@ void add_report_options(CLI::App& command, ReportFiles& files) {
            "Also write its drawings as SVG files, into this folder");
 }
 
-void draw_checkpoint(const ReportFiles& files, const report::CheckpointReport& report) {
-  TerminalDiagnostics diagnostics;
-  write_report_files(files, checkpoint_page(report), checkpoint_plots(report), diagnostics);
-}
-
 CLI::Validator is_not_empty() {
   return CLI::Validator(
       [](const std::string& value) { return value.empty() ? std::string("is empty") : ""; }, "");

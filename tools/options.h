@@ -28,8 +28,6 @@ void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& 
 
 /// Adds --html FILE and --plots DIR; `overwrite` is the command's to fill.
 void add_report_options(CLI::App& command, ReportFiles& files);
-/// Writes the requested page and plots, and reports them on stderr.
-void draw_checkpoint(const ReportFiles& files, const report::CheckpointReport& report);
 
 /// Prints the source, what each layer loses, and the written folders; json: the manifest instead.
 void print_conversion(const ConversionRequest& request, const ConversionResult& result, bool json);

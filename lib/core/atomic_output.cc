@@ -153,6 +153,12 @@ void AtomicDirectory::check_scratch() const {
 }
 
 void AtomicDirectory::commit() {
+  StagedOutputs alone;
+  alone.add(*this);
+  alone.commit();
+}
+
+void AtomicDirectory::prepare() {
   check_files_in_use();
   check_scratch();
   mark_output(scratch_);
@@ -164,34 +170,100 @@ void AtomicDirectory::commit() {
   }
   if (error) fail_code(scratch_, "cannot list the folder", error);
   sync_folder(scratch_);
-  fs::path old;
-  if (has_name(target_)) {
-    if (!overwrite_)
-      fail(target_.string(), ": appeared while the output was written; nothing was replaced");
-    check_replaceable(target_, OutputKind::kFolder, overwrite_);
-    old = replace_target();
-  } else if (::rename(scratch_.c_str(), target_.c_str()) != 0) {
-    fail_errno(target_, "cannot rename the finished output");
-  }
+  if (!has_name(target_)) return;
+  if (!overwrite_)
+    fail(target_.string(), ": appeared while the output was written; nothing was replaced");
+  check_replaceable(target_, OutputKind::kFolder, overwrite_);
+}
+
+void AtomicDirectory::place() {
+  // What has appeared since prepare has not been looked at.
+  if (!overwrite_ && has_name(target_))
+    fail(target_.string(), ": appeared while the output was written; nothing was replaced");
+  placement_.place(scratch_, target_);
+}
+
+void AtomicDirectory::settle() {
   scratch_.clear();
   parents_.keep();
   sync_folder(target_.parent_path());
-  if (!old.empty()) fs::remove_all(old, error);
+  std::error_code error;
+  if (!placement_.old().empty()) fs::remove_all(placement_.old(), error);
   lock_.reset();
 }
 
-fs::path AtomicDirectory::replace_target() {
-  if (exchange(scratch_, target_)) return scratch_;
-  const fs::path old = scratch_.string() + ".old";
-  if (::rename(target_.c_str(), old.c_str()) != 0)
-    fail_errno(target_, "cannot move the old output aside");
-  if (::rename(scratch_.c_str(), target_.c_str()) != 0) {
-    const int code = errno;
-    ::rename(old.c_str(), target_.c_str());
-    errno = code;
-    fail_errno(target_, "cannot rename the finished output");
+void FilePlacement::place(const fs::path& finished, const fs::path& target) {
+  finished_ = finished;
+  target_ = target;
+  if (has_name(target)) {
+    if (exchange(finished, target)) {
+      old_ = finished;
+      is_placed_ = true;
+      return;
+    }
+    const fs::path aside = finished.string() + ".old";
+    if (::rename(target.c_str(), aside.c_str()) != 0)
+      fail_errno(target, "cannot move the old output aside");
+    old_ = aside;
   }
-  return old;
+  if (::rename(finished.c_str(), target.c_str()) != 0) {
+    const int code = errno;
+    if (!old_.empty()) ::rename(old_.c_str(), target.c_str());
+    old_.clear();
+    errno = code;
+    fail_errno(target, "cannot rename the finished output");
+  }
+  is_placed_ = true;
+}
+
+void FilePlacement::take_back() noexcept {
+  if (!is_placed_) return;
+  is_placed_ = false;
+  if (old_ == finished_) {
+    exchange(finished_, target_);
+  } else {
+    ::rename(target_.c_str(), finished_.c_str());
+    if (!old_.empty()) ::rename(old_.c_str(), target_.c_str());
+  }
+  old_.clear();
+}
+
+void StagedOutputs::commit() {
+  for (StagedOutput* output : outputs_) output->prepare();
+  size_t placed = 0;
+  try {
+    for (; placed < outputs_.size(); ++placed) outputs_[placed]->place();
+  } catch (...) {
+    while (placed > 0) outputs_[--placed]->take_back();
+    throw;
+  }
+  for (StagedOutput* output : outputs_) output->settle();
+}
+
+AtomicFile::AtomicFile(const fs::path& target, bool overwrite)
+    : target_(checked_target(target, OutputKind::kFile, overwrite)),
+      scratch_(made_scratch_file(target_)),
+      overwrite_(overwrite) {}
+
+AtomicFile::~AtomicFile() {
+  if (!scratch_.empty()) ::unlink(scratch_.c_str());
+}
+
+void AtomicFile::commit() {
+  StagedOutputs alone;
+  alone.add(*this);
+  alone.commit();
+}
+
+void AtomicFile::prepare() {
+  check_files_in_use();
+  check_replaceable(target_, OutputKind::kFile, overwrite_);
+}
+
+void AtomicFile::settle() {
+  scratch_.clear();
+  if (!placement_.old().empty()) ::unlink(placement_.old().c_str());
+  sync_folder(target_.parent_path());
 }
 
 void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite) {
@@ -201,18 +273,9 @@ void write_file_atomically(const fs::path& target, std::string_view content, boo
 
 void write_file_atomically(const fs::path& target, bool overwrite,
                            const std::function<void(const fs::path& file)>& write) {
-  const fs::path absolute = checked_target(target, OutputKind::kFile, overwrite);
-  const fs::path scratch = made_scratch_file(absolute);
-  try {
-    write(scratch);
-    check_files_in_use();
-    if (::rename(scratch.c_str(), absolute.c_str()) != 0)
-      fail_errno(absolute, "cannot rename the finished file");
-  } catch (...) {
-    ::unlink(scratch.c_str());
-    throw;
-  }
-  sync_folder(absolute.parent_path());
+  AtomicFile file(target, overwrite);
+  write(file.path());
+  file.commit();
 }
 
 }  // namespace kvcal

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/staged_output.h"
 #include "core/target_lock.h"
 
 namespace kvcal {
@@ -77,22 +78,41 @@ void write_text_file(const fs::path& path, std::string_view text);
 /// Copies a file, as a reflink where the file system can.
 void copy_file(const fs::path& source, const fs::path& target);
 
+/// The renames that bring what is finished to a target's place.
+class FilePlacement {
+ public:
+  /// Throws Error; then nothing has moved.
+  void place(const fs::path& finished, const fs::path& target);
+  void take_back() noexcept;
+  /// Where what was at the target's place is now; empty: nothing was.
+  const fs::path& old() const { return old_; }
+
+ private:
+  fs::path finished_, target_, old_;
+  bool is_placed_ = false;
+};
+
 /// An output folder that appears complete or not at all. Files are written below path(), a hidden
 /// folder beside the target; commit() flushes and renames it. Without commit() the destructor
 /// removes it; the next run with the same target removes what a killed process left. An existing
 /// target is an Error unless overwrite and it may be replaced (core/replaceable.h), which happens
 /// at commit(). Another run that writes the same target is an Error that names both
 /// (core/target_lock.h).
-class AtomicDirectory {
+class AtomicDirectory : public StagedOutput {
  public:
   AtomicDirectory(const fs::path& target, bool overwrite);
-  ~AtomicDirectory();
+  ~AtomicDirectory() override;
   AtomicDirectory(const AtomicDirectory&) = delete;
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
 
   const fs::path& path() const { return scratch_; }
   const fs::path& target() const { return target_; }
   void commit();
+
+  void prepare() override;
+  void place() override;
+  void take_back() noexcept override { placement_.take_back(); }
+  void settle() override;
 
  private:
   /// Makes a folder and its parents; removes those that it made, unless kept.
@@ -126,10 +146,9 @@ class AtomicDirectory {
 
   /// Throws Error where another folder has replaced the scratch folder.
   void check_scratch() const;
-  /// Moves the scratch folder to the target's place. Returns the new place of the old target.
-  fs::path replace_target();
 
   fs::path target_, scratch_;
+  FilePlacement placement_;
   std::pair<uint64_t, uint64_t> scratch_id_;  ///< device and inode
   bool overwrite_ = false;
   Parents parents_;
@@ -140,8 +159,31 @@ class AtomicDirectory {
 /// Whether inner equals outer or lies in it. Links and dots are resolved as far as the paths exist.
 bool lies_in(const fs::path& inner, const fs::path& outer);
 
-/// Writes one output file, complete or not at all: content goes beside the target and is renamed.
-/// Throws Error where target may not be replaced (core/replaceable.h).
+/// An output file that appears complete or not at all. Its content is written to path(), beside the
+/// target, which commit() replaces; without it the destructor removes the file. Throws Error where
+/// target may not be replaced (core/replaceable.h).
+class AtomicFile : public StagedOutput {
+ public:
+  AtomicFile(const fs::path& target, bool overwrite);
+  ~AtomicFile() override;
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  const fs::path& path() const { return scratch_; }
+  void commit();
+
+  void prepare() override;
+  void place() override { placement_.place(scratch_, target_); }
+  void take_back() noexcept override { placement_.take_back(); }
+  void settle() override;
+
+ private:
+  fs::path target_, scratch_;
+  bool overwrite_ = false;
+  FilePlacement placement_;
+};
+
+/// Writes one output file as AtomicFile does.
 void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite);
 /// write_file_atomically for content that write puts into the file it gets.
 void write_file_atomically(const fs::path& target, bool overwrite,

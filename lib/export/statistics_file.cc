@@ -232,6 +232,14 @@ std::optional<std::string> stem(std::string_view name, std::string_view ending) 
 
 void write_statistics(const std::filesystem::path& path, const Statistics& statistics,
                       bool overwrite, const std::string& piece) {
+  StagedOutputs alone;
+  alone.add(stage_statistics(path, statistics, overwrite, piece));
+  alone.commit();
+}
+
+std::unique_ptr<StagedOutput> stage_statistics(const std::filesystem::path& path,
+                                               const Statistics& statistics, bool overwrite,
+                                               const std::string& piece) {
   std::vector<Tensor> tensors;
   for (const AttentionStatistics& attention : statistics.attention) {
     add_tensors(attention.module + ".k", attention.k, tensors);
@@ -253,9 +261,9 @@ void write_statistics(const std::filesystem::path& path, const Statistics& stati
   Metadata metadata = metadata_of(statistics.origin);
   if (!piece.empty()) metadata.emplace(kPiece, piece);
   metadata.emplace(kSha256, sha256_of(metadata, std::move(views)));
-  write_file_atomically(path, overwrite, [&](const fs::path& file) {
-    write_safetensors(file, std::move(sources), metadata);
-  });
+  auto file = std::make_unique<AtomicFile>(path, overwrite);
+  write_safetensors(file->path(), std::move(sources), metadata);
+  return file;
 }
 
 Statistics read_statistics(const std::filesystem::path& path, const std::string& piece) {

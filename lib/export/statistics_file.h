@@ -1,9 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "checkpoint/safetensors.h"
+#include "core/staged_output.h"
 #include "quant/statistics.h"
 
 namespace kvcal {
@@ -17,6 +19,10 @@ namespace kvcal {
 /// Error where it exists, unless overwrite.
 void write_statistics(const std::filesystem::path& path, const Statistics& statistics,
                       bool overwrite, const std::string& piece = {});
+/// write_statistics, as far as the file is not at its place yet.
+std::unique_ptr<StagedOutput> stage_statistics(const std::filesystem::path& path,
+                                               const Statistics& statistics, bool overwrite,
+                                               const std::string& piece = {});
 
 /// Reads such a file; modules are in the order of their names. Throws Error for a missing tensor,
 /// another shape, another version of the format, a file that has changed since it was written, and

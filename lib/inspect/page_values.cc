@@ -214,6 +214,12 @@ std::vector<report::EngineLoad> engine_loads(const InspectionResult& checkpoint)
   return loads;
 }
 
+/// "out/" and "." have no name of their own.
+std::string name_of_folder(const fs::path& folder) {
+  const fs::path whole = fs::weakly_canonical(fs::absolute(folder));
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
 /// The folder that holds the checkpoint of an output, itself or the first of its formats; empty for
 /// none.
 fs::path checkpoint_in(const fs::path& output) {
@@ -228,8 +234,7 @@ fs::path checkpoint_in(const fs::path& output) {
 CheckpointReport page_values(const InspectionResult& checkpoint, const std::string& version) {
   CheckpointReport page;
   page.path = checkpoint.path;
-  // "out/" and "." have no name of their own.
-  page.name = fs::weakly_canonical(checkpoint.model_dir.path()).filename().string();
+  page.name = name_of_folder(checkpoint.model_dir.path());
   page.model_type = checkpoint.config.model_type;
   page.scale_format = checkpoint.scale_form;
   page.version = version;
@@ -258,11 +263,16 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   return page;
 }
 
-CheckpointReport page_values(const fs::path& output, const std::string& model,
-                             const std::string& version, const FamilyChoice& family) {
+CheckpointReport page_values(const fs::path& output, const fs::path& place,
+                             const std::string& model, const std::string& version,
+                             const FamilyChoice& family) {
   const fs::path checkpoint = checkpoint_in(output);
-  return checkpoint.empty() ? page_values(inspect(model, output, family), version)
-                            : page_values(inspect(checkpoint.string(), {}, family), version);
+  if (checkpoint.empty()) return page_values(inspect(model, output, family), version);
+  CheckpointReport page = page_values(inspect(checkpoint.string(), {}, family), version);
+  const fs::path shown = checkpoint == output ? place : place / checkpoint.filename();
+  page.path = shown.string();
+  page.name = name_of_folder(shown);
+  return page;
 }
 
 }  // namespace kvcal

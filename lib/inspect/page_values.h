@@ -14,8 +14,10 @@ report::CheckpointReport page_values(const InspectionResult& checkpoint,
                                      const std::string& version);
 
 /// The same for the output of a calibration of a model: of the checkpoint in it, the first of
-/// several, or where it holds a file of scales alone, of the model with these.
-report::CheckpointReport page_values(const std::filesystem::path& output, const std::string& model,
+/// several, or where it holds a file of scales alone, of the model with these. place: where output,
+/// which is not visible yet, will be.
+report::CheckpointReport page_values(const std::filesystem::path& output,
+                                     const std::filesystem::path& place, const std::string& model,
                                      const std::string& version, const FamilyChoice& family = {});
 
 }  // namespace kvcal

@@ -88,20 +88,21 @@ RunCost cost_of(const ManifestInput& input) {
   return cost;
 }
 
-void save_statistics(const CalibrateRequest& request, const CalibrationSubject& subject,
-                     const ManifestInput& manifest, Statistics& statistics) {
+void stage_statistics(const CalibrateRequest& request, const CalibrationSubject& subject,
+                      const ManifestInput& manifest, Statistics& statistics,
+                      StagedOutputs& outputs) {
   if (request.save_statistics.empty()) return;
   statistics.origin = manifest.origin;
   statistics.origin.model_config = dump_json(subject.model_dir.config());
-  write_statistics(request.save_statistics, statistics, request.output.overwrite);
+  outputs.add(stage_statistics(request.save_statistics, statistics, request.output.overwrite));
 }
 
 /// Calibration on one rank: all ranks calibrate, and the first writes.
 class Calibrating {
  public:
   Calibrating(const CalibrateRequest& request, RankSession& session, Diagnostics& diagnostics,
-              const std::function<void(const CalibrationResult&)>& on_written)
-      : request_(request), session_(session), diagnostics_(diagnostics), on_written_(on_written) {}
+              const CalibrationSteps& steps)
+      : request_(request), session_(session), diagnostics_(diagnostics), steps_(steps) {}
 
   void run() {
     together(ranks(), [&] { prepare(); });
@@ -209,26 +210,29 @@ class Calibrating {
 
   /// inputs: null where the recipe needs no calibration.
   void write(CalibrationResult result, Statistics& statistics, const RunInputs* inputs) {
+    StagedOutputs outputs;
     result.summary = summarize_scales(result.calibration, result.config,
                                       inputs ? longest_of(inputs->samples) : 0);
     const auto manifest = [&](const WrittenCheckpoint& written) {
       clock_.end("write");
       const ManifestInput input = manifest_input(request_, *plan_.subject, inputs, result, clock_);
       if (inputs) result.cost = cost_of(input);
-      save_statistics(request_, *plan_.subject, input, statistics);
+      stage_statistics(request_, *plan_.subject, input, statistics, outputs);
       return make_manifest(input, plan_.subject->recipe, result.calibration, written);
     };
     OutputTexts texts{.manifest = manifest, .config = result.config};
     if (result.summary) texts.card_lines = summary_lines(*result.summary);
-    result.output = write_output(*plan_.formats, plan_.subject->output_of(result.calibration),
-                                 *output_, request_.device.threads, texts, diagnostics_);
-    on_written_(result);
+    result.output = stage_output(*plan_.formats, plan_.subject->output_of(result.calibration),
+                                 *output_, request_.device.threads, texts, diagnostics_, outputs);
+    if (steps_.staged) steps_.staged(result, output_->path(), outputs);
+    outputs.commit();
+    steps_.written(result);
   }
 
   CalibrateRequest request_;
   RankSession& session_;
   Diagnostics& diagnostics_;
-  const std::function<void(const CalibrationResult&)>& on_written_;
+  const CalibrationSteps& steps_;
   StageClock clock_;
   SilentDiagnostics silent_;
   PlannedRun plan_;
@@ -239,9 +243,8 @@ class Calibrating {
 }  // namespace
 
 void calibrate_checkpoint(const CalibrateRequest& request, RankSession& session,
-                          Diagnostics& diagnostics,
-                          const std::function<void(const CalibrationResult&)>& on_written) {
-  Calibrating(request, session, diagnostics, on_written).run();
+                          Diagnostics& diagnostics, const CalibrationSteps& steps) {
+  Calibrating(request, session, diagnostics, steps).run();
 }
 
 }  // namespace kvcal

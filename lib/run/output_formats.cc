@@ -143,10 +143,11 @@ fs::path OutputFormats::place() const {
   return options_.output + ".folder";
 }
 
-void OutputFormats::finish(AtomicDirectory& output) const {
-  if (!is_file()) return output.commit();
-  write_file_atomically(options_.output, read_text(output.path() / kScalesJsonName),
-                        options_.overwrite);
+void OutputFormats::stage(AtomicDirectory& output, StagedOutputs& outputs) const {
+  if (!is_file()) return outputs.add(output);
+  auto file = std::make_unique<AtomicFile>(options_.output, options_.overwrite);
+  write_text_file(file->path(), read_text(output.path() / kScalesJsonName));
+  outputs.add(std::move(file));
 }
 
 void write_cards(const OutputFormats& formats, const ExportInput& input, const Json& manifest,
@@ -166,15 +167,24 @@ void write_cards(const OutputFormats& formats, const ExportInput& input, const J
   }
 }
 
-WrittenOutput write_output(const OutputFormats& formats, const ExportInput& input,
+WrittenOutput stage_output(const OutputFormats& formats, const ExportInput& input,
                            AtomicDirectory& output, int threads, const OutputTexts& texts,
-                           Diagnostics& diagnostics) {
+                           Diagnostics& diagnostics, StagedOutputs& outputs) {
   WrittenOutput made{.checkpoint = formats.write(input, output.path(), threads, diagnostics)};
   made.manifest = texts.manifest(made.checkpoint);
   write_text_file(output.path() / kManifestName, dump_json(made.manifest));
   write_cards(formats, input, made.manifest, texts, output.path());
-  formats.finish(output);
+  formats.stage(output, outputs);
   made.folders = formats.folders();
+  return made;
+}
+
+WrittenOutput write_output(const OutputFormats& formats, const ExportInput& input,
+                           AtomicDirectory& output, int threads, const OutputTexts& texts,
+                           Diagnostics& diagnostics) {
+  StagedOutputs outputs;
+  WrittenOutput made = stage_output(formats, input, output, threads, texts, diagnostics, outputs);
+  outputs.commit();
   return made;
 }
 

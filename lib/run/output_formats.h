@@ -76,8 +76,8 @@ class OutputFormats {
   /// Where the output grows: the output's folder, or a hidden place beside the file. Throws Error
   /// where the file exists and may not be replaced.
   fs::path place() const;
-  /// Makes the output of what has grown in output.
-  void finish(AtomicDirectory& output) const;
+  /// Adds the output, of what has grown in output, which is borrowed.
+  void stage(AtomicDirectory& output, StagedOutputs& outputs) const;
 
   const std::vector<std::string>& names() const { return options_.formats; }
   int64_t tp_size() const { return options_.tp_size; }
@@ -100,7 +100,12 @@ struct OutputTexts {
 };
 
 /// Writes the formats, the manifest and a model card beside each checkpoint into output, which was
-/// made at formats.place(), and finishes it; a file has nothing beside it. Throws Error.
+/// made at formats.place(); a file has nothing beside it. It appears with the others of outputs.
+/// Throws Error.
+WrittenOutput stage_output(const OutputFormats& formats, const ExportInput& input,
+                           AtomicDirectory& output, int threads, const OutputTexts& texts,
+                           Diagnostics& diagnostics, StagedOutputs& outputs);
+/// stage_output of an output that appears at once.
 WrittenOutput write_output(const OutputFormats& formats, const ExportInput& input,
                            AtomicDirectory& output, int threads, const OutputTexts& texts,
                            Diagnostics& diagnostics);

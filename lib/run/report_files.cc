@@ -30,19 +30,33 @@ void check_report_files(const ReportFiles& files, const ModelDir& model) {
   check_report_files(files);
 }
 
-void write_report_files(const ReportFiles& files, const std::string& page,
-                        const std::vector<report::Plot>& plots, Diagnostics& diagnostics) {
+void stage_report_files(const ReportFiles& files, const std::string& page,
+                        const std::vector<report::Plot>& plots, StagedOutputs& outputs) {
   if (!files.page.empty()) {
-    write_file_atomically(files.page, page, files.overwrite);
-    diagnostics.inform("wrote " + files.page);
+    auto file = std::make_unique<AtomicFile>(files.page, files.overwrite);
+    write_text_file(file->path(), page);
+    outputs.add(std::move(file));
   }
   if (files.plots.empty()) return;
   check_plots_folder(files.plots, files.overwrite);
-  AtomicDirectory folder(files.plots, files.overwrite);
+  auto folder = std::make_unique<AtomicDirectory>(files.plots, files.overwrite);
   for (const report::Plot& plot : plots)
-    write_text_file(folder.path() / (plot.name + ".svg"), report::plot_svg(plot));
-  folder.commit();
-  diagnostics.inform("wrote " + std::to_string(plots.size()) + " plots to " + files.plots);
+    write_text_file(folder->path() / (plot.name + ".svg"), report::plot_svg(plot));
+  outputs.add(std::move(folder));
+}
+
+void tell_report_files(const ReportFiles& files, size_t num_plots, Diagnostics& diagnostics) {
+  if (!files.page.empty()) diagnostics.inform("wrote " + files.page);
+  if (!files.plots.empty())
+    diagnostics.inform("wrote " + std::to_string(num_plots) + " plots to " + files.plots);
+}
+
+void write_report_files(const ReportFiles& files, const std::string& page,
+                        const std::vector<report::Plot>& plots, Diagnostics& diagnostics) {
+  StagedOutputs outputs;
+  stage_report_files(files, page, plots, outputs);
+  outputs.commit();
+  tell_report_files(files, plots.size(), diagnostics);
 }
 
 }  // namespace kvcal

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/diagnostics.h"
+#include "core/staged_output.h"
 #include "export/writer.h"
 #include "report/plot.h"
 
@@ -24,7 +25,12 @@ void check_report_files(const ReportFiles& files);
 /// The same, and throws Error where a target lies in the folder of the model.
 void check_report_files(const ReportFiles& files, const ModelDir& model);
 
-/// Writes the requested files and reports them. Files and folders appear complete or not at all.
+/// Writes the requested files, which appear with the others of outputs.
+void stage_report_files(const ReportFiles& files, const std::string& page,
+                        const std::vector<report::Plot>& plots, StagedOutputs& outputs);
+/// Says where they are.
+void tell_report_files(const ReportFiles& files, size_t num_plots, Diagnostics& diagnostics);
+/// Both, one after the other: they appear together or not at all.
 void write_report_files(const ReportFiles& files, const std::string& page,
                         const std::vector<report::Plot>& plots, Diagnostics& diagnostics);
 

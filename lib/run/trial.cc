@@ -96,9 +96,10 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
                                        .num_models = kModelsMeasured},
                                       silent));
   std::optional<Trial> trial;
-  calibrate_checkpoint(calibration, session, diagnostics, [&](const CalibrationResult& result) {
-    trial.emplace(Trial{result, {}});
-  });
+  calibrate_checkpoint(calibration, session, diagnostics,
+                       {.written = [&](const CalibrationResult& result) {
+                         trial.emplace(Trial{result, {}});
+                       }});
   if (!trial || !trial->result.summary)
     fail(calibration.model, ": has no K and V that the recipe quantizes");
   trial->measured = measure_scales(calibration, trial->result, request.measure, diagnostics);

@@ -64,10 +64,20 @@ TEST_CASE(
   const test::CheckpointCopy model("llama");
   const test::ScratchFolder output;
   test::write_file(output / kManifestName, dump_json(test::sample_manifest()));
-  const CheckpointReport page = page_values(output.path(), model.path(), "1.2");
+  const CheckpointReport page = page_values(output.path(), "Out", model.path(), "1.2");
   CHECK(page.layers[0].v.scales == std::vector<float>{0.25f, 0.125f});
   CHECK(page.engines.empty());
   CHECK(!page.engine_words.empty());
+}
+
+TEST_CASE("page_values: an output that is not at its place is shown as it will be named") {
+  const test::CheckpointCopy output("llama");
+  const CheckpointReport page = page_values(output.path(), "some/Out", "model", "1.2");
+  CHECK(page.path == "some/Out");
+  CHECK(page.name == "Out");
+  const test::ScratchFolder several;
+  fs::copy(output.path(), several / "tgi");
+  CHECK(page_values(several.path(), "Out", "model", "1.2").path == "Out/tgi");
 }
 
 TEST_CASE("page_values: an engine is shown as verify judges it, with the files that it loads") {

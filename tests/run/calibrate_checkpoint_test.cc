@@ -38,7 +38,7 @@ CalibrationResult calibrated(const CalibrateRequest& request) {
   SilentDiagnostics silent;
   std::optional<CalibrationResult> result;
   calibrate_checkpoint(request, session, silent,
-                       [&](const CalibrationResult& written) { result = written; });
+                       {.written = [&](const CalibrationResult& written) { result = written; }});
   session.done();
   REQUIRE(result);
   CHECK(result->shares.empty());  // a process alone has no parts of ranks
@@ -218,9 +218,10 @@ TEST_CASE("run: an interrupted calibration leaves no output, and goes on to the 
     RankSession session({.timeout = std::chrono::minutes(10),
                          .say = [](const std::string& message) { FAIL(message); }});
     Stopping stopping;
-    CHECK_THROWS_AS(calibrate_checkpoint(request, session, stopping,
-                                         [](const CalibrationResult&) { FAIL("was written"); }),
-                    Interrupted);
+    CHECK_THROWS_AS(
+        calibrate_checkpoint(request, session, stopping,
+                             {.written = [](const CalibrationResult&) { FAIL("was written"); }}),
+        Interrupted);
     session.interrupted();
     clear_interrupt();
   }
@@ -228,6 +229,38 @@ TEST_CASE("run: an interrupted calibration leaves no output, and goes on to the 
   request.state.resumes = true;
   calibrated(request);
   CHECK(test::contents_of(scratch / "out") == test::contents_of(scratch / "whole"));
+}
+
+TEST_CASE("run: what cannot be drawn leaves neither output nor statistics, and the state goes on") {
+  const ScratchFolder scratch;
+  CalibrateRequest request = request_in(scratch);
+  request.save_statistics = (scratch / "kept.safetensors").string();
+  request.kv_forward = "exact";
+  request.state.share = "100%";
+  SilentDiagnostics silent;
+  {
+    RankSession session({.timeout = std::chrono::minutes(10),
+                         .say = [](const std::string& message) { FAIL(message); }});
+    const auto staged = [&](const CalibrationResult&, const fs::path& folder, StagedOutputs&) {
+      CHECK(fs::exists(folder / "kvcal_manifest.json"));
+      CHECK(!fs::exists(scratch / "out"));
+      fail("no room for the page");
+    };
+    CHECK(test::contains(message_of([&] {
+                           calibrate_checkpoint(
+                               request, session, silent,
+                               {.staged = staged,
+                                .written = [](const CalibrationResult&) { FAIL("was written"); }});
+                         }),
+                         "no room for the page"));
+    session.done();
+  }
+  CHECK(!fs::exists(scratch / "out"));
+  CHECK(!fs::exists(scratch / "kept.safetensors"));
+  request.state.resumes = true;
+  calibrated(request);
+  CHECK(fs::exists(scratch / "out"));
+  CHECK(fs::exists(scratch / "kept.safetensors"));
 }
 
 namespace {
@@ -238,7 +271,7 @@ bool is_stopped_after(int64_t steps, const CalibrateRequest& request) {
                        .say = [](const std::string& message) { FAIL(message); }});
   Stopping stopping(steps);
   try {
-    calibrate_checkpoint(request, session, stopping, [](const CalibrationResult&) {});
+    calibrate_checkpoint(request, session, stopping, {.written = [](const CalibrationResult&) {}});
     session.done();
   } catch (const Interrupted&) {
     session.interrupted();

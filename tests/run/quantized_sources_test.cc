@@ -36,7 +36,7 @@ CalibrationResult calibrated(const fs::path& model, const Json& ids, const Scrat
                        .say = [](const std::string& message) { FAIL(message); }});
   std::optional<CalibrationResult> result;
   calibrate_checkpoint(request, session, diagnostics,
-                       [&](const CalibrationResult& written) { result = written; });
+                       {.written = [&](const CalibrationResult& written) { result = written; }});
   session.done();
   REQUIRE(result);
   return *result;
