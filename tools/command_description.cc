@@ -31,8 +31,12 @@ std::vector<std::string> with_first(const char* first, std::vector<std::string> 
   return names;
 }
 
-const std::vector<std::string> kCaches = {"auto",     "float32",  "float16",     "bfloat16",
-                                          "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz"};
+/// Types of a cache that a model runs with.
+std::vector<std::string> cache_types() {
+  std::vector<std::string> names = with_first("auto", kv_dtype_names());
+  for (const CacheFormat format : kCacheFormats) names.emplace_back(name_of(format));
+  return names;
+}
 
 /// Rows of one command stand before those of all.
 const std::vector<ValueRow>& value_rows() {
@@ -65,14 +69,17 @@ const std::vector<ValueRow>& value_rows() {
       {"", "--format", ValueKind::kChoice, kWriters.names(), true},
       {"", "--weights", ValueKind::kChoice, {"auto", "shared", "exchange", "local"}},
       {"", "--kv-forward", ValueKind::kChoice, {"quantized", "exact"}},
-      {"generate", "--kv-cache-dtype", ValueKind::kChoice, kCaches},
-      {"eval", "--kv-cache-dtype", ValueKind::kChoice, kCaches},
-      {"eval", "--reference-kv-cache-dtype", ValueKind::kChoice, kCaches},
+      {"generate", "--kv-cache-dtype", ValueKind::kChoice, cache_types()},
+      {"eval", "--kv-cache-dtype", ValueKind::kChoice, cache_types()},
+      {"eval", "--reference-kv-cache-dtype", ValueKind::kChoice, cache_types()},
       {"calibrate",
        "--kv-cache-dtype",
        ValueKind::kChoice,
-       {"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2"}},
-      {"scales", "--kv-cache-dtype", ValueKind::kChoice, {"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2"}},
+       {"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2", "nvfp4"}},
+      {"scales",
+       "--kv-cache-dtype",
+       ValueKind::kChoice,
+       {"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2", "nvfp4"}},
       {"eval", "--task", ValueKind::kChoice, {"perplexity", "kl", "gsm8k", "sensitivity"}},
       {"", "--family-file", ValueKind::kFile},
       {"", "--engine", ValueKind::kChoice, with_first("all", engine_rules().names())},

@@ -300,6 +300,10 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
                "the same pass, NAME=CACHE[+attention][:SCALES] or NAME=model:FOLDER; "
                "+attention: as --fp8-attention; SCALES: unit, checkpoint, a file or folder; "
                "repeatable");
+  command->get_option_group(kOfVariants.title)
+      ->add_flag("--every-cache", options->eval.every_cache,
+                 "Score every cache that engines offer in the same pass, the calibrated ones with "
+                 "--scales or the checkpoint's");
   add_kl_options(*command->add_option_group(kOfKl.title), *options);
   add_sensitivity_options(*command->add_option_group(kOfSensitivity.title), *options);
   add_gsm8k_options(*command->add_option_group(kOfGsm8k.title), *options);

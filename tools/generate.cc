@@ -21,7 +21,7 @@ struct GenerateCommand {
 class PrintedText : public TextSink {
  public:
   explicit PrintedText(const GenerateCommand& command) : command_(command) {}
-  void begin(KvDType cache) override {
+  void begin(const CacheType& cache) override {
     if (command_.compare && !command_.json) std::cout << "--- " << name_of(cache) << " cache\n";
   }
   void add(const std::string& piece) override {

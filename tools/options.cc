@@ -18,7 +18,7 @@ CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
                      list_formats() + "; may be repeated, or joined by '+' for one folder");
   add_engine_option(command, options);
   add_setting(command, "--kv-cache-dtype", options.kv_cache_dtype,
-              "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2");
+              "Type of cache the scales are for: fp8_e4m3, fp8_e4m3fnuz, fp8_e5m2 or nvfp4");
   command
       .add_option("--scale-dtype", options.scale_dtype,
                   "Of the scales in the checkpoint: float32, or model, which rounds as "
@@ -132,7 +132,9 @@ void add_inputs_option(CLI::App& command, DeviceOptions& options) {
 
 void add_cache_options(CLI::App& command, CacheOptions& options) {
   add_setting(command, "--kv-cache-dtype", options.kv_cache_dtype,
-              "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 or fp8_e4m3fnuz");
+              "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2, fp8_e4m3fnuz, or a "
+              "simulated one: " +
+                  join(kCacheFormats, ", ", [](CacheFormat format) { return name_of(format); }));
   add_model(command, "--scales", options.scales,
             "Scales to use instead of the checkpoint's: kv_cache_scales.json, a scales-only "
             "overlay, a checkpoint, a folder of rank files");

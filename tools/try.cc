@@ -11,6 +11,7 @@
 #include "input_options.h"
 #include "kvcal_version.h"
 #include "options.h"
+#include "run/caches_text.h"
 #include "run/calibration_text.h"
 #include "terminal/progress.h"
 #include "terminal/session.h"
@@ -21,7 +22,7 @@ namespace {
 struct TryOptions {
   TrialRequest request;
   std::string model;  ///< as given
-  bool json = false;
+  bool json = false, fp8_only = false;
 };
 
 /// The name for an output: "./MODEL-FP8-KV" where none was given.
@@ -96,6 +97,7 @@ void print_trial(const TryOptions& options, const Trial& trial, Diagnostics& dia
   }
   std::cout << labelled_text(trial_lines(trial));
   std::cout << '\n';
+  if (!trial.measured.caches.empty()) std::cout << caches_text(trial.measured.caches) << '\n';
   if (!is_kept) std::cout << "make it:  " << calibrate_command(options) << '\n';
   for (const ServedEngine& engine : engines)
     std::cout << engine.title << ":  " << engine.note << '\n';
@@ -110,6 +112,7 @@ void run_try(TryOptions options) {
   calibration.version = KVCAL_VERSION;
   calibration.resume_command = resuming_command_line();
   options.model = name_of_source(calibration.model);
+  options.request.measure.every_cache = !options.fp8_only;
   RankSession session({});
   if (!session.is_alone()) fail("try runs in one process; kvcal calibrate runs on several ranks");
   TerminalDiagnostics diagnostics;
@@ -146,6 +149,8 @@ void add_try(CLI::App& app, std::function<void()>& run) {
              "Samples to calibrate with", 1, int64_t{1} << 40);
   add_number(*command, "--measure-sequences", options->request.measure.num_sequences,
              "Other records to measure, of 512 tokens at most", 1, int64_t{1} << 40);
+  command->add_flag("--fp8-only", options->fp8_only,
+                    "Measure FP8 alone, not every cache that engines offer: less work");
   add_text(*command, "-o,--output", calibration.output.output,
            "Also keep the checkpoint, in this folder; else nothing is kept");
   command->add_flag("--overwrite", calibration.output.overwrite, "Replace an existing output");

@@ -117,6 +117,13 @@ SourceScales read_overlay_scales(const fs::path& folder, const ModelConfig& conf
   return source;
 }
 
+/// Whether the manifest says that scales of an NVFP4 cache are those of FP8, too.
+bool has_fp8_rule(const Json& manifest) {
+  const Json* cache = manifest.is_object() ? find_field(manifest, "kv_cache") : nullptr;
+  const Json* scale = cache && cache->is_object() ? find_field(*cache, "scale") : nullptr;
+  return scale && *scale == "amax / 448";
+}
+
 /// Scales of ranks at a place.
 struct FoundRanks {
   const StoredForm* form = nullptr;
@@ -161,7 +168,12 @@ SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig&
   const KvScheme scheme = read_kv_scheme(read_quantization_config(model));
   if (scheme.cache == KvScheme::Cache::kOther)
     fail(scheme.where, ": ", scheme.problem, "; only scales of FP8 caches are converted");
-  return read_tensors(scale_tensors_of(model), config, model.given_path());
+  SourceScales source = read_tensors(scale_tensors_of(model), config, model.given_path());
+  if (scheme.cache == KvScheme::Cache::kNvfp4 && !has_fp8_rule(source.manifest))
+    fail(scheme.where,
+         " is NVFP4, whose scales are amax / 448 or amax / 2688 by the tool that made "
+         "them, and no manifest of kvcal says which; make FP8's by kvcal calibrate or scales");
+  return source;
 }
 
 SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {

@@ -123,9 +123,16 @@ bool is_float_of(const Json& scheme, int bits) {
   return value_of(scheme, "num_bits") == bits && value_of(scheme, "type") == "float";
 }
 
+/// ModelOpt's word for the cache; its kv_cache_scheme may be one. Source: vLLM 0.32
+/// `get_kv_cache_quant_algo_string`.
+std::string cache_word(const CacheDeclaration& declaration) {
+  return declaration.scheme.is_string() ? ascii_lower(declaration.scheme.get<std::string>())
+                                        : declaration.cache_algorithm;
+}
+
 bool means_nvfp4(const CacheDeclaration& declaration) {
   return declaration.scheme.is_object() ? is_float_of(declaration.scheme, 4)
-                                        : declaration.cache_algorithm == "nvfp4";
+                                        : cache_word(declaration) == "nvfp4";
 }
 
 /// As Python takes it.
@@ -152,7 +159,7 @@ bool switches_on(const MethodRules& rules, const CacheDeclaration& declaration, 
       return is_float_of(declaration.scheme, 8) && !is_rocm;
     case CacheSwitch::kModelOptCache:
       return declaration.scheme.is_object() ? is_static_fp8(declaration.scheme)
-                                            : declaration.cache_algorithm == "fp8";
+                                            : cache_word(declaration) == "fp8";
     case CacheSwitch::kCacheQuantAlgo:
       return ascii_lower(text_of(declaration.config, "kv_cache_quant_algo")) == "fp8";
   }

@@ -79,7 +79,7 @@ bool has_cache_scales(const Placement& placement) {
 /// A cache of 16 bits beside scales, and what turns it on.
 void tell_cache(const VerifyCase& subject, const Placement& placement, Findings& findings) {
   const std::string argument(subject.engine.fp8_argument);
-  if (!subject.choice.is_fp8 && has_cache_scales(placement) && !argument.empty())
+  if (!subject.choice.is_quantized && has_cache_scales(placement) && !argument.empty())
     findings.add(Severity::kNote,
                  subject.options.kv_cache_dtype == "auto"
                      ? "it keeps K and V in 16 bits unless told, and the scales do nothing"

@@ -143,11 +143,11 @@ BatchUse generate_together(Decoder& decoder, KvCache& cache, std::span<const Bat
   return BatchWriter(decoder, cache, prompts, options).run();
 }
 
-int64_t fitting_slots(const ModelConfig& config, KvDType dtype,
+int64_t fitting_slots(const ModelConfig& config, const CacheType& type,
                       const std::vector<LayerKvScales>& scales, int64_t tokens,
                       std::optional<uint64_t> cache_bytes) {
   if (!cache_bytes) return kTextsTogether;
-  const uint64_t each = KvCache::bytes_per_slot(config, dtype, scales, tokens);
+  const uint64_t each = KvCache::bytes_per_slot(config, type, scales, tokens);
   return static_cast<int64_t>(
       std::clamp<uint64_t>(*cache_bytes / std::max<uint64_t>(each, 1), 1, kTextsTogether));
 }

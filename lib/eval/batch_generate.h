@@ -50,7 +50,7 @@ BatchUse generate_together(Decoder& decoder, KvCache& cache, std::span<const Bat
 inline constexpr int64_t kTextsTogether = 32;
 
 /// kTextsTogether, or fewer, but one, where cache_bytes do not hold that many of this many tokens.
-int64_t fitting_slots(const ModelConfig& config, KvDType dtype,
+int64_t fitting_slots(const ModelConfig& config, const CacheType& type,
                       const std::vector<LayerKvScales>& scales, int64_t tokens,
                       std::optional<uint64_t> cache_bytes);
 

@@ -29,7 +29,7 @@ class ContinuationScorer::Pass {
         texts_(texts),
         sequences_(distinct_sequences(texts)),
         slots_(static_cast<size_t>(std::clamp<int64_t>(slots, 1, std::ssize(sequences_)))),
-        cache_(scorer.model_.decoder.make_cache(scorer.model_.cache_dtype, scorer.model_.scales,
+        cache_(scorer.model_.decoder.make_cache(scorer.model_.cache, scorer.model_.scales,
                                                 longest_text(texts), static_cast<int64_t>(slots_))),
         scores_(texts.size(), ContinuationScore{.is_greedy = true}) {}
 

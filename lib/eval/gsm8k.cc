@@ -102,7 +102,7 @@ GsmScore gsm_score(const std::vector<bool>& matches) {
   return {.exact_match = mean, .stderr_of_mean = std::sqrt(squares / (count - 1.0) / count)};
 }
 
-GsmResult run_gsm8k(Decoder& decoder, const Tokenizer& tokenizer, KvDType cache_dtype,
+GsmResult run_gsm8k(Decoder& decoder, const Tokenizer& tokenizer, const CacheType& cache_type,
                     const std::vector<LayerKvScales>& scales, const GsmOptions& options,
                     Diagnostics& diagnostics) {
   check(options);
@@ -120,9 +120,9 @@ GsmResult run_gsm8k(Decoder& decoder, const Tokenizer& tokenizer, KvDType cache_
   const int64_t wanted =
       options.batch_size > 0
           ? options.batch_size
-          : fitting_slots(decoder.config(), cache_dtype, scales, longest, options.cache_bytes);
+          : fitting_slots(decoder.config(), cache_type, scales, longest, options.cache_bytes);
   result.batch_size = std::clamp<int64_t>(total, 1, wanted);
-  KvCache cache = decoder.make_cache(cache_dtype, scales, longest, result.batch_size);
+  KvCache cache = decoder.make_cache(cache_type, scales, longest, result.batch_size);
   int64_t done = 0;
   const auto keep = [&](size_t index, const std::vector<TokenId>& ids) {
     GsmAnswer& answer = result.answers[index];

@@ -62,7 +62,7 @@ struct GsmResult {
 
 /// Throws Error for data that cannot be read, fewer examples than are wanted, a model whose
 /// positions do not hold max_gen_toks, or as Decoder::step.
-GsmResult run_gsm8k(Decoder& decoder, const Tokenizer& tokenizer, KvDType cache_dtype,
+GsmResult run_gsm8k(Decoder& decoder, const Tokenizer& tokenizer, const CacheType& cache_type,
                     const std::vector<LayerKvScales>& scales, const GsmOptions& options,
                     Diagnostics& diagnostics);
 

@@ -206,7 +206,7 @@ SequenceScores Scorer::score_layers(std::span<const TokenId> ids, size_t first_s
   SequenceScores scores = empty_scores(scored, layers.size());
   if (scores.positions.empty()) return scores;
   const uint64_t cache_bytes = KvCache::bytes_per_slot(
-      reference_->decoder.config(), reference_->cache_dtype, {}, static_cast<int64_t>(ids.size()));
+      reference_->decoder.config(), reference_->cache, {}, static_cast<int64_t>(ids.size()));
   const auto fitting = static_cast<size_t>(kBranchCacheBytes / std::max<uint64_t>(cache_bytes, 1));
   const size_t together = std::clamp<size_t>(fitting, 1, kMostBranches);
   for (size_t first = 0; first < layers.size(); first += together)
@@ -223,8 +223,7 @@ void Scorer::score_branches(const Scored& scored, const ScoredModel& model,
   KvCache reference_cache = cache_of(*reference_, whole);
   std::vector<KvCache> caches;
   for (const int64_t layer : layers)
-    caches.push_back(
-        decoder.make_cache(model.cache_dtype, scales_of_only(model.scales, layer), whole));
+    caches.push_back(decoder.make_cache(model.cache, scales_of_only(model.scales, layer), whole));
   std::vector<Decoder::Branch> branches;
   for (size_t i = 0; i < layers.size(); ++i) branches.push_back({layers[i], caches[i]});
   for (size_t begin = 0; begin < fed.size(); begin += kStepTokens) {
@@ -241,13 +240,13 @@ void Scorer::score_branches(const Scored& scored, const ScoredModel& model,
 }
 
 KvCache Scorer::cache_of(const ScoredModel& model, int64_t tokens) {
-  return model.decoder.make_cache(model.cache_dtype, model.scales, tokens);
+  return model.decoder.make_cache(model.cache, model.scales, tokens);
 }
 
 bool Scorer::can_score_layers(size_t model) const {
-  return reference_ && is_fp8(models_.at(model).cache_dtype) &&
+  return reference_ && is_quantized(models_.at(model).cache) &&
          &models_[model].decoder == &reference_->decoder &&
-         reference_->cache_dtype == unquantized_cache_dtype(reference_->decoder.config());
+         reference_->cache == unquantized_cache_dtype(reference_->decoder.config());
 }
 
 namespace {

@@ -13,7 +13,7 @@ namespace kvcal {
 /// A model and the cache its tokens are read through. Borrows both.
 struct ScoredModel {
   Decoder& decoder;
-  KvDType cache_dtype = KvDType::kFloat32;
+  CacheType cache = KvDType::kFloat32;
   const std::vector<LayerKvScales>& scales;  ///< as Decoder::make_cache wants them
 };
 
@@ -48,7 +48,7 @@ class Scorer {
   /// ascend: models[i] is of layers[i]. Layers before that one are run once for all.
   SequenceScores score_layers(std::span<const TokenId> ids, size_t first_scored, size_t model,
                               std::span<const int64_t> layers);
-  /// Needs an FP8 cache, and a reference that is the same model with the cache it has without FP8.
+  /// Needs a quantized cache, and a reference that is the same model with its unquantized cache.
   bool can_score_layers(size_t model) const;
 
  private:

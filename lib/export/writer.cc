@@ -24,7 +24,7 @@ const Registry<OutputFormat> kWriters{
         {"compressed-tensors",
          {.make = make_compressed_tensors_writer, .holds_heads = true, .holds_queries = true}},
         {"fp8", {.make = make_fp8_writer}},
-        {"modelopt", {.make = make_modelopt_writer, .has_config_file = true}},
+        {"modelopt", {.make = make_modelopt_writer, .holds_nvfp4 = true, .has_config_file = true}},
         {"quark", {.make = make_quark_writer}},
         {"scales-json",
          {.make = make_scales_json_writer,

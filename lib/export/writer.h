@@ -39,6 +39,8 @@ struct ExportInput {
   ThreadPool* pool = nullptr;              ///< quantizes weights; nullptr: the caller's thread
   Diagnostics* progress = nullptr;         ///< gets the progress of the weights
   const KeptQuantization* kept = nullptr;  ///< nullptr: the plan describes all weights
+  /// The scales are for an NVFP4 cache, the same numbers; only formats with holds_nvfp4 say so.
+  bool is_nvfp4 = false;
   /// Another format in the same folder holds the plan's FP8 weights.
   bool has_weights_beside = false;
   /// Scales lie in a shard of their own, so that several formats can share the weights.
@@ -105,6 +107,7 @@ struct OutputFormat {
   bool holds_heads = false;      ///< a scale of each KV head
   bool holds_queries = false;    ///< scales of queries
   bool holds_ranks = false;      ///< a scale of each tensor-parallel rank
+  bool holds_nvfp4 = false;      ///< scales of an NVFP4 cache
   bool has_config_file = false;  ///< beside other formats it leaves config.json to them
 };
 /// Name of --format → row.

@@ -40,9 +40,9 @@ void finish_logits(const ModelConfig& config, std::vector<float>& logits) {
 
 }  // namespace
 
-KvCache Decoder::make_cache(KvDType dtype, const std::vector<LayerKvScales>& scales,
+KvCache Decoder::make_cache(const CacheType& type, const std::vector<LayerKvScales>& scales,
                             int64_t capacity, int64_t slots) const {
-  return KvCache(config_, backend_, dtype, scales, capacity, slots);
+  return KvCache(config_, backend_, type, scales, capacity, slots);
 }
 
 std::vector<float> Decoder::step(std::span<const TokenId> ids, KvCache& cache) {

@@ -15,13 +15,13 @@
 namespace kvcal {
 
 /// A model whose packed layers all stay in memory, for generation and evaluation. K and V go
-/// through a KvCache of any dtype. Borrows config and backend.
+/// through a KvCache of any type. Borrows config and backend.
 class Decoder {
  public:
   Decoder(const ModelConfig& config, const Weights& weights, Backend& backend, ComputeType type);
 
-  KvCache make_cache(KvDType dtype, const std::vector<LayerKvScales>& scales, int64_t capacity,
-                     int64_t slots = 1) const;
+  KvCache make_cache(const CacheType& type, const std::vector<LayerKvScales>& scales,
+                     int64_t capacity, int64_t slots = 1) const;
 
   /// Appends ids to the cached sequence and returns the logits [vocab_size] after the last id.
   /// Attention reads K and V of the new tokens through the cache too, as engines do. Throws Error

@@ -39,18 +39,39 @@ RecurrentState new_state(const RecurrentConfig& config, Backend& backend, int64_
   return {.convolution = floats(each.convolution), .scan = floats(each.scan), .slots = slots};
 }
 
-void check_scales(const ModelConfig& config, KvDType dtype,
+void check_scales(const ModelConfig& config, const CacheType& type,
                   const std::vector<LayerKvScales>& scales) {
-  if (is_fp8(dtype) && scales.size() != static_cast<size_t>(config.num_hidden_layers))
-    fail("an ", name_of(dtype), " cache needs scales for ", config.num_hidden_layers,
+  if (needs_scales(type) && scales.size() != static_cast<size_t>(config.num_hidden_layers))
+    fail("an ", name_of(type), " cache needs scales for ", config.num_hidden_layers,
          " layers, found ", scales.size());
 }
 
-/// Dtype of a layer's elements.
-KvDType dtype_of_layer(const ModelConfig& config, KvDType dtype,
-                       const std::vector<LayerKvScales>& scales, int64_t layer) {
-  const bool is_ignored = is_fp8(dtype) && scales[static_cast<size_t>(layer)].ignored;
-  return is_ignored ? unquantized_cache_dtype(config) : dtype;
+CacheType type_of_layer(const ModelConfig& config, const CacheType& type,
+                        const std::vector<LayerKvScales>& scales, int64_t layer) {
+  const auto index = static_cast<size_t>(layer);
+  const bool is_ignored = is_quantized(type) && index < scales.size() && scales[index].ignored;
+  return is_ignored ? unquantized_cache_dtype(config) : type;
+}
+
+/// Throws Error where no engine keeps the layer's K and V in a simulated format.
+void check_format(const ModelConfig& config, const CacheType& type, int64_t layer) {
+  if (!type.format) return;
+  const LayerCache& cache = config.cache(layer);
+  if (config.latent.latent_rank > 0)
+    fail("the model keeps a latent (MLA), for which engines have no ", name_of(type), " cache");
+  const int64_t multiple = layout_of(*type.format).multiple;
+  for (const int64_t head_dim : {cache.k_dim, cache.v_dim})
+    if (head_dim % multiple != 0)
+      fail("layer ", layer, " has heads of ", head_dim, ", an ", name_of(type),
+           " cache needs a multiple of ", multiple);
+}
+
+/// Bytes of a layer's K and V of one token in our memory.
+uint64_t memory_per_token(const ModelConfig& config, const CacheType& type,
+                          const std::vector<LayerKvScales>& scales, int64_t layer) {
+  if (!config.has_own_cache(layer)) return 0;
+  const KvDType dtype = type_of_layer(config, type, scales, layer).dtype;
+  return static_cast<uint64_t>(config.cache(layer).width() * bytes_per_element(dtype));
 }
 
 size_t row_bytes(int64_t elements, KvDType dtype) {
@@ -82,37 +103,34 @@ KvDType unquantized_cache_dtype(const ModelConfig& config) {
                                       : KvDType::kFloat16;
 }
 
-KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
+KvCache::KvCache(const ModelConfig& config, Backend& backend, const CacheType& type,
                  const std::vector<LayerKvScales>& scales, int64_t capacity, int64_t slots)
-    : backend_(backend),
-      dtype_(dtype),
-      capacity_(capacity),
-      lengths_(static_cast<size_t>(slots), 0) {
-  check_scales(config, dtype, scales);
+    : backend_(backend), type_(type), capacity_(capacity), lengths_(static_cast<size_t>(slots), 0) {
+  check_scales(config, type, scales);
   const auto rows = static_cast<size_t>(slots * capacity);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     Layer& entry = layers_.emplace_back();
     if (config.layer(layer).has_recurrence)
       entry.state = new_state(config.recurrent, backend, slots);
     if (!config.has_attention(layer)) continue;
-    entry.dtype = dtype_of_layer(config, dtype, scales, layer);
+    entry.type = type_of_layer(config, type, scales, layer);
     entry.source = static_cast<size_t>(config.layer(layer).cache_layer);
-    const bool is_quantized = is_fp8(entry.dtype);
-    if (is_quantized && dtype == KvDType::kFp8E4m3 && !scales[static_cast<size_t>(layer)].q.empty())
+    if (entry.type == KvDType::kFp8E4m3 && !scales[static_cast<size_t>(layer)].q.empty())
       entry.q_scales = upload<float>(per_head(scales[static_cast<size_t>(layer)].q,
                                               config.attention(layer).heads, layer, "q_scale"),
                                      backend);
-    if (is_quantized && scales[static_cast<size_t>(layer)].weights)
+    if (entry.type == KvDType::kFp8E4m3 && scales[static_cast<size_t>(layer)].weights)
       entry.weight_scale = scales[static_cast<size_t>(layer)].weights->value;
     if (!config.has_own_cache(layer)) continue;
+    check_format(config, entry.type, layer);
     const LayerCache& cache = config.cache(layer);
-    entry.k_row_bytes = row_bytes(cache.heads * cache.k_dim, entry.dtype);
-    entry.v_row_bytes = row_bytes(cache.heads * cache.v_dim, entry.dtype);
+    entry.k_row_bytes = row_bytes(cache.heads * cache.k_dim, entry.type.dtype);
+    entry.v_row_bytes = row_bytes(cache.heads * cache.v_dim, entry.type.dtype);
     entry.k = backend.allocate(rows * entry.k_row_bytes);
     entry.v = backend.allocate(rows * entry.v_row_bytes);
     if (const size_t bytes = indexer_row_bytes(config, layer, capacity); bytes > 0)
       entry.indexer_keys = backend.allocate(rows * bytes);
-    if (!is_quantized) continue;
+    if (!needs_scales(entry.type)) continue;
     const LayerKvScales& layer_scales = scales[static_cast<size_t>(layer)];
     entry.k_scales =
         upload<float>(per_head(layer_scales.k, cache.heads, layer, "k_scale"), backend);
@@ -121,22 +139,26 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
   }
 }
 
-uint64_t KvCache::bytes_per_token(const ModelConfig& config, KvDType dtype,
+uint64_t KvCache::bytes_per_token(const ModelConfig& config, const CacheType& type,
                                   const std::vector<LayerKvScales>& scales) {
-  check_scales(config, dtype, scales);
-  uint64_t bytes = 0;
+  check_scales(config, type, scales);
+  int64_t bytes = 0;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.has_own_cache(layer)) continue;
-    const KvDType stored = dtype_of_layer(config, dtype, scales, layer);
-    bytes += row_bytes(config.cache(layer).width(), stored);
+    const CacheType stored = type_of_layer(config, type, scales, layer);
+    const LayerCache& cache = config.cache(layer);
+    bytes +=
+        cache.heads * (bytes_of_head(stored, cache.k_dim) + bytes_of_head(stored, cache.v_dim));
   }
-  return bytes;
+  return static_cast<uint64_t>(bytes);
 }
 
-uint64_t KvCache::bytes_per_slot(const ModelConfig& config, KvDType dtype,
+uint64_t KvCache::bytes_per_slot(const ModelConfig& config, const CacheType& type,
                                  const std::vector<LayerKvScales>& scales, int64_t capacity) {
-  uint64_t bytes = static_cast<uint64_t>(capacity) * bytes_per_token(config, dtype, scales);
+  check_scales(config, type, scales);
+  uint64_t bytes = 0;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    bytes += static_cast<uint64_t>(capacity) * memory_per_token(config, type, scales, layer);
     bytes += static_cast<uint64_t>(capacity) * indexer_row_bytes(config, layer, capacity);
     if (!config.layer(layer).has_recurrence) continue;
     const StateFloats each(config.recurrent);
@@ -164,10 +186,11 @@ Segment KvCache::next_segment(int64_t slot, int64_t q_begin, int64_t count) cons
 void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv, const TokenBatch& batch) {
   const Layer& entry = layers_[static_cast<size_t>(layer)];
   EnterCacheArgs all = kv.entry();
-  all.k.dtype = all.v.dtype = entry.dtype;
+  all.k.dtype = all.v.dtype = entry.type.dtype;
   all.k.scales = entry.k_scales.as<float>();
   all.v.scales = entry.v_scales.as<float>();
   all.first_row = batch.first_row;
+  if (entry.type.format) simulate(*entry.type.format, all);
   for (const Segment& segment : batch.segments) {
     KVCAL_CHECK(segment.kv_count <= capacity_);
     const int64_t row = batch.first_row ? 0 : segment.kv_begin + segment.kv_count - segment.q_count;
@@ -178,10 +201,20 @@ void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv, const Tok
   }
 }
 
+void KvCache::simulate(CacheFormat format, EnterCacheArgs& args) {
+  if (args.rope.x.data) backend_.rope(args.rope);
+  args.rope = {};
+  for (CacheSide* side : {&args.k, &args.v}) {
+    backend_.simulate_cache({.x = side->x, .format = format, .scales = side->scales});
+    side->scales = nullptr;
+  }
+}
+
 std::vector<uintptr_t> KvCache::places() const {
   std::vector<uintptr_t> places{static_cast<uintptr_t>(capacity_)};
   for (const Layer& layer : layers_) {
-    places.push_back(static_cast<uintptr_t>(layer.dtype));
+    places.push_back(static_cast<uintptr_t>(layer.type.dtype));
+    places.push_back(layer.type.format ? 1 + static_cast<uintptr_t>(*layer.type.format) : 0);
     places.push_back(bits_of(layer.weight_scale));
     for (const Buffer* buffer :
          {&layer.k, &layer.v, &layer.k_scales, &layer.v_scales, &layer.q_scales,
@@ -194,13 +227,13 @@ std::vector<uintptr_t> KvCache::places() const {
 KvStorage KvCache::storage(int64_t layer) const {
   const Layer& entry = layers_[static_cast<size_t>(layer)];
   const Layer& holder = layers_[entry.source];
-  return {.dtype = holder.dtype,
+  return {.dtype = holder.type.dtype,
           .k = holder.k.data(),
           .v = holder.v.data(),
           .k_scales = holder.k_scales.as<float>(),
           .v_scales = holder.v_scales.as<float>(),
           .q_scales = entry.q_scales.as<float>(),
-          .q_dtype = entry.dtype,
+          .q_dtype = entry.type.dtype,
           .weight_scale = entry.weight_scale,
           .indexer_keys = entry.indexer_keys.as<float>()};
 }

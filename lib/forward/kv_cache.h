@@ -6,7 +6,7 @@
 #include "backend/backend.h"
 #include "family/architecture.h"
 #include "forward/layer_runner.h"
-#include "quant/kv_dtype.h"
+#include "quant/cache_type.h"
 #include "quant/layer_kv_scales.h"
 
 namespace kvcal {
@@ -14,27 +14,29 @@ namespace kvcal {
 /// Dtype of an unquantized cache: that of the model's weights.
 KvDType unquantized_cache_dtype(const ModelConfig& config);
 
-/// K and V of several sequences for all layers, stored as dtype, and the states of recurrent
-/// layers. Each sequence has a slot. FP8 caches need a scale for every layer that is not ignored.
+/// K and V of several sequences for all layers, as the cache's type has them, and the states of
+/// recurrent layers. Each sequence has a slot. Types with scales need one for every layer that is
+/// not ignored.
 class KvCache {
  public:
-  /// scales: one entry a layer for FP8, unused otherwise. capacity: tokens of each sequence. Throws
-  /// Error where a layer lacks a scale.
-  KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
+  /// scales: one entry a layer where the type needs scales, unused otherwise. capacity: tokens of
+  /// each sequence. Throws Error where a layer lacks a scale, and where engines have no cache of
+  /// the type for the model.
+  KvCache(const ModelConfig& config, Backend& backend, const CacheType& type,
           const std::vector<LayerKvScales>& scales, int64_t capacity, int64_t slots = 1);
   /// Bytes of one sequence. Throws Error as the constructor does.
-  static uint64_t bytes_per_slot(const ModelConfig& config, KvDType dtype,
+  static uint64_t bytes_per_slot(const ModelConfig& config, const CacheType& type,
                                  const std::vector<LayerKvScales>& scales, int64_t capacity);
 
-  /// Bytes of K and V of one token in all layers, as the constructor stores them.
-  static uint64_t bytes_per_token(const ModelConfig& config, KvDType dtype,
+  /// Bytes of K and V of one token in all layers, as an engine stores them.
+  static uint64_t bytes_per_token(const ModelConfig& config, const CacheType& type,
                                   const std::vector<LayerKvScales>& scales);
 
   int64_t slots() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t slot = 0) const { return lengths_[static_cast<size_t>(slot)]; }
   int64_t capacity() const { return capacity_; }
-  /// Dtype of all layers that are not ignored.
-  KvDType dtype() const { return dtype_; }
+  /// Type of all layers that are not ignored.
+  const CacheType& type() const { return type_; }
   /// Empties a slot.
   void clear(int64_t slot = 0);
   /// Segment for rows [q_begin, q_begin + count) of a batch that follow the tokens in a slot.
@@ -54,7 +56,7 @@ class KvCache {
 
  private:
   struct Layer {
-    KvDType dtype{};
+    CacheType type = KvDType::kFloat32;
     size_t source = 0;  ///< layer that holds K and V
     size_t k_row_bytes = 0, v_row_bytes = 0;
     Buffer k, v, k_scales, v_scales, q_scales;
@@ -63,8 +65,11 @@ class KvCache {
     RecurrentState state;
   };
 
+  /// Rotates the K of args, and replaces K and V by what an engine reads of them.
+  void simulate(CacheFormat format, EnterCacheArgs& args);
+
   Backend& backend_;
-  KvDType dtype_;
+  CacheType type_;
   int64_t capacity_ = 0;
   std::vector<int64_t> lengths_;  ///< of each slot's sequence
   std::vector<Layer> layers_;

@@ -28,7 +28,7 @@ report::GeneratedText text_of(const std::string& name, const Tokenizer& tokenize
 }
 
 KvCache cache_of(const EvalVariant& variant, int64_t tokens) {
-  return variant.model->decoder.make_cache(variant.label.dtype, variant.scales, tokens);
+  return variant.model->decoder.make_cache(variant.label.type, variant.scales, tokens);
 }
 
 report::ComparedTexts compared(const EvalVariants& variants, const Tokenizer& tokenizer,

@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
+#include "run/every_cache.h"
 #include "run/fp8_attention.h"
 
 namespace kvcal {
 namespace {
 
-std::string source_of(const CacheOptions& cache, KvDType dtype) {
-  if (!is_fp8(dtype)) return "none";
+std::string source_of(const CacheOptions& cache, const CacheType& type) {
+  if (!is_quantized(type)) return "none";
+  if (!needs_scales(type)) return "dynamic";
   if (cache.unit_scales) return "unit";
   return cache.scales.empty() ? "checkpoint" : cache.scales;
 }
@@ -23,15 +26,20 @@ bool is_named(const CacheOptions& cache) {
 
 }  // namespace
 
+EvalVariant::EvalVariant(const std::string& name, LoadedModel& loaded, const CacheType& type,
+                         std::vector<LayerKvScales> given, std::string source)
+    : label{name, type, std::move(source)}, model(&loaded), scales(std::move(given)) {
+  if (name.empty()) label.name = name_of(type);
+  label.bytes_per_token = KvCache::bytes_per_token(loaded.config, type, scales);
+}
+
 EvalVariant::EvalVariant(const std::string& name, LoadedModel& loaded, const CacheOptions& cache,
-                         Diagnostics& diagnostics)
-    : label{name, cache_dtype_of(cache, loaded, diagnostics), ""}, model(&loaded) {
-  if (name.empty()) label.name = name_of(label.dtype);
-  scales = scales_of(cache, loaded, label.dtype, diagnostics);
+                         Diagnostics& diagnostics) {
+  const CacheType type = cache_type_of(cache, loaded, diagnostics);
+  auto given = scales_of(cache, loaded, type, diagnostics);
+  if (cache.fp8_attention) given = with_fp8_attention(std::move(given), type, loaded.config);
+  *this = EvalVariant(name, loaded, type, std::move(given), source_of(cache, type));
   label.fp8_attention = cache.fp8_attention;
-  if (cache.fp8_attention)
-    scales = with_fp8_attention(std::move(scales), label.dtype, loaded.config);
-  label.scales_source = source_of(cache, label.dtype);
 }
 
 std::vector<int64_t> EvalVariant::quantized_layers() const {
@@ -63,9 +71,10 @@ VariantSpec parse_variant(const std::string& text) {
     return spec;
   }
   if (cache != "auto") {
-    const KvDType dtype = in_context("--variant " + text, [&] { return parse_kv_dtype(cache); });
-    if (!is_fp8(dtype) && !source.empty())
-      fail("--variant ", text, ": a ", cache, " cache has no scales");
+    const CacheType type = in_context("--variant " + text, [&] { return parse_cache_type(cache); });
+    if (!needs_scales(type) && !source.empty())
+      fail("--variant ", text, ": a ", cache, " cache has no ",
+           is_quantized(type) ? "scales but those that it makes for each token" : "scales");
   }
   spec.cache.kv_cache_dtype = cache;
   spec.cache.unit_scales = source == "unit";
@@ -74,14 +83,14 @@ VariantSpec parse_variant(const std::string& text) {
 }
 
 EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagnostics& diagnostics)
-    : backend_(open_backend(options.device)),
-      threads_(options.device.threads),
-      is_single_(options.variants.empty()) {
+    : backend_(open_backend(options.device)), threads_(options.device.threads) {
   check(options.cache);
   if (!options.variants.empty() && is_named(options.cache))
     fail(
         "--variant says which caches are scored; --kv-cache-dtype, --scales, --unit-scales and "
         "--fp8-attention are for a single one");
+  if (!options.variants.empty() && options.every_cache)
+    fail("--variant and --every-cache both say which caches are scored");
   std::vector<VariantSpec> specs;
   std::set<std::string> names;
   for (const std::string& text : options.variants) {
@@ -89,11 +98,20 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagn
     if (!names.insert(specs.back().name).second)
       fail("--variant ", text, ": the name '", specs.back().name, "' is given twice");
   }
+  specs.insert(specs.end(), options.more_variants.begin(), options.more_variants.end());
   LoadedModel& model = load(options.model, options, diagnostics);
+  if (options.every_cache) specs = every_cache(model, options.cache, diagnostics);
+  is_single_ = specs.empty();
   for (const VariantSpec& spec : specs)
     in_context("--variant " + spec.name, [&] {
       LoadedModel& own = spec.folder.empty() ? model : load(spec.folder, options, diagnostics);
-      variants_.emplace_back(spec.name, own, spec.cache, diagnostics);
+      if (!spec.scales) {
+        variants_.emplace_back(spec.name, own, spec.cache, diagnostics);
+        return;
+      }
+      const CacheType type = parse_cache_type(spec.cache.kv_cache_dtype);
+      variants_.emplace_back(spec.name, own, type, scales_as(type, spec.scales->layers),
+                             spec.scales->source);
     });
   if (is_single_) variants_.emplace_back("", model, options.cache, diagnostics);
   if (!has_reference) return;
@@ -123,9 +141,9 @@ std::string EvalVariants::reference_name() const {
   if (!reference_) return "";
   const CacheLabel& label = reference_->label;
   if (reference_->model != models_[0].get()) return label.name;
-  if (label.dtype == unquantized_cache_dtype(reference_->model->config))
+  if (label.type == unquantized_cache_dtype(reference_->model->config))
     return "the same with an unquantized cache";
-  return "the same with a " + std::string(name_of(label.dtype)) + " cache";
+  return "the same with a " + std::string(name_of(label.type)) + " cache";
 }
 
 Scorer EvalVariants::make_scorer() const {
@@ -139,11 +157,11 @@ Scorer EvalVariants::make_scorer() const {
 void check_gated(const EvalVariants& variants, const EvalOptions& options) {
   const auto quantizes = [](const EvalVariant& variant) {
     const CheckpointQuantization& weights = variant.model->quantization;
-    return is_fp8(variant.label.dtype) || !weights.linears.empty() || weights.has_coded();
+    return is_quantized(variant.label.type) || !weights.linears.empty() || weights.has_coded();
   };
   if (options.allow_16_bit || std::ranges::any_of(variants.variants(), quantizes)) return;
   fail(options.model, ": a gate would pass whatever happens: the cache is ",
-       name_of(variants.variants().front().label.dtype),
+       name_of(variants.variants().front().label.type),
        " and no weight is quantized; give a checkpoint with scales, --kv-cache-dtype fp8_e4m3, or "
        "--allow-16-bit where 16 bits are meant");
 }

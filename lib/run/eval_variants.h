@@ -11,48 +11,65 @@
 
 namespace kvcal {
 
+/// A cache that is scored, as --variant names it: NAME=CACHE, NAME=CACHE:SCALES or
+/// NAME=model:FOLDER, "+attention" behind CACHE is CacheOptions::fp8_attention; or one with scales
+/// that a caller has.
+struct VariantSpec {
+  std::string name;
+  std::string folder;  ///< another checkpoint, run by its own config; empty: the command's
+  CacheOptions cache;
+  /// E4M3FN scales of all layers instead of those that cache names, and what to call them.
+  struct Given {
+    std::vector<LayerKvScales> layers;
+    std::string source;
+  };
+  std::optional<Given> scales = {};
+};
+
 /// Inputs of every task of `eval`: a model, the caches that it runs with, and a data set.
 struct EvalOptions {
   std::string model, dataset;
   FamilyChoice family = {};  ///< of a model_type that is not known
   CacheOptions cache;
-  std::vector<std::string> variants = {};  ///< several caches instead, in --variant's form
-  std::string reference = {};              ///< reference checkpoint of KL; empty: the model
+  std::vector<std::string> variants = {};       ///< several caches instead, in --variant's form
+  std::vector<VariantSpec> more_variants = {};  ///< behind variants
+  std::string reference = {};                   ///< reference checkpoint of KL; empty: the model
   std::string reference_cache = "auto";
   DeviceOptions device = {};
   SequenceOptions sequences = {};
   bool allow_16_bit = false;  ///< a gate may hold a model that quantizes nothing
+  /// Scores every cache that engines offer instead, the calibrated ones with the scales of `cache`
+  /// or of the checkpoint, where it has any.
+  bool every_cache = false;
 };
 
-/// Name of a variant, dtype and scales of its cache.
+/// Name of a variant, type and scales of its cache.
 struct CacheLabel {
-  std::string name;
-  KvDType dtype;
-  std::string scales_source;  ///< "none", "unit", "checkpoint", or the file or folder
+  std::string name = {};
+  CacheType type = KvDType::kFloat32;
+  /// "none", "unit", "dynamic" (made for each token), "checkpoint", or the file or folder.
+  std::string scales_source = {};
+  uint64_t bytes_per_token = 0;  ///< of K and V in all layers, as engines store them
   bool fp8_attention = false;
 };
 
 /// A model with one cache.
 struct EvalVariant {
-  /// Throws Error as cache_dtype_of and scales_of do.
+  /// Throws Error as cache_type_of and scales_of do.
   EvalVariant(const std::string& name, LoadedModel& loaded, const CacheOptions& cache,
               Diagnostics& diagnostics);
-  ScoredModel scored() const { return {model->decoder, label.dtype, scales}; }
+  /// scales: as scales_of gives them, of the place that source names.
+  EvalVariant(const std::string& name, LoadedModel& loaded, const CacheType& type,
+              std::vector<LayerKvScales> scales, std::string source);
+  ScoredModel scored() const { return {model->decoder, label.type, scales}; }
   /// Layers with a quantized cache, ascending.
   std::vector<int64_t> quantized_layers() const;
 
-  CacheLabel label;
-  LoadedModel* model;
-  std::vector<LayerKvScales> scales;
+  CacheLabel label = {};
+  LoadedModel* model = nullptr;
+  std::vector<LayerKvScales> scales = {};
 };
 
-/// Parsed --variant: NAME=CACHE, NAME=CACHE:SCALES or NAME=model:FOLDER;
-/// "+attention" behind CACHE is CacheOptions::fp8_attention.
-struct VariantSpec {
-  std::string name;
-  std::string folder;  ///< another checkpoint, run by its own config; empty: the command's
-  CacheOptions cache;
-};
 /// Parses a --variant. Throws Error that quotes its text.
 VariantSpec parse_variant(const std::string& text);
 

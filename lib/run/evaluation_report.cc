@@ -54,7 +54,9 @@ void add_sequences(const EvalOptions& options, size_t num_sequences, const std::
 }
 
 Json cache_json(const CacheLabel& cache) {
-  Json json = {{"kv_cache_dtype", name_of(cache.dtype)}, {"scales", cache.scales_source}};
+  Json json = {{"kv_cache_dtype", name_of(cache.type)},
+               {"scales", cache.scales_source},
+               {"bytes_per_token", cache.bytes_per_token}};
   if (cache.fp8_attention) json["fp8_attention"] = true;
   return json;
 }
@@ -143,11 +145,11 @@ Json rows_json(const std::vector<MixedCacheRow>& rows) {
 }
 
 /// A variant without its scores.
-report::EvalVariant page_variant(const CacheLabel& cache, int64_t num_tokens,
-                                 const Numbers& numbers) {
+report::EvalVariant page_variant(const CacheLabel& cache, int64_t num_tokens, Numbers numbers) {
+  numbers.emplace_back("bytes_per_token", static_cast<double>(cache.bytes_per_token));
   return {.name = cache.name,
           .kv_cache_dtype =
-              std::string(name_of(cache.dtype)) + (cache.fp8_attention ? " and attention" : ""),
+              std::string(name_of(cache.type)) + (cache.fp8_attention ? " and attention" : ""),
           .scales = cache.scales_source,
           .num_tokens = num_tokens,
           .measures = measures_of(numbers)};
@@ -306,7 +308,7 @@ report::EvalReport evaluation_report(const EvalOptions& options, const std::stri
   report::Sensitivity& sensitivity = page.sensitivity.emplace(report::Sensitivity{
       .kl_budget = proposal.kl_budget,
       .bytes_per_token_16_bit = static_cast<double>(result.bytes_per_token_16_bit),
-      .kv_cache_dtype = std::string(name_of(result.cache.dtype)),
+      .kv_cache_dtype = std::string(name_of(result.cache.type)),
       .skip_layers_argument = proposal.skip_layers_argument,
       .recipe = proposal.recipe});
   for (const MixedCacheRow& row : result.rows)

@@ -12,7 +12,7 @@ namespace kvcal {
 namespace {
 
 std::string cache_text(const CacheLabel& cache) {
-  return std::string(name_of(cache.dtype)) + (cache.fp8_attention ? "+attention" : "");
+  return std::string(name_of(cache.type)) + (cache.fp8_attention ? "+attention" : "");
 }
 
 /// "99.25 %"
@@ -36,14 +36,15 @@ void put_one(const CacheLabel& cache, const Likelihood& result, const std::strin
 void put_several(const LikelihoodResult& result, std::ostream& out) {
   const Likelihood& first = result.variants[0].all;
   const bool has_kl = first.kl_mean.has_value();
-  std::vector<std::string> heading{"variant", "cache", "scales", "perplexity"};
+  std::vector<std::string> heading{"variant", "cache", "scales", "bytes a token", "perplexity"};
   if (has_kl)
     heading.insert(heading.end(), {"change", "mean KL", "p99 KL", "largest KL", "same top"});
   TextTable table(heading);
   for (const VariantLikelihood& variant : result.variants) {
     const Likelihood& all = variant.all;
-    std::vector<std::string> row{variant.cache.name, cache_text(variant.cache),
-                                 variant.cache.scales_source, fixed("%.4f", all.perplexity)};
+    std::vector<std::string> row{
+        variant.cache.name, cache_text(variant.cache), variant.cache.scales_source,
+        std::to_string(variant.cache.bytes_per_token), fixed("%.4f", all.perplexity)};
     if (has_kl)
       row.insert(row.end(), {fixed("%+.3f %%", 100.0 * *all.perplexity_increase),
                              fixed("%.6f", *all.kl_mean), fixed("%.6f", *all.kl_p99),

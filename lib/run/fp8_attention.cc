@@ -23,10 +23,10 @@ void tie_groups(std::vector<Scale>& q, int64_t kv_heads) {
 
 }  // namespace
 
-std::vector<LayerKvScales> with_fp8_attention(std::vector<LayerKvScales> scales, KvDType dtype,
-                                              const ModelConfig& config) {
-  if (dtype != KvDType::kFp8E4m3)
-    fail("FP8 attention needs an fp8_e4m3 cache, this one is ", name_of(dtype));
+std::vector<LayerKvScales> with_fp8_attention(std::vector<LayerKvScales> scales,
+                                              const CacheType& type, const ModelConfig& config) {
+  if (type != KvDType::kFp8E4m3)
+    fail("FP8 attention needs an fp8_e4m3 cache, this one is ", name_of(type));
   if (config.architecture->has_latent_attention)
     fail("the model keeps a latent (MLA), whose FP8 attention is not simulated");
   for (size_t layer = 0; layer < scales.size(); ++layer) {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "family/model_config.h"
-#include "quant/kv_dtype.h"
+#include "quant/cache_type.h"
 #include "quant/layer_kv_scales.h"
 
 namespace kvcal {
@@ -19,8 +19,8 @@ namespace kvcal {
 ///   p_scale, and FlashAttention 3, Max_offset. No backend reads prob_output_scale: vLLM loads it
 ///   as _prob_scale.
 ///
-/// Throws Error for another dtype, whose queries vLLM leaves alone, and for latent attention.
-std::vector<LayerKvScales> with_fp8_attention(std::vector<LayerKvScales> scales, KvDType dtype,
-                                              const ModelConfig& config);
+/// Throws Error for another type, whose queries vLLM leaves alone, and for latent attention.
+std::vector<LayerKvScales> with_fp8_attention(std::vector<LayerKvScales> scales,
+                                              const CacheType& type, const ModelConfig& config);
 
 }  // namespace kvcal

@@ -29,20 +29,20 @@ struct Prepared {
       if (id >= model.config.vocab_size)
         fail(request.model, ": the tokenizer gives id ", id, ", the model's vocabulary has ",
              model.config.vocab_size, " ids; is this the model's own tokenizer?");
-    dtype = cache_dtype_of(request.cache, model, diagnostics);
+    type = cache_type_of(request.cache, model, diagnostics);
   }
 
-  KvCache make_cache(KvDType cache, const std::vector<LayerKvScales>& scales) {
+  KvCache make_cache(const CacheType& cache, const std::vector<LayerKvScales>& scales) {
     return model.decoder.make_cache(cache, scales, std::ssize(prompt) + options.max_new_tokens);
   }
-  GeneratedText text_of(KvDType cache, const Generation& generation) const {
+  GeneratedText text_of(const CacheType& cache, const Generation& generation) const {
     return {cache, prompt, generation, model.tokenizer->decode(generation.ids, true)};
   }
 
   LoadedModel model;
   GenerateOptions options;
   std::vector<TokenId> prompt;
-  KvDType dtype = KvDType::kFloat32;
+  CacheType type = KvDType::kFloat32;
 };
 
 void check_request(const TextRequest& request) {
@@ -72,35 +72,35 @@ GeneratedText generate_text(const TextRequest& request, TextSink& sink, Diagnost
   check_request(request);
   Prepared run(request, diagnostics);
   KvCache cache =
-      run.make_cache(run.dtype, scales_of(request.cache, run.model, run.dtype, diagnostics));
+      run.make_cache(run.type, scales_of(request.cache, run.model, run.type, diagnostics));
   LiveText live(sink, *run.model.tokenizer);
-  sink.begin(run.dtype);
+  sink.begin(run.type);
   const Generation generation = generate(run.model.decoder, cache, run.prompt, run.options,
                                          [&](TokenId id) { live.push(id); });
   live.finish();
-  return run.text_of(run.dtype, generation);
+  return run.text_of(run.type, generation);
 }
 
 ComparedTexts compare_texts(const TextRequest& request, TextSink& sink, Diagnostics& diagnostics) {
   check_request(request);
   Prepared run(request, diagnostics);
   const KvDType plain = unquantized_cache_dtype(run.model.config);
-  if (run.dtype == plain) {
+  if (run.type == plain) {
     if (request.cache.kv_cache_dtype != "auto")
       fail("--kv-cache-dtype ", request.cache.kv_cache_dtype,
            " is what --compare compares with; name another dtype");
-    run.dtype = KvDType::kFp8E4m3;
+    run.type = KvDType::kFp8E4m3;
   }
   KvCache first = run.make_cache(plain, {});
   KvCache second =
-      run.make_cache(run.dtype, scales_of(request.cache, run.model, run.dtype, diagnostics));
+      run.make_cache(run.type, scales_of(request.cache, run.model, run.type, diagnostics));
   LiveText first_text(sink, *run.model.tokenizer), second_text(sink, *run.model.tokenizer);
   bool is_second = false;
   const auto start_second = [&] {
     if (is_second) return;
     is_second = true;
     first_text.finish();
-    sink.begin(run.dtype);
+    sink.begin(run.type);
   };
   sink.begin(plain);
   const Comparison comparison = compare_caches(
@@ -113,7 +113,7 @@ ComparedTexts compare_texts(const TextRequest& request, TextSink& sink, Diagnost
   start_second();
   second_text.finish();
   ComparedTexts texts{.unquantized = run.text_of(plain, comparison.first),
-                      .other = run.text_of(run.dtype, comparison.second),
+                      .other = run.text_of(run.type, comparison.second),
                       .first_divergence = {},
                       .kl = comparison.kl};
   if (comparison.first_divergence >= 0) texts.first_divergence = comparison.first_divergence;

@@ -26,13 +26,13 @@ struct TextRequest {
 class TextSink {
  public:
   virtual ~TextSink() = default;
-  virtual void begin(KvDType cache) = 0;
+  virtual void begin(const CacheType& cache) = 0;
   virtual void add(const std::string& piece) = 0;
   virtual void end() = 0;
 };
 
 struct GeneratedText {
-  KvDType cache;
+  CacheType cache;
   std::vector<TokenId> prompt_ids;
   Generation generation;
   std::string text;

@@ -29,7 +29,7 @@ GsmTaskResult evaluate_gsm8k(const EvalOptions& options, const GsmTaskOptions& a
     const EvalVariant& variant = variants.variants()[i];
     result.variants.push_back(
         {variant.label,
-         run_gsm8k(variant.model->decoder, *tokenizers[i], variant.label.dtype, variant.scales,
+         run_gsm8k(variant.model->decoder, *tokenizers[i], variant.label.type, variant.scales,
                    questions_for(*variant.model, options, asked), diagnostics)});
     add_missed(missed_gates(result.variants[i].result, asked.gates), variants, i, result.missed);
   }

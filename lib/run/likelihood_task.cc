@@ -11,7 +11,7 @@ namespace {
 std::vector<LayerLikelihood> scored_layers(Scorer& scorer, size_t model, const EvalVariant& variant,
                                            const std::vector<ScoredSequence>& sequences,
                                            Diagnostics& diagnostics) {
-  if (!is_fp8(variant.label.dtype)) return {};
+  if (!is_quantized(variant.label.type)) return {};
   if (!scorer.can_score_layers(model)) {
     diagnostics.warn("no KL layer by layer of " + variant.label.name +
                      ", which the reference would have to be but for its unquantized cache");
@@ -44,9 +44,11 @@ LikelihoodResult evaluate_likelihood(
     const std::function<void(const LikelihoodResult&)>& on_scores) {
   EvalVariants variants(options, asked.has_reference, diagnostics);
   if (asked.gates.has_any()) check_gated(variants, options);
-  const auto has_fp8 = [](const EvalVariant& variant) { return is_fp8(variant.label.dtype); };
-  if (asked.per_layer && std::ranges::none_of(variants.variants(), has_fp8))
-    fail("--per-layer needs an FP8 cache; there is none");
+  const auto has_codes = [](const EvalVariant& variant) {
+    return is_quantized(variant.label.type);
+  };
+  if (asked.per_layer && std::ranges::none_of(variants.variants(), has_codes))
+    fail("--per-layer needs a quantized cache; there is none");
   const std::vector<ScoredSequence> sequences =
       read_sequences(options, variants.model(), diagnostics);
   Scorer scorer = variants.make_scorer();

@@ -1,5 +1,6 @@
 #include "run/loaded_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "convert/source_scales.h"
@@ -39,11 +40,17 @@ std::optional<uint64_t> cache_memory(const Backend& backend) {
 
 namespace {
 
+constexpr const char* kChoose =
+    "choose the cache with --kv-cache-dtype, or scale 1.0 with --unit-scales";
+
+[[noreturn]] void fail_without_scales(const KvScheme& scheme, const char* cache) {
+  fail(scheme.where, " says that the cache is ", cache,
+       ", and no layer has scales, for which engines take 1.0; ", kChoose);
+}
+
 /// Whether config and scales together request FP8. Throws Error where an engine would silently run
 /// FP8 with scale 1.0, or would not run: the user must choose.
 bool is_fp8_cache(const KvScheme& scheme, bool has_scales, Diagnostics& diagnostics) {
-  constexpr const char* kChoose =
-      "choose the cache with --kv-cache-dtype, or scale 1.0 with --unit-scales";
   switch (scheme.cache) {
     case KvScheme::Cache::kNotSaid:
       return has_scales;
@@ -54,12 +61,10 @@ bool is_fp8_cache(const KvScheme& scheme, bool has_scales, Diagnostics& diagnost
                          "--kv-cache-dtype fp8_e4m3 uses the scales");
       return false;
     case KvScheme::Cache::kFp8:
-      if (!has_scales)
-        fail(scheme.where,
-             " says that the cache is FP8, and no layer has scales, for which engines "
-             "take 1.0; ",
-             kChoose);
+      if (!has_scales) fail_without_scales(scheme, "FP8");
       return true;
+    case KvScheme::Cache::kNvfp4:
+      return false;
     case KvScheme::Cache::kOther:
       fail(scheme.where, ": ", scheme.problem, "; ", kChoose);
   }
@@ -68,13 +73,18 @@ bool is_fp8_cache(const KvScheme& scheme, bool has_scales, Diagnostics& diagnost
 
 }  // namespace
 
-KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model,
-                       Diagnostics& diagnostics) {
+CacheType cache_type_of(const CacheOptions& options, const LoadedModel& model,
+                        Diagnostics& diagnostics) {
   if (options.kv_cache_dtype != "auto")
-    return in_context("--kv-cache-dtype", [&] { return parse_kv_dtype(options.kv_cache_dtype); });
+    return in_context("--kv-cache-dtype", [&] { return parse_cache_type(options.kv_cache_dtype); });
   if (!options.scales.empty())
     return cache_dtype_of(read_scales_of(options.scales, model.config).format);
   const bool has_scales = read_checkpoint_scales(model.model_dir, model.config).has_value();
+  const KvScheme& scheme = model.quantization.kv;
+  if (!options.unit_scales && scheme.cache == KvScheme::Cache::kNvfp4) {
+    if (!has_scales) fail_without_scales(scheme, "NVFP4");
+    return CacheFormat::kNvfp4;
+  }
   if (!options.unit_scales && !is_fp8_cache(model.quantization.kv, has_scales, diagnostics))
     return unquantized_cache_dtype(model.config);
   return cache_dtype_of(model.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn));
@@ -93,33 +103,64 @@ void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& c
                    " cache: " + range_text(layers));
 }
 
-[[noreturn]] void refuse_scales(const std::string& place, fp8::Format format, KvDType dtype) {
-  fail(place, ": holds scales of ", fp8::name_of(format), ", the cache is ", name_of(dtype));
+[[noreturn]] void refuse_scales(const std::string& place, fp8::Format format,
+                                const CacheType& type) {
+  fail(place, ": holds scales of ", fp8::name_of(format), ", the cache is ", name_of(type));
 }
+
+/// Format of FP8 scales that a cache takes as they are.
+fp8::Format scale_format_of(const CacheType& type) {
+  return type.format ? fp8::Format::kE4m3Fn : fp8_format(type.dtype);
+}
+
+}  // namespace
+
+std::vector<LayerKvScales> with_joined_heads(std::vector<LayerKvScales> layers) {
+  for (LayerKvScales& layer : layers)
+    for (std::vector<Scale>* scales : {&layer.k, &layer.v})
+      if (!scales->empty()) *scales = {*std::ranges::max_element(*scales, {}, &Scale::value)};
+  return layers;
+}
+
+std::vector<LayerKvScales> scales_as(const CacheType& type, std::vector<LayerKvScales> layers) {
+  if (!type.format) return layers;
+  constexpr float kLargest = fp8::max_value(fp8::Format::kE4m3Fn);
+  const float largest = layout_of(*type.format).largest;
+  layers = with_joined_heads(std::move(layers));
+  for (LayerKvScales& layer : layers) {
+    layer.q.clear();
+    if (largest == kLargest) continue;
+    for (std::vector<Scale>* scales : {&layer.k, &layer.v})
+      for (Scale& scale : *scales) scale.value = scale.value * kLargest / largest;
+  }
+  return layers;
+}
+
+namespace {
 
 /// Scales from a place, checked against the cache. Scales of E5M2, whose largest value is 57344,
 /// would clip almost everything in another cache, and those of FNUZ are twice as large. The reverse
 /// clips nothing, and engines do it.
 std::vector<LayerKvScales> scales_of_place(const std::string& place, const ModelConfig& config,
-                                           KvDType dtype) {
+                                           const CacheType& type) {
   SourceScales other = read_scales_of(place, config);
-  if (other.format == fp8_format(dtype)) return std::move(other.layers);
-  if (other.format != fp8::Format::kE4m3Fn) refuse_scales(place, other.format, dtype);
-  return dtype == KvDType::kFp8E4m3Fnuz ? doubled_for_fnuz(std::move(other.layers))
-                                        : std::move(other.layers);
+  if (other.format == scale_format_of(type)) return std::move(other.layers);
+  if (other.format != fp8::Format::kE4m3Fn) refuse_scales(place, other.format, type);
+  return type == KvDType::kFp8E4m3Fnuz ? doubled_for_fnuz(std::move(other.layers))
+                                       : std::move(other.layers);
 }
 
-std::vector<LayerKvScales> scales_of_checkpoint(const LoadedModel& model, KvDType dtype) {
+std::vector<LayerKvScales> scales_of_checkpoint(const LoadedModel& model, const CacheType& type) {
   auto scales = read_checkpoint_scales(model.model_dir, model.config);
   if (!scales)
-    fail(model.path, ": has no KV scales for a ", name_of(dtype),
+    fail(model.path, ": has no KV scales for a ", name_of(type),
          " cache; calibrate it, name a file or folder with --scales, or ask for scale 1.0 with "
          "--unit-scales");
   check_strategy(model.quantization.kv, *scales, model.config);
   const fp8::Format format = model.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn);
-  if (format == fp8::Format::kE5m2 && dtype != KvDType::kFp8E5m2)
-    refuse_scales(model.path, format, dtype);
-  return dtype == KvDType::kFp8E4m3Fnuz && format == fp8::Format::kE4m3Fn
+  if (format == fp8::Format::kE5m2 && type != KvDType::kFp8E5m2)
+    refuse_scales(model.path, format, type);
+  return type == KvDType::kFp8E4m3Fnuz && format == fp8::Format::kE4m3Fn
              ? doubled_for_fnuz(*std::move(scales))
              : *std::move(scales);
 }
@@ -127,13 +168,15 @@ std::vector<LayerKvScales> scales_of_checkpoint(const LoadedModel& model, KvDTyp
 }  // namespace
 
 std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,
-                                     KvDType dtype, Diagnostics& diagnostics) {
-  if (!is_fp8(dtype)) return {};
+                                     const CacheType& type, Diagnostics& diagnostics) {
+  if (!is_quantized(type)) return {};
+  if (!needs_scales(type))
+    return std::vector<LayerKvScales>(static_cast<size_t>(model.config.num_hidden_layers));
   if (options.unit_scales) return unit_scales(model.config);
-  auto scales = options.scales.empty() ? scales_of_checkpoint(model, dtype)
-                                       : scales_of_place(options.scales, model.config, dtype);
+  auto scales = options.scales.empty() ? scales_of_checkpoint(model, type)
+                                       : scales_of_place(options.scales, model.config, type);
   note_ignored(scales, model.config, diagnostics);
-  return scales;
+  return scales_as(type, std::move(scales));
 }
 
 }  // namespace kvcal

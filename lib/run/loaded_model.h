@@ -7,6 +7,7 @@
 
 #include "core/diagnostics.h"
 #include "forward/decoder.h"
+#include "quant/cache_type.h"
 #include "run/devices.h"
 #include "stored/fp8_checkpoint.h"
 #include "tokenizers/tokenizer.h"
@@ -15,7 +16,7 @@ namespace kvcal {
 
 /// Dtype and scales of a run's KV cache.
 struct CacheOptions {
-  std::string kv_cache_dtype = "auto";  ///< or a dtype by name
+  std::string kv_cache_dtype = "auto";  ///< or a type by name
   std::string scales = {};     ///< file or folder whose scales replace the checkpoint's; or empty
   bool unit_scales = false;    ///< scale 1.0 in every layer
   bool fp8_attention = false;  ///< Q and softmax weights are FP8, too (fp8_attention.h)
@@ -45,14 +46,19 @@ struct LoadedModel {
 /// themselves. nullopt where the system does not tell.
 std::optional<uint64_t> cache_memory(const Backend& backend);
 
-/// Cache dtype that an engine chooses by default: FP8 for a checkpoint with scales, unless its
+/// Cache type that an engine chooses by default: FP8 for a checkpoint with scales, unless its
 /// config says otherwise, else the model's dtype. Throws Error where the config requests an
 /// unsupported cache, or scales that are missing.
-KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model,
-                       Diagnostics& diagnostics);
-/// Scales of all layers; empty for a dtype that needs none. A note names the layers that are not
-/// FP8.
+CacheType cache_type_of(const CacheOptions& options, const LoadedModel& model,
+                        Diagnostics& diagnostics);
+/// One scale of K and one of V a layer: the largest of its heads.
+std::vector<LayerKvScales> with_joined_heads(std::vector<LayerKvScales> layers);
+/// Scales of E4M3FN as the cache's: a simulated format has one a layer, of the same amax.
+std::vector<LayerKvScales> scales_as(const CacheType& type, std::vector<LayerKvScales> layers);
+/// An entry a layer of a quantized cache, without scales where the type needs none; empty of
+/// others. Scales of a simulated format stand for the amax of the source's FP8 scales, one a layer.
+/// A note names the layers that are not quantized.
 std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,
-                                     KvDType dtype, Diagnostics& diagnostics);
+                                     const CacheType& type, Diagnostics& diagnostics);
 
 }  // namespace kvcal

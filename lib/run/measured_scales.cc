@@ -1,10 +1,12 @@
 #include "run/measured_scales.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/number_text.h"
 #include "datasets/named_dataset.h"
 #include "export/joined_writer.h"
+#include "run/every_cache.h"
 #include "run/sequence_scores.h"
 
 namespace kvcal {
@@ -45,6 +47,34 @@ EvalOptions eval_options(const CalibrateRequest& request, const CalibrationResul
                     .shuffle_seed = request.samples.shuffle_seed,
                     .columns = request.columns};
   return eval;
+}
+
+/// The caches that are measured beside calibrated scales and scale 1.0 of FP8.
+std::vector<VariantSpec> other_caches(const CalibrationResult& result) {
+  // Scales of another format than E4M3FN are for that cache alone.
+  CalibratedScales calibrated;
+  if (result.calibration.kv_format == fp8::Format::kE4m3Fn)
+    calibrated = calibrated_scales_of(result.calibration);
+  std::vector<VariantSpec> specs = every_cache(result.config, calibrated);
+  std::erase_if(specs, [](const VariantSpec& spec) {
+    return spec.name == "fp8, 1.0" || spec.name == "fp8, by layer";
+  });
+  return specs;
+}
+
+std::vector<MeasuredCache> measured_caches(const EvalVariants& variants,
+                                           const std::vector<SequenceScores>& scores) {
+  std::vector<MeasuredCache> caches;
+  for (size_t i = 0; i < variants.variants().size(); ++i)
+    caches.push_back({variants.variants()[i].label, summarize(scores, i)});
+  caches[0].label.name = std::string(name_of(caches[0].label.type)) + ", these scales";
+  caches[1].label.name = std::string(name_of(caches[1].label.type)) + ", 1.0";
+  for (MeasuredCache& cache : caches)
+    if (cache.label.scales_source != "unit" && cache.label.scales_source != "dynamic")
+      cache.label.scales_source = kCalibrated;
+  std::ranges::stable_sort(caches, {},
+                           [](const MeasuredCache& cache) { return cache.result.kl_mean.value(); });
+  return caches;
 }
 
 /// "0.001234 ± 0.000056"
@@ -95,6 +125,7 @@ MeasuredScales measure_scales(const CalibrateRequest& request, const Calibration
   CalibrateRequest settled = request;
   if (settled.dataset.empty()) settled.dataset = kDefaultDataset;  // as the calibration did
   EvalOptions eval = eval_options(settled, result, options);
+  if (options.every_cache) eval.more_variants = other_caches(result);
   EvalVariants variants(eval, true, diagnostics);
   const std::vector<ScoredSequence> sequences =
       read_left_sequences(eval, variants.model(), diagnostics);
@@ -104,17 +135,37 @@ MeasuredScales measure_scales(const CalibrateRequest& request, const Calibration
           .is_held_out = eval.sequences.num_skipped > 0,
           .calibrated = summarize(scores, 0),
           .unit = summarize(scores, 1),
-          .gain = kl_difference(scores, 1, 0)};
+          .gain = kl_difference(scores, 1, 0),
+          .caches = options.every_cache ? measured_caches(variants, scores)
+                                        : std::vector<MeasuredCache>()};
+}
+
+int num_models_measured(const MeasureOptions& options) {
+  constexpr int kFp8Alone = 3;  // 16 bits, calibrated scales, scale 1.0
+  constexpr int kMore = 4;      // FP8 by head, E5M2, two caches of NVFP4
+  const auto formats = static_cast<int>(std::size(kCacheFormats)) - 1;
+  return kFp8Alone + (options.every_cache ? kMore + formats : 0);
 }
 
 Json to_json(const MeasuredScales& measured) {
-  return {{"num_sequences", measured.num_sequences},
-          {"num_tokens", measured.calibrated.num_tokens},
-          {"held_out", measured.is_held_out},
-          {"reference_perplexity", measured.calibrated.reference_perplexity.value()},
-          {"calibrated", likelihood_json(measured.calibrated)},
-          {"unit", likelihood_json(measured.unit)},
-          {"gain", {{"kl_mean", measured.gain.mean}, {"kl_stderr", measured.gain.standard_error}}}};
+  Json caches = Json::array();
+  for (const MeasuredCache& cache : measured.caches) {
+    Json& entry = caches.emplace_back(Json{{"name", cache.label.name},
+                                           {"kv_cache_dtype", name_of(cache.label.type)},
+                                           {"scales", cache.label.scales_source},
+                                           {"bytes_per_token", cache.label.bytes_per_token}});
+    entry.update(likelihood_json(cache.result));
+  }
+  Json json = {
+      {"num_sequences", measured.num_sequences},
+      {"num_tokens", measured.calibrated.num_tokens},
+      {"held_out", measured.is_held_out},
+      {"reference_perplexity", measured.calibrated.reference_perplexity.value()},
+      {"calibrated", likelihood_json(measured.calibrated)},
+      {"unit", likelihood_json(measured.unit)},
+      {"gain", {{"kl_mean", measured.gain.mean}, {"kl_stderr", measured.gain.standard_error}}}};
+  if (!caches.empty()) json["caches"] = std::move(caches);
+  return json;
 }
 
 std::vector<std::pair<std::string, std::string>> measured_lines(const MeasuredScales& measured) {

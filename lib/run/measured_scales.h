@@ -14,6 +14,13 @@ namespace kvcal {
 struct MeasureOptions {
   int64_t num_sequences = 32;
   int64_t max_seq_length = 512;
+  bool every_cache = false;  ///< also measures the other caches that engines offer
+};
+
+/// A cache that was measured.
+struct MeasuredCache {
+  CacheLabel label;
+  Likelihood result;
 };
 
 /// Scales of a calibration, and scale 1.0, measured against the same weights with a cache of 16
@@ -23,6 +30,7 @@ struct MeasuredScales {
   bool is_held_out = false;  ///< no sequence was a sample of the calibration
   Likelihood calibrated, unit;
   PairedDifference gain = {};  ///< KL of scale 1.0 less KL of the scales, in nats a token
+  std::vector<MeasuredCache> caches = {};  ///< with every_cache: all, the smallest KL first
 };
 
 /// The better scales: a difference counts from two standard errors on.
@@ -36,6 +44,8 @@ MeasuredScales measure_scales(const CalibrateRequest& request, const Calibration
 
 /// The value of "measured" in the output of --json.
 Json to_json(const MeasuredScales& measured);
+/// Models that measure_scales runs side by side, the reference included.
+int num_models_measured(const MeasureOptions& options);
 /// Pairs of a label and a text of one line.
 std::vector<std::pair<std::string, std::string>> measured_lines(const MeasuredScales& measured);
 

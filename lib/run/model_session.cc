@@ -21,11 +21,11 @@ void warn_not_followed(const std::vector<std::string>& keys, Diagnostics& diagno
 
 ModelSession::ModelSession(const SessionOptions& options, Diagnostics& diagnostics)
     : model_(checked(options).model, options.device, true, diagnostics, nullptr, options.family),
-      cache_dtype_(cache_dtype_of(options.cache, model_, diagnostics)),
-      scales_(scales_of(options.cache, model_, cache_dtype_, diagnostics)),
+      cache_type_(cache_type_of(options.cache, model_, diagnostics)),
+      scales_(scales_of(options.cache, model_, cache_type_, diagnostics)),
       settings_(read_generation_settings(model_.model_dir.path())),
       chat_(ChatFormat::from_folder(model_.model_dir.path())),
-      scorer_({model_.decoder, cache_dtype_, scales_}, options.device.threads) {
+      scorer_({model_.decoder, cache_type_, scales_}, options.device.threads) {
   warn_not_followed(settings_.not_followed, diagnostics);
 }
 
@@ -36,7 +36,7 @@ std::vector<TokenId> ModelSession::encode(std::string_view text,
 
 int64_t ModelSession::slots_for(int64_t batch_size, int64_t tokens) const {
   if (batch_size > 0) return batch_size;
-  return fitting_slots(model_.config, cache_dtype_, scales_, tokens, cache_memory(model_.backend));
+  return fitting_slots(model_.config, cache_type_, scales_, tokens, cache_memory(model_.backend));
 }
 
 std::vector<ContinuationScore> ModelSession::score(std::span<const ContinuationIds> texts,
@@ -55,7 +55,7 @@ std::vector<std::string> ModelSession::continue_texts(std::span<const BatchPromp
   const StopStrings stops(tokenizer, options.stops);
   const int64_t longest = longest_text(prompts), total = std::ssize(prompts);
   KvCache cache = model_.decoder.make_cache(
-      cache_dtype_, scales_, longest,
+      cache_type_, scales_, longest,
       std::clamp<int64_t>(total, 1, slots_for(options.batch_size, longest)));
   std::vector<std::string> texts(prompts.size());
   int64_t done = 0;
@@ -80,7 +80,7 @@ Json to_json(const ModelSession& session) {
   Json json{{"max_length", model.config.max_position_embeddings},
             {"vocab_size", model.config.vocab_size},
             {"compute_dtype", name_of(model.decoder.compute_type())},
-            {"kv_cache_dtype", name_of(session.cache_dtype())}};
+            {"kv_cache_dtype", name_of(session.cache_type())}};
   const auto add = [&](const std::string& name, const std::optional<std::string>& token) {
     const auto id = token ? model.tokenizer->token_to_id(*token) : std::nullopt;
     json[name] = token ? Json(*token) : Json(nullptr);

@@ -33,7 +33,7 @@ struct ContinueOptions {
 /// do not depend on what else was asked, nor on batch_size.
 class ModelSession {
  public:
-  /// Throws Error as LoadedModel, cache_dtype_of and scales_of do, and for a folder without a
+  /// Throws Error as LoadedModel, cache_type_of and scales_of do, and for a folder without a
   /// tokenizer.
   ModelSession(const SessionOptions& options, Diagnostics& diagnostics);
 
@@ -41,7 +41,7 @@ class ModelSession {
   const GenerationSettings& settings() const { return settings_; }
   /// null where the folder has no chat template.
   const ChatFormat* chat() const { return chat_ ? &*chat_ : nullptr; }
-  KvDType cache_dtype() const { return cache_dtype_; }
+  CacheType cache_type() const { return cache_type_; }
 
   /// As prompt_ids.
   std::vector<TokenId> encode(std::string_view text, std::optional<bool> add_bos_token) const;
@@ -57,7 +57,7 @@ class ModelSession {
   int64_t slots_for(int64_t batch_size, int64_t tokens) const;
 
   LoadedModel model_;
-  KvDType cache_dtype_;
+  CacheType cache_type_;
   std::vector<LayerKvScales> scales_;
   GenerationSettings settings_;
   std::optional<ChatFormat> chat_;

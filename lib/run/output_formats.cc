@@ -12,8 +12,10 @@
 #include "export/joined_writer.h"
 #include "export/manifest.h"
 #include "export/overlay.h"
+#include "quant/cache_type.h"
 #include "run/output_card.h"
 #include "stored/kv_scales.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 
@@ -34,6 +36,26 @@ std::string format_of(const OutputWeights& weights, Diagnostics& diagnostics) {
   return "scales-json";
 }
 
+bool is_nvfp4(const std::string& kv_cache_dtype) {
+  return normalised_name(kv_cache_dtype) == normalised_name(name_of(CacheFormat::kNvfp4));
+}
+
+/// Throws Error for a format that no engine reads NVFP4's scales of, and where blocks do not divide
+/// heads.
+void check_nvfp4(const std::vector<std::string>& formats, const ExportInput& input) {
+  for (const std::string& format : formats)
+    if (!kWriters.find(format) || !kWriters.at(format).holds_nvfp4)
+      fail("--kv-cache-dtype nvfp4: engines read its scales of ModelOpt's form alone; --format ",
+           format, " has no word for it, give --format modelopt");
+  const ModelConfig config = read_model_config(input.model);
+  const int64_t multiple = layout_of(CacheFormat::kNvfp4).multiple;
+  for (const int64_t layer : config.cached_layers())
+    for (const int64_t head_dim : {config.cache(layer).k_dim, config.cache(layer).v_dim})
+      if (head_dim % multiple != 0)
+        fail("layer ", layer, " has heads of ", head_dim, ", an nvfp4 cache needs a multiple of ",
+             multiple);
+}
+
 }  // namespace
 
 void settle_formats(OutputOptions& options, const ModelDir& model, const OutputWeights& weights,
@@ -43,6 +65,10 @@ void settle_formats(OutputOptions& options, const ModelDir& model, const OutputW
   for (const std::string& engine : options.engines)
     in_context("--for", [&] { choose_engine(engine); });
   if (!options.formats.empty()) return;
+  if (is_nvfp4(options.kv_cache_dtype) && options.engines.empty()) {
+    options.formats.emplace_back("modelopt");
+    return;
+  }
   if (options.engines.empty()) {
     options.formats.push_back(format_of(weights, diagnostics));
     return;
@@ -67,6 +93,7 @@ OutputFormats::OutputFormats(OutputOptions options) : options_(std::move(options
 ExportInput OutputFormats::completed(const ExportInput& input) const {
   ExportInput all = input;
   all.tp_size = options_.tp_size;
+  all.is_nvfp4 = is_nvfp4(options_.kv_cache_dtype);
   all.scale_in_model_dtype = options_.scale_dtype == "model";
   const auto has_weights = [](const std::string& format) {
     return any_has(format, &OutputFormat::is_checkpoint);
@@ -80,6 +107,7 @@ fs::path OutputFormats::folder_of(const fs::path& output, size_t index) const {
 }
 
 void OutputFormats::check(const ExportInput& input) const {
+  if (is_nvfp4(options_.kv_cache_dtype)) check_nvfp4(options_.formats, input);
   for (size_t i = 0; i < writers_.size(); ++i)
     in_context("--format " + options_.formats[i], [&] { writers_[i]->check(completed(input)); });
   if (options_.scales_only && input.calibration.plan.quantizes_weights())
@@ -132,6 +160,10 @@ std::vector<WrittenFolder> OutputFormats::folders_in(const fs::path& output) con
   return all;
 }
 
+bool OutputFormats::is_for_nvfp4() const {
+  return is_nvfp4(options_.kv_cache_dtype);
+}
+
 bool OutputFormats::is_file() const {
   return options_.formats == std::vector<std::string>{"scales-json"} && !options_.scales_only &&
          fs::path(options_.output).extension() == ".json";
@@ -172,6 +204,8 @@ WrittenOutput stage_output(const OutputFormats& formats, const ExportInput& inpu
                            Diagnostics& diagnostics, StagedOutputs& outputs) {
   WrittenOutput made{.checkpoint = formats.write(input, output.path(), threads, diagnostics)};
   made.manifest = texts.manifest(made.checkpoint);
+  if (formats.is_for_nvfp4())
+    made.manifest["kv_cache"] = {{"dtype", "nvfp4"}, {"scale", "amax / 448"}, {"block", 16}};
   write_text_file(output.path() / kManifestName, dump_json(made.manifest));
   write_cards(formats, input, made.manifest, texts, output.path());
   formats.stage(output, outputs);
@@ -189,9 +223,16 @@ WrittenOutput write_output(const OutputFormats& formats, const ExportInput& inpu
 }
 
 KvDType parse_fp8_cache_dtype(const std::string& name) {
-  const KvDType dtype = parse_kv_dtype(name);
-  if (!is_fp8(dtype)) fail("--kv-cache-dtype ", name, " needs no scales, expected an FP8 type");
-  return dtype;
+  if (is_nvfp4(name)) return KvDType::kFp8E4m3;
+  const CacheType type = parse_cache_type(name);
+  if (type.format)
+    fail("--kv-cache-dtype ", name,
+         needs_scales(type) ? ": no checkpoint holds its scales"
+                            : " makes its scales for each token",
+         ", expected an FP8 type or nvfp4");
+  if (!is_fp8(type.dtype))
+    fail("--kv-cache-dtype ", name, " needs no scales, expected an FP8 type or nvfp4");
+  return type.dtype;
 }
 
 }  // namespace kvcal

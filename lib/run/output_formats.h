@@ -71,6 +71,8 @@ class OutputFormats {
   std::vector<WrittenFolder> folders() const { return folders_in(options_.output); }
   /// The same in an output that is not visible yet.
   std::vector<WrittenFolder> folders_in(const fs::path& output) const;
+  /// Whether the scales are for an NVFP4 cache.
+  bool is_for_nvfp4() const;
   /// Whether scales-json alone is written, and the output is named as its file: "x.json".
   bool is_file() const;
   /// Where the output grows: the output's folder, or a hidden place beside the file. Throws Error
@@ -115,7 +117,8 @@ WrittenOutput write_output(const OutputFormats& formats, const ExportInput& inpu
 void write_cards(const OutputFormats& formats, const ExportInput& input, const Json& manifest,
                  const OutputTexts& texts, const fs::path& output);
 
-/// Parses OutputOptions::kv_cache_dtype. Throws Error where it is not FP8.
+/// Parses OutputOptions::kv_cache_dtype: of nvfp4 that of its calibration, FP8 E4M3, whose scales
+/// are the same numbers. Throws Error for other types than FP8 and NVFP4.
 KvDType parse_fp8_cache_dtype(const std::string& name);
 
 }  // namespace kvcal

@@ -39,7 +39,7 @@ Measured measure_layers(const EvalOptions& options, const EvalVariants& variants
     std::vector<ScoredModel> models;
     for (const Layers& of : kept) scales.push_back(keeping(variant.scales, of));
     for (const auto& of : scales)
-      models.push_back({variant.model->decoder, variant.label.dtype, of});
+      models.push_back({variant.model->decoder, variant.label.type, of});
     Scorer mixed(models, variants.reference()->scored(), options.device.threads);
     const std::vector<SequenceScores> scores = score_all(mixed, sequences, diagnostics);
     std::vector<Likelihood> results;
@@ -66,8 +66,8 @@ Layers with_ignored(const EvalVariant& variant, Layers kept) {
 
 /// Reason why no recipe gives the measured cache; empty: a recipe does.
 std::string recipe_gap(const EvalVariant& variant) {
-  if (variant.label.dtype != KvDType::kFp8E4m3)
-    return "the cache is " + std::string(name_of(variant.label.dtype));
+  if (variant.label.type != KvDType::kFp8E4m3)
+    return "the cache is " + std::string(name_of(variant.label.type));
   if (variant.label.scales_source != "checkpoint") return "the scales are not the checkpoint's";
   if (variant.label.fp8_attention) return "attention is in FP8, too";
   if (std::ranges::any_of(variant.scales,
@@ -107,7 +107,7 @@ std::vector<MixedCacheRow> rows_of(const EvalVariant& variant, const MixedSearch
     rows.push_back(
         {.kept = with_ignored(variant, cache.kept),
          .result = cache.result,
-         .bytes_per_token = KvCache::bytes_per_token(variant.model->config, variant.label.dtype,
+         .bytes_per_token = KvCache::bytes_per_token(variant.model->config, variant.label.type,
                                                      keeping(variant.scales, cache.kept)),
          .is_proposed = search.proposed == i});
   }
@@ -139,8 +139,8 @@ KeptLayers proposal_of(const EvalVariant& variant, const Measured& found, double
 }
 
 void check_variant(const EvalVariant& variant, bool needs_recipe) {
-  if (!is_fp8(variant.label.dtype))
-    fail("--task sensitivity needs an FP8 cache, this one is ", name_of(variant.label.dtype),
+  if (!is_quantized(variant.label.type))
+    fail("--task sensitivity needs a quantized cache, this one is ", name_of(variant.label.type),
          "; name a calibrated checkpoint, --scales or --unit-scales");
   if (variant.quantized_layers().empty())
     fail("--task sensitivity: the checkpoint leaves every layer's cache unquantized");

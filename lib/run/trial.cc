@@ -13,7 +13,6 @@
 namespace kvcal {
 namespace {
 
-constexpr int kModelsMeasured = 3;  ///< 16 bits, calibrated scales, scale 1.0
 constexpr size_t kWorstNamed = 3;
 
 /// Whether the recipe makes weights, which no overlay holds. Throws Error for one without a cache.
@@ -93,7 +92,7 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
   steps.estimated(preview_calibration(calibration,
                                       {.num_sequences = request.measure.num_sequences,
                                        .max_seq_length = request.measure.max_seq_length,
-                                       .num_models = kModelsMeasured},
+                                       .num_models = num_models_measured(request.measure)},
                                       silent));
   std::optional<Trial> trial;
   calibrate_checkpoint(calibration, session, diagnostics,

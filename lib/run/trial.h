@@ -13,7 +13,10 @@ namespace kvcal {
 
 /// A short calibration and its measurement, to decide whether a model is served with an FP8 cache.
 struct TrialRequest {
-  TrialRequest() { calibration.samples.num_calibration_samples = 64; }
+  TrialRequest() {
+    calibration.samples.num_calibration_samples = 64;
+    measure.every_cache = true;
+  }
 
   /// output.output: where the checkpoint is kept; empty: nowhere. The data set's records are
   /// divided where they are too few for samples and sequences.

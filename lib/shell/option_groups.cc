@@ -26,8 +26,8 @@ const std::vector<OptionGroup>& option_groups() {
        {"--recipe", "--scheme", "--ignore", "--kv-forward", "--moe-all-experts", "--no-mtp",
         "--stop-when-stable", "--stable-samples"}},
       {"Cache and scales",
-       {"--kv-cache-dtype", "--scale-dtype", "--scales", "--unit-scales", "--fp8-attention",
-        "--strategy", "--fp8-dialect", "--allow-16-bit"}},
+       {"--kv-cache-dtype", "--every-cache", "--scale-dtype", "--scales", "--unit-scales",
+        "--fp8-attention", "--strategy", "--fp8-dialect", "--allow-16-bit"}},
       {"Cells", {"--template", "--list", "--cell", "--collect"}},
       {"Engine", {"--engine", "--for", "--rocm", "--tp-size"}},
       {"Generation",
@@ -36,14 +36,14 @@ const std::vector<OptionGroup>& option_groups() {
       {"Output",
        {"--output", "--format", "--scales-only", "--max-shard-size", "--overwrite",
         "--save-statistics", "--reproducible", "--html", "--plots"}},
-      {"Accuracy", {"--measure", "--measure-sequences"}},
+      {"Accuracy", {"--measure", "--measure-sequences", "--fp8-only"}},
       {"Machine",
        {"--device", "--compute-dtype", "--inputs", "--threads", "--jobs", "--batch-tokens",
         "--memory-limit"}},
       {"Interruptions and several machines",
        {"--state", "--state-share", "--resume", "--weights", "--rank-timeout"}},
       {"Options", {}},
-      {"Printing", {"--dry-run", "--json", "--verbose", "--quiet", "--help"}}};
+      {"Printing", {"--dry-run", "--advise", "--json", "--verbose", "--quiet", "--help"}}};
   return kGroups;
 }
 

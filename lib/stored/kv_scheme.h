@@ -16,6 +16,7 @@ struct KvScheme {
   enum class Cache : uint8_t {
     kNotSaid,      ///< no config, or a form that may leave the choice to the engine
     kUnquantized,  ///< the form can request FP8 caches, and this config does not
+    kNvfp4,        ///< NVFP4 with global scales from calibration
     kFp8,          ///< E4M3 with scales from calibration
     kOther,        ///< a request that no engine supports; see problem
   };

@@ -84,12 +84,14 @@ std::vector<LayerKvScales> CellWeights::scales_of(const Cell& cell) const {
     const auto manifest = context_.folder.read_piece(file);
     if (!manifest)
       fail(file.string(), ": the cell's calibration is not there, or not as it was written");
-    return in_context(file.string(), [&] { return scales_of_manifest(*manifest, model_.config); });
+    auto scales =
+        in_context(file.string(), [&] { return scales_of_manifest(*manifest, model_.config); });
+    return scales_as(cell.cache, std::move(scales));
   }
   CacheOptions cache;
   cache.unit_scales = source.kind == ScaleSource::Kind::kUnit;
   if (source.kind == ScaleSource::Kind::kFile) cache.scales = source.path.string();
-  return kvcal::scales_of(cache, model_, cell.kv_cache_dtype, context_.diagnostics);
+  return kvcal::scales_of(cache, model_, cell.cache, context_.diagnostics);
 }
 
 int64_t weight_bytes(const ModelDir& model) {
@@ -150,7 +152,7 @@ class Evaluation {
   Scorer make_scorer() {
     std::vector<ScoredModel> models;
     for (const ScoredCell& one : cells_)
-      models.push_back({weights_.model().decoder, one.cell->kv_cache_dtype, one.scales});
+      models.push_back({weights_.model().decoder, one.cell->cache, one.scales});
     return {
         std::move(models),
         ScoredModel{reference().decoder, unquantized_cache_dtype(reference().config), no_scales_},
@@ -168,20 +170,19 @@ class Evaluation {
     }
     Json json = {{"id", one.cell->id}, {"fingerprint", one.cell->fingerprint}};
     json["cell"] = coordinates_json(*one.cell, context_.sweep.file);
-    json["result"] = {
-        {"num_tokens", all.num_tokens},
-        {"perplexity", all.perplexity},
-        {"nll", all.nll},
-        {"kl_mean", *all.kl_mean},
-        {"kl_stderr", *all.kl_stderr},
-        {"kl_p99", *all.kl_p99},
-        {"kl_max", *all.kl_max},
-        {"top1_agreement", *all.top1_agreement},
-        {"reference_perplexity", *all.reference_perplexity},
-        {"perplexity_increase", *all.perplexity_increase},
-        {"bytes_per_token",
-         KvCache::bytes_per_token(reference().config, one.cell->kv_cache_dtype, one.scales)},
-        {"weight_bytes", weight_bytes(weights_.model().model_dir)}};
+    json["result"] = {{"num_tokens", all.num_tokens},
+                      {"perplexity", all.perplexity},
+                      {"nll", all.nll},
+                      {"kl_mean", *all.kl_mean},
+                      {"kl_stderr", *all.kl_stderr},
+                      {"kl_p99", *all.kl_p99},
+                      {"kl_max", *all.kl_max},
+                      {"top1_agreement", *all.top1_agreement},
+                      {"reference_perplexity", *all.reference_perplexity},
+                      {"perplexity_increase", *all.perplexity_increase},
+                      {"bytes_per_token",
+                       KvCache::bytes_per_token(reference().config, one.cell->cache, one.scales)},
+                      {"weight_bytes", weight_bytes(weights_.model().model_dir)}};
     json["sequences"] = std::move(sequences);
     return json;
   }
@@ -222,7 +223,7 @@ void answer_questions(const TaskContext& context, const Cell& cell) {
   asking.num_fewshot = asked.num_fewshot;
   asking.limit = asked.limit;
   asking.max_gen_toks = asked.max_gen_toks;
-  const GsmResult result = run_gsm8k(model.decoder, *model.tokenizer, cell.kv_cache_dtype,
+  const GsmResult result = run_gsm8k(model.decoder, *model.tokenizer, cell.cache,
                                      weights.scales_of(cell), asking, context.diagnostics);
   Json json = {{"id", cell.id}, {"fingerprint", cell.answer_fingerprint}};
   json["cell"] = coordinates_json(cell, context.sweep.file);

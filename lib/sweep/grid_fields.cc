@@ -73,10 +73,10 @@ void read_recipes(const Field& field, GridDraft& draft) {
 }
 
 void read_kv_cache_dtypes(const Field& field, GridDraft& draft) {
-  read_values(field, draft.grid.kv_cache_dtypes, [](const Field& one) -> std::optional<KvDType> {
+  read_values(field, draft.grid.kv_cache_dtypes, [](const Field& one) -> std::optional<CacheType> {
     const std::string name = read_string(one);
     if (name == "auto") return std::nullopt;
-    return in_context(place_of(one.value) + one.path, [&] { return parse_kv_dtype(name); });
+    return in_context(place_of(one.value) + one.path, [&] { return parse_cache_type(name); });
   });
   check_not_empty(field, draft.grid.kv_cache_dtypes.size());
 }

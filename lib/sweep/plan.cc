@@ -14,7 +14,7 @@ namespace {
 struct Combination {
   size_t model = 0;
   std::optional<size_t> recipe;
-  KvDType kv_cache_dtype{};
+  CacheType cache = KvDType::kFp8E4m3;
   size_t scales = 0;
   std::string kv_forward;
   int64_t num_samples = 0;
@@ -31,14 +31,14 @@ void for_each_combination(const SweepGrid& grid, std::span<const KvDType> unquan
           for (const std::string& forward : grid.kv_forward)
             for (const int64_t samples : grid.num_calibration_samples)
               for (const auto& seed : grid.shuffle_seeds)
-                body(Combination{model, recipe, dtype.value_or(unquantized[model]), scales, forward,
-                                 samples, seed});
+                body(Combination{model, recipe, dtype.value_or(CacheType(unquantized[model])),
+                                 scales, forward, samples, seed});
 }
 
 std::string id_of(const Cell& cell, const SweepFile& sweep) {
   std::string id = sweep.models[cell.model].name;
   if (cell.recipe) id += "/" + sweep.recipes[*cell.recipe].name;
-  id += "/" + std::string(name_of(cell.kv_cache_dtype));
+  id += "/" + std::string(name_of(cell.cache));
   if (cell.scales && sweep.scales[*cell.scales].kind != ScaleSource::Kind::kCalibrated)
     id += "/" + sweep.scales[*cell.scales].name;
   if (cell.kv_forward) id += "/" + *cell.kv_forward;
@@ -58,8 +58,7 @@ class Expansion {
       return;
     }
     Cell cell = cell_of(combination);
-    if (!seen_.insert({cell.model, cell.kv_cache_dtype, cell.scales, cell.calibration}).second)
-      return;
+    if (!seen_.insert({cell.model, cell.cache, cell.scales, cell.calibration}).second) return;
     cell.id = id_of(cell, sweep_);
     if (!ids_.insert(cell.id).second)
       fail("two cells have the id ", cell.id, "; give a recipe or a model another name");
@@ -72,7 +71,7 @@ class Expansion {
 
   /// Whether K and V get the recipe's own scales.
   bool is_calibrated(const Combination& one) const {
-    return is_fp8(one.kv_cache_dtype) &&
+    return needs_scales(one.cache) &&
            sweep_.scales[one.scales].kind == ScaleSource::Kind::kCalibrated;
   }
 
@@ -84,8 +83,8 @@ class Expansion {
   }
 
   Cell cell_of(const Combination& one) {
-    Cell cell{.id = {}, .model = one.model, .kv_cache_dtype = one.kv_cache_dtype};
-    if (is_fp8(one.kv_cache_dtype)) cell.scales = one.scales;
+    Cell cell{.id = {}, .model = one.model, .cache = one.cache};
+    if (needs_scales(one.cache)) cell.scales = one.scales;
     const bool is_as_it_lies =
         cell.scales && sweep_.scales[one.scales].kind == ScaleSource::Kind::kCheckpoint;
     const bool matters = one.recipe && !is_as_it_lies &&
@@ -111,7 +110,9 @@ class Expansion {
                                    .num_samples = cell.num_samples,
                                    .seed = cell.seed,
                                    .makes_checkpoint = quantizes_weights(recipe(*cell.recipe))};
-    if (has_kv) calibration.kv_cache_dtype = cell.kv_cache_dtype;
+    // Scales of simulated formats are made of those of FP8.
+    if (has_kv)
+      calibration.kv_cache_dtype = cell.cache.format ? KvDType::kFp8E4m3 : cell.cache.dtype;
     // Without K and V in FP8 the forward pass is exact, whatever was asked for.
     if (cell.num_samples && cell.kv_forward != "quantized")
       calibration.observation = observation_of(cell);
@@ -149,7 +150,7 @@ class Expansion {
   SweepPlan plan_;
   std::vector<std::string> asked_;  ///< of each calibration: its recipe
   /// Key that tells cells apart; it has the part of the recipe that the calibration keeps.
-  using Meaning = std::tuple<size_t, KvDType, std::optional<size_t>, std::optional<size_t>>;
+  using Meaning = std::tuple<size_t, CacheType, std::optional<size_t>, std::optional<size_t>>;
   std::set<Meaning> seen_;
   std::set<std::string> ids_;
 };
@@ -221,7 +222,7 @@ Json scales_json(const std::optional<size_t>& scales, const SweepFile& sweep,
 Json cell_json(std::string_view kind, const Cell& cell, const SweepFile& sweep,
                const SweepInputs& inputs, const SweepPlan& plan) {
   Json json = common_json(kind, cell.model, inputs);
-  json["kv_cache_dtype"] = name_of(cell.kv_cache_dtype);
+  json["kv_cache_dtype"] = name_of(cell.cache);
   json["scales"] = scales_json(cell.scales, sweep, inputs);
   json["calibration"] =
       cell.calibration ? Json(plan.calibrations[*cell.calibration].fingerprint) : Json();
@@ -292,7 +293,7 @@ Recipe recipe_of(const PlannedCalibration& calibration, const SweepFile& sweep) 
 Json coordinates_json(const Cell& cell, const SweepFile& sweep) {
   return {{"model", sweep.models[cell.model].name},
           {"recipe", cell.recipe ? Json(sweep.recipes[*cell.recipe].name) : Json()},
-          {"kv_cache_dtype", name_of(cell.kv_cache_dtype)},
+          {"kv_cache_dtype", name_of(cell.cache)},
           {"scale_source", cell.scales ? Json(sweep.scales[*cell.scales].name) : Json()},
           {"kv_forward", or_null(cell.kv_forward)},
           {"num_samples", or_null(cell.num_samples)},

@@ -44,7 +44,7 @@ struct Cell {
   std::string id;  ///< "SmolLM2/kv_mse/fp8_e4m3/exact/512"
   size_t model = 0;
   std::optional<size_t> recipe = {};
-  KvDType kv_cache_dtype = KvDType::kFp8E4m3;
+  CacheType cache = KvDType::kFp8E4m3;
   std::optional<size_t> scales = {};  ///< of an FP8 cache
   std::optional<std::string> kv_forward = {};
   std::optional<int64_t> num_samples = {};

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "datasets/record_columns.h"
-#include "quant/kv_dtype.h"
+#include "quant/cache_type.h"
 #include "sweep/sweep_recipe.h"
 
 namespace kvcal {
@@ -35,8 +35,9 @@ struct ScaleSource {
 /// The values each dimension takes; every combination is meant. Indices are into SweepFile's lists.
 struct SweepGrid {
   std::vector<size_t> models;
-  std::vector<std::optional<size_t>> recipes;           ///< nullopt: the weights as they are
-  std::vector<std::optional<KvDType>> kv_cache_dtypes;  ///< nullopt: "auto", the model's own dtype
+  std::vector<std::optional<size_t>> recipes;  ///< nullopt: the weights as they are
+  std::vector<std::optional<CacheType>>
+      kv_cache_dtypes;  ///< nullopt: "auto", the model's own dtype
   std::vector<size_t> scales;
   std::vector<std::string> kv_forward;  ///< "quantized", "exact"
   std::vector<int64_t> num_calibration_samples;

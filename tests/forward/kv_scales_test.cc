@@ -194,7 +194,7 @@ TEST_CASE("an ignored layer's cache is as the model's dtype, the others are FP8"
   CHECK(first != neither);
   CHECK(second != neither);
   KvCache cache = decoder.make_cache(KvDType::kFp8E4m3, {ignored, coarse}, 4);
-  CHECK(cache.dtype() == KvDType::kFp8E4m3);
+  CHECK(cache.type() == KvDType::kFp8E4m3);
   CHECK(cache.storage(0).dtype == KvDType::kFloat16);
   CHECK(cache.storage(1).dtype == KvDType::kFp8E4m3);
 }

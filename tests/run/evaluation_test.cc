@@ -105,7 +105,7 @@ TEST_CASE("evaluation: sensitivity ranks the layers and proposes those to keep")
   SilentDiagnostics silent;
   EvalOptions options = options_of(files);
   CHECK(contains(message_of([&] { evaluate_sensitivity(options, {}, silent); }),
-                 "needs an FP8 cache, this one is float16"));
+                 "needs a quantized cache, this one is float16"));
   options.cache.unit_scales = true;
   CHECK(contains(message_of([&] { evaluate_sensitivity(options, {.needs_recipe = true}, silent); }),
                  "no recipe makes this cache, the scales are not the checkpoint's"));

@@ -28,7 +28,10 @@ Likelihood compared() {
 }
 
 VariantLikelihood variant(const std::string& name, const Likelihood& all) {
-  return {.cache = {.name = name, .dtype = KvDType::kFp8E4m3, .scales_source = "unit"},
+  return {.cache = {.name = name,
+                    .type = KvDType::kFp8E4m3,
+                    .scales_source = "unit",
+                    .bytes_per_token = 128},
           .all = all,
           .positions = {},
           .layers = {},
@@ -66,16 +69,18 @@ TEST_CASE("evaluation text: several caches are a table, and their layers further
   result.reference = "float16";
   result.variants = {variant("one", compared()), variant("second", compared())};
   result.variants[1].layers = {{.layer = 3, .result = compared()}};
-  CHECK(
-      evaluation_text(result, 40) ==
-      "100 tokens, KL from float16\n"
-      "perplexity of float16: 4.4000\n"
-      "variant     cache  scales  perplexity    change   mean KL    p99 KL  largest KL  same top\n"
-      "    one  fp8_e4m3    unit      4.4817  +1.860 %  0.010000  0.200000    0.500000   99.25 %\n"
-      " second  fp8_e4m3    unit      4.4817  +1.860 %  0.010000  0.200000    0.500000   99.25 %\n"
-      "second: KL with only one layer's cache quantized:\n"
-      "layer   mean KL    p99 KL  largest KL  same top\n"
-      "    3  0.010000  0.200000    0.500000   99.25 %\n");
+  CHECK(evaluation_text(result, 40) ==
+        "100 tokens, KL from float16\n"
+        "perplexity of float16: 4.4000\n"
+        "variant     cache  scales  bytes a token  perplexity    change   mean KL    p99 KL  "
+        "largest KL  same top\n"
+        "    one  fp8_e4m3    unit            128      4.4817  +1.860 %  0.010000  0.200000  "
+        "  0.500000   99.25 %\n"
+        " second  fp8_e4m3    unit            128      4.4817  +1.860 %  0.010000  0.200000  "
+        "  0.500000   99.25 %\n"
+        "second: KL with only one layer's cache quantized:\n"
+        "layer   mean KL    p99 KL  largest KL  same top\n"
+        "    3  0.010000  0.200000    0.500000   99.25 %\n");
 }
 
 TEST_CASE("evaluation text: of too many layers the worst are listed") {

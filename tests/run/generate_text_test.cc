@@ -12,7 +12,7 @@ namespace {
 
 /// Texts as they were written.
 struct KeptTexts : TextSink {
-  void begin(KvDType cache) override { texts.emplace_back(name_of(cache), ""); }
+  void begin(const CacheType& cache) override { texts.emplace_back(name_of(cache), ""); }
   void add(const std::string& piece) override { texts.back().second += piece; }
   void end() override { ++ended; }
 

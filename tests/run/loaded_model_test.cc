@@ -11,9 +11,9 @@ using kvcal::test::TextCheckpoint;
 
 namespace {
 
-KvDType dtype_of(const LoadedModel& model, const CacheOptions& cache) {
+CacheType dtype_of(const LoadedModel& model, const CacheOptions& cache) {
   SilentDiagnostics silent;
-  return cache_dtype_of(cache, model, silent);
+  return cache_type_of(cache, model, silent);
 }
 
 }  // namespace

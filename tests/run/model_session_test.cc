@@ -45,7 +45,7 @@ TEST_CASE("model session: texts are transformers' greedy ones, up to a stop") {
       in_float.continue_texts(std::span(prompts).first(1), {.stops = {stop}}, told).at(0);
   CHECK(cut == whole.substr(0, whole.find(stop)));
   CHECK(cut.size() < whole.size());
-  CHECK(session.cache_dtype() == KvDType::kFloat16);
+  CHECK(session.cache_type() == KvDType::kFloat16);
 }
 
 TEST_CASE("model session: ids, scores and the description of a model") {

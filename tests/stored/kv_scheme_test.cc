@@ -60,6 +60,16 @@ TEST_CASE("what each form says of the KV cache") {
   CHECK(scheme_of(tensors_with({{"strategy", "attn_head"}})).strategy == Strategy::kAttnHead);
 }
 
+TEST_CASE("ModelOpt's NVFP4 cache is told by a word or by its arguments") {
+  CHECK(scheme_of({{"quant_method", "modelopt"}, {"kv_cache_quant_algo", "NVFP4"}}).cache ==
+        Cache::kNvfp4);
+  CHECK(scheme_of({{"quant_method", "modelopt"}, {"kv_cache_scheme", "nvfp4"}}).cache ==
+        Cache::kNvfp4);
+  CHECK(scheme_of({{"quant_method", "modelopt"},
+                   {"kv_cache_scheme", {{"dynamic", false}, {"num_bits", 4}, {"type", "float"}}}})
+            .cache == Cache::kNvfp4);
+}
+
 TEST_CASE("a KV cache that no engine runs is no FP8 cache") {
   const auto problem = [](const Json& config) {
     const KvScheme scheme = scheme_of(config);
@@ -73,12 +83,9 @@ TEST_CASE("a KV cache that no engine runs is no FP8 cache") {
   CHECK(contains(problem(tensors_with({{"type", "int"}})), "type 'int' of 8 bits"));
   CHECK(contains(problem(tensors_with({{"symmetric", false}})), "asymmetric"));
   CHECK(contains(problem(tensors_with({{"strategi", "token"}})), "did you mean 'strategy'?"));
-  CHECK(contains(problem({{"quant_method", "modelopt"}, {"kv_cache_quant_algo", "NVFP4"}}),
-                 "quantization_config.kv_cache_quant_algo: found \"NVFP4\", expected FP8"));
   CHECK(contains(
-      problem({{"quant_method", "modelopt"},
-               {"kv_cache_scheme", {{"dynamic", false}, {"num_bits", 4}, {"type", "float"}}}}),
-      "type 'float' of 4 bits"));
+      problem({{"quant_method", "modelopt"}, {"kv_cache_quant_algo", "NVFP4_AFFINE"}}),
+      "quantization_config.kv_cache_quant_algo: found \"NVFP4_AFFINE\", expected FP8 or NVFP4"));
   CHECK(contains(problem({{"quant_method", "fp8"}, {"kv_cache_scheme", "dynamic"}}),
                  "found \"dynamic\", expected \"static\""));
   CHECK(contains(

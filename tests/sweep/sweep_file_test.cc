@@ -40,7 +40,7 @@ TEST_CASE("sweep file: names, paths and dimensions are as written, others as doc
   CHECK(first.models == std::vector<size_t>{0, 1});
   CHECK(first.recipes == std::vector<std::optional<size_t>>{1});
   CHECK(first.kv_cache_dtypes ==
-        std::vector<std::optional<KvDType>>{std::nullopt, KvDType::kFp8E5m2});
+        std::vector<std::optional<CacheType>>{std::nullopt, KvDType::kFp8E5m2});
   CHECK(first.scales.size() == 2);
   CHECK(first.kv_forward == std::vector<std::string>{"exact"});
   CHECK(first.num_calibration_samples == std::vector<int64_t>{8, 16});
@@ -48,7 +48,7 @@ TEST_CASE("sweep file: names, paths and dimensions are as written, others as doc
   const SweepGrid& second = sweep.grids[1];
   CHECK(second.models == std::vector<size_t>{1});
   CHECK(second.recipes.size() == 4);
-  CHECK(second.kv_cache_dtypes == std::vector<std::optional<KvDType>>{KvDType::kFp8E4m3});
+  CHECK(second.kv_cache_dtypes == std::vector<std::optional<CacheType>>{KvDType::kFp8E4m3});
   CHECK(sweep.scales[second.scales[0]].kind == ScaleSource::Kind::kCalibrated);
   CHECK(second.kv_forward == std::vector<std::string>{"quantized"});
   CHECK(second.num_calibration_samples == std::vector<int64_t>{512});

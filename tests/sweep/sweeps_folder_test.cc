@@ -32,8 +32,7 @@ TEST_CASE("sweeps: kv_observers compares what its comments say") {
   CHECK(plan.cells.size() == 24);
   // Four observers, by tensor and by head, in both forward modes.
   const auto is_main = [](const Cell& cell) {
-    return cell.recipe && cell.kv_cache_dtype == KvDType::kFp8E4m3 && cell.num_samples == 64 &&
-           !cell.seed;
+    return cell.recipe && cell.cache == KvDType::kFp8E4m3 && cell.num_samples == 64 && !cell.seed;
   };
   CHECK(std::ranges::count_if(plan.cells, is_main) == 16);
   CHECK(plan.observations.size() == 1);

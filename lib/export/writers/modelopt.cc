@@ -16,6 +16,13 @@ constexpr WeightForm kWeights{.title = "ModelOpt",
                               .rows_have_one_dim = true,
                               .blocks_have_four_dims = true};
 
+/// ModelOpt's word for the cache. Scales of NVFP4 are the same numbers, amax / 448. Source:
+/// ModelOpt 0.47 unified_export_hf.py, kv_cache_max_bound; vLLM 0.32 takes them as NVFP4's global
+/// scales, so its block scales are at most 448 / 6 for observed values.
+std::string_view cache_word(const ExportInput& input) {
+  return input.is_nvfp4 ? "NVFP4" : "FP8";
+}
+
 /// ModelOpt has no other names of scales where Q, K and V are one Linear (Phi-3). Source: ModelOpt
 /// 0.47 `postprocess_state_dict`.
 ScalarForm form() {
@@ -55,7 +62,9 @@ Algorithm weight_algorithm(const QuantPlan& plan) {
   return {algorithm_of(plan), excluded_modules(plan)};
 }
 
-Json cache_scheme() {
+/// Source: ModelOpt 0.47 convert_hf_config.py, which has arguments for FP8 alone.
+Json cache_scheme(const ExportInput& input) {
+  if (input.is_nvfp4) return cache_word(input);
   return {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
 }
 
@@ -65,37 +74,45 @@ Json producer() {
 }
 
 /// quantization_config of config.json.
-Json flat_config(const Calibration& calibration) {
+Json flat_config(const ExportInput& input) {
+  const Calibration& calibration = input.calibration;
   const Algorithm algorithm = weight_algorithm(calibration.plan);
   Json config = {{"ignore", algorithm.excluded},
                  {"producer", producer()},
                  {"quant_algo", algorithm.name},
                  {"quant_method", "modelopt"}};
-  if (!calibration.layers.empty()) config["kv_cache_scheme"] = cache_scheme();
+  if (!calibration.layers.empty()) config["kv_cache_scheme"] = cache_scheme(input);
   return config;
 }
 
 /// Content of hf_quant_config.json, which TensorRT-LLM reads first; it keeps kv_cache_quant_algo
 /// for excluded modules. Source: TensorRT-LLM `apply_quant_config_exclude_modules`.
-Json nested_config(const Calibration& calibration) {
+Json nested_config(const ExportInput& input) {
+  const Calibration& calibration = input.calibration;
   const Algorithm algorithm = weight_algorithm(calibration.plan);
   return {{"producer", producer()},
           {"quantization",
            {{"quant_algo", algorithm.name},
-            {"kv_cache_quant_algo", calibration.layers.empty() ? Json() : Json("FP8")},
+            {"kv_cache_quant_algo", calibration.layers.empty() ? Json() : Json(cache_word(input))},
             {"exclude_modules", algorithm.excluded}}}};
 }
 
 /// The source's config with the cache added, in its own keys.
-Json with_cache(Json config, const Calibration& calibration) {
-  if (config.is_null() || calibration.layers.empty()) return config;
+Json with_cache(Json config, const ExportInput& input) {
+  if (config.is_null() || input.calibration.layers.empty()) return config;
   const auto nested = config.find("quantization");
   if (nested != config.end() && nested->is_object())
-    (*nested)["kv_cache_quant_algo"] = "FP8";
+    (*nested)["kv_cache_quant_algo"] = cache_word(input);
   else
-    config["kv_cache_scheme"] = cache_scheme();
+    config["kv_cache_scheme"] = cache_scheme(input);
   return config;
 }
+
+constexpr const char* kNvfp4Note =
+    "k_scale and v_scale are amax / 448, as in ModelOpt's Hugging Face export, which vLLM and "
+    "TensorRT-LLM use as they are, with room for six times the amax; ModelOpt's Megatron export "
+    "has "
+    "amax / 2688, and SGLang multiplies by 6 on SM100";
 
 /// Throws Error for other schemes of experts: vLLM runs ModelOpt's experts with one scale per
 /// weight, and silently misreads others whose shapes fit. Source: vLLM 0.32 `ModelOptFp8MoEMethod`,
@@ -122,15 +139,14 @@ class ModelOptWriter : public Writer {
 
   FormatParts parts(const ExportInput& input) const override {
     FormatParts parts = scalar_parts(input, form());
-    const Calibration& calibration = input.calibration;
     if (input.kept) {
       keep_quantization({.format = input.kept->format,
-                         .config = with_cache(input.kept->config, calibration),
-                         .modelopt_file = with_cache(input.kept->modelopt_file, calibration)},
+                         .config = with_cache(input.kept->config, input),
+                         .modelopt_file = with_cache(input.kept->modelopt_file, input)},
                         parts);
     } else {
-      parts.config["quantization_config"] = flat_config(calibration);
-      parts.files.emplace(kModelOptFileName, dump_json(nested_config(calibration), 4));
+      parts.config["quantization_config"] = flat_config(input);
+      parts.files.emplace(kModelOptFileName, dump_json(nested_config(input), 4));
     }
     return parts;
   }
@@ -146,6 +162,7 @@ class ModelOptWriter : public Writer {
       notes.emplace_back(
           "transformers 5.17 drops the scales of ModelOpt's FP8 weights and computes with their "
           "codes; it loads compressed-tensors");
+    if (input.is_nvfp4) notes.emplace_back(kNvfp4Note);
     return notes;
   }
 };

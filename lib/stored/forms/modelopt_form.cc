@@ -90,16 +90,28 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
                  std::move(algorithm.scheme), std::move(algorithm.storage));
 }
 
+/// A cache's word, or compressed-tensors' arguments of one.
+bool means_nvfp4(const Json& value) {
+  if (value.is_string()) return normalised_name(value.get_ref<const std::string&>()) == "nvfp4";
+  const Json* bits = member(value, "num_bits");
+  const Json* type = member(value, "type");
+  return bits && type && *bits == 4 && *type == "float";
+}
+
 /// Source: vLLM 0.32 `get_kv_cache_quant_algo_string`.
 KvScheme read_cache_scheme(const QuantizationConfig& config) {
   for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"}) {
     const Json* value = find_field(config.json, key);
     if (!value) continue;
+    if (means_nvfp4(*value))
+      return {.cache = KvScheme::Cache::kNvfp4,
+              .strategy = Strategy::kTensor,
+              .where = config.where + "." + key};
     return fp8_or_other(config.where + "." + key, [&](KvScheme& scheme) {
       scheme.strategy = Strategy::kTensor;
       if (value->is_object()) return parse_cache_args(*value, scheme);
       if (!value->is_string() || normalised_name(value->get_ref<const std::string&>()) != "fp8")
-        fail("found ", value->dump(), ", expected FP8");
+        fail("found ", value->dump(), ", expected FP8 or NVFP4");
     });
   }
   return {.cache = KvScheme::Cache::kUnquantized, .where = config.where + ".kv_cache_quant_algo"};

@@ -121,6 +121,18 @@ bad "A cache type that is not FP8" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-cache-dtype bfloat16
 CASE
 
+bad "Scales of an NVFP4 cache in a form that has no word for it" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-cache-dtype nvfp4 --format quark
+CASE
+
+bad "Scales of an NVFP4 cache for heads that its blocks do not divide" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-cache-dtype nvfp4
+CASE
+
+bad "Scales of a cache that makes its own" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-cache-dtype int8_per_token_head
+CASE
+
 bad "Statistics in the model's folder" <<'CASE'
 add_tokenizer
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --overwrite --kv-forward exact --save-statistics model/model.safetensors

@@ -132,7 +132,7 @@ CASE
 
 bad "An unknown cache dtype" <<'CASE'
 add_tokenizer
-$ kvcal generate model --prompt Hello --kv-cache-dtype int8
+$ kvcal generate model --prompt Hello --kv-cache-dtype int9
 CASE
 
 bad "Options that exclude each other" <<'CASE'
