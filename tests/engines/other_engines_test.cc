@@ -179,6 +179,17 @@ TEST_CASE("TensorRT-LLM: an FP8 cache gets 1.0 whatever was loaded") {
   CHECK(tells(report, Severity::kError, "an FP8 cache gets 1.0"));
 }
 
+TEST_CASE("TensorRT-LLM: an NVFP4 cache gets the scales") {
+  EngineCase subject(kLlama);
+  subject.write("hf_quant_config.json",
+                {{"quantization", {{"quant_algo", nullptr}, {"kv_cache_quant_algo", "NVFP4"}}}});
+  add_scales(subject, ".k_proj.k_scale", ".v_proj.v_scale");
+  const VerifyReport report = subject.verify("trtllm");
+  CHECK(report.kv_cache_dtype == "nvfp4");
+  CHECK(held(report) == kAll);
+  CHECK_FALSE(loses_scales(report));
+}
+
 TEST_CASE("Aphrodite reads output scales with fp8 only; 0.6 knows no compressed-tensors") {
   EngineCase subject(kLlama);
   subject.quantize(scheme());

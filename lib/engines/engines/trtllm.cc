@@ -5,9 +5,9 @@ namespace kvcal {
 using enum ScaleSide;
 
 /// Source: TensorRT-LLM's PyTorch backend: _torch/modules/linear.py loads k_proj.k_scale and
-/// v_proj.v_scale into kv_scales, which _torch/modules/attention.py hands on for NVFP4 caches only;
-/// the backend multiplies FP8 caches by ones. quant_config_utils.py reads compressed-tensors,
-/// model_config.py hf_quant_config.json before it.
+/// v_proj.v_scale into kv_scales, also of 16-bit weights, which _torch/modules/attention.py hands
+/// on for NVFP4 caches only; the backend multiplies FP8 caches by ones. quant_config_utils.py reads
+/// compressed-tensors, model_config.py hf_quant_config.json before it.
 EngineRules trtllm_engine() {
   return {.title = "TensorRT-LLM",
           .versions = {"2026-08"},
@@ -22,7 +22,8 @@ EngineRules trtllm_engine() {
                        .cache = CacheSwitch::kModelOptCache,
                        .names = {{".k_proj.k_scale", kKey}, {".v_proj.v_scale", kValue}},
                        .absent = Absent::kOneForBoth,
-                       .ones_for_fp8 = true}},
+                       .ones_for_fp8 = true,
+                       .takes_nvfp4 = true}},
           .otherwise = {.method = "*"},
           // Source: TensorRT-LLM, quant_config_utils.py.
           .formats = {{.format = "compressed-tensors",
