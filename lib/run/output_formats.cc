@@ -205,7 +205,13 @@ WrittenOutput stage_output(const OutputFormats& formats, const ExportInput& inpu
   WrittenOutput made{.checkpoint = formats.write(input, output.path(), threads, diagnostics)};
   made.manifest = texts.manifest(made.checkpoint);
   if (formats.is_for_nvfp4())
-    made.manifest["kv_cache"] = {{"dtype", "nvfp4"}, {"scale", "amax / 448"}, {"block", 16}};
+    made.manifest["kv_cache"] = {
+        {"dtype", "nvfp4"},
+        {"block", 16},
+        {"scale", "amax / 448"},
+        {"source",
+         "ModelOpt's Hugging Face export, whose scales vLLM and TensorRT-LLM use as they are; its "
+         "Megatron export and AutoRound write amax / 2688"}};
   write_text_file(output.path() / kManifestName, dump_json(made.manifest));
   write_cards(formats, input, made.manifest, texts, output.path());
   formats.stage(output, outputs);

@@ -111,8 +111,7 @@ Json with_cache(Json config, const ExportInput& input) {
 constexpr const char* kNvfp4Note =
     "k_scale and v_scale are amax / 448, as in ModelOpt's Hugging Face export, which vLLM and "
     "TensorRT-LLM use as they are, with room for six times the amax; ModelOpt's Megatron export "
-    "has "
-    "amax / 2688, and SGLang multiplies by 6 on SM100";
+    "and AutoRound have amax / 2688, and SGLang multiplies by 6 on SM100";
 
 /// Throws Error for other schemes of experts: vLLM runs ModelOpt's experts with one scale per
 /// weight, and silently misreads others whose shapes fit. Source: vLLM 0.32 `ModelOptFp8MoEMethod`,
