@@ -3,36 +3,33 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <optional>
 #include <random>
 #include <set>
+#include <utility>
+
+#include "calib/channel_mixture.h"
 
 namespace kvcal {
 namespace {
 
 constexpr int kDrawn = 128;  ///< vectors of each head
 
+double squared(double x) {
+  return x * x;
+}
+
 /// Values of one head, as its histogram has them.
 class HeadValues {
  public:
   HeadValues(const MagnitudeHistogram& histogram, float largest)
-      : histogram_(histogram), largest_(largest) {
-    uint64_t sum = 0;
-    for (const uint64_t count : histogram.counts) ends_.push_back(sum += count);
-  }
+      : histogram_(histogram),
+        largest_(largest),
+        count_(static_cast<double>(
+            std::accumulate(histogram.counts.begin(), histogram.counts.end(), uint64_t{0}))) {}
 
-  float draw(std::mt19937_64& random) const {
-    const uint64_t index = random() % ends_.back();
-    const auto bin = static_cast<int>(std::ranges::upper_bound(ends_, index) - ends_.begin());
-    if (bin == 0) return 0.0f;
-    const float low = MagnitudeHistogram::lower_edge(bin);
-    const float high = std::min(MagnitudeHistogram::lower_edge(bin + 1), std::max(low, largest_));
-    const uint64_t bits = random();
-    const auto place = static_cast<float>(bits >> 40) * 0x1p-24f;
-    const float magnitude = low + (high - low) * place;
-    return (bits & 1u) != 0 ? -magnitude : magnitude;
-  }
-
-  double count() const { return static_cast<double>(ends_.back()); }
+  double count() const { return count_; }
   /// Values from 2^-24 up to a magnitude, spread evenly over their bin.
   double up_to(double limit) const {
     double sum = 0;
@@ -55,7 +52,7 @@ class HeadValues {
  private:
   const MagnitudeHistogram& histogram_;
   float largest_;
-  std::vector<uint64_t> ends_;  ///< of each bin: values up to its end
+  double count_;
 };
 
 /// Largest magnitude that codes with the scale stand for; infinite where tokens make their own.
@@ -81,74 +78,112 @@ void read_back(const CacheType& type, std::vector<float>& x, float scale) {
   for (float& value : x) value = fp8::decode(fp8::encode(value / scale, format), format) * scale;
 }
 
-CodeErrors errors_of_head(const HeadValues& head, int64_t head_dim, const CacheType& type,
-                          float scale, std::mt19937_64& random) {
-  CodeErrors drawn;
-  std::vector<float> x(static_cast<size_t>(head_dim)), read;
-  for (int i = 0; i < kDrawn; ++i) {
-    for (float& value : x) value = head.draw(random);
-    read = x;
+/// Loss of one head's drawn vectors [kDrawn, head_dim].
+SideLoss loss_of_head(const HeadValues& head, const std::vector<float>& drawn, int64_t head_dim,
+                      const CacheType& type, float scale) {
+  const auto dim = static_cast<size_t>(head_dim);
+  std::vector<double> squares(dim, 0.0), errors(dim, 0.0);
+  double to_zero = 0;
+  std::vector<float> read(dim);
+  for (size_t first = 0; first < drawn.size(); first += dim) {
+    const float* x = &drawn[first];
+    read.assign(x, x + dim);
     read_back(type, read, scale);
-    for (size_t d = 0; d < x.size(); ++d) {
-      const double error = double{read[d]} - double{x[d]};
-      drawn.squared_error += error * error;
-      drawn.squared += double{x[d]} * double{x[d]};
-      if (x[d] != 0.0f && read[d] == 0.0f) drawn.to_zero += 1;
+    for (size_t d = 0; d < dim; ++d) {
+      errors[d] += squared(double{read[d]} - double{x[d]});
+      squares[d] += squared(x[d]);
+      if (x[d] != 0.0f && read[d] == 0.0f) to_zero += 1;
     }
   }
-  const std::optional<double> lost = largest_lost(type, scale);
-  // Heads count by their values, not by how many were drawn.
-  const double weight = head.count() / (kDrawn * static_cast<double>(head_dim));
-  return {.values = head.count(),
-          .clipped = head.over(largest_held(type, scale)),
-          .to_zero = lost ? head.up_to(*lost) : drawn.to_zero * weight,
-          .squared_error = drawn.squared_error * weight,
-          .squared = drawn.squared * weight};
-}
-
-CodeErrors errors_of_side(const KvTensorCalibration& side, int64_t head_dim, const CacheType& type,
-                          const std::vector<Scale>& scales, std::mt19937_64& random) {
-  CodeErrors errors;
-  const KvStatistics& seen = side.statistics;
-  for (size_t h = 0; h < seen.head_histograms.size(); ++h) {
-    const float scale = scales.empty() ? 1.0f : scales[scales.size() == 1 ? 0 : h].value;
-    const HeadValues head(seen.head_histograms[h], seen.head_ranges[h].amax().value);
-    if (head.count() > 0) errors.add(errors_of_head(head, head_dim, type, scale, random));
+  SideLoss loss;
+  double weights = 0;
+  for (size_t d = 0; d < dim; ++d) {
+    if (squares[d] == 0) continue;
+    const double weight = std::sqrt(squares[d]);
+    loss.channel_error += weight * std::min(errors[d] / squares[d], 1.0);
+    weights += weight;
   }
-  return errors;
+  if (weights > 0) loss.channel_error /= weights;
+  // Heads count by their values, not by how many were drawn.
+  const double weight = head.count() / static_cast<double>(drawn.size());
+  const std::optional<double> lost = largest_lost(type, scale);
+  loss.codes = {.values = head.count(),
+                .clipped = head.over(largest_held(type, scale)),
+                .to_zero = lost ? head.up_to(*lost) : to_zero * weight,
+                .squared_error = std::reduce(errors.begin(), errors.end()) * weight,
+                .squared = std::reduce(squares.begin(), squares.end()) * weight};
+  return loss;
 }
 
-double squared(double x) {
-  return x * x;
+/// [0, count) in an order at random, the same one on every machine.
+std::vector<int64_t> shuffled(int64_t count, std::mt19937_64& random) {
+  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  return order;
 }
 
 }  // namespace
 
-std::vector<LayerCacheLoss> cache_losses(const Calibration& calibration, const ModelConfig& config,
-                                         const CacheType& type,
-                                         const std::vector<LayerKvScales>& scales) {
+CacheLosses::CacheLosses(const Calibration& calibration, const ModelConfig& config) {
   const std::vector<int64_t> cached = config.cached_layers();
   const std::set<int64_t> own(cached.begin(), cached.end());
-  std::vector<LayerCacheLoss> losses;
   for (const AttentionCalibration& one : calibration.layers) {
-    const auto layer = static_cast<size_t>(one.layer);
-    if (one.ignored || !own.contains(one.layer)) continue;
-    if (layer >= scales.size() || scales[layer].ignored) continue;
-    if (one.k.statistics.head_histograms.empty()) continue;
+    if (one.ignored || !own.contains(one.layer) || one.k.statistics.head_histograms.empty())
+      continue;
     const LayerCache& heads = config.cache(one.layer);
-    std::mt19937_64 random(static_cast<uint64_t>(one.layer));  // the same vectors for all caches
-    LayerCacheLoss loss{.layer = one.layer, .k = {}, .v = {}};
-    loss.k = errors_of_side(one.k, heads.k_dim, type, scales[layer].k, random);
-    loss.v = errors_of_side(one.v, heads.v_dim, type, scales[layer].v, random);
-    losses.push_back(loss);
+    const auto seed = 2 * static_cast<uint64_t>(one.layer);
+    layers_.push_back({.layer = one.layer,
+                       .k = draw(one.k.statistics, heads.k_dim, seed),
+                       .v = draw(one.v.statistics, heads.v_dim, seed + 1)});
+  }
+}
+
+CacheLosses::Side CacheLosses::draw(const KvStatistics& seen, int64_t head_dim, uint64_t seed) {
+  Side side{.seen = &seen, .head_dim = head_dim, .drawn = {}};
+  std::mt19937_64 random(seed);
+  for (size_t h = 0; h < seen.head_histograms.size(); ++h) {
+    std::vector<float>& drawn = side.drawn.emplace_back();
+    const float largest = seen.head_ranges[h].amax().value;
+    if (HeadValues(seen.head_histograms[h], largest).count() == 0 || largest == 0.0f) continue;
+    const ChannelMixture mixture(seen.head_histograms[h], largest, head_dim);
+    const std::vector<int64_t> order = shuffled(head_dim, random);
+    for (int i = 0; i < kDrawn; ++i)
+      for (const int64_t channel : order) drawn.push_back(mixture.draw(channel, random));
+  }
+  return side;
+}
+
+SideLoss CacheLosses::loss_of(const Side& side, const CacheType& type,
+                              const std::vector<Scale>& scales) {
+  SideLoss loss;
+  for (size_t h = 0; h < side.drawn.size(); ++h) {
+    if (side.drawn[h].empty()) continue;
+    const float scale = scales.empty() ? 1.0f : scales[scales.size() == 1 ? 0 : h].value;
+    const HeadValues head(side.seen->head_histograms[h], side.seen->head_ranges[h].amax().value);
+    const SideLoss one = loss_of_head(head, side.drawn[h], side.head_dim, type, scale);
+    loss.codes.add(one.codes);
+    loss.channel_error += one.channel_error / static_cast<double>(side.drawn.size());
+  }
+  return loss;
+}
+
+std::vector<LayerCacheLoss> CacheLosses::of(const CacheType& type,
+                                            const std::vector<LayerKvScales>& scales) const {
+  std::vector<LayerCacheLoss> losses;
+  for (const Layer& one : layers_) {
+    const auto layer = static_cast<size_t>(one.layer);
+    if (layer >= scales.size() || scales[layer].ignored) continue;
+    losses.push_back({.layer = one.layer,
+                      .k = loss_of(one.k, type, scales[layer].k),
+                      .v = loss_of(one.v, type, scales[layer].v)});
   }
   return losses;
 }
 
 double expected_loss(const std::vector<LayerCacheLoss>& layers) {
   double sum = 0;
-  for (const LayerCacheLoss& layer : layers)
-    sum += squared(layer.k.relative_error()) + squared(layer.v.relative_error());
+  for (const LayerCacheLoss& layer : layers) sum += layer.k.channel_error + layer.v.channel_error;
   return layers.empty() ? 0.0 : sum / static_cast<double>(layers.size());
 }
 

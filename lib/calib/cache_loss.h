@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "family/model_config.h"
@@ -12,24 +11,54 @@
 
 namespace kvcal {
 
-/// What a cache loses of K and V of one layer.
-struct LayerCacheLoss {
-  int64_t layer = 0;
-  CodeErrors k, v;
+/// What a cache loses of K or V of one layer.
+struct SideLoss {
+  CodeErrors codes;
+  /// Mean over channels, weighted by their deviations, of a channel's squared error over its
+  /// squared values; 1 at most, which a lost channel has. Weighted by their squares, outliers would
+  /// hide what the other channels lose; weighted alike, small values of all channels would count
+  /// too much.
+  double channel_error = 0;
 };
 
-/// Estimates the loss of a cache from statistics alone. Each head of a token is drawn anew: its
-/// values independently from the head's histogram, evenly within a bin, with signs at random, the
-/// same ones on every machine; then it goes through the cache's own arithmetic. So scales of tokens
-/// and blocks are those of such heads: dimensions and tokens of their own magnitudes are unknown.
-/// CodeErrors::clipped is of the whole histogram; so is to_zero, but where the scales of tokens or
-/// blocks decide. scales: as scales_of has them for the type.
-/// Layers with scales and a cache of their own, in order; empty where statistics are missing.
-std::vector<LayerCacheLoss> cache_losses(const Calibration& calibration, const ModelConfig& config,
-                                         const CacheType& type,
-                                         const std::vector<LayerKvScales>& scales);
+struct LayerCacheLoss {
+  int64_t layer = 0;
+  SideLoss k, v;
+};
 
-/// Expected mean over layers of the squared relative errors of K and of V, which ranks caches.
+/// Estimates the loss of caches from statistics alone. Heads of a token are drawn: each channel's
+/// values from its part of the head's histogram (ChannelMixture), independently, channels in an
+/// order at random that all tokens share; then they go through the cache's own arithmetic. What
+/// tokens and channels have in common beyond that is unknown. CodeErrors::clipped is of the whole
+/// histogram; so is to_zero, but where the scales of tokens or blocks decide. Borrows the
+/// calibration.
+class CacheLosses {
+ public:
+  CacheLosses(const Calibration& calibration, const ModelConfig& config);
+
+  /// Layers with scales and a cache of their own, in order; empty where statistics are missing.
+  /// scales: as scales_of has them for the type.
+  std::vector<LayerCacheLoss> of(const CacheType& type,
+                                 const std::vector<LayerKvScales>& scales) const;
+
+ private:
+  struct Side {
+    const KvStatistics* seen = nullptr;
+    int64_t head_dim = 0;
+    std::vector<std::vector<float>> drawn;  ///< of each head [kDrawn, head_dim]; empty: no values
+  };
+  struct Layer {
+    int64_t layer = 0;
+    Side k, v;
+  };
+  static Side draw(const KvStatistics& seen, int64_t head_dim, uint64_t seed);
+  static SideLoss loss_of(const Side& side, const CacheType& type,
+                          const std::vector<Scale>& scales);
+
+  std::vector<Layer> layers_;
+};
+
+/// Expected mean over layers of the channel errors of K and of V, which ranks caches.
 double expected_loss(const std::vector<LayerCacheLoss>& layers);
 
 }  // namespace kvcal

@@ -1,6 +1,7 @@
 #include "run/cache_advice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "run/every_cache.h"
@@ -44,6 +45,7 @@ std::vector<AdvisedCache> advise_caches(const CalibrationResult& result) {
   CalibratedScales calibrated;
   if (result.calibration.kv_format == fp8::Format::kE4m3Fn)
     calibrated = calibrated_scales_of(result.calibration);
+  const CacheLosses losses(result.calibration, result.config);
   std::vector<AdvisedCache> caches;
   for (const VariantSpec& spec : every_cache(result.config, calibrated)) {
     const CacheType type = parse_cache_type(spec.cache.kv_cache_dtype);
@@ -53,7 +55,7 @@ std::vector<AdvisedCache> advise_caches(const CalibrationResult& result) {
                   .type = type,
                   .scales_source = std::string(source_of(spec, type)),
                   .bytes_per_token = KvCache::bytes_per_token(result.config, type, scales)},
-        .layers = cache_losses(result.calibration, result.config, type, scales)};
+        .layers = losses.of(type, scales)};
     if (cache.layers.empty()) fail("the statistics have no K and V, nothing can be said of caches");
     cache.loss = expected_loss(cache.layers);
     caches.push_back(std::move(cache));
@@ -62,13 +64,17 @@ std::vector<AdvisedCache> advise_caches(const CalibrationResult& result) {
   return caches;
 }
 
-SideShares shares_of(const std::vector<LayerCacheLoss>& layers, CodeErrors LayerCacheLoss::*side) {
+SideShares shares_of(const std::vector<LayerCacheLoss>& layers, SideLoss LayerCacheLoss::*side) {
   CodeErrors sum;
-  for (const LayerCacheLoss& layer : layers) sum.add(layer.*side);
+  double error = 0;
+  for (const LayerCacheLoss& layer : layers) {
+    sum.add((layer.*side).codes);
+    error += (layer.*side).channel_error / static_cast<double>(layers.size());
+  }
   if (sum.values == 0) return {};
   return {.clipped = sum.clipped / sum.values,
           .to_zero = sum.to_zero / sum.values,
-          .relative_error = sum.relative_error()};
+          .relative_error = std::sqrt(error)};
 }
 
 Json to_json(const std::vector<AdvisedCache>& caches) {

@@ -20,11 +20,11 @@ struct AdvisedCache {
 /// calibration has no statistics of K and V.
 std::vector<AdvisedCache> advise_caches(const CalibrationResult& result);
 
-/// Shares of all values of K or V of the layers, and their relative error.
+/// Shares of all values of K or V of the layers, and the root of the mean of their channel errors.
 struct SideShares {
   double clipped = 0, to_zero = 0, relative_error = 0;
 };
-SideShares shares_of(const std::vector<LayerCacheLoss>& layers, CodeErrors LayerCacheLoss::*side);
+SideShares shares_of(const std::vector<LayerCacheLoss>& layers, SideLoss LayerCacheLoss::*side);
 
 /// Output of `kvcal scales --advise --json`: each cache with its shares, and those of each layer.
 Json to_json(const std::vector<AdvisedCache>& caches);

@@ -7,9 +7,10 @@ using namespace kvcal;
 namespace {
 
 LayerCacheLoss loss_of(int64_t layer, double clipped, double to_zero) {
-  const CodeErrors k{
-      .values = 1000, .clipped = clipped, .to_zero = to_zero, .squared_error = 10, .squared = 1000};
-  return {.layer = layer, .k = k, .v = {.values = 1000, .squared_error = 0, .squared = 1000}};
+  const CodeErrors codes{.values = 1000, .clipped = clipped, .to_zero = to_zero};
+  return {.layer = layer,
+          .k = {.codes = codes, .channel_error = 0.01},
+          .v = {.codes = {.values = 1000}, .channel_error = 0}};
 }
 
 AdvisedCache advised(const std::string& name, uint64_t bytes, double clipped) {
