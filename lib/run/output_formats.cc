@@ -149,6 +149,12 @@ std::vector<std::string> OutputFormats::notes(size_t index, const ExportInput& i
   return writers_[index]->notes(completed(input));
 }
 
+std::vector<WrittenFolder> OutputFormats::placed_folders(const fs::path& output) const {
+  std::vector<WrittenFolder> all = folders_in(output);
+  for (size_t i = 0; i < all.size(); ++i) all[i].path = folder_of(options_.output, i);
+  return all;
+}
+
 std::vector<WrittenFolder> OutputFormats::folders_in(const fs::path& output) const {
   std::vector<WrittenFolder> all;
   for (size_t i = 0; i < writers_.size(); ++i) {
@@ -215,7 +221,7 @@ WrittenOutput stage_output(const OutputFormats& formats, const ExportInput& inpu
   write_text_file(output.path() / kManifestName, dump_json(made.manifest));
   write_cards(formats, input, made.manifest, texts, output.path());
   formats.stage(output, outputs);
-  made.folders = formats.folders();
+  made.folders = formats.placed_folders(output.path());
   return made;
 }
 

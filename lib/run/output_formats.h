@@ -67,9 +67,9 @@ class OutputFormats {
   void tell_notes(const ExportInput& input, Diagnostics& diagnostics) const;
   /// The notes of one format.
   std::vector<std::string> notes(size_t index, const ExportInput& input) const;
-  /// Folders of the formats in the written output.
-  std::vector<WrittenFolder> folders() const { return folders_in(options_.output); }
-  /// The same in an output that is not visible yet.
+  /// Folders of the formats in output, which is not visible yet, by the places that they get.
+  std::vector<WrittenFolder> placed_folders(const fs::path& output) const;
+  /// The same by the places that they have.
   std::vector<WrittenFolder> folders_in(const fs::path& output) const;
   /// Whether the scales are for an NVFP4 cache.
   bool is_for_nvfp4() const;
