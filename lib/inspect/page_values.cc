@@ -220,6 +220,21 @@ std::string name_of_folder(const fs::path& folder) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
+/// Names a folder by the place that it will have, in what engines' rules say of it.
+void show_place(const std::string& folder, const std::string& place,
+                std::vector<report::EngineLoad>& loads) {
+  const auto show = [&](std::string& text) {
+    for (size_t at = text.find(folder); at != std::string::npos;
+         at = text.find(folder, at + place.size()))
+      text.replace(at, folder.size(), place);
+  };
+  for (report::EngineLoad& load : loads)
+    for (report::EngineLoad::Finding& finding : load.findings) {
+      show(finding.message);
+      show(finding.remedy);
+    }
+}
+
 /// The folder that holds the checkpoint of an output, itself or the first of its formats; empty for
 /// none.
 fs::path checkpoint_in(const fs::path& output) {
@@ -267,9 +282,14 @@ CheckpointReport page_values(const fs::path& output, const fs::path& place,
                              const std::string& model, const std::string& version,
                              const FamilyChoice& family) {
   const fs::path checkpoint = checkpoint_in(output);
-  if (checkpoint.empty()) return page_values(inspect(model, output, family), version);
+  if (checkpoint.empty()) {
+    CheckpointReport page = page_values(inspect(model, output, family), version);
+    page.scale_format = "in " + place.string();
+    return page;
+  }
   CheckpointReport page = page_values(inspect(checkpoint.string(), {}, family), version);
   const fs::path shown = checkpoint == output ? place : place / checkpoint.filename();
+  show_place(checkpoint.string(), shown.string(), page.engines);
   page.path = shown.string();
   page.name = name_of_folder(shown);
   return page;

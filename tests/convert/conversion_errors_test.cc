@@ -262,16 +262,18 @@ TEST_CASE("conversion: scales of other caches than FP8 are no FP8 scales") {
   CHECK(contains(refusal_with("type", "int"), "type 'int' of 8 bits is not read"));
   refusal_with("type", "float");
   CHECK(contains(refusal_with("num_bits", 4), "only scales of FP8 caches are converted"));
-  for (const char* algorithm : {"INT8", "NVFP4", "NVFP4_AFFINE"}) {
+  const auto refusal_of = [&](const char* algorithm) {
     change_config(scratch / "source", [&](Json& config) {
       config["quantization_config"] = {{"quant_method", "modelopt"},
                                        {"quant_algo", "FP8"},
                                        {"ignore", {"*"}},
                                        {"kv_cache_quant_algo", algorithm}};
     });
-    CHECK(contains(refusal(scratch / "source", "compressed-tensors"),
-                   "only scales of FP8 caches are converted"));
-  }
+    return refusal(scratch / "source", "compressed-tensors");
+  };
+  for (const char* algorithm : {"INT8", "NVFP4_AFFINE"})
+    CHECK(contains(refusal_of(algorithm), "only scales of FP8 caches are converted"));
+  CHECK(contains(refusal_of("NVFP4"), "no manifest of kvcal says which"));
 }
 
 TEST_CASE("conversion: FP8 weights that the text model does not run are not left without a word") {

@@ -66,6 +66,7 @@ TEST_CASE(
   test::write_file(output / kManifestName, dump_json(test::sample_manifest()));
   const CheckpointReport page = page_values(output.path(), "Out", model.path(), "1.2");
   CHECK(page.layers[0].v.scales == std::vector<float>{0.25f, 0.125f});
+  CHECK(page.scale_format == "in Out");
   CHECK(page.engines.empty());
   CHECK(!page.engine_words.empty());
 }
