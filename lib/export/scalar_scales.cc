@@ -47,9 +47,9 @@ void check_scalar_scales(const ExportInput& input, const ScalarForm& form) {
   if (calibration.plan.quantizes_weights()) check_weights(input, form.weights);
 }
 
-std::vector<Tensor> scalar_scales(const Calibration& calibration, const ScalarForm& scalar,
+std::vector<Tensor> scalar_scales(const Calibration& calibration, const ScalarForm& form,
                                   const Shape& shape) {
-  const KvForm& form = scalar.names;
+  const KvForm& names = form.names;
   std::vector<Tensor> tensors;
   const auto add = [&](const std::string& name, const KvTensorCalibration& side) {
     tensors.push_back(scale_tensor(name, shape, {largest_of(side.scales)}, DType::kF32));
@@ -61,10 +61,10 @@ std::vector<Tensor> scalar_scales(const Calibration& calibration, const ScalarFo
                  ? layer.module + std::string(usual)
                  : module_of_side(layer.scales_at, letter) + "." + letter + "_scale";
     };
-    add(name('k', form.k), layer.k);
-    add(name('v', form.v), layer.v);
-    if (!scalar.has_queries || !layer.q || !layer.scales_at.empty()) continue;
-    add(layer.module + std::string(form.q), *layer.q);
+    add(name('k', names.k), layer.k);
+    add(name('v', names.v), layer.v);
+    if (!form.has_queries || !layer.q || !layer.scales_at.empty()) continue;
+    add(layer.module + std::string(names.q), *layer.q);
     if (layer.module.ends_with(".self_attn"))
       tensors.push_back(scale_tensor(layer.module + std::string(kProbScale), shape,
                                      {scale_from(Amax{1.0f}, calibration.kv_format)}, DType::kF32));
