@@ -121,7 +121,7 @@ SmoothResult smooth_checkpoint(const SmoothRequest& given, Diagnostics& diagnost
 
 std::vector<std::pair<std::string, std::string>> smoothing_lines(const SmoothResult& result) {
   const RewrittenCheckpoint& written = result.written;
-  std::string changed = std::to_string(written.changed);
+  std::string changed = std::to_string(written.changed) + " tensors";
   if (written.widened > 0)
     changed += ", of which " + std::to_string(written.widened) +
                " are float32 now: their dtype does not hold the values";
@@ -129,7 +129,7 @@ std::vector<std::pair<std::string, std::string>> smoothing_lines(const SmoothRes
                           std::to_string(result.num_tokens) + " tokens"},
           {"K", side_text(result.smoothing.k, result.smoothing.k_reason)},
           {"V", side_text(result.smoothing.v, result.smoothing.v_reason)},
-          {"tensors changed", changed},
+          {"changed", changed},
           {"function", written.largest_error == 0.0 ? "the same, bit for bit"
                                                     : "the same, but for rounding of norms"}};
 }
