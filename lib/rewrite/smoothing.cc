@@ -42,6 +42,11 @@ std::vector<float> even_factors(const std::vector<float>& amax, int64_t heads,
   return factors;
 }
 
+/// A tensor without factors is copied.
+void drop_if_none(std::vector<float>& factors) {
+  if (std::ranges::all_of(factors, [](float factor) { return factor == 1.0f; })) factors.clear();
+}
+
 /// Collects what each head's channels reach before and after.
 class HeadRatios {
  public:
@@ -114,10 +119,12 @@ Smoothing smoothing_of(const ModelConfig& config, std::span<const ChannelAmax> a
       own.k = even_factors(seen.k, sizes.kv_heads, all_units(key_units(config, layer)),
                            shares_key_factors(config, layer));
       k.add(seen.k, own.k, sizes.kv_heads);
+      drop_if_none(own.k);
     }
     if (!v_reason) {
       own.v = even_factors(seen.v, sizes.kv_heads, single_channels(sizes.value_dim), false);
       v.add(seen.v, own.v, sizes.kv_heads);
+      drop_if_none(own.v);
     }
   }
   if (!k_reason) smoothing.k = k.median();
