@@ -58,9 +58,9 @@ struct EvalVariant {
   /// Throws Error as cache_type_of and scales_of do.
   EvalVariant(const std::string& name, LoadedModel& loaded, const CacheOptions& cache,
               Diagnostics& diagnostics);
-  /// scales: as scales_of gives them, of the place that source names.
+  /// given: scales as scales_of gives them, of the place that source names.
   EvalVariant(const std::string& name, LoadedModel& loaded, const CacheType& type,
-              std::vector<LayerKvScales> scales, std::string source);
+              std::vector<LayerKvScales> given, std::string source);
   ScoredModel scored() const { return {model->decoder, label.type, scales}; }
   /// Layers with a quantized cache, ascending.
   std::vector<int64_t> quantized_layers() const;
