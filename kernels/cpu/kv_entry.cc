@@ -57,7 +57,8 @@ void enter_part(const KvPass& pass, const KvPart& part, ObservedRange* ranges) {
     return;
   }
   BinCounts counts;
-  counts.pairs.fill(0);
+  // The tables are 64 KiB, far more than the values of a sample's first tokens.
+  if (has_table_size((part.end - part.begin) * x.head_dim)) counts.pairs.fill(0);
   for (int64_t h = 0; h < x.heads; ++h) {
     RangeFold range;
     enter_rows(pass, part, h, &range);

@@ -195,9 +195,12 @@ HWY_INLINE BinWindow window_of(const ObservedRange& range) {
   return {std::max(0, MagnitudeHistogram::bin_of(largest) - kWidth)};
 }
 
-/// Whether the tables pay off: for few values they do not.
+/// Whether the tables pay off: for few values they do not, and they may be unset then.
+HWY_INLINE bool has_table_size(int64_t values) {
+  return values >= 1024 && values <= BinCounts::kMaxValues;
+}
 HWY_INLINE bool suits_tables(int64_t values, const ObservedRange& range) {
-  return values >= 1024 && values <= BinCounts::kMaxValues && range.first_nonfinite < 0;
+  return has_table_size(values) && range.first_nonfinite < 0;
 }
 
 /// Counts values into zeroed bins; range is that of the values.

@@ -86,11 +86,8 @@ std::string side_text(const std::optional<Unevenness>& side, const std::string& 
   return text.str();
 }
 
-}  // namespace
-
-SmoothResult smooth_checkpoint(const SmoothRequest& given, Diagnostics& diagnostics) {
-  SmoothRequest request = given;
-  if (request.dataset.empty()) request.dataset = kDefaultDataset;
+/// Of a request that names its data set.
+SmoothResult smooth(const SmoothRequest& request, Diagnostics& diagnostics) {
   const std::string recipe(kDefaultRecipe);
   const CalibrationSubject subject =
       make_subject(read_recipe(recipe), recipe, request.model, diagnostics, request.family);
@@ -117,6 +114,14 @@ SmoothResult smooth_checkpoint(const SmoothRequest& given, Diagnostics& diagnost
   write_text_file(output.path() / kManifestName, dump_json(result.manifest));
   output.commit();
   return result;
+}
+
+}  // namespace
+
+SmoothResult smooth_checkpoint(const SmoothRequest& request, Diagnostics& diagnostics) {
+  SmoothRequest settled = request;
+  if (settled.dataset.empty()) settled.dataset = kDefaultDataset;
+  return smooth(settled, diagnostics);
 }
 
 std::vector<std::pair<std::string, std::string>> smoothing_lines(const SmoothResult& result) {
