@@ -10,11 +10,23 @@ namespace {
 constexpr int kMostDoublings = 20;
 
 /// The largest power of two that keeps amax at or below most, so a smoothed model has nothing left
-/// to smooth, and the scale of a head stays.
+/// to smooth.
 float factor_to(float most, float amax) {
   if (amax <= 0.0f) return 1.0f;
   const int doublings = std::ilogb(double{most} / double{amax});
   return std::ldexp(1.0f, std::clamp(doublings, 0, kMostDoublings));
+}
+
+/// Divides factors by their median over the channels that have values, so that an outlier shrinks
+/// to the others, and not all grow to it: K and V stay inside the range of a cache with scale 1.0.
+void center(std::span<float> factors, std::span<const float> reach) {
+  std::vector<int> doublings;
+  for (size_t i = 0; i < factors.size(); ++i)
+    if (reach[i] > 0.0f) doublings.push_back(std::ilogb(factors[i]));
+  if (doublings.empty()) return;
+  const auto middle = doublings.begin() + static_cast<std::ptrdiff_t>(doublings.size() / 2);
+  std::ranges::nth_element(doublings, middle);
+  for (float& factor : factors) factor = std::ldexp(factor, -*middle);
 }
 
 /// Factors [heads, width] of one layer's side, where units share a factor.
@@ -37,6 +49,7 @@ std::vector<float> even_factors(const std::vector<float>& amax, int64_t heads,
       for (const int64_t channel : unit)
         factors[row * width + static_cast<size_t>(channel)] = factor_to(most, own);
     }
+    center(std::span(factors).subspan(row * width, width), reach);
   }
   for (size_t i = rows * width; i < factors.size(); ++i) factors[i] = factors[i % width];
   return factors;

@@ -31,12 +31,12 @@ struct Smoothing {
 /// Throws Error naming the family where neither K nor V can have factors.
 void check_can_be_smoothed(const ModelConfig& config);
 
-/// Factors that bring every channel of K and V towards the largest of its head: above half of it,
-/// by powers of two. That is what a cache with uniform codes and one scale a head, or a token and
-/// head, reads best. The channels that RoPE turns together have one factor, and all heads have the
-/// same where one norm weight serves them. Channels of zeros, and those 2^20 times smaller than the
-/// largest, are not moved further. amax: one entry a layer. Throws Error as check_can_be_smoothed
-/// does.
+/// Factors that make the channels of K and V reach as far within each head: above half of the
+/// largest, by powers of two, while the median channel stays. That is what a cache with uniform
+/// codes and one scale a head, or a token and head, reads best. The channels that RoPE turns
+/// together have one factor, and all heads have the same where one norm weight serves them.
+/// Channels of zeros have factors that change nothing; those 2^20 times smaller than the largest
+/// grow no more than that. amax: one entry a layer. Throws Error as check_can_be_smoothed does.
 Smoothing smoothing_of(const ModelConfig& config, std::span<const ChannelAmax> amax);
 
 }  // namespace kvcal

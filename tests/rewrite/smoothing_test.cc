@@ -177,6 +177,13 @@ TEST_CASE("smoothing: outliers are gone, and the median says so") {
   fs::copy_file(model_fixture("llama") / "expected.json", uneven.path() / "expected.json",
                 fs::copy_options::skip_existing);
   const Smoothed made(uneven.path());
+  // The outliers come back, and the other channels do not grow to them.
+  const std::vector<ChannelAmax> plain = channels_of(model_fixture("llama"));
+  const std::vector<ChannelAmax> after = channels_of(made.folder.path());
+  for (size_t layer = 0; layer < plain.size(); ++layer) {
+    CHECK(most(after[layer].k) <= 2.0f * most(plain[layer].k));
+    CHECK(most(after[layer].v) <= 2.0f * most(plain[layer].v));
+  }
   CHECK(made.smoothing.k->before > 3.5);
   CHECK(made.smoothing.k->after < 2.0);
   CHECK(made.smoothing.v->after < 2.0);
