@@ -34,6 +34,7 @@ std::vector<float> even_factors(const std::vector<float>& amax, int64_t heads,
                                 const KeyUnits& units, bool is_shared) {
   const auto width = amax.size() / static_cast<size_t>(heads);
   std::vector<float> factors(amax.size(), 1.0f);
+  const float most = std::ranges::max(amax);
   // Heads that share a weight are smoothed as one, whose channels reach as far as any head's.
   const size_t rows = is_shared ? 1 : static_cast<size_t>(heads);
   for (size_t row = 0; row < rows; ++row) {
@@ -42,16 +43,15 @@ std::vector<float> even_factors(const std::vector<float>& amax, int64_t heads,
     if (is_shared)
       for (size_t i = width; i < amax.size(); ++i)
         reach[i % width] = std::max(reach[i % width], amax[i]);
-    const float most = std::ranges::max(reach);
     for (const std::vector<int64_t>& unit : units) {
       float own = 0.0f;
       for (const int64_t channel : unit) own = std::max(own, reach[static_cast<size_t>(channel)]);
       for (const int64_t channel : unit)
         factors[row * width + static_cast<size_t>(channel)] = factor_to(most, own);
     }
-    center(std::span(factors).subspan(row * width, width), reach);
   }
   for (size_t i = rows * width; i < factors.size(); ++i) factors[i] = factors[i % width];
+  center(factors, amax);
   return factors;
 }
 

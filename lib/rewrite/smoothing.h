@@ -31,12 +31,13 @@ struct Smoothing {
 /// Throws Error naming the family where neither K nor V can have factors.
 void check_can_be_smoothed(const ModelConfig& config);
 
-/// Factors that make the channels of K and V reach as far within each head: above half of the
+/// Factors that make all channels of a layer's K, and of its V, reach as far: above half of the
 /// largest, by powers of two, while the median channel stays. That is what a cache with uniform
-/// codes and one scale a head, or a token and head, reads best. The channels that RoPE turns
-/// together have one factor, and all heads have the same where one norm weight serves them.
-/// Channels of zeros have factors that change nothing; those 2^20 times smaller than the largest
-/// grow no more than that. amax: one entry a layer. Throws Error as check_can_be_smoothed does.
+/// codes reads best, whether it has a scale a layer, a head, or a token and head. The channels that
+/// RoPE turns together have one factor, and all heads have the same where one norm weight serves
+/// them. Channels of zeros have factors that change nothing; those 2^20 times smaller than the
+/// largest grow no more than that. amax: one entry a layer. Throws Error as check_can_be_smoothed
+/// does.
 Smoothing smoothing_of(const ModelConfig& config, std::span<const ChannelAmax> amax);
 
 }  // namespace kvcal
