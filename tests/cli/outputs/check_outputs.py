@@ -52,7 +52,7 @@ ROWS = [
     ("eval", Row(["model", "--task", "kl", "--dataset", "data.jsonl", "--kv-cache-dtype", "fp8", "--unit-scales", "--threads", "1"],
                 {"--html": "page.html", "--plots": "plots"}, ["model", "data.jsonl"])),
     ("eval", Row(["model", "--task", "gsm8k", "--dataset", "gsm8k_questions.jsonl", "--fewshot-dataset", "gsm8k_examples.jsonl", "--num-fewshot", "1",
-                  "--max-gen-toks", "4", "--threads", "1"], {"--log-samples": "samples.jsonl"}, ["model", "gsm8k_questions.jsonl"])),
+                  "--max-gen-toks", "4", "--threads", "1"], {"--log-samples": "samples.jsonl"})),
     ("eval", Row(["checkpoint", "--task", "sensitivity", "--dataset", "data.jsonl", "--kl-budget", "1", "--threads", "1"],
                  {"--output-recipe": "chosen.yaml"}, ["checkpoint", "data.jsonl"])),
     ("sweep", Row(["sweep.yaml", "--threads", "1"], {"--output": "results"}, ["model"], overwrites=False)),
