@@ -139,18 +139,29 @@ MachineRate onednn_rate(ComputeType type, int64_t size, int num_threads) {
   return rate;
 }
 
-MachineRate backend_rate(Backend& backend, ComputeType type, int64_t size) {
+Product::Product(Backend& backend, ComputeType type, int64_t size)
+    : backend_(backend), size_(size) {
   const std::vector<std::byte> w = random_matrix(size, ComputeType::kBFloat16);
   const std::vector<TensorView> views{{"w", DType::kBF16, Shape{size, size}, w}};
-  const auto weight = backend.pack(views, type);
+  weight_ = backend.pack(views, type);
   const std::vector<std::byte> values = random_matrix(size, type);
-  const Buffer x = backend.allocate(values.size());
-  backend.copy_in(values, x.data());
-  const Buffer out = backend.allocate(static_cast<size_t>(size * size) * sizeof(float));
-  const double n = static_cast<double>(size);
-  return middle_rate(2 * n * n * n, "kvcal " + std::to_string(size), [&] {
-    backend.matmul({.x = x.data(), .weight = *weight, .rows = size, .out = out.as<float>()});
-  });
+  x_ = backend.allocate(values.size());
+  backend.copy_in(values, x_.data());
+  out_ = backend.allocate(static_cast<size_t>(size * size) * sizeof(float));
+}
+
+double Product::flop() const {
+  const double n = static_cast<double>(size_);
+  return 2 * n * n * n;
+}
+
+void Product::run() {
+  backend_.matmul({.x = x_.data(), .weight = *weight_, .rows = size_, .out = out_.as<float>()});
+}
+
+MachineRate backend_rate(Backend& backend, ComputeType type, int64_t size) {
+  Product product(backend, type, size);
+  return middle_rate(product.flop(), "kvcal " + std::to_string(size), [&] { product.run(); });
 }
 
 MachineRate machine_rate(Backend& backend, ComputeType type, int num_threads) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "backend/backend.h"
@@ -36,6 +37,20 @@ struct MachineRate {
 /// float32 sums; the middle of a few repeats on that many threads. Throws Error where oneDNN
 /// cannot.
 MachineRate onednn_rate(ComputeType type, int64_t size, int num_threads);
+
+/// A product of two square matrices [size, size] by a backend's matmul.
+class Product {
+ public:
+  Product(Backend& backend, ComputeType type, int64_t size);
+  double flop() const;
+  void run();
+
+ private:
+  Backend& backend_;
+  int64_t size_;
+  std::unique_ptr<PackedMatrix> weight_;
+  Buffer x_, out_;
+};
 
 /// The same product by the backend's matmul.
 MachineRate backend_rate(Backend& backend, ComputeType type, int64_t size);
