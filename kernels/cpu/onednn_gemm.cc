@@ -2,11 +2,14 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <new>
 
+#include "core/checked.h"
 #include "core/error.h"
+#include "kernels/cpu/pair_columns.h"
 #include "quant/half.h"
 
 namespace kvcal::cpu {
@@ -72,6 +75,7 @@ class DnnGemm : public Gemm {
         panel_({shape.depth, shape.width}, data_type_of(shape.type), Memory::format_tag::any) {
     for (size_t i = kHeights.size(); i-- > 0;)  // the tallest chooses the panel's layout
       tiles_[i] = make_tile(kHeights[i]);
+    find_columns();
     compare_heights();
   }
 
@@ -80,9 +84,10 @@ class DnnGemm : public Gemm {
   int64_t x_stride() const override { return shape_.depth; }
   int64_t out_stride() const override { return shape_.width; }
 
-  int64_t pack_step() const override { return shape_.width; }
-  void pack(int64_t, int64_t count, const void* rows, std::byte* storage,
+  int64_t pack_step() const override { return columns_ > 0 ? kPackedRows : shape_.width; }
+  void pack(int64_t first, int64_t count, const void* rows, std::byte* storage,
             int thread) const override {
+    if (columns_ > 0) return pack_rows(first, count, static_cast<const BF16*>(rows), storage);
     KVCAL_CHECK(count == shape_.width);
     // Row-major [width, depth] is column-major [depth, width]; oneDNN only reads it.
     Memory source(
@@ -136,6 +141,43 @@ class DnnGemm : public Gemm {
     return tile;
   }
 
+  /// Rows that pack_rows takes at a time: the columns of a cache line.
+  static constexpr int64_t kPackedRows = 16;
+
+  /// pack in a layout of PairColumns.
+  void pack_rows(int64_t first, int64_t count, const BF16* rows, std::byte* storage) const {
+    const int64_t group = first / columns_ * columns_;
+    auto* pairs = reinterpret_cast<uint32_t*>(storage) + group * shape_.depth / 2;
+    if (first == group && shape_.width - group < columns_)  // what no row fills
+      std::memset(pairs, 0, static_cast<size_t>(columns_ * shape_.depth) * sizeof(BF16));
+    pack_pair_columns(rows, count, shape_.depth / 2,
+                      {.columns = columns_, .out = pairs + (first - group)});
+  }
+
+  /// Finds the group of columns with which pack_rows gives the bytes of oneDNN's own reorder, which
+  /// takes several times as long.
+  void find_columns() {
+    if (shape_.type != ComputeType::kBFloat16 || shape_.depth % 32 != 0 ||
+        shape_.width % kPackedRows != 0)
+      return;
+    const auto weight = noise(shape_.width * shape_.depth, shape_.type);
+    const auto bytes = static_cast<int64_t>(panel_bytes());
+    Scratch expected, actual;
+    pack(0, shape_.width, weight.data(), expected.get<std::byte>(bytes), 0);
+    const size_t step = static_cast<size_t>(kPackedRows * shape_.depth) * sizeof(BF16);
+    for (const int64_t columns : {64, 48, 32, 16}) {
+      if (round_up(shape_.width, columns) * shape_.depth * 2 != bytes) continue;
+      columns_ = columns;
+      for (int64_t row = 0; row < shape_.width; row += kPackedRows)
+        pack(row, kPackedRows, weight.data() + static_cast<size_t>(row / kPackedRows) * step,
+             actual.get<std::byte>(bytes), 0);
+      if (std::memcmp(expected.get<std::byte>(bytes), actual.get<std::byte>(bytes),
+                      panel_bytes()) == 0)
+        return;
+    }
+    columns_ = 0;
+  }
+
   /// Excludes the heights whose sums have another order than kJudge's.
   void compare_heights() {
     const size_t row_bytes = static_cast<size_t>(shape_.depth) * bytes_of(shape_.type);
@@ -143,7 +185,9 @@ class DnnGemm : public Gemm {
     const auto weight = noise(shape_.width * shape_.depth, shape_.type);
     const auto x = noise(kDnnTallest * shape_.depth, shape_.type);
     auto* panel_memory = storage.get<std::byte>(static_cast<int64_t>(panel_bytes()));
-    pack(0, shape_.width, weight.data(), panel_memory, 0);
+    for (int64_t row = 0; row < shape_.width; row += pack_step())
+      pack(row, std::min(pack_step(), shape_.width - row),
+           weight.data() + static_cast<size_t>(row) * row_bytes, panel_memory, 0);
     const auto packed = panel_in(panel_memory);
     auto* expected = expected_memory.get<float>(kDnnTallest * shape_.width);
     auto* actual = actual_memory.get<float>(kDnnTallest * shape_.width);
@@ -164,6 +208,7 @@ class DnnGemm : public Gemm {
   DnnSession& session_;
   PanelShape shape_;
   Memory::desc panel_;
+  int64_t columns_ = 0;  ///< of PairColumns; 0: oneDNN packs
   std::array<Tile, kHeights.size()> tiles_;
 };
 

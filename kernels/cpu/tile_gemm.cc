@@ -4,38 +4,10 @@
 
 #include "core/checked.h"
 #include "core/error.h"
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/pair_columns.h"
+#include "kernels/cpu/tile_product.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/tile_gemm.cc"
-#include <hwy/foreach_target.h>
-
-#include "kernels/cpu/transpose-inl.h"
-
-HWY_BEFORE_NAMESPACE();
-namespace kvcal::cpu::HWY_NAMESPACE {
-
-/// Converts rows of a weight, [rows, 2 * pairs], to columns of pairs, out [pairs, kTileColumns].
-void pack_columns(const BF16* weight, int64_t rows, int64_t pairs, uint32_t* out) {
-  // Pairs of bfloat16 are moved as if they were float32; missing rows repeat the last row. The
-  // output stays in the level 1 cache until all rows have passed.
-  constexpr int64_t kPairs = 128;
-  const auto* from = reinterpret_cast<const float*>(weight);
-  for (int64_t pair = 0; pair < pairs; pair += kPairs)
-    for (int64_t row = 0; row < kTileColumns; row += 4) {
-      const float* four[4];
-      for (int64_t i = 0; i < 4; ++i) four[i] = from + std::min(row + i, rows - 1) * pairs + pair;
-      rows_to_columns(four, std::min(kPairs, pairs - pair),
-                      reinterpret_cast<float*>(out) + pair * kTileColumns + row, kTileColumns);
-    }
-}
-
-}  // namespace kvcal::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
 namespace kvcal::cpu {
-HWY_EXPORT(pack_columns);
 
 namespace {
 
@@ -75,7 +47,7 @@ class TileGemm : public Gemm {
       weight = padded.data();
     }
     auto* out = reinterpret_cast<uint32_t*>(storage) + first * depth_ / 2;
-    HWY_DYNAMIC_DISPATCH(pack_columns)(weight, count, depth_ / 2, out);
+    pack_pair_columns(weight, count, depth_ / 2, {.columns = kTileColumns, .out = out});
   }
   std::unique_ptr<Panel> panel_in(std::byte* storage) const override {
     return std::make_unique<TilePanel>(reinterpret_cast<uint32_t*>(storage));
@@ -120,4 +92,3 @@ std::unique_ptr<Gemm> make_tile_gemm(const PanelShape& shape) {
 }
 
 }  // namespace kvcal::cpu
-#endif  // HWY_ONCE
