@@ -1,6 +1,8 @@
 #include <cmath>
+#include <numeric>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/score_rows.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/cpu/tile_product.h"
 #include "kernels/cpu/tiled_cache.h"
@@ -10,14 +12,15 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/attention_queries-inl.h"
+#include "kernels/cpu/softmax_weight-inl.h"
 
 // Attention with products of bfloat16. K and V are packed once for all queries, in blocks of keys
 // and in the pairs that tile instructions read. FP8 codes are exact in bfloat16, so their scales
-// multiply the query and the result. Scores are exponents, so the query is kept as two parts:
-// truncated value and remainder. If bfloat16 holds the cache's elements exactly, softmax weights
-// are truncated to one part and summed truncated; for other caches K, V and the weights have two
-// parts too, and products of two remainders are omitted. A query is a row; its sums run along the
-// keys in an order that depends only on the key's number.
+// multiply the query and the result. Scores are exponents, so the query is kept as two parts: a
+// bfloat16 and its remainder, as bytes where ScoreRows multiplies it. If bfloat16 holds the cache's
+// elements exactly, softmax weights are truncated to one part and summed truncated; for other
+// caches K, V and the weights have two parts too, and products of two remainders are omitted. A
+// query is a row; its sums run along the keys in an order that depends only on the key's number.
 #ifndef KVCAL_KERNELS_CPU_ATTENTION_TILES_ONCE
 #define KVCAL_KERNELS_CPU_ATTENTION_TILES_ONCE
 namespace kvcal::cpu {
@@ -29,7 +32,8 @@ constexpr int64_t kTileParts = 16;
 
 /// Floats of working memory.
 inline int64_t tile_attention_scratch(const TiledCache& cache) {
-  return (cache.k_dim + cache.v_dim + kTileKeys * 2 + 2 * kTileParts + 3) * kTileQueries;
+  return (cache.k_dim + cache.v_dim + kTileKeys * 2 + 2 * kTileParts + 5) * kTileQueries +
+         ScoreRows::kRows * kTileParts;
 }
 
 }  // namespace kvcal::cpu
@@ -37,47 +41,6 @@ inline int64_t tile_attention_scratch(const TiledCache& cache) {
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
-
-/// Truncates a float32 to the digits of a bfloat16.
-HWY_INLINE VF cut(VF v) {
-  return hn::BitCast(DF(), hn::And(hn::BitCast(DU(), v), hn::Set(DU(), 0xffff0000u)));
-}
-
-/// Writes the upper halves of the lanes of two vectors, one vector after the other.
-HWY_INLINE void store_cut(VF first, VF second, BF16* out) {
-#if HWY_TARGET == HWY_SCALAR
-  store_low_halves(hn::BitCast(DI(), hn::ShiftRight<16>(hn::BitCast(DU(), first))), &out[0].bits);
-  store_low_halves(hn::BitCast(DI(), hn::ShiftRight<16>(hn::BitCast(DU(), second))), &out[1].bits);
-#else
-  const hn::Repartition<uint16_t, DF> halves;
-  hn::StoreU(hn::ConcatOdd(halves, hn::BitCast(halves, second), hn::BitCast(halves, first)), halves,
-             &out->bits);
-#endif
-}
-
-/// 2^x for x < 127, within 1e-4, less than the truncation's 2e-3; 0 or subnormal below -126, 0 at
-/// -infinity; NaN stays NaN. The polynomials interpolate 2^f at the Chebyshev nodes.
-HWY_INLINE VF weight_of(VF x) {
-#if HWY_TARGET <= HWY_AVX3
-  const VF f{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF)};  // in [0, 1)
-  VF sum = set(0.07896726f);
-  sum = hn::MulAdd(sum, f, set(0.22469316f));
-  sum = hn::MulAdd(sum, f, set(0.69632477f));
-  sum = hn::MulAdd(sum, f, set(0.99990029f));
-  return VF{_mm512_scalef_ps(sum.raw, x.raw)};
-#else
-  // The low bits of the sum are the integer part plus float32's bias.
-  const VF shift = set(kWholeShift + 127.0f);
-  const VF clamped = hn::Max(set(-127.0f), x);
-  const VF shifted = hn::Add(clamped, shift);
-  const VF f = hn::Sub(clamped, hn::Sub(shifted, shift));
-  VF sum = set(0.05583828f);
-  sum = hn::MulAdd(sum, f, set(0.24263948f));
-  sum = hn::MulAdd(sum, f, set(0.69313673f));
-  sum = hn::MulAdd(sum, f, set(0.99992456f));
-  return hn::Mul(sum, as_float(hn::ShiftLeft<23>(as_int(shifted))));
-#endif
-}
 
 HWY_ALIGN constexpr int32_t kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
@@ -104,15 +67,23 @@ class AttendInTiles {
     seen_ = reinterpret_cast<int32_t*>(take(kTileQueries));
     first_ = reinterpret_cast<int32_t*>(take(kTileQueries));
     last_ = reinterpret_cast<int32_t*>(take(kTileQueries));
+    rest_sums_ = reinterpret_cast<int32_t*>(take(kTileQueries));
+    rest_scales_ = take(kTileQueries);
+    sums_before_ = take(ScoreRows::kRows * kTileParts);
   }
 
   void run() {
-    load_queries();
+    cache_.has_bytes ? load_queries_with_bytes() : load_queries();
     start_softmax();
     std::fill_n(out_, rows_ * cache_.v_dim, 0.0f);
     const int64_t begin = queries_.begin(), end = queries_.end();
     for (int64_t block = begin / kTileKeys; block * kTileKeys < end; ++block) {
       const int64_t first = block * kTileKeys;
+      if (cache_.has_bytes) {
+        for (int64_t row = 0; row < queries_.count(); row += ScoreRows::kRows)
+          add_keys_to(row, block);
+        continue;
+      }
       add_keys(block, std::max<int64_t>(0, begin - first) / kTileColumns * kTileColumns,
                round_up(std::min(kTileKeys, end - first), kTileColumns));
     }
@@ -152,6 +123,22 @@ class AttendInTiles {
   HWY_INLINE static void store_query(VF a, VF b, BF16* out, BF16* rest) {
     store_cut(a, b, out);
     store_cut(hn::Sub(a, cut(a)), hn::Sub(b, cut(b)), rest);
+  }
+
+  /// Loads the query rounded to bfloat16, then what that took from it, as bytes.
+  void load_queries_with_bytes() {
+    const float factor = queries_.score_factor() * scale_of(args_.k_scales);
+    for (int64_t row = 0; row < rows_; ++row)
+      round_query(queries_.query(row), args_.head_dim, factor, cache_.k_dim,
+                  {.q = q_ + row * cache_.k_dim,
+                   .rest = rest_of(row),
+                   .scale = rest_scales_ + row,
+                   .sum = rest_sums_ + row,
+                   .exact = scores_});
+  }
+  /// [k_dim]
+  int8_t* rest_of(int64_t row) const {
+    return reinterpret_cast<int8_t*>(q_ + rows_ * cache_.k_dim) + row * cache_.k_dim;
   }
 
   /// Initial softmax state: only the sink. A sink far below must not become the reference, or
@@ -204,6 +191,75 @@ class AttendInTiles {
                               .steps = end - begin,
                               .accumulate = true};
     multiply_parts(results, cache_.parts > 1 ? rows_ * kTileKeys : 0, tiles.v_part);
+  }
+
+  /// Adds the keys of a block to sums and results of ScoreRows::kRows queries from `row` on.
+  void add_keys_to(int64_t row, int64_t block) {
+    const int64_t origin = block * kTileKeys;
+    const int64_t end_row = std::min(row + ScoreRows::kRows, queries_.count());
+    const int64_t begin = std::max<int64_t>(0, first_[row] - origin) / kTileColumns * kTileColumns;
+    const int64_t end = round_up(std::min(kTileKeys, last_[end_row - 1] + 1 - origin), kTileParts);
+    if (end <= begin) return;
+    const auto tiles = cache_.block(task_.segment_index, task_.kv_head, block);
+    const ScoreRows rows{.k_dim = cache_.k_dim,
+                         .q = q_ + row * cache_.k_dim,
+                         .q_rest = rest_of(row),
+                         .q_scales = rest_scales_ + row,
+                         .q_sums = rest_sums_ + row,
+                         .starts = starts_ + row * kTileParts,
+                         .keys = end - begin,
+                         .k_stride = tiles.keys,
+                         .k = tiles.k + begin,
+                         .k_bytes = tiles.k_bytes + begin,
+                         .k_scales = tiles.k_scales + begin,
+                         .scores = scores_ + row * kTileKeys};
+    start_scores(rows);
+    std::copy_n(sums_ + row * kTileParts, ScoreRows::kRows * kTileParts, sums_before_);
+    weigh_started(rows,
+                  {.first = first_ + row,
+                   .last = last_ + row,
+                   .origin = static_cast<int32_t>(origin + begin)},
+                  sums_ + row * kTileParts, weights_ + row * kTileKeys);
+    check_sums(rows, row, end_row, origin + begin);
+    add_values({.weights = weights_ + row * kTileKeys,
+                .keys = rows.keys,
+                .v = tiles.v + begin / 2 * cache_.v_dim,
+                .v_dim = cache_.v_dim,
+                .out = out_ + row * cache_.v_dim});
+  }
+
+  /// Weighs again, by their largest score, the keys of rows whose sums show a maximum far above the
+  /// reference, or none near it so far. first: the first key.
+  void check_sums(const ScoreRows& rows, int64_t row, int64_t end_row, int64_t first) {
+    const int64_t keys = round_up(rows.keys, kTileColumns);
+    bool has_scores = false;
+    for (int64_t i = row; i < end_row; ++i) {
+      bool is_far = false;
+      for (int64_t part = 0; part < kTileParts; part += kLanes) {
+        const VF sums = hn::Load(DF(), sums_ + i * kTileParts + part);
+        if (!hn::AllTrue(DF(), hn::Le(sums, set(0x1p-60f)))) seen_[i] = 1;  // NaN, too
+        is_far = is_far || !hn::AllFalse(DF(), hn::Gt(sums, set(0x1p60f)));
+      }
+      if (seen_[i] && !is_far) continue;
+      if (!has_scores) complete_scores(rows, keys);
+      has_scores = true;
+      std::copy_n(sums_before_ + (i - row) * kTileParts, kTileParts, sums_ + i * kTileParts);
+      float* scores = scores_ + i * kTileKeys;
+      if (first < first_[i] || first + keys - 1 > last_[i]) hide(scores, first, keys, i);
+      soften(scores, keys, i);
+    }
+  }
+  void complete_scores(const ScoreRows& rows, int64_t keys) const {
+    tiles_.multiply({.a = rows.q,
+                     .a_stride = rows.k_dim,
+                     .b = rows.k,
+                     .b_stride = rows.k_stride,
+                     .c = rows.scores,
+                     .c_stride = kTileKeys,
+                     .rows = ScoreRows::kRows,
+                     .columns = keys,
+                     .steps = rows.k_dim,
+                     .accumulate = true});
   }
 
   /// Multiplies a and its remainders, a_rest elements behind it (0: none), with b and, in a cache
@@ -303,10 +359,15 @@ class AttendInTiles {
       hn::Store(sums[i], DF(), sums_ + row * kTileParts + i * kLanes);
   }
 
+  float sum_of(const float* parts) const {
+    if (cache_.has_bytes && kLanes == kTileParts)
+      return hn::GetLane(hn::SumOfLanes(DF(), hn::Load(DF(), parts)));
+    return std::accumulate(parts, parts + kTileParts, 0.0f);
+  }
+
   void store_results() {
     for (int64_t row = 0; row < queries_.count(); ++row) {
-      float sum = 0.0f;
-      for (int64_t i = 0; i < kTileParts; ++i) sum += sums_[row * kTileParts + i];
+      const float sum = sum_of(sums_ + row * kTileParts);
       const float factor = scale_of(args_.v_scales) / sum;
       multiply_by(set(factor), out_ + row * cache_.v_dim, cache_.v_dim);
       queries_.store(row, out_ + row * cache_.v_dim);
@@ -325,6 +386,9 @@ class AttendInTiles {
   BF16 *weights_, *q_;      ///< [2, rows, kTileKeys] and [2, rows, k_dim]
   int32_t *first_, *last_;  ///< [queries]: keys seen
   int32_t* seen_;           ///< [rows]: a key or a sink was
+  int32_t* rest_sums_;      ///< [rows], with rest_scales_ of rest_of
+  float* rest_scales_;
+  float* sums_before_;  ///< [ScoreRows::kRows, kTileParts]
 };
 
 void attend_in_tiles(const AttentionArgs& args, const AttentionTask& task, const TiledCache& cache,

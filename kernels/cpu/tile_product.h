@@ -28,7 +28,7 @@ struct TileProduct {
   int64_t b_stride = 0;  ///< in pairs
   float* c = nullptr;
   int64_t c_stride = 0;
-  int64_t rows = 0;     ///< a multiple of kTileRows
+  int64_t rows = 0;     ///< a multiple of kTileRows; without AMX, of 8
   int64_t columns = 0;  ///< a multiple of kTileColumns
   int64_t steps = 0;    ///< a multiple of kTileSteps
   /// [columns], equal for every row; with start_stride [rows, 16], equal for every column; null:

@@ -8,21 +8,30 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/tiled_cache.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/byte_row-inl.h"
 #include "kernels/cpu/kv_read-inl.h"
 #include "kernels/cpu/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// Converts kTileColumns rows of K [kTileColumns, k_dim] to columns of pairs of dimensions, out
-/// [k_dim / 2, keys]. Pairs of bfloat16 are moved as if they were float32.
-void turn_keys(const BF16* rows, int64_t k_dim, uint32_t* out, int64_t keys) {
-  const auto* pairs = reinterpret_cast<const float*>(rows);
+/// Turns kTileColumns rows [kTileColumns, words] to columns, out [words, keys]. Words, pairs of
+/// bfloat16 or fours of bytes, are moved as if they were float32.
+void turn_keys(const void* rows, int64_t words, uint32_t* out, int64_t keys) {
+  const auto* from = static_cast<const float*>(rows);
   for (int64_t key = 0; key < kTileColumns; key += 4) {
     const float* four[4];
-    for (int64_t i = 0; i < 4; ++i) four[i] = pairs + (key + i) * k_dim / 2;
-    rows_to_columns(four, k_dim / 2, reinterpret_cast<float*>(out) + key, keys);
+    for (int64_t i = 0; i < 4; ++i) four[i] = from + (key + i) * words;
+    rows_to_columns(four, words, reinterpret_cast<float*>(out) + key, keys);
   }
+}
+
+/// Writes kTileColumns keys as bytes, for ScoreRows.
+void turn_bytes(const BF16* rows, int64_t k_dim, uint8_t* bytes, const TiledCache::Block& tiles,
+                int64_t key) {
+  for (int64_t i = 0; i < kTileColumns; ++i)
+    tiles.k_scales[key + i] = write_bytes(rows + i * k_dim, k_dim, 128, bytes + i * k_dim);
+  turn_keys(bytes, k_dim / 4, tiles.k_bytes + key, tiles.keys);
 }
 
 /// Converts rows of V [kTileColumns, v_dim] to pairs of keys, out [kTileColumns / 2, v_dim].
@@ -77,14 +86,17 @@ void lay_out_block(const AttentionArgs& args, const CacheBlock& block, const Til
     }
   };
   const TiledCache::Block& tiles = block.tiles;
+  const int64_t widest = std::max(cache.k_dim, cache.v_dim);
+  auto* bytes = reinterpret_cast<uint8_t*>(scratch + kTileColumns * widest / 2 + widest);
   for (int64_t key = 0; key < block.keys; key += kTileColumns) {
     uint32_t* k = tiles.k + key;
     uint32_t* v = tiles.v + key / 2 * cache.v_dim;
     read(args.k, args.head_dim, cache.k_dim, key);
-    turn_keys(rows, cache.k_dim, k, tiles.keys);
+    turn_keys(rows, cache.k_dim / 2, k, tiles.keys);
+    if (cache.has_bytes) turn_bytes(rows, cache.k_dim, bytes, tiles, key);
     if (cache.parts > 1) {
       take_rests(args.k, args.head_dim, cache.k_dim, key);
-      turn_keys(rows, cache.k_dim, k + tiles.k_part, tiles.keys);
+      turn_keys(rows, cache.k_dim / 2, k + tiles.k_part, tiles.keys);
     }
     read(args.v, args.value_dim(), cache.v_dim, key);
     pair_values(rows, cache.v_dim, v);

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "core/checked.h"
+#include "kernels/cpu/score_rows.h"
 #include "kernels/cpu/tile_product.h"
 
 namespace kvcal::cpu {
@@ -13,12 +14,14 @@ namespace kvcal::cpu {
 /// Keys in a block; blocks begin at multiples of it, counted from the segment's first key.
 constexpr int64_t kTileKeys = 128;
 /// K and V of a batch in bfloat16. For each segment, KV head and block of keys: pairs of dimensions
-/// of K [parts, k_dim / 2, keys], then pairs of keys of V [parts, keys / 2, v_dim]. keys is
+/// of K [parts, k_dim / 2, keys], then pairs of keys of V [parts, keys / 2, v_dim], then, with
+/// has_bytes, fours of dimensions of K as bytes [k_dim / 4, keys] and their scales [keys]. keys is
 /// kTileKeys, except in a segment's last block, which has as many whole tiles as it needs. Padding
 /// dimensions and keys are zero.
 struct TiledCache {
   int64_t k_dim = 0, v_dim = 0;
   int64_t parts = 1;               ///< 2: rounding errors are kept too
+  bool has_bytes = false;          ///< for ScoreRows
   std::vector<int64_t> first_key;  ///< [segments + 1] keys of one head before each
   int64_t kv_heads = 0;
   uint32_t* data = nullptr;
@@ -27,13 +30,15 @@ struct TiledCache {
       : k_dim(round_up(args.head_dim, kTileSteps)),
         v_dim(round_up(args.value_dim(), kTileColumns)),
         parts(is_fp8(args.kv_dtype) || args.kv_dtype == KvDType::kBFloat16 ? 1 : 2),
+        has_bytes(parts == 1 && args.softcap == 0.0f && !args.selection.words &&
+                  weighs_in_registers()),
         kv_heads(args.kv_heads) {
     first_key.push_back(0);
     for (const Segment& segment : args.segments)
       first_key.push_back(first_key.back() + round_up(segment.kv_count, kTileColumns));
   }
-  /// Pairs of one key, and of all keys.
-  int64_t key_size() const { return parts * (k_dim + v_dim) / 2; }
+  /// Words of one key, and of all keys.
+  int64_t key_size() const { return parts * (k_dim + v_dim) / 2 + (has_bytes ? k_dim / 4 + 1 : 0); }
   int64_t size() const { return first_key.back() * kv_heads * key_size(); }
 
   /// One block of a segment.
@@ -43,6 +48,8 @@ struct TiledCache {
     int64_t k_part = 0;  ///< pairs from k to its rounding errors
     uint32_t* v = nullptr;
     int64_t v_part = 0;
+    uint32_t* k_bytes = nullptr;
+    float* k_scales = nullptr;
   };
   Block block(int64_t segment, int64_t kv_head, int64_t index) const {
     const int64_t first = first_key[static_cast<size_t>(segment)];
@@ -52,6 +59,8 @@ struct TiledCache {
     block.k_part = k_dim / 2 * block.keys;
     block.v = block.k + parts * block.k_part;
     block.v_part = block.keys / 2 * v_dim;
+    block.k_bytes = block.v + parts * block.v_part;
+    block.k_scales = reinterpret_cast<float*>(block.k_bytes + k_dim / 4 * block.keys);
     return block;
   }
 };
@@ -69,7 +78,7 @@ std::vector<CacheBlock> cache_blocks(const AttentionArgs& args, const TiledCache
 /// Floats of scratch memory for lay_out.
 inline int64_t layout_scratch(const TiledCache& cache) {
   const int64_t widest = std::max(cache.k_dim, cache.v_dim);
-  return kTileColumns * widest / 2 + widest;
+  return kTileColumns * widest / 2 + widest + kTileColumns * cache.k_dim / 4;
 }
 /// Reads the block's rows of the cache and writes its k and v.
 void lay_out(const AttentionArgs& args, const CacheBlock& block, const TiledCache& cache,

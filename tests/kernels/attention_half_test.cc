@@ -78,9 +78,25 @@ TEST_CASE("attention in 16 bits: history, windows, groups, caps and sinks") {
   }
 }
 
+TEST_CASE("attention in 16 bits: scores of tens, far above and below each other") {
+  for (const KvDType cache : {KvDType::kFloat32, KvDType::kBFloat16})
+    for (const bool sinks : {false, true})
+      for (const int64_t window : {0, 40})
+        check_against_reference({.what = "tens",
+                                 .segments = prefill({300}),
+                                 .heads = 3,
+                                 .kv_dtype = cache,
+                                 .sliding_window = window,
+                                 .out_type = ComputeType::kBFloat16,
+                                 .deviation = 4.0f,
+                                 .sinks = sinks});
+}
+
 TEST_CASE("attention in 16 bits: a query's bytes do not depend on its neighbours") {
-  for (const KvDType cache : {KvDType::kFloat32, KvDType::kFloat16, KvDType::kFp8E4m3})
-    for (const int64_t window : {0, 50}) {
+  for (const KvDType cache :
+       {KvDType::kFloat32, KvDType::kFloat16, KvDType::kBFloat16, KvDType::kFp8E4m3})
+    for (const auto& [window, deviation] :
+         {std::pair<int64_t, float>{0, 1.0f}, {50, 1.0f}, {0, 5.0f}}) {
       AttentionCase c{.what = "split",
                       .segments = prefill({150}),
                       .heads = 6,
@@ -88,6 +104,7 @@ TEST_CASE("attention in 16 bits: a query's bytes do not depend on its neighbours
                       .kv_dtype = cache,
                       .sliding_window = window,
                       .out_type = ComputeType::kBFloat16,
+                      .deviation = deviation,
                       .product_type = ComputeType::kBFloat16};
       const int64_t row = c.heads * c.head_dim;
       test::for_each_backend([&](Backend& backend) {
