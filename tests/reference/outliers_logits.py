@@ -72,7 +72,9 @@ def reach(values):
 
 def run(model):
     """Logits of fixed tokens, and K and V of each layer that caches them."""
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager").eval()
+    # The other implementation of experts wants rows of a multiple of 16 bytes.
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager",
+                                                               experts_implementation="eager").eval()
     ids = torch.tensor([ids_of(loaded.get_input_embeddings().weight.shape[0])])
     with torch.no_grad():
         out = loaded(ids, use_cache=True)
