@@ -128,9 +128,8 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagn
 
 LoadedModel& EvalVariants::load(const std::string& folder, const EvalOptions& options,
                                 Diagnostics& diagnostics) {
-  const auto same = std::ranges::find_if(models_, [&](const auto& model) {
-    return resolved(model->path) == resolved(folder);
-  });
+  const auto same = std::ranges::find_if(
+      models_, [&](const auto& model) { return resolved(model->path) == resolved(folder); });
   if (same != models_.end()) return **same;
   models_.push_back(std::make_unique<LoadedModel>(folder, options.device, false, diagnostics,
                                                   backend_.get(), options.family));
