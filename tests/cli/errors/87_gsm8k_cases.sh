@@ -70,6 +70,6 @@ CASE
 
 bad "NaN in the weights, when questions are answered" <<CASE
 add_questions
-set_element model/model.safetensors lm_head.weight 5 '\\\\x00\\\\x7e'
+set_element model/model.safetensors lm_head.weight 5 '\\x00\\x7e'
 $GSM --num-fewshot 0
 CASE
