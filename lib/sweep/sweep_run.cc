@@ -58,7 +58,7 @@ struct Prepared {
 Prepared prepare(const SweepSettings& settings, const SweepFolder* folder, Sweep& sweep) {
   SilentDiagnostics silent;  // the tasks read it all again, and warn
   // The memory and threads of these backends are the children's when they run.
-  const auto backends = open_backends(settings.device);
+  const auto backends = open_backends(settings.device, silent);
   const SweepMachine machine = machine_of(settings.device, *backends[0], sweep);
   if (folder && folder->may_write()) write_machine(machine, sweep, *folder);
   if (folder) {
@@ -167,7 +167,7 @@ SweepResult collect_sweep(const SweepSettings& settings, Diagnostics& diagnostic
 
 void run_task(const SweepSettings& settings, const std::string& task, Diagnostics& diagnostics) {
   Sweep sweep = read_planned_sweep(settings.file, settings.version, settings.family);
-  const auto backend = open_backend(settings.device);
+  const auto backend = open_backend(settings.device, diagnostics);
   const SweepFolder folder(settings.output, SweepFolder::Use::kTask, diagnostics);
   add_inputs(machine_of(settings.device, *backend, sweep), folder, sweep);
   const SweepTask work = parse_task(task, sweep.plan);
