@@ -5,28 +5,53 @@
 #include <charconv>
 #include <numeric>
 
+#include "core/checked.h"
 #include "family/draft_layer.h"
 #include "family/wrapper.h"
 
 namespace kvcal {
 namespace {
 
+/// The tensors of a row, which have one shape: one for each expert or head, or one that stacks
+/// them.
+struct ResolvedRow {
+  int64_t tensors = 1, stacked = 1;
+  Shape shape;
+};
+
+ResolvedRow resolved(const TensorRow& row, int64_t layer, const ModelConfig& config) {
+  const LayerConfig* own = layer == kNoLayer ? nullptr : &config.layer(layer);
+  const int64_t repeat = row.repeat == Dim::kOne ? 1 : config.size_of(row.repeat, own);
+  ResolvedRow result;
+  (row.is_stacked() ? result.stacked : result.tensors) = repeat;
+  if (row.is_stacked() && !row.is_flat) result.shape.dims.push_back(repeat);
+  for (const Dim dim : row.shape) result.shape.dims.push_back(config.size_of(dim, own));
+  if (row.is_flat) result.shape.dims[0] *= repeat;
+  return result;
+}
+
 /// Adds the tensors of a row, below prefix; layer: null for rows of the model.
 void append(const TensorRow& row, const std::string& prefix, int64_t layer,
             const ModelConfig& config, std::vector<ExpectedTensor>& tensors) {
-  const LayerConfig* own = layer == kNoLayer ? nullptr : &config.layer(layer);
-  const int64_t repeat = row.repeat == Dim::kOne ? 1 : config.size_of(row.repeat, own);
-  Shape shape;
-  if (row.is_stacked() && !row.is_flat) shape.dims.push_back(repeat);
-  for (const Dim dim : row.shape) shape.dims.push_back(config.size_of(dim, own));
-  if (row.is_flat) shape.dims[0] *= repeat;
-  for (int64_t i = 0; i < (row.is_stacked() ? 1 : repeat); ++i)
+  const ResolvedRow own = resolved(row, layer, config);
+  for (int64_t i = 0; i < own.tensors; ++i)
     tensors.push_back({.row = &row,
                        .layer = layer,
                        .index = i,
-                       .count = row.is_stacked() ? repeat : 1,
+                       .count = own.stacked,
                        .name = prefix + row.name_of(i),
-                       .shape = shape});
+                       .shape = own.shape});
+}
+
+/// Every row that a checkpoint has tensors of, the draft layer's apart: visit(row, layer).
+template <class Visit>
+void for_each_row(const ModelConfig& config, const Visit& visit) {
+  for (const TensorRow& row : config.architecture->model_tensors)
+    if (config.holds(row.conditions, nullptr)) visit(row, kNoLayer);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    for (const TensorRow& row : config.architecture->layer_tensors)
+      if (config.holds(row.conditions, &config.layers[static_cast<size_t>(layer)]))
+        visit(row, layer);
 }
 
 /// Number of the layer that a tensor's name tells; kNoLayer: none.
@@ -81,16 +106,30 @@ bool is_of_prediction_layer(std::string_view name, const ModelConfig& config) {
 
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   std::vector<ExpectedTensor> tensors;
-  for (const TensorRow& row : config.architecture->model_tensors)
-    if (config.holds(row.conditions, nullptr))
-      append(row, row.is_of_head() ? config.head_prefix : config.backbone_prefix, kNoLayer, config,
-             tensors);
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    for (const TensorRow& row : config.architecture->layer_tensors)
-      if (config.holds(row.conditions, &config.layers[static_cast<size_t>(layer)]))
-        append(row, config.layer_prefix(layer), layer, config, tensors);
+  for_each_row(config, [&](const TensorRow& row, int64_t layer) {
+    const std::string& model_prefix =
+        row.is_of_head() ? config.head_prefix : config.backbone_prefix;
+    append(row, layer == kNoLayer ? model_prefix : config.layer_prefix(layer), layer, config,
+           tensors);
+  });
   if (config.has_draft()) append_draft_tensors(config, tensors);
   return tensors;
+}
+
+uint64_t num_expected_elements(const ModelConfig& config) {
+  uint64_t elements = 0;
+  const auto add = [&](const Shape& shape, int64_t tensors) {
+    elements =
+        checked_add(elements, checked_mul(element_count(shape), static_cast<uint64_t>(tensors)));
+  };
+  for_each_row(config, [&](const TensorRow& row, int64_t layer) {
+    const ResolvedRow own = resolved(row, layer, config);
+    add(own.shape, own.tensors);
+  });
+  std::vector<ExpectedTensor> draft;
+  if (config.has_draft()) append_draft_tensors(config, draft);
+  for (const ExpectedTensor& tensor : draft) add(tensor.shape, 1);
+  return elements;
 }
 
 std::vector<ExpertTensor> split_into_experts(const ExpectedTensor& stacked,

@@ -26,6 +26,9 @@ struct ExpectedTensor {
 
 /// All expected tensors: the model's, then layer by layer, in the order of the tables.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
+/// Elements of all of them, counted without making the list. Throws Error for more than 64 bits
+/// count.
+uint64_t num_expected_elements(const ModelConfig& config);
 
 /// Whether checkpoints hold such a tensor and the text model does not use it.
 bool is_unused_tensor(std::string_view name, const ModelConfig& config);

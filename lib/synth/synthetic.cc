@@ -62,8 +62,10 @@ Json index_of(const std::vector<Shard>& shards, uint64_t total_size) {
   return {{"metadata", {{"total_size", total_size}}}, {"weight_map", files}};
 }
 
-/// Checks the free space before the work.
-void check_space(const fs::path& folder, uint64_t bytes) {
+/// Checks the free space before anything is made of the tensors.
+void check_space(const fs::path& folder, const ModelConfig& config) {
+  const auto element = static_cast<uint64_t>(bits_of_dtype(weight_dtype(config))) / 8;
+  const uint64_t bytes = checked_mul(num_expected_elements(config), element);
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);
   if (!error && space.available < bytes)
@@ -77,6 +79,7 @@ SyntheticCheckpoint write_synthetic_checkpoint(const Json& config, const Synthet
                                                const fs::path& folder, Diagnostics& diagnostics) {
   const Json json = synthetic_config(config, options);
   const ModelConfig parsed = parse_model_config(json, options.family);
+  check_space(folder, parsed);
   std::vector<Shard> shards = shards_of(parsed, options);
   SyntheticCheckpoint result{.model_type = parsed.model_type,
                              .num_layers = parsed.num_hidden_layers,
@@ -86,7 +89,6 @@ SyntheticCheckpoint write_synthetic_checkpoint(const Json& config, const Synthet
     result.num_tensors += static_cast<int64_t>(shard.tensors.size());
     result.bytes = checked_add(result.bytes, shard.bytes);
   }
-  check_space(folder, result.bytes);
 
   ThreadPool pool(options.threads);
   uint64_t done = 0;

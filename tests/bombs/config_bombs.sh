@@ -24,6 +24,15 @@ set_config num_local_experts 1000000000
 $ kvcal inspect model
 CASE
 
+bomb "synth of 10,000 layers as wide as they may be" config.json <<'CASE'
+set_config num_hidden_layers 10000
+set_config hidden_size 1048576
+set_config num_attention_heads 8192
+set_config num_key_value_heads 8192
+sed -i '/"head_dim"/d' model/config.json
+$ kvcal synth out --config model/config.json
+CASE
+
 bomb "synth of 1,000,000,000 experts" config.json <<'CASE'
 use_model mixtral
 set_config num_local_experts 1000000000
