@@ -18,6 +18,7 @@
 #include "core/folder.h"
 #include "core/interrupt.h"
 #include "core/join.h"
+#include "core/own_stack.h"
 #include "core/registry.h"
 #include "core/shown_text.h"
 #include "hub/hub_settings.h"
@@ -279,5 +280,6 @@ int main(int argc, char** argv) {
   kvcal::handle_signals();
   kvcal::remember_command_line(argc, argv);
   const kvcal::GuardedOutput guarded;
-  return kvcal::with_whole_output(kvcal::run_main(argc, argv));
+  return kvcal::with_whole_output(
+      kvcal::run_on_own_stack([=] { return kvcal::run_main(argc, argv); }));
 }
