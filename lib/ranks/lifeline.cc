@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -121,6 +122,86 @@ std::optional<int> connected_to(uint32_t address, const Place& place, int rank) 
   return std::nullopt;
 }
 
+/// Connections to a listening socket that have not said yet who they are. None is waited for alone,
+/// so a stranger that sends nothing, or too little, is in nobody's way.
+class Callers {
+ public:
+  Callers(int socket, Token token, int num_ranks)
+      : socket_(socket), token_(token), num_ranks_(num_ranks) {}
+  ~Callers() {
+    for (const Caller& caller : callers_) ::close(caller.socket);
+  }
+  Callers(const Callers&) = delete;
+  Callers& operator=(const Callers&) = delete;
+
+  struct Rank {
+    int rank, socket;
+  };
+  /// The next rank that has shown the token and was answered; nothing after so many milliseconds.
+  std::optional<Rank> next(std::chrono::steady_clock::time_point end) {
+    while (true) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          end - std::chrono::steady_clock::now());
+      if (left.count() <= 0) return std::nullopt;
+      std::vector<pollfd> waiting{{.fd = socket_, .events = POLLIN, .revents = 0}};
+      for (const Caller& caller : callers_)
+        waiting.push_back({.fd = caller.socket, .events = POLLIN, .revents = 0});
+      if (::poll(waiting.data(), waiting.size(), static_cast<int>(left.count())) < 0 &&
+          errno != EINTR)
+        return std::nullopt;
+      for (size_t i = waiting.size() - 1; i > 0; --i)
+        if (waiting[i].revents != 0)
+          if (const auto rank = hear(i - 1)) return rank;
+      if ((waiting[0].revents & POLLIN) != 0) accept();
+    }
+  }
+
+ private:
+  struct Caller {
+    int socket = -1;
+    Hello hello{};
+    size_t size = 0;  ///< bytes of hello that have arrived
+  };
+  /// More than these at a time are strangers: the one that waits longest has to go.
+  static constexpr size_t kMostStrangers = 256;
+
+  void accept() {
+    const int accepted = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (accepted < 0) return;
+    if (callers_.size() >= kMostStrangers + static_cast<size_t>(num_ranks_)) drop(0);
+    callers_.push_back({.socket = accepted});
+  }
+  void drop(size_t i) {
+    ::close(callers_[i].socket);
+    callers_.erase(callers_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  /// Reads what a caller has sent; the rank if that is all of it.
+  std::optional<Rank> hear(size_t i) {
+    Caller& caller = callers_[i];
+    const ssize_t got = ::recv(caller.socket, reinterpret_cast<char*>(&caller.hello) + caller.size,
+                               sizeof(Hello) - caller.size, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+    if (got > 0) caller.size += static_cast<size_t>(got);
+    if (got > 0 && caller.size < sizeof(Hello)) return std::nullopt;
+    const Hello& hello = caller.hello;
+    const Rank rank{.rank = hello.rank, .socket = caller.socket};
+    // One byte fits into the buffer of a connection that is new.
+    if (caller.size < sizeof(Hello) || hello.token != token_ || hello.rank <= 0 ||
+        hello.rank >= num_ranks_ ||
+        ::send(caller.socket, &kLeaves, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
+      drop(i);
+      return std::nullopt;
+    }
+    callers_.erase(callers_.begin() + static_cast<std::ptrdiff_t>(i));
+    return rank;
+  }
+
+  int socket_;
+  Token token_;
+  int num_ranks_;
+  std::vector<Caller> callers_;
+};
+
 }  // namespace
 
 Lifeline::Lifeline(Communicator& ranks, LifelineEvents events) : events_(std::move(events)) {
@@ -134,33 +215,28 @@ Lifeline::Lifeline(Communicator& ranks, LifelineEvents events) : events_(std::mo
 }
 
 void Lifeline::listen(Communicator& ranks) {
-  Place place{.addresses = own_addresses()};
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  // Ranks of one machine need no other network than its own.
+  const bool is_local = ranks.num_hosts() == 1;
+  Place place{.addresses = is_local ? std::vector{htonl(INADDR_LOOPBACK)} : own_addresses()};
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_in own{};
   own.sin_family = AF_INET;
-  own.sin_addr.s_addr = htonl(INADDR_ANY);
+  own.sin_addr.s_addr = htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY);
   socklen_t length = sizeof own;
   if (socket >= 0 && ::getrandom(&place.token, sizeof place.token, 0) == sizeof place.token &&
       ::bind(socket, reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0 &&
-      ::listen(socket, ranks.size()) == 0 &&
+      ::listen(socket, SOMAXCONN) == 0 &&
       ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) == 0)
     place.port = ntohs(own.sin_port);
   ranks.broadcast(place.bytes());
-  const auto end =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(kAnswerMilliseconds);
-  while (place.port != 0 && std::ssize(peers_) < ranks.size() - 1) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        end - std::chrono::steady_clock::now());
-    if (left.count() <= 0 || !is_ready(socket, POLLIN, static_cast<int>(left.count()))) break;
-    const int accepted = ::accept4(socket, nullptr, nullptr, SOCK_CLOEXEC);
-    Hello hello{};
-    if (accepted >= 0 && is_ready(accepted, POLLIN, kAnswerMilliseconds) &&
-        ::recv(accepted, &hello, sizeof hello, MSG_WAITALL) == sizeof hello &&
-        hello.token == place.token && hello.rank > 0 && hello.rank < ranks.size() &&
-        write_all(accepted, {&kLeaves, 1})) {
-      peers_.push_back({.rank = hello.rank, .socket = accepted, .received = {}});
-    } else if (accepted >= 0) {
-      ::close(accepted);
+  if (place.port != 0) {
+    Callers callers(socket, place.token, ranks.size());
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(kAnswerMilliseconds);
+    while (std::ssize(peers_) < ranks.size() - 1) {
+      const auto rank = callers.next(end);
+      if (!rank) break;
+      peers_.push_back({.rank = rank->rank, .socket = rank->socket, .received = {}});
     }
   }
   if (socket >= 0) ::close(socket);
@@ -225,16 +301,16 @@ bool Lifeline::read(Peer& peer) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (got <= 0) return false;
   peer.received.insert(peer.received.end(), bytes, bytes + got);
-  obey(peer);
-  return true;
+  return obey(peer);
 }
 
-void Lifeline::obey(Peer& peer) {
+bool Lifeline::obey(Peer& peer) {
   std::vector<char>& received = peer.received;
   while (received.size() >= kHead) {
     uint32_t size = 0;
     std::memcpy(&size, received.data() + 1, sizeof size);
-    if (size > kMaxText || received.size() < kHead + size) return;
+    if (size > kMaxText) return false;
+    if (received.size() < kHead + size) return true;
     const char kind = received[0];
     const std::string text(received.data() + kHead, size);
     received.erase(received.begin(), received.begin() + static_cast<std::ptrdiff_t>(kHead + size));
@@ -246,6 +322,7 @@ void Lifeline::obey(Peer& peer) {
       if (peer.rank != 0) send_all(kIsInterrupted);  // rank 0 passes it on
     }
   }
+  return true;
 }
 
 bool Lifeline::send(Peer& peer, char kind, const std::string& text) {

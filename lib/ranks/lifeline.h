@@ -25,7 +25,9 @@ struct LifelineEvents {
 };
 
 /// Connection of every rank with rank 0. The system closes it when a process dies, so the others
-/// learn of a dead rank at once, by name. Ranks that cannot connect run without it.
+/// learn of a dead rank at once, by name. Ranks that cannot connect run without it. Rank 0 listens
+/// on the loopback address where all ranks are on one host, else on all networks, until every rank
+/// has shown the token that MPI brought it; other connections neither count nor block.
 class Lifeline {
  public:
   /// Collective.
@@ -62,9 +64,10 @@ class Lifeline {
   void watch();
   /// Wakes the thread.
   bool wake();
-  /// Reads a peer's messages; false: its connection is closed.
+  /// Reads a peer's messages; false: its connection is closed or of no use.
   bool read(Peer& peer);
-  void obey(Peer& peer);
+  /// Does what the messages that are whole say; false: the peer speaks another language.
+  bool obey(Peer& peer);
   bool send(Peer& peer, char kind, const std::string& text);
   void send_all(char kind);
 
