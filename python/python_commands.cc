@@ -63,6 +63,7 @@ void read_calibration(Arguments& arguments, CalibrateRequest& request, Diagnosti
   arguments.read("recipe", request.recipe);
   read_dataset(arguments, "dataset", request.dataset, diagnostics);
   read_columns(arguments, request.columns);
+  arguments.read("max_record_bytes", request.max_record_bytes, 1, INT64_MAX);
   arguments.read("dataset_name", request.dataset_name);
   read_output(arguments, request.output);
   arguments.read("num_samples", request.samples.num_calibration_samples, 1, kMany);

@@ -107,14 +107,10 @@ CLI::Option* add_number(CLI::App& command, const std::string& name, Number& targ
   return add_number_to<Number>(command, name, target, help, least, most)->capture_default_str();
 }
 
-/// Adds a number that is kept as text. parse: throws Error for what is none; the command calls it
-/// again for the value.
-inline CLI::Option* add_number_text(CLI::App& command, const std::string& name, std::string& target,
-                                    const std::string& help,
-                                    std::function<void(const std::string&)> parse) {
-  return command.add_option(name, target, help)
-      ->check(CLI::Validator(
-          [parse = std::move(parse)](const std::string& text) -> std::string {
+/// The check of an option whose number has a text of its own, such as a size. parse: throws Error
+/// for what is none.
+inline CLI::Validator is_number_text(std::function<void(const std::string&)> parse) {
+  return {[parse = std::move(parse)](const std::string& text) -> std::string {
             if (has_leading_zero(text)) return "found '" + text + "', expected no leading zero";
             try {
               parse(text);
@@ -123,7 +119,15 @@ inline CLI::Option* add_number_text(CLI::App& command, const std::string& name, 
               return error.what();
             }
           },
-          "NUMBER"));
+          "NUMBER"};
+}
+
+/// Adds a number that is kept as text. parse: throws Error for what is none; the command calls it
+/// again for the value.
+inline CLI::Option* add_number_text(CLI::App& command, const std::string& name, std::string& target,
+                                    const std::string& help,
+                                    std::function<void(const std::string&)> parse) {
+  return command.add_option(name, target, help)->check(is_number_text(std::move(parse)));
 }
 
 /// --device, --compute-dtype and --threads.

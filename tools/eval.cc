@@ -236,6 +236,7 @@ void add_sequence_options(CLI::App& command, SequenceOptions& options) {
              "A window scores what the one before has not",
              0, int64_t{1} << 24);
   add_columns(command, options.columns);
+  add_record_limit(command, options.max_record_bytes);
 }
 
 void add_sensitivity_options(CLI::App& command, EvalCommand& options) {

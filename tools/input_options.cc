@@ -3,6 +3,8 @@
 #include <functional>
 
 #include "commands.h"
+#include "core/byte_size.h"
+#include "core/error.h"
 #include "run/named_inputs.h"
 
 namespace kvcal {
@@ -51,6 +53,21 @@ void add_columns(CLI::App& command, RecordColumns& columns) {
            "Column that holds the answer to --prompt-column");
   add_text(command, "--messages-column", columns.messages,
            "Column that holds a conversation: messages, or ShareGPT turns");
+}
+
+void add_record_limit(CLI::App& command, size_t& max_record_bytes) {
+  const auto parse = [](const std::string& text) -> size_t {
+    const uint64_t size = parse_byte_size(text);
+    if (size == 0) fail("0 is no limit, expected a size like 8MiB");
+    return size;
+  };
+  command
+      .add_option_function<std::string>(
+          "--max-record-bytes",
+          [&max_record_bytes, parse](const std::string& text) { max_record_bytes = parse(text); },
+          "The longest record of a data set; reading one takes about 20 times as much memory")
+      ->check(is_number_text(parse))
+      ->default_str("8MiB");
 }
 
 CLI::Option* add_variants(CLI::App& command, const std::string& name,

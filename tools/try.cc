@@ -145,6 +145,7 @@ void add_try(CLI::App& app, std::function<void()>& run) {
   add_dataset(*command, "--dataset", calibration.dataset,
               "Text to calibrate and measure with, as of calibrate; default: calibration");
   add_columns(*command, calibration.columns);
+  add_record_limit(*command, calibration.max_record_bytes);
   add_number(*command, "--num-samples", calibration.samples.num_calibration_samples,
              "Samples to calibrate with", 1, int64_t{1} << 40);
   add_number(*command, "--measure-sequences", options->request.measure.num_sequences,

@@ -33,7 +33,7 @@ const Registry<DatasetReader>& dataset_readers() {
 namespace {
 
 /// Enough to see whether a record's line is followed by another one.
-constexpr size_t kHeadBytes = kMaxRecordBytes + 4096;
+constexpr size_t kHeadBytes = kDefaultRecordBytes + 4096;
 
 /// The first reader that recognizes a path by the rule; empty where none does.
 template <class Rule>
@@ -99,8 +99,10 @@ std::unique_ptr<Dataset> open_dataset(const fs::path& path, const DatasetOverrid
   if (overrides.split && !reader.takes_split)
     fail(path.string(), ": only a descriptor (.yaml) or a folder takes a split");
   if (reader.open) return reader.open(path, overrides);
-  const RecordRequest request{
-      .fields = record_keys(), .what = "a data set", .split = overrides.split};
+  const RecordRequest request{.fields = record_keys(),
+                              .what = "a data set",
+                              .split = overrides.split,
+                              .max_record_bytes = overrides.max_record_bytes};
   if (overrides.columns.is_empty())
     return make_dataset(reader.open_records(path, request), to_record);
   return map_dataset(path, mapping_of(overrides.columns), request);
@@ -109,7 +111,10 @@ std::unique_ptr<Dataset> open_dataset(const fs::path& path, const DatasetOverrid
 std::unique_ptr<Dataset> map_dataset(const fs::path& path, RecordMapping mapping,
                                      const RecordRequest& request) {
   const std::vector<std::string> fields = fields_of(mapping);
-  auto records = open_records(path, fields, request.what, request.split);
+  auto records = open_records(path, {.fields = fields,
+                                     .what = request.what,
+                                     .split = request.split,
+                                     .max_record_bytes = request.max_record_bytes});
   if (records->holds_ids()) fail(path.string(), ": holds token ids, expected objects with fields");
   return make_dataset(std::move(records),
                       [mapping = std::move(mapping)](const Json& object, std::string place) {
@@ -117,15 +122,18 @@ std::unique_ptr<Dataset> map_dataset(const fs::path& path, RecordMapping mapping
                       });
 }
 
-std::unique_ptr<RecordSource> open_records(const fs::path& path,
-                                           std::span<const std::string> fields,
-                                           std::string_view what,
-                                           const std::optional<std::string>& split) {
+void check_record_size(std::string_view what, uint64_t bytes, size_t most) {
+  if (bytes > most)
+    fail(what, " has ", bytes, " bytes, the limit is ", most, "; --max-record-bytes sets another");
+}
+
+std::unique_ptr<RecordSource> open_records(const fs::path& path, const RecordRequest& request) {
   const DatasetReader& reader = dataset_readers().at(reader_for(path));
   if (!reader.open_records)
-    fail(path.string(), ": ", what, " must be JSON, JSON lines, CSV or a table (.json, .jsonl, ",
+    fail(path.string(), ": ", request.what,
+         " must be JSON, JSON lines, CSV or a table (.json, .jsonl, ",
          ".csv, .tsv, .parquet, .arrow)");
-  return reader.open_records(path, {.fields = fields, .what = what, .split = split});
+  return reader.open_records(path, request);
 }
 
 std::string Dataset::joined_text(std::span<const int64_t> indices) const {

@@ -55,12 +55,13 @@ class Dataset {
   virtual std::string whole_text() const;
 };
 
-/// Values that a caller may put in place of a descriptor's own.
+/// Values that a caller may put in place of a descriptor's own, and the limit of its records.
 struct DatasetOverrides {
   std::optional<std::filesystem::path> local_copy = {};
   std::optional<std::string> split = {};
   RecordColumns columns =
       {};  ///< in place of those that are recognized, in any data set of objects
+  size_t max_record_bytes = kDefaultRecordBytes;
 };
 
 /// Opens a data set; what it is follows from the extension, else from the content (docs/data.md):
@@ -78,7 +79,7 @@ struct DatasetOverrides {
 /// - a folder that `datasets` saved, or else a folder or pattern of files
 /// (lib/datasets/data_files.h). Text may be packed with gzip or zstd, which is seen by its first
 /// bytes. A UTF-8 byte order mark is skipped; text line breaks become "\n"; a record longer than
-/// 100 MB is refused. Throws Error for one that is empty or cannot be read.
+/// the limit is refused. Throws Error for one that is empty or cannot be read.
 std::unique_ptr<Dataset> open_dataset(const std::filesystem::path& path,
                                       const DatasetOverrides& overrides = {});
 

@@ -47,7 +47,7 @@ Json JsonRecords::read(int64_t index) const {
     if (const auto at = utf8::find_invalid(text))
       fail("byte ", *at + 1, " of the record is not UTF-8");
     try {
-      return parse_json(text, {.max_bytes = kMaxRecordBytes});
+      return parse_json(text, {.max_bytes = text.size()});
     } catch (Error& error) {
       relocate(error, span, shape_ == Shape::kLines);
       throw;

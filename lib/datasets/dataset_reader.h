@@ -16,13 +16,6 @@
 
 namespace kvcal {
 
-/// The request of open_records to a reader.
-struct RecordRequest {
-  std::span<const std::string> fields = {};
-  std::string_view what = {};
-  std::optional<std::string> split = {};
-};
-
 /// One kind of data set: how it is recognized, and what opens it. readers/<name>.cc defines it.
 struct DatasetReader {
   /// nullptr where its records are no JSON objects.
@@ -57,8 +50,9 @@ std::unique_ptr<Dataset> map_dataset(const fs::path& path, RecordMapping mapping
 /// asked whether they recognize a path.
 const Registry<DatasetReader>& dataset_readers();
 
-/// No record may be longer, in bytes.
-inline constexpr size_t kMaxRecordBytes = 100'000'000;
+/// Throws Error for a record of that many bytes where they are more than the limit; what: "the
+/// line".
+void check_record_size(std::string_view what, uint64_t bytes, size_t most);
 
 /// Characters around values of JSON.
 inline constexpr std::string_view kJsonBlank = " \t\r\n";

@@ -59,7 +59,7 @@ Json array_of(const Json& value, std::string_view key, std::string_view wanted) 
     if (text.empty()) return Json::array();
     if (!text.starts_with('[')) fail_kind(key, wanted, value);
     try {
-      array = parse_json(text, {.max_bytes = kMaxRecordBytes});
+      array = parse_json(text, {.max_bytes = text.size()});
     } catch (const Error& error) {
       // What Python's str() and pandas make of such a value is no JSON.
       fail("key '", key, "' is text, which is read as JSON: ", error.message(),

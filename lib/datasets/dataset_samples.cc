@@ -12,6 +12,10 @@
 namespace kvcal {
 namespace {
 
+/// No data set that somebody means has so many empty records in a row; a small file may have
+/// billions.
+constexpr int64_t kMostEmpty = 1'000'000;
+
 /// The clock of strftime_now in templates during calibration: the same input must give the same
 /// bytes on any day. The date is the one Llama 3.1's template falls back to where it has no clock.
 std::tm calibration_clock() {
@@ -148,7 +152,7 @@ std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokeni
   const std::vector<int64_t> order = reading_order(dataset, options.shuffle_seed);
   dataset.will_read(std::span(order).first(static_cast<size_t>(wanted)));
   std::vector<Sample> samples;
-  int64_t dropped = 0, media = 0;
+  int64_t dropped = 0, empty_since = 0, media = 0;
   for (const int64_t index : order) {
     throw_if_interrupted();
     if (std::ssize(samples) == options.num_calibration_samples) break;
@@ -162,10 +166,12 @@ std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokeni
       return all;
     });
     if (ids.size() > longest) ids.resize(longest);
-    if (ids.empty())
-      ++dropped;
-    else
+    if (!ids.empty()) {
       samples.push_back({index, std::move(ids)});
+      empty_since = 0;
+    } else if (++dropped, ++empty_since > kMostEmpty) {
+      fail(place, ": ", kMostEmpty, " records in a row are empty; is it the right data set?");
+    }
     diagnostics.progress("tokenizing", std::ssize(samples), wanted, "samples");
   }
   if (samples.empty())

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +9,10 @@
 #include "core/json.h"
 
 namespace kvcal {
+
+/// No record may be longer than this or, where a caller gives one, another limit, in bytes. Reading
+/// and tokenizing one takes about 20 times as much memory.
+inline constexpr size_t kDefaultRecordBytes = size_t{8} << 20;
 
 /// Columns of a table, or keys of JSON records, that make a record instead of those that are
 /// recognized. Empty: not named.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,14 +102,18 @@ class Joined {
 /// The keys that make a record, in the order they are judged.
 std::span<const std::string> record_keys();
 
+/// The request of open_records.
+struct RecordRequest {
+  std::span<const std::string> fields = {};  ///< that will be used; tables are read for no others
+  std::string_view what = {};  ///< for the message where it is none of them ("a data set")
+  std::optional<std::string> split = {};  ///< as in DatasetOverrides
+  size_t max_record_bytes = kDefaultRecordBytes;
+};
+
 /// Opens what path names: one file of JSON, JSON lines, Parquet or Arrow, a saved data set, or a
-/// folder or pattern of such files. fields: those that will be used; tables are read for no others.
-/// split: as in DatasetOverrides. what: for the message where it is none of them ("a descriptor's
-/// local copy").
+/// folder or pattern of such files.
 std::unique_ptr<RecordSource> open_records(const std::filesystem::path& path,
-                                           std::span<const std::string> fields,
-                                           std::string_view what,
-                                           const std::optional<std::string>& split = {});
+                                           const RecordRequest& request);
 
 /// The sources of files one after the other. Throws Error naming path where they hold no record.
 std::unique_ptr<RecordSource> join_records(std::vector<std::unique_ptr<RecordSource>> parts,

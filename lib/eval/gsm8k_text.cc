@@ -20,11 +20,11 @@ constexpr std::string_view kMark = "#### ", kInvalid = "[invalid]";
 std::unique_ptr<RecordSource> open_questions(const fs::path& dataset, const std::string& split) {
   const std::vector<std::string> fields{"question", "answer"};
   if (!dataset_readers().at(reader_for(dataset)).takes_local_copy)
-    return open_records(dataset, fields, "a data set of gsm8k", split);
+    return open_records(dataset, {.fields = fields, .what = "a data set of gsm8k", .split = split});
   const DatasetOverrides overrides{.local_copy = {}, .split = split};
   open_dataset(dataset, overrides);  // tells how to get a copy that is missing
-  return open_records(read_descriptor(dataset, overrides).local_copy, fields,
-                      "a descriptor's local copy");
+  return open_records(read_descriptor(dataset, overrides).local_copy,
+                      {.fields = fields, .what = "a descriptor's local copy"});
 }
 
 std::string question_of(const GsmRecord& record) {

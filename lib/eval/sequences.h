@@ -28,6 +28,7 @@ struct SequenceOptions {
   int64_t num_skipped = 0;
   std::optional<uint64_t> shuffle_seed = {};
   RecordColumns columns = {};  ///< of the records, where they are not recognized
+  size_t max_record_bytes = kDefaultRecordBytes;
 };
 
 /// Text as one run of tokens, cut into windows, which is how perplexity is reported; chats and ids

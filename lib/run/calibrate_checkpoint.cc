@@ -151,7 +151,9 @@ class Calibrating {
       inputs_.backends = open_backends(devices);
       inputs_.layerwise = layerwise_options(request_, *inputs_.backends[0], plan_.subject->config,
                                             scratch_folder());
-      inputs_.dataset = open_dataset(request_.dataset, {.columns = request_.columns});
+      inputs_.dataset = open_dataset(
+          request_.dataset,
+          {.columns = request_.columns, .max_record_bytes = request_.max_record_bytes});
       inputs_.samples = samples_for(*plan_.subject, *inputs_.dataset, request_.samples, told());
     });
     clock_.end("load");

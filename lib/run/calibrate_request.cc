@@ -105,7 +105,10 @@ void settle_dataset(CalibrateRequest& request, const CalibrationSubject& subject
     if (!request.columns.is_empty()) fail("columns are named, expected a --dataset that has them");
     request.dataset = kDefaultDataset;
   }
-  const int64_t records = open_dataset(request.dataset, {.columns = request.columns})->size();
+  const int64_t records =
+      open_dataset(request.dataset,
+                   {.columns = request.columns, .max_record_bytes = request.max_record_bytes})
+          ->size();
   const int64_t held_out = std::min(request.num_held_out, (records + 1) / 2);
   int64_t& samples = request.samples.num_calibration_samples;
   const bool leaves = held_out > 0 && records > 1 && samples > records - held_out;

@@ -21,8 +21,9 @@ struct CalibrateRequest {
   std::string dataset = {};       ///< empty: the default one, where the recipe calibrates anything
   std::string dataset_name = {};  ///< for manifest and statistics; empty: as dataset was given
   RecordColumns columns = {};     ///< of its records, where they are not recognized
-  FamilyChoice family;            ///< of a model_type that is not known
-  std::string save_statistics;    ///< file for kvcal scales; empty: none
+  size_t max_record_bytes = kDefaultRecordBytes;
+  FamilyChoice family;          ///< of a model_type that is not known
+  std::string save_statistics;  ///< file for kvcal scales; empty: none
   OutputOptions output;
   SampleOptions samples;
   /// Records of the data set for a measurement: fewer samples are used where it has too few for

@@ -22,6 +22,7 @@ struct SmoothRequest {
   std::string model;
   std::string dataset = {};  ///< empty: the default one
   RecordColumns columns = {};
+  size_t max_record_bytes = kDefaultRecordBytes;
   SampleOptions samples;
   FamilyChoice family = {};
   DeviceOptions device;

@@ -6,7 +6,7 @@ namespace kvcal {
 DatasetReader arrow_reader() {
   return {.open_records =
               [](const fs::path& path, const RecordRequest& request) {
-                return open_table_records(path, TableFormat::kArrow, request.fields);
+                return open_table_records(path, TableFormat::kArrow, request);
               },
           .first_bytes = {"ARROW1", "\xff\xff\xff\xff"},
           .extensions = {".arrow", ".feather", ".ipc"},

@@ -36,7 +36,8 @@ void check_header(const std::vector<std::string>& columns) {
 
 class DelimitedRecords : public RecordSource {
  public:
-  DelimitedRecords(TextFile file, char delimiter) : file_(std::move(file)), delimiter_(delimiter) {
+  DelimitedRecords(TextFile file, char delimiter, size_t max_record_bytes)
+      : file_(std::move(file)), delimiter_(delimiter) {
     const std::string_view text = file_.text();
     std::vector<std::string> fields;
     size_t dropped = 0;
@@ -44,8 +45,7 @@ class DelimitedRecords : public RecordSource {
     for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
       in_context(place_of(line), [&] {
         end = read_row(text, begin, delimiter_, fields);
-        if (end - begin > kMaxRecordBytes)
-          fail("the row has ", end - begin, " bytes, the limit is ", kMaxRecordBytes);
+        check_record_size("the row", end - begin, max_record_bytes);
         if (!fields.empty()) add({begin, end - begin, line}, fields);
       });
       line += breaks_in(text.substr(begin, end - begin));
@@ -100,13 +100,13 @@ class DelimitedRecords : public RecordSource {
   std::vector<RecordSpan> rows_;
 };
 
-std::unique_ptr<RecordSource> open_delimited(const fs::path& path, const RecordRequest&) {
+std::unique_ptr<RecordSource> open_delimited(const fs::path& path, const RecordRequest& request) {
   TextFile file(path);
   const std::string extension = data_extension(path, /*is_packed=*/true);
   const char delimiter = extension == ".csv"   ? ','
                          : extension == ".tsv" ? '\t'
                                                : delimiter_by_header(file.text()).value();
-  return std::make_unique<DelimitedRecords>(std::move(file), delimiter);
+  return std::make_unique<DelimitedRecords>(std::move(file), delimiter, request.max_record_bytes);
 }
 
 }  // namespace

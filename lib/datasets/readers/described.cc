@@ -34,8 +34,9 @@ std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverr
   if (!is_there(descriptor.local_copy) && !is_pattern(descriptor.local_copy))
     fail_missing_copy(path, descriptor);
   return in_context(path.string(), [&] {
-    return map_dataset(descriptor.local_copy, std::move(descriptor.mapping),
-                       {.what = "a descriptor's local copy"});
+    return map_dataset(
+        descriptor.local_copy, std::move(descriptor.mapping),
+        {.what = "a descriptor's local copy", .max_record_bytes = overrides.max_record_bytes});
   });
 }
 

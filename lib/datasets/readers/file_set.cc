@@ -41,7 +41,8 @@ std::unique_ptr<Dataset> open_file_set(const fs::path& path, const DatasetOverri
   FileSet set = find_data_files(path, overrides.split);
   std::vector<std::unique_ptr<Dataset>> parts;
   for (const fs::path& file : set.files)
-    parts.push_back(open_dataset(file, {.columns = overrides.columns}));
+    parts.push_back(open_dataset(
+        file, {.columns = overrides.columns, .max_record_bytes = overrides.max_record_bytes}));
   return std::make_unique<JoinedDataset>(std::move(set), std::move(parts));
 }
 
@@ -50,7 +51,9 @@ std::unique_ptr<RecordSource> open_records_of_set(const fs::path& path,
   FileSet set = find_data_files(path, request.split);
   std::vector<std::unique_ptr<RecordSource>> parts;
   for (const fs::path& file : set.files)
-    parts.push_back(open_records(file, request.fields, request.what));
+    parts.push_back(open_records(file, {.fields = request.fields,
+                                        .what = request.what,
+                                        .max_record_bytes = request.max_record_bytes}));
   return join_records(std::move(parts), std::move(set), path);
 }
 

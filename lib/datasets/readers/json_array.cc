@@ -17,7 +17,8 @@ constexpr size_t kDropEvery = size_t{64} << 20;
 /// lies inside a record is only bracketed here; parse_json judges it when the record is read.
 class Scanner {
  public:
-  explicit Scanner(const TextFile& file) : file_(file), text_(file.text()) {}
+  Scanner(const TextFile& file, size_t max_record_bytes)
+      : file_(file), text_(file.text()), max_record_bytes_(max_record_bytes) {}
 
   /// The next character that is no space, 0 at the end.
   char peek() {
@@ -51,13 +52,17 @@ class Scanner {
       at_ = std::min(text_.find_first_of(" \t\r\n,]}", at_), text_.size());
     const size_t size = at_ - start.begin;
     if (size == 0) fail_here("a value");
-    if (size > kMaxRecordBytes && text_[start.begin] != '[')
-      fail("line ", start.line, ": the value has ", size, " bytes, the limit is ", kMaxRecordBytes);
+    if (text_[start.begin] != '[') check_size("the value", size, start.line);
     return {start.begin, size, start.line};
   }
 
   std::string_view text(const RecordSpan& span) const {
     return text_.substr(span.begin, span.size);
+  }
+  void check_size(std::string_view what, uint64_t size, int64_t line) const {
+    if (size > max_record_bytes_)
+      in_context("line " + std::to_string(line),
+                 [&] { check_record_size(what, size, max_record_bytes_); });
   }
   void rewind(const RecordSpan& span) { at_ = dropped_ = span.begin; }
 
@@ -115,6 +120,7 @@ class Scanner {
 
   const TextFile& file_;
   std::string_view text_;
+  size_t max_record_bytes_;
   size_t at_ = 0, counted_ = 0, dropped_ = 0;
   int64_t line_ = 1;
 };
@@ -134,9 +140,7 @@ std::vector<RecordSpan> scan_array(Scanner& scanner, char opener) {
     if (scanner.peek() != opener)
       scanner.fail_here(opener == '{' ? "a record, '{'" : "an array of token ids, '['");
     spans.push_back(scanner.value());
-    if (spans.back().size > kMaxRecordBytes)
-      fail("line ", spans.back().line, ": the record has ", spans.back().size,
-           " bytes, the limit is ", kMaxRecordBytes);
+    scanner.check_size("the record", spans.back().size, spans.back().line);
   } while (scanner.take(','));
   scanner.expect(']', "or ',' after a record");
   return spans;
@@ -199,14 +203,15 @@ const Member* find(const std::vector<Member>& members, std::string_view key) {
   return found == members.end() ? nullptr : &*found;
 }
 
-Index index_object(Scanner& scanner, const TextFile& file, std::span<const std::string> fields) {
+Index index_object(Scanner& scanner, const TextFile& file, const RecordRequest& request) {
+  const auto whole = [&] { return Scanner(file, request.max_record_bytes).value(); };
   const std::vector<Member> members = scan_members(scanner);
   if (scanner.peek() != '\0') scanner.fail_here("the end of the file after the object");
   for (const std::string_view key : {"input_ids", "ids"})
     if (const Member* ids = find(members, key); ids && is_array_of(scanner.text(ids->value), '['))
       return scan_member(scanner, members, *ids, JsonRecords::Shape::kIds);
   for (const std::string_view key : {"input_ids", "messages", "conversations", "text"})
-    if (find(members, key)) return {JsonRecords::Shape::kObjects, {Scanner(file).value()}};
+    if (find(members, key)) return {JsonRecords::Shape::kObjects, {whole()}};
   std::vector<const Member*> arrays, all;
   for (const Member& member : members) {
     all.push_back(&member);
@@ -215,18 +220,18 @@ Index index_object(Scanner& scanner, const TextFile& file, std::span<const std::
   if (arrays.size() == 1)
     return scan_member(scanner, members, *arrays.front(), JsonRecords::Shape::kObjects);
   const auto is_member = [&](const std::string& field) { return find(members, field) != nullptr; };
-  if (arrays.empty() && std::ranges::any_of(fields, is_member))
-    return {JsonRecords::Shape::kObjects, {Scanner(file).value()}};
+  if (arrays.empty() && std::ranges::any_of(request.fields, is_member))
+    return {JsonRecords::Shape::kObjects, {whole()}};
   if (arrays.empty())
     fail("expected an array of records, an object that holds one, or {\"input_ids\": [[…]]}; ",
          all.empty() ? "the object is empty" : "found an object with " + list(all));
   fail("expected one array of records in the object, found ", arrays.size(), ": ", list(arrays));
 }
 
-Index index_value(const TextFile& file, std::span<const std::string> fields) {
-  Scanner scanner(file);
+Index index_value(const TextFile& file, const RecordRequest& request) {
+  Scanner scanner(file, request.max_record_bytes);
   const char first = scanner.peek();
-  if (first == '{') return index_object(scanner, file, fields);
+  if (first == '{') return index_object(scanner, file, request);
   if (first != '[') scanner.fail_here("'[' or '{' at the start");
   Index index{JsonRecords::Shape::kObjects, scan_array(scanner, '{')};
   if (scanner.peek() != '\0') scanner.fail_here("the end of the file after the array");
@@ -235,7 +240,7 @@ Index index_value(const TextFile& file, std::span<const std::string> fields) {
 
 std::unique_ptr<RecordSource> open_json_value(const fs::path& path, const RecordRequest& request) {
   TextFile file(path);
-  Index index = in_context(path.string(), [&] { return index_value(file, request.fields); });
+  Index index = in_context(path.string(), [&] { return index_value(file, request); });
   if (index.spans.empty()) fail(path.string(), ": holds no record, the array is empty");
   return std::make_unique<JsonRecords>(std::move(file), index.shape, std::move(index.spans));
 }

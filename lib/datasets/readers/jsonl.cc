@@ -13,7 +13,7 @@ constexpr std::string_view kBlank = " \t\r";
 /// memory.
 constexpr size_t kDropEvery = size_t{64} << 20;
 
-std::unique_ptr<RecordSource> open_json_lines(const fs::path& path) {
+std::unique_ptr<RecordSource> open_json_lines(const fs::path& path, const RecordRequest& request) {
   TextFile file(path);
   const std::string_view text = file.text();
   std::vector<RecordSpan> spans;
@@ -23,9 +23,9 @@ std::unique_ptr<RecordSource> open_json_lines(const fs::path& path) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string_view content = text.substr(begin, end - begin);
     content = content.substr(0, content.find_last_not_of(kBlank) + 1);
-    if (content.size() > kMaxRecordBytes)
-      fail(path.string(), ":", line, ": the line has ", content.size(), " bytes, the limit is ",
-           kMaxRecordBytes);
+    if (content.size() > request.max_record_bytes)
+      in_context(path.string() + ":" + std::to_string(line),
+                 [&] { check_record_size("the line", content.size(), request.max_record_bytes); });
     if (!content.empty()) spans.push_back({begin, content.size(), line});
     begin = end + 1;
     if (end - dropped >= kDropEvery) {
@@ -43,7 +43,7 @@ bool is_json_lines(std::string_view text, bool /*has_extension*/) {
   const size_t start = text.find_first_not_of(kJsonBlank);
   if (start == std::string_view::npos || text[start] != '{') return false;
   const size_t end = text.find('\n', start);
-  if (end == std::string_view::npos || end - start > kMaxRecordBytes) return false;
+  if (end == std::string_view::npos || end - start > kDefaultRecordBytes) return false;
   const size_t next = text.find_first_not_of(kJsonBlank, end);
   if (next == std::string_view::npos || text[next] != '{') return false;
   try {
@@ -57,8 +57,7 @@ bool is_json_lines(std::string_view text, bool /*has_extension*/) {
 
 DatasetReader jsonl_reader() {
   return {
-      .open_records = [](const fs::path& path,
-                         const RecordRequest&) { return open_json_lines(path); },
+      .open_records = open_json_lines,
       .reads_path = [](const fs::path& path) { return named_dataset(path, ".jsonl").has_value(); },
       .files = [](const fs::path&) { return std::vector<fs::path>{}; },
       .extensions = {".jsonl", ".ndjson"},

@@ -6,7 +6,7 @@ namespace kvcal {
 DatasetReader parquet_reader() {
   return {.open_records =
               [](const fs::path& path, const RecordRequest& request) {
-                return open_table_records(path, TableFormat::kParquet, request.fields);
+                return open_table_records(path, TableFormat::kParquet, request);
               },
           .first_bytes = {"PAR1"},
           .extensions = {".parquet"},

@@ -41,7 +41,8 @@ std::string with_plain_breaks(std::string_view text) {
 }
 
 /// Lines up to a blank one; the last line's own break is left out.
-std::vector<Paragraph> paragraphs_of(std::string_view text, const fs::path& path) {
+std::vector<Paragraph> paragraphs_of(std::string_view text, const fs::path& path,
+                                     size_t max_record_bytes) {
   std::vector<Paragraph> paragraphs;
   bool is_open = false;
   int64_t line = 1;
@@ -57,9 +58,10 @@ std::vector<Paragraph> paragraphs_of(std::string_view text, const fs::path& path
       is_open = true;
       Paragraph& paragraph = paragraphs.back();
       paragraph.size = begin + content.size() - (content.ends_with('\r') ? 1 : 0) - paragraph.begin;
-      if (paragraph.size > kMaxRecordBytes)
-        fail(path.string(), ":", paragraph.line, ": the paragraph is longer than ", kMaxRecordBytes,
-             " bytes; separate records by a blank line");
+      if (paragraph.size > max_record_bytes)
+        fail(path.string(), ":", paragraph.line, ": the paragraph is longer than ",
+             max_record_bytes,
+             " bytes; separate records by a blank line, or set --max-record-bytes");
     }
     begin = end + 1;
   }
@@ -68,8 +70,9 @@ std::vector<Paragraph> paragraphs_of(std::string_view text, const fs::path& path
 
 class PlainTextDataset : public Dataset {
  public:
-  explicit PlainTextDataset(TextFile file)
-      : file_(std::move(file)), paragraphs_(paragraphs_of(file_.text(), file_.path())) {
+  PlainTextDataset(TextFile file, size_t max_record_bytes)
+      : file_(std::move(file)),
+        paragraphs_(paragraphs_of(file_.text(), file_.path(), max_record_bytes)) {
     if (paragraphs_.empty()) fail(file_.path().string(), ": holds no text");
   }
   int64_t size() const override { return static_cast<int64_t>(paragraphs_.size()); }
@@ -96,7 +99,7 @@ std::unique_ptr<Dataset> open_plain_text(const fs::path& path, const DatasetOver
     fail(path.string(),
          ":1: is a header of columns, expected plain text; name it .csv, or .tsv if "
          "tabs separate them");
-  return std::make_unique<PlainTextDataset>(std::move(file));
+  return std::make_unique<PlainTextDataset>(std::move(file), overrides.max_record_bytes);
 }
 
 }  // namespace

@@ -11,8 +11,7 @@ std::unique_ptr<RecordSource> open_saved_records(const fs::path& path,
   FileSet set = find_saved_files(path, request.split);
   std::vector<std::unique_ptr<RecordSource>> parts;
   for (const fs::path& file : set.files)
-    parts.push_back(open_table_records(file, TableFormat::kArrow, request.fields,
-                                       /*may_be_empty=*/true));
+    parts.push_back(open_table_records(file, TableFormat::kArrow, request, /*may_be_empty=*/true));
   return join_records(std::move(parts), std::move(set), path);
 }
 

@@ -26,8 +26,8 @@ namespace kvcal {
 namespace {
 
 /// The most bytes that decoding may take; a file that declares more is refused before it is given
-/// memory.
-constexpr int64_t kMostDecodedBytes = int64_t{2} << 30;
+/// memory. A stream's batches stay, so it gets more.
+constexpr int64_t kMostDecodedBytes = int64_t{512} << 20, kMostStreamBytes = int64_t{2} << 30;
 /// Rows that are decoded together.
 constexpr int64_t kPieceRows = 64;
 /// The file's pages are given back when so many pieces were read.
@@ -36,8 +36,8 @@ constexpr int64_t kDropEvery = 64;
 /// Throws with the kind of damage, without Arrow's own place names.
 [[noreturn]] void fail_status(const arrow::Status& status) {
   if (status.IsOutOfMemory())
-    fail("decoding it takes more than ", kMostDecodedBytes,
-         " bytes, the limit; the file may be damaged, or its rows are too large");
+    fail("decoding it takes more than the limit of ", kMostDecodedBytes, " bytes, ",
+         kMostStreamBytes, " for a stream; the file may be damaged, or its rows are too large");
   fail("cannot be read: ", status.message());
 }
 void check(const arrow::Status& status) {
@@ -79,8 +79,8 @@ struct Piece {
 /// Lays the columns of pieces out as JSON; a format's reader brings the pieces.
 class ArrowTable : public Table {
  public:
-  explicit ArrowTable(const fs::path& path)
-      : file_(path), pool_(arrow::system_memory_pool(), kMostDecodedBytes) {}
+  explicit ArrowTable(const fs::path& path, int64_t most_bytes = kMostDecodedBytes)
+      : file_(path), pool_(arrow::system_memory_pool(), most_bytes) {}
 
   const std::vector<std::string>& columns() const override { return columns_; }
   int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
@@ -161,6 +161,13 @@ class ParquetTable : public ArrowTable {
     arrow_properties.set_arrow_extensions_enabled(true);
     parquet::arrow::FileReaderBuilder builder;
     check(builder.Open(input(), properties));
+    // A text of a dictionary that many rows have is there once, not once for each row.
+    const parquet::SchemaDescriptor& schema = *builder.raw_reader()->metadata()->schema();
+    for (int leaf = 0; leaf < schema.num_columns(); ++leaf)
+      if (schema.Column(leaf)->physical_type() == parquet::Type::BYTE_ARRAY &&
+          schema.Column(leaf)->logical_type()->is_string() &&
+          schema.Column(leaf)->max_repetition_level() == 0)
+        arrow_properties.set_read_dictionary(leaf, true);
     builder.memory_pool(&pool_)->properties(arrow_properties);
     reader_ = take(builder.Build());
     choose_leaves(wanted);
@@ -219,7 +226,8 @@ class ParquetTable : public ArrowTable {
 /// Arrow's IPC format. Batches that are not compressed lie in the mapped file and are not copied.
 class IpcTable : public ArrowTable {
  public:
-  IpcTable(const fs::path& path, std::span<const std::string> wanted) : ArrowTable(path) {
+  IpcTable(const fs::path& path, std::span<const std::string> wanted)
+      : ArrowTable(path, kMostStreamBytes) {
     const auto bytes = file_.bytes();
     constexpr std::string_view kMagic = "ARROW1";
     is_file_ = bytes.size() > kMagic.size() &&

@@ -25,8 +25,7 @@ const Array& as(const arrow::Array& array) {
 
 std::string_view checked_text(std::string_view text, RowSize& size) {
   size.text_bytes += text.size();
-  if (size.text_bytes > kMaxRecordBytes)
-    fail("the record has more than ", kMaxRecordBytes, " bytes, the limit");
+  check_record_size("the record", size.bytes(), size.max_bytes);
   if (const auto at = utf8::find_invalid(text)) fail("byte ", *at + 1, " of the text is not UTF-8");
   return text;
 }
@@ -64,7 +63,7 @@ Json extension_value(const arrow::Array& array, int64_t index, RowSize& size) {
   const auto& type = static_cast<const arrow::ExtensionType&>(*array.type());
   if (type.extension_name() != kJsonExtension) return value;
   const std::string& text = value.get_ref<const std::string&>();
-  return parse_json(text, {.max_bytes = kMaxRecordBytes});
+  return parse_json(text, {.max_bytes = text.size()});
 }
 
 /// A value of a kind that JSON lacks, as text.
@@ -142,8 +141,8 @@ ValueOf value_of(arrow::Type::type wanted) {
 }  // namespace
 
 Json arrow_value(const arrow::Array& array, int64_t index, RowSize& size) {
-  if (++size.values > JsonLimits{}.max_values)
-    fail("the record has more than ", JsonLimits{}.max_values, " values, the limit");
+  ++size.values;
+  check_record_size("the record", size.bytes(), size.max_bytes);
   if (array.IsNull(index) || array.type_id() == arrow::Type::NA) return nullptr;
   const ValueOf value = value_of(array.type_id());
   if (value == nullptr)

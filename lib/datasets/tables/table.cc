@@ -34,14 +34,14 @@ void check_arrow(std::string_view content) {
 }
 
 /// Rows read ahead are kept up to this size; the others are read when asked for.
-constexpr size_t kMostKeptBytes = size_t{256} << 20;
+constexpr size_t kMostKeptBytes = size_t{64} << 20;
 /// Rough size of a value beside its text.
 constexpr size_t kValueBytes = 32;
 
 class TableRecords : public RecordSource {
  public:
-  TableRecords(fs::path path, std::unique_ptr<Table> table)
-      : path_(std::move(path)), table_(std::move(table)) {}
+  TableRecords(fs::path path, std::unique_ptr<Table> table, size_t max_record_bytes)
+      : path_(std::move(path)), table_(std::move(table)), max_record_bytes_(max_record_bytes) {}
 
   int64_t size() const override { return table_->size(); }
   Json read(int64_t index) const override {
@@ -73,7 +73,7 @@ class TableRecords : public RecordSource {
  private:
   Json read_row(int64_t index, RowSize& size) const {
     return in_context(place(index), [&] {
-      RowSize own;
+      RowSize own{.max_bytes = max_record_bytes_};
       Json row = table_->row(index, own);
       // As list of what is there for messages; null counts as absent.
       for (const std::string& name : table_->columns())
@@ -86,6 +86,7 @@ class TableRecords : public RecordSource {
 
   fs::path path_;
   std::unique_ptr<Table> table_;
+  size_t max_record_bytes_;
   mutable std::unordered_map<int64_t, Json> kept_;
 };
 
@@ -125,13 +126,12 @@ std::unique_ptr<Table> open_table(const fs::path& path, TableFormat format,
 #endif
 
 std::unique_ptr<RecordSource> open_table_records(const fs::path& path, TableFormat format,
-                                                 std::span<const std::string> fields,
-                                                 bool may_be_empty) {
-  auto table = open_table(path, format, fields);
-  in_context(path.string(), [&] { check_fields(table->columns(), fields); });
+                                                 const RecordRequest& request, bool may_be_empty) {
+  auto table = open_table(path, format, request.fields);
+  in_context(path.string(), [&] { check_fields(table->columns(), request.fields); });
   if (table->size() == 0 && !may_be_empty)
     fail(path.string(), ": holds no record, the table has no row");
-  return std::make_unique<TableRecords>(path, std::move(table));
+  return std::make_unique<TableRecords>(path, std::move(table), request.max_record_bytes);
 }
 
 }  // namespace kvcal

@@ -21,9 +21,13 @@ enum class TableFormat {
   kArrow,  ///< Arrow's IPC format: streams (which `datasets` writes) and files (Feather V2)
 };
 
-/// The size of a row: bytes of its texts, and values of any kind.
+/// The size of a row: bytes of its texts, and values of any kind; and how many bytes it may have.
 struct RowSize {
   size_t text_bytes = 0, values = 0;
+  size_t max_bytes = kDefaultRecordBytes;
+
+  /// As a limit counts it, before anything is built: texts, and four bytes for each value.
+  size_t bytes() const { return text_bytes + 4 * values; }
 };
 
 /// Some columns of a table file. Rows are read in pieces, so that memory depends neither on the
@@ -50,20 +54,18 @@ void check_table_file(const std::filesystem::path& path, TableFormat format);
 std::unique_ptr<Table> open_table(const std::filesystem::path& path, TableFormat format,
                                   std::span<const std::string> wanted);
 
-/// A table's rows. Throws Error as open_table, and where none of the fields is a column; without
-/// rows only if may_be_empty not.
+/// A table's rows. Throws Error as open_table, and where none of the request's fields is a column;
+/// without rows only if may_be_empty not.
 std::unique_ptr<RecordSource> open_table_records(const std::filesystem::path& path,
-                                                 TableFormat format,
-                                                 std::span<const std::string> fields,
+                                                 TableFormat format, const RecordRequest& request,
                                                  bool may_be_empty = false);
 
 /// One value of an array as JSON would have it: texts, numbers, lists, structs, dictionary-encoded
 /// values as what they stand for, arrow.json parsed, points in time and decimals as text. A
 /// struct's fields that are null are left out, since a table has every field in every row and a
 /// template asks whether a message has one; `content` beside `tool_calls` stays, as chat records
-/// have it. size is added to; above kMaxRecordBytes of text or the values that parse_json takes it
-/// throws Error, as it does for types that JSON has not and for text that is not UTF-8. The array
-/// must be valid (ValidateFull).
+/// have it. size is added to; above its limit it throws Error, as it does for types that JSON has
+/// not and for text that is not UTF-8. The array must be valid (ValidateFull).
 Json arrow_value(const arrow::Array& array, int64_t index, RowSize& size);
 
 }  // namespace kvcal

@@ -320,6 +320,14 @@ def landlock_version():
     return ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, ask_version)
 
 
+def thread_statuses(process):
+    for path in pathlib.Path(f"/proc/{process}/task").glob("*/status"):
+        try:
+            yield path.read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # the thread has ended
+
+
 def check_confinement(scratch, base, failures):
     """A command that writes gives up all other writing, where the kernel can take it; NoNewPrivs is a sign of it."""
     for command, row in ROWS:
@@ -331,8 +339,7 @@ def check_confinement(scratch, base, failures):
                               stderr=subprocess.DEVNULL) as process:
             seen = False
             while not seen and process.poll() is None:
-                status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-                seen = "NoNewPrivs:\t1" in status
+                seen = any("NoNewPrivs:\t1" in text for text in thread_statuses(process.pid))
         failures.expect(process.returncode == 0, f"{command}: status {process.returncode} where it is confined")
         failures.expect(seen == (landlock_version() >= 1), f"{command}: confined {seen}, Landlock {landlock_version()}")
         shutil.rmtree(room.folder)

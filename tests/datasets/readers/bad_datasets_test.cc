@@ -63,23 +63,29 @@ TEST_CASE("data sets: deep JSON is refused wherever it stands") {
   CHECK(error("d.json", deep) == "d.json: line 1: expected a record, '{', found '['");
 }
 
-TEST_CASE("data sets: a record longer than 100 MB is refused, 100 MB of other lines are not") {
+TEST_CASE("data sets: a record longer than the limit is refused, as many blank lines are not") {
   const test::ScratchFolder scratch;
-  constexpr size_t kTooLong = 100'000'001;
+  constexpr size_t kTooLong = kDefaultRecordBytes + 1;
+  const std::string advice = "; --max-record-bytes sets another";
   const auto error = [&](std::string_view name, std::string_view start, char rest) {
     const auto path = scratch.write(name, start);
     std::ofstream(path, std::ios::binary | std::ios::app) << std::string(kTooLong, rest);
     return test::error_of(scratch.path(), [&] { open_dataset(path); });
   };
   CHECK(error("a.jsonl", "{}\n", 'x') ==
-        "a.jsonl:2: the line has 100000001 bytes, the limit is 100000000");
+        "a.jsonl:2: the line has 8388609 bytes, the limit is 8388608" + advice);
   CHECK(error("b.txt", "one\n\n", 'x') ==
-        "b.txt:3: the paragraph is longer than 100000000 bytes; separate records by a blank line");
+        "b.txt:3: the paragraph is longer than 8388608 bytes; separate records by a blank line, or "
+        "set --max-record-bytes");
   CHECK(error("c.json", "[{}, {\"text\": 1", '0') ==
         "c.json: the file ends inside the value that begins at line 1");
   CHECK(error("d.json", "{\"a\": 1", '0') ==
-        "d.json: line 1: the value has 100000002 bytes, the limit is 100000000");
+        "d.json: line 1: the value has 8388610 bytes, the limit is 8388608" + advice);
   CHECK(error("e.jsonl", "{}", '\n') == "");
+  const auto path = scratch.write("f.jsonl", R"({"text": "one"})");
+  CHECK(test::error_of(scratch.path(), [&] { open_dataset(path, {.max_record_bytes = 14}); }) ==
+        "f.jsonl:1: the line has 15 bytes, the limit is 14" + advice);
+  CHECK(open_dataset(path, {.max_record_bytes = 15})->size() == 1);
 }
 
 }  // namespace
