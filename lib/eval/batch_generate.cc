@@ -66,7 +66,7 @@ class BatchWriter {
     std::vector<float> logits;
     {
       const Stopwatch watch(use_.prefill_seconds);
-      logits = decoder_.step_together(std::span(&sequence, 1), cache_);
+      logits = logits_after(std::span(&sequence, 1), [&](size_t) { return prompt; });
     }
     use_.prompt_tokens += std::ssize(ids);
     writing_[slot] = std::move(text);
@@ -77,6 +77,18 @@ class BatchWriter {
       seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     }
     append(slot, logits);
+  }
+
+  /// Names the prompt whose logits are not finite.
+  template <class PromptOf>
+  std::vector<float> logits_after(std::span<const Decoder::SequenceTokens> sequences,
+                                  const PromptOf& prompt_of) {
+    try {
+      return decoder_.step_together(sequences, cache_);
+    } catch (NotFiniteLogits& error) {
+      error.add_context("prompt " + std::to_string(prompt_of(static_cast<size_t>(error.row()))));
+      throw;
+    }
   }
 
   Sampler sampler_of(size_t prompt) const {
@@ -96,7 +108,9 @@ class BatchWriter {
     std::vector<float> logits;
     {
       const Stopwatch watch(use_.decode_seconds);
-      logits = decoder_.step_together(sequences, cache_);
+      logits = logits_after(sequences, [&](size_t i) {
+        return writing_[static_cast<size_t>(sequences[i].slot)]->prompt;
+      });
     }
     ++use_.num_steps;
     const size_t vocab = logits.size() / sequences.size();

@@ -133,14 +133,14 @@ GsmResult run_gsm8k(Decoder& decoder, const Tokenizer& tokenizer, const CacheTyp
     answer.is_flexible_match = is_gsm_match(answer.flexible, answer.target);
     diagnostics.progress("eval", ++done, total, "questions");
   };
-  result.use =
-      generate_together(decoder, cache, task.prompts,
-                        {.repetition_penalty = settings.repetition_penalty,
-                         .is_end =
-                             [&](std::span<const TokenId> ids) {
-                               return settings.stop_tokens.contains(ids.back()) || stops.end(ids);
-                             },
-                         .on_text = keep});
+  const auto is_end = [&](std::span<const TokenId> ids) {
+    return settings.stop_tokens.contains(ids.back()) || stops.end(ids);
+  };
+  result.use = in_context(options.dataset.string(), [&] {
+    return generate_together(
+        decoder, cache, task.prompts,
+        {.repetition_penalty = settings.repetition_penalty, .is_end = is_end, .on_text = keep});
+  });
   result.strict = score_of(result.answers, &GsmAnswer::is_strict_match);
   result.flexible = score_of(result.answers, &GsmAnswer::is_flexible_match);
   return result;

@@ -105,9 +105,19 @@ class Scorer::Comparison {
  private:
   TokenId next_id(size_t row) const { return scored_.ids[begin_ + row + 1]; }
 
+  /// Names the token with logits that are not finite.
+  std::vector<float> logits_of(const Stream& stream, size_t row, size_t count) const {
+    try {
+      return stream.decoder->logits_of(stream.hidden, static_cast<int64_t>(row),
+                                       static_cast<int64_t>(count));
+    } catch (NotFiniteLogits& error) {
+      error.add_context("token " + std::to_string(begin_ + row + static_cast<size_t>(error.row())));
+      throw;
+    }
+  }
+
   void describe_reference(const Stream& stream, size_t row, size_t count, bool is_added) {
-    logits_ = stream.decoder->logits_of(stream.hidden, static_cast<int64_t>(row),
-                                        static_cast<int64_t>(count));
+    logits_ = logits_of(stream, row, count);
     vocab_ = logits_.size() / count;
     probabilities_.resize(logits_.size());
     described_.resize(count);
@@ -123,8 +133,7 @@ class Scorer::Comparison {
 
   void add_model(const Stream& stream, TokenScores& scores, size_t row, size_t count,
                  bool has_reference) {
-    const std::vector<float> logits = stream.decoder->logits_of(
-        stream.hidden, static_cast<int64_t>(row), static_cast<int64_t>(count));
+    const std::vector<float> logits = logits_of(stream, row, count);
     vocab_ = logits.size() / count;
     const size_t before = scores.nll.size();
     scores.nll.resize(before + count);

@@ -7,7 +7,8 @@
 namespace kvcal {
 namespace {
 
-std::vector<ScoredSequence> windows_of(const std::vector<TokenId>& ids,
+std::vector<ScoredSequence> windows_of(const std::filesystem::path& path,
+                                       const std::vector<TokenId>& ids,
                                        const SequenceOptions& options) {
   const auto length = static_cast<size_t>(options.max_seq_length);
   const auto stride = options.stride == 0 ? length : static_cast<size_t>(options.stride);
@@ -17,7 +18,10 @@ std::vector<ScoredSequence> windows_of(const std::vector<TokenId>& ids,
     const size_t end = std::min(begin + length, ids.size());
     const auto at = [&](size_t i) { return ids.begin() + static_cast<std::ptrdiff_t>(i); };
     // The first token of a window has no context there.
-    windows.push_back({{at(begin), at(end)}, std::max<size_t>(scored - begin, 1)});
+    windows.push_back({{at(begin), at(end)},
+                       std::max<size_t>(scored - begin, 1),
+                       path.string() + ": window of tokens " + std::to_string(begin) + " to " +
+                           std::to_string(end - 1)});
     scored = end;
   }
   return windows;
@@ -51,8 +55,8 @@ std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
       path, {.columns = options.columns, .max_record_bytes = options.max_record_bytes});
   const auto first = dataset->record(0);
   if (std::holds_alternative<std::string>(first.content))
-    return windows_of(make_tokenizer(tokenizer_folder)->encode(text_of(*dataset, options), true),
-                      options);
+    return windows_of(
+        path, make_tokenizer(tokenizer_folder)->encode(text_of(*dataset, options), true), options);
   if (options.stride != 0)
     fail(path.string(), ": a stride needs text that windows slide over, these are ",
          std::holds_alternative<Json>(first.content) ? "chats" : "lists of ids");
@@ -67,7 +71,9 @@ std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
   int64_t left_to_skip = options.num_skipped;
   for (Sample& sample : read_samples(*dataset, tokenizer.get(), chat ? &*chat : nullptr, vocab_size,
                                      samples, diagnostics))
-    if (left_to_skip-- <= 0) sequences.push_back({std::move(sample.ids)});
+    if (left_to_skip-- <= 0)
+      sequences.push_back(
+          {std::move(sample.ids), 1, path.string() + ": record " + std::to_string(sample.index)});
   return sequences;
 }
 

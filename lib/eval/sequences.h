@@ -16,6 +16,7 @@ namespace kvcal {
 struct ScoredSequence {
   std::vector<TokenId> ids;
   size_t first_scored = 1;
+  std::string place = {};  ///< file and record, or tokens of a text, for messages
 };
 
 struct SequenceOptions {

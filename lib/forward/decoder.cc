@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "backend/upload.h"
 #include "forward/embedding.h"
@@ -313,10 +314,16 @@ std::vector<float> Decoder::read_logits(const std::byte* logits, int64_t rows) {
   backend_.copy_out(logits, std::as_writable_bytes(std::span(host)));
   finish_logits(config_, host);
   const auto bad = std::ranges::find_if(host, [](float value) { return !std::isfinite(value); });
-  if (bad != host.end())
-    fail("the logits hold ", *bad, " at token ", (bad - host.begin()) / config_.vocab_size,
-         " of this step, vocabulary entry ", (bad - host.begin()) % config_.vocab_size);
+  if (bad != host.end()) fail_nonfinite(*bad, bad - host.begin());
   return host;
+}
+
+[[noreturn]] void Decoder::fail_nonfinite(float value, int64_t place) const {
+  std::ostringstream text;
+  text << "the logits of " << shown_text(weights_.model_dir().path().string()) << " hold " << value
+       << " at vocabulary entry " << place % config_.vocab_size
+       << ": the weights or the compute dtype cannot carry this model";
+  throw NotFiniteLogits(text.str(), place / config_.vocab_size);
 }
 
 }  // namespace kvcal

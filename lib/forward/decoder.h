@@ -3,8 +3,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "core/token.h"
 #include "forward/decoder_step.h"
 #include "forward/kv_cache.h"
@@ -13,6 +16,18 @@
 #include "stored/weights.h"
 
 namespace kvcal {
+
+/// NaN or Inf in logits.
+class NotFiniteLogits : public Error {
+ public:
+  NotFiniteLogits(std::string message, int64_t row) : Error(std::move(message)), row_(row) {}
+  /// Of the rows that were asked for, the one with the value; of texts that are continued together,
+  /// the place of the text.
+  int64_t row() const { return row_; }
+
+ private:
+  int64_t row_;
+};
 
 /// A model whose packed layers all stay in memory, for generation and evaluation. K and V go
 /// through a KvCache of any type. Borrows config and backend.
@@ -25,7 +40,7 @@ class Decoder {
 
   /// Appends ids to the cached sequence and returns the logits [vocab_size] after the last id.
   /// Attention reads K and V of the new tokens through the cache too, as engines do. Throws Error
-  /// for NaN or Inf in the logits, ids outside the vocabulary, or a full cache.
+  /// for ids outside the vocabulary or a full cache, NotFiniteLogits for NaN or Inf in the logits.
   std::vector<float> step(std::span<const TokenId> ids, KvCache& cache);
   /// As step, with the logits after every id: [ids, vocab_size].
   std::vector<float> step_all(std::span<const TokenId> ids, KvCache& cache);
@@ -100,6 +115,7 @@ class Decoder {
   void project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
                       bool is_decoding, ProductScratch& scratch);
   std::vector<float> read_logits(const std::byte* logits, int64_t rows);
+  [[noreturn]] void fail_nonfinite(float value, int64_t place) const;
   const RopeTables& ropes_for(int64_t length);
   const RopeTables& ropes_for(const std::vector<int64_t>& lengths);
   /// hidden: [rows, hidden_size] in the backend's memory.

@@ -63,7 +63,7 @@ std::vector<SequenceScores> score_each(const std::vector<ScoredSequence>& sequen
   for (const ScoredSequence& sequence : sequences) total += std::ssize(sequence.ids);
   std::vector<SequenceScores> scores;
   for (const ScoredSequence& sequence : sequences) {
-    scores.push_back(score(sequence));
+    scores.push_back(in_context(sequence.place, [&] { return score(sequence); }));
     done += std::ssize(sequence.ids);
     diagnostics.progress(stage, done, total, "tokens");
   }

@@ -56,6 +56,7 @@ class Weights {
   /// The same of those outside of the layers.
   std::vector<LayerTensor> model_tensors() const { return tensors(model_); }
 
+  const ModelDir& model_dir() const { return *model_dir_; }
   int64_t num_layers() const { return static_cast<int64_t>(layers_.size()); }
 
   bool has(Role role) const;

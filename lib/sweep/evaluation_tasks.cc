@@ -136,7 +136,8 @@ class Evaluation {
     std::vector<SequenceScores> scores;
     for (const ScoredSequence& one : sequences) {
       if (one.ids.size() > one.first_scored)
-        scores.push_back(scorer.score(one.ids, one.first_scored));
+        scores.push_back(
+            in_context(one.place, [&] { return scorer.score(one.ids, one.first_scored); }));
       done += static_cast<int64_t>(one.ids.size());
       context_.diagnostics.progress("scoring", done, total, "tokens");
     }

@@ -55,3 +55,9 @@ bad "A checkpoint whose weights are quantized" <<'CASE'
 edit_config 's/"model_type"/"quantization_config": {"quant_method": "gptq", "bits": 4}, "model_type"/'
 edit_header model/model.safetensors 's/q_proj.weight/q_proj.qweight/g; s/qweight":\{"dtype":"F16"/qweight":{"dtype":"I16"/g'
 CASE
+
+bad "NaN in the embedding of a token, when it is scored" <<'CASE'
+# Other records do not have the token.
+set_element model/model.safetensors model.embed_tokens.weight $((24 * 48 + 5)) '\x00\x7e'
+$ kvcal eval model --task perplexity --dataset data.jsonl
+CASE

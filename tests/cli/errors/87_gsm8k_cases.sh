@@ -67,3 +67,9 @@ bad "A cache memory that is no size" 2 <<CASE
 add_questions
 $GSM --cache-memory some
 CASE
+
+bad "NaN in the weights, when questions are answered" <<CASE
+add_questions
+set_element model/model.safetensors lm_head.weight 5 '\\x00\\x7e'
+$GSM --num-fewshot 0
+CASE
