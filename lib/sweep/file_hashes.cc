@@ -23,7 +23,7 @@ std::string stamp_of(const std::vector<fs::path>& files) {
 }  // namespace
 
 FileHashes::FileHashes(const SweepFolder& folder) : folder_(folder) {
-  if (auto known = folder.read_if_sound(folder.hashes())) known_ = std::move(*known);
+  if (auto known = folder.read_piece(folder.hashes())) known_ = std::move(*known);
 }
 
 std::string FileHashes::hash(const std::string& kind, const fs::path& path,
@@ -35,7 +35,7 @@ std::string FileHashes::hash(const std::string& kind, const fs::path& path,
     if (const auto known = optional_string(*entry, "sha256")) return *known;
   std::string sha256 = compute();
   known_[key] = {{"stamp", stamp}, {"sha256", sha256}};
-  if (folder_.may_write()) folder_.write(folder_.hashes(), known_);
+  if (folder_.may_write()) folder_.write_piece(folder_.hashes(), known_);
   return sha256;
 }
 

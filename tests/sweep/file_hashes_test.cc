@@ -24,6 +24,11 @@ TEST_CASE("file hashes: a file is hashed again only where it changed") {
   CHECK(hash("model") == "3");
   write_file(folder.hashes(), "{");
   CHECK(hash("model") == "4");
+  std::string edited = read_text(folder.hashes());
+  edited.replace(edited.find("\"4\""), 3, "\"5\"");
+  write_file(folder.hashes(), edited);
+  CHECK(hash("model") == "5");
+  CHECK(computed == 5);
 }
 
 TEST_CASE("file hashes: names and contents count; a folder that is only looked at is not written") {
