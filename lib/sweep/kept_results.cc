@@ -23,6 +23,14 @@ bool has_statistics(const fs::path& file, const std::string& fingerprint) {
   }
 }
 
+/// Whether the scales that the cell was measured with were edited since. Where they are absent,
+/// another machine may have them.
+bool has_edited_scales(const Cell& cell, const SweepPlan& plan, const SweepFolder& folder) {
+  if (!cell.calibration) return false;
+  const fs::path file = folder.calibration(plan.calibrations[*cell.calibration].fingerprint);
+  return is_there(file) && !folder.read_piece(file);
+}
+
 bool is_made(Kind kind, size_t part, const Sweep& sweep, const SweepFolder& folder) {
   const std::string& fingerprint = fingerprint_of(kind, part, sweep.plan);
   switch (kind) {
@@ -38,7 +46,8 @@ bool is_made(Kind kind, size_t part, const Sweep& sweep, const SweepFolder& fold
     case Kind::kEvaluate:
       break;
   }
-  return folder.result(fingerprint).has_value();
+  return folder.result(fingerprint).has_value() &&
+         !has_edited_scales(sweep.plan.cells[part], sweep.plan, folder);
 }
 
 /// Adds the result of one measurement of a cell.

@@ -63,6 +63,11 @@ TEST_CASE("kept results: a part is done when its files are there and can be unde
   using Kind = SweepTask::Kind;
   CHECK(is_done({.kind = Kind::kEvaluate, .parts = {1}, .needs = {}}, sweep, folder));
   CHECK_FALSE(is_done({.kind = Kind::kEvaluate, .parts = {1, 0}, .needs = {}}, sweep, folder));
+  // Scales that were edited are made again, and what was measured with them is measured again.
+  write_file(folder.calibration(plan.calibrations[*plan.cells[1].calibration].fingerprint), "{");
+  CHECK(done().cells == std::vector<bool>{false, false});
+  fs::remove(folder.calibration(plan.calibrations[*plan.cells[1].calibration].fingerprint));
+  CHECK(done().cells == std::vector<bool>{false, true});
 }
 
 TEST_CASE("kept results: a cell is done, failed or pending, and the tables say so") {
