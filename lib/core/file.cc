@@ -151,18 +151,12 @@ void copy_file(const fs::path& source, const fs::path& target) {
   output.close();
 }
 
-namespace {
-
-/// path without links and dots, as far as it exists.
 fs::path resolved(const fs::path& path) {
-  // A path that cannot be resolved is refused at its creation, with the reason.
   std::error_code error;
   const auto absolute = fs::absolute(path, error);
   const auto result = fs::weakly_canonical(absolute, error);
   return error ? absolute.lexically_normal() : result;
 }
-
-}  // namespace
 
 bool lies_in(const fs::path& inner, const fs::path& outer) {
   const fs::path inside = resolved(inner);

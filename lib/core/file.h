@@ -156,6 +156,9 @@ class AtomicDirectory : public StagedOutput {
   Reserve reserve_;
 };
 
+/// path without links and dots, as far as it exists. A path that cannot be resolved is no error
+/// here: opening it tells the reason.
+fs::path resolved(const fs::path& path);
 /// Whether inner equals outer or lies in it. Links and dots are resolved as far as the paths exist.
 bool lies_in(const fs::path& inner, const fs::path& outer);
 

@@ -77,7 +77,7 @@ std::vector<std::string> files_of_snapshot(const fs::path& snapshot) {
     const fs::path folder = std::move(folders.back());
     folders.pop_back();
     for (const fs::path& path : paths_in(folder)) {
-      if (!fs::is_symlink(path) && is_folder(path))
+      if (own_type_of(path) == fs::file_type::directory)
         folders.push_back(path);
       else if (type_of(path) == fs::file_type::regular)
         names.push_back(path.lexically_relative(snapshot).generic_string());

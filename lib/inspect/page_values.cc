@@ -216,7 +216,7 @@ std::vector<report::EngineLoad> engine_loads(const InspectionResult& checkpoint)
 
 /// "out/" and "." have no name of their own.
 std::string name_of_folder(const fs::path& folder) {
-  const fs::path whole = fs::weakly_canonical(fs::absolute(folder));
+  const fs::path whole = resolved(folder);
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 

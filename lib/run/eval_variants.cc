@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "run/every_cache.h"
 #include "run/fp8_attention.h"
 
@@ -127,10 +128,8 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagn
 
 LoadedModel& EvalVariants::load(const std::string& folder, const EvalOptions& options,
                                 Diagnostics& diagnostics) {
-  namespace fs = std::filesystem;
-  const auto same = std::ranges::find_if(models_, [&](const auto& model) {
-    return fs::weakly_canonical(model->path) == fs::weakly_canonical(folder);
-  });
+  const auto same = std::ranges::find_if(
+      models_, [&](const auto& model) { return resolved(model->path) == resolved(folder); });
   if (same != models_.end()) return **same;
   models_.push_back(std::make_unique<LoadedModel>(folder, options.device, false, diagnostics,
                                                   backend_.get(), options.family));
