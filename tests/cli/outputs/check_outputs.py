@@ -30,38 +30,41 @@ WORKED_IN = {"--state", ("sweep", "--output")}
 
 
 class Row:
-    """Arguments of a command that succeeds, its outputs (option -> usual target), and what it reads."""
+    """Arguments of a command that succeeds, its outputs (option -> usual target), and what it reads beside its arguments."""
 
     def __init__(self, arguments, outputs=None, reads=(), overwrites=True):
-        self.arguments, self.outputs, self.reads, self.overwrites = arguments, outputs or {}, reads, overwrites
+        self.arguments, self.outputs, self.overwrites = arguments, outputs or {}, overwrites
+        self.also_reads = reads
+
+    def reads(self, base):
+        """Its arguments that are there, and what those name in their turn."""
+        return list(dict.fromkeys([one for one in self.arguments if (base / one).exists()] + list(self.also_reads)))
 
 
 # A command has a row for each of its tasks that has outputs of its own.
 ROWS = [
     ("calibrate", Row(CALIBRATE + ["--kv-forward", "exact"],
-                     {"--output": "out", "--save-statistics": "kept.safetensors", "--html": "page.html", "--plots": "plots", "--state": "state"},
-                     ["model", "recipe.yaml", "data.jsonl"])),
-    ("try", Row(["model", "--dataset", "data.jsonl", "--threads", "1"], {"--output": "out"}, ["model", "data.jsonl"], overwrites=False)),
-    ("quantize", Row(["model", "--scheme", "FP8_DYNAMIC"], {"--output": "out"}, ["model"])),
-    ("scales", Row(["--statistics", "statistics.safetensors", "--recipe", "recipe.yaml", "--model", "model"], {"--output": "out"},
-                  ["model", "recipe.yaml", "statistics.safetensors"])),
-    ("smooth", Row(["model", "--dataset", "data.jsonl", "--threads", "1"], {"--output": "out"}, ["model", "data.jsonl"])),
-    ("convert", Row(["checkpoint", "--format", "tgi"], {"--output": "out"}, ["checkpoint"])),
-    ("apply", Row(["overlay", "model"], {"--output": "out"}, ["overlay", "model"])),
+                     {"--output": "out", "--save-statistics": "kept.safetensors", "--html": "page.html", "--plots": "plots", "--state": "state"})),
+    ("try", Row(["model", "--dataset", "data.jsonl", "--threads", "1"], {"--output": "out"}, overwrites=False)),
+    ("quantize", Row(["model", "--scheme", "FP8_DYNAMIC"], {"--output": "out"})),
+    ("scales", Row(["--statistics", "statistics.safetensors", "--recipe", "recipe.yaml", "--model", "model"], {"--output": "out"})),
+    ("smooth", Row(["model", "--dataset", "data.jsonl", "--threads", "1"], {"--output": "out"})),
+    ("convert", Row(["checkpoint", "--format", "tgi"], {"--output": "out"})),
+    ("apply", Row(["overlay", "model"], {"--output": "out"})),
     ("generate", Row(["model", "--prompt", "The sea", "--max-new-tokens", "4", "--threads", "1"])),
     ("eval", Row(["model", "--task", "kl", "--dataset", "data.jsonl", "--kv-cache-dtype", "fp8", "--unit-scales", "--threads", "1"],
-                {"--html": "page.html", "--plots": "plots"}, ["model", "data.jsonl"])),
+                {"--html": "page.html", "--plots": "plots"})),
     ("eval", Row(["model", "--task", "gsm8k", "--dataset", "gsm8k_questions.jsonl", "--fewshot-dataset", "gsm8k_examples.jsonl", "--num-fewshot", "1",
-                  "--max-gen-toks", "4", "--threads", "1"], {"--log-samples": "samples.jsonl"}, ["model", "gsm8k_questions.jsonl"])),
+                  "--max-gen-toks", "4", "--threads", "1"], {"--log-samples": "samples.jsonl"})),
     ("eval", Row(["checkpoint", "--task", "sensitivity", "--dataset", "data.jsonl", "--kl-budget", "1", "--threads", "1"],
-                 {"--output-recipe": "chosen.yaml"}, ["checkpoint", "data.jsonl"])),
-    ("sweep", Row(["sweep.yaml", "--threads", "1"], {"--output": "results"}, ["model"], overwrites=False)),
-    ("inspect", Row(["checkpoint"], {"--html": "page.html", "--plots": "plots"}, ["checkpoint"])),
+                 {"--output-recipe": "chosen.yaml"})),
+    ("sweep", Row(["sweep.yaml", "--threads", "1"], {"--output": "results"}, ["model", "data.jsonl"], overwrites=False)),
+    ("inspect", Row(["checkpoint"], {"--html": "page.html", "--plots": "plots"})),
     ("verify", Row(["checkpoint", "--engine", "vllm"])),
     ("engines", Row([])),
     ("families", Row([])),
-    ("synth", Row(["--from", "model", "--outliers", "k:pairs=1,factor=16"], {"--output": "out"}, ["model"])),
-    ("synth", Row(["--config", "model/config.json"], {"--output": "out"}, ["model/config.json"])),
+    ("synth", Row(["--from", "model", "--outliers", "k:pairs=1,factor=16"], {"--output": "out"})),
+    ("synth", Row(["--config", "model/config.json"], {"--output": "out"})),
     ("completion", Row(["bash"])),
     ("man", Row([])),
     ("help", Row([])),
@@ -233,7 +236,7 @@ def check_inputs(scratch, base, failures):
     """An output that is an input, lies in one, or holds one."""
     for command, row in ROWS:
         for option in row.outputs:
-            for read in row.reads:
+            for read in row.reads(base):
                 near = f"{read}/inside" if (base / read).is_dir() else str(pathlib.Path(read).parent)
                 for target in dict.fromkeys([read, ".", near]):
                     refuse(scratch, base, failures, command, row, option, target)
@@ -275,27 +278,40 @@ def check_standard_output(scratch, base, failures):
             shutil.rmtree(room.folder)
 
 
+def catches_sigterm(process):
+    """Whether the program has come so far that it handles the signal; the system would end it before."""
+    try:
+        caught = re.search(r"SigCgt:\t(\w+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return caught is not None and int(caught[1], 16) >> (signal.SIGTERM - 1) & 1 == 1
+
+
 def check_signals(scratch, base, failures):
-    """SIGTERM twice, as soon as an output grows."""
+    """SIGTERM twice: as soon as the program handles it, and as soon as an output grows."""
     for command, row in ROWS:
-        if "--output" not in row.outputs:
-            continue
-        room = Room(base, scratch / "room")
-        text = (room.folder / "data.jsonl").read_text()
-        (room.folder / "data.jsonl").write_text(text * 50)
-        before = set(os.listdir(room.folder))
-        with subprocess.Popen([KVCAL, command, *whole_arguments(row)], cwd=room.folder, env=environment(), stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE) as process:
-            while process.poll() is None and set(os.listdir(room.folder)) == before:
-                time.sleep(0.001)
-            for _ in range(2):
-                process.send_signal(signal.SIGTERM)
-            message = process.stderr.read()
-        failures.expect(process.returncode in (0, 130), f"{command}: status {process.returncode} after SIGTERM, {message[-300:]}")
-        failures.expect(not room.leftovers(), f"{command}: left {room.leftovers()} after SIGTERM")
-        done = process.returncode == 0
-        failures.expect(done or command == "sweep" or not (room.folder / "out").exists(), f"{command}: left an output after SIGTERM")
-        shutil.rmtree(room.folder)
+        terminate(scratch, base, failures, command, row, lambda process, _: catches_sigterm(process))
+        if "--output" in row.outputs:
+            terminate(scratch, base, failures, command, row, lambda _, new_names: bool(new_names))
+
+
+def terminate(scratch, base, failures, command, row, holds):
+    room = Room(base, scratch / "room")
+    text = (room.folder / "data.jsonl").read_text()
+    (room.folder / "data.jsonl").write_text(text * 50)
+    before = set(os.listdir(room.folder))
+    with subprocess.Popen([KVCAL, command, *whole_arguments(row)], cwd=room.folder, env=environment(), stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not holds(process, set(os.listdir(room.folder)) - before):
+            time.sleep(0.001)
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+        message = process.stderr.read()
+    failures.expect(process.returncode in (0, 130), f"{command}: status {process.returncode} after SIGTERM, {message[-300:]}")
+    failures.expect(not room.leftovers(), f"{command}: left {room.leftovers()} after SIGTERM")
+    done = process.returncode == 0
+    failures.expect(done or command == "sweep" or not (room.folder / "out").exists(), f"{command}: left an output after SIGTERM")
+    shutil.rmtree(room.folder)
 
 
 def check_elsewhere(scratch, base, failures):
