@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/kernel_bench.h"
+#include "kernels/cpu/score_rows.h"
 #include "kernels/cpu/tile_product.h"
 
 namespace kvcal::bench {
@@ -90,6 +91,43 @@ BENCHMARK(attention_products)
     ->ArgsProduct({{512, 2048}, {64}, {9}, {3}, {1, 2}})
     ->ArgsProduct({{512, 2048}, {128}, {32}, {8}, {1, 2}})
     ->MeasureProcessCPUTime();
+
+/// The steps of eight queries and a block of keys where scores become weights in registers, each
+/// alone: what the queries' rests add, the scores and their weights, weights times values. Blocks
+/// change as in a long sequence. As many FLOP are counted
+/// for the rests as for scores.
+void attention_step(benchmark::State& state, int step) {
+  if (!cpu::weighs_in_registers()) {
+    state.SkipWithError("this processor weighs no scores in registers");
+    return;
+  }
+  constexpr int64_t kBlocks = 8, kQueries = cpu::ScoreRows::kRows;
+  const int64_t head_dim = state.range(0), block = kKeys * head_dim / 2;
+  std::vector<uint32_t> k(static_cast<size_t>(kBlocks * block), 0x3c003d00u), v = k, bytes = k;
+  std::vector<BF16> q(static_cast<size_t>(kQueries * head_dim), BF16{0x3d00}),
+      weights(kQueries * kKeys, BF16{0x3d00});
+  std::vector<int8_t> rest(q.size(), 3);
+  const std::vector<float> scales(kKeys, 1e-5f), starts(kQueries * 16, -2.0f);
+  std::vector<float> scores(kQueries * kKeys), sums(kQueries * 16), out(q.size());
+  const std::vector<int32_t> zeros(kQueries), last(kQueries, kKeys);
+  int64_t index = 0;
+  for (auto _ : state) {
+    const int64_t at = index++ % kBlocks * block;
+    const cpu::ScoreRows rows{head_dim,      q.data(),          rest.data(),   scales.data(),
+                              zeros.data(),  starts.data(),     kKeys,         kKeys,
+                              k.data() + at, bytes.data() + at, scales.data(), scores.data()};
+    if (step == 0) cpu::start_scores(rows);
+    if (step == 1)
+      cpu::weigh_started(rows, {zeros.data(), last.data()}, sums.data(), weights.data());
+    if (step == 2) cpu::add_values({weights.data(), kKeys, v.data() + at, head_dim, out.data()});
+    benchmark::ClobberMemory();
+  }
+  const auto flop = static_cast<double>(2 * kQueries * kKeys * head_dim);
+  set_flop(state, flop, ComputeType::kBFloat16, 1);
+}
+BENCHMARK_CAPTURE(attention_step, rests, 0)->Arg(64)->Arg(128)->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(attention_step, weights, 1)->Arg(64)->Arg(128)->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(attention_step, values, 2)->Arg(64)->Arg(128)->MeasureProcessCPUTime();
 
 }  // namespace
 }  // namespace kvcal::bench
