@@ -109,7 +109,7 @@ def other_options(command):
 def names(room):
     """Of everything, without the folders that a command works in and goes on in later."""
     found = {str(path.relative_to(room.folder)) for path in room.folder.rglob("*")}
-    return {name for name in found if name.split("/")[0] not in ("state", "results")}
+    return {name for name in found if name.split("/")[0] not in ("state", "out.kvcal-state", "results")}
 
 
 def check(command, row, arguments, place, base, scratch, failures):
