@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "kernels/cpu/softmax_weight.h"
 #include "kernels/cpu/tiled_cache.h"
 
 #if defined(__x86_64__)
@@ -48,14 +49,12 @@ KVCAL_AVX512_INLINE __m512 to_floats(Ints x) {
 
 /// 2^x as weight_of gives it without its own instructions: these take longer here.
 KVCAL_AVX512_INLINE __m512 exp2_of(__m512 x) {
-  const __m512 shift = _mm512_set1_ps(0x1.8p23f + 127.0f);
+  const __m512 shift = _mm512_set1_ps(kWholeAndBias);
   const __m512 clamped = _mm512_max_ps(_mm512_set1_ps(-127.0f), x);
   const __m512 shifted = _mm512_add_ps(clamped, shift);
   const __m512 f = _mm512_sub_ps(clamped, _mm512_sub_ps(shifted, shift));
-  __m512 sum = _mm512_set1_ps(0.05583828f);
-  sum = _mm512_fmadd_ps(sum, f, _mm512_set1_ps(0.24263948f));
-  sum = _mm512_fmadd_ps(sum, f, _mm512_set1_ps(0.69313673f));
-  sum = _mm512_fmadd_ps(sum, f, _mm512_set1_ps(0.99992456f));
+  __m512 sum = _mm512_set1_ps(kPowerOfTwo[0]);
+  for (const int i : {1, 2, 3}) sum = _mm512_fmadd_ps(sum, f, _mm512_set1_ps(kPowerOfTwo[i]));
   const __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
   return _mm512_mul_ps(sum, _mm512_castsi512_ps(power));
 }
@@ -169,7 +168,6 @@ bool weighs_in_registers() {
 
 KVCAL_AVX512 void round_query(const float* x, int64_t count, float factor, int64_t k_dim,
                               const RoundedQuery& to) {
-  constexpr float kSmallest = 0x1p-100f;
   const __m512 factors = _mm512_set1_ps(factor);
   __m512i largest = _mm512_setzero_si512();
   for (int64_t d = 0; d < k_dim; d += 16) {
@@ -185,9 +183,8 @@ KVCAL_AVX512 void round_query(const float* x, int64_t count, float factor, int64
         _mm512_and_si512(_mm512_castps_si512(rest), _mm512_set1_epi32(0x7fffffff));
     largest = _mm512_max_epi32(largest, magnitude);
   }
-  const auto amax = std::bit_cast<float>(_mm512_reduce_max_epi32(largest));
-  const bool is_usable = amax >= kSmallest && amax <= std::numeric_limits<float>::max();
-  const __m512 inverse = _mm512_set1_ps(is_usable ? 127.0f / amax : 0.0f);
+  const ByteScale bytes(std::bit_cast<float>(_mm512_reduce_max_epi32(largest)));
+  const __m512 inverse = _mm512_set1_ps(bytes.inverse);
   __m512i sum = _mm512_setzero_si512();
   for (int64_t d = 0; d < k_dim; d += 16) {
     const __m512i nearest =
@@ -195,7 +192,7 @@ KVCAL_AVX512 void round_query(const float* x, int64_t count, float factor, int64
     sum = _mm512_add_epi32(sum, nearest);
     _mm512_mask_cvtepi32_storeu_epi8(to.rest + d, 0xffff, nearest);
   }
-  *to.scale = is_usable ? amax / 127.0f : 0.0f;
+  *to.scale = bytes.scale;
   *to.sum = _mm512_reduce_add_epi32(sum);
 }
 

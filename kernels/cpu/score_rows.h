@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "quant/half.h"
 
@@ -30,11 +31,22 @@ struct ScoreRows {
 /// Whether this processor has the instructions, and none that are better.
 bool weighs_in_registers();
 
+/// Scale of a row whose bytes go from -127 to 127, from its largest magnitude. 0, and so are all
+/// bytes, where the row is too small to matter, or not finite.
+struct ByteScale {
+  explicit ByteScale(float amax) {
+    if (!(amax >= 0x1p-100f && amax <= std::numeric_limits<float>::max())) return;
+    inverse = 127.0f / amax;
+    scale = amax / 127.0f;
+  }
+  float inverse = 0.0f, scale = 0.0f;
+};
+
 /// Where a query goes.
 struct RoundedQuery {
   BF16* q = nullptr;       ///< [k_dim]
   int8_t* rest = nullptr;  ///< [k_dim]
-  float* scale = nullptr;  ///< of rest; 0: it is too small to matter, or not finite
+  float* scale = nullptr;  ///< of rest
   int32_t* sum = nullptr;  ///< of rest
   float* exact = nullptr;  ///< [k_dim], working memory
 };

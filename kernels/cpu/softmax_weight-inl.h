@@ -6,6 +6,7 @@
 #define KVCAL_KERNELS_CPU_SOFTMAX_WEIGHT_INL_H_
 #endif
 
+#include "kernels/cpu/softmax_weight.h"
 #include "kernels/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -39,15 +40,12 @@ HWY_INLINE VF weight_of(VF x) {
   sum = hn::MulAdd(sum, f, set(0.99990029f));
   return VF{_mm512_scalef_ps(sum.raw, x.raw)};
 #else
-  // The low bits of the sum are the integer part plus float32's bias.
-  const VF shift = set(kWholeShift + 127.0f);
+  const VF shift = set(kWholeAndBias);
   const VF clamped = hn::Max(set(-127.0f), x);
   const VF shifted = hn::Add(clamped, shift);
   const VF f = hn::Sub(clamped, hn::Sub(shifted, shift));
-  VF sum = set(0.05583828f);
-  sum = hn::MulAdd(sum, f, set(0.24263948f));
-  sum = hn::MulAdd(sum, f, set(0.69313673f));
-  sum = hn::MulAdd(sum, f, set(0.99992456f));
+  VF sum = set(kPowerOfTwo[0]);
+  for (const int i : {1, 2, 3}) sum = hn::MulAdd(sum, f, set(kPowerOfTwo[i]));
   return hn::Mul(sum, as_float(hn::ShiftLeft<23>(as_int(shifted))));
 #endif
 }

@@ -94,8 +94,7 @@ BENCHMARK(attention_products)
 
 /// The steps of eight queries and a block of keys where scores become weights in registers, each
 /// alone: what the queries' rests add, the scores and their weights, weights times values. Blocks
-/// change as in a long sequence. As many FLOP are counted
-/// for the rests as for scores.
+/// change as in a long sequence. As many FLOP are counted for the rests as for scores.
 void attention_step(benchmark::State& state, int step) {
   if (!cpu::weighs_in_registers()) {
     state.SkipWithError("this processor weighs no scores in registers");
