@@ -2,13 +2,12 @@
 // each call a product of matrices runs on as many threads, and the middle of the pairs' ratios
 // counts.
 //   attention_share [--threads N] [--pairs N] [--lengths N,...] [--head-dims N,...] [--json]
-#include <algorithm>
 #include <cstdio>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "bench/machine_rate.h"
+#include "bench/program.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "kernels/backends.h"
@@ -86,11 +85,6 @@ double cpu_seconds_of(const Body& body) {
   return process_cpu_seconds() - begin;
 }
 
-double middle_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 /// Of the product rate; long sequences run once a pair, short ones several times.
 double share(Sequence& sequence, Product& product, int64_t pairs) {
   sequence.run();
@@ -135,13 +129,6 @@ void run(const Options& options) {
   if (options.json) std::printf("%s\n", rows.dump(1).c_str());
 }
 
-std::vector<int64_t> numbers_in(const std::string& text) {
-  std::vector<int64_t> numbers;
-  std::istringstream stream(text);
-  for (std::string one; std::getline(stream, one, ',');) numbers.push_back(std::stoll(one));
-  return numbers;
-}
-
 Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
@@ -171,11 +158,5 @@ Options parse(int argc, char** argv) {
 }  // namespace kvcal::bench
 
 int main(int argc, char** argv) {
-  try {
-    kvcal::bench::run(kvcal::bench::parse(argc, argv));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
-  }
+  return kvcal::bench::run_program([&] { kvcal::bench::run(kvcal::bench::parse(argc, argv)); });
 }

@@ -5,8 +5,8 @@
 // Prompts are random ids; their own time is not counted. FP8 caches have scale 1.0.
 #include <cstdio>
 #include <random>
-#include <sstream>
 
+#include "bench/program.h"
 #include "checkpoint/model_dir.h"
 #include "eval/batch_generate.h"
 #include "eval/generate.h"
@@ -29,9 +29,7 @@ Options parse(int argc, char** argv) {
     const std::string_view name = argv[i];
     const std::string value = argv[i + 1];
     if (name == "--slots") {
-      options.slots.clear();
-      std::istringstream list(value);
-      for (std::string one; std::getline(list, one, ',');) options.slots.push_back(std::stoll(one));
+      options.slots = numbers_in(value);
     } else if (name == "--cache-dtype") {
       options.cache_dtype = value;
     } else if (name == "--compute-dtype") {
@@ -106,11 +104,5 @@ void run(const Options& options) {
 }  // namespace kvcal::bench
 
 int main(int argc, char** argv) {
-  try {
-    kvcal::bench::run(kvcal::bench::parse(argc, argv));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
-  }
+  return kvcal::bench::run_program([&] { kvcal::bench::run(kvcal::bench::parse(argc, argv)); });
 }

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "bench/machine_rate.h"
+#include "bench/program.h"
 #include "bench/timed_backend.h"
 #include "calib/calibrator.h"
 #include "calib/resolve_plan.h"
@@ -380,11 +381,5 @@ Options parse(int argc, char** argv) {
 }  // namespace kvcal::bench
 
 int main(int argc, char** argv) {
-  try {
-    kvcal::bench::run(kvcal::bench::parse(argc, argv));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
-  }
+  return kvcal::bench::run_program([&] { kvcal::bench::run(kvcal::bench::parse(argc, argv)); });
 }

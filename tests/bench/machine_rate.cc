@@ -35,11 +35,6 @@ const cpu_set_t kAllowed = [] {
   return set;
 }();
 
-double middle_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 /// The middle of repeats, at least five and as many as take a quarter of a second: what is kept
 /// up, as the runs that are compared with it must.
 MachineRate middle_rate(double flop, std::string source, const std::function<void()>& body) {

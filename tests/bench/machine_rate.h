@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 
@@ -13,6 +14,12 @@ namespace kvcal::bench {
 double process_cpu_seconds();
 /// Seconds since this process was started, to the kernel's hundredth.
 double seconds_since_process_start();
+
+/// The middle of at least one value.
+inline double middle_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
 
 /// FLOP of causal attention, 2 a multiplication with its addition: keys further back than the
 /// window are not counted. width: head_dim + v_head_dim of all query heads.

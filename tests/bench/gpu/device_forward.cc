@@ -8,6 +8,7 @@
 #include <map>
 
 #include "bench/gpu/bench_device.h"
+#include "bench/program.h"
 #include "checkpoint/model_dir.h"
 #include "core/diagnostics.h"
 #include "forward/decoder.h"
@@ -136,7 +137,7 @@ void run(const Options& options) {
 }  // namespace kvcal::bench
 
 int main(int argc, char** argv) {
-  try {
+  return kvcal::bench::run_program([&] {
     kvcal::bench::Options options;
     const std::map<std::string, int64_t*> numbers{{"--samples", &options.samples},
                                                   {"--tokens", &options.tokens},
@@ -158,9 +159,5 @@ int main(int argc, char** argv) {
           "usage: device_forward MODEL [--device D] [--samples N] [--tokens N] [--decode N] "
           "[--prompt N]");
     kvcal::bench::run(options);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bench/gpu/bench_device.h"
+#include "bench/program.h"
 #include "quant/magnitude_histogram.h"
 
 namespace kvcal::bench {
@@ -286,7 +287,7 @@ class Kernels {
 }  // namespace kvcal::bench
 
 int main(int argc, char** argv) {
-  try {
+  return kvcal::bench::run_program([&] {
     std::string name = std::string(kvcal::gpu_device_name());
     kvcal::bench::Shapes shapes;
     for (int i = 1; i < argc; ++i) {
@@ -300,9 +301,5 @@ int main(int argc, char** argv) {
     }
     kvcal::bench::Device device(name, shapes.is_small);
     kvcal::bench::Kernels(device, shapes).run();
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
-  }
+  });
 }

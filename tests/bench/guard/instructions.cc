@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/program.h"
 #include "calib/calibrator.h"
 #include "calib/resolve_plan.h"
 #include "checkpoint/model_dir.h"
@@ -201,7 +202,7 @@ const std::map<std::string, void (*)()> kWorkloads{
 }  // namespace kvcal
 
 int main(int argc, char** argv) {
-  try {
+  return kvcal::bench::run_program([&] {
     const auto found = kvcal::kWorkloads.find(argc == 2 ? argv[1] : "");
     if (found == kvcal::kWorkloads.end()) {
       std::string names;
@@ -209,9 +210,5 @@ int main(int argc, char** argv) {
       kvcal::fail("usage: instructions WORKLOAD, one of", names);
     }
     found->second();
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
-  }
+  });
 }
