@@ -31,8 +31,7 @@ void read_evaluation(Arguments& arguments, EvalOptions& eval, Diagnostics& diagn
 void read_sequences(Arguments& arguments, SequenceOptions& sequences) {
   arguments.read("num_samples", sequences.num_sequences, 1, int64_t{1} << 32);
   arguments.read("max_seq_length", sequences.max_seq_length, 2, int64_t{1} << 24);
-  read_columns(arguments, sequences.columns);
-  arguments.read("max_record_bytes", sequences.max_record_bytes, 1, INT64_MAX);
+  read_records(arguments, sequences.records);
   arguments.read("stride", sequences.stride, 0, int64_t{1} << 24);
 }
 

@@ -62,8 +62,7 @@ void read_calibration(Arguments& arguments, CalibrateRequest& request, Diagnosti
   read_model(arguments, "model", request.model, diagnostics);
   arguments.read("recipe", request.recipe);
   read_dataset(arguments, "dataset", request.dataset, diagnostics);
-  read_columns(arguments, request.columns);
-  arguments.read("max_record_bytes", request.max_record_bytes, 1, INT64_MAX);
+  read_records(arguments, request.records);
   arguments.read("dataset_name", request.dataset_name);
   read_output(arguments, request.output);
   arguments.read("num_samples", request.samples.num_calibration_samples, 1, kMany);
@@ -132,9 +131,10 @@ FamilyArgument::FamilyArgument(Arguments& arguments, FamilyChoice& family) {
   family = file_->choice();
 }
 
-void read_columns(Arguments& arguments, RecordColumns& columns) {
+void read_records(Arguments& arguments, RecordOptions& records) {
   for (const auto& [name, column] : kRecordColumns)
-    arguments.read(std::string(name), columns.*column);
+    arguments.read(std::string(name), records.columns.*column);
+  arguments.read("max_record_bytes", records.max_bytes, 1, INT64_MAX);
 }
 
 void read_cache(Arguments& arguments, CacheOptions& cache, Diagnostics& diagnostics) {

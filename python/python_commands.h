@@ -54,8 +54,8 @@ class FamilyArgument {
   std::optional<FamilyFile> file_;
 };
 
-/// Columns of a data set: text_column and the others.
-void read_columns(Arguments& arguments, RecordColumns& columns);
+/// Columns of a data set, text_column and the others, and max_record_bytes.
+void read_records(Arguments& arguments, RecordOptions& records);
 
 /// kv_cache_dtype, scales and unit_scales.
 void read_cache(Arguments& arguments, CacheOptions& cache, Diagnostics& diagnostics);

@@ -89,8 +89,7 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
               "JSONL, JSON, CSV, text, a table, a folder or pattern of them, an id of the hub, or "
               "a name (" +
                   join(dataset_names(), ", ") + "); default: calibration, 132 chats of ours");
-  add_columns(command, options.request.columns);
-  add_record_limit(command, options.request.max_record_bytes);
+  add_record_options(command, options.request.records);
   add_family_options(command, options.request.family);
   CLI::Option* output = add_output_options(command, options.request.output)->required();
   command

@@ -235,8 +235,7 @@ void add_sequence_options(CLI::App& command, SequenceOptions& options) {
              "Of text: tokens from a window's begin to the next one's; 0: --max-seq-length. "
              "A window scores what the one before has not",
              0, int64_t{1} << 24);
-  add_columns(command, options.columns);
-  add_record_limit(command, options.max_record_bytes);
+  add_record_options(command, options.records);
 }
 
 void add_sensitivity_options(CLI::App& command, EvalCommand& options) {

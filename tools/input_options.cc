@@ -45,7 +45,8 @@ CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string
   return add_path(command, name, dataset, help, local_dataset);
 }
 
-void add_columns(CLI::App& command, RecordColumns& columns) {
+void add_record_options(CLI::App& command, RecordOptions& records) {
+  RecordColumns& columns = records.columns;
   add_text(command, "--text-column", columns.text, "Column or key of the data set that holds text");
   add_text(command, "--prompt-column", columns.prompt,
            "Column that holds what the user says, for the chat template");
@@ -53,9 +54,6 @@ void add_columns(CLI::App& command, RecordColumns& columns) {
            "Column that holds the answer to --prompt-column");
   add_text(command, "--messages-column", columns.messages,
            "Column that holds a conversation: messages, or ShareGPT turns");
-}
-
-void add_record_limit(CLI::App& command, size_t& max_record_bytes) {
   const auto parse = [](const std::string& text) -> size_t {
     const uint64_t size = parse_byte_size(text);
     if (size == 0) fail("0 is no limit, expected a size like 8MiB");
@@ -64,7 +62,7 @@ void add_record_limit(CLI::App& command, size_t& max_record_bytes) {
   command
       .add_option_function<std::string>(
           "--max-record-bytes",
-          [&max_record_bytes, parse](const std::string& text) { max_record_bytes = parse(text); },
+          [&records, parse](const std::string& text) { records.max_bytes = parse(text); },
           "The longest record of a data set; reading one takes about 20 times as much memory")
       ->check(is_number_text(parse))
       ->default_str("8MiB");

@@ -21,10 +21,9 @@ CLI::Option* add_described_model(CLI::App& command, const std::string& name, std
 /// A data set's path, name or id.
 CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string& dataset,
                          const std::string& help);
-/// --text-column, --prompt-column, --response-column and --messages-column of its records.
-void add_columns(CLI::App& command, RecordColumns& columns);
-/// --max-record-bytes
-void add_record_limit(CLI::App& command, size_t& max_record_bytes);
+/// --text-column, --prompt-column, --response-column and --messages-column of its records, and
+/// --max-record-bytes.
+void add_record_options(CLI::App& command, RecordOptions& records);
 /// Variants of eval, which may name models.
 CLI::Option* add_variants(CLI::App& command, const std::string& name,
                           std::vector<std::string>& variants, const std::string& help);

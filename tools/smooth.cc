@@ -36,8 +36,7 @@ void add_smooth(CLI::App& app, std::function<void()>& run) {
       ->required();
   add_dataset(*command, "--dataset", request->dataset,
               "Text that shows how far channels reach, as of calibrate; default: calibration");
-  add_columns(*command, request->columns);
-  add_record_limit(*command, request->max_record_bytes);
+  add_record_options(*command, request->records);
   add_number(*command, "--num-samples", request->samples.num_calibration_samples, "Samples to run",
              1, int64_t{1} << 40);
   add_number(*command, "--max-seq-length", request->samples.max_seq_length,

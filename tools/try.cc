@@ -74,7 +74,7 @@ std::string calibrate_command(const TryOptions& options) {
   if (request.recipe != kDefaultRecipe) line += " --recipe " + shell_word(request.recipe);
   if (!request.dataset.empty()) line += " --dataset " + shell_word(request.dataset);
   for (const auto& [name, column] : kRecordColumns)
-    if (const std::string& given = request.columns.*column; !given.empty()) {
+    if (const std::string& given = request.records.columns.*column; !given.empty()) {
       std::string option = "--" + std::string(name);
       std::ranges::replace(option, '_', '-');
       line += " " + option + " " + shell_word(given);
@@ -144,8 +144,7 @@ void add_try(CLI::App& app, std::function<void()>& run) {
   add_recipe_option(*command, calibration.recipe);
   add_dataset(*command, "--dataset", calibration.dataset,
               "Text to calibrate and measure with, as of calibrate; default: calibration");
-  add_columns(*command, calibration.columns);
-  add_record_limit(*command, calibration.max_record_bytes);
+  add_record_options(*command, calibration.records);
   add_number(*command, "--num-samples", calibration.samples.num_calibration_samples,
              "Samples to calibrate with", 1, int64_t{1} << 40);
   add_number(*command, "--measure-sequences", options->request.measure.num_sequences,

@@ -102,10 +102,10 @@ std::unique_ptr<Dataset> open_dataset(const fs::path& path, const DatasetOverrid
   const RecordRequest request{.fields = record_keys(),
                               .what = "a data set",
                               .split = overrides.split,
-                              .max_record_bytes = overrides.max_record_bytes};
-  if (overrides.columns.is_empty())
+                              .max_record_bytes = overrides.records.max_bytes};
+  if (overrides.records.columns.is_empty())
     return make_dataset(reader.open_records(path, request), to_record);
-  return map_dataset(path, mapping_of(overrides.columns), request);
+  return map_dataset(path, mapping_of(overrides.records.columns), request);
 }
 
 std::unique_ptr<Dataset> map_dataset(const fs::path& path, RecordMapping mapping,

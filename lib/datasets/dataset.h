@@ -55,13 +55,11 @@ class Dataset {
   virtual std::string whole_text() const;
 };
 
-/// Values that a caller may put in place of a descriptor's own, and the limit of its records.
+/// Values that a caller may put in place of a descriptor's own.
 struct DatasetOverrides {
   std::optional<std::filesystem::path> local_copy = {};
   std::optional<std::string> split = {};
-  RecordColumns columns =
-      {};  ///< in place of those that are recognized, in any data set of objects
-  size_t max_record_bytes = kDefaultRecordBytes;
+  RecordOptions records = {};  ///< of any data set
 };
 
 /// Opens a data set; what it is follows from the extension, else from the content (docs/data.md):

@@ -199,7 +199,7 @@ void check_is_whole(const Fields& fields, const DatasetOverrides& overrides) {
       names_split(fields.optional("path")) || names_split(fields.optional("hub"));
   if (asks_for_split && !overrides.split) needed.emplace_back("split");
   if (fields.optional("hub")) needed.emplace_back("source");
-  if (overrides.columns.is_empty()) needed.emplace_back("record");
+  if (overrides.records.columns.is_empty()) needed.emplace_back("record");
   fields.require(needed);
 }
 
@@ -244,7 +244,7 @@ DatasetDescriptor parse_descriptor(const std::string& text, const fs::path& path
   if (const auto hub = fields.optional("hub"))
     result.hub_files = read_hub_files(*hub, result.split);
   if (const auto record = fields.optional("record")) result.mapping = read_mapping(*record);
-  if (!overrides.columns.is_empty()) result.mapping = mapping_of(overrides.columns);
+  if (!overrides.records.columns.is_empty()) result.mapping = mapping_of(overrides.records.columns);
   return result;
 }
 

@@ -10,10 +10,6 @@
 
 namespace kvcal {
 
-/// No record may be longer than this or, where a caller gives one, another limit, in bytes. Reading
-/// and tokenizing one takes about 20 times as much memory.
-inline constexpr size_t kDefaultRecordBytes = size_t{8} << 20;
-
 /// Columns of a table, or keys of JSON records, that make a record instead of those that are
 /// recognized. Empty: not named.
 struct RecordColumns {
@@ -24,6 +20,16 @@ struct RecordColumns {
   bool is_empty() const {
     return text.empty() && prompt.empty() && response.empty() && messages.empty();
   }
+};
+
+/// The longest record in bytes, unless a caller sets another limit. Reading and tokenizing one
+/// takes about 20 times as much memory.
+inline constexpr size_t kDefaultRecordBytes = size_t{8} << 20;
+
+/// How a caller wants the records of a data set read.
+struct RecordOptions {
+  RecordColumns columns = {};  ///< of objects, where they are not recognized
+  size_t max_bytes = kDefaultRecordBytes;
 };
 
 /// The columns by their names in files; options are called "--text-column".

@@ -51,8 +51,7 @@ std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
   if (options.stride > options.max_seq_length)
     fail("the stride is ", options.stride, ", more than the ", options.max_seq_length,
          " tokens of a window: tokens between windows would not be scored");
-  const auto dataset = open_dataset(
-      path, {.columns = options.columns, .max_record_bytes = options.max_record_bytes});
+  const auto dataset = open_dataset(path, {.records = options.records});
   const auto first = dataset->record(0);
   if (std::holds_alternative<std::string>(first.content))
     return windows_of(

@@ -28,8 +28,7 @@ struct SequenceOptions {
   /// Records with content that come first and are not scored, in the order of shuffle_seed.
   int64_t num_skipped = 0;
   std::optional<uint64_t> shuffle_seed = {};
-  RecordColumns columns = {};  ///< of the records, where they are not recognized
-  size_t max_record_bytes = kDefaultRecordBytes;
+  RecordOptions records = {};
 };
 
 /// Text as one run of tokens, cut into windows, which is how perplexity is reported; chats and ids

@@ -68,7 +68,8 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   origin.dataset_path =
       request.dataset_name.empty() ? name_of_source(request.dataset) : request.dataset_name;
   origin.dataset_sha256 = run->dataset->sha256();
-  if (!request.columns.is_empty()) origin.dataset_columns = to_json(request.columns).dump();
+  if (!request.records.columns.is_empty())
+    origin.dataset_columns = to_json(request.records.columns).dump();
   origin.compute_dtype = name_of(run->layerwise.compute_type);
   origin.kv_forward = request.kv_forward;
   origin.inputs = run->inputs;
@@ -151,9 +152,7 @@ class Calibrating {
       inputs_.backends = open_backends(devices);
       inputs_.layerwise = layerwise_options(request_, *inputs_.backends[0], plan_.subject->config,
                                             scratch_folder());
-      inputs_.dataset = open_dataset(
-          request_.dataset,
-          {.columns = request_.columns, .max_record_bytes = request_.max_record_bytes});
+      inputs_.dataset = open_dataset(request_.dataset, {.records = request_.records});
       inputs_.samples = samples_for(*plan_.subject, *inputs_.dataset, request_.samples, told());
     });
     clock_.end("load");

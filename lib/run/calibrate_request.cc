@@ -87,7 +87,8 @@ Json deciding_options(const CalibrateRequest& request) {
       {"--save-statistics", !request.save_statistics.empty()},
       {"--stop-when-stable", request.stable_ratio}};
   if (!request.stable_ratio.empty()) deciding["--stable-samples"] = request.stable_samples;
-  if (!request.columns.is_empty()) deciding["columns of --dataset"] = to_json(request.columns);
+  if (!request.records.columns.is_empty())
+    deciding["columns of --dataset"] = to_json(request.records.columns);
   if (request.family) deciding["--family"] = request.family.value;
   if (request.family.is_from_file()) deciding["--family-file"] = request.family.file_sha256;
   return deciding;
@@ -102,13 +103,11 @@ void settle_dataset(CalibrateRequest& request, const CalibrationSubject& subject
   const bool is_default = request.dataset.empty();
   if (!runs_text(request, subject) || !(is_default || request.num_held_out > 0)) return;
   if (is_default) {
-    if (!request.columns.is_empty()) fail("columns are named, expected a --dataset that has them");
+    if (!request.records.columns.is_empty())
+      fail("columns are named, expected a --dataset that has them");
     request.dataset = kDefaultDataset;
   }
-  const int64_t records =
-      open_dataset(request.dataset,
-                   {.columns = request.columns, .max_record_bytes = request.max_record_bytes})
-          ->size();
+  const int64_t records = open_dataset(request.dataset, {.records = request.records})->size();
   const int64_t held_out = std::min(request.num_held_out, (records + 1) / 2);
   int64_t& samples = request.samples.num_calibration_samples;
   const bool leaves = held_out > 0 && records > 1 && samples > records - held_out;

@@ -20,8 +20,7 @@ struct CalibrateRequest {
   std::string recipe{kDefaultRecipe};  ///< a file or a name
   std::string dataset = {};       ///< empty: the default one, where the recipe calibrates anything
   std::string dataset_name = {};  ///< for manifest and statistics; empty: as dataset was given
-  RecordColumns columns = {};     ///< of its records, where they are not recognized
-  size_t max_record_bytes = kDefaultRecordBytes;
+  RecordOptions records = {};
   FamilyChoice family;          ///< of a model_type that is not known
   std::string save_statistics;  ///< file for kvcal scales; empty: none
   OutputOptions output;

@@ -49,7 +49,8 @@ void add_sequences(const EvalOptions& options, size_t num_sequences, const std::
   json["num_sequences"] = num_sequences;
   json["max_seq_length"] = options.sequences.max_seq_length;
   if (options.sequences.stride != 0) json["stride"] = options.sequences.stride;
-  if (!options.sequences.columns.is_empty()) json["columns"] = to_json(options.sequences.columns);
+  if (!options.sequences.records.columns.is_empty())
+    json["columns"] = to_json(options.sequences.records.columns);
   if (!reference.empty()) json["reference"] = reference;
 }
 

@@ -19,8 +19,7 @@ constexpr const char* kUnit = "unit";
 /// Samples to pass over so that others are measured; 0: there are no others.
 int64_t num_used(const CalibrateRequest& request, const CalibrationResult& result) {
   if (!result.cost) return 0;
-  const auto dataset = open_dataset(
-      request.dataset, {.columns = request.columns, .max_record_bytes = request.max_record_bytes});
+  const auto dataset = open_dataset(request.dataset, {.records = request.records});
   const auto used = static_cast<int64_t>(result.cost->num_samples);
   return used < dataset->size() ? used : 0;
 }
@@ -46,8 +45,7 @@ EvalOptions eval_options(const CalibrateRequest& request, const CalibrationResul
                     .max_seq_length = options.max_seq_length,
                     .num_skipped = num_used(request, result),
                     .shuffle_seed = request.samples.shuffle_seed,
-                    .columns = request.columns,
-                    .max_record_bytes = request.max_record_bytes};
+                    .records = request.records};
   return eval;
 }
 

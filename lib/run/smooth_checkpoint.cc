@@ -95,8 +95,7 @@ SmoothResult smooth(const SmoothRequest& request, Diagnostics& diagnostics) {
   in_context(request.model, [&] { check_can_be_smoothed(subject.config); });
   check_target(subject.model_dir, request.output);
   check_keeps_inputs(request.output, {request.model, request.dataset, request.family.file()});
-  const auto dataset = open_dataset(
-      request.dataset, {.columns = request.columns, .max_record_bytes = request.max_record_bytes});
+  const auto dataset = open_dataset(request.dataset, {.records = request.records});
   const std::vector<Sample> samples = samples_for(subject, *dataset, request.samples, diagnostics);
   AtomicDirectory output(request.output, request.overwrite);
   SmoothResult result;

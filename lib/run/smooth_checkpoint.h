@@ -21,8 +21,7 @@ struct SmoothRequest {
 
   std::string model;
   std::string dataset = {};  ///< empty: the default one
-  RecordColumns columns = {};
-  size_t max_record_bytes = kDefaultRecordBytes;
+  RecordOptions records = {};
   SampleOptions samples;
   FamilyChoice family = {};
   DeviceOptions device;

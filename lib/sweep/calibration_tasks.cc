@@ -76,7 +76,8 @@ class CalibrationTask {
   const SweepCalibration& text_source() const { return *context_.sweep.file.calibration; }
 
   CalibrationText read_text(int64_t num_samples, std::optional<uint64_t> seed) const {
-    const auto dataset = open_dataset(text_source().dataset, {.columns = text_source().columns});
+    const auto dataset =
+        open_dataset(text_source().dataset, {.records = {.columns = text_source().columns}});
     return {dataset->sha256(), samples_for(subject_, *dataset,
                                            {.num_calibration_samples = num_samples,
                                             .max_seq_length = text_source().max_seq_length,

@@ -36,7 +36,7 @@ std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverr
   return in_context(path.string(), [&] {
     return map_dataset(
         descriptor.local_copy, std::move(descriptor.mapping),
-        {.what = "a descriptor's local copy", .max_record_bytes = overrides.max_record_bytes});
+        {.what = "a descriptor's local copy", .max_record_bytes = overrides.records.max_bytes});
   });
 }
 

@@ -41,8 +41,7 @@ std::unique_ptr<Dataset> open_file_set(const fs::path& path, const DatasetOverri
   FileSet set = find_data_files(path, overrides.split);
   std::vector<std::unique_ptr<Dataset>> parts;
   for (const fs::path& file : set.files)
-    parts.push_back(open_dataset(
-        file, {.columns = overrides.columns, .max_record_bytes = overrides.max_record_bytes}));
+    parts.push_back(open_dataset(file, {.records = overrides.records}));
   return std::make_unique<JoinedDataset>(std::move(set), std::move(parts));
 }
 

@@ -90,7 +90,7 @@ class PlainTextDataset : public Dataset {
 };
 
 std::unique_ptr<Dataset> open_plain_text(const fs::path& path, const DatasetOverrides& overrides) {
-  if (!overrides.columns.is_empty())
+  if (!overrides.records.columns.is_empty())
     fail(path.string(),
          ": is read as plain text, which has no columns; name it .csv or .jsonl if "
          "it holds records");
@@ -99,7 +99,7 @@ std::unique_ptr<Dataset> open_plain_text(const fs::path& path, const DatasetOver
     fail(path.string(),
          ":1: is a header of columns, expected plain text; name it .csv, or .tsv if "
          "tabs separate them");
-  return std::make_unique<PlainTextDataset>(std::move(file), overrides.max_record_bytes);
+  return std::make_unique<PlainTextDataset>(std::move(file), overrides.records.max_bytes);
 }
 
 }  // namespace

@@ -83,9 +83,10 @@ TEST_CASE("data sets: a record longer than the limit is refused, as many blank l
         "d.json: line 1: the value has 8388610 bytes, the limit is 8388608" + advice);
   CHECK(error("e.jsonl", "{}", '\n') == "");
   const auto path = scratch.write("f.jsonl", R"({"text": "one"})");
-  CHECK(test::error_of(scratch.path(), [&] { open_dataset(path, {.max_record_bytes = 14}); }) ==
-        "f.jsonl:1: the line has 15 bytes, the limit is 14" + advice);
-  CHECK(open_dataset(path, {.max_record_bytes = 15})->size() == 1);
+  CHECK(test::error_of(scratch.path(), [&] {
+          open_dataset(path, {.records = {.max_bytes = 14}});
+        }) == "f.jsonl:1: the line has 15 bytes, the limit is 14" + advice);
+  CHECK(open_dataset(path, {.records = {.max_bytes = 15}})->size() == 1);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ TEST_CASE("columns: named ones are read in place of those that are recognized") 
   for (const auto& path : {json, csv, descriptor, scratch.path() / "*.[jc]*"}) {
     INFO(path.string());
     const auto content = [&](const RecordColumns& columns) {
-      return open_dataset(path, {.columns = columns})->record(0).content;
+      return open_dataset(path, {.records = {.columns = columns}})->record(0).content;
     };
     CHECK(std::get<std::string>(content({.text = "q"})) == "p");
     CHECK(std::get<Json>(content({.prompt = "q", .response = "a"})) ==
@@ -61,16 +61,18 @@ TEST_CASE("columns: named ones are read in place of those that are recognized") 
     CHECK(std::get<Json>(content({.prompt = "q"})) ==
           Json::parse(R"([{"role": "user", "content": "p"}])"));
   }
-  CHECK(std::get<Json>(open_dataset(json, {.columns = {.messages = "chat"}})->record(0).content) ==
-        Json::parse(R"([{"role": "assistant", "content": "v"}])"));
+  CHECK(
+      std::get<Json>(
+          open_dataset(json, {.records = {.columns = {.messages = "chat"}}})->record(0).content) ==
+      Json::parse(R"([{"role": "assistant", "content": "v"}])"));
 }
 
 TEST_CASE("columns: those that do not go together or are not there are refused") {
   const test::ScratchFolder scratch;
   const auto csv = scratch.write("a.csv", "question,answer\np,r\n");
   const auto error = [&](const std::filesystem::path& path, const RecordColumns& columns) {
-    return test::error_of(scratch.path(),
-                          [&] { open_dataset(path, {.columns = columns})->record(0); });
+    return test::error_of(
+        scratch.path(), [&] { open_dataset(path, {.records = {.columns = columns}})->record(0); });
   };
   CHECK(error(csv, {.text = "qestion"}) ==
         "a.csv:2: key 'qestion' is missing (did you mean 'question'?); found are 'question', "

@@ -104,8 +104,8 @@ TEST_CASE("descriptor: only what is used is needed, and all that is missing is n
   CHECK(error("path: c-{split}.jsonl\nhub: a.jsonl\n") ==
         "d.yaml: line 1: keys 'split', 'source', 'record' are missing");
   CHECK(error("record: {text: \"{q}\"}\n") == "d.yaml: line 1: key 'path' is missing");
-  CHECK(error("name: a\n",
-              {.local_copy = scratch.path() / "copy.jsonl", .columns = {.text = "q"}}) == "");
+  CHECK(error("name: a\n", {.local_copy = scratch.path() / "copy.jsonl",
+                            .records = {.columns = {.text = "q"}}}) == "");
   CHECK(error("path: c.jsonl\nrecord: {text: \"{q}\"}\n") ==
         "d.yaml: the local copy c.jsonl is missing");
   CHECK(error("path: c-{split}.jsonl\nrecord: {text: \"{q}\"}\n", {.split = "x"}) ==
