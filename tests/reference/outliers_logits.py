@@ -5,7 +5,7 @@ usage: outliers_logits.py KVCAL MODEL... [--outliers SPEC | --smooth] [--toleran
 MODEL: a checkpoint that transformers loads, such as the folders of tests/fixtures/models. Prints the largest difference of logits for each, relative
 to the largest logit, and how many times as large K has become; with --smooth, how far the least channel of V reaches, over the largest of its head.
 Exits with 1 if one differs by more than the tolerance, if K did not grow, or if a channel of V reaches less than half of its head.
-Models that kvcal refuses are listed with its reason.
+Models that kvcal or transformers refuses are listed with the reason.
 """
 import argparse
 import json
@@ -16,6 +16,8 @@ import tempfile
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 
 def main():
@@ -33,7 +35,11 @@ def main():
             if made.returncode != 0:
                 print(f"{pathlib.Path(model).name}: refused: {made.stderr.strip()}")
                 continue
-            before, after = run(model), run(f"{folder}/rewritten")
+            try:
+                before, after = run(model), run(f"{folder}/rewritten")
+            except NotLoaded as error:
+                print(f"{pathlib.Path(model).name}: not compared: transformers {error}")
+                continue
             v_stays = options.smooth and not json.loads(pathlib.Path(f"{folder}/rewritten/kvcal_manifest.json").read_text())["smoothing"]["v"]["smoothed"]
         difference = ((before[0] - after[0]).abs().max() / before[0].abs().max()).item()
         if options.smooth:
@@ -70,14 +76,36 @@ def reach(values):
     return shares[channels > 0].min().item()
 
 
+class NotLoaded(Exception):
+    """transformers does not load the model, or not all of it: what is missing is random there."""
+
+
+def load(model):
+    try:
+        # The other implementation of experts wants rows of a multiple of 16 bytes.
+        loaded, info = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager",
+                                                                         experts_implementation="eager", output_loading_info=True,
+                                                                         trust_remote_code=False)
+    except (ValueError, ImportError, StrictDataclassError) as error:
+        raise NotLoaded(f"refuses it: {str(error).strip().splitlines()[0][:100]}") from error
+    if info["missing_keys"]:
+        raise NotLoaded(f"finds no {sorted(info['missing_keys'])[0]}")
+    return loaded.eval()
+
+
+def whole_cache(config):
+    """Layers with a window would keep its last tokens alone."""
+    cache = DynamicCache(config=config)
+    cache.layers = [DynamicLayer() if isinstance(layer, DynamicSlidingWindowLayer) else layer for layer in cache.layers]
+    return cache
+
+
 def run(model):
     """Logits of fixed tokens, and K and V of each layer that caches them."""
-    # The other implementation of experts wants rows of a multiple of 16 bytes.
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager",
-                                                               experts_implementation="eager").eval()
+    loaded = load(model)
     ids = torch.tensor([ids_of(loaded.get_input_embeddings().weight.shape[0])])
     with torch.no_grad():
-        out = loaded(ids, use_cache=True)
+        out = loaded(ids, use_cache=True, past_key_values=whole_cache(loaded.config))
     layers = [layer for layer in out.past_key_values.layers if getattr(layer, "keys", None) is not None]
     return out.logits, [layer.keys for layer in layers], [layer.values for layer in layers]
 
