@@ -16,36 +16,13 @@ Value make_method(Run& run, const Value& self, const Native& native) {
 }
 
 Value unsafe(Run& run, const Value& owner, std::string_view name) {
-  return undefined(run, "access to attribute " + repr_of(name) + " of " +
-                            repr_of(type_name(owner)) + " object is unsafe.");
+  return undefined(run, "access to attribute " + repr_of(run, name) + " of " +
+                            repr_of(run, type_name(owner)) + " object is unsafe.");
 }
 
 /// "__class__" and its like, which every Python object has and the sandbox hides.
 bool is_internal(std::string_view name) {
   return name.size() > 4 && name.starts_with("__") && name.ends_with("__");
-}
-
-std::span<const Native> methods_of(const Value& owner) {
-  switch (owner.type()) {
-    case Type::kString:
-      return string_methods();
-    case Type::kList:
-      return list_methods();
-    case Type::kTuple:
-      return tuple_methods();
-    case Type::kDict:
-      return dict_methods();
-    case Type::kBool:
-    case Type::kInt:
-    case Type::kFloat:
-      return number_methods();
-    case Type::kLoop:
-      return loop_methods();
-    case Type::kCycler:
-      return cycler_methods();
-    default:
-      return {};
-  }
 }
 
 bool changes_owner(const Value& owner, std::string_view name) {
@@ -56,21 +33,20 @@ bool changes_owner(const Value& owner, std::string_view name) {
 /// owner[key] alone; missing where Python raises TypeError or LookupError.
 Value own_item(Run& run, const Value& owner, const Value& key) {
   if (owner.is(Type::kDict)) {
-    if (!is_hashable(key)) return {};
+    if (!is_hashable(run, key)) return {};
     const Value* found = owner.as<Dict>().find(run, key);
     return found != nullptr ? *found : Value();
   }
   if (!key.is_integral()) return {};
   int64_t index = key.as_integer();
-  const auto length = length_of(owner);
+  const auto length = length_of(run, owner);
   if (!length || owner.is(Type::kDictView)) return {};
   if (index < 0) index += *length;
   if (index < 0 || index >= *length) return {};
   switch (owner.type()) {
     case Type::kString: {
-      const std::string_view text = owner.as_text();
+      const std::string_view text = run.text_of(owner);
       const size_t begin = byte_offset(text, index);
-      run.charge_bytes(text.size());
       size_t end = begin;
       next_code_point(text, end);
       return Value::text(text.substr(begin, end - begin), owner.is_markup());
@@ -120,17 +96,16 @@ Cut cut_of(int64_t length, const Value& start_part, const Value& stop_part,
 }
 
 Value slice_of_text(Run& run, const Value& owner, const Cut& cut) {
-  const std::string_view text = owner.as_text();
-  run.charge_bytes(text.size());
+  const std::string_view text = run.text_of(owner);
   if (cut.step == 1) {
     const size_t begin = byte_offset(text, cut.start);
     const size_t end = begin + byte_offset(text.substr(begin), cut.count);
     return Value::text(text.substr(begin, end - begin), owner.is_markup());
   }
-  const std::vector<char32_t> characters = code_points(text);
-  std::string out;
+  const Vector<char32_t> characters = code_points(run, text);
+  Text out = run.text();
   for (int64_t i = 0; i < cut.count; ++i)
-    utf8::append(out, characters[static_cast<size_t>(cut.start + i * cut.step)]);
+    append_code_point(out, characters[static_cast<size_t>(cut.start + i * cut.step)]);
   return Value::text(run.keep(std::move(out)), owner.is_markup());
 }
 
@@ -139,12 +114,12 @@ Value slice_of_text(Run& run, const Value& owner, const Cut& cut) {
 Value own_attribute(Interpreter& interpreter, const Value& owner, std::string_view name) {
   Run& run = interpreter.run();
   if (owner.is(Type::kNamespace)) {
-    const Value* found = owner.as<Namespace>().attributes.find(name);
+    const Value* found = owner.as<Namespace>().attributes.find(run, name);
     if (found == nullptr) return {};
     return name.starts_with("_") ? unsafe(run, owner, name) : *found;
   }
   if (is_internal(name) || changes_owner(owner, name)) return unsafe(run, owner, name);
-  if (const Native* native = find_native(methods_of(owner), name))
+  if (const Native* native = find_native(methods_of(owner.type()), name))
     return make_method(run, owner, *native);
   switch (owner.type()) {
     case Type::kLoop:
@@ -172,6 +147,7 @@ Value own_attribute(Interpreter& interpreter, const Value& owner, std::string_vi
 }
 
 Value attribute_of(Interpreter& interpreter, const Value& owner, std::string_view name) {
+  interpreter.run().charge();
   require_defined(owner);
   if (Value found = own_attribute(interpreter, owner, name); !found.is_missing()) return found;
   const Value key = Value::text(name);
@@ -180,10 +156,12 @@ Value attribute_of(Interpreter& interpreter, const Value& owner, std::string_vie
 }
 
 Value item_of(Interpreter& interpreter, const Value& owner, const Value& key) {
+  interpreter.run().charge();
   require_defined(owner);
   if (Value found = own_item(interpreter.run(), owner, key); !found.is_missing()) return found;
   if (key.is_string())
-    if (Value found = own_attribute(interpreter, owner, key.as_text()); !found.is_missing())
+    if (Value found = own_attribute(interpreter, owner, interpreter.run().text_of(key));
+        !found.is_missing())
       return found;
   return undefined_part(interpreter.run(), owner, key);
 }
@@ -193,7 +171,7 @@ Value slice_of(Run& run, const Value& owner, const Value& start, const Value& st
   require_defined(owner);
   const bool is_sliceable = owner.is_string() || owner.is_sequence() || owner.is(Type::kRange);
   if (!is_sliceable) fail("'", type_name(owner), "' object cannot be sliced");
-  const int64_t length = *length_of(owner);
+  const int64_t length = *length_of(run, owner);
   const Cut cut = cut_of(length, start, stop, step);
   if (owner.is_string()) return slice_of_text(run, owner, cut);
   if (owner.is(Type::kRange)) {
@@ -208,7 +186,7 @@ Value slice_of(Run& run, const Value& owner, const Value& start, const Value& st
                       static_cast<int64_t>(step));
   }
   run.charge(static_cast<uint64_t>(cut.count));
-  std::vector<Value> items;
+  Values items(run);
   items.reserve(static_cast<size_t>(cut.count));
   for (int64_t i = 0; i < cut.count; ++i)
     items.push_back(owner.as<List>().items[static_cast<size_t>(cut.start + i * cut.step)]);

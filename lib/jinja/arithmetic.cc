@@ -124,22 +124,14 @@ Value of_floats(Operator op, double a, double b) {
   return Value::number(power);
 }
 
-/// Before a list of that many items is built; make_list charges it once more.
-void charge_items(Run& run, uint64_t count) {
-  count = std::min(count, uint64_t{run.limits().max_steps} + 1);  // so that no sum wraps around
-  run.charge(count);
-  run.charge_memory(count * sizeof(Value));
-}
-
-/// part, count times; charge is told the size before anything is built.
-template <class Sequence, class Charge>
-Sequence repeated(const Sequence& part, int64_t count, const Charge& charge) {
+/// part, count times, in result; check is told the size before anything is built.
+template <class Part, class Sequence, class Check>
+Sequence repeated(const Part& part, int64_t count, Sequence result, const Check& check) {
   count = std::max<int64_t>(count, 0);
   uint64_t size = 0;
   if (__builtin_mul_overflow(uint64_t{part.size()}, static_cast<uint64_t>(count), &size))
     size = UINT64_MAX;
-  charge(size);
-  Sequence result;
+  check(size);
   result.reserve(size);
   for (int64_t i = 0; i < count && !part.empty(); ++i)
     result.insert(result.end(), part.begin(), part.end());
@@ -148,23 +140,27 @@ Sequence repeated(const Sequence& part, int64_t count, const Charge& charge) {
 
 Value product(Run& run, const Value& sequence, int64_t count) {
   if (sequence.is_string())
-    return Value::text(run.keep(repeated(std::string(sequence.as_text()), count,
+    return Value::text(run.keep(repeated(run.text_of(sequence), count, run.text(),
                                          [&](uint64_t size) { run.check_size(size); })),
                        sequence.is_markup());
-  return make_list(
-      run,
-      repeated(sequence.as<List>().items, count, [&](uint64_t size) { charge_items(run, size); }),
-      sequence.type());
+  return make_list(run,
+                   repeated(sequence.as<List>().items, count, Values(run),
+                            [&](uint64_t size) { run.charge(size); }),
+                   sequence.type());
 }
 
 Value joined_texts(Run& run, const Value& a, const Value& b) {
   const bool is_markup = a.is_markup() || b.is_markup();
-  const auto part = [&](const Value& value) {
-    return is_markup && !value.is_markup() ? escaped_html(value.as_text())
-                                           : std::string(value.as_text());
-  };
-  run.check_size(a.as_text().size() + b.as_text().size());
-  return Value::text(run.keep(part(a) + part(b)), is_markup);
+  run.check_size(a.text_size() + b.text_size());
+  Text joined = run.text();
+  joined.reserve(a.text_size() + b.text_size());
+  for (const Value& part : {a, b}) {
+    if (is_markup && !part.is_markup())
+      joined += escaped_html(run, run.text_of(part));
+    else
+      joined += run.text_of(part);
+  }
+  return Value::text(run.keep(std::move(joined)), is_markup);
 }
 
 Value sum(Run& run, const Value& a, const Value& b) {
@@ -172,8 +168,8 @@ Value sum(Run& run, const Value& a, const Value& b) {
   if (!a.is_sequence() || a.type() != b.type()) fail_types(Operator::kAdd, a, b);
   const auto& left = a.as<List>().items;
   const auto& right = b.as<List>().items;
-  charge_items(run, left.size() + right.size());
-  std::vector<Value> items;
+  run.charge(left.size() + right.size());
+  Values items(run);
   items.reserve(left.size() + right.size());
   items.insert(items.end(), left.begin(), left.end());
   items.insert(items.end(), right.begin(), right.end());
@@ -191,7 +187,10 @@ std::string_view symbol_of(Operator op) {
 
 Value arithmetic(Run& run, Operator op, const Value& a, const Value& b) {
   require_defined(a);
-  if (op == Operator::kModulo && a.is_string()) return format_percent(run, a, b);
+  if (op == Operator::kModulo && a.is_string()) {
+    if (a.is_markup()) fail("formatting a text marked safe is not supported");
+    return format_percent(run, run.text_of(a), b);
+  }
   require_defined(b);
   if (a.is_integral() && b.is_integral()) return of_integers(op, a.as_integer(), b.as_integer());
   if (a.is_number() && b.is_number()) return of_floats(op, a.as_number(), b.as_number());
@@ -216,10 +215,10 @@ Value signed_number(bool is_negated, const Value& a) {
   return Value::integer(-a.as_integer());
 }
 
-std::string escaped_html(std::string_view text) {
+Text escaped_html(Run& run, std::string_view text) {
   constexpr std::pair<char, std::string_view> kEscapes[] = {
       {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
-  std::string out;
+  Text out = run.text();
   for (const char c : text) {
     const auto* escape = std::ranges::find(kEscapes, c, [](const auto& one) { return one.first; });
     if (escape == std::end(kEscapes))

@@ -15,7 +15,12 @@ const Native* find_native(std::span<const Native> natives, std::string_view name
 
 Call::Call(Interpreter& caller, const Native& callee, const Value& owner,
            const CallArguments& arguments)
-    : interpreter(caller), run(caller.run()), native(callee), self(owner), given(arguments) {
+    : interpreter(caller),
+      run(caller.run()),
+      native(callee),
+      self(owner),
+      given(arguments),
+      values(arguments.positional.get_allocator()) {
   size_t num_required = 0;
   bool takes_names = true;
   std::string_view rest = native.parameters;
@@ -73,10 +78,38 @@ std::optional<std::string_view> Call::optional_text(size_t i) const {
 Value call_native(Interpreter& interpreter, const Native& native, const Value& self,
                   const CallArguments& given) {
   if (native.body == nullptr) fail(native.name, "() is not supported in chat templates");
+  Run& run = interpreter.run();
+  const auto pay = [&](const Value& value) { run.charge_bytes(value.text_size()); };
+  pay(self);
+  for (const Value& value : given.positional) pay(value);
+  for (const auto& [name, value] : given.named) pay(value);
   return native.body(Call(interpreter, native, self, given));
 }
 
-const Native* find_filter(std::string_view name) {
+std::span<const Native> methods_of(Type type) {
+  switch (type) {
+    case Type::kString:
+      return string_methods();
+    case Type::kList:
+      return list_methods();
+    case Type::kTuple:
+      return tuple_methods();
+    case Type::kDict:
+      return dict_methods();
+    case Type::kBool:
+    case Type::kInt:
+    case Type::kFloat:
+      return number_methods();
+    case Type::kLoop:
+      return loop_methods();
+    case Type::kCycler:
+      return cycler_methods();
+    default:
+      return {};
+  }
+}
+
+std::span<const std::span<const Native>> filters() {
   static constexpr auto kRefused = std::to_array<Native>({{"filesizeformat"},
                                                           {"pprint"},
                                                           {"random"},
@@ -85,10 +118,32 @@ const Native* find_filter(std::string_view name) {
                                                           {"urlize"},
                                                           {"wordwrap"},
                                                           {"xmlattr"}});
-  for (const auto& filters :
-       {text_filters(), number_filters(), sequence_filters(), std::span<const Native>(kRefused)})
-    if (const Native* found = find_native(filters, name)) return found;
+  static const std::array<std::span<const Native>, 4> kTables{text_filters(), number_filters(),
+                                                              sequence_filters(), kRefused};
+  return kTables;
+}
+
+std::span<const std::span<const Native>> tests() {
+  static const std::array<std::span<const Native>, 2> kTables{value_tests(), text_tests()};
+  return kTables;
+}
+
+namespace {
+
+const Native* find_in(std::span<const std::span<const Native>> tables, std::string_view name) {
+  for (const auto& natives : tables)
+    if (const Native* found = find_native(natives, name)) return found;
   return nullptr;
+}
+
+}  // namespace
+
+const Native* find_filter(std::string_view name) {
+  return find_in(filters(), name);
+}
+
+const Native* find_test(std::string_view name) {
+  return find_in(tests(), name);
 }
 
 }  // namespace kvcal::jinja

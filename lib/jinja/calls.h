@@ -36,6 +36,8 @@ struct Call {
   Value value_or(size_t i, const Value& fallback) const { return has(i) ? values[i] : fallback; }
   /// An int. Throws Error for anything else.
   int64_t integer(size_t i, int64_t fallback = 0) const;
+  /// self, which must be a str; call_native has paid for it, as for all arguments.
+  std::string_view self_text() const { return self.as_text(); }
   /// A str. Throws Error for anything else.
   std::string_view text(size_t i, std::string_view fallback = {}) const;
   /// A str or none.
@@ -48,11 +50,19 @@ struct Call {
   const Value& self;  ///< before the dot, the bar or `is`; none for a function
   const CallArguments& given;
   std::vector<std::string_view> names = {};
-  std::vector<Value> values = {};
+  Values values;
 };
 
+/// Charges for the texts among self and arguments, whether native looks at them or not, and runs
+/// it: the one place where a native is called.
 Value call_native(Interpreter& interpreter, const Native& native, const Value& self,
                   const CallArguments& given);
+
+/// All natives are in these four; each name is looked up there, and tests call every one.
+std::span<const Native> methods_of(Type type);
+std::span<const Native> global_functions();
+std::span<const std::span<const Native>> filters();
+std::span<const std::span<const Native>> tests();
 
 std::span<const Native> string_methods();
 std::span<const Native> list_methods();
@@ -82,5 +92,6 @@ std::span<const Native> sequence_filters();
 /// The test of that name (x is name), or null. Source: Jinja2 3.1, tests.py.
 const Native* find_test(std::string_view name);
 std::span<const Native> text_tests();
+std::span<const Native> value_tests();
 
 }  // namespace kvcal::jinja

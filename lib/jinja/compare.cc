@@ -3,6 +3,7 @@
 
 #include "jinja/objects.h"
 #include "jinja/operators.h"
+#include "jinja/python_str.h"
 
 namespace kvcal::jinja {
 namespace {
@@ -37,10 +38,16 @@ bool holds(Operator op, std::partial_ordering order) {
   }
 }
 
-bool equal_items(Run& run, const std::vector<Value>& a, const std::vector<Value>& b) {
+/// Python looks at the objects before their values.
+bool is_same_or_equal(Run& run, const Value& a, const Value& b) {
+  run.charge();
+  return is_same(a, b) || equals(run, a, b);
+}
+
+bool equal_items(Run& run, const Values& a, const Values& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i)
-    if (!is_same(a[i], b[i]) && !equals(run, a[i], b[i])) return false;
+    if (!is_same_or_equal(run, a[i], b[i])) return false;
   return true;
 }
 
@@ -61,10 +68,14 @@ bool equal_ranges(const Range& a, const Range& b) {
 
 bool contains_key(Run& run, const DictView& view, const Value& item) {
   if (view.part == DictView::Part::kKeys) return view.dict->find(run, item) != nullptr;
+  const Values* pair = item.is(Type::kTuple) ? &item.as<List>().items : nullptr;
+  const bool is_pair = pair != nullptr && pair->size() == 2;
   for (const auto& [key, value] : view.dict->entries) {
+    run.charge();
     if (view.part == DictView::Part::kValues) {
       if (equals(run, value, item)) return true;
-    } else if (item.is(Type::kTuple) && equal_items(run, item.as<List>().items, {key, value})) {
+    } else if (is_pair && is_same_or_equal(run, pair->front(), key) &&
+               is_same_or_equal(run, pair->back(), value)) {
       return true;
     }
   }
@@ -85,7 +96,7 @@ bool is_same(const Value& a, const Value& b) {
     case Type::kFloat:
       return false;
     case Type::kString:
-      return a.as_text().data() == b.as_text().data() && a.as_text().size() == b.as_text().size();
+      return a.text_place() == b.text_place() && a.text_size() == b.text_size();
     default:
       return a.as_object() == b.as_object();
   }
@@ -100,8 +111,7 @@ bool equals(Run& run, const Value& a, const Value& b) {
     case Type::kUndefined:
       return true;
     case Type::kString:
-      run.charge_bytes(a.as_text().size());
-      return a.as_text() == b.as_text();
+      return a.text_size() == b.text_size() && run.text_of(a) == run.text_of(b);
     case Type::kList:
     case Type::kTuple:
       return equal_items(run, a.as<List>().items, b.as<List>().items);
@@ -128,15 +138,13 @@ bool in_order(Run& run, Operator op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return holds(op, compare_numbers(a, b));
   if (a.is_string() && b.is_string()) {
     // UTF-8 sorts as its code points do, when bytes are unsigned: string_view's traits compare so.
-    run.charge_bytes(a.as_text().size());
-    return holds(op, a.as_text() <=> b.as_text());
+    return holds(op, run.text_of(a) <=> run.text_of(b));
   }
   if (a.is_sequence() && a.type() == b.type()) {
     const auto& left = a.as<List>().items;
     const auto& right = b.as<List>().items;
     for (size_t i = 0; i < left.size() && i < right.size(); ++i)
-      if (!is_same(left[i], right[i]) && !equals(run, left[i], right[i]))
-        return in_order(run, op, left[i], right[i]);
+      if (!is_same_or_equal(run, left[i], right[i])) return in_order(run, op, left[i], right[i]);
     return holds(op, left.size() <=> right.size());
   }
   fail("'", symbol_of(op), "' not supported between instances of '", type_name(a), "' and '",
@@ -169,8 +177,7 @@ bool contains(Run& run, const Value& container, const Value& item) {
     case Type::kString:
       if (!item.is_string())
         fail("'in <string>' requires string as left operand, not ", type_name(item));
-      run.charge_bytes(container.as_text().size());
-      return container.as_text().find(item.as_text()) != std::string_view::npos;
+      return Finder(run, run.text_of(item)).find(run.text_of(container)) != std::string_view::npos;
     case Type::kDict:
       return container.as<Dict>().find(run, item) != nullptr;
     case Type::kDictView:
@@ -182,14 +189,16 @@ bool contains(Run& run, const Value& container, const Value& item) {
     fail("argument of type '", type_name(container), "' is not iterable");
   Cursor cursor(run, container);
   for (Value candidate; cursor.next(candidate);)
-    if (is_same(candidate, item) || equals(run, candidate, item)) return true;
+    if (is_same_or_equal(run, candidate, item)) return true;
   return false;
 }
 
-bool is_hashable(const Value& value) {
+bool is_hashable(Run& run, const Value& value) {
+  const Depth depth(run);
+  run.charge();
   if (value.is(Type::kTuple)) {
     for (const Value& item : value.as<List>().items)
-      if (!is_hashable(item)) return false;
+      if (!is_hashable(run, item)) return false;
   }
   return !value.is(Type::kList) && !value.is(Type::kDict) && !value.is(Type::kDictView);
 }
@@ -209,8 +218,7 @@ uint64_t hash_of(Run& run, const Value& value) {
       return std::hash<double>{}(number);
     }
     case Type::kString:
-      run.charge_bytes(value.as_text().size());
-      return std::hash<std::string_view>{}(value.as_text());
+      return std::hash<std::string_view>{}(run.text_of(value));
     case Type::kTuple: {
       uint64_t hash = 0x345678;
       for (const Value& item : value.as<List>().items) hash = hash * 1000003 + hash_of(run, item);

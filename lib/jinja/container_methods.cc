@@ -28,7 +28,7 @@ Value copy_list(const Call& call) {
 }
 
 Value copy_dict(const Call& call) {
-  auto* copy = call.run.make<Dict>();
+  auto* copy = call.run.make<Dict>(call.run);
   for (const auto& [key, value] : call.self.as<Dict>().entries) copy->set(call.run, key, value);
   return Value::object(Type::kDict, copy);
 }

@@ -69,15 +69,15 @@ Value Interpreter::evaluate_name(const Expression& expression) {
   return value.is_missing() ? undefined_name(run_, expression.text) : value;
 }
 
-std::vector<Value> Interpreter::evaluate_items(const Expression& expression) {
-  std::vector<Value> values;
+Values Interpreter::evaluate_items(const Expression& expression) {
+  Values values(run_);
   values.reserve(expression.items.size());
   for (const Expression* item : expression.items) values.push_back(evaluate(*item));
   return values;
 }
 
 Value Interpreter::evaluate_dict(const Expression& expression) {
-  auto* dict = run_.make<Dict>();
+  auto* dict = run_.make<Dict>(run_);
   for (size_t i = 0; i + 1 < expression.items.size(); i += 2) {
     const Value key = evaluate(*expression.items[i]);
     dict->set(run_, key, evaluate(*expression.items[i + 1]));
@@ -96,7 +96,7 @@ Value Interpreter::evaluate_compare(const Expression& expression) {
 }
 
 Value Interpreter::evaluate_concat(const Expression& expression) {
-  std::string text;
+  Text text = run_.text();
   for (const Value& value : evaluate_items(expression)) jinja::print(run_, value, text);
   return make_text(run_, std::move(text));
 }
@@ -120,7 +120,7 @@ Value Interpreter::evaluate_item(const Expression& expression) {
 }
 
 CallArguments Interpreter::evaluate_arguments(const CallSyntax& syntax) {
-  CallArguments arguments;
+  CallArguments arguments(run_);
   for (const Expression* argument : syntax.positional)
     arguments.positional.push_back(evaluate(*argument));
   for (const auto& [name, argument] : syntax.named)
@@ -135,9 +135,11 @@ CallArguments Interpreter::evaluate_arguments(const CallSyntax& syntax) {
     fail("argument after ** must be a mapping, not ", type_name(mapping));
   for (const auto& [key, value] : mapping.as<Dict>().entries) {
     if (!key.is_string()) fail("keywords must be strings");
+    const std::string_view keyword = run_.text_of(key);
+    run_.charge(arguments.named.size());
     for (const auto& [name, known] : arguments.named)
-      if (name == key.as_text()) fail("got multiple values for keyword argument '", name, "'");
-    arguments.named.emplace_back(key.as_text(), value);
+      if (name == keyword) fail("got multiple values for keyword argument '", name, "'");
+    arguments.named.emplace_back(keyword, value);
   }
   return arguments;
 }

@@ -43,8 +43,9 @@ const Operator* find_operator(const Token& token, std::span<const Operator> oper
 
 /// The value of a literal. Throws Error when it does not fit 64 bits or is not finite.
 Value number_of(const Token& number) {
-  if (number.is(TokenType::kInteger)) return Value::integer(*parse_integer(number.text, 0));
-  const double value = *parse_float(number.text);
+  Run run({});
+  if (number.is(TokenType::kInteger)) return Value::integer(*parse_integer(run, number.text, 0));
+  const double value = *parse_float(run, number.text);
   if (!std::isfinite(value)) fail("number ", number.text, " is out of range");
   return Value::number(value);
 }

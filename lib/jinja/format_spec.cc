@@ -82,8 +82,9 @@ std::string untyped_digits(double magnitude, int64_t precision, bool is_alternat
 std::string float_digits(double magnitude, const FormatSpec& spec) {
   const bool is_upper = spec.type == 'F' || spec.type == 'E' || spec.type == 'G';
   if (!std::isfinite(magnitude)) {
-    const std::string name = std::isnan(magnitude) ? "nan" : "inf";
-    return (is_upper ? to_upper(name) : name) + (spec.type == '%' ? "%" : "");
+    const std::string name =
+        std::isnan(magnitude) ? (is_upper ? "NAN" : "nan") : (is_upper ? "INF" : "inf");
+    return name + (spec.type == '%' ? "%" : "");
   }
   const int64_t precision = spec.precision < 0 ? 6 : spec.precision;
   switch (spec.type) {
@@ -99,13 +100,14 @@ std::string float_digits(double magnitude, const FormatSpec& spec) {
   }
 }
 
-std::string formatted_float(Run& run, double value, const FormatSpec& spec) {
+Text formatted_float(Run& run, double value, const FormatSpec& spec) {
   const bool is_negative = std::signbit(value) && !std::isnan(value);
   const std::string digits = grouped(float_digits(std::abs(value), spec), spec.grouping, 3);
+  run.charge(digits.size() / 32);
   return padded(run, sign_of(is_negative, spec.sign), digits, spec, '>');
 }
 
-std::string formatted_integer(Run& run, int64_t value, const FormatSpec& spec) {
+Text formatted_integer(Run& run, int64_t value, const FormatSpec& spec) {
   if (spec.precision >= 0) fail("Precision not allowed in integer format specifier");
   const uint64_t magnitude =
       value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
@@ -124,7 +126,7 @@ std::string formatted_integer(Run& run, int64_t value, const FormatSpec& spec) {
                 digits, spec, '>');
 }
 
-std::string formatted_text(Run& run, std::string_view text, const FormatSpec& spec) {
+Text formatted_text(Run& run, std::string_view text, const FormatSpec& spec) {
   if (spec.type != 0 && spec.type != 's')
     fail("Unknown format code '", std::string(1, spec.type), "' for a str");
   if (spec.sign != '-' || spec.is_alternate || spec.grouping != 0 || spec.align == '=')
@@ -165,12 +167,12 @@ FormatSpec parse_format_spec(std::string_view text) {
   return spec;
 }
 
-std::string formatted(Run& run, const Value& value, const FormatSpec& spec) {
+Text formatted(Run& run, const Value& value, const FormatSpec& spec) {
   const bool is_integer_type =
       spec.type != 0 && std::string_view("bdoxXn").find(spec.type) != std::string_view::npos;
   const bool is_float_type =
       spec.type != 0 && std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos;
-  if (value.is(Type::kString)) return formatted_text(run, value.as_text(), spec);
+  if (value.is(Type::kString)) return formatted_text(run, run.text_of(value), spec);
   if (value.is(Type::kInt) || value.is(Type::kBool)) {
     if (spec.type == 0 || is_integer_type) {
       if (value.is(Type::kBool) && spec.type == 0)
@@ -185,26 +187,26 @@ std::string formatted(Run& run, const Value& value, const FormatSpec& spec) {
        "' does not fit a ", type_name(value));
 }
 
-std::string padded(Run& run, std::string_view sign, std::string_view body, const FormatSpec& spec,
-                   char align) {
+Text padded(Run& run, std::string_view sign, std::string_view body, const FormatSpec& spec,
+            char align) {
   const bool pads_inside = spec.align == '=' || (spec.align == 0 && spec.has_zeros && align == '>');
   if (spec.align != 0 && spec.align != '=') align = spec.align;
   const char32_t fill = spec.has_zeros && spec.align == 0 ? U'0' : spec.fill;
   if (pads_inside && spec.grouping != 0 && fill == '0' && spec.width > 0)
     fail("zero padding together with grouping is not supported");
   const int64_t missing = spec.width - count_code_points(sign) - count_code_points(body);
-  if (missing <= 0) return std::string(sign) + std::string(body);
-  run.charge_bytes(static_cast<uint64_t>(missing));
-  const auto filling = [&](int64_t count) {
-    std::string text;
-    for (int64_t i = 0; i < count; ++i) utf8::append(text, fill);
-    return text;
+  Text out = run.text();
+  const auto fill_up = [&](int64_t count) {
+    for (int64_t i = 0; i < count; ++i) append_code_point(out, fill);
   };
-  const std::string whole = std::string(sign) + std::string(body);
-  if (pads_inside) return std::string(sign) + filling(missing) + std::string(body);
-  if (align == '<') return whole + filling(missing);
-  if (align == '>') return filling(missing) + whole;
-  return filling(missing / 2) + whole + filling(missing - missing / 2);
+  const int64_t all = std::max<int64_t>(missing, 0);
+  const int64_t left = align == '<' ? 0 : align == '>' ? all : all / 2;
+  if (!pads_inside) fill_up(left);
+  out += sign;
+  if (pads_inside) fill_up(all);
+  out += body;
+  if (!pads_inside) fill_up(all - left);
+  return out;
 }
 
 }  // namespace kvcal::jinja

@@ -15,9 +15,9 @@ namespace {
 class PercentFormatter {
  public:
   PercentFormatter(Run& run, std::string_view format, const Value& values)
-      : run_(run), format_(format), values_(values) {}
+      : run_(run), format_(format), values_(values), out_(run.text()) {}
 
-  std::string format() {
+  Text format() {
     while (at_ < format_.size()) {
       const size_t percent = format_.find('%', at_);
       out_ += format_.substr(at_, percent == std::string_view::npos ? percent : percent - at_);
@@ -78,8 +78,8 @@ class PercentFormatter {
       if (close == std::string_view::npos) fail("incomplete format key");
       if (!values_.is(Type::kDict)) fail("format requires a mapping");
       const std::string_view key = format_.substr(at_ + 1, close - at_ - 1);
-      const Value* found = values_.as<Dict>().find(key);
-      if (found == nullptr) fail("key ", repr_of(key), " is missing");
+      const Value* found = values_.as<Dict>().find(run_, key);
+      if (found == nullptr) fail("key ", repr_of(run_, key), " is missing");
       named = *found;
       at_ = close + 1;
     }
@@ -107,12 +107,12 @@ class PercentFormatter {
     out_ += converted(named.is_missing() ? next_value() : named, spec);
   }
 
-  std::string converted(const Value& value, FormatSpec spec) {
+  Text converted(const Value& value, FormatSpec spec) {
     const auto is_one_of = [&](std::string_view types) {
       return types.find(spec.type) != std::string_view::npos;
     };
     if (is_one_of("sr")) {
-      std::string text = spec.type == 's' ? to_text(run_, value) : to_repr(run_, value);
+      Text text = spec.type == 's' ? to_text(run_, value) : to_repr(run_, value);
       if (spec.precision >= 0) text.resize(byte_offset(text, spec.precision));
       spec.has_zeros = false;
       return padded(run_, "", text, spec, '>');
@@ -127,7 +127,7 @@ class PercentFormatter {
     return formatted(run_, Value::number(value.as_number()), spec);
   }
 
-  std::string converted_integer(const Value& value, FormatSpec spec) {
+  Text converted_integer(const Value& value, FormatSpec spec) {
     require_defined(value);
     if (!value.is_number() || (spec.type != 'd' && !value.is_integral()))
       fail("%", std::string(1, spec.type), " format: a real number is required, not ",
@@ -144,15 +144,15 @@ class PercentFormatter {
     return padded(run_, "", formatted(run_, Value::integer(integer), digits), outer, '>');
   }
 
-  std::string converted_character(const Value& value, FormatSpec spec) {
-    std::string text;
+  Text converted_character(const Value& value, FormatSpec spec) {
+    Text text = run_.text();
     if (value.is_integral()) {
       const int64_t c = value.as_integer();
       if (c < 0 || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
         fail("%c arg not in range(0x110000)");
-      utf8::append(text, static_cast<char32_t>(c));
-    } else if (value.is_string() && count_code_points(value.as_text()) == 1) {
-      text = value.as_text();
+      append_code_point(text, static_cast<char32_t>(c));
+    } else if (value.is_string() && length_of(run_, value) == 1) {
+      text = run_.text_of(value);
     } else {
       fail("%c requires int or char");
     }
@@ -163,7 +163,7 @@ class PercentFormatter {
   Run& run_;
   std::string_view format_;
   const Value& values_;
-  std::string out_;
+  Text out_;
   size_t at_ = 0, used_ = 0;
 };
 
@@ -174,9 +174,10 @@ class BraceFormatter {
       : interpreter_(interpreter),
         run_(interpreter.run()),
         format_(format),
-        arguments_(arguments) {}
+        arguments_(arguments),
+        out_(run_.text()) {}
 
-  std::string format() {
+  Text format() {
     while (at_ < format_.size()) {
       const char c = format_[at_++];
       if (c != '{' && c != '}') {
@@ -265,25 +266,25 @@ class BraceFormatter {
         fail("Replacement index ", index, " out of range for positional args tuple");
       return arguments_.positional[index];
     }
+    run_.charge(arguments_.named.size());
     for (const auto& [known, value] : arguments_.named)
       if (known == name) return value;
-    fail("format string names ", repr_of(name), ", which was not given");
+    fail("format string names ", repr_of(run_, name), ", which was not given");
   }
 
   Interpreter& interpreter_;
   Run& run_;
   std::string_view format_;
   const CallArguments& arguments_;
-  std::string out_;
+  Text out_;
   size_t at_ = 0, next_ = 0;
   int is_numbered_ = 0;
 };
 
 }  // namespace
 
-Value format_percent(Run& run, const Value& format, const Value& values) {
-  if (format.is_markup()) fail("formatting a text marked safe is not supported");
-  return make_text(run, PercentFormatter(run, format.as_text(), values).format());
+Value format_percent(Run& run, std::string_view format, const Value& values) {
+  return make_text(run, PercentFormatter(run, format, values).format());
 }
 
 Value format_braces(Interpreter& interpreter, std::string_view format,

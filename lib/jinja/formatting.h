@@ -10,7 +10,7 @@
 namespace kvcal::jinja {
 
 /// format % values, as Python's str does it.
-Value format_percent(Run& run, const Value& format, const Value& values);
+Value format_percent(Run& run, std::string_view format, const Value& values);
 
 /// format.format(*args, **kwargs) as Jinja2's sandbox does it: fields {}, {0}, {name}, with
 /// .attribute, [key], conversions !r and !s, and format specifications that hold no further fields.
@@ -30,9 +30,9 @@ struct FormatSpec {
 };
 FormatSpec parse_format_spec(std::string_view text);
 /// format(value, spec)
-std::string formatted(Run& run, const Value& value, const FormatSpec& spec);
+Text formatted(Run& run, const Value& value, const FormatSpec& spec);
 /// body with fill up to width code points; sign and prefix of a number stay before zeros ('=').
-std::string padded(Run& run, std::string_view sign, std::string_view body, const FormatSpec& spec,
-                   char align);
+Text padded(Run& run, std::string_view sign, std::string_view body, const FormatSpec& spec,
+            char align);
 
 }  // namespace kvcal::jinja

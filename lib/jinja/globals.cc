@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kMaxRange = 100'000;
 
 struct Cycler : Object {
-  std::vector<Value> items;
+  explicit Cycler(const Values& values) : items(values) {}
+  Values items;
   size_t at = 0;
 };
 struct Joiner : Bound {
@@ -43,7 +44,7 @@ void fill(const Call& call, Dict& dict) {
       for (const auto& [key, value] : source.as<Dict>().entries) dict.set(call.run, key, value);
     } else {
       for (const Value& pair : items_of(call.run, source)) {
-        const std::vector<Value> parts = items_of(call.run, pair);
+        const Values parts = items_of(call.run, pair);
         if (parts.size() != 2) fail(function, "() needs pairs, found ", parts.size(), " items");
         dict.set(call.run, parts[0], parts[1]);
       }
@@ -53,21 +54,20 @@ void fill(const Call& call, Dict& dict) {
 }
 
 Value new_dict(const Call& call) {
-  auto* dict = call.run.make<Dict>();
+  auto* dict = call.run.make<Dict>(call.run);
   fill(call, *dict);
   return Value::object(Type::kDict, dict);
 }
 
 Value make_namespace(const Call& call) {
-  auto* space = call.run.make<Namespace>();
+  auto* space = call.run.make<Namespace>(call.run);
   fill(call, space->attributes);
   return Value::object(Type::kNamespace, space);
 }
 
 Value make_cycler(const Call& call) {
   if (call.given.positional.empty()) fail("at least one item has to be provided");
-  auto* cycler = call.run.make<Cycler>();
-  cycler->items = call.given.positional;
+  auto* cycler = call.run.make<Cycler>(call.given.positional);
   return Value::object(Type::kCycler, cycler);
 }
 
@@ -109,13 +109,14 @@ Value strftime_now(const Call& call) {
   const std::string_view format = call.text(0);
   if (format.size() > 1000)
     fail("strftime_now() takes formats of up to 1000 bytes, found ", format.size());
+  call.run.charge(format.size());  // a directive takes far longer than other text
   // One byte more in front tells an empty result from a buffer that was too small.
   const std::string prepared = "." + prepared_format(format);
   const std::tm time = call.interpreter.local_time();
   std::array<char, 16384> buffer{};
   const size_t size = std::strftime(buffer.data(), buffer.size(), prepared.c_str(), &time);
   if (size == 0) fail("strftime_now() gives more than ", buffer.size(), " bytes");
-  return make_text(call.run, std::string(buffer.data() + 1, size - 1));
+  return make_text(call.run, call.run.text({buffer.data() + 1, size - 1}));
 }
 
 Value cycler_next(const Call& call) {
@@ -132,7 +133,7 @@ Value cycler_reset(const Call& call) {
 
 }  // namespace
 
-void add_globals(Run& run, Dict& globals) {
+std::span<const Native> global_functions() {
   static constexpr auto kFunctions =
       std::to_array<Native>({{"range", "start, stop=, step=, /", make_range_of},
                              {"dict", "...", new_dict},
@@ -142,7 +143,11 @@ void add_globals(Run& run, Dict& globals) {
                              {"lipsum", "..."},
                              {"raise_exception", "message", raise_exception},
                              {"strftime_now", "format", strftime_now}});
-  for (const Native& native : kFunctions) {
+  return kFunctions;
+}
+
+void add_globals(Run& run, Dict& globals) {
+  for (const Native& native : global_functions()) {
     auto* function = run.make<Bound>();
     function->native = &native;
     globals.set(run, Value::text(native.name), Value::object(Type::kFunction, function));

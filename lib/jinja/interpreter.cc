@@ -25,21 +25,26 @@ class Restore {
 
 Interpreter::Interpreter(const SyntaxTree& tree, Run& run, const Dict& variables,
                          std::function<std::tm()> clock)
-    : tree_(tree), run_(run), variables_(variables), clock_(std::move(clock)) {
+    : tree_(tree),
+      run_(run),
+      variables_(variables),
+      globals_(run),
+      clock_(std::move(clock)),
+      output_(run.text()) {
   add_globals(run, globals_);
 }
 
 std::string Interpreter::render() {
-  activation_ = run_.make<Activation>();
-  activation_->slots.resize(static_cast<size_t>(tree_.num_slots));
+  activation_ = run_.make<Activation>(run_, tree_.num_slots);
   enter(tree_.loads);
   execute(tree_.body);
-  return std::move(output_);
+  run_.charge_memory(output_.size());
+  return std::string(output_);
 }
 
 Value Interpreter::look_up(std::string_view name) const {
-  if (const Value* found = variables_.find(name)) return *found;
-  if (const Value* found = globals_.find(name)) return *found;
+  if (const Value* found = variables_.find(run_, name)) return *found;
+  if (const Value* found = globals_.find(run_, name)) return *found;
   return {};
 }
 
@@ -50,6 +55,7 @@ Value& Interpreter::variable(const Slot& slot) {
 }
 
 void Interpreter::enter(const std::vector<Load>& loads) {
+  run_.charge(loads.size());
   for (const Load& load : loads) {
     Value& target = activation_->slots[static_cast<size_t>(load.index)];
     switch (load.from) {
@@ -74,8 +80,8 @@ void Interpreter::print(std::string_view text) {
 }
 
 template <class Body>
-Interpreter::Flow Interpreter::captured(std::string& text, Body&& body) {
-  const Restore<std::string*> restore(out_);
+Interpreter::Flow Interpreter::captured(Text& text, Body&& body) {
+  const Restore<Text*> restore(out_);
   out_ = &text;
   return body();
 }
@@ -217,7 +223,7 @@ void Interpreter::assign(const Expression& target, const Value& value,
   }
   if (!is_iterable(value)) fail("cannot unpack non-iterable ", type_name(value), " object");
   const size_t wanted = target.items.size();
-  std::vector<Value> items;
+  Values items(run_);
   Cursor cursor(run_, value);
   for (Value item; items.size() <= wanted && cursor.next(item);) items.push_back(item);
   if (items.size() > wanted) fail("too many values to unpack (expected ", wanted, ")");
@@ -228,7 +234,7 @@ void Interpreter::assign(const Expression& target, const Value& value,
 
 Interpreter::Flow Interpreter::execute_set_block(const Statement& statement) {
   enter(statement.loads);
-  std::string text;
+  Text text = run_.text();
   const Flow flow = captured(text, [&] { return execute(statement.body); });
   if (flow != Flow::kNext) return flow;  // the loop is left before anything is assigned
   const Value captured_text = make_text(run_, std::move(text));
@@ -242,7 +248,7 @@ Interpreter::Flow Interpreter::execute_set_block(const Statement& statement) {
 
 Interpreter::Flow Interpreter::execute_filter_block(const Statement& statement) {
   enter(statement.loads);
-  std::string text;
+  Text text = run_.text();
   const Flow flow = captured(text, [&] { return execute(statement.body); });
   if (flow != Flow::kNext) return flow;  // the loop is left and the text lost: Jinja2's way
   jinja::print(run_, evaluate_filter(*statement.value, make_text(run_, std::move(text))), *out_);
@@ -258,8 +264,8 @@ Value Interpreter::make_macro(const Statement& definition) {
 
 void Interpreter::execute_call_block(const Statement& statement) {
   const Value caller = make_macro(statement);
-  const Value text =
-      statement.value == nullptr ? call(caller, {}) : evaluate_call(*statement.value, caller);
+  const Value text = statement.value == nullptr ? call(caller, CallArguments(run_))
+                                                : evaluate_call(*statement.value, caller);
   jinja::print(run_, text, *out_);
 }
 
@@ -271,11 +277,12 @@ Value Interpreter::run_function(const Statement& definition, Activation* activat
   for (const Parameter& parameter : definition.parameters) {
     Value& value = activation->slots[static_cast<size_t>(parameter.index)];
     if (!value.is_missing()) continue;
-    value = parameter.fallback != nullptr
-                ? evaluate(*parameter.fallback)
-                : undefined(run_, "parameter " + repr_of(parameter.name) + " was not provided");
+    value =
+        parameter.fallback != nullptr
+            ? evaluate(*parameter.fallback)
+            : undefined(run_, "parameter " + repr_of(run_, parameter.name) + " was not provided");
   }
-  std::string text;
+  Text text = run_.text();
   captured(text, [&] { return execute(definition.body); });
   return make_text(run_, std::move(text));
 }

@@ -50,7 +50,7 @@ class Interpreter {
   Value loop_source(const Statement& statement);
   /// Runs body with its output going to text.
   template <class Body>
-  Flow captured(std::string& text, Body&& body);
+  Flow captured(Text& text, Body&& body);
 
   Value evaluate(const Expression& expression);
   Value evaluate_name(const Expression& expression);
@@ -61,7 +61,7 @@ class Interpreter {
   Value evaluate_item(const Expression& expression);
   Value evaluate_call(const Expression& expression, const Value& caller = {});
   Value evaluate_filter(const Expression& expression, const Value& block_text = {});
-  std::vector<Value> evaluate_items(const Expression& expression);
+  Values evaluate_items(const Expression& expression);
   CallArguments evaluate_arguments(const CallSyntax& syntax);
 
   void enter(const std::vector<Load>& loads);
@@ -78,8 +78,8 @@ class Interpreter {
   const Dict& variables_;
   Dict globals_;
   std::function<std::tm()> clock_;
-  std::string output_;
-  std::string* out_ = &output_;
+  Text output_;
+  Text* out_ = &output_;
   Activation* activation_ = nullptr;
   int line_ = 1;
 };

@@ -182,13 +182,12 @@ class Lexer {
 
   /// Data before a tag, with what the tag's sign or lstrip_blocks takes from its end.
   std::string_view trimmed_data(std::string_view data, char kind, char sign) const {
-    if (sign == '-') return stripped(data, std::nullopt, false, true);
+    if (sign == '-') return stripped(data, false, true);
     if (sign == '+' || kind == '{') return data;
     const size_t newline = data.rfind('\n');
     const size_t start = newline == kNone ? 0 : newline + 1;
     if (start == 0 && !is_line_start_) return data;
-    return stripped(data.substr(start), std::nullopt, true, false).empty() ? data.substr(0, start)
-                                                                           : data;
+    return stripped(data.substr(start), true, false).empty() ? data.substr(0, start) : data;
   }
 
   void read_data() {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -23,16 +24,17 @@ Value to_integer(const Call& call) {
                                              : Value::integer(truncated(call.self.as_number()));
   }
   if (!call.self.is_string()) return fallback;
-  if (const auto integer = parse_integer(call.self.as_text(), call.integer(1, 10)))
+  if (const auto integer = parse_integer(call.run, call.self_text(), call.integer(1, 10)))
     return Value::integer(*integer);
-  const auto number = parse_float(call.self.as_text());
+  const auto number = parse_float(call.run, call.self_text());
   return number && std::isfinite(*number) ? Value::integer(truncated(*number)) : fallback;
 }
 
 Value to_float(const Call& call) {
   require_defined(call.self);
   if (call.self.is_number()) return Value::number(call.self.as_number());
-  const auto number = call.self.is_string() ? parse_float(call.self.as_text()) : std::nullopt;
+  const auto number =
+      call.self.is_string() ? parse_float(call.run, call.self_text()) : std::nullopt;
   return number ? Value::number(*number) : call.value_or(0, Value::number(0.0));
 }
 
@@ -49,6 +51,7 @@ Value round(const Call& call) {
   if (!call.self.is_number()) fail("round needs a number, not ", type_name(call.self));
   const std::string_view method = call.text(1, "common");
   const int64_t precision = call.integer(0);
+  call.run.charge(static_cast<uint64_t>(std::clamp<int64_t>(precision, 0, 340)) / 16);  // digits
   if (method == "common") return rounded(call.self, precision);
   if (method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
   const double unit = std::pow(10.0, static_cast<double>(precision));

@@ -11,7 +11,8 @@ namespace kvcal::jinja {
 namespace {
 
 /// Takes name out of named; missing if it is not there.
-Value taken(std::vector<std::pair<std::string_view, Value>>& named, std::string_view name) {
+Value taken(Run& run, NamedValues& named, std::string_view name) {
+  run.charge_bytes(named.size() * sizeof(NamedValues::value_type));
   for (size_t i = 0; i < named.size(); ++i) {
     if (named[i].first != name) continue;
     const Value value = named[i].second;
@@ -44,10 +45,8 @@ Value call_macro(Interpreter& interpreter, const Macro& macro, const CallArgumen
   const FunctionFrame& function = definition.function;
   const std::string name = definition.text.empty() ? "caller" : std::string(definition.text);
 
-  auto* activation = run.make<Activation>();
-  run.charge_memory(static_cast<uint64_t>(function.num_slots) * sizeof(Value));
+  auto* activation = run.make<Activation>(run, function.num_slots);
   activation->outer = macro.closure;
-  activation->slots.resize(static_cast<size_t>(function.num_slots));
   auto named = call.named;
   const auto set = [&](int slot, const Value& value) {
     if (slot >= 0) activation->slots[static_cast<size_t>(slot)] = value;
@@ -56,22 +55,24 @@ Value call_macro(Interpreter& interpreter, const Macro& macro, const CallArgumen
   size_t i = 0;
   for (; i < parameters.size() && i < call.positional.size(); ++i)
     set(parameters[i].index, call.positional[i]);
-  for (; i < parameters.size(); ++i) set(parameters[i].index, taken(named, parameters[i].name));
+  for (; i < parameters.size(); ++i)
+    set(parameters[i].index, taken(run, named, parameters[i].name));
   if (function.caller >= 0 && !function.has_caller_parameter) {
-    const Value caller = taken(named, "caller");
+    const Value caller = taken(run, named, "caller");
     set(function.caller,
         caller.is_missing() || caller.is_none() ? undefined(run, "No caller defined") : caller);
   }
   if (function.kwargs >= 0)
     set(function.kwargs, make_dict(run, named));
   else if (!named.empty())
-    fail("macro ", repr_of(name), " takes no keyword argument ", repr_of(named.front().first));
+    fail("macro ", repr_of(run, name), " takes no keyword argument ",
+         repr_of(run, named.front().first));
   if (function.varargs >= 0) {
     const auto first = call.positional.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                      parameters.size(), call.positional.size()));
-    set(function.varargs, make_list(run, {first, call.positional.end()}, Type::kTuple));
+    set(function.varargs, make_list(run, Values(first, call.positional.end(), run), Type::kTuple));
   } else if (call.positional.size() > parameters.size()) {
-    fail("macro ", repr_of(name), " takes not more than ", parameters.size(), " argument(s)");
+    fail("macro ", repr_of(run, name), " takes not more than ", parameters.size(), " argument(s)");
   }
   return interpreter.run_function(definition, activation);
 }
@@ -83,15 +84,15 @@ Value macro_attribute(Run& run, const Value& value, std::string_view name) {
   if (name == "catch_varargs") return Value::boolean(definition.function.varargs >= 0);
   if (name == "caller") return Value::boolean(definition.function.caller >= 0);
   if (name != "arguments") return {};
-  std::vector<Value> names;
+  Values names(run);
   for (const Parameter& parameter : definition.parameters)
     names.push_back(Value::text(parameter.name));
   return make_list(run, std::move(names), Type::kTuple);
 }
 
-std::string macro_repr(const Value& value) {
+Text macro_repr(Run& run, const Value& value) {
   const std::string_view name = value.as<Macro>().definition->text;
-  return "<Macro " + (name.empty() ? std::string("anonymous") : repr_of(name)) + ">";
+  return "<Macro " + (name.empty() ? run.text("anonymous") : repr_of(run, name)) + ">";
 }
 
 bool Loop::advance(Value& item) {
@@ -119,9 +120,9 @@ bool Loop::peek(Value& item) {
 
 int64_t Loop::length(Run& run) {
   if (known_length) return *known_length;
-  known_length = length_of(iterable);
+  known_length = length_of(run, iterable);
   if (known_length) return *known_length;
-  std::vector<Value> rest;
+  Values rest(run);
   for (Value item; cursor.next(item);) rest.push_back(item);
   known_length = static_cast<int64_t>(rest.size()) + index0 + 1 + (after ? 1 : 0);
   cursor = Cursor(run, make_list(run, std::move(rest)));
@@ -152,10 +153,10 @@ std::span<const Native> loop_methods() {
   return kMethods;
 }
 
-std::string loop_repr(Run& run, const Value& self) {
+Text loop_repr(Run& run, const Value& self) {
   Loop& loop = self.as<Loop>();
-  return "<LoopContext " + std::to_string(loop.index0 + 1) + "/" +
-         std::to_string(loop.length(run)) + ">";
+  return run.text("<LoopContext " + std::to_string(loop.index0 + 1) + "/" +
+                  std::to_string(loop.length(run)) + ">");
 }
 
 }  // namespace kvcal::jinja

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -15,22 +15,25 @@ namespace kvcal::jinja {
 
 /// A list or tuple. A tuple made by groupby also answers to .grouper and .list.
 struct List : Object {
-  std::vector<Value> items;
+  explicit List(Values values) : items(std::move(values)) {}
+  Values items;
   bool is_group = false;
 };
 
 /// Keys in the order they came; equal keys are one key, as in Python (1 == 1.0 == true).
 struct Dict : Object {
-  std::vector<std::pair<Value, Value>> entries;
+  explicit Dict(Run& run) : entries(run), index_(run) {}
+  Vector<std::pair<Value, Value>> entries;
 
   const Value* find(Run& run, const Value& key) const;
-  const Value* find(std::string_view key) const;
+  const Value* find(Run& run, std::string_view key) const;
   void set(Run& run, const Value& key, const Value& value);
 
  private:
   template <class IsKey>
   const Value* find_if(uint64_t hash, const IsKey& is_key) const;
-  std::unordered_multimap<uint64_t, size_t> index_;
+  /// Sorted, because keys that share a bucket of a hash table are easily made.
+  std::multimap<uint64_t, size_t, std::less<>, Metered<std::pair<const uint64_t, size_t>>> index_;
 };
 
 struct DictView : Object {
@@ -51,19 +54,22 @@ struct Iterator : Object {
 };
 
 struct Namespace : Object {
+  explicit Namespace(Run& run) : attributes(run) {}
   Dict attributes;
 };
 
 /// Jinja2's Undefined: prints as nothing, most other uses are an Error with message.
 struct Undefined : Object {
-  std::string message;
+  explicit Undefined(Text text) : message(std::move(text)) {}
+  Text message;
 };
 
-using NamedValues = std::vector<std::pair<std::string_view, Value>>;
+using NamedValues = Vector<std::pair<std::string_view, Value>>;
 Value make_dict(Run& run, const NamedValues& named);
 
 struct CallArguments {
-  std::vector<Value> positional;
+  explicit CallArguments(Run& run) : positional(run), named(run) {}
+  Values positional;
   NamedValues named;
 };
 
@@ -76,8 +82,9 @@ struct Bound : Object {
 
 /// One call of a template's function: its variables, and the call it was defined in.
 struct Activation : Object {
+  Activation(Run& run, int num_slots) : slots(static_cast<size_t>(num_slots), Value(), run) {}
   Activation* outer = nullptr;
-  std::vector<Value> slots;
+  Values slots;
 };
 
 struct Statement;
@@ -92,7 +99,7 @@ struct Macro : Object {
 Value call_macro(Interpreter& interpreter, const Macro& macro, const CallArguments& call);
 /// macro.name and its kin; missing for an unknown name.
 Value macro_attribute(Run& run, const Value& value, std::string_view name);
-std::string macro_repr(const Value& value);
+Text macro_repr(Run& run, const Value& value);
 
 /// The `loop` of a for. Looks one item ahead when asked for last or nextitem.
 /// Source: Jinja2 3.1, runtime.py, LoopContext.
@@ -115,6 +122,6 @@ struct Loop : Object {
 
 /// loop.index and its kin; missing for an unknown name.
 Value loop_attribute(Run& run, const Value& self, std::string_view name);
-std::string loop_repr(Run& run, const Value& self);
+Text loop_repr(Run& run, const Value& self);
 
 }  // namespace kvcal::jinja

@@ -37,7 +37,7 @@ Value signed_number(bool is_negated, const Value& a);
 /// round(value, precision): halves to the even neighbour of the exact decimal value.
 Value rounded(const Value& value, int64_t precision);
 /// html.escape as markupsafe does it.
-std::string escaped_html(std::string_view text);
+Text escaped_html(Run& run, std::string_view text);
 
 /// owner.name: an attribute or method, else the item of that key, else undefined. Throws Error for
 /// an undefined owner. Source: Jinja2 3.1, sandbox.py, SandboxedEnvironment.getattr.

@@ -27,7 +27,7 @@ bool is_number(const Value& value) {
   return value.is_number();
 }
 bool is_sequence(const Value& value) {
-  return length_of(value).has_value() && !value.is(Type::kDictView);
+  return has_length(value) && !value.is(Type::kDictView);
 }
 bool is_escaped(const Value& value) {
   return value.is_markup();
@@ -69,13 +69,13 @@ Value is_identical(const Call& call) {
 
 template <const Native* (*find)(std::string_view)>
 Value is_known(const Call& call) {
-  if (!is_hashable(call.self)) fail("unhashable type: '", type_name(call.self), "'");
-  return Value::boolean(call.self.is_string() && find(call.self.as_text()) != nullptr);
+  if (!is_hashable(call.run, call.self)) fail("unhashable type: '", type_name(call.self), "'");
+  return Value::boolean(call.self.is_string() && find(call.self_text()) != nullptr);
 }
 
 }  // namespace
 
-const Native* find_test(std::string_view name) {
+std::span<const Native> value_tests() {
   static constexpr auto kTests =
       std::to_array<Native>({{"defined", "", judge<is_defined>},
                              {"undefined", "", is_a<Type::kUndefined>},
@@ -114,8 +114,7 @@ const Native* find_test(std::string_view name) {
                              {"lessthan", "other, /", compares<Operator::kLess>},
                              {"<=", "other, /", compares<Operator::kLessEqual>},
                              {"le", "other, /", compares<Operator::kLessEqual>}});
-  const Native* found = find_native(kTests, name);
-  return found != nullptr ? found : find_native(text_tests(), name);
+  return kTests;
 }
 
 }  // namespace kvcal::jinja

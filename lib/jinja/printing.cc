@@ -13,16 +13,16 @@
 namespace kvcal::jinja {
 namespace {
 
-void append_unicode_escape(std::string& out, char32_t unit) {
+void append_unicode_escape(Text& out, char32_t unit) {
   std::array<char, 8> escape{};
   std::snprintf(escape.data(), escape.size(), "\\u%04x", static_cast<unsigned>(unit & 0xFFFF));
   out += escape.data();
 }
 
-std::string json_text(std::string_view text, bool ensures_ascii) {
+Text json_text(Run& run, std::string_view text, bool ensures_ascii) {
   constexpr std::u32string_view kEscaped = U"\"\\\n\r\t\b\f";
   constexpr std::string_view kEscapes = "\"\\nrtbf";
-  std::string out = "\"";
+  Text out = run.text("\"");
   for (size_t at = 0; at < text.size();) {
     const char32_t c = next_code_point(text, at);
     if (const size_t i = kEscaped.find(c); i != std::u32string_view::npos) {
@@ -34,10 +34,11 @@ std::string json_text(std::string_view text, bool ensures_ascii) {
       append_unicode_escape(out, 0xD800 + ((c - 0x10000) >> 10));
       append_unicode_escape(out, 0xDC00 + ((c - 0x10000) & 0x3FF));
     } else {
-      utf8::append(out, c);
+      append_code_point(out, c);
     }
   }
-  return out + '"';
+  out += '"';
+  return out;
 }
 
 std::string json_number(double value) {
@@ -56,7 +57,7 @@ std::string range_text(const Range& range) {
 /// Lib/json/encoder.py.
 class ValueWriter {
  public:
-  ValueWriter(Run& run, std::string& out, const JsonStyle* json = nullptr)
+  ValueWriter(Run& run, Text& out, const JsonStyle* json = nullptr)
       : run_(run), out_(out), is_json_(json != nullptr), style_(json != nullptr ? *json : kRepr) {}
 
   void append(const Value& value, size_t level = 0) {
@@ -66,7 +67,6 @@ class ValueWriter {
     if (value.is(Type::kList) || (is_json_ && value.is(Type::kTuple)))
       return append_items("[", value.as<List>().items, "]", level);
     if (value.is(Type::kDict)) return append_dict(value.as<Dict>(), level);
-    if (value.is_string()) run_.charge_bytes(value.as_text().size());
     if (const auto text = plain_text(value))
       out_ += *text;
     else if (is_json_)
@@ -79,21 +79,21 @@ class ValueWriter {
   static inline const JsonStyle kRepr{};
 
   /// A value that both languages have and that holds no others.
-  std::optional<std::string> plain_text(const Value& value) const {
+  std::optional<Text> plain_text(const Value& value) const {
     switch (value.type()) {
       case Type::kNone:
-        return is_json_ ? "null" : "None";
+        return run_.text(is_json_ ? "null" : "None");
       case Type::kBool:
-        if (is_json_) return is_true(value) ? "true" : "false";
-        return is_true(value) ? "True" : "False";
+        return run_.text(is_true(value) ? (is_json_ ? "true" : "True")
+                                        : (is_json_ ? "false" : "False"));
       case Type::kInt:
-        return std::to_string(value.as_integer());
+        return run_.text(std::to_string(value.as_integer()));
       case Type::kFloat:
-        return is_json_ ? json_number(value.as_number()) : float_text(value.as_number());
+        return run_.text(is_json_ ? json_number(value.as_number()) : float_text(value.as_number()));
       case Type::kString:
-        if (is_json_) return json_text(value.as_text(), style_.ensures_ascii);
-        return value.is_markup() ? "Markup(" + repr_of(value.as_text()) + ")"
-                                 : repr_of(value.as_text());
+        if (is_json_) return json_text(run_, run_.text_of(value), style_.ensures_ascii);
+        return value.is_markup() ? "Markup(" + repr_of(run_, run_.text_of(value)) + ")"
+                                 : repr_of(run_, run_.text_of(value));
       default:
         return std::nullopt;
     }
@@ -124,7 +124,7 @@ class ValueWriter {
         out_ += loop_repr(run_, value);
         return;
       case Type::kMacro:
-        out_ += macro_repr(value);
+        out_ += macro_repr(run_, value);
         return;
       default:
         fail("a ", type_name(value), " has no text that could be printed");
@@ -135,10 +135,10 @@ class ValueWriter {
     if (!style_.has_indent) return;
     run_.check_size(out_.size() + level * style_.indent.size());
     out_ += '\n';
-    for (size_t i = 0; i < level; ++i) out_ += style_.indent;
+    for (size_t i = 0; i < level && !style_.indent.empty(); ++i) out_ += style_.indent;
   }
 
-  void append_items(std::string_view open, const std::vector<Value>& items, std::string_view close,
+  void append_items(std::string_view open, const Values& items, std::string_view close,
                     size_t level) {
     out_ += open;
     for (size_t i = 0; i < items.size(); ++i) {
@@ -158,10 +158,14 @@ class ValueWriter {
   }
 
   void append_dict(const Dict& dict, size_t level) {
+    if (!style_.sorts_keys) return append_entries(dict.entries, level);
     auto entries = dict.entries;
-    if (style_.sorts_keys)
-      std::stable_sort(entries.begin(), entries.end(),
-                       [&](const auto& a, const auto& b) { return less(run_, a.first, b.first); });
+    sort_stably(run_, entries,
+                [&](const auto& a, const auto& b) { return less(run_, a.first, b.first); });
+    append_entries(entries, level);
+  }
+
+  void append_entries(const Vector<std::pair<Value, Value>>& entries, size_t level) {
     out_ += '{';
     bool is_first = true;
     for (const auto& [key, value] : entries) {
@@ -177,7 +181,7 @@ class ValueWriter {
   }
 
   Run& run_;
-  std::string& out_;
+  Text& out_;
   bool is_json_;
   const JsonStyle& style_;
 };
@@ -215,32 +219,31 @@ std::string float_text(double value) {
   return result + digits.substr(0, whole) + "." + digits.substr(whole);
 }
 
-std::string to_text(Run& run, const Value& value) {
-  std::string out;
+Text to_text(Run& run, const Value& value) {
+  Text out = run.text();
   print(run, value, out);
   return out;
 }
 
 std::string_view text_view(Run& run, const Value& value) {
-  return value.is_string() ? value.as_text() : run.keep(to_text(run, value));
+  return value.is_string() ? run.text_of(value) : run.keep(to_text(run, value));
 }
 
-std::string to_repr(Run& run, const Value& value) {
-  std::string out;
+Text to_repr(Run& run, const Value& value) {
+  Text out = run.text();
   ValueWriter(run, out).append(value);
   return out;
 }
 
-void print(Run& run, const Value& value, std::string& out) {
+void print(Run& run, const Value& value, Text& out) {
   if (value.is_undefined()) return;
   if (!value.is_string()) return ValueWriter(run, out).append(value);
-  run.check_size(out.size() + value.as_text().size());
-  run.charge_bytes(value.as_text().size());
-  out += value.as_text();
+  run.check_size(out.size() + value.text_size());
+  out += run.text_of(value);
 }
 
-std::string to_json(Run& run, const Value& value, const JsonStyle& style) {
-  std::string out;
+Text to_json(Run& run, const Value& value, const JsonStyle& style) {
+  Text out = run.text();
   ValueWriter(run, out, &style).append(value);
   return out;
 }

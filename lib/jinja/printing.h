@@ -11,23 +11,23 @@ namespace kvcal::jinja {
 std::string float_text(double value);
 
 /// str(value). Throws Error for values whose text is an address, such as generators and functions.
-std::string to_text(Run& run, const Value& value);
+Text to_text(Run& run, const Value& value);
 /// The same as a view, without a copy where value is a text already.
 std::string_view text_view(Run& run, const Value& value);
 /// repr(value)
-std::string to_repr(Run& run, const Value& value);
+Text to_repr(Run& run, const Value& value);
 /// Appends str(value) to out.
-void print(Run& run, const Value& value, std::string& out);
+void print(Run& run, const Value& value, Text& out);
 
 /// The options of json.dumps.
 struct JsonStyle {
   bool ensures_ascii = false;
   bool has_indent = false;
-  std::string indent = {};  ///< of one level
-  std::string item_separator = ", ", key_separator = ": ";
+  std::string_view indent = {};  ///< of one level
+  std::string_view item_separator = ", ", key_separator = ": ";
   bool sorts_keys = false;
 };
 /// json.dumps(value). Throws Error for values that JSON does not have.
-std::string to_json(Run& run, const Value& value, const JsonStyle& style);
+Text to_json(Run& run, const Value& value, const JsonStyle& style);
 
 }  // namespace kvcal::jinja

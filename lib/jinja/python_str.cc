@@ -42,21 +42,21 @@ std::u32string long_folding(char32_t c) {
   return {folded.begin(), folded.begin() + count};
 }
 
-void append_upper(std::string& out, char32_t c) {
+void append_upper(Text& out, char32_t c) {
   const std::u32string parts = long_folding(c);
-  if (parts.empty()) return utf8::append(out, simple_upper(c));
-  for (const char32_t part : parts) utf8::append(out, simple_upper(part));
+  if (parts.empty()) return append_code_point(out, simple_upper(c));
+  for (const char32_t part : parts) append_code_point(out, simple_upper(part));
 }
 
 /// Source: Unicode's SpecialCasing.txt: the first letter is upper case, a last iota a subscript.
-void append_title(std::string& out, char32_t c) {
+void append_title(Text& out, char32_t c) {
   const std::u32string parts = long_folding(c);
-  if (parts.empty() || is_title(simple_title(c))) return utf8::append(out, simple_title(c));
+  if (parts.empty() || is_title(simple_title(c))) return append_code_point(out, simple_title(c));
   constexpr char32_t kIota = 0x3B9, kIotaSubscript = 0x345;
   bool has_upper = false;
   for (const char32_t part : parts) {
     const char32_t upper = has_upper ? part : simple_upper(part);
-    utf8::append(out, has_upper && part == kIota ? kIotaSubscript : upper);
+    append_code_point(out, has_upper && part == kIota ? kIotaSubscript : upper);
     has_upper |= upper != part;
   }
 }
@@ -92,21 +92,22 @@ bool is_final_sigma(std::string_view text, size_t begin, size_t end) {
 }
 
 /// Lower case of the code point text[begin, end).
-void append_lower(std::string& out, std::string_view text, size_t begin, size_t end, char32_t c) {
+void append_lower(Text& out, std::string_view text, size_t begin, size_t end, char32_t c) {
   if (c == 0x3A3) {
-    utf8::append(out, is_final_sigma(text, begin, end) ? 0x3C2 : 0x3C3);
+    append_code_point(out, is_final_sigma(text, begin, end) ? 0x3C2 : 0x3C3);
   } else if (c == 0x130) {
     out += "i\xcc\x87";  // i and a dot above
   } else {
-    utf8::append(out, simple_lower(c));
+    append_code_point(out, simple_lower(c));
   }
 }
 
 enum class Casing { kUpper, kLower, kTitle };
 
 template <class Choose>
-std::string recased(std::string_view text, Choose&& choose) {
-  std::string out;
+Text recased(Run& run, std::string_view text, Choose&& choose) {
+  run.charge(text.size() / 8);  // several look-ups a code point
+  Text out = run.text();
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
@@ -127,8 +128,8 @@ std::string recased(std::string_view text, Choose&& choose) {
 }
 
 /// Digits without the underscores that Python allows between them; nothing if one stands elsewhere.
-std::optional<std::string> without_underscores(std::string_view text) {
-  std::string out;
+std::optional<Text> without_underscores(Run& run, std::string_view text) {
+  Text out = run.text();
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_') {
       out += text[i];
@@ -162,11 +163,56 @@ size_t byte_offset(std::string_view text, int64_t index) {
   return at;
 }
 
-std::vector<char32_t> code_points(std::string_view text) {
-  std::vector<char32_t> result;
-  result.reserve(text.size());
+Vector<char32_t> code_points(Run& run, std::string_view text) {
+  Vector<char32_t> result(run);
+  result.reserve(utf8::length(text));
   for (size_t at = 0; at < text.size();) result.push_back(next_code_point(text, at));
   return result;
+}
+
+void append_code_point(Text& text, char32_t c) {
+  if (c < 0x80)
+    text.push_back(static_cast<char>(c));
+  else
+    text += utf8::encode(c);
+}
+
+Finder::Finder(Run& run, std::string_view wanted, bool from_end)
+    : wanted_(wanted), from_end_(from_end), fallbacks_(run) {}
+
+void Finder::prepare() {
+  fallbacks_.resize(wanted_.size());
+  for (size_t i = 1, matched = 0; i < wanted_.size(); ++i) {
+    while (matched > 0 && wanted_at(i) != wanted_at(matched)) matched = fallbacks_[matched - 1];
+    if (wanted_at(i) == wanted_at(matched)) ++matched;
+    fallbacks_[i] = static_cast<uint32_t>(matched);
+  }
+}
+
+size_t Finder::find(std::string_view text) {
+  if (wanted_.empty()) return from_end_ ? text.size() : 0;
+  if (wanted_.size() > text.size()) return std::string_view::npos;
+  if (fallbacks_.empty()) prepare();
+  const size_t found = search(text);
+  const size_t passed = found == std::string_view::npos ? text.size()
+                        : from_end_                     ? text.size() - found
+                                                        : found + wanted_.size();
+  fallbacks_.get_allocator().run().charge(passed / 32);  // slower than other reading
+  return found;
+}
+
+size_t Finder::search(std::string_view text) {
+  for (size_t i = 0, matched = 0; i < text.size(); ++i) {
+    if (matched == 0 && !from_end_) {
+      i = text.find(wanted_.front(), i);
+      if (i == std::string_view::npos) return i;
+    }
+    const char c = text[from_end_ ? text.size() - 1 - i : i];
+    while (matched > 0 && c != wanted_at(matched)) matched = fallbacks_[matched - 1];
+    if (c == wanted_at(matched)) ++matched;
+    if (matched == wanted_.size()) return from_end_ ? text.size() - 1 - i : i + 1 - matched;
+  }
+  return std::string_view::npos;
 }
 
 bool is_space(char32_t c) {
@@ -237,30 +283,31 @@ bool is_name_part(char32_t c) {
       c, {UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_MC, UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_PC});
 }
 
-std::string to_upper(std::string_view text) {
-  return recased(text, [](char32_t) { return Casing::kUpper; });
+Text to_upper(Run& run, std::string_view text) {
+  return recased(run, text, [](char32_t) { return Casing::kUpper; });
 }
-std::string to_lower(std::string_view text) {
-  return recased(text, [](char32_t) { return Casing::kLower; });
+Text to_lower(Run& run, std::string_view text) {
+  return recased(run, text, [](char32_t) { return Casing::kLower; });
 }
-std::string to_capitalized(std::string_view text) {
+Text to_capitalized(Run& run, std::string_view text) {
   bool is_first = true;
-  return recased(text, [&](char32_t) {
+  return recased(run, text, [&](char32_t) {
     const Casing casing = is_first ? Casing::kTitle : Casing::kLower;
     is_first = false;
     return casing;
   });
 }
-std::string to_title(std::string_view text) {
+Text to_title(Run& run, std::string_view text) {
   bool is_inside = false;
-  return recased(text, [&](char32_t c) {
+  return recased(run, text, [&](char32_t c) {
     const Casing casing = is_inside ? Casing::kLower : Casing::kTitle;
     is_inside = is_cased(c);
     return casing;
   });
 }
-std::string swap_case(std::string_view text) {
-  std::string out;
+Text swap_case(Run& run, std::string_view text) {
+  run.charge(text.size() / 8);
+  Text out = run.text();
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
     const char32_t c = next_code_point(text, at);
@@ -269,21 +316,15 @@ std::string swap_case(std::string_view text) {
     else if (is_lower(c))
       append_upper(out, c);
     else
-      utf8::append(out, c);
+      append_code_point(out, c);
   }
   return out;
 }
 
-std::string_view stripped(std::string_view text, std::optional<std::string_view> characters,
-                          bool left, bool right) {
-  std::vector<char32_t> set;
-  if (characters) set = code_points(*characters);
-  const auto goes = [&](char32_t c) {
-    if (!characters) return is_space(c);
-    for (const char32_t member : set)
-      if (member == c) return true;
-    return false;
-  };
+namespace {
+
+template <class Goes>
+std::string_view stripped_of(std::string_view text, bool left, bool right, const Goes& goes) {
   while (left && !text.empty()) {
     size_t at = 0;
     if (!goes(next_code_point(text, at))) break;
@@ -297,26 +338,57 @@ std::string_view stripped(std::string_view text, std::optional<std::string_view>
   return text;
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
-  std::vector<std::string_view> lines;
+}  // namespace
+
+std::string_view stripped(std::string_view text, bool left, bool right) {
+  return stripped_of(text, left, right, is_space);
+}
+
+std::string_view stripped(Run& run, std::string_view text,
+                          std::optional<std::string_view> characters, bool left, bool right) {
+  if (!characters) return stripped(text, left, right);
+  // The time for a code point of text does not grow with the number of characters.
+  constexpr size_t kAscii = 0x80, kCodePoints = 0x110000, kFew = 8;
+  std::array<bool, kAscii> goes{};
+  Vector<char32_t> others(run);
+  for (size_t at = 0; at < characters->size();) {
+    const char32_t c = next_code_point(*characters, at);
+    if (c < kAscii)
+      goes[c] = true;
+    else
+      others.push_back(c);
+  }
+  if (others.size() <= kFew)
+    return stripped_of(text, left, right, [&](char32_t c) {
+      return c < kAscii ? goes[c] : std::ranges::find(others, c) != others.end();
+    });
+  Vector<bool> others_go(kCodePoints, false, run);
+  for (const char32_t c : others) others_go[c] = true;
+  return stripped_of(text, left, right,
+                     [&](char32_t c) { return c < kAscii ? goes[c] : bool{others_go[c]}; });
+}
+
+Values split_lines(Run& run, std::string_view text, bool keep_ends) {
+  Values lines(run);
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = at;
     const char32_t c = next_code_point(text, at);
     if (!is_line_break(c)) continue;
     if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
-    lines.push_back(text.substr(begin, (keep_ends ? at : end) - begin));
+    lines.push_back(Value::text(text.substr(begin, (keep_ends ? at : end) - begin)));
     begin = at;
   }
-  if (begin < text.size()) lines.push_back(text.substr(begin));
+  if (begin < text.size()) lines.push_back(Value::text(text.substr(begin)));
   return lines;
 }
 
-std::string repr_of(std::string_view text) {
+Text repr_of(Run& run, std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos;
   const bool has_double = text.find('"') != std::string_view::npos;
   const char quote = has_single && !has_double ? '"' : '\'';
-  std::string out(1, quote);
+  Text out = run.text();
+  out += quote;
   for (size_t at = 0; at < text.size();) {
     const char32_t c = next_code_point(text, at);
     std::array<char, 16> escape{};
@@ -326,21 +398,23 @@ std::string repr_of(std::string_view text) {
     } else if (c == '\n' || c == '\r' || c == '\t') {
       out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
     } else if (is_printable(c)) {
-      utf8::append(out, c);
+      append_code_point(out, c);
     } else {
       const char* format = c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x";
       std::snprintf(escape.data(), escape.size(), format, static_cast<unsigned>(c));
       out += escape.data();
     }
   }
-  return out + quote;
+  out += quote;
+  return out;
 }
 
-std::optional<int64_t> parse_integer(std::string_view text, int64_t base) {
-  text = stripped(text, std::nullopt, true, true);
+std::optional<int64_t> parse_integer(Run& run, std::string_view text, int64_t base) {
+  run.charge_bytes(text.size());
+  text = stripped(text);
   const std::string_view whole = text;
   if (base < 0 || base == 1 || base > 36) return std::nullopt;
-  std::string number = text.starts_with("-") ? "-" : "";
+  Text number = run.text(text.starts_with("-") ? "-" : "");
   if (text.starts_with("-") || text.starts_with("+")) text.remove_prefix(1);
   if (text.size() > 1 && text[0] == '0') {
     const char mark = static_cast<char>(text[1] | 0x20);
@@ -353,7 +427,7 @@ std::optional<int64_t> parse_integer(std::string_view text, int64_t base) {
       return std::nullopt;
     }
   }
-  const auto digits = without_underscores(text);
+  const auto digits = without_underscores(run, text);
   if (!digits || digits->empty() || digits->front() == '-' || digits->front() == '+')
     return std::nullopt;
   number += *digits;
@@ -365,14 +439,17 @@ std::optional<int64_t> parse_integer(std::string_view text, int64_t base) {
   return problem == std::errc{} ? std::optional(value) : std::nullopt;
 }
 
-std::optional<double> parse_float(std::string_view text) {
-  text = stripped(text, std::nullopt, true, true);
-  const auto number = without_underscores(text);
+std::optional<double> parse_float(Run& run, std::string_view text) {
+  run.charge_bytes(text.size());
+  text = stripped(text);
+  const auto number = without_underscores(run, text);
   if (!number || number->empty()) return std::nullopt;
   std::string_view rest = *number;
   if (rest[0] == '+' || rest[0] == '-') rest.remove_prefix(1);
+  constexpr size_t kLongestName = 8;
   std::string name;
-  for (const char c : rest) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const char c : rest.substr(0, kLongestName + 1))
+    name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const bool is_named = name == "inf" || name == "infinity" || name == "nan";
   // Forms that strtod reads and Python does not: hexadecimal, "nan(…)".
   if (!is_named && rest.find_first_not_of("0123456789.eE+-") != std::string_view::npos)

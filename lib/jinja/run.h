@@ -1,15 +1,20 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/interrupt.h"
+#include "core/shown_text.h"
+#include "core/utf8.h"
 
 namespace kvcal {
 
@@ -17,11 +22,31 @@ namespace kvcal {
 struct TemplateLimits {
   size_t max_steps = 10'000'000;  ///< evaluated nodes; long texts count once for every 64 bytes
   size_t max_output_bytes = size_t{32} << 20;   ///< also the longest text a template may build
-  size_t max_memory_bytes = size_t{128} << 20;  ///< all that one rendering makes, output apart
+  size_t max_memory_bytes = size_t{128} << 20;  ///< all that one rendering holds, output included
   size_t max_template_bytes = size_t{1} << 20;
 };
 
 namespace jinja {
+
+/// A part of a message. Texts are cut where a message ends, for a template's may be of any length.
+template <class Part>
+decltype(auto) message_part(const Part& part) {
+  if constexpr (!std::is_array_v<Part> && std::is_convertible_v<const Part&, std::string_view>) {
+    std::string_view text(part);
+    if (text.size() <= kMostMessageBytes) return std::string(text);
+    text = text.substr(0, kMostMessageBytes);
+    text.remove_suffix(utf8::unfinished_size(text));
+    return std::string(text) + "...";
+  } else {
+    return (part);
+  }
+}
+
+/// kvcal::fail, which it hides: messages of templates take no memory that a template chooses.
+template <class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  kvcal::fail(message_part(parts)...);
+}
 
 /// An object that a value may point to. Owned by the Run that made it.
 struct Object {
@@ -35,8 +60,44 @@ struct Object {
 /// end.
 inline constexpr int kMaxDepth = 1000;
 
-/// One rendering's memory and what it has used of its limits. Nothing is freed before the rendering
-/// ends, so values are plain pointers and cycles need no care; max_memory_bytes bounds the whole.
+class Run;
+class Value;
+
+/// The allocator of everything that grows while a template runs. The Run is told before memory is
+/// taken, so nothing can be built past a limit. It has no default: a container without a Run does
+/// not compile.
+template <class T>
+class Metered {
+ public:
+  using value_type = T;
+  using propagate_on_container_move_assignment = std::true_type;
+  using propagate_on_container_swap = std::true_type;
+
+  Metered(Run& run) : run_(&run) {}  // NOLINT: containers are made from a Run
+  template <class U>
+  Metered(const Metered<U>& other) : run_(&other.run()) {}  // NOLINT: allocators convert
+
+  T* allocate(size_t count);
+  void deallocate(T* items, size_t count) noexcept;
+  Run& run() const { return *run_; }
+  friend bool operator==(const Metered& a, const Metered& b) { return a.run_ == b.run_; }
+
+ private:
+  Run* run_;
+};
+
+template <class T>
+using Vector = std::vector<T, Metered<T>>;
+using Values = Vector<Value>;
+/// A text under construction, UTF-8.
+using Text = std::basic_string<char, std::char_traits<char>, Metered<char>>;
+
+/// One rendering's memory and what it has used of its limits. Nothing that a value points to is
+/// freed before the rendering ends, so values are plain pointers and cycles need no care.
+///
+/// Costs have two doors, and no method can go around them: the bytes of a text are read through
+/// text_of or by a call of a native, which pays for all of its arguments (calls.h), and memory is
+/// taken through Metered. What takes longer than its arguments are long, charges by itself.
 class Run {
  public:
   explicit Run(const TemplateLimits& limits) : limits_(limits) {}
@@ -44,48 +105,79 @@ class Run {
   /// A new object that lives as long as the Run.
   template <class T, class... Parts>
   T* make(Parts&&... parts) {
-    charge_memory(sizeof(T) + 2 * sizeof(void*));
+    constexpr size_t kOverhead = 8 * sizeof(void*);  // of the allocation and of the list of objects
+    charge_memory(sizeof(T) + kOverhead);
     auto owned = std::make_unique<T>(std::forward<Parts>(parts)...);
     T* object = owned.get();
     objects_.push_back(std::move(owned));
     return object;
   }
+  Text text(std::string_view start = {}) { return Text(start, Metered<char>(*this)); }
   /// text, kept as long as the Run.
-  std::string_view keep(std::string text) {
+  std::string_view keep(Text text) {
     check_size(text.size());
-    charge_bytes(text.size());
-    charge_memory(text.size() + sizeof(std::string));
+    charge_memory(sizeof(Text));
     return texts_.emplace_back(std::move(text));
   }
+  /// The bytes of a str, which are paid for with each reading.
+  std::string_view text_of(const Value& value);
 
-  /// Counts work; throws Error when the template has used all of its steps.
+  /// Counts work; throws Error when the template has used all of its steps, Interrupted when the
+  /// user asked to stop.
   void charge(uint64_t steps = 1) {
+    const uint64_t before = steps_;
     steps_ += steps;
-    if (steps_ > limits_.max_steps)
+    if (steps_ > limits_.max_steps || steps_ < before)
       fail("the template needs more than ", limits_.max_steps, " steps, the limit");
+    if (steps_ / kStepsToAsk != before / kStepsToAsk) throw_if_interrupted();
   }
   void charge_bytes(uint64_t bytes) { charge(bytes / 64); }
   void charge_memory(uint64_t bytes) {
-    memory_ += bytes;
-    if (memory_ > limits_.max_memory_bytes)
+    if (bytes > limits_.max_memory_bytes - memory_)
       fail("the template needs more than ", limits_.max_memory_bytes,
            " bytes of memory, the limit");
+    memory_ += bytes;
   }
+  void give_back_memory(uint64_t bytes) noexcept { memory_ -= bytes; }
   /// Throws Error if a text of that many bytes is longer than a template may build.
   void check_size(uint64_t bytes) const {
     if (bytes > limits_.max_output_bytes)
       fail("a text of ", bytes, " bytes is longer than the limit of ", limits_.max_output_bytes);
   }
   const TemplateLimits& limits() const { return limits_; }
+  uint64_t steps() const { return steps_; }
+  uint64_t memory() const { return memory_; }
 
  private:
   friend class Depth;
+  static constexpr uint64_t kStepsToAsk = 4096;
   TemplateLimits limits_;
   uint64_t steps_ = 0, memory_ = 0;
   int depth_ = 0;
-  std::deque<std::string> texts_;
+  std::deque<Text> texts_;
   std::vector<std::unique_ptr<Object>> objects_;
 };
+
+template <class T>
+T* Metered<T>::allocate(size_t count) {
+  run_->charge_memory(count * sizeof(T));
+  run_->charge_bytes(count * sizeof(T));  // they are filled, too
+  return std::allocator<T>().allocate(count);
+}
+template <class T>
+void Metered<T>::deallocate(T* items, size_t count) noexcept {
+  run_->give_back_memory(count * sizeof(T));
+  std::allocator<T>().deallocate(items, count);
+}
+
+/// std::stable_sort; the buffer that it takes is paid for.
+template <class T, class Less>
+void sort_stably(Run& run, Vector<T>& items, const Less& less) {
+  const uint64_t buffer = items.size() * sizeof(T);
+  run.charge_memory(buffer);
+  std::stable_sort(items.begin(), items.end(), less);
+  run.give_back_memory(buffer);
+}
 
 /// Stands in every function that recurses over values or calls.
 class Depth {

@@ -18,14 +18,15 @@ class AttributePath {
  public:
   /// path: a str, an int or none; fallback, if not missing, stands in for parts that are undefined.
   AttributePath(Interpreter& interpreter, const Value& path, const Value& fallback = {})
-      : interpreter_(interpreter), fallback_(fallback) {
+      : interpreter_(interpreter), parts_(interpreter.run()), fallback_(fallback) {
     if (path.is_none()) return;
     if (!path.is_string()) {
       parts_.push_back(path);
       return;
     }
-    for (const std::string_view part :
-         split_text(interpreter.run(), path.as_text(), ".", -1, false)) {
+    Run& run = interpreter.run();
+    for (const Value& piece : split_text(run, run.text_of(path), ".", -1, false)) {
+      const std::string_view part = run.text_of(piece);
       const bool is_index = !part.empty() && part.size() < 10 &&
                             part.find_first_not_of("0123456789") == std::string_view::npos;
       parts_.push_back(is_index ? Value::integer(std::stoll(std::string(part)))
@@ -44,19 +45,18 @@ class AttributePath {
 
  private:
   Interpreter& interpreter_;
-  std::vector<Value> parts_;
+  Values parts_;
   Value fallback_;
 };
 
 /// The key that items are compared by: what path finds, texts in lower case unless case counts.
 Value key_of(Run& run, const Value& found, bool is_case_sensitive) {
   if (is_case_sensitive || !found.is_string()) return found;
-  run.charge(found.as_text().size() / 8);
-  return make_text(run, to_lower(found.as_text()));
+  return make_text(run, to_lower(run, run.text_of(found)));
 }
 
 Value length(const Call& call) {
-  return Value::integer(required_length(call.self));
+  return Value::integer(required_length(call.run, call.self));
 }
 
 Value first(const Call& call) {
@@ -66,8 +66,8 @@ Value first(const Call& call) {
 }
 
 Value last(const Call& call) {
-  if (!length_of(call.self)) fail("'", type_name(call.self), "' object is not reversible");
-  const std::vector<Value> items = items_of(call.run, call.self);
+  if (!has_length(call.self)) fail("'", type_name(call.self), "' object is not reversible");
+  const Values items = items_of(call.run, call.self);
   return items.empty() ? undefined(call.run, "No last item, sequence was empty.") : items.back();
 }
 
@@ -78,11 +78,15 @@ Value list(const Call& call) {
 Value join(const Call& call) {
   const AttributePath path(call.interpreter, call[1]);
   const std::string_view separator = text_view(call.run, call.value_or(0, Value::text("")));
-  std::string text;
+  Text text = call.run.text();
   Cursor cursor(call.run, call.self);
   bool is_first = true;
   for (Value item; cursor.next(item); is_first = false) {
-    if (!is_first) text += separator;
+    if (!is_first) {
+      call.run.check_size(text.size() + separator.size());
+      call.run.charge_bytes(separator.size());
+      text += separator;
+    }
     print(call.run, path.of(item), text);
   }
   return make_text(call.run, std::move(text));
@@ -108,7 +112,7 @@ Value items(const Call& call) {
 }
 
 /// An iterator over items.
-Value walked_once(Run& run, std::vector<Value> items) {
+Value walked_once(Run& run, Values items) {
   struct State : Object {
     State(Run& run, const Value& source) : cursor(run, source) {}
     Cursor cursor;
@@ -118,11 +122,11 @@ Value walked_once(Run& run, std::vector<Value> items) {
 }
 
 Value reverse(const Call& call) {
-  std::vector<Value> all = items_of(call.run, call.self);
+  Values all = items_of(call.run, call.self);
   std::reverse(all.begin(), all.end());
   if (call.self.is_string()) {
-    std::string text;
-    for (const Value& item : all) text += item.as_text();
+    Text text = call.run.text();
+    for (const Value& item : all) text += call.run.text_of(item);
     return make_text(call.run, std::move(text));
   }
   if (call.self.is(Type::kIterator)) return make_list(call.run, std::move(all));
@@ -131,34 +135,34 @@ Value reverse(const Call& call) {
 }
 
 /// Items with the key each is ordered by.
-using Keyed = std::vector<std::pair<Value, Value>>;
+using Keyed = Vector<std::pair<Value, Value>>;
 
 void sort_by_key(Run& run, Keyed& items, bool is_reversed) {
   // Reversed, Python still keeps equal items in their order.
-  std::stable_sort(items.begin(), items.end(), [&](const auto& a, const auto& b) {
+  sort_stably(run, items, [&](const auto& a, const auto& b) {
     return is_reversed ? less(run, b.first, a.first) : less(run, a.first, b.first);
   });
 }
 
 Value sorted(Run& run, Keyed items, bool is_reversed) {
   sort_by_key(run, items, is_reversed);
-  std::vector<Value> values;
+  Values values(run);
   values.reserve(items.size());
   for (const auto& [key, value] : items) values.push_back(value);
   return make_list(run, std::move(values));
 }
 
 Value sort(const Call& call) {
-  std::vector<AttributePath> paths;
+  Vector<AttributePath> paths(call.run);
   if (call[2].is_string()) {
-    for (const std::string_view path : split_text(call.run, call.text(2), ",", -1, false))
-      paths.emplace_back(call.interpreter, Value::text(path));
+    for (const Value& path : split_text(call.run, call.text(2), ",", -1, false))
+      paths.emplace_back(call.interpreter, path);
   } else {
     paths.emplace_back(call.interpreter, call[2]);
   }
-  Keyed items;
+  Keyed items(call.run);
   for (const Value& item : items_of(call.run, call.self)) {
-    std::vector<Value> keys;
+    Values keys(call.run);
     for (const AttributePath& path : paths)
       keys.push_back(key_of(call.run, path.of(item), call.flag(1)));
     items.emplace_back(make_list(call.run, std::move(keys)), item);
@@ -171,7 +175,7 @@ Value dictsort(const Call& call) {
   if (by != "key" && by != "value") fail("You can only sort by either \"key\" or \"value\"");
   require_defined(call.self);
   if (!call.self.is(Type::kDict)) fail("dictsort needs a dict, not ", type_name(call.self));
-  Keyed items;
+  Keyed items(call.run);
   for (const auto& [key, value] : call.self.as<Dict>().entries)
     items.emplace_back(key_of(call.run, by == "key" ? key : value, call.flag(0)),
                        make_list(call.run, {key, value}, Type::kTuple));
@@ -206,8 +210,10 @@ Value sum(const Call& call) {
 
 Value batch(const Call& call) {
   const int64_t size = call.integer(0);
-  std::vector<Value> batches, current;
-  const auto flush = [&] { batches.push_back(make_list(call.run, std::exchange(current, {}))); };
+  Values batches(call.run), current(call.run);
+  const auto flush = [&] {
+    batches.push_back(make_list(call.run, std::exchange(current, Values(call.run))));
+  };
   for (const Value& item : items_of(call.run, call.self)) {
     if (static_cast<int64_t>(current.size()) == size) flush();
     current.push_back(item);
@@ -217,7 +223,6 @@ Value batch(const Call& call) {
     if (!call[1].is_none() && size > count) {
       const auto missing = static_cast<uint64_t>(size - count);
       call.run.charge(missing);
-      call.run.charge_memory(missing * sizeof(Value));
       current.insert(current.end(), missing, call[1]);
     }
     flush();
@@ -227,16 +232,16 @@ Value batch(const Call& call) {
 
 Value slice(const Call& call) {
   const int64_t slices = call.integer(0);
-  const std::vector<Value> all = items_of(call.run, call.self);
+  const Values all = items_of(call.run, call.self);
   const auto length = static_cast<int64_t>(all.size());
   if (slices == 0) fail("integer division or modulo by zero");
-  std::vector<Value> result;
+  Values result(call.run);
   int64_t at = 0;
   for (int64_t i = 0; i < slices; ++i) {
     call.run.charge();
     const bool has_extra = i < length % slices;
     const int64_t end = at + length / slices + (has_extra ? 1 : 0);
-    std::vector<Value> part(all.begin() + at, all.begin() + end);
+    Values part(all.begin() + at, all.begin() + end, call.run);
     if (!call[1].is_none() && !has_extra) part.push_back(call[1]);
     result.push_back(make_list(call.run, std::move(part)));
     at = end;
@@ -247,14 +252,14 @@ Value slice(const Call& call) {
 Value groupby(const Call& call) {
   Run& run = call.run;
   const AttributePath path(call.interpreter, call[0], call[1].is_none() ? Value() : call[1]);
-  Keyed items;
+  Keyed items(run);
   for (const Value& item : items_of(run, call.self))
     items.emplace_back(key_of(run, path.of(item), call.flag(2)), item);
   sort_by_key(run, items, false);
-  std::vector<Value> groups;
+  Values groups(run);
   for (size_t begin = 0; begin < items.size();) {
     size_t end = begin;
-    std::vector<Value> members;
+    Values members(run);
     for (; end < items.size() && equals(run, items[begin].first, items[end].first); ++end)
       members.push_back(items[end].second);
     const Value grouper = path.of(items[begin].second);
@@ -269,6 +274,7 @@ Value groupby(const Call& call) {
 /// The state of a lazy filter between two items. Jinja2's generators look at their arguments only
 /// when the first item is asked for, and so do these.
 struct Pending : Object {
+  Pending(const Value& source, const CallArguments& arguments) : input(source), call(arguments) {}
   Value input;
   CallArguments call;
   std::optional<Cursor> cursor;
@@ -290,18 +296,15 @@ struct Pending : Object {
 };
 
 Pending* make_pending(const Call& call) {
-  auto* pending = call.run.make<Pending>();
-  pending->input = call.self;
-  pending->call = call.given;
-  return pending;
+  return call.run.make<Pending>(call.self, call.given);
 }
 
 /// A filter or test named by a value, which may be undefined or no text at all.
-std::string_view name_in(const Value& name, std::string_view what) {
+std::string_view name_in(Run& run, const Value& name, std::string_view what) {
   if (name.is_undefined())
     fail("No ", what, " named Undefined. (did you forget to quote the callable name?)");
   if (!name.is_string()) fail("the name of a ", what, " must be a str, not ", type_name(name));
-  return name.as_text();
+  return run.text_of(name);
 }
 
 CallArguments behind(const CallArguments& call, size_t count) {
@@ -319,7 +322,7 @@ Value map(const Call& call) {
     if (!pending->next(run, item)) return false;
     const CallArguments& arguments = pending->call;
     if (!arguments.positional.empty()) {
-      item = interpreter.apply_filter(name_in(arguments.positional[0], "filter"), item,
+      item = interpreter.apply_filter(name_in(run, arguments.positional[0], "filter"), item,
                                       behind(arguments, 1));
       return true;
     }
@@ -355,7 +358,7 @@ Value choose(const Call& call) {
       const bool holds =
           arguments.positional.size() <= kOffset
               ? is_true(judged)
-              : interpreter.apply_test(name_in(arguments.positional[kOffset], "test"), judged,
+              : interpreter.apply_test(name_in(run, arguments.positional[kOffset], "test"), judged,
                                        behind(arguments, kOffset + 1));
       if (holds == keeps) return true;
     }
@@ -365,7 +368,8 @@ Value choose(const Call& call) {
 
 Value unique(const Call& call) {
   struct State : Object {
-    State(const Call& call) : cursor(call.run, call.self), path(call.interpreter, call[1]) {}
+    State(const Call& call)
+        : cursor(call.run, call.self), path(call.interpreter, call[1]), seen(call.run) {}
     Cursor cursor;
     AttributePath path;
     Dict seen;

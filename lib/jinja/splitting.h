@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "jinja/calls.h"
 
@@ -20,17 +19,14 @@ struct TextPart {
 TextPart part_of(const Call& call, size_t start, size_t end);
 
 /// str.split and str.rsplit; no separator means runs of whitespace, a negative limit means none.
-std::vector<std::string_view> split_text(Run& run, std::string_view text,
-                                         std::optional<std::string_view> separator, int64_t limit,
-                                         bool from_end);
-Value list_of_texts(Run& run, const std::vector<std::string_view>& texts);
+Values split_text(Run& run, std::string_view text, std::optional<std::string_view> separator,
+                  int64_t limit, bool from_end);
 
-int64_t count_occurrences(std::string_view text, std::string_view wanted);
+int64_t count_occurrences(Run& run, std::string_view text, std::string_view wanted);
 /// str.replace; a negative count means all.
-std::string replaced(Run& run, std::string_view text, std::string_view old, std::string_view with,
-                     int64_t count);
+Text replaced(Run& run, std::string_view text, std::string_view old, std::string_view with,
+              int64_t count);
 /// str.ljust '<', rjust '>' and center '^'.
-std::string justified(Run& run, std::string_view text, int64_t width, std::string_view fill,
-                      char align);
+Text justified(Run& run, std::string_view text, int64_t width, std::string_view fill, char align);
 
 }  // namespace kvcal::jinja

@@ -18,34 +18,38 @@ Value text_self(const Call& call) {
 }
 
 /// A text made from self: what was marked safe stays so.
-Value same_kind(const Call& call, const Value& self, std::string text) {
+Value same_kind(const Call& call, const Value& self, Text text) {
   return Value::text(call.run.keep(std::move(text)), self.is_markup());
 }
 
 /// The text of a method that is not supported for texts marked safe.
 std::string_view plain_self(const Call& call) {
   if (call.self.is_markup()) fail(call.native.name, "() of a text marked safe is not supported");
-  return call.self.as_text();
+  return call.self_text();
 }
 
-template <std::string (*recase)(std::string_view)>
+template <Text (*recase)(Run&, std::string_view)>
 Value recased(const Call& call) {
   const Value self = text_self(call);
-  call.run.charge(self.as_text().size() / 8);
-  return same_kind(call, self, recase(self.as_text()));
+  return same_kind(call, self, recase(call.run, call.run.text_of(self)));
 }
 
 template <bool left, bool right>
 Value strip(const Call& call) {
   const Value self = text_self(call);
-  const auto characters = call.optional_text(0);
-  call.run.charge(self.as_text().size() * (characters ? characters->size() : 1) / 64);
-  return Value::text(stripped(self.as_text(), characters, left, right), self.is_markup());
+  return Value::text(stripped(call.run, call.run.text_of(self), call.optional_text(0), left, right),
+                     self.is_markup());
+}
+
+/// text, whose code points are looked up in Unicode's tables: far slower than other reading.
+std::string_view looked_up(const Call& call, std::string_view text) {
+  call.run.charge(text.size() / 8);
+  return text;
 }
 
 template <bool (*accepts)(char32_t)>
 Value all_of(const Call& call) {
-  const std::string_view text = call.self.as_text();
+  const std::string_view text = looked_up(call, call.self_text());
   for (size_t at = 0; at < text.size();)
     if (!accepts(next_code_point(text, at))) return Value::boolean(false);
   return Value::boolean(!text.empty() || accepts == is_printable);
@@ -53,7 +57,7 @@ Value all_of(const Call& call) {
 
 template <bool (*wanted)(char32_t), bool (*unwanted)(char32_t)>
 Value has_case(const Call& call) {
-  const std::string_view text = text_view(call.run, call.self);
+  const std::string_view text = looked_up(call, text_view(call.run, call.self));
   bool has_any = false;
   for (size_t at = 0; at < text.size();) {
     const char32_t c = next_code_point(text, at);
@@ -71,7 +75,10 @@ Value has_affix(const Call& call) {
     if (!affix.is_string())
       fail(call.native.name, " first arg must be str or a tuple of str, not ", type_name(affix));
     if (!part.is_valid) return false;
-    return at_end ? part.text.ends_with(affix.as_text()) : part.text.starts_with(affix.as_text());
+    call.run.charge();
+    if (affix.text_size() > part.text.size()) return false;
+    const std::string_view wanted = call.run.text_of(affix);
+    return at_end ? part.text.ends_with(wanted) : part.text.starts_with(wanted);
   };
   if (!call[0].is(Type::kTuple)) return Value::boolean(matches(call[0]));
   return Value::boolean(std::ranges::any_of(call[0].as<List>().items, matches));
@@ -80,11 +87,8 @@ Value has_affix(const Call& call) {
 template <bool from_end, bool must_exist>
 Value find(const Call& call) {
   const TextPart part = part_of(call, 1, 2);
-  call.run.charge_bytes(call.self.as_text().size());
-  const std::string_view wanted = call.text(0);
-  const size_t at = !part.is_valid ? std::string_view::npos
-                    : from_end     ? part.text.rfind(wanted)
-                                   : part.text.find(wanted);
+  const size_t at = part.is_valid ? Finder(call.run, call.text(0), from_end).find(part.text)
+                                  : std::string_view::npos;
   if (at != std::string_view::npos)
     return Value::integer(part.start + count_code_points(part.text.substr(0, at)));
   if (must_exist) fail("substring not found");
@@ -93,8 +97,7 @@ Value find(const Call& call) {
 
 Value count(const Call& call) {
   const TextPart part = part_of(call, 1, 2);
-  call.run.charge_bytes(call.self.as_text().size());
-  return Value::integer(part.is_valid ? count_occurrences(part.text, call.text(0)) : 0);
+  return Value::integer(part.is_valid ? count_occurrences(call.run, part.text, call.text(0)) : 0);
 }
 
 Value replace(const Call& call) {
@@ -111,41 +114,40 @@ Value replace_filter(const Call& call) {
 
 template <bool from_end>
 Value split(const Call& call) {
-  return list_of_texts(call.run, split_text(call.run, plain_self(call), call.optional_text(0),
-                                            call.integer(1, -1), from_end));
+  return make_list(call.run, split_text(call.run, plain_self(call), call.optional_text(0),
+                                        call.integer(1, -1), from_end));
 }
 
 Value splitlines(const Call& call) {
-  call.run.charge_bytes(plain_self(call).size());
-  return list_of_texts(call.run, split_lines(call.self.as_text(), call.flag(0)));
+  return make_list(call.run, split_lines(call.run, plain_self(call), call.flag(0)));
 }
 
 template <bool from_end>
 Value partition(const Call& call) {
   const std::string_view text = plain_self(call), separator = call.text(0);
   if (separator.empty()) fail("empty separator");
-  call.run.charge_bytes(text.size());
-  const size_t at = from_end ? text.rfind(separator) : text.find(separator);
-  std::vector<Value> parts{Value::text(text), Value::text(""), Value::text("")};
+  const size_t at = Finder(call.run, separator, from_end).find(text);
+  const Value all = Value::text(text), nothing = Value::text("");
   if (at != std::string_view::npos)
-    parts = {Value::text(text.substr(0, at)), Value::text(separator),
-             Value::text(text.substr(at + separator.size()))};
-  else if (from_end)
-    std::swap(parts[0], parts[2]);
-  return make_list(call.run, std::move(parts), Type::kTuple);
+    return make_list(call.run,
+                     {Value::text(text.substr(0, at)), Value::text(separator),
+                      Value::text(text.substr(at + separator.size()))},
+                     Type::kTuple);
+  if (from_end) return make_list(call.run, {nothing, nothing, all}, Type::kTuple);
+  return make_list(call.run, {all, nothing, nothing}, Type::kTuple);
 }
 
 Value join_items(const Call& call) {
   const std::string_view separator = plain_self(call);
-  std::string text;
+  Text text = call.run.text();
   bool is_first = true;
   for (const Value& item : items_of(call.run, call[0])) {
     if (!item.is_string())
       fail("sequence item: expected str instance, ", type_name(item), " found");
     if (!is_first) text += separator;
     is_first = false;
-    text += item.as_text();
-    call.run.check_size(text.size());
+    call.run.check_size(text.size() + item.text_size());
+    text += call.run.text_of(item);
   }
   return make_text(call.run, std::move(text));
 }
@@ -160,7 +162,8 @@ Value format_filter(const Call& call) {
     fail("can't handle positional and keyword arguments at the same time");
   const Value values =
       named.empty() ? make_list(call.run, positional, Type::kTuple) : make_dict(call.run, named);
-  return format_percent(call.run, text_self(call), values);
+  if (call.self.is_markup()) fail("formatting a text marked safe is not supported");
+  return format_percent(call.run, text_view(call.run, call.self), values);
 }
 
 template <char align>
@@ -168,21 +171,22 @@ Value justify(const Call& call) {
   const Value self = text_self(call);
   return same_kind(
       call, self,
-      justified(call.run, self.as_text(), call.integer(0, 80), call.text(1, " "), align));
+      justified(call.run, call.run.text_of(self), call.integer(0, 80), call.text(1, " "), align));
 }
 
 Value zfill(const Call& call) {
-  const std::string_view text = call.self.as_text();
+  const std::string_view text = call.self_text();
   const size_t sign = text.starts_with("-") || text.starts_with("+") ? 1 : 0;
   const int64_t missing = std::max<int64_t>(call.integer(0), 0) - count_code_points(text);
-  return same_kind(call, call.self,
-                   std::string(text.substr(0, sign)) + justified(call.run, "", missing, "0", '<') +
-                       std::string(text.substr(sign)));
+  Text out = call.run.text(text.substr(0, sign));
+  out += justified(call.run, "", missing, "0", '<');
+  out += text.substr(sign);
+  return same_kind(call, call.self, std::move(out));
 }
 
 template <bool at_end>
 Value remove_affix(const Call& call) {
-  std::string_view text = call.self.as_text();
+  std::string_view text = call.self_text();
   const std::string_view affix = call.text(0);
   if (at_end ? text.ends_with(affix) : text.starts_with(affix))
     text = at_end ? text.substr(0, text.size() - affix.size()) : text.substr(affix.size());
@@ -191,11 +195,11 @@ Value remove_affix(const Call& call) {
 
 Value is_ascii(const Call& call) {
   return Value::boolean(std::ranges::none_of(
-      call.self.as_text(), [](char c) { return static_cast<unsigned char>(c) > 0x7F; }));
+      call.self_text(), [](char c) { return static_cast<unsigned char>(c) > 0x7F; }));
 }
 
 Value is_titled(const Call& call) {
-  const std::string_view text = call.self.as_text();
+  const std::string_view text = looked_up(call, call.self_text());
   bool is_inside = false, has_any = false;
   for (size_t at = 0; at < text.size();) {
     const char32_t c = next_code_point(text, at);
@@ -208,7 +212,7 @@ Value is_titled(const Call& call) {
 }
 
 Value is_identifier(const Call& call) {
-  const std::string_view text = call.self.as_text();
+  const std::string_view text = looked_up(call, call.self_text());
   for (size_t at = 0; at < text.size();) {
     const bool is_first = at == 0;
     const char32_t c = next_code_point(text, at);
@@ -218,13 +222,14 @@ Value is_identifier(const Call& call) {
 }
 
 /// Words as the title filter cuts them: behind whitespace and any of -({[<.
-std::string title_of_words(std::string_view text) {
-  std::string out, word;
+Text title_of_words(Run& run, std::string_view text) {
+  Text out = run.text(), word = run.text();
   const auto flush = [&] {
+    run.charge();
     size_t first = 0;
     if (!word.empty()) next_code_point(word, first);
-    out += to_upper(std::string_view(word).substr(0, first)) +
-           to_lower(std::string_view(word).substr(first));
+    out += to_upper(run, std::string_view(word).substr(0, first));
+    out += to_lower(run, std::string_view(word).substr(first));
     word.clear();
   };
   for (size_t at = 0; at < text.size();) {
@@ -232,26 +237,28 @@ std::string title_of_words(std::string_view text) {
     const bool is_between =
         is_space(c) || std::u32string_view(U"-({[<").find(c) != std::u32string_view::npos;
     if (is_between) flush();
-    utf8::append(is_between ? out : word, c);
+    append_code_point(is_between ? out : word, c);
   }
   flush();
   return out;
 }
 
 /// One level of indentation: a text, or a number of spaces.
-std::string indentation(const Call& call, size_t i, int64_t fallback) {
-  return call[i].is_string() ? std::string(call.text(i))
-                             : justified(call.run, "", call.integer(i, fallback), " ", '<');
+std::string_view indentation(const Call& call, size_t i, int64_t fallback) {
+  if (call[i].is_string()) return call.text(i);
+  return call.run.keep(justified(call.run, "", call.integer(i, fallback), " ", '<'));
 }
 
 Value indent(const Call& call) {
   require_defined(call.self);
   if (!call.self.is_string()) fail("indent needs a str, not ", type_name(call.self));
-  const std::string indention = indentation(call, 0, 4);
-  const std::string text = std::string(call.self.as_text()) + "\n";
-  std::string out = call.flag(1) ? indention : "";
+  const std::string_view indention = indentation(call, 0, 4);
+  Text text = call.run.text(call.self_text());
+  text += '\n';
+  Text out = call.run.text(call.flag(1) ? indention : "");
   bool is_first = true;
-  for (const std::string_view line : split_lines(text, false)) {
+  for (const Value& part : split_lines(call.run, text, false)) {
+    const std::string_view line = call.run.text_of(part);
     call.run.check_size(out.size() + indention.size() + line.size());
     if (!is_first) {
       out += '\n';
@@ -264,7 +271,7 @@ Value indent(const Call& call) {
 }
 
 Value wordcount(const Call& call) {
-  const std::string_view text = text_view(call.run, call.self);
+  const std::string_view text = looked_up(call, text_view(call.run, call.self));
   int64_t count = 0;
   bool is_inside = false;
   for (size_t at = 0; at < text.size();) {
@@ -282,12 +289,14 @@ Value truncate(const Call& call) {
   const int64_t leeway = call[3].is_none() ? 5 : call.integer(3);
   if (length < end_length) fail("expected length >= ", end_length, ", got ", length);
   if (leeway < 0) fail("expected leeway >= 0, got ", leeway);
-  if (required_length(call.self) - leeway <= length) return call.self;
+  if (required_length(call.run, call.self) - leeway <= length) return call.self;
   if (!call.self.is_string()) fail("truncate needs a str, not ", type_name(call.self));
-  const std::string_view text = call.self.as_text();
+  const std::string_view text = call.self_text();
   std::string_view kept = text.substr(0, byte_offset(text, length - end_length));
   if (!call.flag(1)) kept = kept.substr(0, kept.rfind(' '));
-  return make_text(call.run, std::string(kept) + std::string(end));
+  Text out = call.run.text(kept);
+  out += end;
+  return make_text(call.run, std::move(out));
 }
 
 Value safe(const Call& call) {
@@ -302,7 +311,7 @@ Value escape(const Call& call) {
   const auto more = std::ranges::count_if(
       text, [](char c) { return std::string_view("&<>'\"").find(c) != std::string_view::npos; });
   call.run.check_size(text.size() + 4 * static_cast<size_t>(more));
-  return Value::text(call.run.keep(escaped_html(text)), true);
+  return Value::text(call.run.keep(escaped_html(call.run, text)), true);
 }
 
 Value tojson(const Call& call) {
@@ -313,11 +322,11 @@ Value tojson(const Call& call) {
     style.indent = indentation(call, 1, 0);
   }
   if (const Value separators = call[2]; !separators.is_none()) {
-    const std::vector<Value> parts = items_of(call.run, separators);
+    const Values parts = items_of(call.run, separators);
     if (parts.size() != 2 || !parts[0].is_string() || !parts[1].is_string())
       fail("tojson(): separators are two texts");
-    style.item_separator = parts[0].as_text();
-    style.key_separator = parts[1].as_text();
+    style.item_separator = call.run.text_of(parts[0]);
+    style.key_separator = call.run.text_of(parts[1]);
   }
   return make_text(call.run, to_json(call.run, call.self, style));
 }

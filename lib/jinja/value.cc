@@ -17,6 +17,25 @@ std::string object_name(const Value& owner) {
   return std::string(type_name(owner)) + " object";
 }
 
+/// How many items a container has; nothing for other values.
+std::optional<int64_t> num_items(const Value& value) {
+  switch (value.type()) {
+    case Type::kUndefined:
+      return 0;
+    case Type::kList:
+    case Type::kTuple:
+      return static_cast<int64_t>(value.as<List>().items.size());
+    case Type::kDict:
+      return static_cast<int64_t>(value.as<Dict>().entries.size());
+    case Type::kDictView:
+      return static_cast<int64_t>(value.as<DictView>().dict->entries.size());
+    case Type::kRange:
+      return value.as<Range>().length;
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::string_view type_name(const Value& value) {
@@ -31,21 +50,18 @@ std::string_view type_name(const Value& value) {
   return value.is_markup() ? "Markup" : kNames[static_cast<size_t>(value.type())];
 }
 
-Value undefined(Run& run, std::string message) {
-  auto* object = run.make<Undefined>();
-  run.charge_memory(message.size());
-  object->message = std::move(message);
-  return Value::object(Type::kUndefined, object);
+Value undefined(Run& run, std::string_view message) {
+  return Value::object(Type::kUndefined, run.make<Undefined>(run.text(message)));
 }
 
 Value undefined_name(Run& run, std::string_view name) {
-  return undefined(run, repr_of(name) + " is undefined");
+  return undefined(run, repr_of(run, name) + " is undefined");
 }
 
 Value undefined_part(Run& run, const Value& owner, const Value& key) {
   if (key.is_string())
-    return undefined(run,
-                     repr_of(object_name(owner)) + " has no attribute " + repr_of(key.as_text()));
+    return undefined(run, repr_of(run, object_name(owner)) + " has no attribute " +
+                              repr_of(run, run.text_of(key)));
   const std::string shown = key.is(Type::kInt) ? std::to_string(key.as_integer())
                                                : "of type " + std::string(type_name(key));
   return undefined(run, object_name(owner) + " has no element " + shown);
@@ -55,19 +71,19 @@ void require_defined(const Value& value) {
   if (value.is_undefined()) fail(value.as<Undefined>().message);
 }
 
-Value make_text(Run& run, std::string text) {
+Value make_text(Run& run, Text text) {
   return Value::text(run.keep(std::move(text)));
 }
 
-Value make_list(Run& run, std::vector<Value> items, Type type) {
-  auto* list = run.make<List>();
-  run.charge_memory(items.size() * sizeof(Value));
-  list->items = std::move(items);
-  return Value::object(type, list);
+Value make_list(Run& run, Values items, Type type) {
+  return Value::object(type, run.make<List>(std::move(items)));
+}
+Value make_list(Run& run, std::initializer_list<Value> items, Type type) {
+  return make_list(run, Values(items, run), type);
 }
 
 Value make_dict(Run& run, const NamedValues& named) {
-  auto* dict = run.make<Dict>();
+  auto* dict = run.make<Dict>(run);
   for (const auto& [name, value] : named) dict->set(run, Value::text(name), value);
   return Value::object(Type::kDict, dict);
 }
@@ -118,13 +134,13 @@ Value from_json(Run& run, const Json& json) {
       return Value::text(text);
     }
     case Json::value_t::array: {
-      std::vector<Value> items;
+      Values items(run);
       items.reserve(json.size());
       for (const Json& item : json) items.push_back(from_json(run, item));
       return make_list(run, std::move(items));
     }
     case Json::value_t::object: {
-      auto* dict = run.make<Dict>();
+      auto* dict = run.make<Dict>(run);
       for (const auto& [key, item] : json.get_ref<const Json::object_t&>()) {
         if (!utf8::is_valid(key)) fail("a variable has a key that is not UTF-8");
         dict->set(run, Value::text(key), from_json(run, item));
@@ -153,9 +169,8 @@ const Value* Dict::find(Run& run, const Value& key) const {
   return find_if(hash_of(run, key), [&](const Value& known) { return equals(run, known, key); });
 }
 
-const Value* Dict::find(std::string_view key) const {
-  return find_if(std::hash<std::string_view>{}(key),
-                 [&](const Value& known) { return known.is_string() && known.as_text() == key; });
+const Value* Dict::find(Run& run, std::string_view key) const {
+  return find(run, Value::text(key));
 }
 
 void Dict::set(Run& run, const Value& key, const Value& value) {
@@ -163,7 +178,6 @@ void Dict::set(Run& run, const Value& key, const Value& value) {
     const_cast<Value&>(*present) = value;
     return;
   }
-  run.charge_memory(sizeof(entries[0]) + 4 * sizeof(void*));
   entries.emplace_back(key, value);
   if (entries.size() == kIndexedSize + 1)
     for (size_t i = 0; i < kIndexedSize; ++i) index_.emplace(hash_of(run, entries[i].first), i);
@@ -182,40 +196,28 @@ bool is_true(const Value& value) {
     case Type::kFloat:
       return value.as_number() != 0.0;
     case Type::kString:
-      return !value.as_text().empty();
+      return value.text_size() != 0;
     default:
-      return length_of(value).value_or(1) != 0;
+      return num_items(value).value_or(1) != 0;
   }
 }
 
-std::optional<int64_t> length_of(const Value& value) {
-  switch (value.type()) {
-    case Type::kUndefined:
-      return 0;
-    case Type::kString:
-      return count_code_points(value.as_text());
-    case Type::kList:
-    case Type::kTuple:
-      return static_cast<int64_t>(value.as<List>().items.size());
-    case Type::kDict:
-      return static_cast<int64_t>(value.as<Dict>().entries.size());
-    case Type::kDictView:
-      return static_cast<int64_t>(value.as<DictView>().dict->entries.size());
-    case Type::kRange:
-      return value.as<Range>().length;
-    default:
-      return std::nullopt;
-  }
+bool has_length(const Value& value) {
+  return value.is_string() || num_items(value).has_value();
 }
 
-int64_t required_length(const Value& value) {
-  const auto found = length_of(value);
+std::optional<int64_t> length_of(Run& run, const Value& value) {
+  return value.is_string() ? count_code_points(run.text_of(value)) : num_items(value);
+}
+
+int64_t required_length(Run& run, const Value& value) {
+  const auto found = length_of(run, value);
   if (!found) fail("object of type '", type_name(value), "' has no len()");
   return *found;
 }
 
 bool is_iterable(const Value& value) {
-  return value.is(Type::kIterator) || value.is(Type::kLoop) || length_of(value).has_value();
+  return value.is(Type::kIterator) || value.is(Type::kLoop) || has_length(value);
 }
 
 Cursor::Cursor(Run& run, const Value& source) : run_(&run), source_(source) {
@@ -232,7 +234,8 @@ bool Cursor::next(Value& item) {
       return source_.as<Iterator>().next(item);
     }
     case Type::kString: {
-      const std::string_view text = source_.as_text();
+      // Paid by the item: each is read once.
+      const std::string_view text(source_.text_place(), source_.text_size());
       if (at >= text.size()) return false;
       next_code_point(text, at_);
       item = Value::text(text.substr(at, at_ - at));
@@ -268,13 +271,10 @@ bool Cursor::next(Value& item) {
   return true;
 }
 
-std::vector<Value> items_of(Run& run, const Value& value) {
-  std::vector<Value> items;
+Values items_of(Run& run, const Value& value) {
+  Values items(run);
   Cursor cursor(run, value);
-  for (Value item; cursor.next(item);) {
-    run.charge_memory(sizeof(Value));
-    items.push_back(item);
-  }
+  for (Value item; cursor.next(item);) items.push_back(item);
   return items;
 }
 

@@ -87,7 +87,10 @@ class Value {
   double as_number() const {
     return type_ == Type::kFloat ? number_ : static_cast<double>(integer_);
   }
-  std::string_view as_text() const { return {text_, size_}; }
+  /// Bytes of a str.
+  size_t text_size() const { return size_; }
+  /// Where a str's bytes lie: two with the same place and size are the same.
+  const char* text_place() const { return text_; }
   Object* as_object() const { return object_; }
   template <class T>
   T& as() const {
@@ -95,6 +98,10 @@ class Value {
   }
 
  private:
+  friend class Run;
+  friend struct Call;
+  /// Read by those who charge for it.
+  std::string_view as_text() const { return {text_, size_}; }
   explicit Value(Type type) : type_(type) {}
   Type type_ = Type::kMissing;
   bool is_markup_ = false;
@@ -107,12 +114,17 @@ class Value {
   size_t size_ = 0;  ///< bytes of the text
 };
 
+inline std::string_view Run::text_of(const Value& value) {
+  charge_bytes(value.size_);
+  return value.as_text();
+}
+
 class Interpreter;
 
 /// Python's name of a value's type, "str".
 std::string_view type_name(const Value& value);
 
-Value undefined(Run& run, std::string message);
+Value undefined(Run& run, std::string_view message);
 /// "'x' is undefined"
 Value undefined_name(Run& run, std::string_view name);
 /// "'dict object' has no attribute 'x'", "list object has no element 3"
@@ -120,8 +132,9 @@ Value undefined_part(Run& run, const Value& owner, const Value& key);
 /// Throws the Error of using an undefined value; does nothing for any other.
 void require_defined(const Value& value);
 
-Value make_text(Run& run, std::string text);
-Value make_list(Run& run, std::vector<Value> items, Type type = Type::kList);
+Value make_text(Run& run, Text text);
+Value make_list(Run& run, Values items, Type type = Type::kList);
+Value make_list(Run& run, std::initializer_list<Value> items, Type type = Type::kList);
 Value make_iterator(Run& run, std::function<bool(Value&)> next);
 Value make_range(Run& run, int64_t start, int64_t stop, int64_t step);
 /// A JSON value; strings are viewed, so json must outlive the rendering. Throws Error for text that
@@ -138,11 +151,13 @@ bool less(Run& run, const Value& a, const Value& b);
 bool contains(Run& run, const Value& container, const Value& item);
 /// hash(value), equal for equal values. Throws Error for lists and dicts.
 uint64_t hash_of(Run& run, const Value& value);
-bool is_hashable(const Value& value);
+bool is_hashable(Run& run, const Value& value);
+/// Whether Python's len takes value.
+bool has_length(const Value& value);
 /// len(value), or nothing where Python has none.
-std::optional<int64_t> length_of(const Value& value);
+std::optional<int64_t> length_of(Run& run, const Value& value);
 /// len(value). Throws Error where Python has none.
-int64_t required_length(const Value& value);
+int64_t required_length(Run& run, const Value& value);
 
 /// Walks any iterable value once.
 class Cursor {
@@ -158,6 +173,6 @@ class Cursor {
 };
 bool is_iterable(const Value& value);
 /// list(value)
-std::vector<Value> items_of(Run& run, const Value& value);
+Values items_of(Run& run, const Value& value);
 
 }  // namespace kvcal::jinja

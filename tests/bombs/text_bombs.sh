@@ -37,6 +37,14 @@ template_bomb "A sum of 100,000 numbers" "{{ 1$(many 100000 '+1') }}{{ missing.x
 template_bomb "A chain of 100,000 attributes" "{{ messages$(many 100000 '.a') }}"
 template_bomb "A chain of 100,000 filters" "{{ 1$(many 100000 '|abs') }}{{ missing.x.y }}"
 
+template_bomb "A search of 100,000 characters in 16 million, again and again" \
+  '{% set b = "a" * 100000 ~ "b" %}{% set a = "a" * 16000000 %}{% for i in range(100000) %}{{ b in a }}{% endfor %}'
+template_bomb "A path of half a million attributes for each of 100,000 items" \
+  '{% set p = "0." * 500000 ~ "0" %}{{ (["a"] * 100000)|sum(attribute=p) }}'
+template_bomb "30 MB of lines" '{{ ("a\n" * 15000000).splitlines()|length }}{{ missing.x.y }}'
+template_bomb "Twelve texts of 30 MB, one in the other" \
+  "$(many 12 '{% set a %}{{ "x" * 30000000 }}')$(many 12 '{% endset %}')"
+
 recipe_with() { # a recipe whose target is $1
   printf 'default_stage: {default_modifiers: {QuantizationModifier: {targets: ["%s"], scheme: FP8_DYNAMIC}}}\n' "$1" >recipe.yaml
 }

@@ -1,6 +1,7 @@
 #include <ctime>
 #include <string>
 
+#include "core/interrupt.h"
 #include "core/json.h"
 #include "datasets/chat_template.h"
 #include "support/catch.h"
@@ -52,6 +53,90 @@ TEST_CASE("jinja: a template that would run on is stopped at its steps") {
       "endfor %}",
       "steps");
   check_refused("{% for a in range(100000) %}{{ ('x' * 60000000)|length }}{% endfor %}", "limit");
+}
+
+TEST_CASE("jinja: work on long texts and lists is charged where it is done") {
+  const std::string needle = "{% set b = 'a' * 100000 ~ 'b' %}{% set a = 'a' * 16000000 %}";
+  const Json none = Json::object();
+  // Linear in both, so that they end at once.
+  for (const char* search : {"{{ b in a }}", "{{ a.find(b) != -1 }}", "{{ a.rfind(b) != -1 }}",
+                             "{{ a.count(b) > 0 }}", "{{ a.split(b)|length > 1 }}",
+                             "{{ a.rsplit(b)|length > 1 }}", "{{ a.partition(b)[1] == b }}",
+                             "{{ a.rpartition(b)[1] == b }}", "{{ a.replace(b, '') != a }}"}) {
+    CAPTURE(search);
+    CHECK(ChatTemplate(needle + search).render(none) == "False");
+  }
+  CHECK(ChatTemplate(
+            "{{ 'abab'.rfind('ab') }},{{ 'aXbXc'.rsplit('X', 1) }},{{ 'aabaab'.find('aab', 1) "
+            "}},{{ 'é'.rfind('') }}")
+            .render(none) == "2,['aXb', 'c'],3,1");
+  const std::string loop = "{% for i in range(100000) %}", end = "{% endfor %}";
+  const TemplateLimits few{.max_steps = 1'000'000};
+  const std::string text = "{% set x = 'a' * 1000000 %}{% set y = x ~ '' %}" + loop;
+  for (const char* work : {"{{ x.isalpha() }}", "{{ x.endswith(y) }}", "{{ x.startswith((y, y)) }}",
+                           "{{ x|length }}", "{{ x|int }}", "{{ x|float }}", "{{ x|wordcount }}",
+                           "{{ x is lower }}", "{{ x == y }}", "{{ x < y }}", "{{ x.isascii() }}",
+                           "{{ x.istitle() }}", "{{ x.isidentifier() }}", "{{ x.removesuffix(y) }}",
+                           "{{ x[1] }}", "{{ x is eq y }}", "{% if x %}{{ x is in x }}{% endif %}"})
+    check_refused(text + work + end, "steps", few);
+  const std::string list = "{% set x = range(100000)|list %}{% set y = x|list %}" + loop;
+  for (const char* work : {"{{ x == y }}", "{{ x < y }}", "{{ x is ne y }}", "{{ x.index(-1) }}",
+                           "{{ x.count(1) }}", "{{ x.copy()|length }}", "{{ (x + y)|length }}"})
+    check_refused(list + "{% if true %}" + work + "{% endif %}" + end, "", few);
+  // Paths of attributes: half a million parts for each of 100,000 items.
+  for (const char* work : {"map(attribute=p)|list", "sum(attribute=p)", "join('', attribute=p)",
+                           "groupby(p, default=[])", "sort(attribute=p)", "max(attribute=p)",
+                           "unique(attribute=p)|list", "selectattr(p)|list"})
+    check_refused(
+        "{% set p = '0.' * 500000 ~ '0' %}{{ (['a'] * 100000)|" + std::string(work) + "|length }}",
+        "");
+  check_refused(loop + loop + "{% set x = strftime_now('%c' * 500) %}" + end + end, "steps", few);
+  check_refused(loop + loop + "{% set x = 1e300|round(300) %}" + end + end, "steps", few);
+  // A tuple that holds itself many times over.
+  check_refused(
+      "{% set n = namespace(t=()) %}{% for i in range(64) %}{% set n.t = (n.t, n.t) %}"
+      "{% endfor %}{{ {}[n.t] }}",
+      "steps");
+  // Keys that would share one bucket of a hash table.
+  CHECK(ChatTemplate("{{ range(0, 90000 * 126271, 126271)|unique|list|length }}").render(none) ==
+        "90000");
+}
+
+TEST_CASE("jinja: memory is charged before it is taken") {
+  for (const char* taken :
+       {"{{ ('a\n' * 15000000).splitlines()|length }}", "{{ ('a ' * 15000000).split()|length }}",
+        "{{ ('a ' * 15000000).rsplit(' ')|length }}", "{{ ('ab' * 15000000)[::2]|length }}",
+        "{{ ('\x01' * 30000000)|tojson|length }}", "{{ ['\x01' * 30000000] }}",
+        "{{ x['\x01' * 30000000] }}", "{{ 'a' * 30000000 ~ ('b' * 30000000|string) }}",
+        "{{ ('\'' * 30000000) ~ ('a'|safe) }}"}) {
+    CAPTURE(taken);
+    const std::string error = error_of("{% set x = {} %}" + std::string(taken) + "{{ 1/0 }}");
+    CHECK_FALSE(error.empty());
+    CHECK(error.find("division") == std::string::npos);
+  }
+  // Messages.
+  for (const char* raised : {"raise_exception('x' * 30000000)", "('1' * 30000000)|int",
+                             "x['y' * 30000000].z", "'z'|attr('y' * 30000000) + 1"}) {
+    CAPTURE(raised);
+    const std::string error = error_of("{% set x = {} %}{{ " + std::string(raised) + " }}");
+    CHECK(error.size() < 5000);
+    CHECK_FALSE(error.empty());
+  }
+  // Captured texts that are not kept yet.
+  check_refused(repeated("{% set a %}{{ 'x' * 30000000 }}", 12) + repeated("{% endset %}", 12),
+                "bytes of memory");
+}
+
+TEST_CASE("jinja: a rendering ends when the user asks for it") {
+  const ChatTemplate long_one(
+      "{{ strftime_now('%Y') }}{% for a in range(3000) %}{% for b in range(3000) %}{% endfor %}{% "
+      "endfor %}");
+  const TemplateClock interrupted = [] {
+    request_interrupt();
+    return std::tm{};
+  };
+  CHECK_THROWS_AS(long_one.render(Json::object(), interrupted), Interrupted);
+  clear_interrupt();
 }
 
 TEST_CASE("jinja: texts, lists and output are bounded before they are built") {
