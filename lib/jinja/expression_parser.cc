@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <set>
 #include <span>
 
 #include "jinja/python_str.h"
@@ -352,6 +353,7 @@ void ExpressionParser::parse_arguments(Expression* owner) {
   const auto require = [&](bool is_allowed) {
     if (!is_allowed) stop("arguments in an order that a call does not take", line);
   };
+  std::set<std::string_view> names;
   bool is_first = true;
   while (!token().is_operator(")")) {
     if (!is_first) {
@@ -370,8 +372,8 @@ void ExpressionParser::parse_arguments(Expression* owner) {
       require(call.double_star == nullptr);
       const std::string_view name = take().text;
       take();
-      for (const auto& [known, value] : call.named)
-        if (known == name) stop("argument '" + std::string(name) + "' is given twice", line);
+      if (!names.insert(name).second)
+        stop("argument '" + std::string(name) + "' is given twice", line);
       argument = parse_expression();
       call.named.emplace_back(name, argument);
     } else {
@@ -385,11 +387,14 @@ void ExpressionParser::parse_arguments(Expression* owner) {
 }
 
 std::string_view ExpressionParser::parse_dotted_name() {
-  std::string_view name = expect(TokenType::kName, "a name").text;
-  while (skip_operator("."))
-    name = tree_.texts.emplace_back(std::string(name) + "." +
-                                    std::string(expect(TokenType::kName, "a name").text));
-  return name;
+  const std::string_view first = expect(TokenType::kName, "a name").text;
+  if (!token().is_operator(".")) return first;
+  std::string name(first);
+  while (skip_operator(".")) {
+    name += '.';
+    name += expect(TokenType::kName, "a name").text;
+  }
+  return tree_.texts.emplace_back(std::move(name));
 }
 
 Expression* ExpressionParser::parse_filters(Expression* operand, bool is_first) {

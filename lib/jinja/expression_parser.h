@@ -14,6 +14,8 @@ namespace kvcal::jinja {
 
 /// How deep expressions and blocks may nest; published templates stay far below.
 inline constexpr int kMaxNesting = 200;
+/// How many expressions and statements a template may have, which bounds the memory of its tree.
+inline constexpr size_t kMaxNodes = 250'000;
 
 /// The grammar of expressions, rule by rule as in Jinja2 3.1, parser.py, over the token stream.
 class ExpressionParser {
@@ -69,6 +71,7 @@ class ExpressionParser {
   }
 
   Expression* make(ExpressionKind kind, int line, std::vector<Expression*> items = {}) {
+    check_nodes();
     tree_.expressions.push_back(std::make_unique<Expression>());
     Expression* expression = tree_.expressions.back().get();
     expression->kind = kind;
@@ -76,6 +79,10 @@ class ExpressionParser {
     expression->items = std::move(items);
     for (const Expression* item : expression->items) deepen(expression, item);
     return expression;
+  }
+  void check_nodes() const {
+    if (tree_.expressions.size() + tree_.statements.size() >= kMaxNodes)
+      stop("more than " + std::to_string(kMaxNodes) + " expressions and statements");
   }
   /// Takes child into parent's depth, which chains like a|b|c build without nesting.
   void deepen(Expression* parent, const Expression* child) const {

@@ -1,4 +1,5 @@
 #include <array>
+#include <set>
 
 #include "jinja/expression_parser.h"
 
@@ -60,6 +61,7 @@ class Parser : public ExpressionParser {
   }
 
   Statement* add(Block& block, StatementKind kind, int line) {
+    check_nodes();
     tree_.statements.push_back(std::make_unique<Statement>());
     Statement* statement = tree_.statements.back().get();
     statement->kind = kind;
@@ -148,13 +150,13 @@ class Parser : public ExpressionParser {
 
   void parse_signature(Statement* owner) {
     expect_operator("(");
+    std::set<std::string_view> names;
     while (!token().is_operator(")")) {
       if (!owner->parameters.empty()) expect_operator(",");
       Parameter parameter{.line = token().line};
       parameter.name = parse_name_target();
-      for (const Parameter& earlier : owner->parameters)
-        if (earlier.name == parameter.name)
-          stop("parameter '" + std::string(parameter.name) + "' appears twice");
+      if (!names.insert(parameter.name).second)
+        stop("parameter '" + std::string(parameter.name) + "' appears twice");
       if (skip_operator("="))
         parameter.fallback = parse_expression();
       else if (!owner->parameters.empty() && owner->parameters.back().fallback != nullptr)

@@ -39,6 +39,8 @@ template_bomb "A chain of 100,000 filters" "{{ 1$(many 100000 '|abs') }}{{ missi
 
 template_bomb "A search of 100,000 characters in 16 million, again and again" \
   '{% set b = "a" * 100000 ~ "b" %}{% set a = "a" * 16000000 %}{% for i in range(100000) %}{{ b in a }}{% endfor %}'
+template_bomb "A filter whose name has 500,000 parts" "{{ x|a$(many 500000 '.a') }}"
+template_bomb "Half a million statements" "{% print $(many 500000 'a,')a %}"
 template_bomb "A path of half a million attributes for each of 100,000 items" \
   '{% set p = "0." * 500000 ~ "0" %}{{ (["a"] * 100000)|sum(attribute=p) }}'
 template_bomb "30 MB of lines" '{{ ("a\n" * 15000000).splitlines()|length }}{{ missing.x.y }}'
