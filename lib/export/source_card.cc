@@ -118,8 +118,10 @@ SourceCard parse_source_card(std::string_view text) {
 }
 
 bool is_readable_card(const std::filesystem::path& folder) {
-  const fs::path path = folder / kCardName;
-  return fs::file_size(path) <= kMaxBytes && utf8::is_valid(read_text(path));
+  const MappedFile file(folder / kCardName);
+  const auto bytes = file.bytes();
+  return bytes.size() <= kMaxBytes &&
+         utf8::is_valid({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 SourceCard read_source_card(const std::filesystem::path& folder) {

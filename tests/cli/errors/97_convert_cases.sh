@@ -25,6 +25,13 @@ bad "Nothing to convert" <<'CASE'
 $ kvcal convert model --format tgi --output out
 CASE
 
+bad "A model card that is a folder" <<'CASE'
+make_checkpoint
+rm checkpoint/README.md
+mkdir checkpoint/README.md
+$ kvcal convert checkpoint --format tgi --output out
+CASE
+
 bad "No form to convert to" 2 <<'CASE'
 $ kvcal convert model --output out
 CASE
