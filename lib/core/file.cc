@@ -100,27 +100,73 @@ void FileWriter::write(std::string_view text) {
   write(std::as_bytes(std::span(text)));
 }
 
-void FileWriter::append_range(const fs::path& source, uint64_t offset, uint64_t size) {
-  const Descriptor input(source, O_RDONLY);
-  if (input.get() < 0) fail_errno(source, "cannot open");
+namespace {
+
+/// What a file stores from an offset on: bytes, or a hole, which reads as zeros. A copy keeps
+/// holes: a file that states more bytes than it stores must not fill the disk.
+struct Stretch {
+  uint64_t size = 0;
+  bool is_hole = false;
+};
+
+/// The next one of a range. What lies behind the file's end counts as bytes, which reading misses.
+Stretch stretch_at(int descriptor, uint64_t offset, uint64_t size) {
+  const auto from = static_cast<off64_t>(offset);
+  const auto up_to = [&](off64_t end) { return std::min(size, static_cast<uint64_t>(end - from)); };
+  off64_t data = ::lseek64(descriptor, from, SEEK_DATA);
+  if (data < 0 && errno == ENXIO) data = ::lseek64(descriptor, 0, SEEK_END);
+  if (data > from) return {up_to(data), true};
+  const off64_t hole = ::lseek64(descriptor, from, SEEK_HOLE);
+  return {hole > from ? up_to(hole) : size, false};
+}
+
+struct OpenFile {
+  int descriptor = -1;
+  const fs::path& path;
+};
+
+void append_hole(const OpenFile& output, uint64_t size) {
+  const off64_t end = ::lseek64(output.descriptor, static_cast<off64_t>(size), SEEK_END);
+  if (end < 0 || ::ftruncate64(output.descriptor, end) != 0)
+    fail_errno(output.path, "cannot write");
+}
+
+void append_bytes(const OpenFile& input, uint64_t offset, uint64_t size, const OpenFile& output) {
   auto from = static_cast<off64_t>(offset);
   while (size > 0) {
     throw_if_interrupted();
-    const ssize_t copied = ::copy_file_range(input.get(), &from, descriptor_, nullptr,
+    const ssize_t copied = ::copy_file_range(input.descriptor, &from, output.descriptor, nullptr,
                                              std::min<uint64_t>(size, uint64_t{1} << 30), 0);
     if (copied <= 0) break;
     size -= static_cast<uint64_t>(copied);
-    position_ += static_cast<uint64_t>(copied);
   }
   std::vector<std::byte> buffer(std::min<uint64_t>(size, uint64_t{4} << 20));
   while (size > 0) {
     throw_if_interrupted();
     const auto wanted = std::span(buffer).first(std::min<uint64_t>(size, buffer.size()));
-    const size_t got = read_at(input.get(), wanted, static_cast<uint64_t>(from), source);
-    if (got < wanted.size()) fail(source.string(), ": ends ", size - got, " bytes early");
-    write(wanted);
+    const size_t got = read_at(input.descriptor, wanted, static_cast<uint64_t>(from), input.path);
+    if (got < wanted.size()) fail(input.path.string(), ": ends ", size - got, " bytes early");
+    write_all(output.descriptor, wanted, output.path);
     from += static_cast<off64_t>(got);
     size -= got;
+  }
+}
+
+}  // namespace
+
+void FileWriter::append_range(const fs::path& source, uint64_t offset, uint64_t size) {
+  const Descriptor input(source, O_RDONLY);
+  if (input.get() < 0) fail_errno(source, "cannot open");
+  const OpenFile output{descriptor_, path_};
+  while (size > 0) {
+    const Stretch stretch = stretch_at(input.get(), offset, size);
+    if (stretch.is_hole)
+      append_hole(output, stretch.size);
+    else
+      append_bytes({input.get(), source}, offset, stretch.size, output);
+    position_ += stretch.size;
+    offset += stretch.size;
+    size -= stretch.size;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 #include "core/interrupt.h"
@@ -130,6 +131,38 @@ TEST_CASE("file: a copy has the bytes, through links, and replaces what was ther
   CHECK(!fs::is_symlink(scratch / "b"));
   CHECK_THROWS_AS(kvcal::copy_file(scratch / "none", scratch / "c"), Error);
   CHECK(!fs::exists(scratch / "c"));
+}
+
+TEST_CASE("file: a copy stores no more than the file, and reads the same") {
+  const test::ScratchFolder scratch;
+  // Bytes at the begin, in the middle and, in the second, at the end.
+  for (const bool ends_with_bytes : {false, true}) {
+    const fs::path source = scratch / "a", copy = scratch / "b";
+    write_file(source, "begin");
+    fs::resize_file(source, uint64_t{3} << 30);
+    std::fstream file(source, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(int64_t{1} << 30) << "middle";
+    if (ends_with_bytes) file.seekp(-3, std::ios::end) << "end";
+    REQUIRE(file.flush());
+    {
+      FileWriter writer(copy);
+      writer.append_range(source, 2, (uint64_t{3} << 30) - 2);
+      writer.write(std::string_view("!"));
+      CHECK(writer.position() == (uint64_t{3} << 30) - 1);
+      writer.close();
+    }
+    CHECK(fs::file_size(copy) == (uint64_t{3} << 30) - 1);
+    struct stat status {};
+    REQUIRE(::stat(copy.c_str(), &status) == 0);
+    CHECK(status.st_blocks * 512 < 1 << 20);
+    const MappedFile mapped(copy);
+    const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()),
+                                mapped.bytes().size());
+    CHECK(text.starts_with(std::string_view("gin\0", 4)));
+    CHECK(text.substr((size_t{1} << 30) - 3, 8) == std::string_view("\0middle\0", 8));
+    CHECK(text.ends_with(ends_with_bytes ? std::string_view("\0end!", 5)
+                                         : std::string_view("\0\0\0\0!", 5)));
+  }
 }
 
 TEST_CASE("file: an interrupt stops a copy") {
