@@ -79,6 +79,8 @@ std::string calibrate_command(const TryOptions& options) {
       std::ranges::replace(option, '_', '-');
       line += " " + option + " " + shell_word(given);
     }
+  if (request.records.max_bytes != kDefaultRecordBytes)
+    line += " --max-record-bytes " + std::to_string(request.records.max_bytes);
   return line + " -o " + shell_word(output_name(options));
 }
 

@@ -76,8 +76,7 @@ class CalibrationTask {
   const SweepCalibration& text_source() const { return *context_.sweep.file.calibration; }
 
   CalibrationText read_text(int64_t num_samples, std::optional<uint64_t> seed) const {
-    const auto dataset =
-        open_dataset(text_source().dataset, {.records = {.columns = text_source().columns}});
+    const auto dataset = open_dataset(text_source().dataset, {.records = text_source().records});
     return {dataset->sha256(), samples_for(subject_, *dataset,
                                            {.num_calibration_samples = num_samples,
                                             .max_seq_length = text_source().max_seq_length,
@@ -106,7 +105,7 @@ class CalibrationTask {
   void add_text(const std::string& kv_forward, Provenance& origin) const {
     origin.dataset_path = name_of_source(text_source().dataset);
     origin.dataset_sha256 = inputs().calibration_sha256;
-    if (const RecordColumns& columns = text_source().columns; !columns.is_empty())
+    if (const RecordColumns& columns = text_source().records.columns; !columns.is_empty())
       origin.dataset_columns = to_json(columns).dump();
     origin.compute_dtype = inputs().compute_dtype[model_];
     origin.kv_forward = kv_forward;

@@ -128,7 +128,7 @@ class Evaluation {
                        {.num_sequences = text.num_samples,
                         .max_seq_length = text.max_seq_length,
                         .stride = text.stride,
-                        .records = {.columns = text.columns}},
+                        .records = text.records},
                        context_.diagnostics);
     Scorer scorer = make_scorer();
     int64_t done = 0, total = 0;

@@ -115,7 +115,7 @@ Json evaluation_json(const SweepFile& sweep, const SweepInputs& inputs) {
                {"num_samples", sweep.evaluation.num_samples},
                {"max_seq_length", sweep.evaluation.max_seq_length},
                {"stride", sweep.evaluation.stride}};
-  add_columns(sweep.evaluation.columns, json);
+  add_columns(sweep.evaluation.records.columns, json);
   return json;
 }
 
@@ -124,7 +124,7 @@ Json calibration_json(const SweepFile& sweep, const SweepInputs& inputs) {
   Json json = {{"dataset", sweep.calibration->dataset.filename().string()},
                {"sha256", inputs.calibration_sha256},
                {"max_seq_length", sweep.calibration->max_seq_length}};
-  add_columns(sweep.calibration->columns, json);
+  add_columns(sweep.calibration->records.columns, json);
   return json;
 }
 

@@ -62,7 +62,7 @@ void SweepEstimate::read_texts(size_t model, Diagnostics& diagnostics) {
                       {.num_sequences = text.num_samples,
                       .max_seq_length = text.max_seq_length,
                       .stride = text.stride,
-                      .records = {.columns = text.columns}},
+                      .records = text.records},
                       diagnostics)) {
     const auto length = static_cast<int64_t>(one.ids.size());
     models_[model].evaluation_tokens += length;
@@ -72,7 +72,7 @@ void SweepEstimate::read_texts(size_t model, Diagnostics& diagnostics) {
     if (of != model || !samples || calibration_tokens_.contains({model, *samples, seed})) return;
     int64_t& tokens = calibration_tokens_[{model, *samples, seed}];
     const auto dataset = open_dataset(sweep_.file.calibration->dataset,
-                                      {.records = {.columns = sweep_.file.calibration->columns}});
+                                      {.records = sweep_.file.calibration->records});
     for (const Sample& sample :
          samples_for(subject, *dataset,
                      {.num_calibration_samples = *samples,

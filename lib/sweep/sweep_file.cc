@@ -152,7 +152,13 @@ constexpr FieldRow<SectionDraft<Section>> kLengthRow{
 template <class Section, size_t kColumn>
 constexpr FieldRow<SectionDraft<Section>> kColumnRow{
     kRecordColumns[kColumn].first, [](const Field& field, SectionDraft<Section>& draft) {
-      draft.section.columns.*kRecordColumns[kColumn].second = read_string(field);
+      draft.section.records.columns.*kRecordColumns[kColumn].second = read_string(field);
+    }};
+
+template <class Section>
+constexpr FieldRow<SectionDraft<Section>> kRecordBytesRow{
+    "max_record_bytes", [](const Field& field, SectionDraft<Section>& draft) {
+      draft.section.records.max_bytes = static_cast<size_t>(read_count(field, 1));
     }};
 
 template <class Section>
@@ -167,22 +173,24 @@ Section read_section(const Field& field, std::span<const FieldRow<SectionDraft<S
 
 void read_calibration(const Field& field, Draft& draft) {
   using Rows = SectionDraft<SweepCalibration>;
-  constexpr std::array<FieldRow<Rows>, 6> kRows{
-      kDatasetRow<SweepCalibration>,   kLengthRow<SweepCalibration>,
-      kColumnRow<SweepCalibration, 0>, kColumnRow<SweepCalibration, 1>,
-      kColumnRow<SweepCalibration, 2>, kColumnRow<SweepCalibration, 3>};
+  constexpr std::array<FieldRow<Rows>, 7> kRows{
+      kDatasetRow<SweepCalibration>,    kLengthRow<SweepCalibration>,
+      kColumnRow<SweepCalibration, 0>,  kColumnRow<SweepCalibration, 1>,
+      kColumnRow<SweepCalibration, 2>,  kColumnRow<SweepCalibration, 3>,
+      kRecordBytesRow<SweepCalibration>};
   draft.sweep.calibration = read_section<SweepCalibration>(field, kRows, draft.folder);
 }
 
 void read_evaluation(const Field& field, Draft& draft) {
   using Rows = SectionDraft<SweepEvaluation>;
-  constexpr std::array<FieldRow<Rows>, 8> kRows{
+  constexpr std::array<FieldRow<Rows>, 9> kRows{
       kDatasetRow<SweepEvaluation>,
       kLengthRow<SweepEvaluation>,
       kColumnRow<SweepEvaluation, 0>,
       kColumnRow<SweepEvaluation, 1>,
       kColumnRow<SweepEvaluation, 2>,
       kColumnRow<SweepEvaluation, 3>,
+      kRecordBytesRow<SweepEvaluation>,
       FieldRow<Rows>{
           "num_samples",
           [](const Field& one, Rows& rows) { rows.section.num_samples = read_count(one, 1); }},

@@ -47,14 +47,14 @@ struct SweepGrid {
 /// The text that scales are made of.
 struct SweepCalibration {
   std::filesystem::path dataset;
-  RecordColumns columns = {};
+  RecordOptions records = {};
   int64_t max_seq_length = 2048;
 };
 
 /// The text that cells are scored on.
 struct SweepEvaluation {
   std::filesystem::path dataset;
-  RecordColumns columns = {};
+  RecordOptions records = {};
   int64_t num_samples = 512, max_seq_length = 2048, stride = 0;
 };
 

@@ -34,7 +34,7 @@ std::string dataset_file_hash(const fs::path& dataset, FileHashes& hashes) {
 /// The hash of the records of a section of the sweep.
 template <class Section>
 std::string dataset_hash(const Section& section) {
-  return open_dataset(section.dataset, {.records = {.columns = section.columns}})->sha256();
+  return open_dataset(section.dataset, {.records = section.records})->sha256();
 }
 
 /// The hash of one file, or of all files of a folder, any of which may hold scales.

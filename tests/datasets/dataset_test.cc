@@ -293,6 +293,9 @@ TEST_CASE("data sets: the extension decides, whatever its case, else the content
   CHECK(reader("train", "\xef\xbb\xbf \n" + lines) == "jsonl");
   CHECK(reader("train", array) == "json_array");
   CHECK(reader("train", "{\"text\": \"a\"}") == "json_array");
+  const std::string long_line = "{\"text\": \"" + std::string(kDefaultRecordBytes, 'a') + "\"}\n";
+  CHECK(reader("train", long_line + lines) == "jsonl");
+  CHECK(reader("train", long_line) == "json_array");
   CHECK(reader("train", "Dear reader") == "plain_text");
   CHECK(reader("train", "") == "plain_text");
 }

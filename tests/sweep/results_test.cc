@@ -83,8 +83,8 @@ TEST_CASE("results: columns stand beside the data set where they were named") {
   const std::vector<CellOutcome> outcomes{done(0.0, 20)};
   CHECK(!results_json(all.sweep, all.plan, some_inputs(), outcomes)["evaluation"].contains(
       "columns"));
-  all.sweep.evaluation.columns.text = "review";
-  all.sweep.calibration->columns = {.prompt = "q", .response = "a"};
+  all.sweep.evaluation.records.columns.text = "review";
+  all.sweep.calibration->records.columns = {.prompt = "q", .response = "a"};
   const Json results = results_json(all.sweep, all.plan, some_inputs(), outcomes);
   CHECK(results["evaluation"]["columns"] == Json{{"text_column", "review"}});
   CHECK(results["calibration"]["columns"] ==

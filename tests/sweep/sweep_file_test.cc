@@ -76,16 +76,18 @@ TEST_CASE("sweep file: scales are called by their folder or file, as other names
   CHECK(sweep.scales[1].name == "v1.5");
 }
 
-TEST_CASE("sweep file: columns are those of the section's data set") {
+TEST_CASE("sweep file: columns and limit are those of the section's data set") {
   const SweepFile sweep = parse_sweep(
       "name: test\nmodels: [m]\n"
-      "calibration: {dataset: c.csv, prompt_column: q, response_column: a}\n"
+      "calibration: {dataset: c.csv, prompt_column: q, response_column: a, max_record_bytes: 77}\n"
       "evaluation: {dataset: e.csv, messages_column: chat, text_column: body}\ngrid: {}\n",
       "/sweeps");
-  CHECK(to_json(sweep.calibration->columns) ==
+  CHECK(to_json(sweep.calibration->records.columns) ==
         Json{{"prompt_column", "q"}, {"response_column", "a"}});
-  CHECK(to_json(sweep.evaluation.columns) ==
+  CHECK(to_json(sweep.evaluation.records.columns) ==
         Json{{"text_column", "body"}, {"messages_column", "chat"}});
+  CHECK(sweep.calibration->records.max_bytes == 77);
+  CHECK(sweep.evaluation.records.max_bytes == kDefaultRecordBytes);
 }
 
 TEST_CASE("sweep file: recipes and scales are found beside it") {

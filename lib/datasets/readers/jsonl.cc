@@ -43,11 +43,15 @@ bool is_json_lines(std::string_view text, bool /*has_extension*/) {
   const size_t start = text.find_first_not_of(kJsonBlank);
   if (start == std::string_view::npos || text[start] != '{') return false;
   const size_t end = text.find('\n', start);
-  if (end == std::string_view::npos || end - start > kDefaultRecordBytes) return false;
+  if (end == std::string_view::npos) return false;
   const size_t next = text.find_first_not_of(kJsonBlank, end);
   if (next == std::string_view::npos || text[next] != '{') return false;
+  std::string_view line = text.substr(start, end - start);
+  line = line.substr(0, line.find_last_not_of(kBlank) + 1);
+  // The limit of records is not known here, and parsing a long one takes its time.
+  if (line.size() > kDefaultRecordBytes) return line.ends_with('}');
   try {
-    return parse_json(text.substr(start, end - start)).is_object();
+    return parse_json(line).is_object();
   } catch (const Error&) {
     return false;
   }
