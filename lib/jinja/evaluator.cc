@@ -96,8 +96,13 @@ Value Interpreter::evaluate_compare(const Expression& expression) {
 }
 
 Value Interpreter::evaluate_concat(const Expression& expression) {
+  const Values values = evaluate_items(expression);
+  uint64_t size = 0;
+  for (const Value& value : values) size += value.text_size();
+  run_.check_size(size);
   Text text = run_.text();
-  for (const Value& value : evaluate_items(expression)) jinja::print(run_, value, text);
+  text.reserve(size);
+  for (const Value& value : values) jinja::print(run_, value, text);
   return make_text(run_, std::move(text));
 }
 

@@ -116,6 +116,7 @@ class Run {
   /// text, kept as long as the Run.
   std::string_view keep(Text text) {
     check_size(text.size());
+    text.shrink_to_fit();  // as long as it lives, it holds its bytes and no room to grow
     charge_memory(sizeof(Text));
     return texts_.emplace_back(std::move(text));
   }

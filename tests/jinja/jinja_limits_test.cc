@@ -127,6 +127,24 @@ TEST_CASE("jinja: memory is charged before it is taken") {
                 "bytes of memory");
 }
 
+TEST_CASE("jinja: long conversations stay within the limits") {
+  const auto conversation = [](size_t messages, size_t bytes) {
+    Json list = Json::array();
+    for (size_t i = 0; i < messages; ++i)
+      list.push_back({{"role", "user"}, {"content", std::string(bytes, 'x')}});
+    return Json{{"messages", list}};
+  };
+  // What was said so far is copied twice for each message, and all copies are kept.
+  const ChatTemplate accumulates(
+      "{% set ns = namespace(x='') %}{% for m in messages %}{% set ns.x = ns.x ~ m.role ~ ': ' %}"
+      "{% set ns.x = ns.x ~ m.content ~ '\n' %}{% endfor %}{{ ns.x }}");
+  CHECK(accumulates.render(conversation(100, 10'000)).size() == size_t{100} * 10'007);
+  const ChatTemplate captures(
+      "{% set ns = namespace(x='') %}{% for m in messages %}{% set x %}{{ ns.x }}{{ m.role }}: {% "
+      "endset %}{% set ns.x %}{{ x }}{{ m.content }}\n{% endset %}{% endfor %}{{ ns.x }}");
+  CHECK(captures.render(conversation(100, 10'000)).size() == size_t{100} * 10'007);
+}
+
 TEST_CASE("jinja: a rendering ends when the user asks for it") {
   const ChatTemplate long_one(
       "{{ strftime_now('%Y') }}{% for a in range(3000) %}{% for b in range(3000) %}{% endfor %}{% "
