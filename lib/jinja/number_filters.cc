@@ -51,7 +51,9 @@ Value round(const Call& call) {
   if (!call.self.is_number()) fail("round needs a number, not ", type_name(call.self));
   const std::string_view method = call.text(1, "common");
   const int64_t precision = call.integer(0);
-  call.run.charge(static_cast<uint64_t>(std::clamp<int64_t>(precision, 0, 340)) / 16);  // digits
+  // Digits are slow to make, and a float may have that many before the point.
+  constexpr int64_t kMostDigits = 309;
+  call.run.charge(static_cast<uint64_t>(kMostDigits + std::clamp<int64_t>(precision, 0, 340)) / 8);
   if (method == "common") return rounded(call.self, precision);
   if (method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
   const double unit = std::pow(10.0, static_cast<double>(precision));
