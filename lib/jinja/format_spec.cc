@@ -103,7 +103,7 @@ std::string float_digits(double magnitude, const FormatSpec& spec) {
 Text formatted_float(Run& run, double value, const FormatSpec& spec) {
   const bool is_negative = std::signbit(value) && !std::isnan(value);
   const std::string digits = grouped(float_digits(std::abs(value), spec), spec.grouping, 3);
-  run.charge(digits.size() / 32);
+  run.charge(4 + digits.size() / 16);  // digits are slow to make, also few of them
   return padded(run, sign_of(is_negative, spec.sign), digits, spec, '>');
 }
 

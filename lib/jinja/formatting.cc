@@ -67,6 +67,7 @@ class PercentFormatter {
   }
 
   void append_field() {
+    run_.charge();
     if (peek() == '%') {
       ++at_;
       out_ += '%';
@@ -196,6 +197,7 @@ class BraceFormatter {
 
  private:
   void append_field() {
+    run_.charge();
     const size_t close = format_.find('}', at_);
     if (close == std::string_view::npos) fail("expected '}' before end of string");
     std::string_view field = format_.substr(at_, close - at_);

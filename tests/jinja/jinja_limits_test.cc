@@ -94,6 +94,9 @@ TEST_CASE("jinja: work on long texts and lists is charged where it is done") {
   check_refused(loop + loop + "{% set x = 1e300|round(300) %}" + end + end, "steps", few);
   // Results so short that their bytes do not tell what they cost.
   check_refused("{{ ([1.7e308] * 30000)|map('round')|sum }}", "steps", few);
+  check_refused("{{ ('{0}' * 1100000).format('') }}", "steps", few);
+  check_refused("{{ '%%' * 1100000 % () }}", "steps", few);
+  check_refused("{{ '%g' * 220000 % ((5e-324,) * 220000) }}", "steps", few);
   // A tuple that holds itself many times over.
   check_refused(
       "{% set n = namespace(t=()) %}{% for i in range(64) %}{% set n.t = (n.t, n.t) %}"
