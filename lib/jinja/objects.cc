@@ -43,7 +43,7 @@ Value call_macro(Interpreter& interpreter, const Macro& macro, const CallArgumen
   const Statement& definition = *macro.definition;
   const auto& parameters = definition.parameters;
   const FunctionFrame& function = definition.function;
-  const std::string name = definition.text.empty() ? "caller" : std::string(definition.text);
+  const std::string_view name = definition.text.empty() ? "caller" : definition.text;
 
   auto* activation = run.make<Activation>(run, function.num_slots);
   activation->outer = macro.closure;
