@@ -67,7 +67,7 @@ std::string_view Call::text(size_t i, std::string_view fallback) const {
   if (!has(i)) return fallback;
   if (!values[i].is_string())
     fail(native.name, "(): '", names[i], "' is of type ", type_name(values[i]), ", expected str");
-  return values[i].as_text();
+  return run.text_of(values[i]);
 }
 
 std::optional<std::string_view> Call::optional_text(size_t i) const {
@@ -78,11 +78,6 @@ std::optional<std::string_view> Call::optional_text(size_t i) const {
 Value call_native(Interpreter& interpreter, const Native& native, const Value& self,
                   const CallArguments& given) {
   if (native.body == nullptr) fail(native.name, "() is not supported in chat templates");
-  Run& run = interpreter.run();
-  const auto pay = [&](const Value& value) { run.charge_bytes(value.text_size()); };
-  pay(self);
-  for (const Value& value : given.positional) pay(value);
-  for (const auto& [name, value] : given.named) pay(value);
   return native.body(Call(interpreter, native, self, given));
 }
 

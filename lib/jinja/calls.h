@@ -36,8 +36,8 @@ struct Call {
   Value value_or(size_t i, const Value& fallback) const { return has(i) ? values[i] : fallback; }
   /// An int. Throws Error for anything else.
   int64_t integer(size_t i, int64_t fallback = 0) const;
-  /// self, which must be a str; call_native has paid for it, as for all arguments.
-  std::string_view self_text() const { return self.as_text(); }
+  /// self, which must be a str.
+  std::string_view self_text() const { return run.text_of(self); }
   /// A str. Throws Error for anything else.
   std::string_view text(size_t i, std::string_view fallback = {}) const;
   /// A str or none.
@@ -53,8 +53,7 @@ struct Call {
   Values values;
 };
 
-/// Charges for the texts among self and arguments, whether native looks at them or not, and runs
-/// it: the one place where a native is called.
+/// Runs native: the one place where one is called.
 Value call_native(Interpreter& interpreter, const Native& native, const Value& self,
                   const CallArguments& given);
 

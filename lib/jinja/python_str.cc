@@ -410,7 +410,6 @@ Text repr_of(Run& run, std::string_view text) {
 }
 
 std::optional<int64_t> parse_integer(Run& run, std::string_view text, int64_t base) {
-  run.charge_bytes(text.size());
   text = stripped(text);
   const std::string_view whole = text;
   if (base < 0 || base == 1 || base > 36) return std::nullopt;
@@ -440,7 +439,6 @@ std::optional<int64_t> parse_integer(Run& run, std::string_view text, int64_t ba
 }
 
 std::optional<double> parse_float(Run& run, std::string_view text) {
-  run.charge_bytes(text.size());
   text = stripped(text);
   const auto number = without_underscores(run, text);
   if (!number || number->empty()) return std::nullopt;

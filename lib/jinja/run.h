@@ -96,8 +96,8 @@ using Text = std::basic_string<char, std::char_traits<char>, Metered<char>>;
 /// freed before the rendering ends, so values are plain pointers and cycles need no care.
 ///
 /// Costs have two doors, and no method can go around them: the bytes of a text are read through
-/// text_of or by a call of a native, which pays for all of its arguments (calls.h), and memory is
-/// taken through Metered. What takes longer than its arguments are long, charges by itself.
+/// text_of, and memory is taken through Metered. What takes longer than its arguments are long,
+/// charges by itself.
 class Run {
  public:
   explicit Run(const TemplateLimits& limits) : limits_(limits) {}

@@ -108,7 +108,6 @@ TextPart part_of(const Call& call, size_t start, size_t end) {
 
 Values split_text(Run& run, std::string_view text, std::optional<std::string_view> separator,
                   int64_t limit, bool from_end) {
-  run.charge_bytes(text.size());
   if (!separator)
     return from_end ? split_at_space_from_end(run, text, limit) : split_at_space(run, text, limit);
   if (separator->empty()) fail("empty separator");
@@ -130,7 +129,6 @@ int64_t count_occurrences(Run& run, std::string_view text, std::string_view want
 
 Text replaced(Run& run, std::string_view text, std::string_view old, std::string_view with,
               int64_t count) {
-  run.charge_bytes(text.size());
   const int64_t found = count_occurrences(run, text, old);
   const int64_t times = count < 0 ? found : std::min(found, count);
   run.check_size(text.size() + static_cast<uint64_t>(times) * with.size());

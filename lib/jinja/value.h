@@ -99,7 +99,6 @@ class Value {
 
  private:
   friend class Run;
-  friend struct Call;
   /// Read by those who charge for it.
   std::string_view as_text() const { return {text_, size_}; }
   explicit Value(Type type) : type_(type) {}

@@ -148,6 +148,24 @@ TEST_CASE("jinja: long conversations stay within the limits") {
       "{% set ns = namespace(x='') %}{% for m in messages %}{% set x %}{{ ns.x }}{{ m.role }}: {% "
       "endset %}{% set ns.x %}{{ x }}{{ m.content }}\n{% endset %}{% endfor %}{{ ns.x }}");
   CHECK(captures.render(conversation(100, 10'000)).size() == size_t{100} * 10'007);
+  // What templates of thinking models do with each message, in half of the steps for 8 MiB.
+  constexpr size_t kLong = size_t{8} << 20;
+  const ChatTemplate thinks(
+      "{% for m in messages %}{% if m.content is string and not "
+      "(m.content.startswith('<tool_response>') and m.content.endswith('</tool_response>')) %}"
+      "{% set content = m.content %}{% if '</think>' in content %}"
+      "{% set content = content.split('</think>')[-1].lstrip('\n') %}{% endif %}"
+      "{{ '<|' ~ m.role ~ '|>' + content.strip() | trim + '\n' }}{% endif %}{% endfor %}",
+      {.max_steps = 5'000'000});
+  CHECK(thinks.render(conversation(1, kLong)).size() == kLong + 9);
+  CHECK(thinks.render({{"messages",
+                        {{{"role", "user"},
+                          {"content", "<think>" + std::string(kLong, 'x') + "</think>\nyes"}}}}}) ==
+        "<|user|>yes\n");
+  // A look at the type reads no byte.
+  const ChatTemplate looks(
+      "{% for i in range(10000) %}{% if messages[0].content is string %}{% endif %}{% endfor %}");
+  CHECK(looks.render(conversation(1, kLong)).empty());
 }
 
 TEST_CASE("jinja: a rendering ends when the user asks for it") {

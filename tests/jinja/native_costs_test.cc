@@ -219,29 +219,6 @@ double seconds_unpaid(const Entry& entry) {
 
 }  // namespace
 
-TEST_CASE("jinja: every native pays for the texts that it is given") {
-  constexpr size_t kLong = size_t{64} << 10;
-  for (const Entry& entry : entries()) {
-    CAPTURE(entry.owner, entry.native->name);
-    const bool takes_text = entry.self.value_or(Type::kString) == Type::kString;
-    const auto steps = [&](size_t self_bytes, size_t argument_bytes) {
-      Room room({});
-      Value self = room.text(std::string(self_bytes, 'x'));
-      for (const Value& value : hostile_values(room, {1, 2}))
-        if (!takes_text && value.type() == *entry.self) self = value;
-      const Values arguments({room.text(std::string(argument_bytes, 'x'))},
-                             Metered<Value>(room.run));
-      const uint64_t before = room.run.steps();
-      // Most natives refuse one of the two; they pay all the same.
-      outcome(room, *entry.native, self, arguments);
-      return room.run.steps() - before;
-    };
-    if (takes_text) CHECK(steps(kLong, 1) >= steps(1, 1) + kLong / 64 - 1);
-    CHECK(steps(1, kLong) >= steps(1, 1) + kLong / 64 - 1);
-  }
-  CHECK(entries().size() > 100);
-}
-
 TEST_CASE("jinja: no native takes longer than it paid for") {
   constexpr double kMostSeconds = 0.02;
   for (const Entry& entry : entries()) {
