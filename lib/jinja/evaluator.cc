@@ -138,13 +138,13 @@ CallArguments Interpreter::evaluate_arguments(const CallSyntax& syntax) {
   require_defined(mapping);
   if (!mapping.is(Type::kDict))
     fail("argument after ** must be a mapping, not ", type_name(mapping));
+  const size_t num_written = arguments.named.size();  // the mapping's own keys differ
   for (const auto& [key, value] : mapping.as<Dict>().entries) {
     if (!key.is_string()) fail("keywords must be strings");
-    const std::string_view keyword = run_.text_of(key);
-    run_.charge(arguments.named.size());
-    for (const auto& [name, known] : arguments.named)
-      if (name == keyword) fail("got multiple values for keyword argument '", name, "'");
-    arguments.named.emplace_back(keyword, value);
+    for (size_t i = 0; i < num_written; ++i)
+      if (equals(run_, Value::text(arguments.named[i].first), key))
+        fail("got multiple values for keyword argument '", arguments.named[i].first, "'");
+    arguments.named.emplace_back(run_.text_of(key), value);
   }
   return arguments;
 }

@@ -268,9 +268,8 @@ class BraceFormatter {
         fail("Replacement index ", index, " out of range for positional args tuple");
       return arguments_.positional[index];
     }
-    run_.charge(arguments_.named.size());
     for (const auto& [known, value] : arguments_.named)
-      if (known == name) return value;
+      if (equals(run_, Value::text(known), Value::text(name))) return value;
     fail("format string names ", repr_of(run_, name), ", which was not given");
   }
 

@@ -12,9 +12,9 @@ namespace {
 
 /// Takes name out of named; missing if it is not there.
 Value taken(Run& run, NamedValues& named, std::string_view name) {
-  run.charge_bytes(named.size() * sizeof(NamedValues::value_type));
   for (size_t i = 0; i < named.size(); ++i) {
-    if (named[i].first != name) continue;
+    if (!equals(run, Value::text(named[i].first), Value::text(name))) continue;
+    run.charge_bytes((named.size() - i) * sizeof(NamedValues::value_type));  // which move up
     const Value value = named[i].second;
     named.erase(named.begin() + static_cast<std::ptrdiff_t>(i));
     return value;

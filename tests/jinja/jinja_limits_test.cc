@@ -1,5 +1,6 @@
 #include <ctime>
 #include <string>
+#include <vector>
 
 #include "core/interrupt.h"
 #include "core/json.h"
@@ -97,6 +98,16 @@ TEST_CASE("jinja: work on long texts and lists is charged where it is done") {
   check_refused("{{ ('{0}' * 1100000).format('') }}", "steps", few);
   check_refused("{{ '%%' * 1100000 % () }}", "steps", few);
   check_refused("{{ '%g' * 220000 % ((5e-324,) * 220000) }}", "steps", few);
+  // Keywords that differ at their ends.
+  const std::string name(20'000, 'a');
+  const std::string calls =
+      "{% set ns = namespace(l=[]) %}{% for i in range(10, 100) %}{% set ns.l = ns.l + [('" + name +
+      "' ~ i, '')] %}{% endfor %}{% set d = dict(ns.l) %}{% for i in range(10) %}";
+  const std::vector<std::string> spread{"m(**d)", "'{" + name + "98}{" + name + "99}'.format(**d)"};
+  for (const std::string& call : spread)
+    check_refused("{% macro m(" + name + "zz=1) %}{{ kwargs|length }}{% endmacro %}" + calls +
+                      "{{ " + call + " }}" + end,
+                  "steps", few);
   // A tuple that holds itself many times over.
   check_refused(
       "{% set n = namespace(t=()) %}{% for i in range(64) %}{% set n.t = (n.t, n.t) %}"
