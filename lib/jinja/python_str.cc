@@ -197,7 +197,7 @@ size_t Finder::find(std::string_view text) {
   const size_t passed = found == std::string_view::npos ? text.size()
                         : from_end_                     ? text.size() - found
                                                         : found + wanted_.size();
-  fallbacks_.get_allocator().run().charge(passed / 32);  // slower than other reading
+  fallbacks_.get_allocator().run().charge(1 + passed / 32);  // slower than other reading
   return found;
 }
 

@@ -98,6 +98,10 @@ TEST_CASE("jinja: work on long texts and lists is charged where it is done") {
   check_refused("{{ ('{0}' * 1100000).format('') }}", "steps", few);
   check_refused("{{ '%%' * 1100000 % () }}", "steps", few);
   check_refused("{{ '%g' * 220000 % ((5e-324,) * 220000) }}", "steps", few);
+  // Each find starts a search of its own.
+  for (const char* work : {"x.replace('a', '')", "x.count('a')", "x.split('a')"})
+    check_refused("{% set x = 'a' * 1000000 %}{{ " + std::string(work) + "|string|length }}",
+                  "steps", few);
   // Keywords that differ at their ends.
   const std::string name(20'000, 'a');
   const std::string calls =
