@@ -23,7 +23,7 @@ class Resolver {
 
   void run() {
     FunctionScope function{.work = &work_};
-    if (undeclared(tree_.body, {"self"}).contains("self"))
+    if (undeclared(function, tree_.body, {"self"}).contains("self"))
       fail("line 1: 'self' is not supported in chat templates");
     Symbols root(function, nullptr, 0);
     root.declare(tree_.body);
@@ -124,25 +124,27 @@ class Resolver {
     });
     return binds;
   }
-  static bool binds_loop(const Block& block) {
+  static bool binds_loop(const FunctionScope& function, const Block& block) {
     for (const Statement* statement : block)
-      if (binds_loop(statement)) return true;
+      if (binds_loop(function, statement)) return true;
     return false;
   }
-  static bool binds_loop(const Statement* statement) {
+  static bool binds_loop(const FunctionScope& function, const Statement* statement) {
+    function.charge(1);
     if (binds_loop(statement->target)) return true;
     for (const Branch& branch : statement->branches)
-      if (binds_loop(branch.body)) return true;
-    return binds_loop(statement->body) || binds_loop(statement->otherwise);
+      if (binds_loop(function, branch.body)) return true;
+    return binds_loop(function, statement->body) || binds_loop(function, statement->otherwise);
   }
 
   void resolve_for(Statement* loop, const Frame& frame) {
-    if (binds_loop(loop)) fail("line ", loop->line, ": 'loop' cannot be assigned to in a for loop");
     const int level = frame.symbols->level() + 1;
     FunctionScope& function = frame.symbols->function();
+    if (binds_loop(function, loop))
+      fail("line ", loop->line, ": 'loop' cannot be assigned to in a for loop");
 
     Symbols inner(function, frame.symbols, level);
-    const bool names_loop = undeclared(loop->body, {"loop"}).contains("loop");
+    const bool names_loop = undeclared(function, loop->body, {"loop"}).contains("loop");
     if (names_loop) inner.declare_parameter("loop");
     inner.declare_target(loop->target, true);
     inner.declare(loop->body);
@@ -225,7 +227,7 @@ class Resolver {
 
   /// The names that a function's body may use without naming them as parameters.
   static void declare_special(Statement* owner, Symbols& inner) {
-    const auto names = undeclared(owner->body, {"caller", "kwargs", "varargs"});
+    const auto names = undeclared(inner.function(), owner->body, {"caller", "kwargs", "varargs"});
     const auto find_parameter = [&](std::string_view name) -> const Parameter* {
       for (const Parameter& parameter : owner->parameters)
         if (parameter.name == name) return &parameter;

@@ -122,7 +122,8 @@ namespace {
 /// Source: Jinja2 3.1, compiler.py, UndeclaredNameVisitor.
 class UndeclaredNames {
  public:
-  explicit UndeclaredNames(std::initializer_list<std::string_view> names) : wanted_(names) {}
+  UndeclaredNames(const FunctionScope& function, std::initializer_list<std::string_view> names)
+      : function_(function), wanted_(names) {}
   std::set<std::string_view> take() { return std::move(found_); }
 
   void visit(const Block& block) {
@@ -132,6 +133,7 @@ class UndeclaredNames {
  private:
   void visit(const Expression* expression) {
     if (expression == nullptr) return;
+    function_.charge(1);
     if (expression->kind == ExpressionKind::kName) {
       if (wanted_.contains(expression->text)) found_.insert(expression->text);
     }
@@ -144,6 +146,7 @@ class UndeclaredNames {
     });
   }
   void visit(const Statement* statement) {
+    function_.charge(1);
     assign(statement->target);
     for (const auto& [target, value] : statement->assignments) assign(target);
     for (const auto& [target, value] : statement->assignments) visit(value);
@@ -160,14 +163,15 @@ class UndeclaredNames {
     visit(statement->condition);
   }
 
+  const FunctionScope& function_;
   std::set<std::string_view> wanted_, found_;
 };
 
 }  // namespace
 
-std::set<std::string_view> undeclared(const Block& block,
+std::set<std::string_view> undeclared(const FunctionScope& function, const Block& block,
                                       std::initializer_list<std::string_view> names) {
-  UndeclaredNames visitor(names);
+  UndeclaredNames visitor(function, names);
   visitor.visit(block);
   return visitor.take();
 }

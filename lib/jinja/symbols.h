@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/interrupt.h"
 #include "jinja/syntax.h"
 
 namespace kvcal::jinja {
@@ -21,10 +22,15 @@ struct FunctionScope {
   std::map<std::pair<int, std::string_view>, int> indices = {};  ///< (level, name) → slot
   uint64_t* work = nullptr;                                      ///< of the whole template
 
-  /// Counts copied names; throws Error for a template made to have too many.
-  void charge(uint64_t names) const {
-    *work += names;
-    if (*work > 1'000'000) fail("the template has too many variables and conditions");
+  /// Counts copied names, and parts of the tree that are visited again at each level; throws Error
+  /// for a template made to have too many, Interrupted when the user asked to stop.
+  void charge(uint64_t count) const {
+    constexpr uint64_t kMost = 1'000'000, kCountToAsk = 4096;
+    const uint64_t before = *work;
+    *work += count;
+    if (*work > kMost)
+      fail("the template has too many variables, conditions and statements in each other");
+    if (*work / kCountToAsk != before / kCountToAsk) throw_if_interrupted();
   }
 
   int index_of(int level, std::string_view name) {
@@ -85,8 +91,9 @@ class Symbols {
   std::set<std::string_view> stores_;
 };
 
-/// Which of names the block reads without having assigned them before, in the order of the text.
-std::set<std::string_view> undeclared(const Block& block,
+/// Which of names the block, a part of function, reads without having assigned them before, in the
+/// order of the text.
+std::set<std::string_view> undeclared(const FunctionScope& function, const Block& block,
                                       std::initializer_list<std::string_view> names);
 
 /// Calls visit for each argument of a call, in order.

@@ -315,6 +315,11 @@ TEST_CASE("jinja: a template made to be slow to analyse is refused") {
   check_refused("{{ x|a" + repeated(".a", 500000) + " }}", "no filter named");
   check_refused("{% print " + repeated("a,", 500000) + "a %}", "more than 250000");
   check_refused("{{ [" + repeated("1,", 500000) + "] }}", "more than 250000");
+  // Loops and macros look for names in all that is in them.
+  for (const std::string part : {"for a in b", "macro a()"})
+    CHECK(error_of(repeated("{% " + part + " %}", 190) + repeated("{{a}}", 100'000) +
+                   repeated("{% end" + part.substr(0, part.find(' ')) + " %}", 190))
+              .find("too many variables") != std::string::npos);
   const std::string error = error_of(names);
   CHECK(error.find("too many variables") != std::string::npos);
 }
