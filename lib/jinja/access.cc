@@ -185,7 +185,6 @@ Value slice_of(Run& run, const Value& owner, const Value& start, const Value& st
     return make_range(run, static_cast<int64_t>(start), static_cast<int64_t>(stop),
                       static_cast<int64_t>(step));
   }
-  run.charge(static_cast<uint64_t>(cut.count));
   Values items(run);
   items.reserve(static_cast<size_t>(cut.count));
   for (int64_t i = 0; i < cut.count; ++i)

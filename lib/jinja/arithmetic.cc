@@ -168,7 +168,6 @@ Value sum(Run& run, const Value& a, const Value& b) {
   if (!a.is_sequence() || a.type() != b.type()) fail_types(Operator::kAdd, a, b);
   const auto& left = a.as<List>().items;
   const auto& right = b.as<List>().items;
-  run.charge(left.size() + right.size());
   Values items(run);
   items.reserve(left.size() + right.size());
   items.insert(items.end(), left.begin(), left.end());

@@ -84,7 +84,6 @@ Value join(const Call& call) {
   for (Value item; cursor.next(item); is_first = false) {
     if (!is_first) {
       call.run.check_size(text.size() + separator.size());
-      call.run.charge_bytes(separator.size());
       text += separator;
     }
     print(call.run, path.of(item), text);
