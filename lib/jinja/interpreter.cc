@@ -73,12 +73,6 @@ void Interpreter::enter(const std::vector<Load>& loads) {
   }
 }
 
-void Interpreter::print(std::string_view text) {
-  run_.check_size(out_->size() + text.size());
-  run_.charge_bytes(text.size());
-  *out_ += text;
-}
-
 template <class Body>
 Interpreter::Flow Interpreter::captured(Text& text, Body&& body) {
   const Restore<Text*> restore(out_);
@@ -98,7 +92,7 @@ Interpreter::Flow Interpreter::execute(const Statement& statement) {
   line_ = statement.line;
   switch (statement.kind) {
     case StatementKind::kText:
-      print(statement.text);
+      jinja::print(run_, Value::text(statement.text), *out_);
       break;
     case StatementKind::kPrint:
       jinja::print(run_, evaluate(*statement.value), *out_);

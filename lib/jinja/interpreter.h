@@ -70,7 +70,6 @@ class Interpreter {
   void assign(const Expression& target, const Value& value, const std::vector<Slot>& slots,
               size_t& next);
   void check_namespaces(const Expression& target);
-  void print(std::string_view text);
   Value look_up(std::string_view name) const;
 
   const SyntaxTree& tree_;
