@@ -76,7 +76,6 @@ Value has_affix(const Call& call) {
       fail(call.native.name, " first arg must be str or a tuple of str, not ", type_name(affix));
     if (!part.is_valid) return false;
     call.run.charge();
-    if (affix.text_size() > part.text.size()) return false;
     const std::string_view wanted = call.run.text_of(affix);
     return at_end ? part.text.ends_with(wanted) : part.text.starts_with(wanted);
   };
