@@ -96,7 +96,7 @@ bool is_same(const Value& a, const Value& b) {
     case Type::kFloat:
       return false;
     case Type::kString:
-      return a.text_place() == b.text_place() && a.text_size() == b.text_size();
+      return a.is_same_text(b);
     default:
       return a.as_object() == b.as_object();
   }

@@ -235,7 +235,7 @@ bool Cursor::next(Value& item) {
     }
     case Type::kString: {
       // Paid by the item: each is read once.
-      const std::string_view text(source_.text_place(), source_.text_size());
+      const std::string_view text = source_.as_text();
       if (at >= text.size()) return false;
       next_code_point(text, at_);
       item = Value::text(text.substr(at, at_ - at));

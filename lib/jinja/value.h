@@ -89,8 +89,10 @@ class Value {
   }
   /// Bytes of a str.
   size_t text_size() const { return size_; }
-  /// Where a str's bytes lie: two with the same place and size are the same.
-  const char* text_place() const { return text_; }
+  /// Whether both are the same bytes in the same place. For strs only.
+  bool is_same_text(const Value& other) const {
+    return text_ == other.text_ && size_ == other.size_;
+  }
   Object* as_object() const { return object_; }
   template <class T>
   T& as() const {
@@ -99,6 +101,7 @@ class Value {
 
  private:
   friend class Run;
+  friend class Cursor;
   /// Read by those who charge for it.
   std::string_view as_text() const { return {text_, size_}; }
   explicit Value(Type type) : type_(type) {}
