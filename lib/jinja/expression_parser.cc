@@ -372,8 +372,7 @@ void ExpressionParser::parse_arguments(Expression* owner) {
       require(call.double_star == nullptr);
       const std::string_view name = take().text;
       take();
-      if (!names.insert(name).second)
-        stop("argument '" + std::string(name) + "' is given twice", line);
+      add_name(names, name, "argument");
       argument = parse_expression();
       call.named.emplace_back(name, argument);
     } else {
@@ -384,6 +383,12 @@ void ExpressionParser::parse_arguments(Expression* owner) {
     deepen(owner, argument);
   }
   expect_operator(")");
+}
+
+void ExpressionParser::add_name(std::set<std::string_view>& names, std::string_view name,
+                                std::string_view what) const {
+  if (!names.insert(name).second)
+    stop(std::string(what) + " '" + std::string(name) + "' appears twice");
 }
 
 std::string_view ExpressionParser::parse_dotted_name() {

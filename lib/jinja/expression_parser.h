@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -105,6 +106,9 @@ class ExpressionParser {
   Expression* parse_filters(Expression* operand, bool is_first = false);
   /// Parses a target of an assignment.
   Expression* parse_target(bool may_be_attribute);
+  /// Takes name, a what, into names, where it must not be yet.
+  void add_name(std::set<std::string_view>& names, std::string_view name,
+                std::string_view what) const;
   /// A target that is one name.
   std::string_view parse_name_target();
 

@@ -155,8 +155,7 @@ class Parser : public ExpressionParser {
       if (!owner->parameters.empty()) expect_operator(",");
       Parameter parameter{.line = token().line};
       parameter.name = parse_name_target();
-      if (!names.insert(parameter.name).second)
-        stop("parameter '" + std::string(parameter.name) + "' appears twice");
+      add_name(names, parameter.name, "parameter");
       if (skip_operator("="))
         parameter.fallback = parse_expression();
       else if (!owner->parameters.empty() && owner->parameters.back().fallback != nullptr)

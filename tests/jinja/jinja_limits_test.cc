@@ -311,7 +311,7 @@ TEST_CASE("jinja: a template made to be slow to analyse is refused") {
   for (int i = 0; i < 100000; ++i) parameters += "a" + std::to_string(i) + ",";
   for (int i = 0; i < 80000; ++i) arguments += "a" + std::to_string(i) + "=1,";
   check_refused("{% macro m(" + parameters + "a0) %}", "appears twice");
-  check_refused("{{ m(" + arguments + "a0=1) }}", "given twice");
+  check_refused("{{ m(" + arguments + "a0=1) }}", "appears twice");
   check_refused("{{ x|a" + repeated(".a", 500000) + " }}", "no filter named");
   check_refused("{% print " + repeated("a,", 500000) + "a %}", "more than 250000");
   check_refused("{{ [" + repeated("1,", 500000) + "] }}", "more than 250000");
