@@ -347,25 +347,13 @@ std::string_view stripped(std::string_view text, bool left, bool right) {
 std::string_view stripped(Run& run, std::string_view text,
                           std::optional<std::string_view> characters, bool left, bool right) {
   if (!characters) return stripped(text, left, right);
-  // The time for a code point of text does not grow with the number of characters.
-  constexpr size_t kAscii = 0x80, kCodePoints = 0x110000, kFew = 8;
-  std::array<bool, kAscii> goes{};
-  Vector<char32_t> others(run);
+  Vector<bool> goes(run);  // a look-up takes as long for many characters as for one
   for (size_t at = 0; at < characters->size();) {
     const char32_t c = next_code_point(*characters, at);
-    if (c < kAscii)
-      goes[c] = true;
-    else
-      others.push_back(c);
+    if (c >= goes.size()) goes.resize(c + 1);
+    goes[c] = true;
   }
-  if (others.size() <= kFew)
-    return stripped_of(text, left, right, [&](char32_t c) {
-      return c < kAscii ? goes[c] : std::ranges::find(others, c) != others.end();
-    });
-  Vector<bool> others_go(kCodePoints, false, run);
-  for (const char32_t c : others) others_go[c] = true;
-  return stripped_of(text, left, right,
-                     [&](char32_t c) { return c < kAscii ? goes[c] : bool{others_go[c]}; });
+  return stripped_of(text, left, right, [&](char32_t c) { return c < goes.size() && goes[c]; });
 }
 
 Values split_lines(Run& run, std::string_view text, bool keep_ends) {
