@@ -178,7 +178,7 @@ void append_code_point(Text& text, char32_t c) {
 }
 
 Finder::Finder(Run& run, std::string_view wanted, bool from_end)
-    : wanted_(wanted), from_end_(from_end), fallbacks_(run) {}
+    : run_(run), wanted_(wanted), from_end_(from_end), fallbacks_(run) {}
 
 void Finder::prepare() {
   fallbacks_.resize(wanted_.size());
@@ -197,7 +197,7 @@ size_t Finder::find(std::string_view text) {
   const size_t passed = found == std::string_view::npos ? text.size()
                         : from_end_                     ? text.size() - found
                                                         : found + wanted_.size();
-  fallbacks_.get_allocator().run().charge(1 + passed / 32);  // slower than other reading
+  run_.charge(1 + passed / 32);  // slower than other reading
   return found;
 }
 

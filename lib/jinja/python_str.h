@@ -43,6 +43,7 @@ class Finder {
   void prepare();
   size_t search(std::string_view text);
 
+  Run& run_;
   std::string_view wanted_;
   bool from_end_;
   /// [i]: how many bytes still match where i + 1 did and the next does not. Empty before the first
