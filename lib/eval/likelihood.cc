@@ -105,15 +105,11 @@ class Scorer::Comparison {
  private:
   TokenId next_id(size_t row) const { return scored_.ids[begin_ + row + 1]; }
 
-  /// Names the token with logits that are not finite.
-  std::vector<float> logits_of(const Stream& stream, size_t row, size_t count) const {
-    try {
-      return stream.decoder->logits_of(stream.hidden, static_cast<int64_t>(row),
-                                       static_cast<int64_t>(count));
-    } catch (NotFiniteLogits& error) {
-      error.add_context("token " + std::to_string(begin_ + row + static_cast<size_t>(error.row())));
-      throw;
-    }
+  /// Names no token where they are not finite: attention spreads NaN over the tokens that it takes
+  /// together, which are others on other processors.
+  static std::vector<float> logits_of(const Stream& stream, size_t row, size_t count) {
+    return stream.decoder->logits_of(stream.hidden, static_cast<int64_t>(row),
+                                     static_cast<int64_t>(count));
   }
 
   void describe_reference(const Stream& stream, size_t row, size_t count, bool is_added) {

@@ -320,8 +320,10 @@ std::vector<float> Decoder::read_logits(const std::byte* logits, int64_t rows) {
 
 [[noreturn]] void Decoder::fail_nonfinite(float value, int64_t place) const {
   std::ostringstream text;
-  text << "the logits of " << shown_text(weights_.model_dir().path().string()) << " hold " << value
-       << " at vocabulary entry " << place % config_.vocab_size
+  // The sign of NaN depends on the processor.
+  text << "the logits of " << shown_text(weights_.model_dir().path().string()) << " hold "
+       << (std::isnan(value) ? "NaN" : "infinity") << " at vocabulary entry "
+       << place % config_.vocab_size
        << ": the weights or the compute dtype cannot carry this model";
   throw NotFiniteLogits(text.str(), place / config_.vocab_size);
 }
