@@ -83,6 +83,7 @@ class Metered {
   friend bool operator==(const Metered& a, const Metered& b) { return a.run_ == b.run_; }
 
  private:
+  static constexpr uint64_t kOverhead = 2 * sizeof(void*);  // of an allocation
   Run* run_;
 };
 
@@ -117,7 +118,8 @@ class Run {
   std::string_view keep(Text text) {
     check_size(text.size());
     text.shrink_to_fit();  // as long as it lives, it holds its bytes and no room to grow
-    charge_memory(sizeof(Text));
+    constexpr size_t kOverhead = sizeof(void*);  // of the list of texts
+    charge_memory(sizeof(Text) + kOverhead);
     return texts_.emplace_back(std::move(text));
   }
   /// The bytes of a str, which are paid for with each reading.
@@ -156,18 +158,18 @@ class Run {
   uint64_t steps_ = 0, memory_ = 0;
   int depth_ = 0;
   std::deque<Text> texts_;
-  std::vector<std::unique_ptr<Object>> objects_;
+  std::deque<std::unique_ptr<Object>> objects_;  // a vector would double, unpaid
 };
 
 template <class T>
 T* Metered<T>::allocate(size_t count) {
-  run_->charge_memory(count * sizeof(T));
+  run_->charge_memory(count * sizeof(T) + kOverhead);
   run_->charge_bytes(count * sizeof(T));  // they are filled, too
   return std::allocator<T>().allocate(count);
 }
 template <class T>
 void Metered<T>::deallocate(T* items, size_t count) noexcept {
-  run_->give_back_memory(count * sizeof(T));
+  run_->give_back_memory(count * sizeof(T) + kOverhead);
   std::allocator<T>().deallocate(items, count);
 }
 
