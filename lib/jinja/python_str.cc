@@ -347,6 +347,8 @@ std::string_view stripped(std::string_view text, bool left, bool right) {
 std::string_view stripped(Run& run, std::string_view text,
                           std::optional<std::string_view> characters, bool left, bool right) {
   if (!characters) return stripped(text, left, right);
+  // Reading them, code point by code point, takes longer than it was paid for.
+  run.charge_bytes(text.size() + characters->size());
   Vector<bool> goes(run);  // a look-up takes as long for many characters as for one
   for (size_t at = 0; at < characters->size();) {
     const char32_t c = next_code_point(*characters, at);
