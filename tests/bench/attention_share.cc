@@ -1,6 +1,6 @@
 // Attention's share of the product rate by processor time, for machines that do other work: after
 // each call a product of matrices runs on as many threads, and the middle of the pairs' ratios
-// counts.
+// counts. Products are of bfloat16 where the processor has them, else of float32.
 //   attention_share [--threads N] [--pairs N] [--lengths N,...] [--head-dims N,...] [--json]
 #include <cstdio>
 #include <string>
@@ -21,12 +21,17 @@ struct Options {
   bool json = false;
 };
 
+ComputeType product_type(const Backend& backend) {
+  return backend.supports(ComputeType::kBFloat16) ? ComputeType::kBFloat16 : ComputeType::kFloat32;
+}
+
 /// One sequence's attention. Heads are those of SmolLM2, of an 8B Llama and of Gemma, of which it
 /// has as many KV heads as threads.
 class Sequence {
  public:
   Sequence(Backend& backend, KvDType dtype, int64_t length, int64_t head_dim, int64_t kv_heads)
       : backend_(backend),
+        type_(product_type(backend)),
         dtype_(dtype),
         segments_{{.q_count = length, .kv_count = length}},
         head_dim_(head_dim),
@@ -58,8 +63,8 @@ class Sequence {
                         .kv_heads = kv_heads_,
                         .head_dim = head_dim_,
                         .softmax_scale = 0.125f,
-                        .product_type = ComputeType::kBFloat16,
-                        .out_type = ComputeType::kBFloat16,
+                        .product_type = type_,
+                        .out_type = type_,
                         .out = out_.data()});
   }
 
@@ -71,6 +76,7 @@ class Sequence {
   }
 
   Backend& backend_;
+  ComputeType type_;
   KvDType dtype_;
   std::vector<Segment> segments_;
   int64_t head_dim_, kv_heads_, heads_;
@@ -103,19 +109,24 @@ double share(Sequence& sequence, Product& product, int64_t pairs) {
 
 void print(const Json& row) {
   std::printf(
-      "head_dim %3d, %5d tokens, of the product rate by processor time: bf16 cache %.1f %%, "
+      "head_dim %3d, %5d tokens, of the %s product rate by processor time: bf16 cache %.1f %%, "
       "FP8 %.1f %%, float32 %.1f %%\n",
-      row["head_dim"].get<int>(), row["length"].get<int>(), 100 * row["bf16"].get<double>(),
+      row["head_dim"].get<int>(), row["length"].get<int>(),
+      row["product"].get_ref<const std::string&>().c_str(), 100 * row["bf16"].get<double>(),
       100 * row["fp8"].get<double>(), 100 * row["float32"].get<double>());
 }
 
 void run(const Options& options) {
   const auto backend = kBackends.at("cpu")({.num_threads = static_cast<int>(options.threads)});
-  Product product(*backend, ComputeType::kBFloat16, 2048);
+  const ComputeType type = product_type(*backend);
+  Product product(*backend, type, 2048);
   Json rows = Json::array();
   for (const int64_t head_dim : options.head_dims)
     for (const int64_t length : options.lengths) {
-      Json row{{"head_dim", head_dim}, {"length", length}, {"threads", options.threads}};
+      Json row{{"head_dim", head_dim},
+               {"length", length},
+               {"threads", options.threads},
+               {"product", type == ComputeType::kBFloat16 ? "bf16" : "float32"}};
       for (const auto& [name, dtype] :
            {std::pair{"bf16", KvDType::kBFloat16}, std::pair{"fp8", KvDType::kFp8E4m3},
             std::pair{"float32", KvDType::kFloat32}}) {
