@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "calib/channel_mixture.h"
+#include "core/shuffle.h"
 
 namespace kvcal {
 namespace {
@@ -115,14 +116,6 @@ SideLoss loss_of_head(const HeadValues& head, const std::vector<float>& drawn, i
   return loss;
 }
 
-/// [0, count) in an order at random, the same one on every machine.
-std::vector<int64_t> shuffled(int64_t count, std::mt19937_64& random) {
-  std::vector<int64_t> order(static_cast<size_t>(count));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
-  return order;
-}
-
 }  // namespace
 
 CacheLosses::CacheLosses(const Calibration& calibration, const ModelConfig& config) {
@@ -147,7 +140,9 @@ CacheLosses::Side CacheLosses::draw(const KvStatistics& seen, int64_t head_dim, 
     const float largest = seen.head_ranges[h].amax().value;
     if (HeadValues(seen.head_histograms[h], largest).count() == 0 || largest == 0.0f) continue;
     const ChannelMixture mixture(seen.head_histograms[h], largest, head_dim);
-    const std::vector<int64_t> order = shuffled(head_dim, random);
+    std::vector<int64_t> order(static_cast<size_t>(head_dim));
+    std::iota(order.begin(), order.end(), int64_t{0});
+    shuffle(order, random);
     for (int i = 0; i < kDrawn; ++i)
       for (const int64_t channel : order) drawn.push_back(mixture.draw(channel, random));
   }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/read_number.h"
+#include "core/shuffle.h"
 
 namespace kvcal {
 namespace {
@@ -94,13 +95,6 @@ void parse_part(std::string_view text, OutlierSpec& spec) {
   } else {
     fail("is no part; expected ", kExpectedParts);
   }
-}
-
-/// Puts all units in a random order. Same state of random, same order.
-template <class Unit>
-void shuffle(std::vector<Unit>& units, std::mt19937_64& random) {
-  // std::shuffle may differ between libraries.
-  for (size_t i = units.size(); i > 1; --i) std::swap(units[i - 1], units[random() % i]);
 }
 
 /// Units of a head in the order in which they become outliers.
