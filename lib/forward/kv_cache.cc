@@ -56,14 +56,8 @@ CacheType type_of_layer(const ModelConfig& config, const CacheType& type,
 /// Throws Error where no engine keeps the layer's K and V in a simulated format.
 void check_format(const ModelConfig& config, const CacheType& type, int64_t layer) {
   if (!type.format) return;
-  const LayerCache& cache = config.cache(layer);
-  if (config.latent.latent_rank > 0)
-    fail("the model keeps a latent (MLA), for which engines have no ", name_of(type), " cache");
-  const int64_t multiple = layout_of(*type.format).multiple;
-  for (const int64_t head_dim : {cache.k_dim, cache.v_dim})
-    if (head_dim % multiple != 0)
-      fail("layer ", layer, " has heads of ", head_dim, ", an ", name_of(type),
-           " cache needs a multiple of ", multiple);
+  const std::string problem = head_problem(*type.format, config, layer);
+  if (!problem.empty()) fail(problem);
 }
 
 /// Bytes of a layer's K and V of one token in our memory.
@@ -101,6 +95,19 @@ KvDType unquantized_cache_dtype(const ModelConfig& config) {
   return config.dtype == "float32"    ? KvDType::kFloat32
          : config.dtype == "bfloat16" ? KvDType::kBFloat16
                                       : KvDType::kFloat16;
+}
+
+std::string head_problem(CacheFormat format, const ModelConfig& config, int64_t layer) {
+  const std::string name(name_of(format));
+  if (config.latent.latent_rank > 0)
+    return "the model keeps a latent (MLA), for which engines have no " + name + " cache";
+  const LayerCache& cache = config.cache(layer);
+  const int64_t multiple = layout_of(format).multiple;
+  for (const int64_t head_dim : {cache.k_dim, cache.v_dim})
+    if (head_dim % multiple != 0)
+      return "layer " + std::to_string(layer) + " has heads of " + std::to_string(head_dim) +
+             ", an " + name + " cache needs a multiple of " + std::to_string(multiple);
+  return {};
 }
 
 KvCache::KvCache(const ModelConfig& config, Backend& backend, const CacheType& type,

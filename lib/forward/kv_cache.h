@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -13,6 +14,9 @@ namespace kvcal {
 
 /// Dtype of an unquantized cache: that of the model's weights.
 KvDType unquantized_cache_dtype(const ModelConfig& config);
+
+/// Why engines cannot keep the heads of the layer's K and V in the format; empty where they can.
+std::string head_problem(CacheFormat format, const ModelConfig& config, int64_t layer);
 
 /// K and V of several sequences for all layers, as the cache's type has them, and the states of
 /// recurrent layers. Each sequence has a slot. Types with scales need one for every layer that is

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "forward/kv_cache.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
@@ -9,11 +10,8 @@ namespace {
 
 /// Whether engines can keep all of the model's K and V in the format.
 bool fits(CacheFormat format, const ModelConfig& config) {
-  if (config.latent.latent_rank > 0) return false;
-  const int64_t multiple = layout_of(format).multiple;
   return std::ranges::all_of(config.cached_layers(), [&](int64_t layer) {
-    const LayerCache& heads = config.cache(layer);
-    return heads.k_dim % multiple == 0 && heads.v_dim % multiple == 0;
+    return head_problem(format, config, layer).empty();
   });
 }
 

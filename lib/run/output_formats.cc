@@ -12,6 +12,7 @@
 #include "export/joined_writer.h"
 #include "export/manifest.h"
 #include "export/overlay.h"
+#include "forward/kv_cache.h"
 #include "quant/cache_type.h"
 #include "run/output_card.h"
 #include "stored/kv_scales.h"
@@ -48,12 +49,10 @@ void check_nvfp4(const std::vector<std::string>& formats, const ExportInput& inp
       fail("--kv-cache-dtype nvfp4: engines read its scales of ModelOpt's form alone; --format ",
            format, " has no word for it, give --format modelopt");
   const ModelConfig config = read_model_config(input.model);
-  const int64_t multiple = layout_of(CacheFormat::kNvfp4).multiple;
-  for (const int64_t layer : config.cached_layers())
-    for (const int64_t head_dim : {config.cache(layer).k_dim, config.cache(layer).v_dim})
-      if (head_dim % multiple != 0)
-        fail("layer ", layer, " has heads of ", head_dim, ", an nvfp4 cache needs a multiple of ",
-             multiple);
+  for (const int64_t layer : config.cached_layers()) {
+    const std::string problem = head_problem(CacheFormat::kNvfp4, config, layer);
+    if (!problem.empty()) fail(problem);
+  }
 }
 
 }  // namespace
