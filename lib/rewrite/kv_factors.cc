@@ -163,6 +163,12 @@ std::optional<std::string> reason_against_key_offset(const ModelConfig& config) 
   return std::nullopt;
 }
 
+KeyUnits HeadUnits::all() const {
+  KeyUnits units = turning;
+  units.insert(units.end(), fixed.begin(), fixed.end());
+  return units;
+}
+
 HeadUnits key_units(const ModelConfig& config, int64_t layer) {
   const LayerConfig& own = config.layer(layer);
   const int64_t dim = own.attention.head_dim;

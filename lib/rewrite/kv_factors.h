@@ -31,6 +31,7 @@ std::optional<std::string> reason_against_key_offset(const ModelConfig& config);
 using KeyUnits = std::vector<std::vector<int64_t>>;
 struct HeadUnits {
   KeyUnits turning, fixed;
+  KeyUnits all() const;
 };
 HeadUnits key_units(const ModelConfig& config, int64_t layer);
 

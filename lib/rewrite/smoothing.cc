@@ -17,6 +17,14 @@ float factor_to(float most, float amax) {
   return std::ldexp(1.0f, std::clamp(doublings, 0, kMostDoublings));
 }
 
+/// The upper median of at least one value, whose order changes.
+template <class Number>
+Number median_of(std::vector<Number>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
 /// Divides factors by their median over the channels that have values, so that an outlier shrinks
 /// to the others, and not all grow to it: K and V stay inside the range of a cache with scale 1.0.
 void center(std::span<float> factors, std::span<const float> reach) {
@@ -24,9 +32,8 @@ void center(std::span<float> factors, std::span<const float> reach) {
   for (size_t i = 0; i < factors.size(); ++i)
     if (reach[i] > 0.0f) doublings.push_back(std::ilogb(factors[i]));
   if (doublings.empty()) return;
-  const auto middle = doublings.begin() + static_cast<std::ptrdiff_t>(doublings.size() / 2);
-  std::ranges::nth_element(doublings, middle);
-  for (float& factor : factors) factor = std::ldexp(factor, -*middle);
+  const int middle = median_of(doublings);
+  for (float& factor : factors) factor = std::ldexp(factor, -middle);
 }
 
 /// Factors [heads, width] of one layer's side, where units share a factor.
@@ -75,7 +82,10 @@ class HeadRatios {
       add_ratio(smooth, after_);
     }
   }
-  Unevenness median() { return {.before = median_of(before_), .after = median_of(after_)}; }
+  Unevenness median() {
+    if (before_.empty()) return {};
+    return {.before = median_of(before_), .after = median_of(after_)};
+  }
 
  private:
   static void add_ratio(const std::vector<double>& reach, std::vector<double>& ratios) {
@@ -83,21 +93,9 @@ class HeadRatios {
     if (sum > 0.0)
       ratios.push_back(std::ranges::max(reach) * static_cast<double>(reach.size()) / sum);
   }
-  static double median_of(std::vector<double>& ratios) {
-    if (ratios.empty()) return 1.0;
-    const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
-    std::ranges::nth_element(ratios, middle);
-    return *middle;
-  }
 
   std::vector<double> before_, after_;
 };
-
-KeyUnits all_units(const HeadUnits& units) {
-  KeyUnits all = units.turning;
-  all.insert(all.end(), units.fixed.begin(), units.fixed.end());
-  return all;
-}
 
 KeyUnits single_channels(int64_t width) {
   KeyUnits units;
@@ -129,7 +127,7 @@ Smoothing smoothing_of(const ModelConfig& config, std::span<const ChannelAmax> a
     KVCAL_CHECK(std::ssize(seen.k) == sizes.key_width() &&
                 std::ssize(seen.v) == sizes.value_width());
     if (!k_reason) {
-      own.k = even_factors(seen.k, sizes.kv_heads, all_units(key_units(config, layer)),
+      own.k = even_factors(seen.k, sizes.kv_heads, key_units(config, layer).all(),
                            shares_key_factors(config, layer));
       k.add(seen.k, own.k, sizes.kv_heads);
       drop_if_none(own.k);
