@@ -58,11 +58,13 @@ void enter_part(const KvPass& pass, const KvPart& part, ObservedRange* ranges) {
   }
   BinCounts counts;
   // The tables are 64 KiB, far more than the values of a sample's first tokens.
-  if (has_table_size((part.end - part.begin) * x.head_dim)) counts.pairs.fill(0);
+  if (pass.side.histogram && has_table_size((part.end - part.begin) * x.head_dim))
+    counts.pairs.fill(0);
   for (int64_t h = 0; h < x.heads; ++h) {
     RangeFold range;
     enter_rows(pass, part, h, &range);
     ranges[h] = range.range();
+    if (!pass.side.histogram) continue;
     counts.bins.fill(0);
     count_rows({.x = x.data + part.begin * x.row_stride + h * x.head_dim,
                 .tokens = part.end - part.begin,

@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kObservingThreads) enter_cache_kernel(EnterArg
   if constexpr (kObserves) {
     __syncthreads();
     fold_seen(seen, bins, side.ranges + segment * x.heads + head,
-              side.histogram + head * int64_t{kBins});
+              side.histogram ? side.histogram + head * int64_t{kBins} : nullptr);
   }
   if (Stored<T>::kIsFp8 && side.saturated) {
     saturated = warp_count(saturated);

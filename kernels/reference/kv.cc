@@ -21,7 +21,7 @@ bool fold(const float* x, int64_t count, ObservedRange& range, uint64_t* bins) {
     const float value = x[i] + 0.0f;  // -0 becomes +0, so that equal extremes have equal bytes
     range.min = std::min(range.min, value);
     range.max = std::max(range.max, value);
-    ++bins[MagnitudeHistogram::bin_of(value)];
+    if (bins) ++bins[MagnitudeHistogram::bin_of(value)];
   }
   return finite;
 }
@@ -34,7 +34,7 @@ void ReferenceBackend::do_observe_kv(const ObserveKvArgs& args) {
     const Segment& segment = args.segments[s];
     for (int64_t h = 0; h < args.x.heads; ++h) {
       ObservedRange range{.min = kInfinity, .max = -kInfinity, .first_nonfinite = -1};
-      uint64_t* bins = args.histogram + h * MagnitudeHistogram::kBins;
+      uint64_t* bins = args.histogram ? args.histogram + h * MagnitudeHistogram::kBins : nullptr;
       for (int64_t t = 0; t < segment.q_count; ++t) {
         const float* x =
             args.x.data + (segment.q_begin + t) * args.x.row_stride + h * args.x.head_dim;

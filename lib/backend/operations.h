@@ -178,7 +178,8 @@ struct ObserveKvArgs {
   HeadsView x;
   std::span<const Segment> segments;  ///< host; q_begin and q_count name the rows of x
   ObservedRange* ranges = nullptr;    ///< backend memory, [segments, heads], written
-  uint64_t* histogram = nullptr;  ///< backend memory, [heads, MagnitudeHistogram::kBins], added to
+  uint64_t* histogram = nullptr;      ///< backend memory, [heads, MagnitudeHistogram::kBins], added
+                                      ///< to; may be null
 };
 
 /// Extremes and magnitudes of whole rows: as ObserveKvArgs, with rows instead of heads.

@@ -3,15 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "quant/magnitude_histogram.h"
-
 namespace kvcal {
 
 ChannelObserver::ChannelObserver(Backend& backend, const LayerCache& cache) : backend_(backend) {
   seen_.k.resize(static_cast<size_t>(cache.heads * cache.k_dim), 0.0f);
   seen_.v.resize(static_cast<size_t>(cache.heads * cache.v_dim), 0.0f);
-  histogram_ =
-      backend.allocate(std::max(seen_.k.size(), seen_.v.size()) * sizeof(MagnitudeHistogram));
 }
 
 void ChannelObserver::see(const void* k, const void* v, int64_t rows,
@@ -33,8 +29,7 @@ void ChannelObserver::see_side(const void* x, int64_t rows, std::span<const Segm
                              .head_dim = 1,
                              .row_stride = channels},
                        .segments = segments,
-                       .ranges = ranges_.as<ObservedRange>(),
-                       .histogram = histogram_.as<uint64_t>()});
+                       .ranges = ranges_.as<ObservedRange>()});
   std::vector<ObservedRange> ranges(bytes / sizeof(ObservedRange));
   backend_.copy_out(ranges_.data(), std::as_writable_bytes(std::span(ranges)));
   for (size_t i = 0; i < ranges.size(); ++i) {

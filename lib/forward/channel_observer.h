@@ -6,7 +6,7 @@
 
 namespace kvcal {
 
-/// Folds the magnitudes of the channels of one layer's cache over the batches of a pass.
+/// Folds the largest magnitudes of the channels of one layer's cache over the batches of a pass.
 class ChannelObserver {
  public:
   ChannelObserver(Backend& backend, const LayerCache& cache);
@@ -14,15 +14,15 @@ class ChannelObserver {
   /// k, v: float32 rows of the cache that the segments name, [rows, heads, dim], backend memory.
   /// Waits for the backend.
   void see(const void* k, const void* v, int64_t rows, std::span<const Segment> segments);
-  ChannelMagnitudes take() { return std::move(seen_); }
+  ChannelAmax take() { return std::move(seen_); }
 
  private:
   void see_side(const void* x, int64_t rows, std::span<const Segment> segments,
                 std::vector<float>& magnitudes);
 
   Backend& backend_;
-  Buffer ranges_, histogram_;  ///< the histogram is not read
-  ChannelMagnitudes seen_;
+  Buffer ranges_;
+  ChannelAmax seen_;
 };
 
 }  // namespace kvcal

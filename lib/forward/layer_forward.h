@@ -10,6 +10,7 @@
 #include "forward/linear_observation.h"
 #include "forward/observation_request.h"
 #include "quant/calibration.h"
+#include "quant/channel_amax.h"
 
 namespace kvcal {
 
@@ -21,15 +22,11 @@ struct KvObservation {
   /// as the longest sample has; of K and V only.
   std::vector<Range> positions = {};
 };
-/// Largest magnitudes of the channels of one layer's cache, over all tokens: [heads, dim].
-struct ChannelMagnitudes {
-  std::vector<float> k, v;
-};
 /// Observations of one pass over a layer.
 struct LayerObservation {
-  KvObservation k, v;                              ///< of the layer's cache
-  std::optional<KvObservation> q = {};             ///< of each head, where requested
-  std::optional<ChannelMagnitudes> channels = {};  ///< where requested
+  KvObservation k, v;                           ///< of the layer's cache
+  std::optional<KvObservation> q = {};          ///< of each head, where requested
+  std::optional<ChannelAmax> channels = {};     ///< where requested
   std::vector<LinearObservation> linears = {};  ///< where requested, in a pass that ends the layer
 };
 

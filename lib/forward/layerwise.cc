@@ -255,9 +255,10 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
       if (pass.observers) pass.observers->join(args, at);
       if (pass.storage) pass.storage->join(args);
       backend_.enter_cache(args);
-      if (pass.channels) {
+      if (pass.observers && pass.observers->channels) {
         const KvStorage stored = pass.storage->view();
-        pass.channels->see(stored.k, stored.v, input.tokens.num_tokens, input.tokens.segments);
+        pass.observers->channels->see(stored.k, stored.v, input.tokens.num_tokens,
+                                      input.tokens.segments);
       }
     }
     const SeenQueries queries = pass.observers ? pass.observers->queries(batch) : SeenQueries{};
@@ -278,14 +279,11 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
 
 LayerwiseForward::Observers LayerwiseForward::make_observers(int64_t layer) const {
   const PositionPieces& pieces = config_.is_draft(layer) ? draft_->pieces : pieces_;
-  return {backend_, pieces, num_samples_,
-          config_.has_own_cache(layer) ? config_.cache(layer).heads : 0,
-          request_.query ? config_.attention(layer).heads : 0};
-}
-
-std::optional<ChannelObserver> LayerwiseForward::make_channel_observer(int64_t layer) const {
-  if (!request_.channels || !config_.has_own_cache(layer)) return std::nullopt;
-  return ChannelObserver(backend_, config_.cache(layer));
+  const bool has_cache = config_.has_own_cache(layer);
+  Observers observers(backend_, pieces, num_samples_, has_cache ? config_.cache(layer).heads : 0,
+                      request_.query ? config_.attention(layer).heads : 0);
+  if (request_.channels && has_cache) observers.observe_channels(backend_, config_.cache(layer));
+  return observers;
 }
 
 LayerResult LayerwiseForward::run(const LayerCall& call) {
@@ -328,16 +326,12 @@ LayerObservation LayerwiseForward::observe_layer(int64_t layer) {
   const bool is_end = request_.ends_with(layer, config_);
   const PackedLayer& packed =
       layers_.bring(layer, is_end && !request_.query ? LayerParts::kKeyValue : LayerParts::kAll);
-  const Observers observers = make_observers(layer);
-  std::optional<ChannelObserver> channels = make_channel_observer(layer);
+  Observers observers = make_observers(layer);
   std::optional<Storage> storage;
-  if (channels) storage.emplace(unquantized_storage(layer));
+  if (observers.channels) storage.emplace(unquantized_storage(layer));
   run_batches(packed, is_end ? Share::kWhole : Share::kFirstHalf,
-              {.observers = &observers,
-               .storage = storage ? &*storage : nullptr,
-               .channels = channels ? &*channels : nullptr});
+              {.observers = &observers, .storage = storage ? &*storage : nullptr});
   LayerObservation seen = observers.take(backend_);
-  if (channels) seen.channels = channels->take();
   refuse_zero_cache(seen, config_, weights_, layer);
   return seen;
 }
@@ -376,16 +370,11 @@ LayerAdvance LayerwiseForward::advance_unquantized(int64_t layer) {
 
 LayerObservation LayerwiseForward::observe_and_advance(int64_t layer) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
-  const Observers observers = make_observers(layer);
+  Observers observers = make_observers(layer);
   const Storage storage = unquantized_storage(layer);
-  std::optional<ChannelObserver> channels = make_channel_observer(layer);
   run_batches(packed, Share::kWhole,
-              {.observers = &observers,
-               .storage = &storage,
-               .channels = channels ? &*channels : nullptr,
-               .finishes = true});
+              {.observers = &observers, .storage = &storage, .finishes = true});
   LayerObservation seen = observers.take(backend_);
-  if (channels) seen.channels = channels->take();
   refuse_zero_cache(seen, config_, weights_, layer);
   seen.linears = take_linears();
   return seen;

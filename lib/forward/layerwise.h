@@ -8,7 +8,6 @@
 
 #include "core/diagnostics.h"
 #include "core/token.h"
-#include "forward/channel_observer.h"
 #include "forward/hidden_states.h"
 #include "forward/layer_forward.h"
 #include "forward/layer_prefetch.h"
@@ -81,9 +80,8 @@ class LayerwiseForward : public LayerForward {
   void report(const SampleBatch& batch, Share share);
   /// Treatment of K and V in one pass over a layer.
   struct Pass {
-    const Observers* observers = nullptr;
+    Observers* observers = nullptr;
     const Storage* storage = nullptr;
-    ChannelObserver* channels = nullptr;  ///< of what storage, float32, holds
     bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
   };
   void run_batches(const PackedLayer& layer, Share share, const Pass& pass);
@@ -109,8 +107,6 @@ class LayerwiseForward : public LayerForward {
   void copy_planes(const SampleBatch& batch, float* planes, float* by_sample,
                    bool to_samples) const;
   Observers make_observers(int64_t layer) const;
-  /// Null where no channels are requested.
-  std::optional<ChannelObserver> make_channel_observer(int64_t layer) const;
   /// Calls body with each sample of the batch and its rows of hidden.
   template <class Body>
   void for_each_sample(const SampleBatch& batch, float* hidden, const Body& body) const;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "forward/channel_observer.h"
 #include "forward/layerwise.h"
 
 namespace kvcal {
@@ -16,6 +17,10 @@ struct LayerwiseForward::Observers {
             int64_t query_heads)
       : pieces(pieces_of), k(backend, pieces.count(), heads), v(backend, pieces.count(), heads) {
     if (query_heads > 0) q.emplace(backend, static_cast<size_t>(samples), query_heads);
+  }
+  /// Has the channels of the cache observed, too, in passes whose storage is float32.
+  void observe_channels(Backend& backend, const LayerCache& cache) {
+    channels.emplace(backend, cache);
   }
   struct Side {
     Side(Backend& backend, size_t rows, int64_t num_heads)
@@ -60,7 +65,7 @@ struct LayerwiseForward::Observers {
         std::as_bytes(std::span(none)),
         reinterpret_cast<std::byte*>(q->ranges_from(static_cast<size_t>(batch.first_sample))));
   }
-  LayerObservation take(Backend& backend) const {
+  LayerObservation take(Backend& backend) {
     const auto folded = [&](const Side& side) {
       KvObservation seen = side.take(backend);
       pieces.fold(std::exchange(seen.ranges, {}), side.heads, seen);
@@ -68,12 +73,14 @@ struct LayerwiseForward::Observers {
     };
     LayerObservation seen{.k = folded(k), .v = folded(v)};
     if (q) seen.q = q->take(backend);
+    if (channels) seen.channels = channels->take();
     return seen;
   }
 
   const PositionPieces& pieces;
   Side k, v;
   std::optional<Side> q;
+  std::optional<ChannelObserver> channels;
 };
 
 }  // namespace kvcal

@@ -68,8 +68,7 @@ uint64_t channel_bytes(const ModelConfig& config, size_t samples) {
   const int64_t channels = config.largest([](const LayerConfig& layer) {
     return layer.cache.heads * std::max(layer.cache.k_dim, layer.cache.v_dim);
   });
-  return static_cast<uint64_t>(channels) *
-         (2 * samples * sizeof(ObservedRange) + sizeof(MagnitudeHistogram));
+  return static_cast<uint64_t>(channels) * 2 * samples * sizeof(ObservedRange);
 }
 
 /// Ranges and histograms, in the backend and on the host.

@@ -139,7 +139,7 @@ LayerObservation merged(std::span<const std::optional<LayerObservation>> parts,
   const size_t count = count_of(samples);
   SideMerger k(count), v(count), q(count);
   LinearMerger linears(count);
-  std::optional<ChannelMagnitudes> channels;
+  std::optional<ChannelAmax> channels;
   std::optional<bool> has_queries;
   for_each_part(parts, samples, [&](const LayerObservation& part, auto own) {
     k.add_part(part.k, own);

@@ -5,15 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "quant/channel_amax.h"
 #include "rewrite/kv_factors.h"
 
 namespace kvcal {
-
-/// Largest magnitudes of the channels of one layer's cache; empty: the layer has none of its own.
-struct ChannelAmax {
-  std::vector<float> k;  ///< [kv_heads, head_dim], after RoPE
-  std::vector<float> v;  ///< [kv_heads, value_dim]
-};
 
 /// How uneven the channels of K or V are: the largest of a head over the mean of its channels, the
 /// median of all heads of all layers. 1: all channels of a head reach as far.

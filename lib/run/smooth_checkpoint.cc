@@ -44,9 +44,7 @@ std::vector<ChannelAmax> observe_channels(const CalibrationSubject& subject,
   for (int64_t layer = 0; layer <= pass.last_layer(); ++layer) {
     LayerObservation seen = pass.run(layer);
     if (subject.config.has_attention(layer)) reader.statistics(layer, &seen);  // refuses NaN
-    if (!seen.channels) continue;
-    all[static_cast<size_t>(layer)] = {.k = std::move(seen.channels->k),
-                                       .v = std::move(seen.channels->v)};
+    if (seen.channels) all[static_cast<size_t>(layer)] = std::move(*seen.channels);
   }
   return all;
 }

@@ -155,7 +155,7 @@ struct Observed {
 
 Observed observe(Backend& backend, const std::vector<float>& values,
                  const std::vector<Segment>& segments, int64_t tokens, int64_t heads,
-                 int64_t head_dim, int64_t stride) {
+                 int64_t head_dim, int64_t stride, bool with_histogram = true) {
   const test::OnBackend<float> x(backend, values);
   const test::OnBackend<ObservedRange> ranges(
       backend, std::vector<ObservedRange>(segments.size() * static_cast<size_t>(heads)));
@@ -164,7 +164,7 @@ Observed observe(Backend& backend, const std::vector<float>& values,
   backend.observe_kv({.x = heads_of(x.data(), tokens, heads, head_dim, stride),
                       .segments = segments,
                       .ranges = ranges.data(),
-                      .histogram = histogram.data()});
+                      .histogram = with_histogram ? histogram.data() : nullptr});
   Observed observed{.extremes = {}, .first_nonfinite = {}, .histogram = histogram.values()};
   for (const ObservedRange& range : ranges.values()) {
     observed.extremes.push_back(range.min);
@@ -195,6 +195,20 @@ TEST_CASE("observe_kv: every backend sees the reference's extremes, bins and fir
         CHECK(test::same_bytes(actual.histogram, expected.histogram));
       });
     }
+}
+
+TEST_CASE("observe_kv: without a histogram the extremes are the same") {
+  const int64_t tokens = 400, head_dim = 16, stride = 3 * head_dim + 5;
+  const auto values = hard_values(tokens * stride);
+  const std::vector<Segment> segments{{.q_begin = 0, .q_count = 9},
+                                      {.q_begin = 10, .q_count = 390}};
+  test::for_each_backend([&](Backend& backend) {
+    const Observed with = observe(backend, values, segments, tokens, 3, head_dim, stride);
+    const Observed without = observe(backend, values, segments, tokens, 3, head_dim, stride, false);
+    CHECK(test::same_bytes(without.extremes, with.extremes));
+    CHECK(test::same_bytes(without.first_nonfinite, with.first_nonfinite));
+    for (const uint64_t count : without.histogram) CHECK(count == 2);  // as it was
+  });
 }
 
 TEST_CASE("observe_kv: finite values of every magnitude are counted as the reference does") {
