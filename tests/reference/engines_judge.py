@@ -8,6 +8,7 @@ OUT.jsonl, a line a job, in the order of JOBS, written as soon as it is known:
 k and v: a number, or a list where they are of heads; null where the attention has no scale and so 1.0. Lines that OUT.jsonl has
 already are not asked again, so a judge that died is started again for the rest.
 """
+import gc
 import importlib.abc
 import importlib.machinery
 import json
@@ -109,6 +110,12 @@ def refusal(error, folder, package):
     return f"{type(error).__name__}: {text}"[:260] + at
 
 
+def pass_over_imports():
+    """gc.collect between two models need not look at what the engine's import made, which is most of what there is."""
+    gc.collect()
+    gc.freeze()
+
+
 def numbers(tensor):
     values = [number(x) for x in tensor.detach().float().flatten().tolist()]
     return values[0] if len(values) == 1 else values
@@ -127,6 +134,7 @@ def judge(jobs_path, out_path, engine, version, package, observe):
     logging.getLogger().addHandler(heard)
     for name in (engine, package):
         logging.getLogger(name).addHandler(heard)
+    pass_over_imports()
     for job in jobs:
         if job["name"] in done:
             continue

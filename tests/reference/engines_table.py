@@ -29,26 +29,14 @@ import math
 import os
 import pathlib
 import re
-import shutil
-import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
-from engines_families import CONFIGS, CROSS_LAYERS, LEFT_OUT, MODELS, NO_FP8_WEIGHTS, NOT_RUN, OUTSIDE, WITHOUT
-from engines_processors import add_processor
+from engines_checkpoints import CONVERTED, LAYER, RECIPE, TRIED, kvcal, make_families, read_scales, read_sides
+from engines_families import CONFIGS, LEFT_OUT, MODELS, NO_FP8_WEIGHTS, NOT_RUN
 
 HERE = pathlib.Path(__file__).parent
-RECIPES = HERE.parents[1] / "recipes"
-RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
-# Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
-# ignore-none: as llm-compressor writes it; quark-own: Quark's names where kvcal writes plain ones; names-v5: of multimodal checkpoints, as
-# transformers 5 writes them.
-TRIED = {"ignore-none": "compressed-tensors", "ignore-all": "compressed-tensors", "modelopt-plain": "modelopt", "quark-plain": "quark",
-         "quark-own": "quark", "names-v5": "compressed-tensors"}
-# form: (the form it is converted from, kvcal convert's --format)
-CONVERTED = {form: ("compressed-tensors", form) for form in
-             ("modelopt", "quark", "tgi", "scales-json", "compressed-tensors+tgi", "compressed-tensors+modelopt", "compressed-tensors+scales-json")}
-CONVERTED |= {f"weights-{form}": ("weights", form) for form in ("fp8", "modelopt", "quark")}
 CASES = ["compressed-tensors", "compressed-tensors@fp8", "head", "modelopt", "modelopt@fp8", "quark", "quark@fp8", "tgi", "tgi@fp8",
          "scales-json@fp8", "compressed-tensors+scales-json@fp8", "compressed-tensors+tgi", "compressed-tensors+modelopt", "weights", "weights-fp8@fp8", "weights-modelopt",
          "weights-quark@fp8", "ignore-none", "ignore-all", "modelopt-plain", "quark-plain@fp8", "quark-own@fp8", "names-v5"]
@@ -58,155 +46,7 @@ NOT_ASKED = {"vllm": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"}, "aphrodi
              "tgi": {"compressed-tensors@fp8"},
              "transformers": {case for case in CASES if "@" in case}}
 FP8 = {"sglang": "fp8_e4m3", "tgi": "fp8_e4m3fn"}  # each engine's word for such a cache; others: fp8
-LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
-SIDES = {"k": re.compile(r"\.(k_scale|k_proj\.output_scale)$"), "v": re.compile(r"\.(v_scale|v_proj\.output_scale)$"),
-         "kv": re.compile(r"\.kv_scale$")}
 MARKS = {"loaded": "ok", "no model": "–"}
-
-
-# --- the checkpoints ---
-
-def kvcal(options, *arguments):
-    return subprocess.run([options.kvcal, *map(str, arguments)], capture_output=True, text=True)
-
-
-def make_family(options, name):
-    """Folders SCRATCH/NAME/FORM, those that kvcal writes; a refusal of kvcal is in FORM.refused."""
-    home = options.scratch / name
-    if (home / "made").exists():
-        return
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
-    config = json.loads((MODELS / name / "config.json").read_text()) | CONFIGS.get(name, {})
-    config = {key: value for key, value in config.items() if key not in WITHOUT.get(name, ())}
-    (home / "config.json").write_text(json.dumps(config))
-    made = kvcal(options, "synth", home / "base", "--config", home / "config.json", "--seed", 1)
-    if made.returncode:
-        raise SystemExit(f"{name}: {made.stderr}")
-    add_other_parts(home / "base" / "model.safetensors", name)
-    vocab = config.get("text_config", config)["vocab_size"]
-    add_processor(home / "base", name, vocab)
-    ids = [[(31 * i * i + 7 * j * j + 13 * i * j) % vocab for i in range(24)] for j in range(4)]
-    (home / "ids.jsonl").write_text("".join(json.dumps({"input_ids": line}) + "\n" for line in ids))
-    for form, recipe in RECIPE.items():
-        note(home, form, kvcal(options, "calibrate", home / "base", "--recipe", RECIPES / recipe, "--dataset", home / "ids.jsonl",
-                               "--num-samples", 4, "--max-seq-length", 24, "--reproducible", "--output", home / form))
-    for form, (source, to) in CONVERTED.items():
-        if (home / source).exists():
-            note(home, form, kvcal(options, "convert", home / source, "--format", to, "--output", home / form))
-    for form, source in TRIED.items():
-        if form == "names-v5" and not any(name.startswith("language_model.model.") for name in header(home / "base" / "model.safetensors")[0]):
-            continue
-        if (home / source / "config.json").exists() and (home / "compressed-tensors").exists():
-            try_form(home, form, source)
-    (home / "made").touch()
-
-
-def add_other_parts(path, family):
-    """What a multimodal fixture holds beside its text model (a vision tower), which synth leaves out and engines ask for."""
-    fixture, layer = MODELS / family, CROSS_LAYERS.get(family, "none")
-    if not (fixture / "model.safetensors").exists():
-        return
-    (ours, our_start), (theirs, start) = header(path), header(fixture / "model.safetensors")
-    others = {name: entry for name, entry in theirs.items() if (re.search(OUTSIDE, name) or name.startswith(layer)) and name not in ours}
-    if not others:
-        return
-    data, added = path.read_bytes()[our_start:], (fixture / "model.safetensors").read_bytes()[start:]
-    for name, entry in others.items():
-        begin, end = entry["data_offsets"]
-        ours[name] = entry | {"data_offsets": [len(data), len(data) + end - begin]}
-        data += added[begin:end]
-    text = json.dumps(ours).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
-def try_form(home, form, source):
-    """source's configuration, changed or with the names of other tensors than kvcal's."""
-    tensors = home / (source if form == "quark-own" else "compressed-tensors")
-    if form == "quark-own" and not has_plain_names(tensors):
-        return
-    shutil.copytree(tensors, home / form)
-    config = json.loads((home / source / "config.json").read_text())
-    if form.startswith("ignore"):
-        config["quantization_config"]["ignore"] = {"ignore-none": [], "ignore-all": ["re:.*"]}[form]
-    if form in RENAMED:
-        rename(home / form / "model.safetensors", RENAMED[form])
-    (home / form / "config.json").write_text(json.dumps(config))
-    if (home / source / "hf_quant_config.json").exists():
-        shutil.copy(home / source / "hf_quant_config.json", home / form)
-
-
-def has_plain_names(folder):
-    return any(name.endswith((".self_attn.k_scale", ".mixer.k_scale")) for name in read_scales(folder)[1])
-
-
-def name_v5(name):
-    if name.startswith("language_model.lm_head"):
-        return name.removeprefix("language_model.")
-    return "model." + name.replace("language_model.model.", "language_model.", 1)
-
-
-def name_quark(name):
-    return re.sub(r"\.(k|v)_scale$", r".\1_proj.output_scale", name)
-
-
-RENAMED = {"names-v5": name_v5, "quark-own": name_quark}
-
-
-def rename(path, name_of):
-    tensors, start = header(path)
-    data = path.read_bytes()[start:]
-    text = json.dumps({name if name == "__metadata__" else name_of(name): entry for name, entry in tensors.items()}).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
-def note(home, form, done):
-    if done.returncode:
-        (home / f"{form}.refused").write_text(done.stderr.strip().splitlines()[-1])
-
-
-def header(path):
-    with open(path, "rb") as file:
-        size = struct.unpack("<Q", file.read(8))[0]
-        return json.loads(file.read(size)), 8 + size
-
-
-def read_sides(folder):
-    """{layer: {"k", "v", "kv"}} of what a folder's files hold, lists for heads; and {name: [dtype, shape]} of these tensors."""
-    found, shapes = {}, {}
-    for path in sorted(folder.glob("*.safetensors")):
-        tensors, start = header(path)
-        for name, entry in tensors.items():
-            for side, pattern in SIDES.items():
-                layer = LAYER.search("." + name)
-                if pattern.search(name) and layer:
-                    begin, end = entry["data_offsets"]
-                    with open(path, "rb") as file:
-                        file.seek(start + begin)
-                        values = unpack(file.read(end - begin), entry["dtype"])
-                    found.setdefault(int(layer[1]), {})[side] = values[0] if len(values) == 1 else values
-                    shapes[name] = [entry["dtype"], entry["shape"]]
-    if (folder / "kv_cache_scales.json").exists():
-        ranks = json.loads((folder / "kv_cache_scales.json").read_text())["kv_cache"]["scaling_factor"]
-        found |= {int(layer): {"kv": to_float32(value)} for layer, value in ranks["0"].items()}
-    return found, shapes
-
-
-def read_scales(folder):
-    """{layer: {"k", "v"}} of a folder's files; and the tensors."""
-    found, shapes = read_sides(folder)
-    return {layer: {"k": sides.get("k", sides.get("kv")), "v": sides.get("v", sides.get("kv"))} for layer, sides in found.items()}, shapes
-
-
-def unpack(data, dtype):
-    if dtype == "BF16":
-        return [struct.unpack("<f", b"\0\0" + data[i:i + 2])[0] for i in range(0, len(data), 2)]
-    code, size = {"F32": ("f", 4), "F16": ("e", 2)}[dtype]
-    return list(struct.unpack(f"<{len(data) // size}{code}", data))
-
-
-def to_float32(value):
-    return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
 # --- what engines and verify say of them ---
@@ -318,27 +158,27 @@ def verified(options, engine, job, wanted):
 def compare(options, engine, python):
     """{family: {case: {"answer", "reason", "verify", "exit", "agrees"}}} and the engine's version."""
     seen = judged(options, engine, python)
-    table, version = {}, ""
-    for name in options.families:
-        row = table[name] = {}
-        base = seen.get(f"{name}/base")
-        for case in options.cases:
-            answer = seen.get(f"{name}/{case}")
-            if answer is None:
-                continue
-            version = answer["version"] or version
-            wanted, _ = read_scales(options.scratch / name / split(case)[0])
-            layers = {int(layer): sides for layer, sides in answer.get("layers", {}).items()}
-            said = answer_of(wanted, answer["loads"], answer.get("cache_dtype", ""), layers)
-            reason = reason_of(answer, said)
-            if said == "refused" and base and not base["loads"]:
-                said, reason = "no model", base["why"]
-            told, code, numbers = verified(options, engine, job_of(options, engine, name, case), wanted)
-            agrees = told in ("not known", "refused" if said == "no model" else said)
-            if agrees and said in ("rounded", "partly"):
-                agrees = all(same(layers.get(layer, {}).get(side), numbers.get(layer, {}).get(side)) for layer in wanted for side in "kv")
-            row[case] = dict(answer=said, reason=reason, verify=told, exit=code, agrees=agrees)
-    return table, version
+    cells = [(name, case) for name in options.families for case in options.cases if f"{name}/{case}" in seen]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compared = pool.map(lambda cell: compare_cell(options, engine, *cell, seen[f"{cell[0]}/{cell[1]}"], seen.get(f"{cell[0]}/base")), cells)
+        table = {name: {} for name in options.families}
+        for (name, case), cell in zip(cells, compared):
+            table[name][case] = cell
+    return table, next((answer["version"] for answer in reversed(seen.values()) if answer["version"]), "")
+
+
+def compare_cell(options, engine, name, case, answer, base):
+    wanted, _ = read_scales(options.scratch / name / split(case)[0])
+    layers = {int(layer): sides for layer, sides in answer.get("layers", {}).items()}
+    said = answer_of(wanted, answer["loads"], answer.get("cache_dtype", ""), layers)
+    reason = reason_of(answer, said)
+    if said == "refused" and base and not base["loads"]:
+        said, reason = "no model", base["why"]
+    told, code, numbers = verified(options, engine, job_of(options, engine, name, case), wanted)
+    agrees = told in ("not known", "refused" if said == "no model" else said)
+    if agrees and said in ("rounded", "partly"):
+        agrees = all(same(layers.get(layer, {}).get(side), numbers.get(layer, {}).get(side)) for layer in wanted for side in "kv")
+    return dict(answer=said, reason=reason, verify=told, exit=code, agrees=agrees)
 
 
 def print_table(engine, version, table, cases, out):
@@ -395,7 +235,9 @@ def write_json(path, head, rows):
     rows = dict(sorted(rows.items()))
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
     head = "".join(f"{json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items())
-    path.write_text("{" + head + '"families": {\n' + lines + "\n}}\n")
+    made = path.with_suffix(f".{os.getpid()}")  # several may write the same families.json at once
+    made.write_text("{" + head + '"families": {\n' + lines + "\n}}\n")
+    made.replace(path)
 
 
 def by_layer(found, tensors):
@@ -460,8 +302,7 @@ def main():
     if options.is_all:
         options.families = [path.parent.name for path in sorted(MODELS.glob("*/config.json")) if not path.parent.name.startswith(LEFT_OUT)]
     options.known = [engine["name"] for engine in json.loads(kvcal(options, "engines", "--json").stdout)]
-    for name in options.families:
-        make_family(options, name)
+    make_families(options)
     if options.out:
         write_inputs(options)
     out = open(options.table, "w") if options.table else sys.stdout

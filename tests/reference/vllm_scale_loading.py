@@ -18,9 +18,11 @@ import os
 import re
 import sys
 
+from engines_judge import free_port
+
 for key, value in dict(VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1",
                        VLLM_LOGGING_LEVEL="ERROR", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0", LOCAL_RANK="0",
-                       WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29561").items():
+                       WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port()).items():
     os.environ.setdefault(key, value)
 
 import vllm

@@ -159,8 +159,8 @@ RunDtype vllm_run_dtype() {
 }
 
 ModelTypes vllm_tried() {
-  // The first two need code of their checkpoint, the last files of a processor: they were not run.
-  return types_run_but({"internlm2", "internlm3", "glm46v"});
+  // It needs files of a processor: it was not run.
+  return types_run_but({"glm46v"});
 }
 
 namespace {
@@ -354,8 +354,8 @@ std::vector<DraftReading> vllm_drafts() {
 
 namespace {
 
-/// Types that 0.32 alone was run with, of this code. The others need code of their checkpoints, or
-/// files of a processor that were not found.
+/// Types that 0.32 alone was run with, of this code. The others need files of a processor that were
+/// not found.
 void add_types_only_here(EngineRules& rules) {
   rules.tried = with_wrappers_but(
       {"aria_text", "emu3", "granite_docling", "hyperclovax_vision_v2", "instructblipvideo",
@@ -409,7 +409,7 @@ EngineRules vllm_engine() {
       .drafts = vllm_drafts()};
   EngineRules later = rules;
   later.versions = {"0.33"};
-  later.tried = types_run_but({"flint", "glm46v", "internlm2", "internlm3"});
+  later.tried = types_run_but({"flint", "glm46v"});
   rules.other_versions = {later};
   add_types_only_here(rules);
   return rules;
