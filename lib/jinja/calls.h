@@ -27,8 +27,8 @@ const Native* find_native(std::span<const Native> natives, std::string_view name
 /// One call of a native: its arguments are bound to its parameters as Python does.
 struct Call {
   /// Throws Error, naming the native, for too many, unknown, doubled or missing arguments.
-  Call(Interpreter& interpreter, const Native& native, const Value& self,
-       const CallArguments& given);
+  Call(Interpreter& caller, const Native& callee, const Value& owner,
+       const CallArguments& arguments);
 
   bool has(size_t i) const { return i < values.size() && !values[i].is_missing(); }
   /// The argument, or none.
