@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "quant/fp8.h"
+#include "quant/half.h"
 
 #if defined(KVCAL_GPU_SIMULATED)
 #include "simulator/language.h"
@@ -267,6 +268,46 @@ __device__ inline bool encode_pair_by_chip([[maybe_unused]] float first,
   }
 #endif
   return false;
+}
+
+/// Whether decode_pair_by_chip decodes the format.
+__device__ inline bool decodes_by_chip([[maybe_unused]] fp8::Format format) {
+#if defined(KVCAL_GPU_SIMULATED)
+  return simulator::chip().decodes_fp8 && format != fp8::Format::kE4m3Fnuz;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  return format != fp8::Format::kE4m3Fnuz;
+#else
+  return false;
+#endif
+}
+/// Two FP8 codes, the first in the low byte, as F16, in which they are exact. NaN stays NaN.
+__device__ inline uint32_t decode_pair_by_chip([[maybe_unused]] uint32_t codes,
+                                               [[maybe_unused]] fp8::Format format) {
+  uint32_t halves = 0;
+#if defined(KVCAL_GPU_SIMULATED)
+  for (int i = 0; i < 2; ++i) {
+    const auto code = static_cast<uint8_t>(codes >> (8 * i));
+    halves |= static_cast<uint32_t>(to_f16(fp8::decode(code, format)).bits) << (16 * i);
+  }
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  const auto pair = static_cast<uint16_t>(codes);
+  if (format == fp8::Format::kE4m3Fn)
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
+  else
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(pair));
+#endif
+  return halves;
+}
+/// Two F16, the first in the low half, as float32.
+__device__ inline void floats_of_halves(uint32_t halves, float& first, float& second) {
+#if defined(__CUDA_ARCH__)
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
+      : "=f"(first), "=f"(second)
+      : "r"(halves));
+#else
+  first = to_float(F16{static_cast<uint16_t>(halves)});
+  second = to_float(F16{static_cast<uint16_t>(halves >> 16)});
+#endif
 }
 
 // Matrix instructions of a warp, where available: see warp_matrix.h.

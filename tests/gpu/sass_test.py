@@ -55,7 +55,7 @@ class Reader(unittest.TestCase):
 
     def test_a_tile_copies_as_the_shape_says(self):
         # 16 bytes x 8 by each thread for codes of 128; for bfloat16 of 128 as many of K and of V.
-        self.assertEqual(tile_of_attention(self.graph, "attend_with_matrices_kernel<Fp8Element,128>"), (2, 28))
+        self.assertEqual(tile_of_attention(self.graph, "attend_with_matrices_kernel<E4m3Fn,128>"), (2, 28))
         self.assertEqual(tile_of_attention(self.graph, "attend_with_matrices_kernel<BF16,128>"), (2, 28))
         self.assertEqual(tile_of_attention(self.graph, "attend_with_matrices_kernel<BF16,64>"), (2, 16))
 
