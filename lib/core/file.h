@@ -60,7 +60,7 @@ class FileWriter {
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
   /// Appends a range of another file without copying it through memory where the system can
-  /// (reflink, copy_file_range), else through a bounded buffer.
+  /// (reflink, copy_file_range), else through a bounded buffer. Holes stay holes.
   void append_range(const fs::path& source, uint64_t offset, uint64_t size);
   /// fsync and close. A file whose writer was not closed must not be used.
   void close();

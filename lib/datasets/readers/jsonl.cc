@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/named_dataset.h"
@@ -46,8 +47,7 @@ bool is_json_lines(std::string_view text, bool /*has_extension*/) {
   if (end == std::string_view::npos) return false;
   const size_t next = text.find_first_not_of(kJsonBlank, end);
   if (next == std::string_view::npos || text[next] != '{') return false;
-  std::string_view line = text.substr(start, end - start);
-  line = line.substr(0, line.find_last_not_of(kBlank) + 1);
+  const std::string_view line = ascii_trimmed(text.substr(start, end - start));
   // The limit of records is not known here, and parsing a long one takes its time.
   if (line.size() > kDefaultRecordBytes) return line.ends_with('}');
   try {
