@@ -23,6 +23,8 @@ macro(add_cuda_kernels)  # a macro: languages are enabled for the whole project
   # The standard is named above: CMake 3.25 does not know which ones the newest nvcc has.
   set_target_properties(kernels_gpu PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}"
                                                CUDA_STANDARD_REQUIRED OFF CUDA_EXTENSIONS ON)
+  list(JOIN CMAKE_CUDA_ARCHITECTURES "," chips)
+  target_compile_definitions(kernels_gpu PRIVATE KVCAL_GPU_CHIPS="${chips}")
   target_link_libraries(kernels_gpu PRIVATE ${CMAKE_DL_LIBS})
 endmacro()
 
@@ -57,6 +59,7 @@ function(add_hip_kernels)
   if(NOT architectures)
     message(FATAL_ERROR "hipcc compiles for none of the chips we support")
   endif()
+  list(JOIN architectures "," chips)
   list(TRANSFORM architectures PREPEND --offload-arch=)
   set(includes "")
   foreach(layer core quant backend kernels)
@@ -68,7 +71,7 @@ function(add_hip_kernels)
     get_filename_component(name ${source} NAME_WE)
     set(object ${PROJECT_BINARY_DIR}/kernels_gpu/${name}.o)
     add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d COMMENT "HIP ${name}.cu" VERBATIM
-      COMMAND ${KVCAL_HIPCC} -std=c++20 -O3 -DNDEBUG -ffp-contract=off -fPIC ${architectures} ${includes} -Wall -Wextra
+      COMMAND ${KVCAL_HIPCC} -std=c++20 -O3 -DNDEBUG -ffp-contract=off -fPIC ${architectures} ${includes} -DKVCAL_GPU_CHIPS="${chips}" -Wall -Wextra
               $<$<BOOL:${KVCAL_WERROR}>:-Werror> -MD -MF ${object}.d -MT ${object} -x hip -c ${source} -o ${object})
     list(APPEND objects ${object})
   endforeach()

@@ -21,15 +21,15 @@ const Registry<MakeBackend> kBackends{"device",
 std::string_view gpu_device_name() {
   return KVCAL_GPU_NAME;
 }
-bool has_gpu() {
-  return has_gpu_device();
+std::string gpu_problem(int device_index) {
+  return gpu_device_problem(device_index);
 }
 #else
 std::string_view gpu_device_name() {
   return "";
 }
-bool has_gpu() {
-  return false;
+std::string gpu_problem(int) {
+  return "this kvcal was built without GPUs";
 }
 #endif
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "backend/backend.h"
 #include "core/registry.h"
@@ -13,7 +15,11 @@ extern const Registry<MakeBackend> kBackends;
 
 /// Name of this build's GPU backend, or "".
 std::string_view gpu_device_name();
-/// Whether this machine has a usable device of it.
-bool has_gpu();
+/// Why that GPU of this machine cannot be used, in one line; "" where it can.
+std::string gpu_problem(int device_index);
+/// Whether the first one can.
+inline bool has_gpu() {
+  return gpu_problem(0).empty();
+}
 
 }  // namespace kvcal

@@ -25,13 +25,18 @@ void GpuBackend::do_attention(const AttentionArgs& asked) {
   DeviceAttention args = asked;
   args.v_head_dim = asked.value_dim();
   if (!args.current_segments) args.current_segments = on_device(asked.segments);
-  if (args.selection.words || args.weight_scale > 0.0f) return attend_simt(stream(), args);
+  if (args.selection.words || args.weight_scale > 0.0f) {
+    note_attention(false, "");
+    return attend_simt(stream(), args);
+  }
   if (const int64_t floats = decoding_scratch(args); args.is_decoding && floats > 0)
     return attend_decoding(
         stream(), args,
         reinterpret_cast<float*>(lasting_scratch(static_cast<size_t>(floats) * sizeof(float))));
-  if (!attend_with_matrices(stream(), args, properties_.shared_bytes_per_block))
-    attend_simt(stream(), args);
+  std::string slow;
+  const bool on_tensor_cores = attend_with_matrices(stream(), args, properties_, slow);
+  note_attention(on_tensor_cores, slow);
+  if (!on_tensor_cores) attend_simt(stream(), args);
 }
 
 }  // namespace kvcal::gpu

@@ -335,10 +335,23 @@ __global__ __launch_bounds__(kMatrixThreads,
   MatrixAttend<Kv, kDim>(args, rows, dynamic_shared()).run(grid);
 }
 
+/// What one line says of attention that runs in float32 instead.
+std::string slow_text(const DeviceAttention& args, const std::string& reason) {
+  return "attention runs in float32 without tensor cores, which is slow: " + reason +
+         " (head_dim " + std::to_string(larger(args.head_dim, args.v_head_dim)) + ", " +
+         std::string(name_of(args.kv_dtype)) + " cache)";
+}
+
 template <class Kv, int kDim>
-bool launch_attention(Stream& stream, const DeviceAttention& args, size_t shared_limit) {
+bool launch_attention(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
+                      std::string& slow) {
   constexpr size_t kSharedBytes = MatrixTiles<Kv, kDim>::kSharedBytes;
-  if (kSharedBytes > shared_limit) return false;
+  if (kSharedBytes > chip.shared_bytes_per_block) {
+    slow = slow_text(args, "its tiles take " + std::to_string(kSharedBytes) +
+                               " bytes of shared memory, a block of " + chip.architecture +
+                               " has " + std::to_string(chip.shared_bytes_per_block));
+    return false;
+  }
   AttentionGrid grid = attention_grid(args, MatrixTiles<Kv, kDim>::kRows);
   const int64_t count = static_cast<int64_t>(args.segments.size());
   for (grid.first_segment = 0; grid.first_segment < count; grid.first_segment += 65535)
@@ -353,33 +366,47 @@ bool launch_attention(Stream& stream, const DeviceAttention& args, size_t shared
 }
 
 template <class Kv>
-bool launch_for_width(Stream& stream, const DeviceAttention& args, size_t shared_limit) {
+bool launch_for_width(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
+                      std::string& slow) {
   const int64_t dim = larger(args.head_dim, args.v_head_dim);
-  if (dim <= 64) return launch_attention<Kv, 64>(stream, args, shared_limit);
-  if (dim <= 96) return launch_attention<Kv, 96>(stream, args, shared_limit);
-  if (dim <= 128) return launch_attention<Kv, 128>(stream, args, shared_limit);
-  return launch_attention<Kv, 256>(stream, args, shared_limit);
+  if (dim <= 64) return launch_attention<Kv, 64>(stream, args, chip, slow);
+  if (dim <= 96) return launch_attention<Kv, 96>(stream, args, chip, slow);
+  if (dim <= 128) return launch_attention<Kv, 128>(stream, args, chip, slow);
+  return launch_attention<Kv, 256>(stream, args, chip, slow);
+}
+
+/// What of the shape is not supported; "" where all is.
+std::string unsupported_shape(const DeviceAttention& args) {
+  const int64_t bytes = bytes_per_element(args.kv_dtype);
+  if (args.head_dim > 256 || args.v_head_dim > 256) return "heads are wider than 256";
+  if (args.v_head_dim % 8 != 0 || args.head_dim * bytes % 16 != 0 ||
+      args.v_head_dim * bytes % 16 != 0)
+    return "a head's row is no multiple of 16 bytes";
+  if (!is_aligned(args.k, 16) || !is_aligned(args.v, 16) || !is_aligned(args.out, 4))
+    return "the cache is not aligned to 16 bytes";
+  for (const Segment& segment : args.segments)
+    if (segment.kv_count >= kMaxKeys) return "a sequence is longer than 2^30 keys";
+  return "";
 }
 
 }  // namespace
 
-bool attend_with_matrices(Stream& stream, const DeviceAttention& args, size_t shared_limit) {
-  const int64_t bytes = bytes_per_element(args.kv_dtype);
+bool attend_with_matrices(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
+                          std::string& slow) {
   if (args.out_type == ComputeType::kFloat32) return false;
-  if (args.head_dim > 256 || args.v_head_dim > 256 || args.v_head_dim % 8 != 0) return false;
-  if (args.head_dim * bytes % 16 != 0 || args.v_head_dim * bytes % 16 != 0) return false;
-  if (!is_aligned(args.k, 16) || !is_aligned(args.v, 16) || !is_aligned(args.out, 4)) return false;
-  for (const Segment& segment : args.segments)
-    if (segment.kv_count >= kMaxKeys) return false;
+  if (const std::string reason = unsupported_shape(args); !reason.empty()) {
+    slow = slow_text(args, reason);
+    return false;
+  }
   switch (args.kv_dtype) {
     case KvDType::kFloat32:
-      return launch_for_width<float>(stream, args, shared_limit);
+      return launch_for_width<float>(stream, args, chip, slow);
     case KvDType::kFloat16:
-      return launch_for_width<F16>(stream, args, shared_limit);
+      return launch_for_width<F16>(stream, args, chip, slow);
     case KvDType::kBFloat16:
-      return launch_for_width<BF16>(stream, args, shared_limit);
+      return launch_for_width<BF16>(stream, args, chip, slow);
     default:
-      return launch_for_width<Fp8Element>(stream, args, shared_limit);
+      return launch_for_width<Fp8Element>(stream, args, chip, slow);
   }
 }
 
@@ -389,7 +416,7 @@ bool attend_with_matrices(Stream& stream, const DeviceAttention& args, size_t sh
 
 namespace kvcal::gpu {
 
-bool attend_with_matrices(Stream&, const DeviceAttention&, size_t) {
+bool attend_with_matrices(Stream&, const DeviceAttention&, const DeviceProperties&, std::string&) {
   return false;
 }
 

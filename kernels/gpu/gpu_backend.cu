@@ -13,11 +13,17 @@ constexpr size_t kSmallChunk = size_t{1} << 20, kWeightsChunk = size_t{16} << 20
 /// Number of segment lists cached on the device: those of all batches of a pass.
 constexpr size_t kSegmentLists = 1024;
 
+/// Makes it the current device. Throws Error where there is no such device, or this program does
+/// not run on it.
 int checked_device(int index) {
   const int count = device_count();
   if (index < 0 || index >= count)
     fail("device ", index, " does not exist: there ", count == 1 ? "is " : "are ", count, " ",
          kVendorName, count == 1 ? " device" : " devices", ", numbered from 0");
+  const DeviceProperties found = properties(index);
+  if (const std::string problem = chip_problem(found.architecture, compiled_chips());
+      !problem.empty())
+    fail("device ", index, " (", found.name, ") cannot be used: ", problem);
   use_device(index);
   return index;
 }
@@ -53,9 +59,12 @@ GpuBackend::GpuBackend(const BackendOptions& options)
     : device_(checked_device(options.device_index)),
       properties_(properties(device_)),
       small_(compute_, kSmallChunk, 8),
-      weights_(upload_, kWeightsChunk, 4),
-      vendor_(open_vendor_matmul()),
-      vendor_name_(vendor_ ? vendor_->name() : "own matmul") {}
+      weights_(upload_, kWeightsChunk, 4) {
+  OpenedMatmul opened = open_vendor_matmul();
+  vendor_ = std::move(opened.matmul);
+  vendor_name_ = vendor_ ? vendor_->name() : "own matmul";
+  if (!vendor_) warnings_.push_back(std::move(opened.problem));
+}
 
 GpuBackend::~GpuBackend() {
   try {
@@ -72,6 +81,18 @@ GpuBackend::~GpuBackend() {
 std::string GpuBackend::description() const {
   return std::string(kDeviceName) + ":" + std::to_string(device_) + " (" + properties_.name + ", " +
          properties_.architecture + fp8_words(properties_.architecture) + ", " + vendor_name_ + ")";
+}
+
+std::string GpuBackend::kernels_used() const {
+  std::string used;
+  if (attended_on_tensor_cores_) used = "attention on tensor cores";
+  if (attended_in_float32_) used += used.empty() ? "attention in float32" : " and in float32";
+  return used;
+}
+
+void GpuBackend::note_attention(bool on_tensor_cores, const std::string& slow) {
+  (on_tensor_cores ? attended_on_tensor_cores_ : attended_in_float32_) = true;
+  if (!slow.empty() && told_.insert(slow).second) warnings_.push_back(slow);
 }
 
 Stream& GpuBackend::stream() {
@@ -216,11 +237,12 @@ void gpu_copy(Backend& backend, const std::byte* from, std::byte* to, size_t byt
   dynamic_cast<gpu::GpuBackend&>(backend).copy(from, to, bytes);
 }
 
-bool has_gpu_device() {
+std::string gpu_device_problem(int device_index) {
   try {
-    return gpu::device_count() > 0;
-  } catch (const Error&) {
-    return false;
+    gpu::checked_device(device_index);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
   }
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/gpu/device_memory.h"
@@ -31,6 +33,8 @@ class GpuBackend : public Backend {
 
   std::string_view name() const override { return kDeviceName; }
   std::string description() const override;
+  std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
+  std::string kernels_used() const override;
   bool supports(ComputeType) const override { return true; }
   ComputeType preferred_compute_type() const override { return ComputeType::kBFloat16; }
   int64_t preferred_batch_tokens(int64_t) const override { return 16384; }
@@ -74,6 +78,9 @@ class GpuBackend : public Backend {
   /// Copies a part of a matrix as elements of type, on the upload stream.
   void upload_part(const TensorView& part, ComputeType type, std::byte* out);
   friend class GpuMatrix;
+  /// Remembers whether attention used tensor cores. slow: why it did not though it would have been
+  /// faster, or "".
+  void note_attention(bool on_tensor_cores, const std::string& slow);
   /// Makes later operations wait for the weight.
   void await_upload(const GpuMatrix& weight);
   /// FP8 product by the vendor's library, directly or in bfloat16; false where it supports neither.
@@ -90,6 +97,9 @@ class GpuBackend : public Backend {
   Staging weights_;  ///< for pack
   std::unique_ptr<VendorMatmul> vendor_;
   std::string vendor_name_;
+  std::vector<std::string> warnings_;
+  std::set<std::string> told_;  ///< warnings of operations
+  bool attended_on_tensor_cores_ = false, attended_in_float32_ = false;
   Event fetched_;  ///< of transfer_
   /// Number of packed matrices, and of those that compute_ has waited for, in packing order.
   std::atomic<uint64_t> packed_ = 0, awaited_ = 0;

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "backend/backend.h"
 
@@ -13,7 +14,7 @@ std::unique_ptr<Backend> make_gpu_backend(const BackendOptions& options);
 double gpu_milliseconds(Backend& backend, const std::function<void()>& body);
 /// Copies within the device's memory.
 void gpu_copy(Backend& backend, const std::byte* from, std::byte* to, size_t bytes);
-/// Whether make_gpu_backend has a device.
-bool has_gpu_device();
+/// Why make_gpu_backend cannot use the device, and what to do, in one line; "" where it can.
+std::string gpu_device_problem(int device_index);
 
 }  // namespace kvcal

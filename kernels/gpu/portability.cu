@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "kernels/gpu/chips.h"
+
 namespace kvcal::gpu {
 
 #if defined(KVCAL_GPU_SIMULATED)
@@ -9,8 +11,15 @@ namespace kvcal::gpu {
 int device_count() {
   return 2;
 }
+std::string_view compiled_chips() {
+  return "simulated,80,86-real,89-real,90-real";
+}
 DeviceProperties properties(int) {
-  return {"simulated device", "simulated", 4, size_t{227} << 10};
+  const simulator::Chip& chip = simulator::chip();
+  return {"simulated device", chip.architecture, 4, chip.shared_bytes};
+}
+void forget_last_error() noexcept {
+  simulator::forget_last_error();
 }
 void use_device(int device) {
   simulator::set_current_device(device);
@@ -37,6 +46,7 @@ Stream::~Stream() {
   delete handle;
 }
 void Stream::copy(void* to, const void* from, size_t bytes) {
+  if (!simulator::takes_copy()) fail("simulated: copying: the device is gone");
   handle->push([=] { std::memcpy(to, from, bytes); });
 }
 void Stream::fill_zero(void* data, size_t bytes) {
@@ -56,6 +66,7 @@ std::unique_ptr<Graph> Stream::record(const std::function<void()>& body) {
     body();
   } catch (...) {
     handle->capture_into(nullptr);
+    forget_last_error();
     throw;
   }
   handle->capture_into(nullptr);
@@ -85,22 +96,39 @@ void Graph::play(Stream& stream) {
 #else
 
 void check(KVCAL_VENDOR(Error_t) status, const char* what) {
-  if (status != KVCAL_VENDOR(Success))
-    fail(kVendorName, ": ", what, ": ", KVCAL_VENDOR(GetErrorString)(status));
+  if (status == KVCAL_VENDOR(Success)) return;
+  forget_last_error();
+  fail(kVendorName, ": ", what, ": ", KVCAL_VENDOR(GetErrorString)(status));
 }
+void forget_last_error() noexcept {
+  (void)KVCAL_VENDOR(GetLastError)();
+}
+
+std::string_view compiled_chips() {
+  return KVCAL_GPU_CHIPS;
+}
+
+namespace {
+
+/// Versions of the driver and of the runtime that this program has; AMD's do not say what fits.
+DriverVersions driver_versions() {
+  DriverVersions versions;
+#if !defined(__HIPCC__)
+  (void)cudaDriverGetVersion(&versions.driver);
+  (void)cudaRuntimeGetVersion(&versions.runtime);
+#endif
+  return versions;
+}
+
+}  // namespace
 
 int device_count() {
   int count = 0;
   const auto status = KVCAL_VENDOR(GetDeviceCount)(&count);
-  if (status != KVCAL_VENDOR(Success) || count == 0) {
-    (void)KVCAL_VENDOR(GetLastError)();
-    fail("no ", kVendorName, " device can be used here",
-         status == KVCAL_VENDOR(Success)
-             ? std::string()
-             : std::string(" (") + KVCAL_VENDOR(GetErrorString)(status) + ")",
-         ": install the driver, make the device visible to this process, or use --device cpu");
-  }
-  return count;
+  if (status == KVCAL_VENDOR(Success) && count > 0) return count;
+  forget_last_error();
+  fail(no_device_text(kVendorName, driver_versions(),
+                      status == KVCAL_VENDOR(Success) ? "" : KVCAL_VENDOR(GetErrorString)(status)));
 }
 
 DeviceProperties properties(int device) {
@@ -135,7 +163,7 @@ MemoryState memory_state() {
 void* allocate_device(size_t bytes) {
   void* data = nullptr;
   if (KVCAL_VENDOR(Malloc)(&data, bytes) == KVCAL_VENDOR(Success)) return data;
-  (void)KVCAL_VENDOR(GetLastError)();
+  forget_last_error();
   return nullptr;
 }
 void release_device(void* data) noexcept {
@@ -150,7 +178,7 @@ void* allocate_pinned_host(size_t bytes) {
   const auto status = cudaMallocHost(&data, bytes);
 #endif
   if (status == KVCAL_VENDOR(Success)) return data;
-  (void)KVCAL_VENDOR(GetLastError)();
+  forget_last_error();
   return nullptr;
 }
 void release_pinned_host(void* data) noexcept {
@@ -190,6 +218,7 @@ std::unique_ptr<Graph> Stream::record(const std::function<void()>& body) {
   } catch (...) {
     (void)KVCAL_VENDOR(StreamEndCapture)(handle, &written);
     if (written) (void)KVCAL_VENDOR(GraphDestroy)(written);
+    forget_last_error();
     throw;
   }
   check(KVCAL_VENDOR(StreamEndCapture)(handle, &written), "recording");

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -48,6 +49,8 @@ struct DeviceProperties {
 
 /// Number of devices. Throws Error with the missing part where there is none.
 int device_count();
+/// The chips that this program has code for, as "80,86-real": see has_code_for in chips.h.
+std::string_view compiled_chips();
 DeviceProperties properties(int device);
 /// Selects the device for calls of this system thread.
 void use_device(int device);
@@ -136,6 +139,12 @@ struct Launch {
 /// Throws Error with the vendor's message.
 void check(KVCAL_VENDOR(Error_t) status, const char* what);
 #endif
+/// Forgets the error of an earlier call, which would otherwise count as the next launch's.
+void forget_last_error() noexcept;
+
+/// Shared memory that a block may have, declared and dynamic together, unless its launch asks for
+/// more: launch does where the dynamic part alone is larger.
+constexpr size_t kSharedWithoutAsking = size_t{48} << 10;
 
 /// Starts a kernel. Throws Error naming it where that fails.
 template <class... Parameters, class... Arguments>
@@ -144,7 +153,7 @@ void launch(const char* what, const Launch& where, void (*kernel)(Parameters...)
   if (where.blocks == 0) return;
   KVCAL_CHECK(where.blocks > 0 && where.blocks < (int64_t{1} << 31));
 #if defined(KVCAL_GPU_SIMULATED)
-  (void)what;
+  simulator::check_last_error(what);
   where.stream.handle->push(
       [kernel,
        grid = simulator::Dim{static_cast<unsigned>(where.blocks), where.blocks_y, where.blocks_z},
@@ -153,7 +162,7 @@ void launch(const char* what, const Launch& where, void (*kernel)(Parameters...)
         simulator::run_kernel(grid, {threads, 1, 1}, shared, [&] { kernel(values...); });
       });
 #else
-  if (where.shared_bytes > size_t{48} << 10)
+  if (where.shared_bytes > kSharedWithoutAsking)
     check(KVCAL_VENDOR(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),
                                          KVCAL_VENDOR(FuncAttributeMaxDynamicSharedMemorySize),
                                          static_cast<int>(where.shared_bytes)),

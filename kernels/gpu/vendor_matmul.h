@@ -54,7 +54,12 @@ void run_in_fixed_rows(Stream& stream, DeviceMemory& memory, const MatmulProblem
 /// out += bias in every row, for libraries without a bias.
 void add_bias(Stream& stream, const MatmulProblem& problem);
 
-/// nullptr where the library is not installed or has an unsupported version.
-std::unique_ptr<VendorMatmul> open_vendor_matmul();
+/// The library, or why it cannot be used and what to do.
+struct OpenedMatmul {
+  std::unique_ptr<VendorMatmul> matmul;
+  std::string problem;
+};
+/// Throws Error where the user named a library that cannot be used.
+OpenedMatmul open_vendor_matmul();
 
 }  // namespace kvcal::gpu

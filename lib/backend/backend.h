@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/fp8_operations.h"
 #include "backend/operation_list.h"
@@ -67,6 +68,12 @@ class Backend {
   virtual std::string_view name() const = 0;  ///< "cpu", "reference"
   virtual std::string description()
       const = 0;  ///< for the manifest: "cpu (avx512_bf16, 2 threads)"
+  /// Warnings of the device and its operations that are new since the last call, a line each: what
+  /// makes them slow, and what to do.
+  virtual std::vector<std::string> take_warnings() { return {}; }
+  /// Kernels that operations have used so far and that a user may want to know, for the manifest:
+  /// "attention on tensor cores".
+  virtual std::string kernels_used() const { return ""; }
   virtual bool supports(ComputeType type) const = 0;
   /// The type that --compute-dtype auto chooses.
   virtual ComputeType preferred_compute_type() const = 0;

@@ -5,6 +5,7 @@
 #include <future>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <string>
 
 #include "core/error.h"
@@ -33,7 +34,8 @@ class DividedForward::SharedDiagnostics {
     explicit Part(SharedDiagnostics& owner) : shared(owner) {}
     void warn(const std::string& message) override {
       const std::lock_guard lock(shared.mutex_);
-      shared.diagnostics_.warn(message);
+      // Devices of one kind warn of the same.
+      if (shared.warned_.insert(message).second) shared.diagnostics_.warn(message);
     }
     void inform(const std::string& lines) override {
       const std::lock_guard lock(shared.mutex_);
@@ -60,6 +62,7 @@ class DividedForward::SharedDiagnostics {
 
   Diagnostics& diagnostics_;
   std::mutex mutex_;
+  std::set<std::string> warned_;
   std::vector<std::unique_ptr<Part>> parts_;
 };
 

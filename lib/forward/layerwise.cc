@@ -223,6 +223,7 @@ void LayerwiseForward::embed(std::span<const TokenId> ids, std::span<const int32
 }
 
 void LayerwiseForward::report(const SampleBatch& batch, Share share) {
+  for (const std::string& warning : backend_.take_warnings()) diagnostics_.warn(warning);
   if (share == Share::kNone) return;
   int64_t done = batch.first_token + batch.tokens.num_tokens;
   if (share != Share::kWhole) done = (done + (share == Share::kSecondHalf ? num_tokens_ : 0)) / 2;

@@ -80,11 +80,12 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   return input;
 }
 
-RunCost cost_of(const ManifestInput& input) {
+RunCost cost_of(const ManifestInput& input, const RunInputs& run) {
   RunCost cost{.num_samples = input.origin.sample_indices.size(),
                .num_tokens = static_cast<uint64_t>(input.origin.num_tokens),
                .seconds = 0,
                .peak_bytes = input.peak_rss_bytes};
+  if (!run.backends.at(0)->is_host()) cost.device = input.origin.device;
   for (const auto& [stage, seconds] : input.seconds) cost.seconds += seconds;
   return cost;
 }
@@ -149,7 +150,7 @@ class Calibrating {
     const DeviceOptions devices = devices_of_rank(request_.device, ranks());
     together(ranks(), [&] {
       inputs_.threads = devices.threads;
-      inputs_.backends = open_backends(devices);
+      inputs_.backends = open_backends(devices, told());
       inputs_.layerwise = layerwise_options(request_, *inputs_.backends[0], plan_.subject->config,
                                             scratch_folder());
       inputs_.dataset = open_dataset(request_.dataset, {.records = request_.records});
@@ -217,7 +218,7 @@ class Calibrating {
     const auto manifest = [&](const WrittenCheckpoint& written) {
       clock_.end("write");
       const ManifestInput input = manifest_input(request_, *plan_.subject, inputs, result, clock_);
-      if (inputs) result.cost = cost_of(input);
+      if (inputs) result.cost = cost_of(input, *inputs);
       stage_statistics(request_, *plan_.subject, input, statistics, outputs);
       return make_manifest(input, plan_.subject->recipe, result.calibration, written);
     };

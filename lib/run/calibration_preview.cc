@@ -123,7 +123,7 @@ CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWo
   plan_run(request, plan, diagnostics);
   check_is_free(request.output);
   const CalibrationSubject& subject = *plan.subject;
-  const auto backends = open_backends(request.device);
+  const auto backends = open_backends(request.device, diagnostics);
   preview.device = description_of(backends);
   preview.output_bytes = output_bytes(request, plan);
   preview.disk = existing_folder_of(request.output.output);

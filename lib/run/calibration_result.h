@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "calib/scale_summary.h"
@@ -18,6 +19,7 @@ struct RunCost {
   uint64_t num_tokens = 0;
   double seconds = 0;       ///< from the start to the written output
   uint64_t peak_bytes = 0;  ///< of memory, of this process
+  std::string device = {};  ///< of a GPU, with the kernels that ran there
 };
 
 /// Scales of a recipe for a model, from a run or from its statistics.

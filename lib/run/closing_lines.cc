@@ -51,7 +51,9 @@ std::vector<std::pair<std::string, std::string>> summary_lines(const ScaleSummar
 std::vector<std::pair<std::string, std::string>> closing_lines(const CalibrationResult& result) {
   if (!result.summary) return {};
   std::vector<std::pair<std::string, std::string>> lines = summary_lines(*result.summary);
-  if (result.cost) lines.emplace(lines.begin(), "calibrated", cost_text(*result.cost));
+  if (!result.cost) return lines;
+  if (!result.cost->device.empty()) lines.emplace(lines.begin(), "device", result.cost->device);
+  lines.emplace(lines.begin(), "calibrated", cost_text(*result.cost));
   return lines;
 }
 

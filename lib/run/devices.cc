@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "core/join.h"
 #include "core/parallel.h"
@@ -10,11 +11,6 @@
 
 namespace kvcal {
 namespace {
-
-/// A GPU if build and machine have one, else the CPU.
-std::string default_device() {
-  return has_gpu() ? std::string(gpu_device_name()) : "cpu";
-}
 
 /// Parsed --device. indices: empty where none are given.
 struct DeviceChoice {
@@ -25,7 +21,6 @@ struct DeviceChoice {
 DeviceChoice parse_device(const std::string& text) {
   const size_t colon = text.find(':');
   DeviceChoice choice{.name = text.substr(0, colon), .indices = {}};
-  if (choice.name == "auto") choice.name = default_device();
   if (colon == std::string::npos) return choice;
   const char* at = text.data() + colon;
   const char* const end = text.data() + text.size();
@@ -52,9 +47,34 @@ void check_is_built(const std::string& name) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options) {
+void tell_warnings(std::span<Backend* const> backends, Diagnostics& diagnostics) {
+  std::set<std::string> told;
+  for (Backend* backend : backends)
+    for (const std::string& warning : backend->take_warnings())
+      if (told.insert(warning).second) diagnostics.warn(warning);
+}
+
+void tell_warnings(Backend& backend, Diagnostics& diagnostics) {
+  Backend* const one = &backend;
+  tell_warnings(std::span(&one, 1), diagnostics);
+}
+
+AutomaticDevice automatic_device(std::string_view gpu, const std::string& problem) {
+  if (gpu.empty()) return {.name = "cpu", .note = {}};
+  if (problem.empty()) return {.name = std::string(gpu), .note = {}};
+  return {.name = "cpu", .note = "--device auto takes the CPU: " + problem};
+}
+
+std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options,
+                                                    Diagnostics& diagnostics) {
   return in_context("--device", [&] {
     DeviceChoice choice = parse_device(options.device);
+    if (choice.name == "auto") {
+      const AutomaticDevice chosen =
+          automatic_device(gpu_device_name(), gpu_problem(options.default_index));
+      if (!chosen.note.empty()) diagnostics.note(chosen.note);
+      choice.name = chosen.name;
+    }
     check_is_built(choice.name);
     const MakeBackend make = kBackends.at(choice.name);
     const bool is_gpu = normalised_name(choice.name) == normalised_name(gpu_device_name());
@@ -64,16 +84,17 @@ std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options
     std::vector<std::unique_ptr<Backend>> backends;
     for (const int index : choice.indices)
       backends.push_back(make({.num_threads = options.threads, .device_index = index}));
+    tell_warnings(borrowed(backends), diagnostics);
     return backends;
   });
 }
 
-std::unique_ptr<Backend> open_backend(const DeviceOptions& options) {
+std::unique_ptr<Backend> open_backend(const DeviceOptions& options, Diagnostics& diagnostics) {
   const size_t count =
       in_context("--device", [&] { return parse_device(options.device).indices.size(); });
   if (count > 1)
     fail("--device: '", options.device, "' names ", count, " devices, this command runs on one");
-  return std::move(open_backends(options).front());
+  return std::move(open_backends(options, diagnostics).front());
 }
 
 std::vector<Backend*> borrowed(std::span<const std::unique_ptr<Backend>> backends) {
@@ -112,7 +133,10 @@ ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend
 
 std::string description_of(std::span<const std::unique_ptr<Backend>> backends) {
   std::vector<std::string> all;
-  for (const auto& backend : backends) all.push_back(backend->description());
+  for (const auto& backend : backends) {
+    const std::string used = backend->kernels_used();
+    all.push_back(backend->description() + (used.empty() ? "" : ", " + used));
+  }
   if (all.size() > 1 && std::ranges::count(all, all[0]) == std::ssize(all))
     return std::to_string(all.size()) + " x " + all[0];
   return join(all, ", ");

@@ -3,9 +3,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/backend.h"
+#include "core/diagnostics.h"
 #include "family/model_config.h"
 #include "stored/fp8_checkpoint.h"
 
@@ -21,14 +23,26 @@ struct DeviceOptions {
   int default_index = 0;  ///< of a GPU that is not given by number
 };
 
-/// Opens the backends that options.device names. Throws Error that lists those of this build.
-std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options);
+/// The device that --device auto takes, and what the user should know of that.
+struct AutomaticDevice {
+  std::string name, note;
+};
+/// gpu: the build's, or "". problem: why this machine's cannot be used, or "".
+AutomaticDevice automatic_device(std::string_view gpu, const std::string& problem);
+/// Opens the backends that options.device names, and tells why a GPU is not used or slow. Throws
+/// Error that lists those of this build.
+std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options,
+                                                    Diagnostics& diagnostics);
 /// open_backends for a command that runs on one device.
-std::unique_ptr<Backend> open_backend(const DeviceOptions& options);
+std::unique_ptr<Backend> open_backend(const DeviceOptions& options, Diagnostics& diagnostics);
+/// Tells warnings of the devices and their operations that are new, equal ones of several devices
+/// once.
+void tell_warnings(std::span<Backend* const> backends, Diagnostics& diagnostics);
+void tell_warnings(Backend& backend, Diagnostics& diagnostics);
 /// Applies options.inputs. Returns it where the checkpoint quantizes inputs, else "". Throws Error
 /// for an unknown word.
 std::string settle_inputs(const DeviceOptions& options, CheckpointQuantization& quantization);
-/// Descriptions of the devices, equal ones once: "2 x NAME".
+/// Descriptions of the devices and of the kernels that ran so far, equal ones once: "2 x NAME".
 std::string description_of(std::span<const std::unique_ptr<Backend>> backends);
 /// Threads of the processor that a run may use.
 int num_threads(const DeviceOptions& options);

@@ -84,7 +84,7 @@ VariantSpec parse_variant(const std::string& text) {
 }
 
 EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagnostics& diagnostics)
-    : backend_(open_backend(options.device)), threads_(options.device.threads) {
+    : backend_(open_backend(options.device, diagnostics)), threads_(options.device.threads) {
   check(options.cache);
   if (!options.variants.empty() && is_named(options.cache))
     fail(

@@ -78,6 +78,7 @@ GeneratedText generate_text(const TextRequest& request, TextSink& sink, Diagnost
   const Generation generation = generate(run.model.decoder, cache, run.prompt, run.options,
                                          [&](TokenId id) { live.push(id); });
   live.finish();
+  tell_warnings(run.model.backend, diagnostics);
   return run.text_of(run.type, generation);
 }
 
@@ -112,6 +113,7 @@ ComparedTexts compare_texts(const TextRequest& request, TextSink& sink, Diagnost
       });
   start_second();
   second_text.finish();
+  tell_warnings(run.model.backend, diagnostics);
   ComparedTexts texts{.unquantized = run.text_of(plain, comparison.first),
                       .other = run.text_of(run.type, comparison.second),
                       .first_divergence = {},

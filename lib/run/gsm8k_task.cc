@@ -31,6 +31,7 @@ GsmTaskResult evaluate_gsm8k(const EvalOptions& options, const GsmTaskOptions& a
         {variant.label,
          run_gsm8k(variant.model->decoder, *tokenizers[i], variant.label.type, variant.scales,
                    questions_for(*variant.model, options, asked), diagnostics)});
+    tell_warnings(variants.model().backend, diagnostics);
     add_missed(missed_gates(result.variants[i].result, asked.gates), variants, i, result.missed);
   }
   return result;

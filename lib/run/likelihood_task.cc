@@ -53,6 +53,7 @@ LikelihoodResult evaluate_likelihood(
       read_sequences(options, variants.model(), diagnostics);
   Scorer scorer = variants.make_scorer();
   const std::vector<SequenceScores> scores = score_all(scorer, sequences, diagnostics);
+  tell_warnings(variants.model().backend, diagnostics);
   LikelihoodResult result{.num_sequences = sequences.size(),
                           .reference = variants.reference_name(),
                           .is_single = variants.is_single(),

@@ -26,7 +26,7 @@ LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& dev
       quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
       weights(in_context(path, [&] { return Weights(model_dir, config, &quantization); })),
       tokenizer(has_tokenizer ? make_tokenizer(model_dir.path()) : nullptr),
-      own_backend(shared ? nullptr : open_backend(device)),
+      own_backend(shared ? nullptr : open_backend(device, diagnostics)),
       backend(shared ? *shared : *own_backend),
       decoder(config, weights, backend, compute_type_of(device, backend, config)) {
   settle_inputs(device, quantization);

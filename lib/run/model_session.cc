@@ -72,6 +72,7 @@ std::vector<std::string> ModelSession::continue_texts(std::span<const BatchPromp
              texts[prompt] = stops.cut(tokenizer.decode(ids, true));
              diagnostics.progress("generate", ++done, total, "texts");
            }});
+  tell_warnings(model_.backend, diagnostics);
   return texts;
 }
 

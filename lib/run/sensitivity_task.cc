@@ -159,6 +159,7 @@ SensitivityResult evaluate_sensitivity(const EvalOptions& options, const Sensiti
   const std::vector<ScoredSequence> sequences =
       read_sequences(options, variants.model(), diagnostics);
   const Measured found = measure_layers(options, variants, sequences, asked.kl_budget, diagnostics);
+  tell_warnings(variants.model().backend, diagnostics);
   SensitivityResult result{.num_sequences = sequences.size(),
                            .reference = variants.reference_name(),
                            .cache = variant.label,

@@ -100,7 +100,7 @@ SmoothResult smooth(const SmoothRequest& request, Diagnostics& diagnostics) {
   result.num_samples = std::ssize(samples);
   result.num_tokens = tokens_of(samples);
   {
-    const auto backends = open_backends(request.device);
+    const auto backends = open_backends(request.device, diagnostics);
     result.smoothing =
         smoothing_of(subject.config, observe_channels(subject, samples, backends, request,
                                                       output.target().parent_path(), diagnostics));

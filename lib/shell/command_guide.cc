@@ -108,6 +108,8 @@ const std::vector<VariableDescription> kOfHub = {
     {"https_proxy, no_proxy", "Proxies of downloads"},
     {"SSL_CERT_FILE", "Certificates that downloads trust, instead of the machine's"},
     {"KVCAL_FOLLOW_LINKS=1", "Follow links of a checkpoint that lead out of its folder"}};
+const std::vector<VariableDescription> kOfDevices = {
+    {"KVCAL_GPU_LIBRARY_PATH", "Files or folders of the GPU's matrix library"}};
 const std::vector<VariableDescription> kOfProgress = {
     {"NO_COLOR, CI, TERM=dumb", "Print progress as plain lines, one in ten seconds"},
     {"COLUMNS", "Width of a terminal that does not tell"}};
@@ -122,6 +124,7 @@ void add_guide(CommandDescription& command) {
   };
   const bool is_program = command.name == "kvcal";
   if (is_program || takes_models(command)) add(kOfHub);
+  if (is_program || has_option(command, "--device")) add(kOfDevices);
   if (is_program || has_option(command, "--quiet")) add(kOfProgress);
   if (command.name == "man")
     add({{"SOURCE_DATE_EPOCH", "Seconds since 1970 of the date that stands on the page"}});

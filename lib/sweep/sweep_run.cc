@@ -58,7 +58,7 @@ struct Prepared {
 Prepared prepare(const SweepSettings& settings, const SweepFolder* folder, Sweep& sweep) {
   SilentDiagnostics silent;  // the tasks read it all again, and warn
   // The memory and threads of these backends are the children's when they run.
-  const auto backends = open_backends(settings.device);
+  const auto backends = open_backends(settings.device, silent);
   const SweepMachine machine = machine_of(settings.device, *backends[0], sweep);
   if (folder && folder->may_write()) write_machine(machine, sweep, *folder);
   if (folder) {
@@ -165,9 +165,28 @@ SweepResult collect_sweep(const SweepSettings& settings, Diagnostics& diagnostic
   return result;
 }
 
+namespace {
+
+void run_work(const SweepTask& work, const TaskContext& context) {
+  const SweepPlan& plan = context.sweep.plan;
+  const size_t part = work.parts.at(0);
+  switch (work.kind) {
+    case SweepTask::Kind::kObserve:
+      return collect_statistics(context, plan.observations[part]);
+    case SweepTask::Kind::kCalibrate:
+      return make_scales(context, plan.calibrations[part]);
+    case SweepTask::Kind::kEvaluate:
+      return evaluate_cells(context, work.parts);
+    case SweepTask::Kind::kAnswer:
+      return answer_questions(context, plan.cells[part]);
+  }
+}
+
+}  // namespace
+
 void run_task(const SweepSettings& settings, const std::string& task, Diagnostics& diagnostics) {
   Sweep sweep = read_planned_sweep(settings.file, settings.version, settings.family);
-  const auto backend = open_backend(settings.device);
+  const auto backend = open_backend(settings.device, diagnostics);
   const SweepFolder folder(settings.output, SweepFolder::Use::kTask, diagnostics);
   add_inputs(machine_of(settings.device, *backend, sweep), folder, sweep);
   const SweepTask work = parse_task(task, sweep.plan);
@@ -179,16 +198,8 @@ void run_task(const SweepSettings& settings, const std::string& task, Diagnostic
                             .device = settings.device,
                             .backend = *backend,
                             .diagnostics = diagnostics};
-  switch (work.kind) {
-    case SweepTask::Kind::kObserve:
-      return collect_statistics(context, sweep.plan.observations[part]);
-    case SweepTask::Kind::kCalibrate:
-      return make_scales(context, sweep.plan.calibrations[part]);
-    case SweepTask::Kind::kEvaluate:
-      return evaluate_cells(context, work.parts);
-    case SweepTask::Kind::kAnswer:
-      return answer_questions(context, sweep.plan.cells[part]);
-  }
+  run_work(work, context);
+  tell_warnings(*backend, diagnostics);
 }
 
 }  // namespace kvcal

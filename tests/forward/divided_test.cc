@@ -31,6 +31,13 @@ std::string run_divided(const std::string& name, const std::string& backend_name
   return test::run_layers(forward, fixture.config, mode, request);
 }
 
+class Warnings : public Diagnostics {
+ public:
+  void warn(const std::string& message) override { messages.push_back(message); }
+  void progress(std::string_view, int64_t, int64_t, std::string_view) override {}
+  std::vector<std::string> messages;
+};
+
 class LastProgress : public Diagnostics {
  public:
   void warn(const std::string&) override {}
@@ -113,6 +120,20 @@ TEST_CASE("an error on one device ends the pass with its message, whatever the o
     }
     CHECK(message == "the device is gone");
   }
+}
+
+TEST_CASE("a warning of the devices' operations is told once, while they run") {
+  ModelFixture fixture("llama");
+  test::PretendingBackend one(kBackends.at("cpu")({.num_threads = 1}));
+  test::PretendingBackend two(kBackends.at("cpu")({.num_threads = 1}));
+  one.warnings = two.warnings = {"attention is slow"};
+  const std::vector<Backend*> backends{&one, &two};
+  const FixtureSamples samples(fixture);
+  Warnings told;
+  DividedForward forward(fixture.config, fixture.weights, backends, samples.spans(),
+                         {.batch_tokens = 1}, told);
+  test::run_layers(forward, fixture.config, RunMode::kQuantized);
+  CHECK(told.messages == std::vector<std::string>{"attention is slow"});
 }
 
 TEST_CASE("progress of several devices is one line that ends at all tokens") {

@@ -39,6 +39,56 @@ TEST_CASE("attention in 16 bits: every width and cache agrees with the reference
            .out_type = head_dim % 128 == 0 ? ComputeType::kFloat16 : ComputeType::kBFloat16});
 }
 
+#ifdef KVCAL_TEST_SIMULATED_GPU
+
+TEST_CASE("attention in 16 bits: leaving the tensor cores is a warning with the reason, once") {
+  const AttentionCase c{.what = "wide heads",
+                        .segments = prefill({5}),
+                        .head_dim = 256,
+                        .kv_dtype = KvDType::kBFloat16,
+                        .out_type = ComputeType::kBFloat16,
+                        .product_type = ComputeType::kBFloat16};
+  gpu::simulator::set_vendor_matmul(true);  // whose absence is another warning
+  const auto large = test::make_backend("simulated");
+  CHECK(large->kernels_used().empty());
+  attend(*large, c);
+  CHECK(large->take_warnings().empty());
+  CHECK(large->kernels_used() == "attention on tensor cores");
+
+  gpu::simulator::set_chip({"sm_86", size_t{99} << 10});
+  const auto small = test::make_backend("simulated");
+  const auto expected = attend(*test::make_backend("reference"), c);
+  for (int time = 0; time < 2; ++time)
+    CHECK(test::agree_as_sums(attend(*small, c), expected, kCutWeights));
+  const std::vector<std::string> warnings = small->take_warnings();
+  REQUIRE(warnings.size() == 1);
+  CHECK(
+      warnings[0].starts_with("attention runs in float32 without tensor cores, which is slow: "
+                              "its tiles take "));
+  CHECK(
+      warnings[0].ends_with("bytes of shared memory, a block of sm_86 has 101376 (head_dim 256, "
+                            "bfloat16 cache)"));
+  CHECK(small->kernels_used() == "attention in float32");
+
+  AttentionCase narrow = c;
+  narrow.head_dim = 64;
+  attend(*small, narrow);
+  CHECK(small->kernels_used() == "attention on tensor cores and in float32");
+  narrow.head_dim = 20;  // no rows of 16 bytes
+  attend(*small, narrow);
+  CHECK(small->take_warnings() ==
+        std::vector<std::string>{
+            "attention runs in float32 without tensor cores, which is slow: a head's row is no "
+            "multiple of 16 bytes (head_dim 20, bfloat16 cache)"});
+  narrow.out_type = ComputeType::kFloat32;  // asked for
+  attend(*small, narrow);
+  CHECK(small->take_warnings().empty());
+  gpu::simulator::set_chip({});
+  gpu::simulator::set_vendor_matmul(false);
+}
+
+#endif
+
 TEST_CASE("attention in 16 bits: lengths around the edges of tiles") {
   for (const int64_t tokens : {1, 63, 64, 65, 127, 128, 129})
     check_against_reference({.what = std::to_string(tokens) + " tokens",

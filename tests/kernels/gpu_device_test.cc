@@ -194,6 +194,111 @@ TEST_CASE("device: what cannot be had is told with what to do") {
   });
 }
 
+#ifdef KVCAL_TEST_SIMULATED_GPU
+
+/// The simulated device is another chip until the end.
+class OtherChip {
+ public:
+  explicit OtherChip(const std::string& architecture, size_t shared_bytes = size_t{227} << 10) {
+    gpu::simulator::set_chip({architecture, shared_bytes});
+  }
+  ~OtherChip() { gpu::simulator::set_chip({}); }
+};
+
+TEST_CASE("device: an error of a failed recording is not the next operation's") {
+  const auto backend = test::make_backend("simulated");
+  const Buffer x = backend->allocate(400), out = backend->allocate(400);
+  backend->copy_in(bytes_of(Floats(100, 2.0f)), x.data());
+  backend->fill_zero(out.data(), 400);
+  CHECK(message_of([&] {
+          backend->record([] {
+            gpu::simulator::set_last_error("an operation that cannot be recorded");
+            fail("the recording failed");
+          });
+        }) == "the recording failed");
+  backend->add({.x = x.as<float>(), .count = 100, .out = out.as<float>()});
+  Floats result(100);
+  backend->copy_out(out.data(), std::as_writable_bytes(std::span(result)));
+  CHECK(result == Floats(100, 2.0f));
+}
+
+TEST_CASE("device: a chip without code is refused, and says what to do") {
+  const OtherChip chip("sm_75");
+  const std::string message = message_of([] { test::make_backend("simulated"); });
+  CHECK(message ==
+        "device 0 (simulated device) cannot be used: its chip sm_75 is older than sm_80: use a "
+        "newer device or --device cpu");
+  CHECK(gpu_device_problem(0) == message);
+}
+
+TEST_CASE("device: a missing matrix library is a warning, once") {
+  const auto backend = test::make_backend("simulated");
+  CHECK(backend->take_warnings() == std::vector<std::string>{"plain loops were not found"});
+  CHECK(backend->take_warnings().empty());
+  gpu::simulator::set_vendor_matmul(true);
+  CHECK(test::make_backend("simulated")->take_warnings().empty());
+  gpu::simulator::set_vendor_matmul(false);
+}
+
+#endif
+
+TEST_CASE("device: chips that this program has code for") {
+  using gpu::chip_problem;
+  constexpr std::string_view kAll = "80,86-real,89-real,90-real,100-real,120";
+  for (const char* chip : {"sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103",
+                           "sm_110", "sm_120", "sm_121", "sm_130"}) {
+    INFO(chip);
+    CHECK(chip_problem(chip, kAll).empty());
+  }
+  for (const char* chip : {"sm_61", "sm_70", "sm_75"}) {
+    INFO(chip);
+    CHECK(chip_problem(chip, kAll) == "its chip " + std::string(chip) +
+                                          " is older than sm_80: use a newer device or --device "
+                                          "cpu");
+  }
+  CHECK(chip_problem("sm_80", "90-real") ==
+        "this kvcal has no code for its chip sm_80, only for 90-real: build it with "
+        "-DKVCAL_GPU_ARCHITECTURES=80, or use --device cpu");
+}
+
+TEST_CASE("device: machine code serves later chips of its generation, PTX all later ones") {
+  using gpu::has_code_for;
+  CHECK(has_code_for("sm_86", "86-real"));
+  CHECK(has_code_for("sm_89", "86-real"));
+  CHECK_FALSE(has_code_for("sm_80", "86-real"));
+  CHECK_FALSE(has_code_for("sm_90", "86-real"));
+  CHECK(has_code_for("sm_100", "86-virtual"));
+  CHECK(has_code_for("sm_100", "86"));
+  CHECK_FALSE(has_code_for("sm_80", "86"));
+  CHECK(has_code_for("sm_90", "90a"));
+  CHECK_FALSE(has_code_for("sm_100", "90a"));
+  CHECK(has_code_for("sm_121", "120f"));
+  CHECK_FALSE(has_code_for("sm_110", "100f-real"));
+  CHECK(has_code_for("sm_75", "native"));
+  CHECK(has_code_for("gfx942", "gfx90a,gfx942"));
+  CHECK(has_code_for("gfx1201", "gfx12-generic"));
+  CHECK_FALSE(has_code_for("gfx1100", "gfx90a,gfx942"));
+  CHECK_FALSE(has_code_for("sm_90", "gfx90a"));
+  CHECK_FALSE(has_code_for("sm_90", ""));
+}
+
+TEST_CASE("device: a driver that is too old is told with the one that is needed") {
+  using gpu::no_device_text;
+  CHECK(no_device_text("CUDA", {.driver = 12040, .runtime = 13000}, "insufficient") ==
+        "no CUDA device can be used here (the driver is for CUDA 12.4, this kvcal for CUDA 13.0): "
+        "install driver 580 or later, build kvcal with CUDA 12, or use --device cpu");
+  CHECK(no_device_text("CUDA", {.driver = 11080, .runtime = 12080}, "insufficient") ==
+        "no CUDA device can be used here (the driver is for CUDA 11.8, this kvcal for CUDA 12.8): "
+        "install driver 525 or later, or use --device cpu");
+  // A driver of the same generation serves: something else is wrong.
+  CHECK(no_device_text("CUDA", {.driver = 12040, .runtime = 12080}, "out of order") ==
+        "no CUDA device can be used here (out of order): install the driver, make the device "
+        "visible to this process, or use --device cpu");
+  CHECK(no_device_text("HIP", {}, "") ==
+        "no HIP device can be used here: install the driver, make the device visible to this "
+        "process, or use --device cpu");
+}
+
 TEST_CASE("device: chips and the FP8 they compute with") {
   using gpu::native_fp8_format;
   for (const char* chip : {"sm_89", "sm_90", "sm_100", "sm_120", "gfx950", "gfx1200", "gfx1201"}) {

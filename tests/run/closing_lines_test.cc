@@ -44,7 +44,10 @@ TEST_CASE("closing_lines: a run says its cost, its cache and its worst layers fi
         "largest error against the values in layers 4 (K 2.4 %, V 1.0 %), 3 (K 2.3 %, V 1.0 %), "
         "2 (K 2.2 %, V 1.0 %)");
   CHECK(lines.count("samples") == 0);
+  CHECK(lines.count("device") == 0);
   for (const auto& [label, text] : closing_lines(result)) CHECK(label.size() < 12);
+  result.cost->device = "cuda:0 (H200, sm_90, cuBLASLt 13.1.0), attention on tensor cores";
+  CHECK(lines_of(result).at("device") == result.cost->device);
 }
 
 TEST_CASE("closing_lines: growth over a twentieth asks for more samples") {

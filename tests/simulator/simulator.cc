@@ -10,7 +10,9 @@
 #include <new>
 #include <optional>
 #include <set>
+#include <utility>
 
+#include "core/error.h"
 #include "simulator/fiber.h"
 
 namespace kvcal::gpu::simulator {
@@ -59,6 +61,7 @@ struct Block {
   size_t at_barrier = 0, running = 0;
   std::vector<std::vector<Copy>> copies;  ///< of each thread, under way
   std::map<const void*, SharedMemory> shared;
+  size_t declared_bytes = 0, dynamic_bytes = 0;  ///< of shared memory
   std::optional<SharedMemory> dynamic;
 };
 
@@ -137,6 +140,9 @@ void check_not_capturing(const char* what) {
 }
 
 thread_local int device = 0;
+thread_local std::string last_error;
+Chip current_chip;
+std::atomic<int> copies_left = -1;
 
 struct Memory {
   std::mutex mutex;
@@ -187,9 +193,27 @@ const WarpWords& exchange(int kind, const uint32_t* words, int count) {
   return slot;
 }
 
+namespace {
+
+/// Ends the program where a launch would be refused: it asks for more than every block has only
+/// where the dynamic part alone is larger.
+void check_shared_memory() {
+  constexpr size_t kWithoutAsking = size_t{48} << 10;
+  const bool is_asked = block->dynamic_bytes > kWithoutAsking;
+  if (block->declared_bytes + block->dynamic_bytes >
+      (is_asked ? current_chip.shared_bytes : kWithoutAsking))
+    stop("a block declares and asks for more shared memory than it may have");
+}
+
+}  // namespace
+
 void* shared_memory(const void* declaration, size_t bytes, size_t alignment) {
   const auto [found, is_new] = block->shared.try_emplace(declaration, bytes, alignment);
-  if (is_new) found->second.fill_with_nan();
+  if (is_new) {
+    found->second.fill_with_nan();
+    block->declared_bytes += bytes;
+    check_shared_memory();
+  }
   return found->second.data();
 }
 
@@ -223,6 +247,36 @@ void set_current_device(int wanted) {
   device = wanted;
 }
 
+const Chip& chip() {
+  return current_chip;
+}
+
+void set_chip(Chip wanted) {
+  current_chip = std::move(wanted);
+}
+
+void fail_copies_after(int copies) {
+  copies_left = copies;
+}
+
+bool takes_copy() {
+  if (copies_left == 0) return false;
+  if (copies_left > 0) --copies_left;
+  return true;
+}
+
+void set_last_error(const std::string& error) {
+  last_error = error;
+}
+
+void forget_last_error() {
+  last_error.clear();
+}
+
+void check_last_error(const char* what) {
+  if (!last_error.empty()) fail("simulated: ", what, ": ", std::exchange(last_error, ""));
+}
+
 void set_order(Order wanted) {
   asked_order = wanted;
 }
@@ -232,7 +286,8 @@ void run_kernel(Dim grid, Dim dim, size_t shared_bytes, const std::function<void
   if (count % kWarpLanes != 0 || count > 1024) stop("a block is no whole number of warps");
   if (grid.y > 65535 || grid.z > 65535 || grid.x == 0 || grid.y == 0 || grid.z == 0)
     stop("a grid has no block, or more in y or z than a device takes");
-  if (shared_bytes > size_t{227} << 10) stop("a block asks for more shared memory than there is");
+  if (shared_bytes > current_chip.shared_bytes)
+    stop("a block asks for more shared memory than there is");
   Block state;
   order = asked_order;
   state.states.resize(count);
@@ -240,6 +295,7 @@ void run_kernel(Dim grid, Dim dim, size_t shared_bytes, const std::function<void
   state.warps.resize(count / kWarpLanes);
   state.copies.resize(count);
   state.dynamic.emplace(shared_bytes, 16);
+  state.dynamic_bytes = shared_bytes;
   block = &state;
   const size_t blocks = size_t{grid.x} * grid.y * grid.z;
   for (size_t turn = 0; turn < blocks; ++turn) {

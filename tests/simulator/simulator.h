@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 /// A GPU in host memory, so that kernels/gpu is tested where there is none: every thread of a block
@@ -57,6 +58,24 @@ void set_order(Order order);
 
 /// Whether backends made from now on find a vendor's matrix library.
 void set_vendor_matmul(bool exists);
+
+/// What backends made from now on take the chip for.
+struct Chip {
+  std::string architecture = "simulated";
+  size_t shared_bytes = size_t{227} << 10;  ///< of a block
+};
+const Chip& chip();
+void set_chip(Chip chip);
+
+/// Lets copies fail after so many more; negative: none fails.
+void fail_copies_after(int copies);
+bool takes_copy();
+
+/// An error that stays until it is forgotten, and that the next launch takes for its own.
+void set_last_error(const std::string& error);
+void forget_last_error();
+/// Throws Error where there is one.
+void check_last_error(const char* what);
 
 /// Runs one kernel to its end.
 void run_kernel(Dim grid, Dim block, size_t shared_bytes, const std::function<void()>& thread);

@@ -73,9 +73,9 @@ class PlainLoops : public VendorMatmul {
 
 }  // namespace
 
-std::unique_ptr<VendorMatmul> open_vendor_matmul() {
-  if (!has_vendor_matmul) return nullptr;
-  return std::make_unique<PlainLoops>();
+OpenedMatmul open_vendor_matmul() {
+  if (!has_vendor_matmul) return {.matmul = nullptr, .problem = "plain loops were not found"};
+  return {.matmul = std::make_unique<PlainLoops>(), .problem = {}};
 }
 
 namespace simulator {

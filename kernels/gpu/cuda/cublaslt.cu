@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "kernels/gpu/vendor_library.h"
 #include "kernels/gpu/vendor_matmul.h"
 
 namespace kvcal::gpu {
@@ -20,20 +21,25 @@ constexpr uint32_t kAlignment = 16;
 /// Number of requested algorithms; the first that sums in one sequence is used.
 constexpr int kAsked = 8;
 
-void* open_library() {
-  for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so",
-                           "/usr/local/cuda/lib64/libcublasLt.so"})
-    if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
-  return nullptr;
-}
+/// Functions that every supported version has.
+const LibrarySearch kSearch{
+    .title = "cuBLASLt",
+    .names = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
+    .functions = {"cublasLtCreate", "cublasLtDestroy", "cublasLtGetVersion",
+                  "cublasLtGetStatusString", "cublasLtMatmul", "cublasLtMatmulAlgoCheck",
+                  "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulDescCreate",
+                  "cublasLtMatmulDescDestroy", "cublasLtMatmulDescSetAttribute",
+                  "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceDestroy",
+                  "cublasLtMatmulPreferenceSetAttribute", "cublasLtMatrixLayoutCreate",
+                  "cublasLtMatrixLayoutDestroy"},
+    .remedy = "install it (pip install nvidia-cublas)"};
 
 /// The functions that kvcal calls.
 struct Library {
-  void* handle = open_library();
+  FoundLibrary found = find_library(kSearch, library_places({"/usr/local/cuda/lib64"}));
   template <class Function>
   Function* find(const char* name) const {
-    void* found = handle ? dlsym(handle, name) : nullptr;
-    return reinterpret_cast<Function*>(found);
+    return found.handle ? reinterpret_cast<Function*>(dlsym(found.handle, name)) : nullptr;
   }
 #define KVCAL_FUNCTION(name) decltype(::name)* name = find<decltype(::name)>(#name)
   KVCAL_FUNCTION(cublasLtCreate);
@@ -53,14 +59,6 @@ struct Library {
   KVCAL_FUNCTION(cublasLtMatrixLayoutCreate);
   KVCAL_FUNCTION(cublasLtMatrixLayoutDestroy);
 #undef KVCAL_FUNCTION
-  bool is_complete() const {
-    return cublasLtCreate && cublasLtDestroy && cublasLtGetVersion && cublasLtGetStatusString &&
-           cublasLtMatmul && cublasLtMatmulAlgoCheck && cublasLtMatmulAlgoGetHeuristic &&
-           cublasLtMatmulDescCreate && cublasLtMatmulDescDestroy &&
-           cublasLtMatmulDescSetAttribute && cublasLtMatmulPreferenceCreate &&
-           cublasLtMatmulPreferenceDestroy && cublasLtMatmulPreferenceSetAttribute &&
-           cublasLtMatrixLayoutCreate && cublasLtMatrixLayoutDestroy;
-  }
   void check(cublasStatus_t status, const char* what) const {
     if (status != CUBLAS_STATUS_SUCCESS)
       fail("cuBLASLt: ", what, ": ", cublasLtGetStatusString(status));
@@ -175,7 +173,12 @@ struct Chosen {
 
 class CublasLt : public VendorMatmul {
  public:
-  CublasLt() { library().check(library().cublasLtCreate(&handle_), "starting"); }
+  CublasLt() {
+    const Library& lt = library();
+    if (const auto status = lt.cublasLtCreate(&handle_); status != CUBLAS_STATUS_SUCCESS)
+      fail("cuBLASLt of ", lt.found.path, " does not start (", lt.cublasLtGetStatusString(status),
+           "): set ", kLibraryPathVariable, " to one that fits the driver");
+  }
   ~CublasLt() override {
     if (workspace_) release_device(workspace_);
     library().cublasLtDestroy(handle_);
@@ -295,9 +298,9 @@ class CublasLt : public VendorMatmul {
 
 }  // namespace
 
-std::unique_ptr<VendorMatmul> open_vendor_matmul() {
-  if (!library().is_complete()) return nullptr;
-  return std::make_unique<CublasLt>();
+OpenedMatmul open_vendor_matmul() {
+  if (!library().found.handle) return {.matmul = nullptr, .problem = library().found.problem};
+  return {.matmul = std::make_unique<CublasLt>(), .problem = {}};
 }
 
 }  // namespace kvcal::gpu

@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 
+#include "kernels/gpu/vendor_library.h"
 #include "kernels/gpu/vendor_matmul.h"
 
 namespace kvcal::gpu {
@@ -32,18 +33,19 @@ using GemmEx = int(Handle, int transposes_a, int transposes_b, int m, int n, int
                    int d_type, int ldd, int compute_type, int algorithm, int32_t solution,
                    uint32_t flags);
 
-void* open_library() {
-  for (const char* name : {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3",
-                           "librocblas.so.0", "librocblas.so", "/opt/rocm/lib/librocblas.so"})
-    if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
-  return nullptr;
-}
+const LibrarySearch kSearch{
+    .title = "rocBLAS",
+    .names = {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0",
+              "librocblas.so"},
+    .functions = {"rocblas_create_handle", "rocblas_destroy_handle", "rocblas_set_stream",
+                  "rocblas_set_atomics_mode", "rocblas_status_to_string", "rocblas_gemm_ex"},
+    .remedy = "install it (apt-get install librocblas0, or AMD's package rocblas)"};
 
 struct Library {
-  void* handle = open_library();
+  FoundLibrary found = find_library(kSearch, library_places({"/opt/rocm/lib"}));
   template <class Function>
   Function* find(const char* name) const {
-    return handle ? reinterpret_cast<Function*>(dlsym(handle, name)) : nullptr;
+    return found.handle ? reinterpret_cast<Function*>(dlsym(found.handle, name)) : nullptr;
   }
   CreateHandle* create = find<CreateHandle>("rocblas_create_handle");
   DestroyHandle* destroy = find<DestroyHandle>("rocblas_destroy_handle");
@@ -51,9 +53,6 @@ struct Library {
   SetAtomicsMode* set_atomics_mode = find<SetAtomicsMode>("rocblas_set_atomics_mode");
   StatusToString* status_to_string = find<StatusToString>("rocblas_status_to_string");
   GemmEx* gemm_ex = find<GemmEx>("rocblas_gemm_ex");
-  bool is_complete() const {
-    return create && destroy && set_stream && set_atomics_mode && status_to_string && gemm_ex;
-  }
   void check(int status, const char* what) const {
     if (status != kSuccess) fail("rocBLAS: ", what, ": ", status_to_string(status));
   }
@@ -141,9 +140,9 @@ class RocBlas : public VendorMatmul {
 
 }  // namespace
 
-std::unique_ptr<VendorMatmul> open_vendor_matmul() {
-  if (!library().is_complete()) return nullptr;
-  return std::make_unique<RocBlas>();
+OpenedMatmul open_vendor_matmul() {
+  if (!library().found.handle) return {.matmul = nullptr, .problem = library().found.problem};
+  return {.matmul = std::make_unique<RocBlas>(), .problem = {}};
 }
 
 }  // namespace kvcal::gpu

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+// Finds the vendor's matrix library, which is loaded at run time. Without one, products run in
+// kernels of our own, which are correct and slow: so whoever lacks it is told.
+namespace kvcal::gpu {
+
+/// Environment variable: files, or folders to look into, with colons between them.
+constexpr const char* kLibraryPathVariable = "KVCAL_GPU_LIBRARY_PATH";
+
+/// Where a library may be, beside the places that the loader knows.
+struct LibraryPlaces {
+  std::string asked;                 ///< the variable's value; if given, the only places
+  std::vector<std::string> folders;  ///< where the vendor's own installer puts it
+  std::vector<std::string> python;   ///< prefixes of Python installations
+};
+/// folders, and what the process's environment and the system name.
+LibraryPlaces library_places(std::vector<std::string> folders);
+
+struct LibrarySearch {
+  std::string title;                   ///< "cuBLASLt"
+  std::vector<std::string> names;      ///< of files, the best first
+  std::vector<std::string> functions;  ///< that it must have
+  std::string remedy;                  ///< how to install it, in a few words
+};
+
+/// What the search finds. Without a handle, problem says why and what to do, in one line.
+struct FoundLibrary {
+  void* handle = nullptr;
+  std::string path, problem;
+};
+/// Opens the first library of the places that has the functions: what the loader finds by its name,
+/// then folders, then Python packages. Throws Error where the variable names places without one.
+FoundLibrary find_library(const LibrarySearch& search, const LibraryPlaces& places);
+
+}  // namespace kvcal::gpu
