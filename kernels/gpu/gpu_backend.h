@@ -78,6 +78,9 @@ class GpuBackend : public Backend {
   /// Copies a part of a matrix as elements of type, on the upload stream.
   void upload_part(const TensorView& part, ComputeType type, std::byte* out);
   friend class GpuMatrix;
+  /// Runs body, which uploads into the matrix, and marks the end of the uploads, also of those
+  /// before an exception: the matrix's memory is free after them.
+  void upload(GpuMatrix& matrix, const std::function<void()>& body);
   /// Remembers whether attention used tensor cores. slow: why it did not though it would have been
   /// faster, or "".
   void note_attention(bool on_tensor_cores, const std::string& slow);

@@ -214,19 +214,25 @@ std::unique_ptr<PackedMatrix> GpuBackend::pack(std::span<const TensorView> parts
   matrix->type = type;
   matrix->bytes = static_cast<size_t>(shape.out_features * shape.in_features) * bytes_of(type);
   matrix->values = {this, memory_.take(matrix->bytes, upload_), matrix->bytes};
-  std::byte* out = matrix->values.data();
-  try {
+  upload(*matrix, [&] {
+    std::byte* out = matrix->values.data();
     for (const TensorView& part : parts) {
       upload_part(part, type, out);
       out += static_cast<size_t>(part.shape[0] * part.shape[1]) * bytes_of(type);
     }
+  });
+  return matrix;
+}
+
+void GpuBackend::upload(GpuMatrix& matrix, const std::function<void()>& body) {
+  try {
+    body();
   } catch (...) {
-    matrix->ready.record(upload_);  // what was asked for still writes there
+    matrix.ready.record(upload_);  // what was asked for still writes there
     throw;
   }
-  matrix->ready.record(upload_);
-  matrix->number = ++packed_;
-  return matrix;
+  matrix.ready.record(upload_);
+  matrix.number = ++packed_;
 }
 
 void GpuBackend::await_upload(const GpuMatrix& weight) {

@@ -164,14 +164,14 @@ std::unique_ptr<PackedMatrix> GpuBackend::pack_fp8(std::span<const TensorView> p
   matrix->bytes = codes + scale_bytes.size();
   matrix->values = {this, memory_.take(codes, upload_), codes};
   matrix->scales = {this, memory_.take(scale_bytes.size(), upload_), scale_bytes.size()};
-  std::byte* out = matrix->values.data();
-  for (const TensorView& part : parts) {
-    weights_.copy(part.bytes, out);
-    out += part.bytes.size();
-  }
-  weights_.copy(scale_bytes, matrix->scales.data());
-  matrix->ready.record(upload_);
-  matrix->number = ++packed_;
+  upload(*matrix, [&] {
+    std::byte* out = matrix->values.data();
+    for (const TensorView& part : parts) {
+      weights_.copy(part.bytes, out);
+      out += part.bytes.size();
+    }
+    weights_.copy(scale_bytes, matrix->scales.data());
+  });
   return matrix;
 }
 

@@ -205,6 +205,37 @@ class OtherChip {
   ~OtherChip() { gpu::simulator::set_chip({}); }
 };
 
+TEST_CASE("device: an exception while a matrix is packed leaves no copy that writes later") {
+  constexpr int64_t kRows = 48, kWidth = 64;
+  const std::vector<uint8_t> codes(kRows * kWidth, 0x38);
+  const Floats values(kRows * kWidth, 1.0f), scales{0.5f, 0.25f};
+  const TensorView half{"w", DType::kF8E4M3, Shape{kRows / 2, kWidth},
+                        std::as_bytes(std::span(codes)).first(codes.size() / 2)};
+  const TensorView wide_half{"w", DType::kF32, Shape{kRows / 2, kWidth},
+                             bytes_of(values).first(values.size() * 2)};
+  const std::vector<TensorView> parts{half, half}, wide_parts{wide_half, wide_half};
+  for (const bool is_fp8 : {true, false}) {
+    INFO("FP8 " << is_fp8);
+    const auto backend = test::make_backend("simulated");
+    gpu::simulator::fail_copies_after(1);
+    const std::string message = message_of([&] {
+      if (is_fp8)
+        backend->pack_fp8(parts, scales);
+      else
+        backend->pack(wide_parts, ComputeType::kFloat32);
+    });
+    gpu::simulator::fail_copies_after(-1);
+    CHECK(message.find("the device is gone") != std::string::npos);
+    const Floats written(codes.size() / (is_fp8 ? 4 : 1), 7.0f);  // into the matrix's block
+    const Buffer reused = backend->allocate(written.size() * 4);
+    backend->copy_in(bytes_of(written), reused.data());
+    backend->record([] {});  // runs what is left of the operations, then of the uploads
+    Floats found(written.size());
+    backend->copy_out(reused.data(), std::as_writable_bytes(std::span(found)));
+    CHECK(test::same_bytes(found, written));
+  }
+}
+
 TEST_CASE("device: an error of a failed recording is not the next operation's") {
   const auto backend = test::make_backend("simulated");
   const Buffer x = backend->allocate(400), out = backend->allocate(400);
