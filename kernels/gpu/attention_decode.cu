@@ -15,7 +15,7 @@ constexpr int kThreads = 128, kWarps = kThreads / kWarp;
 constexpr int kKeys = kThreads;  ///< of a stretch; a thread to each
 constexpr int kPieceBytes = 128, kChunkBytes = 16, kChunks = kPieceBytes / kChunkBytes;
 constexpr int kStride = kPieceBytes + kChunkBytes;  ///< so that threads' rows lie in other banks
-constexpr int64_t kMostQueries = 8;
+constexpr int64_t kMostQueries = 8, kMostHeadDim = 640;
 constexpr float kUnseen = -1.0f;  ///< stands where a weight would; no weight is negative
 
 /// Partial results of the blocks, for each [segment, query, head, range of keys].
@@ -37,6 +37,11 @@ struct alignas(16) DecodingShared {
   std::byte rows[kKeys][kStride];  ///< a piece of every key's row
   float weights[kRows][kKeys];     ///< scores, then weights
 };
+/// Dynamic shared memory of a block: its queries.
+constexpr size_t query_bytes(int rows, int64_t head_dim) {
+  return sizeof(float) * static_cast<size_t>(rows * head_dim);
+}
+static_assert(sizeof(DecodingShared<8>) + query_bytes(8, kMostHeadDim) <= kSharedWithoutAsking);
 static_assert(alignof(DecodingShared<1>) == 16 && sizeof(DecodingShared<1>::rows[0]) % 16 == 0 &&
               sizeof(DecodingShared<1>::weights[0]) % 16 == 0);
 
@@ -278,7 +283,7 @@ void launch_decoding(Stream& stream, const DeviceAttention& args, const Stretche
           .blocks_y = static_cast<unsigned>(args.segments.size()),
           .blocks_z = static_cast<unsigned>(ceil_div(rows, kRows)),
           .threads = kThreads,
-          .shared_bytes = sizeof(float) * kRows * static_cast<size_t>(args.head_dim)},
+          .shared_bytes = query_bytes(kRows, args.head_dim)},
          decode_kernel<Kv, kRows>, args, out);
 }
 
@@ -290,7 +295,8 @@ int64_t decoding_scratch(const AttentionArgs& args) {
   if (out.queries == 0 || out.queries > kMostQueries || args.segments.size() > 65535) return 0;
   if (args.head_dim * bytes % kChunkBytes != 0 || args.v_head_dim * bytes % kChunkBytes != 0)
     return 0;
-  if (!is_aligned(args.k, kChunkBytes) || !is_aligned(args.v, kChunkBytes) || args.head_dim > 640)
+  if (!is_aligned(args.k, kChunkBytes) || !is_aligned(args.v, kChunkBytes) ||
+      args.head_dim > kMostHeadDim)
     return 0;
   return results_of(args, out) * (args.v_head_dim + 2);
 }
