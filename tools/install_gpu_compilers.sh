@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Finds or installs what compiling kernels/gpu takes; no driver and no device. CUDA: nvcc 12.8 or later, from PATH, from
-# /usr/local/cuda, or from PyPI into build/cuda-toolkit. HIP: hipcc from PATH, /opt/rocm or Debian's package.
-# usage: install_gpu_compilers.sh [cuda] [hip]     prints nothing when all is there
+# /usr/local/cuda, or from PyPI into build/cuda-toolkit. HIP: hipcc from PATH, /opt/rocm or Debian's package. sass: nvdisasm,
+# which the tests labelled sass read machine code with, from PyPI into build/sass-tools.
+# usage: install_gpu_compilers.sh [cuda] [hip] [sass]     cuda and hip by default; prints nothing when all is there
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 [[ $# -gt 0 ]] || set -- cuda hip
@@ -29,10 +30,18 @@ install_hip() {
   "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends hipcc libamdhip64-dev >/dev/null
 }
 
+install_sass() {
+  command -v nvdisasm >/dev/null && return
+  [[ -x /usr/local/cuda/bin/nvdisasm || -x $root/build/sass-tools/nvidia/cu13/bin/nvdisasm ]] && return
+  echo "installing: nvdisasm from PyPI into build/sass-tools"
+  python3 -m pip install --quiet --disable-pip-version-check --no-deps --target "$root/build/sass-tools" nvidia-cuda-nvdisasm==13.2.78
+}
+
 for compiler in "$@"; do
   case $compiler in
     cuda) install_cuda ;;
     hip) install_hip ;;
-    *) echo "usage: install_gpu_compilers.sh [cuda] [hip]" >&2; exit 2 ;;
+    sass) install_sass ;;
+    *) echo "usage: install_gpu_compilers.sh [cuda] [hip] [sass]" >&2; exit 2 ;;
   esac
 done
