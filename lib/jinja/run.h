@@ -63,6 +63,10 @@ inline constexpr int kMaxDepth = 1000;
 class Run;
 class Value;
 
+/// Pays for an allocation: for its bytes, and for filling them. Throws Error past a limit.
+inline void take_memory(Run& run, uint64_t bytes);
+inline void give_back_memory(Run& run, uint64_t bytes) noexcept;
+
 /// The allocator of everything that grows while a template runs. The Run is told before memory is
 /// taken, so nothing can be built past a limit. It has no default: a container without a Run does
 /// not compile.
@@ -77,8 +81,14 @@ class Metered {
   template <class U>
   Metered(const Metered<U>& other) : run_(&other.run()) {}  // NOLINT: allocators convert
 
-  T* allocate(size_t count);
-  void deallocate(T* items, size_t count) noexcept;
+  T* allocate(size_t count) {
+    take_memory(*run_, count * sizeof(T) + kOverhead);
+    return std::allocator<T>().allocate(count);
+  }
+  void deallocate(T* items, size_t count) noexcept {
+    give_back_memory(*run_, count * sizeof(T) + kOverhead);
+    std::allocator<T>().deallocate(items, count);
+  }
   Run& run() const { return *run_; }
   friend bool operator==(const Metered& a, const Metered& b) { return a.run_ == b.run_; }
 
@@ -161,17 +171,11 @@ class Run {
   std::deque<std::unique_ptr<Object>> objects_;  // a vector would double, unpaid
 };
 
-template <class T>
-T* Metered<T>::allocate(size_t count) {
-  run_->charge_memory(count * sizeof(T) + kOverhead);
-  run_->charge_bytes(count * sizeof(T));  // they are filled, too
-  return std::allocator<T>().allocate(count);
+inline void take_memory(Run& run, uint64_t bytes) {
+  run.charge_memory(bytes);
+  run.charge_bytes(bytes);
 }
-template <class T>
-void Metered<T>::deallocate(T* items, size_t count) noexcept {
-  run_->give_back_memory(count * sizeof(T) + kOverhead);
-  std::allocator<T>().deallocate(items, count);
-}
+inline void give_back_memory(Run& run, uint64_t bytes) noexcept { run.give_back_memory(bytes); }
 
 /// std::stable_sort; the buffer that it takes is paid for.
 template <class T, class Less>

@@ -70,7 +70,7 @@ build() { # build FOLDER [CMAKE OPTION...]
   "$ROOT/tools/install_dependencies.sh" --fuzz || exit 2
   (cd "$ROOT" && cmake --preset fuzz -B "$folder" -DKVCAL_INCLUDE_ROOT="$folder/include" "$@") >"$WORK/configure.log" 2>&1 &&
     ninja -C "$folder" -j "${FUZZ_BUILD_JOBS:-2}" "${targets[@]/#/fuzz_}" >"$WORK/build.log" 2>&1 ||
-    { tail -30 "$WORK/configure.log" "$WORK/build.log" >&2; exit 2; }
+    { tail -n 30 "$WORK/configure.log" "$WORK/build.log" >&2; exit 2; }
 }
 
 make_seeds() {
