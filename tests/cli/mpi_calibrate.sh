@@ -46,14 +46,18 @@ same() {
 
 make_inputs
 
+# Three ranks share nine samples unevenly by their lengths; how many ranks there are is a matter of the exchange, which all
+# observers share.
 check_equal_bytes() {
-  local observer forward count
+  local observer forward count counts
   for observer in static_minmax minmax memoryless_minmax mse percentile entropy; do
     recipe $observer >recipe.yaml
+    counts=3
+    [[ $observer == mse ]] && counts="1 2 3 4"
     for forward in quantized exact; do
       local args=(model --recipe recipe.yaml --dataset text.jsonl --kv-forward $forward --reproducible --threads 1)
       check "$observer $forward alone" alone "${args[@]}" --output alone || return
-      for count in 1 2 3 4; do
+      for count in $counts; do
         check "$observer $forward on $count ranks" ranks $count "${args[@]}" --output many
         check "$observer $forward on $count ranks gives other bytes" same alone many
         rm -rf many

@@ -13,7 +13,8 @@ SlurmctldHost=$host(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$1/munge/socket
+# A job that goes back to the queue waits until its credential is no longer valid, by default two minutes.
+AuthInfo=socket=$1/munge/socket,cred_expire=30
 StateSaveLocation=$1/state
 SlurmdSpoolDir=$1/spool-%n
 SlurmctldPidFile=$1/slurmctld.pid

@@ -2,18 +2,18 @@
 # Runs the program while something around it fails: calls to the system, disks, memory, links, other runs. Whatever it is,
 # the run ends with exit status 1 and a message that names the file and the reason, or with the bytes of a run without
 # faults; what it reads stays as it was, what it writes is there whole or not at all, and nothing else is left.
-#   tests/faults/run.sh [--table FILE] [--all] [PATTERN]     KVCAL and INJECT name the program and the library
-# --table writes what was seen as Markdown, into a page between its marks where it has them; --all takes every call, not
-# MOST_PLACES of a kind; PATTERN: only faults whose name has it.
+#   tests/faults/run.sh [--table FILE] [--places N] [PATTERN]     KVCAL and INJECT name the program and the library
+# --table writes what was seen as Markdown, into a page between its marks where it has them; --places: how many calls of a
+# kind of each command are tried, drawn with a fixed seed where it makes more; PATTERN: only faults whose name has it.
 
 source "$(dirname "${BASH_SOURCE[0]}")/../cli/support.sh"
 FAULTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-table= only= MOST_PLACES=12
+table= only= MOST_PLACES=5
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --table) table=$(realpath -m "$2"); shift ;;
-    --all) MOST_PLACES=1000000 ;;
+    --places) MOST_PLACES=$2; shift ;;
     *) echo "unknown option $1" >&2; exit 2 ;;
   esac
   shift
