@@ -45,4 +45,11 @@ if [[ -n $filter ]]; then
   [[ ${#targets[@]} -gt 0 ]] || targets=(build.ninja)
 fi
 cmake --build --preset "$preset" ${targets[@]:+--target "${targets[@]}"}
-ctest --preset "$preset" --no-tests=error "${options[@]}"
+# Outputs are flushed to the disk as they are written, which thousands of small models need not wait for: scratch folders are
+# in memory where it has room for the largest of them.
+memory=/dev/shm
+if [[ -z ${TMPDIR:-} && -w $memory && $(df --output=avail --block-size=1G "$memory" | tail -n 1) -ge 8 ]]; then
+  export TMPDIR=$memory
+fi
+# One more than there are processors, since some tests wait for daemons and for time limits.
+ctest --preset "$preset" --no-tests=error --parallel $(($(nproc) + 1)) "${options[@]}"

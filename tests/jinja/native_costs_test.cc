@@ -332,14 +332,14 @@ int check_costs(const Entry& entry) {
 
 }  // namespace
 
-TEST_CASE("jinja: no native takes time or memory that it did not pay for") {
+TEST_CASE("jinja: no native takes time or memory that it did not pay for", "[slow]") {
   int calls = 0;
   for (const Entry& entry : entries()) calls += check_costs(entry);
   CHECK(entries().size() > 80);
   CHECK(calls > 10'000);
 }
 
-TEST_CASE("jinja: no template takes longer than it paid for") {
+TEST_CASE("jinja: no template takes longer than it paid for", "[slow]") {
   const std::string loop = "{% for i in range(100000) %}", end = "{% endfor %}";
   const std::string name = repeated("a", 500'000);
   const std::string texts = "{% set x = 'a' * 32768 %}{% set y = x ~ 'b' %}" + loop;
