@@ -62,8 +62,8 @@ class MatrixAttend {
   }
 
   __device__ __forceinline__ void start_rows() {
-    const float code_scale = Tiles::kIsStaged ? code_power(store_.format_of_codes()) : 1.0f;
-    units_ = score_units(args_, scale_of(args_, args_.k_scales, rows_.kv_head) * code_scale);
+    units_ = score_units(args_,
+                         scale_of(args_, args_.k_scales, rows_.kv_head) * store_.power_of_tiles());
     KVCAL_UNROLL
     for (int i = 0; i < kRowTiles; ++i) {
       KVCAL_UNROLL
@@ -278,8 +278,7 @@ class MatrixAttend {
   }
 
   __device__ __forceinline__ void write(const BlockRows& rows) {
-    const float code_scale = Tiles::kIsStaged ? code_power(store_.format_of_codes()) : 1.0f;
-    const float scale = scale_of(args_, args_.v_scales, rows.kv_head) * code_scale;
+    const float scale = scale_of(args_, args_.v_scales, rows.kv_head) * store_.power_of_tiles();
     SeenAmax seen;
     KVCAL_UNROLL
     for (int i = 0; i < kRowTiles; ++i) {
@@ -405,9 +404,14 @@ bool attend_with_matrices(Stream& stream, const DeviceAttention& args, const Dev
       return launch_for_width<F16>(stream, args, chip, slow);
     case KvDType::kBFloat16:
       return launch_for_width<BF16>(stream, args, chip, slow);
-    default:
-      return launch_for_width<Fp8Element>(stream, args, chip, slow);
+    case KvDType::kFp8E4m3:
+      return launch_for_width<fp8::E4m3Fn>(stream, args, chip, slow);
+    case KvDType::kFp8E4m3Fnuz:
+      return launch_for_width<fp8::E4m3Fnuz>(stream, args, chip, slow);
+    case KvDType::kFp8E5m2:
+      return launch_for_width<fp8::E5m2>(stream, args, chip, slow);
   }
+  return false;
 }
 
 }  // namespace kvcal::gpu

@@ -97,7 +97,6 @@ class MatrixStore {
   /// Converts copied codes to tiles.
   __device__ __forceinline__ void spread_codes() const {
     constexpr int kChunks = kDim / 16;
-    const fp8::Format format = format_of_codes();
     for (int i = static_cast<int>(threadIdx.x); i < 2 * kMatrixKeys * kChunks;
          i += kMatrixThreads) {
       uint16_t* tile = i >= kMatrixKeys * kChunks ? v : k;
@@ -107,12 +106,9 @@ class MatrixStore {
       for (int half = 0; half < 2; ++half) {
         Pack<uint32_t, 4> halves;
         KVCAL_UNROLL
-        for (int w = 0; w < 2; ++w) {
-          uint32_t low, high;
-          spread_bytes(codes.values[2 * half + w], low, high);
-          halves.values[2 * w] = halves_of_codes(low, format);
-          halves.values[2 * w + 1] = halves_of_codes(high, format);
-        }
+        for (int w = 0; w < 2; ++w)
+          halves_of_codes(codes.values[2 * half + w], CodesOf<Kv>::kFormat, halves.values[2 * w],
+                          halves.values[2 * w + 1]);
         *reinterpret_cast<Pack<uint32_t, 4>*>(tile + Tiles::at(key, 2 * chunk + half)) = halves;
       }
     }
@@ -157,10 +153,10 @@ class MatrixStore {
                  (is_nonfinite(words[i] >> 16) ? 0u : words[i] & 0xffff0000u);
   }
 
-  __device__ fp8::Format format_of_codes() const {
-    return args_.kv_dtype == KvDType::kFp8E5m2       ? fp8::Format::kE5m2
-           : args_.kv_dtype == KvDType::kFp8E4m3Fnuz ? fp8::Format::kE4m3Fnuz
-                                                     : fp8::Format::kE4m3Fn;
+  /// Factor from the elements in shared memory to the stored ones.
+  __device__ static float power_of_tiles() {
+    if constexpr (Tiles::kIsStaged) return code_power(CodesOf<Kv>::kFormat);
+    return 1.0f;
   }
 
  private:

@@ -63,6 +63,7 @@ void set_vendor_matmul(bool exists);
 struct Chip {
   std::string architecture = "simulated";
   size_t shared_bytes = size_t{227} << 10;  ///< of a block
+  bool decodes_fp8 = false;                 ///< has instructions for it
 };
 const Chip& chip();
 void set_chip(Chip chip);
