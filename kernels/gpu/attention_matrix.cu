@@ -27,7 +27,8 @@ class MatrixAttend {
     const int all_begin = static_cast<int>(seen_at(args_, last).first);
     const int all_end = static_cast<int>(rows_.position(0));
     const int begin = first / kMatrixKeys * kMatrixKeys;
-    if constexpr (Tiles::kIsDirect) store_.copy_tile(store_.k, args_.k, args_.head_dim, begin);
+    store_.start();
+    if constexpr (Tiles::kIsDirect) store_.copy_tile(store_.k, 0, begin);
     if constexpr (Tiles::kIsStaged) store_.copy_codes(begin);
     store_.load_queries();
     start_rows();
@@ -83,7 +84,7 @@ class MatrixAttend {
     if constexpr (Tiles::kIsDirect) {
       await_copies();
       __syncthreads();
-      store_.copy_tile(store_.v, args_.v, args_.v_head_dim, tile);
+      store_.copy_tile(store_.v, 1, tile);
     } else if constexpr (Tiles::kIsStaged) {
       await_copies();
       __syncthreads();
@@ -92,8 +93,8 @@ class MatrixAttend {
       if (has_next) store_.copy_codes(tile + kMatrixKeys);
     } else {
       __syncthreads();
-      store_.split_tile(store_.k, args_.k, args_.head_dim, tile);
-      store_.split_tile(store_.v, args_.v, args_.v_head_dim, tile);
+      store_.split_tile(store_.k, 0, tile);
+      store_.split_tile(store_.v, 1, tile);
       __syncthreads();
     }
   }
@@ -102,7 +103,7 @@ class MatrixAttend {
     if constexpr (Tiles::kIsDirect) {
       await_copies();
       __syncthreads();
-      if (has_next) store_.copy_tile(store_.k, args_.k, args_.head_dim, tile + kMatrixKeys);
+      if (has_next) store_.copy_tile(store_.k, 0, tile + kMatrixKeys);
     }
   }
 

@@ -46,7 +46,7 @@ struct MatrixTiles {
   static constexpr int kStagedBytes = kIsStaged ? kMatrixKeys * kDim : 0;  ///< of K, and of V
   static constexpr size_t kSharedBytes =
       size_t{2} * (kQueryParts * kQueryElements + 2 * kKeyParts * kTileElements) +
-      2 * kStagedBytes + 2 * sizeof(float) * kRows + 16;
+      2 * kStagedBytes + 2 * sizeof(float) * kRows + 3 * 16;
 };
 
 }  // namespace kvcal::gpu
