@@ -14,7 +14,7 @@ __global__ void copy_heads_kernel(CopyHeadsArgs args) {
     const int64_t i = 4 * place.piece, left = args.width - i;
     const float* x = args.x.data + head.row * args.x.row_stride + from * args.x.head_dim;
     float* out = args.out.data + head.row * args.out.row_stride + head.piece * args.out.head_dim;
-    store_four<kAligned>(out + i, load_four<kAligned>(x + i, left), left, nullptr);
+    store_four<kAligned>(out + i, load_four<kAligned>(x + i, left), left);
   });
 }
 
@@ -40,7 +40,7 @@ __global__ void scatter_add_kernel(ScatterAddArgs args) {
     Four sum = load_four<kAligned>(out, left);
     KVCAL_UNROLL
     for (int j = 0; j < 4; ++j) sum.values[j] = sum.values[j] + weight * x.values[j];
-    store_four<kAligned>(out, sum, left, nullptr);
+    store_four<kAligned>(out, sum, left);
   });
 }
 
