@@ -161,7 +161,8 @@ void launch(const char* what, const Launch& where, void (*kernel)(Parameters...)
        threads = where.threads, shared = where.shared_bytes,
        ... values = std::decay_t<Parameters>(std::forward<Arguments>(arguments))] {
         simulator::run_kernel(grid, {threads, 1, 1}, shared, [&] { kernel(values...); });
-      });
+      },
+      true);
 #else
   if (where.shared_bytes > kSharedWithoutAsking)
     check(KVCAL_VENDOR(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),

@@ -78,6 +78,8 @@ struct EmbedArgs {
   float multiplier = 1.0f;
   bool accumulate = false;  ///< out += instead of out = (learned positions)
   float* out = nullptr;     ///< [ids, hidden]
+  /// The table's bytes in the memory of a backend that is no host; null: they are read there.
+  const std::byte* resident = nullptr;
 };
 
 /// Norm of each row in float32. RMS: x / sqrt(mean(x²) + epsilon) · weight. Centered (LayerNorm):

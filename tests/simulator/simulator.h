@@ -72,6 +72,16 @@ void set_chip(Chip chip);
 void fail_copies_after(int copies);
 bool takes_copy();
 
+/// What devices were asked for since the last count_anew.
+struct Counts {
+  int64_t launches = 0, copies = 0;
+  uint64_t copied_bytes = 0;
+  int64_t waits = 0;  ///< of the host for all of a stream, with kernels that had not run yet
+};
+Counts counts();
+void count_anew();
+void count_copy(size_t bytes);
+
 /// An error that stays until it is forgotten, and that the next launch takes for its own.
 void set_last_error(const std::string& error);
 void forget_last_error();
@@ -90,17 +100,23 @@ class Queue {
  public:
   ~Queue();
   int device() const { return device_; }
-  void push(std::function<void()> operation);
+  void push(std::function<void()> operation, bool is_kernel = false);
   /// The number of operations pushed so far.
   uint64_t position() const;
   /// Runs operations until that many are done.
   void run_until(uint64_t position);
+  /// Runs all for the host, which waits.
+  void wait_for_all();
   /// While set, operations go there and do not run.
   void capture_into(std::vector<std::function<void()>>* target);
 
  private:
+  struct Operation {
+    std::function<void()> run;
+    bool is_kernel = false;
+  };
   const int device_ = current_device();
-  std::deque<std::function<void()>> pending_;
+  std::deque<Operation> pending_;
   uint64_t pushed_ = 0, done_ = 0;
   std::vector<std::function<void()>>* captured_ = nullptr;
 };
