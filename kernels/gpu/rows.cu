@@ -34,7 +34,7 @@ __global__ void scatter_add_kernel(ScatterAddArgs args) {
   for_pieces(args.count * pieces, [&](int64_t index) {
     const Place place = place_of(index, pieces);
     const int64_t i = 4 * place.piece, left = args.width - i;
-    const float weight = args.weights[place.row];
+    const float weight = args.weights ? args.weights[place.row] : 1.0f;
     float* out = args.out + args.rows[place.row] * args.width + i;
     const Four x = load_four<kAligned>(args.x + place.row * args.width + i, left);
     Four sum = load_four<kAligned>(out, left);

@@ -347,7 +347,7 @@ struct GatherRowsArgs {
 struct ScatterAddArgs {
   const float* x = nullptr;        ///< [count, width]
   const int32_t* rows = nullptr;   ///< [count], distinct
-  const float* weights = nullptr;  ///< [count]
+  const float* weights = nullptr;  ///< [count]; null: all are 1
   int64_t count = 0, width = 0;
   float* out = nullptr;  ///< [*, width]
 };

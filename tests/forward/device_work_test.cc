@@ -6,7 +6,37 @@
 #include "simulator/simulator.h"
 
 using namespace kvcal;
+using kvcal::test::FixtureSamples;
 using kvcal::test::ModelFixture;
+
+namespace {
+
+/// Waits of the host for the device in each layer, of one batch.
+std::vector<int64_t> waits_of_layers(const std::string& name) {
+  ModelFixture fixture(name, "simulated");
+  const FixtureSamples samples(fixture);
+  SilentDiagnostics silent;
+  LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples.spans(),
+                           {.batch_tokens = 1000}, silent);
+  std::vector<int64_t> waits;
+  for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer) {
+    gpu::simulator::count_anew();
+    forward.observe_and_advance_exact(layer);
+    waits.push_back(gpu::simulator::counts().waits);
+  }
+  return waits;
+}
+
+}  // namespace
+
+TEST_CASE("the choice of experts makes the host wait once a layer and batch") {
+  const int64_t without = std::ranges::max(waits_of_layers("llama"));  // for what was observed
+  for (const std::string& name :
+       std::vector<std::string>{"mixtral", "qwen3_moe", "deepseek_v3", "llama4", "phimoe"}) {
+    INFO(name);
+    CHECK(std::ranges::max(waits_of_layers(name)) == without + 1);
+  }
+}
 
 TEST_CASE("an embedding of fewer rows than tokens is copied to a device once") {
   for (const std::string& name : std::vector<std::string>{"llama", "gemma2"}) {
