@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "backend/expert_choice.h"
 #include "core/error.h"
 
 namespace kvcal {
@@ -127,6 +128,32 @@ AttentionArgs with_current_segments(const AttentionArgs& args) {
   AttentionArgs result = args;
   if (args.current_segments) result.segments = {args.current_segments, args.segments.size()};
   return result;
+}
+
+void choose_experts(const RouteArgs& args, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row)
+    ExpertChoice(args, row, args.scratch + row * args.rule.scratch_width(), 1).choose();
+}
+
+void sort_by_expert(const RouteArgs& args) {
+  const int64_t experts = args.rule.experts, each = args.rule.per_token;
+  std::fill_n(args.counts, experts + 1, 0);
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const int32_t* chosen = args.chosen + row * each;
+    if (*chosen == RouteArgs::kUnusable) {
+      args.counts[experts] = std::max(args.counts[experts], args.unusable(row));
+      continue;
+    }
+    for (int64_t i = 0; i < each; ++i) ++args.counts[chosen[i]];
+  }
+  std::vector<int64_t> next(static_cast<size_t>(experts), 0);
+  for (size_t i = 1; i < next.size(); ++i) next[i] = next[i - 1] + args.counts[i - 1];
+  for (int64_t at = 0; at < args.rows * each; ++at) {
+    if (args.chosen[at / each * each] == RouteArgs::kUnusable) continue;
+    const int64_t place = next[static_cast<size_t>(args.chosen[at])]++;
+    args.tokens[place] = static_cast<int32_t>(at / each);
+    args.weights[place] = args.chosen_weights[at];
+  }
 }
 
 }  // namespace kvcal

@@ -37,6 +37,11 @@ class HostBackend : public Backend {
 void select_largest(std::span<const float> scores, int64_t topk, std::span<uint32_t> row,
                     std::vector<uint32_t>& ordered);
 
+/// The choice of route for rows [begin, end).
+void choose_experts(const RouteArgs& args, int64_t begin, int64_t end);
+/// The order and the counts of route, of all rows' choice.
+void sort_by_expert(const RouteArgs& args);
+
 /// The arguments with the current segments.
 AttentionArgs with_current_segments(const AttentionArgs& args);
 

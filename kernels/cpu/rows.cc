@@ -19,7 +19,7 @@ void add_part(const AddArgs& args, int64_t begin, int64_t end) {
 
 void scatter_rows(const ScatterAddArgs& args, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i)
-    add_row(args.x + i * args.width, args.weights[i], args.width,
+    add_row(args.x + i * args.width, args.weights ? args.weights[i] : 1.0f, args.width,
             args.out + args.rows[i] * args.width);
 }
 
@@ -41,6 +41,12 @@ void CpuBackend::do_scatter_add(const ScatterAddArgs& args) {
   for_row_blocks(args.count, args.width, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(scatter_rows)(args, begin, end);
   });
+}
+
+void CpuBackend::do_route(const RouteArgs& args) {
+  for_row_blocks(args.rows, args.rule.experts,
+                 [&](int64_t begin, int64_t end) { choose_experts(args, begin, end); });
+  sort_by_expert(args);
 }
 
 void CpuBackend::do_gather_rows(const GatherRowsArgs& args) {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/gpu/attention.h"
-#include "kernels/gpu/kv_number.h"
+#include "kernels/gpu/kv_words.h"
 
 // Split-KV attention for a few queries per sequence, as in generation, where reading the cache
 // dominates. Blocks take ranges of keys ("stretches") that begin at multiples of their length, and
@@ -81,6 +81,8 @@ class Decode {
  private:
   static constexpr int kBytes = sizeof(Kv);
   static constexpr int kEach = kChunkBytes / kBytes;  ///< elements of a chunk
+  static constexpr int kWord = 4 / kBytes;  ///< elements of a word: each lane has one of a piece
+  using Chunk = Pack<uint32_t, 4>;
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
   __device__ int64_t group() const { return args_.heads / args_.kv_heads; }
   __device__ int64_t query_of(int row) const { return (first_query_ + row) / group(); }
@@ -99,7 +101,6 @@ class Decode {
   /// Copies elements [piece, piece + kPieceBytes / kBytes) of the range's rows; zeros where there
   /// are none.
   __device__ void bring(const void* from, int64_t dim, int64_t piece) {
-    using Chunk = Pack<uint32_t, 4>;
     __syncthreads();
     KVCAL_UNROLL
     for (int i = 0; i < kKeys * kChunks / kThreads; ++i) {
@@ -122,7 +123,7 @@ class Decode {
       const int left = static_cast<int>(args_.head_dim - piece);
       for (int chunk = 0; chunk < kChunks && chunk * kEach < left; ++chunk) {
         const auto keys =
-            *reinterpret_cast<const Pack<Kv, kEach>*>(&shared_.rows[thread()][chunk * kChunkBytes]);
+            *reinterpret_cast<const Chunk*>(&shared_.rows[thread()][chunk * kChunkBytes]);
         multiply_chunk(keys, q_ + piece + chunk * kEach, sums);
       }
     }
@@ -131,8 +132,10 @@ class Decode {
     for (int row = 0; row < kRows; ++row) shared_.weights[row][thread()] = units.score(sums[row]);
     __syncthreads();
   }
-  __device__ void multiply_chunk(const Pack<Kv, kEach>& keys, const float* q,
-                                 float (&sums)[kRows]) const {
+  __device__ void multiply_chunk(const Chunk& keys, const float* q, float (&sums)[kRows]) const {
+    float numbers[kChunkBytes / 4][kWord];
+    KVCAL_UNROLL
+    for (int w = 0; w < kChunkBytes / 4; ++w) numbers_of_word(keys.values[w], numbers[w], Kv{});
     KVCAL_UNROLL
     for (int e = 0; e < kEach; e += 4) {
       KVCAL_UNROLL
@@ -140,7 +143,7 @@ class Decode {
         const auto four = *reinterpret_cast<const Pack<float, 4>*>(q + row * args_.head_dim + e);
         KVCAL_UNROLL
         for (int i = 0; i < 4; ++i)
-          sums[row] = fmaf(four.values[i], number_of(keys.values[e + i]), sums[row]);
+          sums[row] = fmaf(four.values[i], numbers[(e + i) / kWord][(e + i) % kWord], sums[row]);
       }
     }
   }
@@ -166,8 +169,6 @@ class Decode {
                                                                                            sum};
     }
   }
-
-  static constexpr int kWord = 4 / kBytes;  ///< elements of a word: each lane has one of a piece
 
   /// Sums the values: each warp a quarter of the keys, then all quarters in order.
   __device__ void add_values(int64_t piece) {
@@ -198,10 +199,8 @@ class Decode {
     float values[4][kWord];
     KVCAL_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const auto word =
-          *reinterpret_cast<const Pack<Kv, kWord>*>(&shared_.rows[key + i][lane() * 4]);
-      KVCAL_UNROLL
-      for (int e = 0; e < kWord; ++e) values[i][e] = number_of(word.values[e]);
+      const auto word = *reinterpret_cast<const uint32_t*>(&shared_.rows[key + i][lane() * 4]);
+      numbers_of_word(word, values[i], Kv{});
     }
     KVCAL_UNROLL
     for (int row = 0; row < kRows; ++row) {
@@ -228,7 +227,7 @@ class Decode {
 };
 
 template <class Kv, int kRows>
-__global__ __launch_bounds__(kThreads) void decode_kernel(DeviceAttention args, Stretches out) {
+__global__ __launch_bounds__(kThreads, 3) void decode_kernel(DeviceAttention args, Stretches out) {
   KVCAL_SHARED(DecodingShared<kRows>, shared);
   Decode<Kv, kRows> decode(args, out, shared, reinterpret_cast<float*>(dynamic_shared()));
   if (decode.has_work()) decode.run();

@@ -27,7 +27,8 @@ class MatrixAttend {
     const int all_begin = static_cast<int>(seen_at(args_, last).first);
     const int all_end = static_cast<int>(rows_.position(0));
     const int begin = first / kMatrixKeys * kMatrixKeys;
-    if constexpr (Tiles::kIsDirect) store_.copy_tile(store_.k, args_.k, args_.head_dim, begin);
+    store_.start();
+    if constexpr (Tiles::kIsDirect) store_.copy_tile(store_.k, 0, begin);
     if constexpr (Tiles::kIsStaged) store_.copy_codes(begin);
     store_.load_queries();
     start_rows();
@@ -62,8 +63,8 @@ class MatrixAttend {
   }
 
   __device__ __forceinline__ void start_rows() {
-    const float code_scale = Tiles::kIsStaged ? code_power(store_.format_of_codes()) : 1.0f;
-    units_ = score_units(args_, scale_of(args_, args_.k_scales, rows_.kv_head) * code_scale);
+    units_ = score_units(args_,
+                         scale_of(args_, args_.k_scales, rows_.kv_head) * store_.power_of_tiles());
     KVCAL_UNROLL
     for (int i = 0; i < kRowTiles; ++i) {
       KVCAL_UNROLL
@@ -83,7 +84,7 @@ class MatrixAttend {
     if constexpr (Tiles::kIsDirect) {
       await_copies();
       __syncthreads();
-      store_.copy_tile(store_.v, args_.v, args_.v_head_dim, tile);
+      store_.copy_tile(store_.v, 1, tile);
     } else if constexpr (Tiles::kIsStaged) {
       await_copies();
       __syncthreads();
@@ -92,8 +93,8 @@ class MatrixAttend {
       if (has_next) store_.copy_codes(tile + kMatrixKeys);
     } else {
       __syncthreads();
-      store_.split_tile(store_.k, args_.k, args_.head_dim, tile);
-      store_.split_tile(store_.v, args_.v, args_.v_head_dim, tile);
+      store_.split_tile(store_.k, 0, tile);
+      store_.split_tile(store_.v, 1, tile);
       __syncthreads();
     }
   }
@@ -102,7 +103,7 @@ class MatrixAttend {
     if constexpr (Tiles::kIsDirect) {
       await_copies();
       __syncthreads();
-      if (has_next) store_.copy_tile(store_.k, args_.k, args_.head_dim, tile + kMatrixKeys);
+      if (has_next) store_.copy_tile(store_.k, 0, tile + kMatrixKeys);
     }
   }
 
@@ -278,8 +279,7 @@ class MatrixAttend {
   }
 
   __device__ __forceinline__ void write(const BlockRows& rows) {
-    const float code_scale = Tiles::kIsStaged ? code_power(store_.format_of_codes()) : 1.0f;
-    const float scale = scale_of(args_, args_.v_scales, rows.kv_head) * code_scale;
+    const float scale = scale_of(args_, args_.v_scales, rows.kv_head) * store_.power_of_tiles();
     SeenAmax seen;
     KVCAL_UNROLL
     for (int i = 0; i < kRowTiles; ++i) {
@@ -405,9 +405,14 @@ bool attend_with_matrices(Stream& stream, const DeviceAttention& args, const Dev
       return launch_for_width<F16>(stream, args, chip, slow);
     case KvDType::kBFloat16:
       return launch_for_width<BF16>(stream, args, chip, slow);
-    default:
-      return launch_for_width<Fp8Element>(stream, args, chip, slow);
+    case KvDType::kFp8E4m3:
+      return launch_for_width<fp8::E4m3Fn>(stream, args, chip, slow);
+    case KvDType::kFp8E4m3Fnuz:
+      return launch_for_width<fp8::E4m3Fnuz>(stream, args, chip, slow);
+    case KvDType::kFp8E5m2:
+      return launch_for_width<fp8::E5m2>(stream, args, chip, slow);
   }
+  return false;
 }
 
 }  // namespace kvcal::gpu

@@ -23,6 +23,20 @@ class MatrixStore {
     unscale = reinterpret_cast<float*>(staged_ + 2 * Tiles::kStagedBytes);
     last_seen = reinterpret_cast<int*>(unscale + Tiles::kRows);
     has_nonfinite = last_seen + Tiles::kRows;
+    sides_ = reinterpret_cast<SideRows*>(has_nonfinite + 4);
+  }
+
+  /// Call before the copies; the block waits.
+  __device__ __forceinline__ void start() {
+    if (threadIdx.x < 2) {
+      const bool is_value = threadIdx.x == 1;
+      const int64_t width = (is_value ? args_.v_head_dim : args_.head_dim) * kBytes;
+      const int64_t row = args_.kv_heads * width;
+      const auto* from = static_cast<const std::byte*>(is_value ? args_.v : args_.k);
+      sides_[threadIdx.x] = {from + rows_.segment.kv_begin * row + rows_.kv_head * width,
+                             static_cast<uint32_t>(row), static_cast<int>(rows_.segment.kv_count)};
+    }
+    __syncthreads();
   }
 
   uint16_t *q, *k, *v;  ///< parts of [rows or keys, kDim]
@@ -68,36 +82,26 @@ class MatrixStore {
     __syncthreads();
   }
 
-  /// Starts the copy of a tile of 16-bit keys or values.
-  __device__ __forceinline__ void copy_tile(uint16_t* to, const void* from, int64_t dim,
-                                            int tile) const {
-    constexpr int kChunks = kDim / 8;
-    for (int i = static_cast<int>(threadIdx.x); i < kMatrixKeys * kChunks; i += kMatrixThreads) {
-      const int key = i / kChunks, chunk = i % kChunks;
-      const bool exists = tile + key < rows_.segment.kv_count && chunk * 8 < dim;
-      copy_16_bytes(to + Tiles::at(key, chunk),
-                    exists ? chunk_at(from, dim, tile + key, chunk * 16) : from, exists);
-    }
+  /// Starts the copy of a tile of 16-bit keys (side 0) or values (1).
+  __device__ __forceinline__ void copy_tile(uint16_t* to, int side, int tile) const {
+    for_each_chunk<kDim / 8>(side, tile, [&](int key, int chunk, const void* at, bool exists) {
+      copy_16_bytes(to + Tiles::at(key, chunk), at, exists);
+    });
   }
 
   /// Starts the copy of a tile's codes.
   __device__ __forceinline__ void copy_codes(int tile) const {
     constexpr int kChunks = kDim / 16;
-    for (int i = static_cast<int>(threadIdx.x); i < 2 * kMatrixKeys * kChunks;
-         i += kMatrixThreads) {
-      const bool is_value = i >= kMatrixKeys * kChunks;
-      const int key = i / kChunks % kMatrixKeys, chunk = i % kChunks;
-      const int64_t dim = is_value ? args_.v_head_dim : args_.head_dim;
-      const void* from = is_value ? args_.v : args_.k;
-      const bool exists = tile + key < rows_.segment.kv_count && chunk * 16 < dim;
-      copy_16_bytes(staged_ + i * 16, exists ? chunk_at(from, dim, tile + key, chunk * 16) : from,
-                    exists);
-    }
+    KVCAL_UNROLL
+    for (int side = 0; side < 2; ++side)
+      for_each_chunk<kChunks>(side, tile, [&](int key, int chunk, const void* at, bool exists) {
+        const int index = (side * kMatrixKeys + key) * kChunks + chunk;
+        copy_16_bytes(staged_ + index * 16, at, exists);
+      });
   }
   /// Converts copied codes to tiles.
   __device__ __forceinline__ void spread_codes() const {
     constexpr int kChunks = kDim / 16;
-    const fp8::Format format = format_of_codes();
     for (int i = static_cast<int>(threadIdx.x); i < 2 * kMatrixKeys * kChunks;
          i += kMatrixThreads) {
       uint16_t* tile = i >= kMatrixKeys * kChunks ? v : k;
@@ -107,31 +111,23 @@ class MatrixStore {
       for (int half = 0; half < 2; ++half) {
         Pack<uint32_t, 4> halves;
         KVCAL_UNROLL
-        for (int w = 0; w < 2; ++w) {
-          uint32_t low, high;
-          spread_bytes(codes.values[2 * half + w], low, high);
-          halves.values[2 * w] = halves_of_codes(low, format);
-          halves.values[2 * w + 1] = halves_of_codes(high, format);
-        }
+        for (int w = 0; w < 2; ++w)
+          halves_of_codes(codes.values[2 * half + w], CodesOf<Kv>::kFormat, halves.values[2 * w],
+                          halves.values[2 * w + 1]);
         *reinterpret_cast<Pack<uint32_t, 4>*>(tile + Tiles::at(key, 2 * chunk + half)) = halves;
       }
     }
   }
 
   /// Loads a tile of float32 keys or values in parts.
-  __device__ __forceinline__ void split_tile(uint16_t* to, const void* from, int64_t dim,
-                                             int tile) const {
-    constexpr int kChunks = kDim / 4;
-    for (int i = static_cast<int>(threadIdx.x); i < kMatrixKeys * kChunks; i += kMatrixThreads) {
-      const int key = i / kChunks, chunk = i % kChunks;
-      const bool exists = tile + key < rows_.segment.kv_count && chunk * 4 < dim;
+  __device__ __forceinline__ void split_tile(uint16_t* to, int side, int tile) const {
+    for_each_chunk<kDim / 4>(side, tile, [&](int key, int chunk, const void* from, bool exists) {
       Pack<float, 4> four{};
-      if (exists)
-        four = *static_cast<const Pack<float, 4>*>(chunk_at(from, dim, tile + key, chunk * 16));
+      if (exists) four = *static_cast<const Pack<float, 4>*>(from);
       uint16_t* at = to + Tiles::at(key, chunk / 2) + chunk % 2 * 4;
       put_parts<Tiles::kKeyParts>(at, Tiles::kTileElements, four.values[0], four.values[1]);
       put_parts<Tiles::kKeyParts>(at + 2, Tiles::kTileElements, four.values[2], four.values[3]);
-    }
+    });
   }
 
   __device__ static bool is_nonfinite(uint32_t half) {
@@ -157,13 +153,20 @@ class MatrixStore {
                  (is_nonfinite(words[i] >> 16) ? 0u : words[i] & 0xffff0000u);
   }
 
-  __device__ fp8::Format format_of_codes() const {
-    return args_.kv_dtype == KvDType::kFp8E5m2       ? fp8::Format::kE5m2
-           : args_.kv_dtype == KvDType::kFp8E4m3Fnuz ? fp8::Format::kE4m3Fnuz
-                                                     : fp8::Format::kE4m3Fn;
+  /// Factor from the elements in shared memory to the stored ones.
+  __device__ static float power_of_tiles() {
+    if constexpr (Tiles::kIsStaged) return code_power(CodesOf<Kv>::kFormat);
+    return 1.0f;
   }
 
  private:
+  static constexpr int kBytes = sizeof(Kv);
+  /// Rows of K or V of the block's head. In shared memory, because the registers are full.
+  struct alignas(16) SideRows {
+    const std::byte* first;  ///< of the segment's first key
+    uint32_t bytes;          ///< from a key to the next
+    int count;
+  };
   static constexpr int kQueryWords = (kDim / 2 + kWarp - 1) / kWarp;
 
   __device__ __forceinline__ float query(int row, int d) const {
@@ -171,11 +174,36 @@ class MatrixStore {
     return args_.q[(rows_.segment.q_begin + rows_.query(row)) * args_.q_row_stride +
                    rows_.head(row) * args_.head_dim + d];
   }
-  __device__ __forceinline__ const void* chunk_at(const void* rows, int64_t dim, int64_t key,
-                                                  int byte) const {
-    constexpr int64_t kBytes = sizeof(Kv);
-    const int64_t head = (rows_.segment.kv_begin + key) * args_.kv_heads + rows_.kv_head;
-    return static_cast<const std::byte*>(rows) + head * dim * kBytes + byte;
+  /// Calls body(key, chunk, address, exists) for this thread's chunks of 16 bytes of a tile;
+  /// kChunks make a row. Addresses of chunks that do not exist are the first row's.
+  template <int kChunks, class Body>
+  __device__ __forceinline__ void for_each_chunk(int side, int tile, const Body& body) const {
+    const SideRows rows = sides_[side];
+    const auto dim = static_cast<int>(side == 0 ? args_.head_dim : args_.v_head_dim);
+    const auto visit = [&](int key, int chunk, const std::byte* at, bool is_key) {
+      const bool exists = is_key && chunk * (16 / kBytes) < dim;
+      body(key, chunk, exists ? at : rows.first, exists);
+    };
+    const auto address = [&](int key, int chunk) {
+      return rows.first + static_cast<uint64_t>(static_cast<uint32_t>(tile + key)) * rows.bytes +
+             chunk * 16;
+    };
+    const int thread = static_cast<int>(threadIdx.x);
+    if constexpr (kMatrixThreads % kChunks == 0) {  // a thread has one column: its addresses step
+      constexpr int kStep = kMatrixThreads / kChunks;
+      const int first = thread / kChunks, chunk = thread % kChunks;
+      const std::byte* at = address(first, chunk);
+      KVCAL_UNROLL
+      for (int n = 0; n < kMatrixKeys / kStep; ++n) {
+        visit(first + n * kStep, chunk, at, tile + first + n * kStep < rows.count);
+        at += uint64_t{kStep} * rows.bytes;
+      }
+    } else {
+      for (int i = thread; i < kMatrixKeys * kChunks; i += kMatrixThreads) {
+        const int key = i / kChunks, chunk = i % kChunks;
+        visit(key, chunk, address(key, chunk), tile + key < rows.count);
+      }
+    }
   }
   /// Rounds two neighbours, and returns their remainders.
   template <int kParts>
@@ -191,6 +219,7 @@ class MatrixStore {
   const DeviceAttention& args_;
   const BlockRows& rows_;
   std::byte* staged_;
+  SideRows* sides_;  ///< of K and of V
 };
 
 }  // namespace kvcal::gpu

@@ -72,7 +72,7 @@ __global__ void conv_kernel(DeviceConv conv) {
     for (int64_t t = first; t < end; ++t)
       store_four<kAligned>(args.out + (segment.q_begin + t) * args.out_stride + c,
                            convolved<kKernel, kAligned>(args, segment, state, t, c, weights),
-                           args.channels - c, nullptr);
+                           args.channels - c);
   }
 }
 

@@ -13,7 +13,7 @@ __global__ void add_kernel(AddArgs args) {
     Four out = load_four<kAligned>(args.out + i, left);
     KVCAL_UNROLL
     for (int j = 0; j < 4; ++j) out.values[j] = out.values[j] + args.multiplier * x.values[j];
-    store_four<kAligned>(args.out + i, out, left, nullptr);
+    store_four<kAligned>(args.out + i, out, left);
   });
 }
 
@@ -28,7 +28,7 @@ __device__ void change_heads(const HeadsView& x, const Change& change) {
     Four four = load_four<kAligned>(at, left);
     KVCAL_UNROLL
     for (int j = 0; j < 4; ++j) change(four.values[j]);
-    store_four<kAligned>(at, four, left, nullptr);
+    store_four<kAligned>(at, four, left);
   });
 }
 
@@ -69,8 +69,9 @@ __global__ void activate_kernel(ActivationArgs args) {
       if (function.limit > 0.0f) cut(function.limit, gate.values[j], up.values[j]);
       gate.values[j] = activated<kActivation>(gate.values[j], function) * up.values[j];
     }
-    store_four<kAligned>(static_cast<T*>(args.out) + place.row * args.width + i, gate, left,
-                         args.seen.amax ? &seen : nullptr);
+    const auto written =
+        store_four<kAligned>(static_cast<T*>(args.out) + place.row * args.width + i, gate, left);
+    if (args.seen.amax) see_four<kAligned>(written, left, seen);
   });
   fold_seen_of_block(args.seen, seen);
 }
@@ -93,8 +94,9 @@ __global__ void multiply_gate_kernel(MultiplyGateArgs args) {
       by = load_four<kAligned>(gate + i, left);
     KVCAL_UNROLL
     for (int j = 0; j < 4; ++j) result.values[j] *= gate_of(args.function, by.values[j]);
-    store_four<kAligned>(static_cast<T*>(args.out) + place.row * args.width + i, result, left,
-                         args.seen.amax ? &seen : nullptr);
+    const auto written =
+        store_four<kAligned>(static_cast<T*>(args.out) + place.row * args.width + i, result, left);
+    if (args.seen.amax) see_four<kAligned>(written, left, seen);
   });
   fold_seen_of_block(args.seen, seen);
 }

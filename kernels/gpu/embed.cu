@@ -17,6 +17,24 @@ __global__ void embed_kernel(const T* table, int64_t count, float multiplier, bo
   });
 }
 
+/// The same for rows of a table on the device; count: elements of all rows.
+template <class T>
+__global__ void gather_embed_kernel(const T* table, const int32_t* ids, int64_t hidden,
+                                    int64_t count, float multiplier, bool accumulate, float* out) {
+  for_pieces(count, [&](int64_t i) {
+    const Place place = place_of(i, hidden);
+    const float value = multiplier * to_float(table[ids[place.row] * hidden + place.piece]);
+    out[i] = accumulate ? out[i] + value : value;
+  });
+}
+
+template <class Body>
+void with_table_type(DType dtype, const Body& body) {
+  if (dtype == DType::kF32) return body(float{});
+  if (dtype == DType::kF16) return body(F16{});
+  body(BF16{});
+}
+
 /// Copies elements [begin, begin + count) of the concatenated rows in ids to `to`.
 void gather(const EmbedArgs& args, int64_t begin, int64_t count, std::byte* to) {
   const int64_t hidden = args.table.shape[1];
@@ -37,6 +55,16 @@ void GpuBackend::do_embed(const EmbedArgs& args) {
   const auto bytes = static_cast<int64_t>(bits_of_dtype(args.table.dtype) / 8);
   const int64_t count = static_cast<int64_t>(args.ids.size()) * args.table.shape[1];
   if (count == 0) return;
+  if (args.resident) {
+    const Buffer ids = allocate(args.ids.size_bytes());
+    copy_in(std::as_bytes(args.ids), ids.data());
+    return with_table_type(args.table.dtype, [&](auto element) {
+      using T = decltype(element);
+      launch("embed", pieces_launch(stream(), count, properties_), gather_embed_kernel<T>,
+             reinterpret_cast<const T*>(args.resident), ids.as<int32_t>(), args.table.shape[1],
+             count, args.multiplier, args.accumulate, args.out);
+    });
+  }
   const int64_t most = static_cast<int64_t>(small_.chunk_bytes()) / bytes;
   // The stream processes chunks in order, so all of them can share one buffer.
   const Buffer table = allocate(static_cast<size_t>(std::min(most, count) * bytes));
@@ -47,13 +75,11 @@ void GpuBackend::do_embed(const EmbedArgs& args) {
     stream().copy(table.data(), chunk, static_cast<size_t>(part * bytes));
     small_.asked(number);
     const Launch where = pieces_launch(stream(), part, properties_);
-    const auto start = [&]<class T>(const T* elements) {
-      launch("embed", where, embed_kernel<T>, elements, part, args.multiplier, args.accumulate,
+    with_table_type(args.table.dtype, [&](auto element) {
+      using T = decltype(element);
+      launch("embed", where, embed_kernel<T>, table.as<T>(), part, args.multiplier, args.accumulate,
              args.out + begin);
-    };
-    if (args.table.dtype == DType::kF32) start(table.as<float>());
-    if (args.table.dtype == DType::kF16) start(table.as<F16>());
-    if (args.table.dtype == DType::kBF16) start(table.as<BF16>());
+    });
   }
 }
 

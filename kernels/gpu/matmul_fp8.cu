@@ -71,7 +71,7 @@ __global__ void scale_kernel(const float* sums, int64_t sums_stride, MatmulProbl
       if (problem.bias) value += bias.values[i];
       if (problem.accumulate) value = before.values[i] + value;
     }
-    store_four<kAligned>(out + begin, values, left, nullptr);
+    store_four<kAligned>(out + begin, values, left);
   });
 }
 

@@ -7,9 +7,15 @@ namespace kvcal::gpu {
 constexpr int kMatrixThreads = 128;
 constexpr int kMatrixKeys = 64;  ///< of a tile
 
-/// A stored FP8 code in the format of the cache's dtype.
-struct Fp8Element {
-  uint8_t bits;
+/// Format of elements that are FP8 codes.
+template <class Kv>
+struct CodesOf {
+  static constexpr bool kAre = false;
+};
+template <fp8::Format kOf>
+struct CodesOf<fp8::Code<kOf>> {
+  static constexpr bool kAre = true;
+  static constexpr fp8::Format kFormat = kOf;
 };
 
 /// Element types of products and their layout in shared memory. FP8 and float16 caches are exact in
@@ -19,7 +25,7 @@ struct Fp8Element {
 template <class Kv, int kDim>
 struct MatrixTiles {
   static constexpr bool kIsDirect = std::is_same_v<Kv, F16> || std::is_same_v<Kv, BF16>;
-  static constexpr bool kIsStaged = std::is_same_v<Kv, Fp8Element>;
+  static constexpr bool kIsStaged = CodesOf<Kv>::kAre;
   using Half = std::conditional_t<kIsStaged || std::is_same_v<Kv, F16>, F16, BF16>;
   static constexpr int kQueryParts = std::is_same_v<Half, BF16> ? 2 : 1;
   static constexpr int kKeyParts = std::is_same_v<Kv, float> ? 2 : 1;
@@ -40,7 +46,7 @@ struct MatrixTiles {
   static constexpr int kStagedBytes = kIsStaged ? kMatrixKeys * kDim : 0;  ///< of K, and of V
   static constexpr size_t kSharedBytes =
       size_t{2} * (kQueryParts * kQueryElements + 2 * kKeyParts * kTileElements) +
-      2 * kStagedBytes + 2 * sizeof(float) * kRows + 16;
+      2 * kStagedBytes + 2 * sizeof(float) * kRows + 3 * 16;
 };
 
 }  // namespace kvcal::gpu

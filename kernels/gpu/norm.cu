@@ -139,7 +139,8 @@ __device__ void write_norm(const RowPart<kWide>& part, Four (&kept)[kChunks], co
         return norm.bias ? plus(result, load_four<kAligned>(norm.bias + i, left)) : result;
       },
       [&](int i, const Four& result) {
-        store_four<kAligned>(out + i, result, part.width - i, norm.seen.amax ? &seen : nullptr);
+        const auto written = store_four<kAligned>(out + i, result, part.width - i);
+        if (norm.seen.amax) see_four<kAligned>(written, part.width - i, seen);
       });
   fold_seen_of_block(norm.seen, seen);
 }
@@ -207,9 +208,7 @@ __global__ void __launch_bounds__(1024)
         for (int j = 0; j < 4; ++j) added.values[j] = args.multiplier * added.values[j];
         return plus(kWide ? load(hidden, i) : before[chunk], added);
       },
-      [&](int i, const Four& sum) {
-        store_four<kAligned>(hidden + i, sum, part.width - i, nullptr);
-      });
+      [&](int i, const Four& sum) { store_four<kAligned>(hidden + i, sum, part.width - i); });
   if (!args.next_weight) return;
   const auto of_hidden = [&](int chunk, int i) { return kWide ? load(hidden, i) : kept[chunk]; };
   write_norm<kAligned>(
@@ -260,7 +259,8 @@ __global__ void __launch_bounds__(1024) gated_norm_kernel(GatedNormArgs args, in
         return args.gate_first ? result : gated(result, kWide ? load(gate, i) : gates[chunk]);
       },
       [&](int i, const Four& result) {
-        store_four<kAligned>(out + i, result, part.width - i, args.seen.amax ? &seen : nullptr);
+        const auto written = store_four<kAligned>(out + i, result, part.width - i);
+        if (args.seen.amax) see_four<kAligned>(written, part.width - i, seen);
       });
   fold_seen_of_block(args.seen, seen);
 }

@@ -47,6 +47,7 @@ Stream::~Stream() {
 }
 void Stream::copy(void* to, const void* from, size_t bytes) {
   if (!simulator::takes_copy()) fail("simulated: copying: the device is gone");
+  simulator::count_copy(bytes);
   handle->push([=] { std::memcpy(to, from, bytes); });
 }
 void Stream::fill_zero(void* data, size_t bytes) {
@@ -57,7 +58,7 @@ void Stream::wait(const Event& event) {
     handle->push([queue = event.queue, position = event.position] { queue->run_until(position); });
 }
 void Stream::synchronize() {
-  handle->run_until(handle->position());
+  handle->wait_for_all();
 }
 std::unique_ptr<Graph> Stream::record(const std::function<void()>& body) {
   auto graph = std::make_unique<Graph>();

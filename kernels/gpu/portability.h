@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "quant/fp8.h"
+#include "quant/half.h"
 
 #if defined(KVCAL_GPU_SIMULATED)
 #include "simulator/language.h"
@@ -160,7 +161,8 @@ void launch(const char* what, const Launch& where, void (*kernel)(Parameters...)
        threads = where.threads, shared = where.shared_bytes,
        ... values = std::decay_t<Parameters>(std::forward<Arguments>(arguments))] {
         simulator::run_kernel(grid, {threads, 1, 1}, shared, [&] { kernel(values...); });
-      });
+      },
+      true);
 #else
   if (where.shared_bytes > kSharedWithoutAsking)
     check(KVCAL_VENDOR(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),
@@ -267,6 +269,53 @@ __device__ inline bool encode_pair_by_chip([[maybe_unused]] float first,
   }
 #endif
   return false;
+}
+
+/// Whether decode_codes_by_chip decodes the format.
+__device__ inline bool decodes_by_chip([[maybe_unused]] fp8::Format format) {
+#if defined(KVCAL_GPU_SIMULATED)
+  return simulator::chip().decodes_fp8 && format != fp8::Format::kE4m3Fnuz;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  return format != fp8::Format::kE4m3Fnuz;
+#else
+  return false;
+#endif
+}
+/// Four FP8 codes, from the low byte on, as F16, in which they are exact: two in low, two in high.
+/// NaN stays NaN.
+__device__ inline void decode_codes_by_chip([[maybe_unused]] uint32_t four,
+                                            [[maybe_unused]] fp8::Format format, uint32_t& low,
+                                            uint32_t& high) {
+  low = high = 0;
+#if defined(KVCAL_GPU_SIMULATED)
+  for (int i = 0; i < 4; ++i) {
+    const auto code = static_cast<uint8_t>(four >> (8 * i));
+    (i < 2 ? low : high) |= static_cast<uint32_t>(to_f16(fp8::decode(code, format)).bits)
+                            << (i % 2 * 16);
+  }
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  if (format == fp8::Format::kE4m3Fn)
+    asm("{.reg .b16 a, b; mov.b32 {a, b}, %2; cvt.rn.f16x2.e4m3x2 %0, a; "
+        "cvt.rn.f16x2.e4m3x2 %1, b;}"
+        : "=r"(low), "=r"(high)
+        : "r"(four));
+  else
+    asm("{.reg .b16 a, b; mov.b32 {a, b}, %2; cvt.rn.f16x2.e5m2x2 %0, a; "
+        "cvt.rn.f16x2.e5m2x2 %1, b;}"
+        : "=r"(low), "=r"(high)
+        : "r"(four));
+#endif
+}
+/// Two F16, the first in the low half, as float32.
+__device__ inline void floats_of_halves(uint32_t halves, float& first, float& second) {
+#if defined(__CUDA_ARCH__)
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
+      : "=f"(first), "=f"(second)
+      : "r"(halves));
+#else
+  first = to_float(F16{static_cast<uint16_t>(halves)});
+  second = to_float(F16{static_cast<uint16_t>(halves >> 16)});
+#endif
 }
 
 // Matrix instructions of a warp, where available: see warp_matrix.h.

@@ -24,15 +24,12 @@ __device__ inline Four load_four(const float* x, int64_t left) {
   }
 }
 
-/// Writes four elements, or the first `left` of them; folds them into seen where requested.
+/// Writes four elements, or the first `left` of them, and returns them rounded.
 template <bool kAligned, class T>
-__device__ inline void store_four(T* out, const Four& four, int64_t left, SeenAmax* seen) {
+__device__ inline Pack<T, 4> store_four(T* out, const Four& four, int64_t left) {
   Pack<T, 4> rounded;
   KVCAL_UNROLL
-  for (int j = 0; j < 4; ++j) {
-    rounded.values[j] = element_of<T>(four.values[j]);
-    if (seen && (kAligned || j < left)) seen->see(to_float(rounded.values[j]));
-  }
+  for (int j = 0; j < 4; ++j) rounded.values[j] = element_of<T>(four.values[j]);
   if constexpr (kAligned) {
     *reinterpret_cast<Pack<T, 4>*>(out) = rounded;
   } else {
@@ -40,6 +37,14 @@ __device__ inline void store_four(T* out, const Four& four, int64_t left, SeenAm
     for (int j = 0; j < 4; ++j)
       if (j < left) out[j] = rounded.values[j];
   }
+  return rounded;
+}
+/// Folds what store_four wrote into seen. By reference: a pointer would keep it in local memory.
+template <bool kAligned, class T>
+__device__ inline void see_four(const Pack<T, 4>& written, int64_t left, SeenAmax& seen) {
+  KVCAL_UNROLL
+  for (int j = 0; j < 4; ++j)
+    if (kAligned || j < left) seen.see(to_float(written.values[j]));
 }
 
 /// fold_seen with one access to the slot per block, because all blocks share it.

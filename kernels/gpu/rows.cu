@@ -14,7 +14,7 @@ __global__ void copy_heads_kernel(CopyHeadsArgs args) {
     const int64_t i = 4 * place.piece, left = args.width - i;
     const float* x = args.x.data + head.row * args.x.row_stride + from * args.x.head_dim;
     float* out = args.out.data + head.row * args.out.row_stride + head.piece * args.out.head_dim;
-    store_four<kAligned>(out + i, load_four<kAligned>(x + i, left), left, nullptr);
+    store_four<kAligned>(out + i, load_four<kAligned>(x + i, left), left);
   });
 }
 
@@ -34,13 +34,13 @@ __global__ void scatter_add_kernel(ScatterAddArgs args) {
   for_pieces(args.count * pieces, [&](int64_t index) {
     const Place place = place_of(index, pieces);
     const int64_t i = 4 * place.piece, left = args.width - i;
-    const float weight = args.weights[place.row];
+    const float weight = args.weights ? args.weights[place.row] : 1.0f;
     float* out = args.out + args.rows[place.row] * args.width + i;
     const Four x = load_four<kAligned>(args.x + place.row * args.width + i, left);
     Four sum = load_four<kAligned>(out, left);
     KVCAL_UNROLL
     for (int j = 0; j < 4; ++j) sum.values[j] = sum.values[j] + weight * x.values[j];
-    store_four<kAligned>(out, sum, left, nullptr);
+    store_four<kAligned>(out, sum, left);
   });
 }
 

@@ -23,7 +23,7 @@ __global__ void mix_streams_kernel(MixStreamsArgs args) {
       for (int j = 0; j < 4; ++j)
         sum.values[j] = fmaf(coefficients[q], added.values[j], sum.values[j]);
     }
-    store_four<kAligned>(args.out + row.row * size + at, sum, left, nullptr);
+    store_four<kAligned>(args.out + row.row * size + at, sum, left);
   });
 }
 

@@ -181,9 +181,9 @@ __device__ inline void spread_bytes(uint32_t four, uint32_t& low, uint32_t& high
 
 #endif
 
-/// FP8 codes as F16, two at a time, with the code's exponent bits: correct up to the power of two
-/// in code_power. NaN stays NaN.
-__device__ inline uint32_t halves_of_codes(uint32_t spread, fp8::Format format) {
+/// FP8 codes in the upper halves of 16-bit words as F16, with the code's exponent bits: correct up
+/// to a power of two. NaN stays NaN.
+__device__ inline uint32_t halves_of_spread(uint32_t spread, fp8::Format format) {
   if (format == fp8::Format::kE5m2) return spread;
   const uint32_t halves = (spread & 0x80008000u) | (spread >> 1 & 0x3f803f80u);
   if (format == fp8::Format::kE4m3Fn)  // all ones: the carry sets the exponent's upper bit too
@@ -192,8 +192,17 @@ __device__ inline uint32_t halves_of_codes(uint32_t spread, fp8::Format format) 
   const uint32_t nan = halves & ~((halves & 0x7fff7fffu) + 0x7fff7fffu) & 0x80008000u;
   return halves | (nan - (nan >> 6));
 }
+/// Four FP8 codes as F16, correct up to the power of two in code_power. NaN stays NaN.
+__device__ inline void halves_of_codes(uint32_t four, fp8::Format format, uint32_t& low,
+                                       uint32_t& high) {
+  if (decodes_by_chip(format)) return decode_codes_by_chip(four, format, low, high);
+  spread_bytes(four, low, high);
+  low = halves_of_spread(low, format);
+  high = halves_of_spread(high, format);
+}
 /// Factor from the results of halves_of_codes to the codes' values.
 __device__ inline float code_power(fp8::Format format) {
+  if (decodes_by_chip(format)) return 1.0f;
   return format == fp8::Format::kE4m3Fn ? 256.0f : format == fp8::Format::kE4m3Fnuz ? 128.0f : 1.0f;
 }
 

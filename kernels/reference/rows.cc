@@ -15,6 +15,11 @@ void ReferenceBackend::do_copy_heads(const CopyHeadsArgs& args) {
     }
 }
 
+void ReferenceBackend::do_route(const RouteArgs& args) {
+  choose_experts(args, 0, args.rows);
+  sort_by_expert(args);
+}
+
 void ReferenceBackend::do_gather_rows(const GatherRowsArgs& args) {
   const size_t bytes = static_cast<size_t>(args.width) * bytes_of(args.type);
   for (int64_t i = 0; i < args.count; ++i)
@@ -24,12 +29,13 @@ void ReferenceBackend::do_gather_rows(const GatherRowsArgs& args) {
 }
 
 void ReferenceBackend::do_scatter_add(const ScatterAddArgs& args) {
-  for (int64_t i = 0; i < args.count; ++i)
+  for (int64_t i = 0; i < args.count; ++i) {
+    const double weight = args.weights ? args.weights[i] : 1.0;
     for (int64_t d = 0; d < args.width; ++d) {
       float& out = args.out[args.rows[i] * args.width + d];
-      const double product = static_cast<double>(args.weights[i]) * args.x[i * args.width + d];
-      out = static_cast<float>(out + product);
+      out = static_cast<float>(out + weight * args.x[i * args.width + d]);
     }
+  }
 }
 
 }  // namespace kvcal

@@ -198,6 +198,15 @@ void Backend::check(const DeltaScanArgs& args) const {
   check_segments(args.segments);
 }
 
+void Backend::check(const RouteArgs& args) const {
+  const RouterRule& rule = args.rule;
+  KVCAL_CHECK(rule.per_token > 0 && rule.per_token <= rule.experts);
+  KVCAL_CHECK(rule.groups > 0 && rule.experts % rule.groups == 0);
+  KVCAL_CHECK(args.row_stride >= rule.experts + (rule.shared_is_gated ? 1 : 0));
+  KVCAL_CHECK(args.rows >= 0 && args.rows * rule.per_token <= INT32_MAX);
+  KVCAL_CHECK((args.shared_tokens != nullptr) == (args.shared_weights != nullptr));
+}
+
 void Backend::check(const GatherRowsArgs& args) const {
   KVCAL_CHECK(args.count >= 0 && args.width > 0);
   if (is_host()) check_row_list({args.rows, static_cast<size_t>(args.count)});

@@ -13,6 +13,7 @@
 #include "backend/fp8_operations.h"
 #include "backend/operation_list.h"
 #include "backend/operations.h"
+#include "backend/routing_operations.h"
 #include "backend/row_decoder.h"
 #include "backend/scan_operations.h"
 #include "backend/selection_operations.h"

@@ -34,6 +34,7 @@
   row(mix_streams, MixStreamsArgs)         \
   row(match_magnitude, MatchMagnitudeArgs) \
   row(keep_outliers, KeepOutliersArgs)     \
+  row(route, RouteArgs)                    \
   row(gather_rows, GatherRowsArgs)         \
   row(scatter_add, ScatterAddArgs)         \
   row(observe_amax, ObserveAmaxArgs)       \

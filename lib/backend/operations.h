@@ -78,6 +78,8 @@ struct EmbedArgs {
   float multiplier = 1.0f;
   bool accumulate = false;  ///< out += instead of out = (learned positions)
   float* out = nullptr;     ///< [ids, hidden]
+  /// The table's bytes in the memory of a backend that is no host; null: they are read there.
+  const std::byte* resident = nullptr;
 };
 
 /// Norm of each row in float32. RMS: x / sqrt(mean(x²) + epsilon) · weight. Centered (LayerNorm):
@@ -345,7 +347,7 @@ struct GatherRowsArgs {
 struct ScatterAddArgs {
   const float* x = nullptr;        ///< [count, width]
   const int32_t* rows = nullptr;   ///< [count], distinct
-  const float* weights = nullptr;  ///< [count]
+  const float* weights = nullptr;  ///< [count]; null: all are 1
   int64_t count = 0, width = 0;
   float* out = nullptr;  ///< [*, width]
 };

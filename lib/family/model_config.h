@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/operations.h"
+#include "backend/routing_operations.h"
 #include "core/json.h"
 #include "family/family_choice.h"
 
@@ -56,17 +57,6 @@ struct RopeConfig {
 /// YaRN's attention factor: 0.1 · mscale · ln(factor) + 1, and 1 for factors up to 1. Source:
 /// transformers `get_mscale`.
 double yarn_mscale(double factor, double mscale);
-
-/// Function of a router's logits before the largest are chosen.
-enum class RouterScore : uint8_t {
-  kSoftmax,
-  kSigmoid,
-  kSparseMixer,  ///< Phi-MoE: chooses the two largest in turn, each by a softmax over its near
-                 ///< rivals
-};
-
-/// Score of a group of experts, where experts come from the best groups only.
-enum class GroupScore : uint8_t { kNone, kLargest, kSumOfTwoLargest };
 
 struct MoeConfig {
   int64_t num_experts = 0, experts_per_token = 0;

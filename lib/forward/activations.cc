@@ -7,11 +7,12 @@
 namespace kvcal {
 namespace {
 
-enum class Element : uint8_t { kFloat32, kCompute, kFp8 };
+enum class Element : uint8_t { kFloat32, kInt32, kCompute, kFp8 };
 
 uint64_t element_bytes(Element element, ComputeType type) {
   switch (element) {
     case Element::kFloat32:
+    case Element::kInt32:
       return sizeof(float);
     case Element::kCompute:
       return bytes_of(type);

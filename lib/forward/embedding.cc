@@ -18,6 +18,8 @@ namespace {
 constexpr float kInverseRoot2 = 1.0f / std::numbers::sqrt2_v<float>;
 /// Rows of a table that are read before its pages are released: each may map 64 KiB.
 constexpr size_t kRowsUntilDrop = 1024;
+/// Bytes of a table that are copied before its pages are released.
+constexpr size_t kBytesUntilDrop = size_t{16} << 20;
 
 /// Embeds all rows of a table in their order.
 void embed_in_order(const TensorView& rows, float multiplier, bool accumulate, Backend& backend,
@@ -100,7 +102,8 @@ void normalize_rows(const ModelConfig& config, int64_t count, Backend& backend, 
 }  // namespace
 
 void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<const TokenId> ids,
-                  std::span<const int32_t> positions, Backend& backend, float* out) {
+                  std::span<const int32_t> positions, Backend& backend, float* out,
+                  const std::byte* resident) {
   const TensorView& table = weights.at(Role::kEmbedding);
   if (const LinearQuantization* quantization = weights.quantization(Role::kEmbedding)) {
     if (quantization->coded)
@@ -108,8 +111,11 @@ void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<c
     else
       embed_fp8(config, table, *quantization, ids, backend, out);
   } else {
-    backend.embed(
-        {.table = table, .ids = ids, .multiplier = config.embedding_multiplier, .out = out});
+    backend.embed({.table = table,
+                   .ids = ids,
+                   .multiplier = config.embedding_multiplier,
+                   .out = out,
+                   .resident = resident});
   }
   const Architecture& architecture = *config.architecture;
   if (architecture.norms_embedding) normalize_rows(config, std::ssize(ids), backend, out);
@@ -123,6 +129,20 @@ void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<c
          " positions the model has learned");
   backend.embed(
       {.table = weights.at(Role::kPositionEmbedding), .ids = rows, .accumulate = true, .out = out});
+}
+
+Buffer embedding_on_device(const Weights& weights, Backend& backend, int64_t tokens,
+                           uint64_t room) {
+  if (backend.is_host() || weights.quantization(Role::kEmbedding)) return {};
+  const TensorView& table = weights.at(Role::kEmbedding);
+  if (table.bytes.size() > room || tokens < table.shape[0]) return {};
+  Buffer resident = backend.allocate(table.bytes.size());
+  for (size_t begin = 0; begin < table.bytes.size(); begin += kBytesUntilDrop) {
+    const size_t count = std::min(kBytesUntilDrop, table.bytes.size() - begin);
+    backend.copy_in(table.bytes.subspan(begin, count), resident.data() + begin);
+    weights.drop(Role::kEmbedding);
+  }
+  return resident;
 }
 
 void embed_layer_input(const ModelConfig& config, const Weights& weights, int64_t layer,

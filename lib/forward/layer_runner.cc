@@ -34,6 +34,9 @@ LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeTyp
                          int64_t max_tokens)
     : config_(config), backend_(backend), type_(type), buffers_(config, backend, type) {
   buffers_.reserve(Reserved::kBatch, max_tokens);
+  if (config.architecture->has_experts())
+    expert_counts_ =
+        backend.allocate(static_cast<size_t>(config.moe.num_experts + 1) * sizeof(int32_t));
 }
 
 void LayerRunner::observe(LinearInput input) {

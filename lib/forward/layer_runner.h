@@ -214,23 +214,26 @@ class LayerRunner {
   /// Tokens routed to one expert.
   struct ExpertShare {
     const PackedMlp& mlp;
-    std::span<const int32_t> tokens;  ///< ascending
-    std::span<const float> weights;
+    const int32_t* rows = nullptr;  ///< [count], ascending, in backend memory
+    const float* weights = nullptr;
+    int64_t count = 0;
     Role role = Role::kExpertUp;
     int64_t index = 0;
+    std::vector<Segment> segments = {};  ///< of the batch, among rows; empty: the batch's
     bool is_observed = true;
     bool weighs_inputs = false;  ///< weights multiply inputs, not outputs
   };
-  /// Adds the sum of the chosen experts and the shared expert to out.
-  void mix_experts(const PackedLayer& layer, std::span<const float> logits, int64_t rows,
-                   float* out);
+  /// Computes the router's logits of every row, of the experts and the shared gate.
+  void score_experts(const PackedLayer& layer, const float* hidden, int64_t rows);
+  /// Chooses experts by the logits; the number of rows of each.
+  std::vector<int32_t> route(const PackedExperts& experts, int64_t rows);
+  /// Adds the sum of the chosen experts and the shared expert to out. Call after score_experts.
+  void mix_experts(const PackedLayer& layer, int64_t rows, float* out);
   void add_expert(const ExpertShare& share, float* out);
-  /// Writes the weighed rows of share's tokens to gathered. rows: the tokens, in backend memory.
-  void gather_weighed(const ExpertShare& share, const Buffer& rows);
+  /// Writes the weighed rows of share's tokens to gathered.
+  void gather_weighed(const ExpertShare& share);
   /// Observes the inputs of every expert for all tokens.
   void show_experts(const PackedLayer& layer, int64_t rows);
-  /// Router logits of every row, [rows, experts and the shared gate].
-  std::vector<float> route_logits(const PackedLayer& layer, const float* hidden, int64_t rows);
   /// input: layer is set here; empty segments mean the batch's.
   void observe(LinearInput input);
   /// x: [rows, width] of the compute type.
@@ -261,6 +264,7 @@ class LayerRunner {
   int64_t layer_index_ = 0;            ///< of the last keys_values
   LayerInputs inputs_;
   Activations buffers_;
+  Buffer expert_counts_;  ///< of RouteArgs
   ProductScratch product_scratch_;
   Buffer selection_;  ///< rows of KeySelection of the batch
 };

@@ -153,7 +153,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
     diagnostics.warn("hidden states go to a scratch file in '" + options.scratch_folder.string() +
                      "': this process can have no more than " + std::to_string(*plan.limit()) +
                      " bytes of memory");
-  if (!options.is_restored) embed(samples);
+  if (!options.is_restored) embed(samples, plan);
 }
 
 LayerwiseForward::~LayerwiseForward() = default;
@@ -190,7 +190,12 @@ void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> sa
   close_batch();
 }
 
-void LayerwiseForward::embed(std::span<const std::span<const TokenId>> samples) {
+void LayerwiseForward::embed(std::span<const std::span<const TokenId>> samples,
+                             const MemoryPlan& plan) {
+  const Buffer resident = embedding_on_device(
+      weights_, backend_, num_tokens_,
+      plan.room_before_layers(longest_batch_, num_tokens_ * config_.carried_width(longest_sample_),
+                              hidden_->are_in_backend()));
   hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
     const SampleBatch& batch = batches_[index];
     std::vector<TokenId> ids;
@@ -200,24 +205,24 @@ void LayerwiseForward::embed(std::span<const std::span<const TokenId>> samples) 
       ids.insert(ids.end(), sample.begin(), sample.end());
       for (size_t at = 0; at < sample.size(); ++at) positions.push_back(static_cast<int32_t>(at));
     }
-    embed(ids, positions, hidden);
+    embed(ids, positions, hidden, resident.data());
   });
   weights_.drop(Role::kEmbedding);
   weights_.drop(Role::kPositionEmbedding);
 }
 
 void LayerwiseForward::embed(std::span<const TokenId> ids, std::span<const int32_t> positions,
-                             float* hidden) {
+                             float* hidden, const std::byte* resident) {
   const TensorView& embedding = weights_.at(Role::kEmbedding);
   const auto table = static_cast<int64_t>(embedding.bytes.size());
   const int64_t row = table / std::max<int64_t>(1, embedding.shape[0]);
   const auto part = static_cast<size_t>(
-      table > kMappedTable ? std::max<int64_t>(1, kMappedTable / (row + kMappedAround))
-                           : std::ssize(ids));
+      table > kMappedTable && !resident ? std::max<int64_t>(1, kMappedTable / (row + kMappedAround))
+                                        : std::ssize(ids));
   for (size_t begin = 0; begin < ids.size(); begin += part) {
     const size_t count = std::min(part, ids.size() - begin);
     embed_tokens(config_, weights_, ids.subspan(begin, count), positions.subspan(begin, count),
-                 backend_, hidden + static_cast<int64_t>(begin) * config_.hidden_size);
+                 backend_, hidden + static_cast<int64_t>(begin) * config_.hidden_size, resident);
     if (part < ids.size()) weights_.drop(Role::kEmbedding);
   }
 }

@@ -17,6 +17,8 @@
 
 namespace kvcal {
 
+class MemoryPlan;
+
 /// LayerForward on one backend: packs a layer's weights, runs every batch through it, drops them.
 /// Peak memory: one packed layer (two where the next is packed meanwhile), the activations of one
 /// batch, and the hidden states.
@@ -57,7 +59,7 @@ class LayerwiseForward : public LayerForward {
   LinearObservation observe_final_norm();
 
   void make_batches(std::span<const std::span<const TokenId>> samples, int64_t batch_tokens);
-  void embed(std::span<const std::span<const TokenId>> samples);
+  void embed(std::span<const std::span<const TokenId>> samples, const MemoryPlan& plan);
   /// Keeps the token ids in the batches.
   void keep_ids(std::span<const std::span<const TokenId>> samples);
   /// The batches of a draft layer: all tokens of each sample but the last, with the ids of the next
@@ -71,7 +73,9 @@ class LayerwiseForward : public LayerForward {
   BatchInput input_of(const PackedLayer& layer, size_t batch, float* hidden);
   /// The draft layer's input for a batch, whose rows of the residual stream are gathered.
   float* make_draft_input(const PackedDraftInput& draft, const TokenBatch& tokens);
-  void embed(std::span<const TokenId> ids, std::span<const int32_t> positions, float* hidden);
+  /// resident: the embedding's table in the backend's memory, or null.
+  void embed(std::span<const TokenId> ids, std::span<const int32_t> positions, float* hidden,
+             const std::byte* resident = nullptr);
   std::vector<LinearObservation> take_linears();
   /// Gives later inputs to linears (null: to nothing) and to the observer of observe_linear_inputs.
   void show_linears(LinearCollector* linears);

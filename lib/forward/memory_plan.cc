@@ -164,4 +164,11 @@ std::optional<uint64_t> MemoryPlan::hidden_bytes(int64_t longest_batch) const {
   return *limit_ - std::min(*limit_, needs_.with_batch(longest_batch));
 }
 
+uint64_t MemoryPlan::room_before_layers(int64_t longest_batch, int64_t hidden_floats,
+                                        bool are_held) const {
+  const uint64_t held = static_cast<uint64_t>(hidden_floats) * sizeof(float);
+  const uint64_t room = hidden_bytes(longest_batch).value_or(held);
+  return needs_.layers + (are_held ? room - std::min(room, held) : 0);
+}
+
 }  // namespace kvcal

@@ -169,12 +169,14 @@ class Packer {
     if (packed.shared_is_gated) router.push_back(Role::kSharedExpertGate);
     packed.router = linear_as(ComputeType::kFloat32, router, {Role::kRouterBias}, 0);
     if (weights_.has(layer_, Role::kRouterCorrection))
-      packed.correction = as_float32(weights_.rows(layer_, Role::kRouterCorrection).parts);
+      packed.correction = {as_float32(weights_.rows(layer_, Role::kRouterCorrection).parts),
+                           backend_};
     for (int64_t i = 0; i < config_.moe.num_experts; ++i) packed.experts.push_back(expert(i));
     if (config_.has_shared_expert) packed.shared = shared_expert();
     if (weights_.has(layer_, Role::kRouterNorm)) packed.router_norm = router_norm();
     if (weights_.has(layer_, Role::kExpertScale))
-      packed.expert_scales = as_float32(weights_.rows(layer_, Role::kExpertScale).parts);
+      packed.expert_scales = {as_float32(weights_.rows(layer_, Role::kExpertScale).parts),
+                              backend_};
     packed.input_norm = norm(Role::kExpertNorm);
     packed.output_norm = norm(Role::kExpertOutputNorm);
     packed.mlp_output_norm = norm(Role::kMlpBesideNorm);

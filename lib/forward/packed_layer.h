@@ -31,12 +31,12 @@ struct PackedMlp {
 };
 
 struct PackedExperts {
-  PackedLinear router;            ///< float32 [experts, hidden], then the shared gate
-  std::vector<float> correction;  ///< [experts], or empty
+  PackedLinear router;      ///< float32 [experts, hidden], then the shared gate
+  PackedValues correction;  ///< [experts], or none
   std::vector<PackedMlp> experts;
-  PackedMlp shared;                  ///< width 0: none
-  PackedNorm router_norm;            ///< of the router's own input, or none
-  std::vector<float> expert_scales;  ///< [experts] factors of the experts' weights, or empty
+  PackedMlp shared;            ///< width 0: none
+  PackedNorm router_norm;      ///< of the router's own input, or none
+  PackedValues expert_scales;  ///< [experts] factors of the experts' weights, or none
   // Experts beside an MLP: their input norm, and output norms of both.
   PackedNorm input_norm, output_norm, mlp_output_norm;
   bool shared_is_gated = false;

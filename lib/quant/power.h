@@ -2,12 +2,14 @@
 
 #include <cstdint>
 
+#include "quant/host_device.h"
+
 /// Inlined into callers for other instruction sets, so that it is compiled for theirs.
 #define KVCAL_INLINE [[gnu::always_inline]] inline
 
 /// Logarithms and powers in double from additions, multiplications and one division. They give the
-/// same bits on every machine, which the C library does not promise, and compilers vectorize loops
-/// over them.
+/// same bits on every machine and on GPUs, which the C library does not promise, and compilers
+/// vectorize loops over them.
 namespace kvcal {
 
 /// a where is_a, else b, as arithmetic: with a conditional on floating-point values GCC would not
@@ -48,12 +50,8 @@ KVCAL_INLINE double log2_of(double value) {
   return exponent + series * t * 2.8853900817779268;
 }
 
-/// value^exponent, within 1e-12 relative; 0 for 0. value is 0 or a normal positive double; results
-/// are limited to 2^-1021 and 2^1022.
-KVCAL_INLINE double power(double value, double exponent) {
-  const double wanted = log2_of(value) * exponent;
-  const double above = chosen(wanted > -1021.0, wanted, -1021.0);
-  const double y = chosen(above < 1022.0, above, 1022.0);
+/// 2^y within 1e-14 relative, for y from -1021 to 1022.
+KVCAL_HD KVCAL_INLINE double exp2_of(double y) {
   // 2^y = 2^whole e^(part ln 2)
   const double rounded = y + 0x1.8p52;
   const double x = (y - (rounded - 0x1.8p52)) * 0.69314718055994531;
@@ -71,9 +69,18 @@ KVCAL_INLINE double power(double value, double exponent) {
   e = e * x + 1.0 / 2.0;
   e = e * x + 1.0;
   e = e * x + 1.0;
-  const uint64_t result =
-      __builtin_bit_cast(uint64_t, e) + (__builtin_bit_cast(uint64_t, rounded) << 52);
-  return __builtin_bit_cast(double, choose(value == 0.0, uint64_t{0}, result));
+  return __builtin_bit_cast(
+      double, __builtin_bit_cast(uint64_t, e) + (__builtin_bit_cast(uint64_t, rounded) << 52));
+}
+
+/// value^exponent, within 1e-12 relative; 0 for 0. value is 0 or a normal positive double; results
+/// are limited to 2^-1021 and 2^1022.
+KVCAL_INLINE double power(double value, double exponent) {
+  const double wanted = log2_of(value) * exponent;
+  const double above = chosen(wanted > -1021.0, wanted, -1021.0);
+  const double result = exp2_of(chosen(above < 1022.0, above, 1022.0));
+  return __builtin_bit_cast(
+      double, choose(value == 0.0, uint64_t{0}, __builtin_bit_cast(uint64_t, result)));
 }
 
 }  // namespace kvcal

@@ -94,6 +94,11 @@ def is_wide_load(instruction):
     return instruction.has("LDGSTS") or (instruction.has("LDG") and instruction.has("128"))
 
 
+def is_wide_store(instruction):
+    """Of tiles in shared memory: the loop that makes them of codes has no other work that a path is chosen by."""
+    return instruction.has("STS") and instruction.has("128")
+
+
 def element_bytes(element):
     return {"float": 4, "F16": 2, "BF16": 2}.get(element, 1)
 
@@ -112,7 +117,7 @@ def tile_of_attention(graph, name):
 
     counts = {head: sum(map(is_tensor, graph.instructions(body))) for head, body in graph.loops.items()}
     head = max(counts, key=lambda h: (counts[h], -len(graph.loops[h])))
-    _, slots = graph.path_through(head, lambda i: is_tensor(i) or is_wide_load(i), rounds)
+    _, slots = graph.path_through(head, lambda i: is_tensor(i) or is_wide_load(i) or is_wide_store(i), rounds)
     tensor, _ = graph.path_through(head, is_tensor, rounds)
     return round(tensor), round(slots)
 

@@ -55,9 +55,18 @@ class Reader(unittest.TestCase):
 
     def test_a_tile_copies_as_the_shape_says(self):
         # 16 bytes x 8 by each thread for codes of 128; for bfloat16 of 128 as many of K and of V.
-        self.assertEqual(tile_of_attention(self.graph, "attend_with_matrices_kernel<Fp8Element,128>"), (2, 28))
+        self.assertEqual(tile_of_attention(self.graph, "attend_with_matrices_kernel<E4m3Fn,128>"), (2, 28))
         self.assertEqual(tile_of_attention(self.graph, "attend_with_matrices_kernel<BF16,128>"), (2, 28))
         self.assertEqual(tile_of_attention(self.graph, "attend_with_matrices_kernel<BF16,64>"), (2, 16))
+
+    def test_a_tile_has_the_loop_that_converts_codes_though_a_branch_leads_around_it(self):
+        loop = ["LDS.128 R4, [R2] ;", "F2FP.F16.E4M3.UNPACK_B R8, R4 ;", "STS.128 [R3], R8 ;", "@!P0 BRA `(.L_x_1) ;"]
+        lines = ["HMMA.16816.F32 R4, R8, R12, R4 ;", "@P1 BRA `(.L_x_2) ;", ".L_x_1:", *loop, ".L_x_2:", "@!P2 BRA `(.L_x_0) ;",
+                 "EXIT ;"]
+        code = '\t.section\t.text._Zd,"ax"\n.L_x_0:\n' + "".join(
+            f"{line}\n" if line.startswith(".") else f"        /*{16 * i:04x}*/  {line}\n" for i, line in enumerate(lines))
+        graph = Graph(read_functions(code)["_Zd"])
+        self.assertEqual(tile_of_attention(graph, "attend_with_matrices_kernel<E4m3Fn,128>"), (1, 3 + 8 * 4))
 
     def test_slots_of_a_byte_are_those_of_the_loops_that_multiply(self):
         lines = ["FFMA R0, R1, R2, R0 ;"] * 16 + ["LDS.128 R4, [R2] ;"] * 15 + ["@P0 BRA `(.L_x_0) ;", "EXIT ;"]

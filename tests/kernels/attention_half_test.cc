@@ -87,6 +87,28 @@ TEST_CASE("attention in 16 bits: leaving the tensor cores is a warning with the 
   gpu::simulator::set_vendor_matmul(false);
 }
 
+TEST_CASE("attention of FP8 caches: a chip that decodes them gives the same bytes") {
+  for (const KvDType cache : {KvDType::kFp8E4m3, KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2})
+    for (const bool is_decoding : {false, true}) {
+      INFO(name_of(cache) << ", decoding " << is_decoding);
+      const int64_t queries = is_decoding ? 1 : 20;
+      const AttentionCase c{
+          .what = "codes",
+          .segments = {{.q_begin = 0, .q_count = queries, .kv_begin = 3, .kv_count = 70}},
+          .heads = 4,
+          .kv_heads = 1,
+          .head_dim = 128,
+          .kv_dtype = cache,
+          .out_type = ComputeType::kBFloat16,
+          .is_decoding = is_decoding};
+      const auto expected = attend(*test::make_backend("simulated"), c);
+      gpu::simulator::set_chip({.decodes_fp8 = true});
+      const auto decoded = attend(*test::make_backend("simulated"), c);
+      gpu::simulator::set_chip({});
+      CHECK(test::same_bytes(decoded, expected));
+    }
+}
+
 #endif
 
 TEST_CASE("attention in 16 bits: lengths around the edges of tiles") {

@@ -253,6 +253,42 @@ TEST_CASE("device: an error of a failed recording is not the next operation's") 
   CHECK(result == Floats(100, 2.0f));
 }
 
+TEST_CASE(
+    "device: of an embedding on the device only the ids are copied, and the bytes are equal") {
+  constexpr int64_t kRows = 50, kTokens = 300;
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < kTokens; ++i) ids.push_back(i * 7 % kRows);
+  for (const int64_t width : {1, 37, 64})
+    for (const auto& [dtype, type] : {std::pair{DType::kF32, ComputeType::kFloat32},
+                                      {DType::kF16, ComputeType::kFloat16},
+                                      {DType::kBF16, ComputeType::kBFloat16}}) {
+      INFO(dtype << " of " << width);
+      const auto table = test::to_elements(test::normal(kRows * width, 4), type);
+      const TensorView view{"embed_tokens.weight", dtype, Shape{kRows, width}, table};
+      const auto backend = test::make_backend("simulated");
+      const Buffer resident = backend->allocate(table.size());
+      backend->copy_in(table, resident.data());
+      const test::OnBackend<float> out(*backend,
+                                       Floats(static_cast<size_t>(kTokens * width), 0.5f));
+      const test::OnBackend<float> other(*backend, out.values());
+      for (const bool accumulate : {true, false}) {
+        EmbedArgs args{.table = view,
+                       .ids = ids,
+                       .multiplier = 0.3f,
+                       .accumulate = accumulate,
+                       .out = out.data()};
+        backend->embed(args);
+        args.out = other.data();
+        args.resident = resident.data();
+        gpu::simulator::count_anew();
+        backend->embed(args);
+        CHECK(gpu::simulator::counts().launches == 1);
+        CHECK(gpu::simulator::counts().copied_bytes == ids.size() * sizeof(int32_t));
+        CHECK(test::same_bytes(other.values(), out.values()));
+      }
+    }
+}
+
 TEST_CASE("device: a chip without code is refused, and says what to do") {
   const OtherChip chip("sm_75");
   const std::string message = message_of([] { test::make_backend("simulated"); });

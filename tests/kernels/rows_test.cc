@@ -1,4 +1,4 @@
-#include "support/backends.h"
+#include "support/every_backend.h"
 #include "support/near.h"
 
 namespace kvcal {
@@ -141,6 +141,29 @@ TEST_CASE("scatter_add: every backend agrees with the reference and leaves other
                              before.begin() + row * width));
       });
     }
+}
+
+TEST_CASE("scatter_add: without weights every row is added as it is") {
+  constexpr int64_t kRows = 41, kCount = 23;
+  const auto rows = some_rows(kCount, kRows);
+  for (const int64_t width : {1, 37, 64})
+    test::for_every_backend([&](Backend& backend) {
+      INFO("width " << width);
+      const auto x = test::normal(kCount * width, 1), before = test::normal(kRows * width, 3);
+      const test::OnBackend<float> added(backend, x), out(backend, before);
+      const test::OnBackend<int32_t> chosen(backend, rows);
+      backend.scatter_add({.x = added.data(),
+                           .rows = chosen.data(),
+                           .count = kCount,
+                           .width = width,
+                           .out = out.data()});
+      auto expected = before;
+      for (size_t i = 0; i < kCount; ++i)
+        for (size_t d = 0; d < static_cast<size_t>(width); ++d)
+          expected[static_cast<size_t>(rows[i]) * static_cast<size_t>(width) + d] +=
+              x[i * static_cast<size_t>(width) + d];
+      CHECK(test::same_bytes(out.values(), expected));
+    });
 }
 
 }  // namespace

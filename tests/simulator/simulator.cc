@@ -134,6 +134,8 @@ std::set<Queue*>& queues() {
   return all;
 }
 
+Counts counted;  // under queue_mutex
+
 std::atomic<int> capturing = 0;
 void check_not_capturing(const char* what) {
   if (capturing > 0) stop(what);
@@ -320,12 +322,13 @@ Queue::~Queue() {
   queues().erase(this);
 }
 
-void Queue::push(std::function<void()> operation) {
+void Queue::push(std::function<void()> operation, bool is_kernel) {
   if (device_ != current_device()) stop("work is given to another device than the current one");
   const std::lock_guard lock(queue_mutex());
   if (captured_) return captured_->push_back(std::move(operation));
   queues().insert(this);
-  pending_.push_back(std::move(operation));
+  pending_.push_back({std::move(operation), is_kernel});
+  counted.launches += is_kernel ? 1 : 0;
   ++pushed_;
 }
 
@@ -337,11 +340,34 @@ uint64_t Queue::position() const {
 void Queue::run_until(uint64_t position) {
   const std::lock_guard lock(queue_mutex());
   while (done_ < position) {
-    const std::function<void()> operation = std::move(pending_.front());
+    const Operation operation = std::move(pending_.front());
     pending_.pop_front();
     ++done_;
-    operation();
+    operation.run();
   }
+}
+
+void Queue::wait_for_all() {
+  const std::lock_guard lock(queue_mutex());
+  const auto is_kernel = [](const Operation& next) { return next.is_kernel; };
+  counted.waits += std::ranges::any_of(pending_, is_kernel) ? 1 : 0;
+  run_until(pushed_);
+}
+
+Counts counts() {
+  const std::lock_guard lock(queue_mutex());
+  return counted;
+}
+
+void count_anew() {
+  const std::lock_guard lock(queue_mutex());
+  counted = {};
+}
+
+void count_copy(size_t bytes) {
+  const std::lock_guard lock(queue_mutex());
+  ++counted.copies;
+  counted.copied_bytes += bytes;
 }
 
 void Queue::capture_into(std::vector<std::function<void()>>* target) {

@@ -63,6 +63,7 @@ void set_vendor_matmul(bool exists);
 struct Chip {
   std::string architecture = "simulated";
   size_t shared_bytes = size_t{227} << 10;  ///< of a block
+  bool decodes_fp8 = false;                 ///< has instructions for it
 };
 const Chip& chip();
 void set_chip(Chip chip);
@@ -70,6 +71,16 @@ void set_chip(Chip chip);
 /// Lets copies fail after so many more; negative: none fails.
 void fail_copies_after(int copies);
 bool takes_copy();
+
+/// What devices were asked for since the last count_anew.
+struct Counts {
+  int64_t launches = 0, copies = 0;
+  uint64_t copied_bytes = 0;
+  int64_t waits = 0;  ///< of the host for all of a stream, with kernels that had not run yet
+};
+Counts counts();
+void count_anew();
+void count_copy(size_t bytes);
 
 /// An error that stays until it is forgotten, and that the next launch takes for its own.
 void set_last_error(const std::string& error);
@@ -89,17 +100,23 @@ class Queue {
  public:
   ~Queue();
   int device() const { return device_; }
-  void push(std::function<void()> operation);
+  void push(std::function<void()> operation, bool is_kernel = false);
   /// The number of operations pushed so far.
   uint64_t position() const;
   /// Runs operations until that many are done.
   void run_until(uint64_t position);
+  /// Runs all for the host, which waits.
+  void wait_for_all();
   /// While set, operations go there and do not run.
   void capture_into(std::vector<std::function<void()>>* target);
 
  private:
+  struct Operation {
+    std::function<void()> run;
+    bool is_kernel = false;
+  };
   const int device_ = current_device();
-  std::deque<std::function<void()>> pending_;
+  std::deque<Operation> pending_;
   uint64_t pushed_ = 0, done_ = 0;
   std::vector<std::function<void()>>* captured_ = nullptr;
 };

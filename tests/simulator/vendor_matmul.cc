@@ -53,19 +53,21 @@ class PlainLoops : public VendorMatmul {
   }
 
   static void multiply(Stream& stream, const MatmulProblem& problem) {
-    stream.handle->push([problem] {
-      for (int64_t row = 0; row < problem.rows; ++row)
-        for (int64_t n = 0; n < problem.out_features; ++n) {
-          double sum = 0.0;
-          for (int64_t k = 0; k < problem.in; ++k)
-            sum += static_cast<double>(element(problem, problem.x, row * problem.in + k)) *
-                   element(problem, problem.weight, n * problem.in + k);
-          if (problem.scales.x) sum *= *problem.scales.x;
-          if (problem.scales.weight) sum *= *problem.scales.weight;
-          float& out = problem.out[row * problem.out_stride + n];
-          out = static_cast<float>(problem.accumulate ? out + sum : sum);
-        }
-    });
+    stream.handle->push(
+        [problem] {
+          for (int64_t row = 0; row < problem.rows; ++row)
+            for (int64_t n = 0; n < problem.out_features; ++n) {
+              double sum = 0.0;
+              for (int64_t k = 0; k < problem.in; ++k)
+                sum += static_cast<double>(element(problem, problem.x, row * problem.in + k)) *
+                       element(problem, problem.weight, n * problem.in + k);
+              if (problem.scales.x) sum *= *problem.scales.x;
+              if (problem.scales.weight) sum *= *problem.scales.weight;
+              float& out = problem.out[row * problem.out_stride + n];
+              out = static_cast<float>(problem.accumulate ? out + sum : sum);
+            }
+        },
+        true);
   }
 
   std::map<Key, bool> chosen_;
