@@ -123,7 +123,7 @@ class MatrixStore {
   __device__ __forceinline__ void split_tile(uint16_t* to, int side, int tile) const {
     for_each_chunk<kDim / 4>(side, tile, [&](int key, int chunk, const void* from, bool exists) {
       Pack<float, 4> four{};
-      if (exists) four = *static_cast<const Pack<float, 4>*>(from);
+      if (exists) four = load_global(from);
       uint16_t* at = to + Tiles::at(key, chunk / 2) + chunk % 2 * 4;
       put_parts<Tiles::kKeyParts>(at, Tiles::kTileElements, four.values[0], four.values[1]);
       put_parts<Tiles::kKeyParts>(at + 2, Tiles::kTileElements, four.values[2], four.values[3]);

@@ -83,6 +83,9 @@ inline void copy_16_bytes(void* to, const void* from, bool exists) {
 inline void await_copies() {
   simulator::finish_copies();
 }
+inline Pack<float, 4> load_global(const void* from) {
+  return *static_cast<const Pack<float, 4>*>(from);
+}
 
 inline float power_of_two(float x) {
   return exp2f(x);
@@ -157,6 +160,15 @@ __device__ inline void copy_16_bytes(void* to, const void* from, bool exists) {
 }
 __device__ inline void await_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/// Loads from global memory, which the compiler does not see in a pointer from shared memory.
+__device__ inline Pack<float, 4> load_global(const void* from) {
+  Pack<float, 4> four;
+  asm("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+      : "=f"(four.values[0]), "=f"(four.values[1]), "=f"(four.values[2]), "=f"(four.values[3])
+      : "l"(from));
+  return four;
 }
 
 /// 2^x within 2 ulp; 0 where that is subnormal.
