@@ -175,7 +175,9 @@ inline void take_memory(Run& run, uint64_t bytes) {
   run.charge_memory(bytes);
   run.charge_bytes(bytes);
 }
-inline void give_back_memory(Run& run, uint64_t bytes) noexcept { run.give_back_memory(bytes); }
+inline void give_back_memory(Run& run, uint64_t bytes) noexcept {
+  run.give_back_memory(bytes);
+}
 
 /// std::stable_sort; the buffer that it takes is paid for.
 template <class T, class Less>
