@@ -1,6 +1,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/cpu/attention_amx.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/score_rows.h"
 #include "kernels/cpu/targets.h"
@@ -420,13 +421,16 @@ void CpuBackend::attention_in_tiles(const AttentionArgs& args) {
     lay_out(args, blocks[static_cast<size_t>(index)], cache,
             scratch_[static_cast<size_t>(thread)].get<float>(layout_scratch(cache)));
   });
-  const std::vector<AttentionTask> tasks = cut_attention(args, kTileQueries);
+  const std::vector<AttentionTask> tasks =
+      cut_attention(args, cache.is_for_amx ? kAmxQueries : kTileQueries);
   pool_.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t index, int thread) {
     const TileSession tiles(tile_instructions());
-    float* scratch =
-        scratch_[static_cast<size_t>(thread)].get<float>(tile_attention_scratch(cache));
+    const AttentionTask& task = tasks[static_cast<size_t>(index)];
+    Scratch& scratch = scratch_[static_cast<size_t>(thread)];
+    if (cache.is_for_amx)
+      return attend_by_amx(args, task, cache, scratch.get<float>(amx_attention_scratch(cache)));
     HWY_DYNAMIC_DISPATCH(attend_in_tiles)
-    (args, tasks[static_cast<size_t>(index)], cache, tiles, scratch);
+    (args, task, cache, tiles, scratch.get<float>(tile_attention_scratch(cache)));
   });
 }
 

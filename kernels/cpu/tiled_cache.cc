@@ -26,6 +26,19 @@ void turn_keys(const void* rows, int64_t words, uint32_t* out, int64_t keys) {
   }
 }
 
+/// turn_keys into the tiles of AmxScores.
+void turn_keys_to_tiles(const void* rows, int64_t words, uint32_t* out) {
+  const auto* from = static_cast<const float*>(rows);
+  for (int64_t step = 0; step < words; step += 16, out += 512)
+    for (int64_t key = 0; key < kAmxKeys; key += 4) {
+      const int64_t column = amx_column(key);
+      const float* four[4];
+      for (int64_t i = 0; i < 4; ++i) four[i] = from + (key + i) * words + step;
+      rows_to_columns(four, 16, reinterpret_cast<float*>(out) + column / 16 * 256 + column % 16,
+                      16);
+    }
+}
+
 /// Writes kTileColumns keys as bytes, for ScoreRows.
 void turn_bytes(const BF16* rows, int64_t k_dim, uint8_t* bytes, const TiledCache::Block& tiles,
                 int64_t key) {
@@ -34,15 +47,17 @@ void turn_bytes(const BF16* rows, int64_t k_dim, uint8_t* bytes, const TiledCach
   turn_keys(bytes, k_dim / 4, tiles.k_bytes + key, tiles.keys);
 }
 
-/// Converts rows of V [kTileColumns, v_dim] to pairs of keys, out [kTileColumns / 2, v_dim].
-void pair_values(const BF16* rows, int64_t v_dim, uint32_t* out) {
+/// Converts rows of V [kTileColumns, v_dim] to pairs of keys, [kTileColumns / 2, v_dim]; at(pair,
+/// d) is where the pairs of some dimensions go.
+template <class At>
+HWY_INLINE void pair_values(const BF16* rows, int64_t v_dim, const At& at) {
   for (int64_t pair = 0; pair < kTileColumns / 2; ++pair) {
     const uint16_t* low = &rows[2 * pair * v_dim].bits;
     const uint16_t* high = low + v_dim;
     for (int64_t d = 0; d < v_dim; d += lanes())
       hn::StoreU(hn::Or(hn::PromoteTo(DU(), hn::LoadU(DU16(), low + d)),
                         hn::ShiftLeft<16>(hn::PromoteTo(DU(), hn::LoadU(DU16(), high + d)))),
-                 DU(), out + pair * v_dim + d);
+                 DU(), at(pair, d));
   }
 }
 
@@ -92,17 +107,28 @@ void lay_out_block(const AttentionArgs& args, const CacheBlock& block, const Til
     uint32_t* k = tiles.k + key;
     uint32_t* v = tiles.v + key / 2 * cache.v_dim;
     read(args.k, args.head_dim, cache.k_dim, key);
-    turn_keys(rows, cache.k_dim / 2, k, tiles.keys);
+    cache.is_for_amx ? turn_keys_to_tiles(rows, cache.k_dim / 2, tiles.k + key * cache.k_dim / 2)
+                     : turn_keys(rows, cache.k_dim / 2, k, tiles.keys);
     if (cache.has_bytes) turn_bytes(rows, cache.k_dim, bytes, tiles, key);
     if (cache.parts > 1) {
       take_rests(args.k, args.head_dim, cache.k_dim, key);
       turn_keys(rows, cache.k_dim / 2, k + tiles.k_part, tiles.keys);
     }
     read(args.v, args.value_dim(), cache.v_dim, key);
-    pair_values(rows, cache.v_dim, v);
+    if (cache.is_for_amx) {
+      uint32_t* to = tiles.v + key * 16;
+      pair_values(rows, cache.v_dim, [=, column = tiles.keys * 16](int64_t pair, int64_t d) {
+        return to + d / 32 * column + d % 32 / 16 * 256 + pair * 16 + d % 16;
+      });
+      continue;
+    }
+    const auto in_rows = [&](uint32_t* to) {
+      return [=, width = cache.v_dim](int64_t pair, int64_t d) { return to + pair * width + d; };
+    };
+    pair_values(rows, cache.v_dim, in_rows(v));
     if (cache.parts > 1) {
       take_rests(args.v, args.value_dim(), cache.v_dim, key);
-      pair_values(rows, cache.v_dim, v + tiles.v_part);
+      pair_values(rows, cache.v_dim, in_rows(v + tiles.v_part));
     }
   }
 }

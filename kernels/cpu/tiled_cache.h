@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "core/checked.h"
+#include "kernels/cpu/amx_rows.h"
 #include "kernels/cpu/score_rows.h"
 #include "kernels/cpu/tile_product.h"
 
@@ -17,11 +18,13 @@ constexpr int64_t kTileKeys = 128;
 /// of K [parts, k_dim / 2, keys], then pairs of keys of V [parts, keys / 2, v_dim], then, with
 /// has_bytes, fours of dimensions of K as bytes [k_dim / 4, keys] and their scales [keys]. keys is
 /// kTileKeys, except in a segment's last block, which has as many whole tiles as it needs. Padding
-/// dimensions and keys are zero.
+/// dimensions and keys are zero. With is_for_amx, K and V are in the tiles that AmxScores and
+/// AmxValues read.
 struct TiledCache {
   int64_t k_dim = 0, v_dim = 0;
-  int64_t parts = 1;               ///< 2: rounding errors are kept too
-  bool has_bytes = false;          ///< for ScoreRows
+  int64_t parts = 1;       ///< 2: rounding errors are kept too
+  bool has_bytes = false;  ///< for ScoreRows
+  bool is_for_amx = false;
   std::vector<int64_t> first_key;  ///< [segments + 1] keys of one head before each
   int64_t kv_heads = 0;
   uint32_t* data = nullptr;
@@ -30,12 +33,16 @@ struct TiledCache {
       : k_dim(round_up(args.head_dim, kTileSteps)),
         v_dim(round_up(args.value_dim(), kTileColumns)),
         parts(is_fp8(args.kv_dtype) || args.kv_dtype == KvDType::kBFloat16 ? 1 : 2),
-        has_bytes(parts == 1 && args.softcap == 0.0f && !args.selection.words &&
-                  weighs_in_registers()),
+        has_bytes(is_plain(args) && weighs_in_registers()),
+        is_for_amx(is_plain(args) && weighs_between_tiles()),
         kv_heads(args.kv_heads) {
     first_key.push_back(0);
     for (const Segment& segment : args.segments)
       first_key.push_back(first_key.back() + round_up(segment.kv_count, kTileColumns));
+  }
+  /// Whether nothing stands between scores and weights.
+  bool is_plain(const AttentionArgs& args) const {
+    return parts == 1 && args.softcap == 0.0f && !args.selection.words;
   }
   /// Words of one key, and of all keys.
   int64_t key_size() const { return parts * (k_dim + v_dim) / 2 + (has_bytes ? k_dim / 4 + 1 : 0); }
