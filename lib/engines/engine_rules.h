@@ -244,7 +244,8 @@ inline const ModelTypes kLatestTypesRun{"apertus",
                                         "qwen3_vl",
                                         "qwen3_vl_moe",
                                         "smolvlm"};
-/// Wrappers added last, with which it runs SGLang, TGI and transformers.
+/// Wrappers added last, with which it runs SGLang, TGI, LMDeploy and transformers, and most engines
+/// of vLLM's code.
 inline const ModelTypes kWrapperTypesRun{"aria",
                                          "aria_text",
                                          "aya_vision",

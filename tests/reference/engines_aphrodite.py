@@ -3,16 +3,15 @@
 
 As engines_vllm.py, for Aphrodite, which is vLLM's code with changes of its own: what its attention layers hold after its own
 configuration, loader and processing of attention layers. It runs on its CPU platform, without its compiled operations; the CPU is let
-take head sizes that its kernels lack, FP8 weights, delta nets (whose set_allocator of Triton does nothing), and experts without a gate; a plain PretrainedConfig stands for remote configuration
-classes.
+take head sizes that its kernels lack, FP8 weights, delta nets (whose set_allocator of Triton does nothing), and experts without a gate; a plain PretrainedConfig stands for
+remote configuration classes. Weights of parts that see and hear are neither read nor asked for.
 
 Reference: aphrodite-engine 0.24.1 (--no-deps) in the environment of engines_vllm.py. Run with that environment's python.
 """
-import gc
 import os
 import sys
 
-from engines_judge import Absent, free_port, judge, know_config, numbers
+from engines_judge import OTHER_PARTS, Absent, forget_model, free_port, judge, know_config, numbers, pass_over_other_parts
 
 for key, value in dict(APHRODITE_TARGET_DEVICE="cpu", APHRODITE_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1", APHRODITE_NO_USAGE_STATS="1",
                        DO_NOT_TRACK="1", APHRODITE_LOGGING_LEVEL="WARNING", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0",
@@ -22,14 +21,14 @@ for key, value in dict(APHRODITE_TARGET_DEVICE="cpu", APHRODITE_CPU_KVCACHE_SPAC
 import aphrodite
 import torch
 from aphrodite import logger
-from aphrodite.config import AphroditeConfig, set_current_aphrodite_config
+from aphrodite.config import AphroditeConfig, ModelConfig, set_current_aphrodite_config
 from aphrodite.distributed import init_distributed_environment, initialize_model_parallel
 from aphrodite.engine.arg_utils import EngineArgs
 from aphrodite.model_executor.layers.attention import Attention
 from aphrodite.model_executor.layers.fused_moe.config import FusedMoEConfig
 from aphrodite.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts
 from aphrodite.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
-from aphrodite.model_executor.model_loader import base_loader, get_model
+from aphrodite.model_executor.model_loader import base_loader, default_loader, get_model
 from aphrodite.model_executor.models import registry
 from aphrodite.triton_utils import triton
 from aphrodite.v1.attention.backends.cpu_attn import CPUAttentionBackend
@@ -66,15 +65,25 @@ def let_cpu_through():
             pass
 
     FusedMoEConfig.__post_init__ = checked_but_for_the_platform
+    backend = ModelConfig._get_transformers_backend_cls
+    ModelConfig._get_transformers_backend_cls = lambda config: backend(config) if config.architectures else ""  # asked by its CPU platform of inner models
     triton.set_allocator = lambda _: None
     base_loader.process_weights_after_loading = process_attention
+    pass_over_other_parts(default_loader.DefaultModelLoader)
+    read = default_loader.DefaultModelLoader.get_all_weights
+
+    def read_text_model(self, *which):
+        weights, size = read(self, *which)
+        return (one for one in weights if not OTHER_PARTS.search(one[0])), size
+
+    default_loader.DefaultModelLoader.get_all_weights = read_text_model
     with set_current_aphrodite_config(AphroditeConfig()):
         init_distributed_environment(1, 0, "env://", 0, "gloo")
         initialize_model_parallel(1, 1)
 
 
 def observe(folder, job):
-    gc.collect()  # the model before
+    forget_model()
     for once in (logger._print_warning_once, logger._print_info_once):
         once.cache_clear()
     know_config(folder)

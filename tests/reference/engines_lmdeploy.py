@@ -11,7 +11,6 @@ is told (--quant-policy fp8), whatever a checkpoint says. What stands in:
 Reference: lmdeploy 0.18.0 (--no-deps) with fire, mmengine-lite, shortuuid and accelerate in the environment of engines_sglang.py. Run
 with that environment's python.
 """
-import gc
 import os
 import re
 import sys
@@ -20,7 +19,7 @@ import types
 for key, value in dict(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TQDM_DISABLE="1").items():
     os.environ.setdefault(key, value)
 
-from engines_judge import absent, judge, know_config, numbers
+from engines_judge import absent, forget_model, judge, know_config, numbers
 
 absent("ray", "fla", "tilelang", "peft", "rdkit", "openai_harmony")
 
@@ -47,7 +46,7 @@ def load(folder, **told):
 
 
 def observe(folder, job):
-    gc.collect()  # the model before
+    forget_model()
     know_config(folder)
     layers = {}
     for name, module in load(folder).named_modules():

@@ -2,13 +2,27 @@
 import json
 
 
+SIZED_BY_AREA = ("Glm46VImageProcessor", "Qwen2VLImageProcessor")
+
+
 def image_processor(kind, processor, *words, **named):
     """preprocessor_config.json, words that the processor looks up, and those that its tokenizer has under a name."""
-    return dict(image_processor_type=kind, processor_class=processor, patch_size=14, size=dict(height=28, width=28)), [*words, *named.values()], named
+    size = dict(shortest_edge=784, longest_edge=1568) if kind in SIZED_BY_AREA else dict(height=28, width=28)
+    return dict(image_processor_type=kind, processor_class=processor, patch_size=14, size=size), [*words, *named.values()], named
 
 
 PROCESSORS = {
     "fuyu": (dict(image_processor_type="FuyuImageProcessor", processor_class="FuyuProcessor"), ["|SPEAKER|", "|NEWLINE|", "<0x04>"], {}),
+    "cohere_compass": image_processor("CohereCompassImageProcessor", "CohereCompassProcessor", image_token="<|image_pad|>", video_token="<|video_pad|>"),
+    "emu3": image_processor("Emu3ImageProcessor", "Emu3Processor", image_token="<image>", boi_token="<|image start|>", eoi_token="<|image end|>",
+                            image_wrapper_token="<|image token|>", eof_token="<|extra_201|>", bos_token="<bos>"),
+    "glm46v": image_processor("Glm46VImageProcessor", "Glm46VProcessor", image_token="<|image|>", video_token="<|video|>"),
+    "hyperclovax_vision_v2": image_processor("Qwen2VLImageProcessor", "HyperCLOVAXVisionV2Processor", image_token="<|image_pad|>",
+                                             video_token="<|video_pad|>"),
+    "janus": image_processor("JanusImageProcessor", "JanusProcessor", image_token="<image_placeholder>", boi_token="<begin_of_image>",
+                             eoi_token="<end_of_image>"),
+    "qwen2_vl": image_processor("Qwen2VLImageProcessor", "Qwen2VLProcessor", image_token="<|image_pad|>", video_token="<|video_pad|>"),
+    "qwen2_5_vl": image_processor("Qwen2VLImageProcessor", "Qwen2_5_VLProcessor", image_token="<|image_pad|>", video_token="<|video_pad|>"),
     "aya_vision": image_processor("GotOcr2ImageProcessor", "AyaVisionProcessor", "<|START_OF_IMG|>", "<|END_OF_IMG|>", image_token="<image>"),
     "deepseek_vl": image_processor("DeepseekVLImageProcessor", "DeepseekVLProcessor", image_token="<image_placeholder>"),
     "deepseek_vl_hybrid": image_processor("DeepseekVLHybridImageProcessor", "DeepseekVLHybridProcessor", image_token="<image_placeholder>"),

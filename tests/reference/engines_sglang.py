@@ -23,7 +23,6 @@ Of latent attention, whose layers have two RadixAttention, attn_mqa is told: it 
 Reference: sglang 0.5.23 with requirements-sglang.txt: python3 -m venv DIR; DIR/bin/pip install -r requirements-sglang.txt;
 DIR/bin/pip install --no-deps sglang==0.5.23. Run with that environment's python.
 """
-import gc
 import json
 import os
 import re
@@ -34,7 +33,7 @@ for key, value in dict(SGLANG_USE_CPU_ENGINE="1", HF_HUB_OFFLINE="1", OMP_NUM_TH
     os.environ.setdefault(key, value)
 
 
-from engines_judge import Absent, absent, judge, know_config, number, numbers
+from engines_judge import Absent, absent, forget_model, judge, know_config, number, numbers
 
 absent("sgl_kernel", "flashinfer", "cutlass", "tilelang", "deep_gemm")
 
@@ -65,6 +64,8 @@ from sglang.srt.server_args import PortArgs, ServerArgs
 from sglang.srt.utils import common
 
 IS_STARTED = False
+OTHER_TOWERS = {"kimi_k25": "vision_tower."}  # weights that fixtures name otherwise than published checkpoints, which it stops at: not read
+ATTENTION = {"lfm2": "torch_native", "lfm2_moe": "torch_native"}  # which refuse triton's
 
 
 def rope_of_gpu(*arguments, **named):
@@ -92,6 +93,9 @@ def stand_in_for_gpu():
         module.get_device_capability = lambda *_: (9, 0)
     model_runner.adjust_config_with_unaligned_cpu_tp = lambda config, *_: config
     kv_cache_dtype.current_platform = types.SimpleNamespace(is_cpu=lambda: False)
+    read = loader.DefaultModelLoader._get_all_weights
+    loader.DefaultModelLoader._get_all_weights = lambda self, config, model: (
+        one for one in read(self, config, model) if not one[0].startswith(OTHER_TOWERS.get(config.hf_config.model_type, "-")))
     find = loader._modules_with_quant_method
     loader._modules_with_quant_method = lambda model: ((module, method) for module, method in find(model)
                                                        if isinstance(method, BaseKVCacheMethod))
@@ -104,12 +108,13 @@ def is_hybrid(config):
 
 def run_model(folder, told):
     global IS_STARTED
-    more = {"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True} if is_hybrid(know_config(folder, remote=("mimo_v2_flash",))) else {}
+    config = know_config(folder, remote=("mimo_v2_flash",))
+    more = {"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True} if is_hybrid(config) else {}
     if told.get("scales"):
         more["quantization_param_path"] = told["scales"]
     more |= told.get("arguments", {})
     is_draft = told.get("is_draft", False)
-    arguments = ServerArgs(model_path=folder, device="cpu", attention_backend="triton", skip_tokenizer_init=True, disable_cuda_graph=True,
+    arguments = ServerArgs(model_path=folder, device="cpu", attention_backend=ATTENTION.get(config["model_type"], "triton"), skip_tokenizer_init=True, disable_cuda_graph=True,
                            kv_cache_dtype=told.get("kv_cache_dtype", "auto"), **more)
     arguments.resolve_once()
     ports = PortArgs.init_new(arguments)
@@ -133,15 +138,15 @@ def held(layer, side):
     return value if copy in (None, value) else [value, copy]
 
 
-def forget_model():
+def forget_state():
     """What the process keeps of the model before."""
-    gc.collect()
+    forget_model()
     common.print_warning_once.cache_clear()
     get_resources().expert_location_metadata = None
 
 
 def observe(folder, told):
-    forget_model()
+    forget_state()
     runner = run_model(folder, told)
     layers = {}
     for name, layer in runner.model.named_modules():

@@ -51,11 +51,11 @@ environment() { # NAME REQUIREMENTS [PACKAGE ...]: the packages without what the
   touch "$folder/$1/made"
 }
 
-beside() { # NAME PACKAGE ...: packages that stand before those of the environment vllm; prints its python
+beside() { # NAME PACKAGE ...: packages that stand before those of the environment vllm, and those of $before; prints its python
   local python=$folder/$1/python
   if [ ! -e "$python" ]; then
     "$uv" pip install --quiet --python "$folder/vllm/bin/python" --no-deps --target "$folder/$1" "${@:2}"
-    printf '#!/bin/bash\nVLLM_TARGET_DEVICE=cpu PYTHONPATH=%s exec %s "$@"\n' "$folder/$1" "$folder/vllm/bin/python" >"$python"
+    printf '#!/bin/bash\nVLLM_TARGET_DEVICE=cpu PYTHONPATH=%s exec %s "$@"\n' "$folder/$1${before:+:$folder/$before}" "$folder/vllm/bin/python" >"$python"
     chmod +x "$python"
   fi
   echo "$python"
@@ -76,6 +76,10 @@ vllm=$folder/vllm/bin/python sglang=$folder/sglang/bin/python tgi=$folder/tgi/bi
 later_vllm=$(beside vllm_0.33 vllm==0.33.0)
 transformers=$(beside transformers_5.17 transformers==5.17.0 compressed-tensors==0.19.0)
 later_transformers=$(beside transformers_5.23 transformers==5.23.0 compressed-tensors==0.20.0)
+# The newest that vLLM 0.32 and 0.33 allow, and the oldest that Aphrodite does.
+last_for_vllm=$(beside transformers_5.19 transformers==5.19.0)
+last_for_later_vllm=$(before=vllm_0.33 beside transformers_5.20 transformers==5.20.2)
+first_for_aphrodite=$(beside transformers_5.10 transformers==5.10.4 tokenizers==0.22.2)
 
 table=("$vllm" "$here/engines_table.py" "$kvcal" "$folder/families" --out "$out")
 step checkpoints "${table[@]}" "$@" # which uses all processors
@@ -88,6 +92,15 @@ for engine in "sglang=$sglang" "vllm=$vllm" "tgi=$tgi" "lmdeploy=$sglang" "trans
   name=${engine%%=*}
   step "families_${name/@/_}" "${table[@]}" --table "$folder/table_$name.md" --engine "$engine" "$@"
 done
+finish
+[ $# -gt 0 ] || for engine in "vllm=$last_for_vllm LATER_VLLM" "vllm@0.33=$last_for_later_vllm LATER_VLLM" \
+  "aphrodite=$first_for_aphrodite LATER_APHRODITE"; do # in the files of the steps before
+  read -r engine families <<<"$engine"
+  name=${engine%%=*}
+  read -ra families <<<"$(PYTHONPATH=$here python3 -c "import engines_families; print(*engines_families.$families)")"
+  step "families_later_${name/@/_}" "${table[@]}" --engine "$engine" --family "${families[@]}"
+done
+finish
 
 step habits "$vllm" "$here/engines_habits.py" "$out/habits.json"
 step variants_vllm "$vllm" "$here/engines_vllm.py" "$out/vllm.json"

@@ -10,11 +10,10 @@ model of run as transformers' (TransformersFlashCausalLM, CausalLM), whose cache
 - The system counts as CUDA with flashinfer while modules are imported; tensors lie on the CPU.
 - Kernels (paged_attention, moe, quantization, flash_attn, flashinfer, punica, marlin, vllm, exllama ..) and generated gRPC code: modules of
   nothing; a call of one of their functions would raise. FP8 weights are taken as they are stored (their requantization needs a kernel), and 16-bit weights that it quantizes with scale 1.
-- The tokenizer is not read; a plain PretrainedConfig stands for remote configuration classes.
+- The tokenizer and the processor are not read, the towers of Mllama and LLaVA-NeXT are not built; a plain PretrainedConfig stands for remote configuration classes.
 
 Reference: TGI db931fcf with requirements-tgi.txt in its environment. Run with that environment's python.
 """
-import gc
 import os
 import re
 import sys
@@ -27,7 +26,7 @@ sys.path.insert(0, os.environ["TGI_SERVER"])
 
 import torch
 
-from engines_judge import Absent, absent, judge, know_config
+from engines_judge import Absent, absent, forget_model, judge, know_config
 
 absent("paged_attention", "moe", "quantization", "quantization_eetq", "flash_attn", "flash_attn_2_cuda", "flash_attn_cuda", "flashinfer", "punica_sgmv",
        "marlin_kernels", "gptq_kernels", "vllm", "exllamav2_kernels", "exllama_kernels", "attention_kernels", "rotary", "kernels", "mamba_ssm",
@@ -45,8 +44,9 @@ torch.cuda.get_device_capability = lambda *_: (9, 0)
 torch.cuda.get_device_name = lambda *_: "NVIDIA H100"
 from text_generation_server import models
 from text_generation_server.layers import fp8
-from text_generation_server.models import causal_lm, flash_causal_lm, transformers_flash_causal_lm
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from text_generation_server.models import causal_lm, flash_causal_lm, transformers_flash_causal_lm, transformers_flash_vlm
+from text_generation_server.models.custom_modeling import llava_next, mllama
+from transformers import AutoModelForCausalLM, AutoProcessor, AutoTokenizer, Llama4ForConditionalGeneration
 
 torch.cuda.is_available = IS_AVAILABLE
 
@@ -62,20 +62,37 @@ class TorchWithGpu:
     def __getattr__(self, name):
         return getattr(torch, name)
 
+    def device(self, *_):
+        return torch.device("cpu")
+
+
+def build_model(from_pretrained, *arguments, **named):
+    raise Built(from_pretrained(*arguments, **{**named, "attn_implementation": None, "device_map": None}), None)
+
 
 class Transformers(AutoModelForCausalLM):
     @classmethod
     def from_pretrained(cls, *arguments, **named):
-        raise Built(AutoModelForCausalLM.from_pretrained(*arguments, **{**named, "attn_implementation": None, "device_map": None}), None)
+        build_model(AutoModelForCausalLM.from_pretrained, *arguments, **named)
+
+
+def stop_before_serving(_, model_id, model, *rest, **named):
+    raise Built(model, None)
 
 
 def stop_after_construction():
-    for module in (flash_causal_lm, transformers_flash_causal_lm):
+    for module in (flash_causal_lm, transformers_flash_causal_lm, transformers_flash_vlm):
         module.SYSTEM = "ipex"  # its word for tensors on the CPU
     for module in (causal_lm, transformers_flash_causal_lm):
         module.AutoModelForCausalLM = Transformers
     causal_lm.torch = TorchWithGpu()
+    causal_lm.Model.__init__ = stop_before_serving  # of models whose cache is that of transformers
+    read = Llama4ForConditionalGeneration.from_pretrained
+    Llama4ForConditionalGeneration.from_pretrained = lambda *arguments, **named: build_model(read, *arguments, **named)
     AutoTokenizer.from_pretrained = lambda *_, **__: Absent("tokenizer")
+    for processor in (AutoProcessor, models.Gemma3Processor, models.Qwen2_5_VLProcessor):
+        processor.from_pretrained = lambda *_, **__: Absent("processor")
+    mllama.MllamaVisionModel = llava_next.load_vision_model = lambda *_, **__: None
     flash_causal_lm.init_cpu_threads_env = lambda *_, **__: None
     construct = flash_causal_lm.FlashCausalLM.__init__
 
@@ -88,12 +105,12 @@ def stop_after_construction():
 
 
 def observe(folder, job, speculate=None):
-    gc.collect()  # the model before
+    forget_model()
     know_config(folder)
     told = job.get("kv_cache_dtype", "auto")
     try:
         models.get_model(folder, None, None, False, None, speculate, "float16", None if told == "auto" else told, False, 32)
-        raise RuntimeError("TGI built no flash attention model of it")
+        raise RuntimeError("TGI built no model of it")
     except Built as built:
         model, cache = built.args
     layers = {}

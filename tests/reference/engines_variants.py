@@ -15,7 +15,7 @@ import tempfile
 import torch
 from safetensors.torch import save_file
 
-from engines_judge import pass_over_imports, refusal
+from engines_judge import forget_model, refusal
 
 LAYERS, KV_HEADS, HEADS, HEAD_DIM, HIDDEN, MLP, VOCAB = 3, 2, 4, 32, 128, 64, 96
 CONFIG = dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=HIDDEN, num_hidden_layers=LAYERS,
@@ -240,7 +240,7 @@ def run(engine, version, observe, skips=lambda variant: False):
     arguments = arguments[1:] if has_answers_alone else arguments
     out, names = arguments[0], arguments[1:] or list(variants)
     recorded = json.load(open(out))["variants"] if arguments[1:] and os.path.exists(out) else {}
-    pass_over_imports()
+    forget_model()
     for name in names:
         variant = variants[name]
         if skips(variant):

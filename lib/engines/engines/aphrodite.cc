@@ -9,13 +9,31 @@ using enum ScaleSide;
 /// Source: Aphrodite b42eeec22, `BaseKVCacheMethod`, `maybe_remap_kv_scale_name` and
 /// `LlamaModel.load_weights`; its compressed-tensors method is vLLM's of the spring of 2026.
 EngineRules aphrodite_engine() {
-  std::vector<Miss> misses = vllm_misses();
+  std::vector<Miss> misses = vllm_all_misses();
   // Of GLM it has its own model file, where vLLM has transformers'; of the others it loads them,
   // too.
   using enum MissEffect;
   const std::vector<Miss> own{
-      {.types = {"biogpt", "cwm", "glm"}, .effect = kByRules, .methods = {"quark"}},
-      {.types = {"gemma4_text"}, .why = "its loader drops kv_scale", .names = {".kv_scale"}},
+      {.types = {"biogpt", "cwm", "gemma4_unified_text", "glm", "minicpmv4_6"},
+       .effect = kByRules,
+       .methods = {"quark"}},
+      {.types = {"cohere_compass"},
+       .why = kStopsAtOutputScale,
+       .effect = kRefused,
+       .methods = {"quark"},
+       .names = {"_proj.output_scale"}},
+      {.types = {"instructblipvideo"},
+       .why = "its Transformers backend runs no processor of videos alone",
+       .effect = kNoModel},
+      {.types = {"aria", "aria_text"},
+       .why = "its Transformers backend does not run the model's experts",
+       .effect = kNoModel},
+      {.types = {"cohere_compass_text", "exaone_moe"},
+       .why = "it asks config.json for a key that such models do not have",
+       .effect = kNoModel},
+      {.types = {"gemma4", "gemma4_text", "gemma4_unified"},
+       .why = "its loader drops kv_scale",
+       .names = {".kv_scale"}},
       {.types = {"mimo_v2_flash"},
        .why = "its attention with heads of two sizes takes no FP8 cache (NotImplementedError)",
        .effect = kRefused,
@@ -25,12 +43,11 @@ EngineRules aphrodite_engine() {
        .effect = kSixteenBits}};
   misses.insert(misses.begin(), own.begin(), own.end());
   ModelTypes tried = vllm_tried();
-  // Two have attention of chosen tokens, which needs a GPU; of the others it asks for files of a
-  // processor, or for keys and names that the fixtures do not have.
-  const ModelTypes not_run{"afmoe",           "deepseek_v32", "exaone_moe",      "gemma4",
-                           "glm46v",          "glm_moe_dsa",  "granite4_vision", "kimi_k25",
-                           "llava_onevision", "mellum",       "mistral3",        "qwen2_5_vl",
-                           "qwen2_vl",        "qwen3_vl",     "qwen3_vl_moe"};
+  tried.push_back("instructblipvideo");
+  // Two have attention of chosen tokens, which needs a GPU; of the others its transformers does not
+  // know the model or calls parts otherwise, or the fixture has not all parts.
+  const ModelTypes not_run{"deepseek_v32", "glm_moe_dsa", "hyperclovax_vision_v2",  "mellum",
+                           "minicpmv4_7",  "mistral3",    "moss_transcribe_diarize"};
   const auto is_other = [&](std::string_view type) {
     return std::ranges::find(not_run, type) != not_run.end();
   };

@@ -66,7 +66,8 @@ std::vector<Miss> lmdeploy_misses() {
                      "xglm",
                      "youtu"},
            .why = kNoRewrite,
-           .effect = MissEffect::kNoModel}};
+           .effect = MissEffect::kNoModel},
+          {.types = wrappers_run_but({}), .why = kNoRewrite, .effect = MissEffect::kNoModel}};
 }
 
 /// Source: LMDeploy 0.18.0, pytorch/config.py, `_parse_compressed_tensors_config`, and
@@ -97,7 +98,8 @@ MethodRules lmdeploy_compressed_tensors() {
 ModelTypes lmdeploy_tried() {
   // Their convolution and attention of chosen tokens need kernels that were not there; the others
   // ask config.json for keys that the fixtures do not have.
-  return types_run_but({"qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm4v", "kimi_k25"});
+  return with_wrappers_but(
+      {}, types_run_but({"qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm4v", "kimi_k25"}));
 }
 
 /// Tried (tests/fixtures/engines/drafts_lmdeploy.json), without scales of the model, at which it

@@ -164,8 +164,8 @@ std::vector<Miss> sglang_misses() {
        .why = "its loader takes weights of 16 bits for FP8 ones",
        .effect = kRefused,
        .needs_weights = true},
-      {.types = {"lfm2_vl"}, .why = kNoParameters},
-      {.types = {"gemma3", "llama4"},
+      {.types = {"lfm2", "lfm2_moe", "lfm2_vl"}, .why = kNoParameters},
+      {.types = {"gemma3", "kimi_k25", "llama4"},
        .why = "its loader stops at the tensor names of transformers 5",
        .effect = kRefused,
        .names = {"model.language_model."}},
@@ -262,7 +262,7 @@ std::vector<Miss> sglang_misses() {
        .why = kNoParameters,
        .effect = kOnesWhenAsked,
        .names = kPlainScales},
-      {.types = {"deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa"},
+      {.types = {"deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k25"},
        .why = kFusedLatent,
        .effect = kRefused,
        .methods = {"compressed-tensors"},
@@ -276,10 +276,10 @@ std::vector<Miss> sglang_misses() {
        .why = kNotSwitchedForChosen,
        .effect = kOnesWhenAsked,
        .format = "modelopt"},
-      {.types = {"deepseek_v2", "deepseek_v3"},
+      {.types = {"deepseek_v2", "deepseek_v3", "kimi_k25"},
        .effect = kByRules,
        .names = {"_proj.k_scale", "_proj.v_scale"}},
-      {.types = {"deepseek_v2", "deepseek_v3"}, .why = kDropped, .format = "modelopt"},
+      {.types = {"deepseek_v2", "deepseek_v3", "kimi_k25"}, .why = kDropped, .format = "modelopt"},
       {.types = {"glm4", "qwen2"}, .why = kDropped, .format = "scales-json"},
       {.types = {"qwen3"}, .why = kNoParameters, .lacks_parameters = true, .format = "scales-json"},
       {.types = {"gpt_oss"},
@@ -365,9 +365,7 @@ EngineRules sglang_engine() {
                           .argument = "--quantization-param-path",
                           .model_types = kReadsScalesFile,
                           .conflicts_with_parameters = true},
-          // Of kimi_k25, whose published configuration it asks for, the fixture has transformers'.
-          // Of lfm2, the attention that runs without a GPU takes no models that begin otherwise.
-          .tried = with_wrappers_but({}, types_run_but({"kimi_k25", "lfm2", "lfm2_moe"})),
+          .tried = with_wrappers_but({}, types_run_but({})),
           .misses = sglang_misses(),
           .formats =
               {

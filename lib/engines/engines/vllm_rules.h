@@ -24,7 +24,12 @@ ConfigReading vllm_reading();
 FileRules vllm_files();
 /// Source: vLLM 0.32, `_resolve_auto_dtype` on a GPU with bfloat16.
 RunDtype vllm_run_dtype();
-std::vector<Miss> vllm_misses();
+/// Why vLLM stops at Quark's names in some models.
+inline constexpr std::string_view kStopsAtOutputScale =
+    "its loader renames k_proj before it maps the scales, and stops at output_scale "
+    "(AttributeError)";
+/// With those of the wrappers of wrappers_run_but.
+std::vector<Miss> vllm_all_misses();
 std::vector<EngineFormat> vllm_formats();
 /// Tried with checkpoints of 16-bit weights (tests/fixtures/engines/drafts_*.json): vLLM 0.32 and
 /// 0.33 and Aphrodite read alike.
