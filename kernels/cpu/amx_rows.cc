@@ -148,15 +148,15 @@ KVCAL_AMX void score_tiles(const AmxScores& s, const AmxWeights& w) {
 }
 
 /// Sums of 16 queries and 32 dimensions.
-#define KVCAL_VALUE_TILES(first, second, row)                  \
-  KVCAL_LOAD(first, out + (row)*2 * kFloats);                  \
-  KVCAL_LOAD(second, out + ((row)*2 + 1) * kFloats);           \
-  for (int64_t chunk = 0; chunk < p.chunks; ++chunk) {         \
-    KVCAL_LOAD(6, v + chunk * 2 * kWords);                     \
-    KVCAL_LOAD(4, p.weights + (row)*p.half + chunk * kHalves); \
-    _tile_dpbf16ps(first, 4, 6);                               \
-    KVCAL_LOAD(7, v + (chunk * 2 + 1) * kWords);               \
-    _tile_dpbf16ps(second, 4, 7);                              \
+#define KVCAL_VALUE_TILES(first, second, row)                            \
+  KVCAL_LOAD(first, out + (row)*2 * kFloats);                            \
+  KVCAL_LOAD(second, out + ((row)*2 + 1) * kFloats);                     \
+  for (int64_t chunk = 0; chunk < values.chunks; ++chunk) {              \
+    KVCAL_LOAD(6, v + chunk * 2 * kWords);                               \
+    KVCAL_LOAD(4, values.weights + (row)*values.half + chunk * kHalves); \
+    _tile_dpbf16ps(first, 4, 6);                                         \
+    KVCAL_LOAD(7, v + (chunk * 2 + 1) * kWords);                         \
+    _tile_dpbf16ps(second, 4, 7);                                        \
   }
 
 }  // namespace
@@ -183,11 +183,12 @@ void weigh(const AmxWeights& weights) {
   weights.seen ? weigh_alone<true>(weights) : weigh_alone<false>(weights);
 }
 
-KVCAL_AMX void add_values(const AmxValues& p) {
+KVCAL_AMX void add_values(const AmxValues& values) {
   asm volatile("" ::: "memory");  // GCC does not know that _tile_loadd reads memory
-  float *out = p.out, *before = nullptr;
-  const uint32_t* v = p.v;
-  for (int64_t column = 0; column < p.columns; ++column, out += 4 * kFloats, v += p.column) {
+  float *out = values.out, *before = nullptr;
+  const uint32_t* v = values.v;
+  for (int64_t column = 0; column < values.columns;
+       ++column, out += 4 * kFloats, v += values.column) {
     KVCAL_VALUE_TILES(0, 1, 0)
     if (before) {
       KVCAL_STORE(2, before);

@@ -51,7 +51,7 @@ KVCAL_INLINE double log2_of(double value) {
 }
 
 /// 2^y within 1e-14 relative, for y from -1021 to 1022.
-KVCAL_HD KVCAL_INLINE double exp2_of(double y) {
+KVCAL_INLINE KVCAL_HD double exp2_of(double y) {
   // 2^y = 2^whole e^(part ln 2)
   const double rounded = y + 0x1.8p52;
   const double x = (y - (rounded - 0x1.8p52)) * 0.69314718055994531;
