@@ -23,7 +23,6 @@ namespace kvcal::cpu {
 
 namespace {
 
-constexpr int64_t kTile = 1024;                     // bytes
 constexpr int64_t kRowsInTile = 16, kHalves = 512;  // elements of bfloat16 in a tile
 constexpr int64_t kFloats = 256, kWords = 256;      // in a tile
 
