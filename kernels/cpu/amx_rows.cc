@@ -3,16 +3,8 @@
 #include <limits>
 
 #include "core/error.h"
+#include "kernels/cpu/intrinsics.h"
 #include "kernels/cpu/tile_product.h"
-
-#if defined(__x86_64__)
-// GCC 12 sees an uninitialized variable in its own intrinsics.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#endif
 
 namespace kvcal::cpu {
 

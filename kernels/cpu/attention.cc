@@ -74,9 +74,7 @@ class Attend {
       for (int64_t i = 0; i < 4; ++i) rows[i] = lanes_.queries().query(lane + i);
       rows_to_columns(rows, head_dim_, q_ + lane, kQueries);
     }
-    const VF factor = set(lanes_.queries().score_factor());
-    for (int64_t i = 0; i < head_dim_ * kQueries; i += kLanes)
-      hn::Store(hn::Mul(factor, hn::Load(DF(), q_ + i)), DF(), q_ + i);
+    multiply_by(set(lanes_.queries().score_factor()), q_, head_dim_ * kQueries);
   }
 
   /// Initial softmax state: only the sink, whose weight is 1 while it is the maximum.

@@ -90,10 +90,6 @@ class AttendByAmx {
     uint32_t seen[kAmxRows];
   };
 
-  float scale_of(const float* scales) const {
-    return is_fp8(args_.kv_dtype) ? scales[task_.kv_head] : 1.0f;
-  }
-
   void start(Group& group) {
     std::fill_n(group.out, cache_.v_dim * kAmxRows, 0.0f);
     std::fill_n(group.sums, kAmxRows * 16, 0.0f);
@@ -114,7 +110,7 @@ class AttendByAmx {
   }
 
   void load_queries(Group& group) {
-    const VF factor = set(kAmxUnit * queries_.score_factor() * scale_of(args_.k_scales));
+    const VF factor = set(kAmxUnit * queries_.score_factor() * queries_.scale_of(args_.k_scales));
     const int64_t head_dim = args_.head_dim, k_dim = cache_.k_dim;
     std::fill_n(row_, k_dim, 0.0f);
     for (int64_t row = 0; row < kAmxRows; ++row) {
@@ -250,14 +246,11 @@ class AttendByAmx {
       sums[0] = std::exp2(queries_.sink(group.first_row + row) - by / kAmxUnit);
     } else if (by > 0.0f) {
       const VF correction = set(std::exp2(-by / kAmxUnit));
-      multiply_by(correction, sums);
-      for_parts(group, row, [&](int64_t, float* part) HWY_ATTR { multiply_by(correction, part); });
+      multiply_by(correction, sums, 16);
+      for_parts(group, row,
+                [&](int64_t, float* part) HWY_ATTR { multiply_by(correction, part, 16); });
     }
     group.seen |= uint32_t{1} << row;
-  }
-  static void multiply_by(VF factor, float* x) {
-    for (int64_t i = 0; i < 16; i += kLanes)
-      hn::Store(hn::Mul(factor, hn::Load(DF(), x + i)), DF(), x + i);
   }
   /// Calls use(d, part) for the 16 results from dimension d on, and so forth.
   template <class Use>
@@ -267,7 +260,7 @@ class AttendByAmx {
   }
 
   void store_results(const Group& group) {
-    const float scale = scale_of(args_.v_scales);
+    const float scale = queries_.scale_of(args_.v_scales);
     for (int64_t row = 0; row < group.rows; ++row) {
       const VF factor = set(scale / sum_of_parts(group.sums + row * 16));
       for_parts(group, row, [&](int64_t d, const float* part) HWY_ATTR {

@@ -20,6 +20,12 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 
 constexpr int64_t kLanes = HWY_LANES(float);
 
+/// Multiplies count elements, in whole vectors.
+HWY_INLINE void multiply_by(VF factor, float* x, int64_t count) {
+  for (int64_t i = 0; i < count; i += kLanes)
+    hn::Store(hn::Mul(factor, hn::Load(DF(), x + i)), DF(), x + i);
+}
+
 /// Scores are base-2 exponents, so that weights are powers of two. Indices beyond the last query
 /// repeat the first; their results are not read.
 class TaskQueries {
@@ -66,6 +72,10 @@ class TaskQueries {
   float score_factor() const {
     return args_.softcap > 0.0f ? args_.softmax_scale / args_.softcap
                                 : args_.softmax_scale * kLog2e;
+  }
+  /// Scale of the cache's elements, of args.k_scales or args.v_scales.
+  float scale_of(const float* scales) const {
+    return is_fp8(args_.kv_dtype) ? scales[task_.kv_head] : 1.0f;
   }
   /// Whether there are sinks: scores of an extra key without a value that every query sees.
   bool has_sinks() const { return args_.sinks != nullptr; }

@@ -97,14 +97,10 @@ class AttendInTiles {
   /// values stay finite for values below 2^50, and weights that vanish are 2^-66 of the largest.
   static constexpr float kReach = 60.0f;
 
-  float scale_of(const float* scales) const {
-    return is_fp8(args_.kv_dtype) ? scales[task_.kv_head] : 1.0f;
-  }
-
   /// Loads the query truncated to bfloat16, then its remainder, each [rows, k_dim].
   void load_queries() {
     const int64_t head_dim = args_.head_dim;
-    const VF factor = set(queries_.score_factor() * scale_of(args_.k_scales));
+    const VF factor = set(queries_.score_factor() * queries_.scale_of(args_.k_scales));
     for (int64_t row = 0; row < rows_; ++row) {
       const float* from = queries_.query(row);
       BF16* to = q_ + row * cache_.k_dim;
@@ -128,7 +124,7 @@ class AttendInTiles {
 
   /// Loads the query rounded to bfloat16, then what that took from it, as bytes.
   void load_queries_with_bytes() {
-    const float factor = queries_.score_factor() * scale_of(args_.k_scales);
+    const float factor = queries_.score_factor() * queries_.scale_of(args_.k_scales);
     for (int64_t row = 0; row < rows_; ++row)
       round_query(queries_.query(row), args_.head_dim, factor, cache_.k_dim,
                   {.q = q_ + row * cache_.k_dim,
@@ -327,10 +323,6 @@ class AttendInTiles {
     seen_[row] = 1;
     return by;
   }
-  static void multiply_by(VF factor, float* x, int64_t count) {
-    for (int64_t i = 0; i < count; i += kLanes)
-      hn::Store(hn::Mul(factor, hn::Load(DF(), x + i)), DF(), x + i);
-  }
 
   /// by: distance that the reference moved. With kTwoParts the remainders of weights are kept too.
   template <bool kMoved, bool kTwoParts>
@@ -369,7 +361,7 @@ class AttendInTiles {
   void store_results() {
     for (int64_t row = 0; row < queries_.count(); ++row) {
       const float sum = sum_of(sums_ + row * kTileParts);
-      const float factor = scale_of(args_.v_scales) / sum;
+      const float factor = queries_.scale_of(args_.v_scales) / sum;
       multiply_by(set(factor), out_ + row * cache_.v_dim, cache_.v_dim);
       queries_.store(row, out_ + row * cache_.v_dim);
     }

@@ -5,17 +5,9 @@
 #include <limits>
 
 #include "core/error.h"
+#include "kernels/cpu/intrinsics.h"
 #include "kernels/cpu/softmax_weight.h"
 #include "kernels/cpu/tiled_cache.h"
-
-#if defined(__x86_64__)
-// GCC 12 sees an uninitialized variable in its own intrinsics.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#endif
 
 namespace kvcal::cpu {
 
