@@ -1,6 +1,6 @@
 // MLP and experts of LayerRunner.
+#include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "core/error.h"
 #include "family/architecture.h"
