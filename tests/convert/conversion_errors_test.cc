@@ -77,7 +77,7 @@ TEST_CASE("conversion: without scales and FP8 weights there is nothing to conver
   const fs::path plain = model_fixture("llama");
   CHECK(refusal(plain, "tgi") ==
         plain.string() + ": has no KV scales and no FP8 weights" + kNothing);
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "fp8", "scheme: FP8", "");
   CHECK(refusal(scratch / "fp8", "compressed-tensors") ==
         (scratch / "fp8").string() +
@@ -86,7 +86,7 @@ TEST_CASE("conversion: without scales and FP8 weights there is nothing to conver
 }
 
 TEST_CASE("conversion: every layer has scales of K and V, or config.json ignores it") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "whole");
   fs::remove(scratch / "whole" / kManifestName);
   const auto message_without = [&](const std::set<std::string, std::less<>>& names) {
@@ -106,7 +106,7 @@ TEST_CASE("conversion: every layer has scales of K and V, or config.json ignores
 }
 
 TEST_CASE("conversion: scales are finite, positive and agree") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const std::string name = "model.layers.0.self_attn.k_scale";
   int count = 0;
   const auto message_with = [&](const std::string& removed, const Tensor& added) {
@@ -134,7 +134,7 @@ TEST_CASE("conversion: scales are finite, positive and agree") {
 }
 
 TEST_CASE("conversion: a place of scales that cannot be read") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const fs::path llama = model_fixture("llama");
   const auto place = [&](const char* name) { return (scratch / name).string(); };
   CHECK(refusal(llama, "tgi", place("none")) == place("none") + ": no such file or folder");
@@ -157,7 +157,7 @@ TEST_CASE("conversion: a place of scales that cannot be read") {
 }
 
 TEST_CASE("conversion: a checkpoint that cannot be read") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const auto place = [&](const char* name) { return (scratch / name).string(); };
   CHECK(contains(refusal(place("none"), "tgi"), place("none")));
   write_source(place("source"));
@@ -173,7 +173,7 @@ TEST_CASE("conversion: a checkpoint that cannot be read") {
 }
 
 TEST_CASE("conversion: a dialect that is not known") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "source");
   change_config(scratch / "source",
                 [](Json& config) { config["kv_cache_torch_dtype"] = "float8_e8m0fnu"; });
@@ -184,7 +184,7 @@ TEST_CASE("conversion: a dialect that is not known") {
 }
 
 TEST_CASE("conversion: ranks must divide the heads that get their scales") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const std::string file = (scratch / "kv_cache_scales.json").string();
   write_scales_json(file, {{0.5f, 1.0f}, {0.25f, 1.0f}, {0.125f, 1.0f}});
   CHECK(refusal(model_fixture("llama"), "compressed-tensors", file, Strategy::kAttnHead) ==
@@ -193,7 +193,7 @@ TEST_CASE("conversion: ranks must divide the heads that get their scales") {
 }
 
 TEST_CASE("conversion: weights that are quantized in another way keep it, or are refused") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "scales");
   write_w4a16(scratch / "w4a16");
   const std::string config = (scratch / "w4a16" / "config.json").string();
@@ -226,7 +226,7 @@ TEST_CASE("conversion: weights that are quantized in another way keep it, or are
 }
 
 TEST_CASE("conversion: FP8 weights must be whole to be written in another form") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "source", "scheme: FP8");
   const std::string scale = "model.layers.1.mlp.up_proj.weight_scale";
   change_tensors(scratch / "source", {scale}, {});
@@ -235,7 +235,7 @@ TEST_CASE("conversion: FP8 weights must be whole to be written in another form")
 }
 
 TEST_CASE("conversion: the source is never written to") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "source");
   const std::string source = (scratch / "source").string();
   const auto message = [&](const fs::path& target) {
@@ -251,7 +251,7 @@ TEST_CASE("conversion: the source is never written to") {
 }
 
 TEST_CASE("conversion: scales of other caches than FP8 are no FP8 scales") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "source");
   const auto refusal_with = [&](const char* key, const Json& value) {
     change_config(scratch / "source", [&](Json& config) {
@@ -277,7 +277,7 @@ TEST_CASE("conversion: scales of other caches than FP8 are no FP8 scales") {
 }
 
 TEST_CASE("conversion: FP8 weights that the text model does not run are not left without a word") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "source", "scheme: FP8");
   Tensor tower{"vision_tower.fc1.weight", DType::kF8E4M3, Shape{4, 4}, {}};
   tower.bytes.resize(16);
@@ -289,7 +289,7 @@ TEST_CASE("conversion: FP8 weights that the text model does not run are not left
 }
 
 TEST_CASE("conversion: what changes how weights are read stays, or is refused") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "source");
   change_config(scratch / "source", [](Json& config) {
     config["quantization_config"]["sparsity_config"] = {{"format", "sparse-bitmask"}};
@@ -303,7 +303,7 @@ TEST_CASE("conversion: what changes how weights are read stays, or is refused") 
 }
 
 TEST_CASE("conversion: the files that a hub cache links to are not replaced") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "blobs");
   const fs::path snapshot = scratch / "snapshots" / "one";
   fs::create_directories(snapshot);
@@ -314,7 +314,7 @@ TEST_CASE("conversion: the files that a hub cache links to are not replaced") {
 }
 
 TEST_CASE("conversion: where one layer has a scale a head, all have") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "source", "", "attn_head");
   const std::string k = "model.layers.0.self_attn.k_scale", v = "model.layers.1.self_attn.v_scale";
   change_tensors(scratch / "source", {k, v}, {scale_of(k, 0.5f), scale_of(v, 0.25f)});

@@ -30,7 +30,7 @@ float largest(int64_t, char, int64_t) {
 }  // namespace
 
 TEST_CASE("dialect: fnuz doubles every scale, and fn gives the bytes back") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   for (const char* strategy : {"tensor", "attn_head"}) {
     const fs::path fn = scratch / strategy / "fn", fnuz = scratch / strategy / "fnuz",
                    back = scratch / strategy / "back";
@@ -58,7 +58,7 @@ TEST_CASE("dialect: fnuz doubles every scale, and fn gives the bytes back") {
 }
 
 TEST_CASE("dialect: a source says its own, and keeps it where no other is asked for") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source("tgi", "tensor", one_scale_a_layer, scratch / "fn");
   const auto run = [&](const char* from, const char* format, const char* to,
                        std::optional<fp8::Format> dialect) {
@@ -81,7 +81,7 @@ TEST_CASE("dialect: a source says its own, and keeps it where no other is asked 
 }
 
 TEST_CASE("dialect: only compressed-tensors and tgi hold scales of fnuz") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source("compressed-tensors", "tensor", one_scale_a_layer, scratch / "16bit");
   const Calibrated run(model_fixture("llama"), recipe_text("scheme: FP8", "tensor"),
                        one_scale_a_layer);
@@ -112,7 +112,7 @@ TEST_CASE("dialect: only compressed-tensors and tgi hold scales of fnuz") {
 }
 
 TEST_CASE("dialect: E5M2 has no other, and goes to no other format") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const fs::path file = scratch / "kv_cache_scales.json";
   write_scales_json(file, {{0.25f, 0.5f}}, "float8_e5m2");
   const auto refusal = [&](const std::string& format, std::optional<fp8::Format> dialect) {
@@ -133,7 +133,7 @@ TEST_CASE("dialect: E5M2 has no other, and goes to no other format") {
 }
 
 TEST_CASE("dialect: a scale that leaves the normal numbers is refused") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   CHECK(contains(
       message_of([&] { write_source("compressed-tensors", "tensor", largest, scratch / "large"); }),
       "scale 3e+38, expected a scale from"));

@@ -31,7 +31,7 @@ void check_same_model(const ModelDir& actual, const ModelDir& expected) {
 
 /// To a form and back; without the manifest nothing tells the second what the first knew.
 void check_back(const std::string& name, const std::string& form) {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   INFO(name << " by " << form);
   convert({.checkpoint = theirs(name), .formats = {form}, .target = scratch / "there"});
   convert({.checkpoint = scratch / "there",
@@ -68,7 +68,7 @@ TEST_CASE("checkpoints of llm-compressor that a form has no word for are refused
 }
 
 TEST_CASE("without our manifest only the name of the observer is lost") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const Calibrated run(model_fixture("llama"), recipe_text("scheme: FP8", "tensor"), scales_apart);
   write_calibrated(run.input(), "compressed-tensors", scratch / "source");
   for (const char* form : {"modelopt", "quark", "fp8", "compressed-tensors"}) {
@@ -91,7 +91,7 @@ TEST_CASE("without our manifest only the name of the observer is lost") {
 }
 
 TEST_CASE("layers without scales are known by config.json's ignore or by our manifest") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const Calibrated run(model_fixture("llama_tied_bf16"),
                        recipe_text("", "tensor", "model.layers.0.self_attn"), scales_apart);
   for (const char* format : {"compressed-tensors", "modelopt"}) {
@@ -107,7 +107,7 @@ TEST_CASE("layers without scales are known by config.json's ignore or by our man
 }
 
 TEST_CASE("an embedding and the head tied to it stay compressed-tensors'") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const std::string recipe = R"(default_stage:
   default_modifiers:
     QuantizationModifier:

@@ -39,7 +39,7 @@ void check_tensors(const ModelDir& actual, const ModelDir& expected) {
 /// What two formats in one folder have is what each has in its own. Of a key that both have the
 /// first one's value counts, but of tgi's, which says of FP8 weights nothing of K and V.
 void check_union(const fs::path& source, const std::string& first, const std::string& second) {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   INFO(first << "+" << second);
   convert({.checkpoint = source, .formats = {first + "+" + second}, .target = scratch / "joined"});
   convert({.checkpoint = source, .formats = {first}, .target = scratch / "first"});
@@ -78,7 +78,7 @@ ino_t inode_of(const fs::path& file) {
 /// All formats at once have one set of files with weights, and each the tensors it has alone.
 void check_linked(const fs::path& source, const std::vector<std::string>& formats,
                   const std::vector<std::string>& shards) {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   convert({.checkpoint = source, .formats = formats, .target = scratch / "all"});
   for (const std::string& format : formats) {
     INFO(format);
@@ -101,7 +101,7 @@ void check_linked(const fs::path& source, const std::vector<std::string>& format
 }  // namespace
 
 TEST_CASE("joined formats: the folder has what each of them has") {
-  const ScratchFolder source = memory_folder();
+  const ScratchFolder source;
   write_source(source.path(), "");
   for (const auto& [first, second] : {std::pair{"compressed-tensors", "tgi"},
                                       {"tgi", "compressed-tensors"},
@@ -116,7 +116,7 @@ TEST_CASE("joined formats: the folder has what each of them has") {
 
 TEST_CASE("joined formats: tgi beside FP8 weights leaves it to their form to say what they are") {
   for (const char* form : {"compressed-tensors", "fp8", "modelopt", "quark"}) {
-    const ScratchFolder source = memory_folder();
+    const ScratchFolder source;
     write_source(source.path(), "scheme: FP8", "tensor", "llama", form);
     check_union(source.path(), form, "tgi");
     check_union(source.path(), form, "scales-json");
@@ -125,7 +125,7 @@ TEST_CASE("joined formats: tgi beside FP8 weights leaves it to their form to say
 }
 
 TEST_CASE("joined formats: ModelOpt beside another keeps its own file alone") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "source", "");
   convert({.checkpoint = scratch / "source",
            .formats = {"compressed-tensors+modelopt"},
@@ -142,7 +142,7 @@ TEST_CASE("joined formats: ModelOpt beside another keeps its own file alone") {
 }
 
 TEST_CASE("joined formats: three in a folder are read back as one") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "source", "");
   convert({.checkpoint = scratch / "source",
            .formats = {"compressed-tensors+modelopt+tgi"},
@@ -154,7 +154,7 @@ TEST_CASE("joined formats: three in a folder are read back as one") {
 }
 
 TEST_CASE("joined formats: what cannot share a folder is refused") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "16bit", "");
   const auto refusal = [&](const std::string& format) {
     return joined_refusal(scratch / "16bit", format);
@@ -194,7 +194,7 @@ TEST_CASE("joined formats: what cannot share a folder is refused") {
 TEST_CASE("several formats: the weights are one file that all link to") {
   const std::vector<std::string> formats{"compressed-tensors", "modelopt", "quark", "tgi",
                                          "scales-json"};
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   // A model in one file is written in shards then.
   write_source(scratch / "single", "");
   check_linked(scratch / "single", formats, {"model-00001-of-00001.safetensors"});
@@ -208,7 +208,7 @@ TEST_CASE("several formats: the weights are one file that all link to") {
 }
 
 TEST_CASE("several formats: FP8 codes are linked too, with scales in the form of each") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "single", "scheme: FP8");
   check_linked(scratch / "single", {"compressed-tensors", "modelopt", "quark", "fp8"},
                {"model-00001-of-00001.safetensors"});
@@ -221,7 +221,7 @@ TEST_CASE("several formats: FP8 codes are linked too, with scales in the form of
 }
 
 TEST_CASE("several formats: come back from any of the folders") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source(scratch / "source", "scheme: FP8");
   convert({.checkpoint = scratch / "source",
            .formats = {"modelopt", "quark", "fp8"},

@@ -10,7 +10,7 @@ namespace {
 /// What is kept of a checkpoint with that quantization_config and, where it is no null, that
 /// hf_quant_config.json.
 std::optional<KeptQuantization> kept_of(const Json& config, const Json& file = nullptr) {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   copy_folder(model_fixture("llama"), scratch / "model");
   if (!config.is_null())
     change_config(scratch / "model", [&](Json& whole) { whole["quantization_config"] = config; });
@@ -121,7 +121,7 @@ TEST_CASE("kept quantization: what is no configuration is refused") {
                    kept_of({{"bits", 4}});
                  }),
                  "/config.json: quantization_config: key 'quant_method' is missing"));
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   copy_folder(model_fixture("llama"), scratch / "model");
   write_file(scratch / "model" / kModelOptFileName, "none");
   CHECK(contains(message_of([&] { read_kept_quantization(ModelDir(scratch / "model")); }),

@@ -60,7 +60,7 @@ const std::string kSaid = "its manifest says that scales are";
 }  // namespace
 
 TEST_CASE("keys: forms whose usual writer sees K before RoPE are warned of") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   for (const auto& [format, form] : {std::pair{"quark", "output scales"},
                                      {"tgi", "tgi"},
                                      {"fp8", "compressed-tensors"},
@@ -82,7 +82,7 @@ TEST_CASE("keys: forms whose usual writer sees K before RoPE are warned of") {
 }
 
 TEST_CASE("keys: rank files are made before RoPE") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const Source source{.checkpoint = model_fixture("llama"), .scales = kRankFiles / "tp2"};
   const Converted converted = convert_to(source, "compressed-tensors", scratch / "out");
   CHECK(warns(converted, source.scales.string(), usual("rank files")));
@@ -90,7 +90,7 @@ TEST_CASE("keys: rank files are made before RoPE") {
 }
 
 TEST_CASE("keys: our outputs are after RoPE in every form, and stay so") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   for (const std::string from :
        {"compressed-tensors", "modelopt", "quark", "fp8", "tgi", "scales-json"}) {
     write_ours(from, scratch / from);
@@ -110,7 +110,7 @@ TEST_CASE("keys: our outputs are after RoPE in every form, and stay so") {
 }
 
 TEST_CASE("keys: what was before RoPE is known as such after any number of conversions") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const Source theirs = write_theirs("quark", scratch / "theirs");
   convert_to(theirs, "compressed-tensors", scratch / "first");
   // compressed-tensors of others would be taken for after RoPE.
@@ -135,7 +135,7 @@ TEST_CASE("keys: what was before RoPE is known as such after any number of conve
 }
 
 TEST_CASE("keys: several formats have one manifest, which their folders are known by") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_ours("compressed-tensors", scratch / "ours");
   convert({.checkpoint = scratch / "ours",
            .formats = {"tgi", "quark", "scales-json"},
@@ -153,7 +153,7 @@ TEST_CASE("keys: several formats have one manifest, which their folders are know
 }
 
 TEST_CASE("keys: the place that scales are taken from counts, not the checkpoint") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_ours("quark", scratch / "ours");
   const Source theirs = write_theirs("tgi", scratch / "theirs");
   const Converted replaced =
@@ -170,7 +170,7 @@ TEST_CASE("keys: the place that scales are taken from counts, not the checkpoint
 }
 
 TEST_CASE("keys: a checkpoint without scales of K is not warned of") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const Calibrated run(model_fixture("llama"), recipe_text("scheme: FP8", ""), scales_apart);
   write_calibrated(run.input(), "fp8", scratch / "weights");
   fs::remove(scratch / "weights" / kManifestName);
@@ -180,7 +180,7 @@ TEST_CASE("keys: a checkpoint without scales of K is not warned of") {
 }
 
 TEST_CASE("scales that nobody measured are warned of") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const auto ones = [](int64_t, char, int64_t) { return 1.0f; };
   const Calibrated run(model_fixture("llama"), recipe_text("", "tensor"), ones);
   write_calibrated(run.input(), "compressed-tensors", scratch / "ones");

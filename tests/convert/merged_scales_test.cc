@@ -30,7 +30,7 @@ void check_lost(const std::vector<LayerLoss>& losses, double k_octaves, double v
 
 std::vector<LayerLoss> losses_to(const fs::path& source, const std::string& format,
                                  const ConversionOptions& options = {}, int64_t tp_size = 1) {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   return convert({.checkpoint = source,
                   .formats = {format},
                   .target = scratch / "out",
@@ -42,7 +42,7 @@ std::vector<LayerLoss> losses_to(const fs::path& source, const std::string& form
 }  // namespace
 
 TEST_CASE("losses: K and V in one scale lose the octaves between them") {
-  const ScratchFolder source = memory_folder();
+  const ScratchFolder source;
   write_source("llama", "tensor", source.path());
   for (const char* format : {"tgi", "scales-json"}) {
     const auto losses = losses_to(source.path(), format);
@@ -58,7 +58,7 @@ TEST_CASE("losses: K and V in one scale lose the octaves between them") {
 }
 
 TEST_CASE("losses: of heads that are merged, the one that loses most counts") {
-  const ScratchFolder source = memory_folder();
+  const ScratchFolder source;
   write_source("llama", "attn_head", source.path());
   check_lost(losses_to(source.path(), "compressed-tensors"), 0, 0);
   check_lost(losses_to(source.path(), "modelopt"), 2, 2);
@@ -72,7 +72,7 @@ TEST_CASE("losses: of heads that are merged, the one that loses most counts") {
 }
 
 TEST_CASE("losses: heads that one rank holds share a scale") {
-  const ScratchFolder source = memory_folder();
+  const ScratchFolder source;
   write_source("phi", "attn_head", source.path());  // 6 KV heads
   check_lost(losses_to(source.path(), "compressed-tensors", {}, 6), 0, 0);
   check_lost(losses_to(source.path(), "compressed-tensors", {}, 3), 2, 2);
@@ -88,7 +88,7 @@ TEST_CASE("losses: heads that one rank holds share a scale") {
 }
 
 TEST_CASE("losses: ranks of kv_cache_scales.json") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const fs::path file = scratch / "ranks" / "kv_cache_scales.json";
   write_scales_json(file, {{0.25f, 1.0f}, {0.5f, 8.0f}});
   ConversionOptions ranks{.scales = file, .strategy = {}, .dialect = {}};
@@ -116,7 +116,7 @@ TEST_CASE("losses: ranks of kv_cache_scales.json") {
 }
 
 TEST_CASE("losses: --strategy attn_head gives each head the value of its rank") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const fs::path file = scratch / "kv_cache_scales.json";
   write_scales_json(file, {{0.25f, 1.0f}, {0.5f, 8.0f}, {0.125f, 2.0f}}, "float8_e4m3fn", "phi");
   convert({.checkpoint = model_fixture("phi"),
@@ -147,7 +147,7 @@ TEST_CASE("losses: rank files") {
 }
 
 TEST_CASE("losses: layers without scales are not told") {
-  const ScratchFolder source = memory_folder();
+  const ScratchFolder source;
   const Calibrated run(model_fixture("llama_tied_bf16"),
                        recipe_text("", "tensor", "model.layers.1.self_attn"), scales_apart);
   write_calibrated(run.input(), "compressed-tensors", source.path());
@@ -159,7 +159,7 @@ TEST_CASE("losses: layers without scales are not told") {
 }
 
 TEST_CASE("losses: the manifest has the layers that lost, and the scales as they are written") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_source("llama", "attn_head", scratch / "source");
   ConvertRun run{.checkpoint = scratch / "source",
                  .formats = {"compressed-tensors", "tgi"},

@@ -31,7 +31,7 @@ void write_fp8(const std::string& form, const std::string& kv_strategy, const fs
 TEST_CASE("overlay: put on the 16-bit model it is what the conversion would have written") {
   for (const std::string model : {"llama", "qwen2", "gemma3_multimodal"})
     for (const std::string format : {"compressed-tensors", "modelopt", "quark", "tgi"}) {
-      const ScratchFolder scratch = memory_folder();
+      const ScratchFolder scratch;
       INFO(model << " " << format);
       write_scales(model, "compressed-tensors", "tensor", scratch / "source");
       convert({.checkpoint = scratch / "source", .formats = {format}, .target = scratch / "whole"});
@@ -42,7 +42,7 @@ TEST_CASE("overlay: put on the 16-bit model it is what the conversion would have
 }
 
 TEST_CASE("overlay: keeps scales of heads and layers without") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const std::string model = "llama_tied_bf16", ignored = "model.layers.2.self_attn";
   write_scales(model, "compressed-tensors", "attn_head", scratch / "source", ignored);
   write_overlay_of(scratch / "source", "compressed-tensors", scratch / "overlay");
@@ -53,7 +53,7 @@ TEST_CASE("overlay: keeps scales of heads and layers without") {
 
 TEST_CASE("overlay: dropped into the folder of a sharded model it is the applied one") {
   for (const std::string format : {"compressed-tensors", "modelopt", "quark", "tgi"}) {
-    const ScratchFolder scratch = memory_folder();
+    const ScratchFolder scratch;
     INFO(format);
     write_scales("qwen2", "compressed-tensors", "tensor", scratch / "source");
     write_overlay_of(scratch / "source", format, scratch / "overlay");
@@ -73,7 +73,7 @@ TEST_CASE("overlay: dropped into the folder of a sharded model it is the applied
 }
 
 TEST_CASE("overlay: one of the 16-bit model goes on its FP8 checkpoints, in their form") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_scales("llama", "compressed-tensors", "tensor", scratch / "16bit");
   for (const std::string format : {"compressed-tensors", "modelopt", "tgi"})
     write_overlay_of(scratch / "16bit", format, scratch / ("overlay-" + format));
@@ -91,7 +91,7 @@ TEST_CASE("overlay: one of the 16-bit model goes on its FP8 checkpoints, in thei
 }
 
 TEST_CASE("overlay: one made of an FP8 checkpoint goes on it and on the 16-bit model") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_fp8("fp8", "", scratch / "plain");
   write_fp8("fp8", "tensor", scratch / "expected");
   write_overlay_of(scratch / "expected", "fp8", scratch / "overlay");
@@ -106,7 +106,7 @@ TEST_CASE("overlay: one made of an FP8 checkpoint goes on it and on the 16-bit m
 }
 
 TEST_CASE("overlay: holds the scales and no weight") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_scales("qwen2", "compressed-tensors", "tensor", scratch / "source");
   write_overlay_of(scratch / "source", "compressed-tensors+tgi", scratch / "overlay");
   std::vector<std::string> names;
@@ -131,7 +131,7 @@ TEST_CASE("overlay: holds the scales and no weight") {
 }
 
 TEST_CASE("overlay: refuses FP8 weights, another model and what is not one") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   write_fp8("quark", "tensor", scratch / "fp8");
   CHECK(refusal_of({.checkpoint = scratch / "fp8", .formats = {"modelopt"}, .scales_only = true}) ==
         "an overlay holds scales of K and V; FP8 weights make a checkpoint of their own");

@@ -13,7 +13,7 @@ const fs::path kAttention = test::tests_folder() / "fixtures" / "fp8" / "attenti
 }  // namespace
 
 TEST_CASE("queries: their scales stay where compressed-tensors stays") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const Converted converted = convert(
       {.checkpoint = kAttention, .formats = {"compressed-tensors"}, .target = scratch / "out"});
   CHECK(converted.notes.empty());
@@ -39,7 +39,7 @@ TEST_CASE("queries: their scales stay where compressed-tensors stays") {
 
 TEST_CASE("queries: other forms have no place for their scales, which is said") {
   for (const char* format : {"modelopt", "quark"}) {
-    const ScratchFolder scratch = memory_folder();
+    const ScratchFolder scratch;
     const Converted converted =
         convert({.checkpoint = kAttention, .formats = {format}, .target = scratch / "out"});
     CHECK(converted.notes == std::vector<std::string>{"scales of queries are not written"});
@@ -52,7 +52,7 @@ TEST_CASE("queries: other forms have no place for their scales, which is said") 
 }
 
 TEST_CASE("queries: without their scales nothing in config.json asks for them") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   const Converted converted =
       convert({.checkpoint = kAttention, .formats = {"tgi"}, .target = scratch / "out"});
   CHECK(std::ranges::find(converted.notes, "scales of queries are not written") !=

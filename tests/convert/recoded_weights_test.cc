@@ -71,7 +71,7 @@ TEST_CASE("recoded weights: GPTQ, AWQ and bitsandbytes' INT8 have the same value
       {"gptq_v2", 0}, {"awq", 0},    {"bnb_int8", 2}};
   for (const auto& [kind, units] : kinds) {
     INFO(kind);
-    const ScratchFolder scratch = memory_folder();
+    const ScratchFolder scratch;
     recode(kind, scratch / "out");
     const Opened source(quantized(kind)), written(scratch / "out");
     REQUIRE_FALSE(source.quantization.linears.empty());
@@ -97,7 +97,7 @@ TEST_CASE("recoded weights: GPTQ, AWQ and bitsandbytes' INT8 have the same value
 
 TEST_CASE("recoded weights: zero points and the order of columns are kept where there are any") {
   const auto args_of = [](const std::string& kind) {
-    const ScratchFolder scratch = memory_folder();
+    const ScratchFolder scratch;
     recode(kind, scratch / "out");
     const Opened written(scratch / "out");
     const std::string module = "model.layers.0.mlp.down_proj";
@@ -116,7 +116,7 @@ TEST_CASE("recoded weights: zero points and the order of columns are kept where 
 }
 
 TEST_CASE("recoded weights: experts of gpt-oss get tensors of their own, with their biases") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   recode("gpt_oss", scratch / "out");
   const Opened source(quantized("gpt_oss")), written(scratch / "out");
   CHECK(written.quantization.stacked.empty());
@@ -149,7 +149,7 @@ TEST_CASE("recoded weights: codes that compressed-tensors lacks are refused, wit
 }
 
 TEST_CASE("recoded weights: quantized tensors outside the model would be lost, and are refused") {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   copy_folder(quantized("gptq_4"), scratch / "model");
   // A tensor of a module that the model does not run.
   const ModelDir model(quantized("gptq_4"));

@@ -1,8 +1,5 @@
 #include "convert/support/convert_case.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -16,20 +13,6 @@
 #include "stored/weights.h"
 
 namespace kvcal::test {
-
-ScratchFolder memory_folder() {
-  const fs::path memory = "/dev/shm";
-  std::error_code error;
-  const bool is_asked = std::getenv("TMPDIR") != nullptr;
-  const bool has_room = fs::space(memory, error).available > (uint64_t{32} << 20) && !error;
-  if (is_asked || !has_room || ::access(memory.c_str(), W_OK) != 0) return ScratchFolder();
-  // ScratchFolder asks for the place when it is made.
-  ::setenv("TMPDIR", memory.c_str(), 1);
-  struct Reset {
-    ~Reset() { ::unsetenv("TMPDIR"); }
-  } reset;
-  return ScratchFolder();
-}
 
 float scales_apart(int64_t layer, char side, int64_t head) {
   const float own = static_cast<float>(2 * layer + 3) / 64.0f;
@@ -199,7 +182,7 @@ std::vector<float> values_of(const ModelDir& model, const std::string& tensor) {
 }
 
 std::string refusal_of(ConvertRun run) {
-  const ScratchFolder scratch = memory_folder();
+  const ScratchFolder scratch;
   if (run.target.empty()) run.target = scratch / "out";
   return message_of([&] { convert(run); });
 }

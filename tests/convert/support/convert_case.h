@@ -19,10 +19,6 @@ inline fs::path model_fixture(const std::string& name) {
   return tests_folder() / "fixtures" / "models" / name;
 }
 
-/// A folder in memory where the system has one: outputs are flushed file by file, which is most of
-/// the time of hundreds of small ones.
-ScratchFolder memory_folder();
-
 /// The scale of one head; side is 'k' or 'v'. Of strategy tensor head 0 alone is asked for.
 using ScaleOf = std::function<float(int64_t layer, char side, int64_t head)>;
 

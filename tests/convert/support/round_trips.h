@@ -55,7 +55,7 @@ class RoundTrips {
   SourceWeights weights_;
   ScaleOf scale_of_;
   std::string ignored_;
-  ScratchFolder scratch_ = memory_folder();
+  ScratchFolder scratch_;
   std::map<std::string, Output> written_;
   fs::path without_scales_;
   int count_ = 0;
