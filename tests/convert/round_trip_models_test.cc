@@ -57,7 +57,7 @@ void check_outcome(RoundTrips& trips, const std::string& model, const std::strin
 
 }  // namespace
 
-TEST_CASE("round trips: every family, 16-bit weights") {
+TEST_CASE("round trips: every family, 16-bit weights", "[slow]") {
   for (const std::string& model : models()) {
     RoundTrips trips({"", model_fixture(model)}, scales_apart);
     for (const auto& [form, expected] : {std::pair{"modelopt", "same"},
@@ -70,7 +70,7 @@ TEST_CASE("round trips: every family, 16-bit weights") {
   }
 }
 
-TEST_CASE("round trips: every family, FP8 weights") {
+TEST_CASE("round trips: every family, FP8 weights", "[slow]") {
   int num_with_experts = 0;
   for (const std::string& model : models()) {
     if (model == "gpt2") continue;  // Conv1D, which engines do not load in FP8
