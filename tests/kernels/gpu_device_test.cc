@@ -257,7 +257,7 @@ TEST_CASE(
     "device: of an embedding on the device only the ids are copied, and the bytes are equal") {
   constexpr int64_t kRows = 50, kTokens = 300;
   std::vector<int32_t> ids;
-  for (int32_t i = 0; i < kTokens; ++i) ids.push_back(i * 7 % kRows);
+  for (int32_t i = 0; i < kTokens; ++i) ids.push_back(static_cast<int32_t>(i * 7 % kRows));
   for (const int64_t width : {1, 37, 64})
     for (const auto& [dtype, type] : {std::pair{DType::kF32, ComputeType::kFloat32},
                                       {DType::kF16, ComputeType::kFloat16},
