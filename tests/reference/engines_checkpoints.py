@@ -8,7 +8,7 @@ import struct
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
-from engines_families import CONFIGS, CROSS_LAYERS, MODELS, OUTSIDE, WITHOUT
+from engines_families import CROSS_LAYERS, MODELS, OUTSIDE, config_of
 from engines_processors import add_processor
 
 RECIPES = pathlib.Path(__file__).parents[2] / "recipes"
@@ -38,8 +38,7 @@ def make_family(options, name):
         return
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    config = json.loads((MODELS / name / "config.json").read_text()) | CONFIGS.get(name, {})
-    config = {key: value for key, value in config.items() if key not in WITHOUT.get(name, ())}
+    config = config_of(name)
     (home / "config.json").write_text(json.dumps(config))
     made = kvcal(options, "synth", home / "base", "--config", home / "config.json", "--seed", 1)
     if made.returncode:

@@ -10,6 +10,15 @@ def part_of(name, key, **more):
     return json.loads((MODELS / name / "config.json").read_text())[key] | more
 
 
+def config_of(name):
+    config = json.loads((MODELS / SAME_AS.get(name, name) / "config.json").read_text()) | CONFIGS.get(name, {})
+    return {key: value for key, value in config.items() if key not in WITHOUT.get(name, ())}
+
+
+def all_families():
+    return sorted([path.parent.name for path in MODELS.glob("*/config.json") if not path.parent.name.startswith(LEFT_OUT)] + list(SAME_AS))
+
+
 # Shapes of one kind with published checkpoints, where an engine computes one from another.
 CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "granitemoehybrid_moe": dict(mamba_d_head=8),
            "qwen3_next": dict(decoder_sparse_step=1, num_hidden_layers=4, full_attention_interval=4,
@@ -33,10 +42,15 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
                                                   init_pos_emb_time=2, merge_type="sd2_tpool", merge_kernel_size=[2, 2], mm_projector_type="patchmerger",
                                                   projector_hidden_act="gelu", projector_ln_eps=1e-5, pos_emb_type="divided_fixed",
                                                   video_attn_type="spatial_temporal")),
+           "kimi_k2": dict(model_type="kimi_k2", n_group=1, topk_group=1, num_nextn_predict_layers=0, pad_token_id=2,
+                           auto_map=dict(AutoConfig="configuration_deepseek.DeepseekV3Config",
+                                         AutoModelForCausalLM="modeling_deepseek.DeepseekV3ForCausalLM")),
            "qwen2_5_vl": part_of("qwen2_5_vl", "text_config", model_type="qwen2_5_vl"),
            "exaone_moe": dict(is_moe_layer=[False, True, False, True]),
            "iquestcoder": dict(pad_token_id=None, auto_map=dict(AutoConfig="configuration_iquestcoder.IQuestCoderConfig",
                                                                 AutoModelForCausalLM="modeling_iquestcoder.IQuestCoderForCausalLM"))}
+# Families of another one's fixture, under a model_type of their own.
+SAME_AS = {"kimi_k2": "deepseek_v3"}
 # Keys of transformers alone, beside which it would not read the published ones.
 WITHOUT = {"gemma4_26b": ["per_layer_config"], "mimo_v2_flash": ["rope_parameters"], "qwen2_5_vl": ["text_config"]}
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8", "deepseek_v32_sparse", "glm_moe_dsa_sparse",

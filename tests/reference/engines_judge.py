@@ -124,6 +124,7 @@ def refusal(error, folder, package):
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if f"/{package}/" in frame.filename]
     at = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).replace(folder, "MODEL").split())
+    text = text.partition(" The available parameters")[0]  # a set, which is in another order each time
     return f"{type(error).__name__}: {text}"[:260] + at
 
 

@@ -135,7 +135,7 @@ def held(layer, side):
     if scale is None:
         return None
     value = numbers(scale) if hasattr(scale, "flatten") else number(scale)
-    return value if copy in (None, value) else [value, copy]
+    return value if copy is None or number(copy) == value else [value, number(copy)]
 
 
 def forget_state():

@@ -10,7 +10,8 @@ are several versions: NAME@VERSION=PYTHON, which is families_NAME_VERSION.json t
 asked for stay in them. Without --family, an engine is not asked for those of NOT_RUN (engines_families.py). --missing asks for those alone that
 DIR's answers lack, and not for forms of which kvcal writes another checkpoint now than DIR's answers are of: these need all engines anew.
 
-families.json, what the checkpoints were: {"configs": [..], "families": {NAME: {"config": what differs from models/NAME/config.json,
+families.json, what the checkpoints were: {"configs": [..], "families": {NAME: {"model": MODEL, where it is not NAME, "config": what differs
+  from models/MODEL/config.json,
   "forms": {FORM: [index of its quantization_config in configs, of its hf_quant_config.json or null, {name of scales with {} for the
   layer: [dtype, shape, [layers], of kv_scale beside k_scale: [layers with another number]]}]}}}}
 families_NAME.json, the answers: {"engine", "version", "reasons": [..], "families": {NAME: {CASE: [answer, index of its reason or
@@ -34,7 +35,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from engines_checkpoints import CONVERTED, LAYER, RECIPE, TRIED, kvcal, make_families, read_scales, read_sides
-from engines_families import CONFIGS, LEFT_OUT, MODELS, NO_FP8_WEIGHTS, NOT_RUN
+from engines_families import CONFIGS, NO_FP8_WEIGHTS, NOT_RUN, SAME_AS, all_families
 
 HERE = pathlib.Path(__file__).parent
 CASES = ["compressed-tensors", "compressed-tensors@fp8", "head", "modelopt", "modelopt@fp8", "quark", "quark@fp8", "tgi", "tgi@fp8",
@@ -137,8 +138,7 @@ def reason_of(seen, answer):
 
 def verified(options, engine, job, wanted):
     """verify's answer, its exit code, and the numbers by layer."""
-    engine = engine.partition("@")[0]
-    if engine not in options.known:
+    if engine.partition("@")[0] not in options.known:
         return "not known", None, {}
     arguments = ["verify", job["folder"], "--engine", engine, "--json"]
     if job["kv_cache_dtype"] != "auto":
@@ -268,7 +268,8 @@ def write_inputs(options):
                    configs.of(json.loads(hf_quant.read_text())) if hf_quant.exists() else None, by_layer(*read_sides(home / form))]
             if forms.setdefault(form, row) != row:
                 options.changed.add((name, form))
-        rows[name] = dict(config=CONFIGS.get(name, {}), forms=forms)
+        rows[name] = {"model": SAME_AS[name]} if name in SAME_AS else {}
+        rows[name] |= dict(config=CONFIGS.get(name, {}), forms=forms)
     if options.changed:
         print("not asked, as it is another checkpoint now:", *sorted(f"{name}/{form}" for name, form in options.changed), file=sys.stderr)
     write_json(path, {"configs": configs.values}, rows)
@@ -300,7 +301,7 @@ def main():
     options = parser.parse_args()
     options.changed, options.is_all = set(), not options.families
     if options.is_all:
-        options.families = [path.parent.name for path in sorted(MODELS.glob("*/config.json")) if not path.parent.name.startswith(LEFT_OUT)]
+        options.families = all_families()
     options.known = [engine["name"] for engine in json.loads(kvcal(options, "engines", "--json").stdout)]
     make_families(options)
     if options.out:

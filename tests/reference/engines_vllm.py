@@ -98,6 +98,7 @@ def let_attention_through(is_latent_fp8_refused):
     type(current_platform).get_attn_backend_cls = classmethod(chosen)
 
 
+torch.cpu._is_amx_tile_supported = lambda: False  # so that attention is chosen alike on every machine
 if __name__ == "__main__":
     registry._run_in_subprocess = lambda inspect: inspect()  # a process of its own for each model's class takes seconds
     if sys.argv[1] == "--jobs":

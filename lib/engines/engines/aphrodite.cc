@@ -14,7 +14,7 @@ EngineRules aphrodite_engine() {
   // too.
   using enum MissEffect;
   const std::vector<Miss> own{
-      {.types = {"biogpt", "cwm", "gemma4_unified_text", "glm", "minicpmv4_6"},
+      {.types = {"biogpt", "cwm", "gemma4_unified_text", "glm", "mellum", "minicpmv4_6"},
        .effect = kByRules,
        .methods = {"quark"}},
       {.types = {"cohere_compass"},
@@ -22,9 +22,6 @@ EngineRules aphrodite_engine() {
        .effect = kRefused,
        .methods = {"quark"},
        .names = {"_proj.output_scale"}},
-      {.types = {"instructblipvideo"},
-       .why = "its Transformers backend runs no processor of videos alone",
-       .effect = kNoModel},
       {.types = {"aria", "aria_text"},
        .why = "its Transformers backend does not run the model's experts",
        .effect = kNoModel},
@@ -43,11 +40,10 @@ EngineRules aphrodite_engine() {
        .effect = kSixteenBits}};
   misses.insert(misses.begin(), own.begin(), own.end());
   ModelTypes tried = vllm_tried();
-  tried.push_back("instructblipvideo");
   // Two have attention of chosen tokens, which needs a GPU; of the others its transformers does not
   // know the model or calls parts otherwise, or the fixture has not all parts.
-  const ModelTypes not_run{"deepseek_v32", "glm_moe_dsa", "hyperclovax_vision_v2",  "mellum",
-                           "minicpmv4_7",  "mistral3",    "moss_transcribe_diarize"};
+  const ModelTypes not_run{"deepseek_v32", "glm_moe_dsa", "hyperclovax_vision_v2", "minicpmv4_7",
+                           "moss_transcribe_diarize"};
   const auto is_other = [&](std::string_view type) {
     return std::ranges::find(not_run, type) != not_run.end();
   };

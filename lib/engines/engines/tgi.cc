@@ -106,6 +106,7 @@ std::vector<Miss> tgi_misses() {
                  "internvl",
                  "iquestcoder",
                  "jais2",
+                 "kimi_k2",
                  "kimi_k25",
                  "laguna",
                  "lfm2",

@@ -12,7 +12,7 @@ constexpr std::string_view kExpertsFail =
 
 /// Models that 5.23 cannot run, and which 5.17 cannot run either.
 std::vector<Miss> transformers_misses() {
-  return {{.types = {"exaone", "internlm2", "internlm3"},
+  return {{.types = {"exaone", "internlm2", "internlm3", "kimi_k2"},
            .why = kNeedsCode,
            .effect = MissEffect::kNoModel},
           {.types = {"mistral4"},
@@ -33,11 +33,6 @@ std::vector<Miss> transformers_misses() {
           {.types = {"emu3"},
            .why = "it renames the tensors of published checkpoints, and does not find the scales",
            .methods = {"compressed-tensors"}},
-          {.types = {"gemma3"},
-           .why = "its loader stops at FP8 weights below language_model",
-           .effect = MissEffect::kRefused,
-           .methods = {"compressed-tensors"},
-           .needs_weights = true},
           {.types = {"codegen", "dbrx", "falcon", "fuyu", "gpt2", "gpt_bigcode", "gpt_neo",
                      "gpt_neox", "gptj", "persimmon"},
            .why = "gives the cache of this attention class no scales, and drops those of the file",

@@ -159,17 +159,16 @@ RunDtype vllm_run_dtype() {
 }
 
 ModelTypes vllm_tried() {
-  // Of one the published config.json has keys that the fixture has not; videos need a newer
-  // transformers than the one that it was run with.
-  return with_wrappers_but({"instructblipvideo", "qianfan_ocr"}, types_run_but({}));
+  // Of one the published config.json has keys that the fixture has not.
+  return with_wrappers_but({"qianfan_ocr"}, types_run_but({}));
 }
 
 namespace {
 
 /// Source: vLLM 0.32, whose `CompressedTensorsConfig` and `Fp8Config` give MLAAttention no KV cache
 /// method; of ModelOpt checkpoints, which get one, no name reaches it (tried).
-const ModelTypes kLatentTypes{"deepseek_v2",   "deepseek_v3", "deepseek_v32",
-                              "glm4_moe_lite", "glm_moe_dsa", "kimi_k25"};
+const ModelTypes kLatentTypes{"deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite",
+                              "glm_moe_dsa", "kimi_k2",     "kimi_k25"};
 /// Source: vLLM 0.32, models/utils.py:467 renames .k_proj before quark.py:955 sees the suffix.
 const ModelTypes kRenamesProjections{"afmoe",
                                      "apertus",
@@ -228,6 +227,9 @@ std::vector<Miss> vllm_misses() {
       {.types = {"dbrx"},
        .why = "its loader does not find the parameters of its own experts (KeyError)",
        .effect = kNoModel},
+      {.types = {"instructblipvideo"},
+       .why = "its Transformers backend runs no processor of videos alone",
+       .effect = kNoModel},
       {.types = {"olmo_hybrid"},
        .why = "its loader stops at the names of the norms before delta nets",
        .effect = kNoModel},
@@ -245,6 +247,10 @@ std::vector<Miss> vllm_misses() {
        .effect = kOnesWhenAsked,
        .methods = {"compressed-tensors", "fp8", "quark"},
        .format = "modelopt"},
+      {.types = {"deepseek_v32", "glm_moe_dsa"},
+       .why = "its loader stops at the scales of FP8 weights of the indexer (KeyError)",
+       .effect = kRefused,
+       .needs_weights = true},
       {.types = kLatentTypes, .why = kLatent, .methods = {"modelopt*"}},
       {.types = kLatentTypes, .why = kLatent, .effect = kOnesWhenAsked},
       {.types = {"gpt_bigcode", "gptj"},
@@ -386,6 +392,7 @@ std::vector<Miss> vllm_wrapper_misses() {
                      "janus",
                      "lighton_ocr",
                      "minicpmv4_6",
+                     "minicpmv4_7",
                      "mllama",
                      "ovis2",
                      "perception_lm",
@@ -440,10 +447,6 @@ EngineRules vllm_engine() {
   later.versions = {"0.33"};
   // Its own file of this model imports a package of GPU kernels.
   std::erase(later.tried, "flint");
-  // They need a newer transformers than the one that it was run with.
-  std::erase_if(later.tried, [](std::string_view type) {
-    return type == "hyperclovax_vision_v2" || type == "minicpmv4_7";
-  });
   for (Miss& miss : later.misses) std::erase(miss.types, "flint");
   rules.other_versions = {later};
   rules.misses.insert(rules.misses.begin(), kAsksForTopK);
