@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/gpu/chips.h"
 #include "kernels/gpu/gpu_backend.h"
 
 namespace kvcal::gpu {
@@ -34,9 +35,11 @@ void GpuBackend::do_attention(const AttentionArgs& asked) {
         stream(), args,
         reinterpret_cast<float*>(lasting_scratch(static_cast<size_t>(floats) * sizeof(float))));
   std::string slow;
-  const bool on_tensor_cores = attend_with_matrices(stream(), args, properties_, slow);
-  note_attention(on_tensor_cores, slow);
-  if (!on_tensor_cores) attend_simt(stream(), args);
+  const auto attend =
+      has_wave_matrix(properties_.architecture) ? attend_with_waves : attend_with_warps;
+  const bool in_matrix_units = attend(stream(), args, properties_, slow);
+  note_attention(in_matrix_units, slow);
+  if (!in_matrix_units) attend_simt(stream(), args);
 }
 
 }  // namespace kvcal::gpu

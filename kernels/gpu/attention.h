@@ -118,11 +118,13 @@ AttentionGrid attention_grid(const AttentionArgs& args, int rows);
 
 /// General attention in float32.
 void attend_simt(Stream& stream, const DeviceAttention& args);
-/// Attention with matrix instructions, for 16-bit results; false where they are not supported.
-/// slow: set to the reason where a user should know it: of shape or chip, not of the asked
-/// arithmetic.
-bool attend_with_matrices(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
-                          std::string& slow);
+/// Attention with matrix instructions of warps (CUDA) or of wavefronts (HIP), for 16-bit results;
+/// false where they are not supported. slow: set to the reason where a user should know it: of
+/// shape or chip, not of the asked arithmetic.
+bool attend_with_warps(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
+                       std::string& slow);
+bool attend_with_waves(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
+                       std::string& slow);
 
 /// Floats of scratch that attend_decoding needs; 0: it is not supported.
 int64_t decoding_scratch(const AttentionArgs& args);

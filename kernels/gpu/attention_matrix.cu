@@ -1,4 +1,4 @@
-#include "kernels/gpu/attention.h"
+#include "kernels/gpu/attention_launch.h"
 
 #if KVCAL_HAS_WARP_MATRIX
 #include "kernels/gpu/attention_tiles.h"
@@ -8,8 +8,6 @@
 // are copied to shared memory while the previous tile is computed.
 namespace kvcal::gpu {
 namespace {
-
-constexpr int64_t kMaxKeys = int64_t{1} << 30;
 
 template <class Kv, int kDim>
 class MatrixAttend {
@@ -295,22 +293,11 @@ class MatrixAttend {
         KVCAL_UNROLL
         for (int n = 0; n < kValueTiles; ++n)
           if (n * 8 < args_.v_head_dim)
-            write_pair(at + n * 8 + pair(), out_[i][n].sums[2 * half] * (scale / sum),
+            write_pair(args_, at + n * 8 + pair(), out_[i][n].sums[2 * half] * (scale / sum),
                        out_[i][n].sums[2 * half + 1] * (scale / sum), seen);
       }
     }
     fold_seen(args_.seen, seen);
-  }
-  __device__ __forceinline__ void write_pair(int64_t at, float first, float second,
-                                             SeenAmax& seen) const {
-    const bool is_bf16 = args_.out_type == ComputeType::kBFloat16;
-    const uint32_t word = is_bf16 ? pair_of<BF16>(first, second) : pair_of<F16>(first, second);
-    *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(args_.out) + at) = word;
-    if (!args_.seen.amax) return;
-    for (int e = 0; e < 2; ++e) {
-      const auto bits = static_cast<uint16_t>(word >> (16 * e));
-      seen.see(is_bf16 ? to_float(BF16{bits}) : to_float(F16{bits}));
-    }
   }
 
   /// A query of this thread's fragments.
@@ -335,84 +322,19 @@ __global__ __launch_bounds__(kMatrixThreads,
   MatrixAttend<Kv, kDim>(args, rows, dynamic_shared()).run(grid);
 }
 
-/// What one line says of attention that runs in float32 instead.
-std::string slow_text(const DeviceAttention& args, const std::string& reason) {
-  return "attention runs in float32 without tensor cores, which is slow: " + reason +
-         " (head_dim " + std::to_string(larger(args.head_dim, args.v_head_dim)) + ", " +
-         std::string(name_of(args.kv_dtype)) + " cache)";
-}
-
 template <class Kv, int kDim>
-bool launch_attention(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
-                      std::string& slow) {
-  constexpr size_t kSharedBytes = MatrixTiles<Kv, kDim>::kSharedBytes;
-  if (kSharedBytes > chip.shared_bytes_per_block) {
-    slow = slow_text(args, "its tiles take " + std::to_string(kSharedBytes) +
-                               " bytes of shared memory, a block of " + chip.architecture +
-                               " has " + std::to_string(chip.shared_bytes_per_block));
-    return false;
-  }
-  AttentionGrid grid = attention_grid(args, MatrixTiles<Kv, kDim>::kRows);
-  const int64_t count = static_cast<int64_t>(args.segments.size());
-  for (grid.first_segment = 0; grid.first_segment < count; grid.first_segment += 65535)
-    launch("attention",
-           {.stream = stream,
-            .blocks = grid.query_blocks * (args.heads / grid.packed_heads),
-            .blocks_y = static_cast<unsigned>(smaller<int64_t>(count - grid.first_segment, 65535)),
-            .threads = kMatrixThreads,
-            .shared_bytes = kSharedBytes},
-           attend_with_matrices_kernel<Kv, kDim>, args, grid);
-  return true;
-}
-
-template <class Kv>
-bool launch_for_width(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
-                      std::string& slow) {
-  const int64_t dim = larger(args.head_dim, args.v_head_dim);
-  if (dim <= 64) return launch_attention<Kv, 64>(stream, args, chip, slow);
-  if (dim <= 96) return launch_attention<Kv, 96>(stream, args, chip, slow);
-  if (dim <= 128) return launch_attention<Kv, 128>(stream, args, chip, slow);
-  return launch_attention<Kv, 256>(stream, args, chip, slow);
-}
-
-/// What of the shape is not supported; "" where all is.
-std::string unsupported_shape(const DeviceAttention& args) {
-  const int64_t bytes = bytes_per_element(args.kv_dtype);
-  if (args.head_dim > 256 || args.v_head_dim > 256) return "heads are wider than 256";
-  if (args.v_head_dim % 8 != 0 || args.head_dim * bytes % 16 != 0 ||
-      args.v_head_dim * bytes % 16 != 0)
-    return "a head's row is no multiple of 16 bytes";
-  if (!is_aligned(args.k, 16) || !is_aligned(args.v, 16) || !is_aligned(args.out, 4))
-    return "the cache is not aligned to 16 bytes";
-  for (const Segment& segment : args.segments)
-    if (segment.kv_count >= kMaxKeys) return "a sequence is longer than 2^30 keys";
-  return "";
-}
+struct WarpKernel {
+  static constexpr size_t kSharedBytes = MatrixTiles<Kv, kDim>::kSharedBytes;
+  static constexpr int kRows = MatrixTiles<Kv, kDim>::kRows;
+  static constexpr unsigned kThreads = kMatrixThreads;
+  static constexpr auto kEntry = attend_with_matrices_kernel<Kv, kDim>;
+};
 
 }  // namespace
 
-bool attend_with_matrices(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
-                          std::string& slow) {
-  if (args.out_type == ComputeType::kFloat32) return false;
-  if (const std::string reason = unsupported_shape(args); !reason.empty()) {
-    slow = slow_text(args, reason);
-    return false;
-  }
-  switch (args.kv_dtype) {
-    case KvDType::kFloat32:
-      return launch_for_width<float>(stream, args, chip, slow);
-    case KvDType::kFloat16:
-      return launch_for_width<F16>(stream, args, chip, slow);
-    case KvDType::kBFloat16:
-      return launch_for_width<BF16>(stream, args, chip, slow);
-    case KvDType::kFp8E4m3:
-      return launch_for_width<fp8::E4m3Fn>(stream, args, chip, slow);
-    case KvDType::kFp8E4m3Fnuz:
-      return launch_for_width<fp8::E4m3Fnuz>(stream, args, chip, slow);
-    case KvDType::kFp8E5m2:
-      return launch_for_width<fp8::E5m2>(stream, args, chip, slow);
-  }
-  return false;
+bool attend_with_warps(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
+                       std::string& slow) {
+  return launch_for_shape<WarpKernel>(stream, args, chip, slow);
 }
 
 }  // namespace kvcal::gpu
@@ -421,7 +343,10 @@ bool attend_with_matrices(Stream& stream, const DeviceAttention& args, const Dev
 
 namespace kvcal::gpu {
 
-bool attend_with_matrices(Stream&, const DeviceAttention&, const DeviceProperties&, std::string&) {
+bool attend_with_warps(Stream&, const DeviceAttention& args, const DeviceProperties& chip,
+                       std::string& slow) {
+  if (args.out_type != ComputeType::kFloat32)
+    slow = slow_text(args, chip, "there is no kernel for those of " + chip.architecture);
   return false;
 }
 

@@ -24,6 +24,18 @@ constexpr std::optional<fp8::Format> native_fp8_format(std::string_view architec
   return has_fp8 ? std::optional(fp8::Format::kE4m3Fn) : std::nullopt;
 }
 
+/// Whether a chip has the matrix instruction of wave_matrix.h. Source: AMD Instinct MI200 and MI300
+/// instruction set references, V_MFMA_F32_16X16X16BF16_1K and V_MFMA_F32_16X16X16_BF16.
+constexpr bool has_wave_matrix(std::string_view architecture) {
+  return architecture.starts_with("gfx90a") || architecture.starts_with("gfx94") ||
+         architecture.starts_with("gfx95");
+}
+
+/// What a vendor calls the units of matrix instructions.
+constexpr std::string_view matrix_units(std::string_view architecture) {
+  return architecture.starts_with("gfx") ? "matrix cores" : "tensor cores";
+}
+
 /// Oldest chip of NVIDIA whose instructions the kernels need: bfloat16 products of warps, and
 /// copies into shared memory beside the computation.
 constexpr int kOldestCapability = 80;

@@ -85,13 +85,14 @@ std::string GpuBackend::description() const {
 
 std::string GpuBackend::kernels_used() const {
   std::string used;
-  if (attended_on_tensor_cores_) used = "attention on tensor cores";
+  if (attended_in_matrix_units_)
+    used = "attention on " + std::string(matrix_units(properties_.architecture));
   if (attended_in_float32_) used += used.empty() ? "attention in float32" : " and in float32";
   return used;
 }
 
-void GpuBackend::note_attention(bool on_tensor_cores, const std::string& slow) {
-  (on_tensor_cores ? attended_on_tensor_cores_ : attended_in_float32_) = true;
+void GpuBackend::note_attention(bool in_matrix_units, const std::string& slow) {
+  (in_matrix_units ? attended_in_matrix_units_ : attended_in_float32_) = true;
   if (!slow.empty() && told_.insert(slow).second) warnings_.push_back(slow);
 }
 

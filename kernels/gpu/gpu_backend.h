@@ -81,9 +81,9 @@ class GpuBackend : public Backend {
   /// Runs body, which uploads into the matrix, and marks the end of the uploads, also of those
   /// before an exception: the matrix's memory is free after them.
   void upload(GpuMatrix& matrix, const std::function<void()>& body);
-  /// Remembers whether attention used tensor cores. slow: why it did not though it would have been
-  /// faster, or "".
-  void note_attention(bool on_tensor_cores, const std::string& slow);
+  /// Remembers whether attention used the units of matrix instructions. slow: why it did not though
+  /// it would have been faster, or "".
+  void note_attention(bool in_matrix_units, const std::string& slow);
   /// Makes later operations wait for the weight.
   void await_upload(const GpuMatrix& weight);
   /// FP8 product by the vendor's library, directly or in bfloat16; false where it supports neither.
@@ -102,7 +102,7 @@ class GpuBackend : public Backend {
   std::string vendor_name_;
   std::vector<std::string> warnings_;
   std::set<std::string> told_;  ///< warnings of operations
-  bool attended_on_tensor_cores_ = false, attended_in_float32_ = false;
+  bool attended_in_matrix_units_ = false, attended_in_float32_ = false;
   Event fetched_;  ///< of transfer_
   /// Number of packed matrices, and of those that compute_ has waited for, in packing order.
   std::atomic<uint64_t> packed_ = 0, awaited_ = 0;

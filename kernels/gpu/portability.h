@@ -318,11 +318,17 @@ __device__ inline void floats_of_halves(uint32_t halves, float& first, float& se
 #endif
 }
 
-// Matrix instructions of a warp, where available: see warp_matrix.h.
-#if defined(KVCAL_GPU_SIMULATED) || !defined(__HIPCC__)
+// Matrix instructions of a warp (warp_matrix.h) and of a wavefront (wave_matrix.h), where a chip of
+// the vendor has them.
+#if defined(KVCAL_GPU_SIMULATED)
 #define KVCAL_HAS_WARP_MATRIX 1
-#else
+#define KVCAL_HAS_WAVE_MATRIX 1
+#elif defined(__HIPCC__)
 #define KVCAL_HAS_WARP_MATRIX 0
+#define KVCAL_HAS_WAVE_MATRIX 1
+#else
+#define KVCAL_HAS_WARP_MATRIX 1
+#define KVCAL_HAS_WAVE_MATRIX 0
 #endif
 
 }  // namespace kvcal::gpu

@@ -159,6 +159,17 @@ inline std::vector<float> attend(Backend& backend, const AttentionCase& c) {
   return AttentionInputs(backend, c).attend(c);
 }
 
+#ifdef KVCAL_TEST_SIMULATED_GPU
+/// Makes simulated GPUs chips with matrix instructions of wavefronts. A compute unit of CDNA has 64
+/// KiB of shared memory.
+struct OnWavefronts {
+  OnWavefronts() { gpu::simulator::set_chip({"gfx90a", size_t{64} << 10}); }
+  ~OnWavefronts() { gpu::simulator::set_chip({}); }
+  OnWavefronts(const OnWavefronts&) = delete;
+  OnWavefronts& operator=(const OnWavefronts&) = delete;
+};
+#endif
+
 inline std::vector<Segment> prefill(std::vector<int64_t> lengths) {
   std::vector<Segment> segments;
   int64_t begin = 0;

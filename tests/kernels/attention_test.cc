@@ -271,33 +271,40 @@ TEST_CASE("attention: a sink far above all scores leaves nothing, far below it c
   });
 }
 
+void check_nan(Backend& backend, ComputeType type, bool in_value, int64_t window) {
+  constexpr int64_t kTokens = 100, kDim = 16, kBad = 70;
+  OneHead head = random_head(kTokens, kDim, type);
+  (in_value ? head.v : head.k)[kBad * kDim + 3] = std::numeric_limits<float>::quiet_NaN();
+  head.sliding_window = window;
+  if (window > 0) {
+    head.softcap = 2.0f;
+    head.sinks = {1.0f};
+  }
+  // The CPU multiplies values that are hidden by the weight 0.
+  if (in_value && backend.name() == "cpu") return;
+  const auto out = head.run(backend);
+  INFO(name_of(type) << (in_value ? ", value" : ", key") << ", window " << window);
+  std::vector<bool> bad, expected;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    bad.push_back(std::isnan(out[static_cast<size_t>(t * kDim + 3)]));
+    expected.push_back(t >= kBad && (window == 0 || t < kBad + window));
+    // Another dimension: a value's NaN stays in its own.
+    CHECK(std::isnan(out[static_cast<size_t>(t * kDim)]) == (!in_value && expected.back()));
+  }
+  CHECK(bad == expected);
+}
+
 TEST_CASE("attention: NaN in a key or a value reaches every query that sees it, and no other") {
-  constexpr int64_t kTokens = 100, kDim = 16, kBad = 70, kWindow = 20;
-  test::for_each_backend([](Backend& backend) {
+  const auto check = [](Backend& backend) {
     for (const ComputeType type : test::kComputeTypes)
       for (const bool in_value : {false, true})
-        for (const int64_t window : {int64_t{0}, kWindow}) {
-          OneHead head = random_head(kTokens, kDim, type);
-          (in_value ? head.v : head.k)[kBad * kDim + 3] = std::numeric_limits<float>::quiet_NaN();
-          head.sliding_window = window;
-          if (window > 0) {
-            head.softcap = 2.0f;
-            head.sinks = {1.0f};
-          }
-          // The CPU multiplies values that are hidden by the weight 0.
-          if (in_value && backend.name() == "cpu") continue;
-          const auto out = head.run(backend);
-          INFO(name_of(type) << (in_value ? ", value" : ", key") << ", window " << window);
-          std::vector<bool> bad, expected;
-          for (int64_t t = 0; t < kTokens; ++t) {
-            bad.push_back(std::isnan(out[static_cast<size_t>(t * kDim + 3)]));
-            expected.push_back(t >= kBad && (window == 0 || t < kBad + window));
-            // Another dimension: a value's NaN stays in its own.
-            CHECK(std::isnan(out[static_cast<size_t>(t * kDim)]) == (!in_value && expected.back()));
-          }
-          CHECK(bad == expected);
-        }
-  });
+        for (const int64_t window : {0, 20}) check_nan(backend, type, in_value, window);
+  };
+  test::for_each_backend(check);
+#ifdef KVCAL_TEST_SIMULATED_GPU
+  const test::OnWavefronts chip;
+  check(*test::make_backend("simulated"));
+#endif
 }
 
 TEST_CASE("attention: notes the largest magnitude of what it writes") {

@@ -382,5 +382,13 @@ TEST_CASE("device: chips and the FP8 they compute with") {
   }
 }
 
+TEST_CASE("chips: those whose wavefronts multiply matrices in 16 bits") {
+  for (const std::string_view chip : {"gfx90a", "gfx90a:sramecc+:xnack-", "gfx942", "gfx950"})
+    CHECK(gpu::has_wave_matrix(chip));
+  // gfx908 has no products of four bfloat16 a lane; those of others have lanes of their own.
+  for (const std::string_view chip : {"gfx906", "gfx908", "gfx1100", "gfx1200", "sm_90", ""})
+    CHECK_FALSE(gpu::has_wave_matrix(chip));
+}
+
 }  // namespace
 }  // namespace kvcal

@@ -18,10 +18,12 @@
 namespace kvcal::gpu::simulator {
 namespace {
 
-enum class State : uint8_t { kReady, kAtBlock, kAtWarp, kDone };
+enum class State : uint8_t { kReady, kAtBlock, kAtWarp, kAtWave, kDone };
 
-struct Warp {
-  WarpWords words[2] = {};
+/// Lanes that exchange words.
+template <int kLanes>
+struct Lanes {
+  uint32_t words[2][kLanes][kWarpWords] = {};
   int waiting = 0, kind = 0;
   unsigned generation = 0;
 };
@@ -57,7 +59,8 @@ struct Copy {
 struct Block {
   std::vector<State> states;
   std::vector<ThreadState> threads;
-  std::vector<Warp> warps;
+  std::vector<Lanes<kWarpLanes>> warps;
+  std::vector<Lanes<kWaveLanes>> waves;
   size_t at_barrier = 0, running = 0;
   std::vector<std::vector<Copy>> copies;  ///< of each thread, under way
   std::map<const void*, SharedMemory> shared;
@@ -76,9 +79,26 @@ void wait_as(State state) {
   block->running = me;
 }
 
-void release_warp(size_t warp) {
-  for (size_t i = warp * kWarpLanes; i < (warp + 1) * kWarpLanes; ++i)
-    if (block->states[i] == State::kAtWarp) block->states[i] = State::kReady;
+/// Passes words among the running thread's lanes; it waits with that state for the others.
+template <int kLanes>
+auto& exchange_among(std::vector<Lanes<kLanes>>& all, State waiting, int kind,
+                     const uint32_t* words, int count) {
+  const size_t index = block->running / kLanes;
+  if (index >= all.size()) stop("a block is no whole number of wavefronts");
+  Lanes<kLanes>& lanes = all[index];
+  auto& slot = lanes.words[lanes.generation & 1];
+  std::memcpy(slot[block->running % kLanes], words, static_cast<size_t>(count) * 4);
+  if (lanes.waiting == 0) lanes.kind = kind;
+  if (lanes.kind != kind) stop("lanes of a warp take part in different exchanges");
+  if (++lanes.waiting < kLanes) {
+    wait_as(waiting);
+  } else {
+    lanes.waiting = 0;
+    ++lanes.generation;
+    for (size_t i = index * kLanes; i < (index + 1) * kLanes; ++i)
+      if (block->states[i] == waiting) block->states[i] = State::kReady;
+  }
+  return slot;
 }
 
 /// Lets every lane of a warp go on that can; true if one could.
@@ -115,7 +135,8 @@ void run_block(const std::function<void()>& thread) {
   const size_t count = block->states.size();
   std::fill(block->states.begin(), block->states.end(), State::kReady);
   block->at_barrier = 0;
-  for (Warp& warp : block->warps) warp.waiting = 0;
+  for (auto& warp : block->warps) warp.waiting = 0;
+  for (auto& wave : block->waves) wave.waiting = 0;
   for (const auto& [declaration, memory] : block->shared) memory.fill_with_nan();
   block->dynamic->fill_with_nan();
   while (take_turns(thread)) {
@@ -179,20 +200,11 @@ void sync_threads() {
 }
 
 const WarpWords& exchange(int kind, const uint32_t* words, int count) {
-  const size_t index = block->running / kWarpLanes;
-  Warp& warp = block->warps[index];
-  WarpWords& slot = warp.words[warp.generation & 1];
-  std::memcpy(slot[block->running % kWarpLanes], words, static_cast<size_t>(count) * 4);
-  if (warp.waiting == 0) warp.kind = kind;
-  if (warp.kind != kind) stop("lanes of a warp take part in different exchanges");
-  if (++warp.waiting < kWarpLanes) {
-    wait_as(State::kAtWarp);
-  } else {
-    warp.waiting = 0;
-    ++warp.generation;
-    release_warp(index);
-  }
-  return slot;
+  return exchange_among(block->warps, State::kAtWarp, kind, words, count);
+}
+
+const WaveWords& exchange_in_wave(int kind, const uint32_t* words, int count) {
+  return exchange_among(block->waves, State::kAtWave, kind, words, count);
 }
 
 namespace {
@@ -295,6 +307,7 @@ void run_kernel(Dim grid, Dim dim, size_t shared_bytes, const std::function<void
   state.states.resize(count);
   state.threads.resize(count);
   state.warps.resize(count / kWarpLanes);
+  state.waves.resize(count / kWaveLanes);
   state.copies.resize(count);
   state.dynamic.emplace(shared_bytes, 16);
   state.dynamic_bytes = shared_bytes;

@@ -40,6 +40,10 @@ void sync_threads();
 using WarpWords = uint32_t[kWarpLanes][kWarpWords];
 const WarpWords& exchange(int kind, const uint32_t* words, int count);
 int lane();
+/// The same for the 64 lanes of a wavefront, two warps.
+constexpr int kWaveLanes = 64;
+using WaveWords = uint32_t[kWaveLanes][kWarpWords];
+const WaveWords& exchange_in_wave(int kind, const uint32_t* words, int count);
 
 /// Shared memory of the running block for one declaration, aligned to alignment and no better, or
 /// the dynamic part of the launch.
