@@ -25,7 +25,8 @@ NOISE = bytes((i * 167 + i // 251) % 256 for i in range(65536))
 
 
 def limit():
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+    if "KVCAL_IS_SANITIZED" not in os.environ:  # whose shadow memory counts as data
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
 
 
