@@ -25,8 +25,9 @@ NOISE = bytes((i * 167 + i // 251) % 256 for i in range(65536))
 
 
 def limit():
-    if "KVCAL_IS_SANITIZED" not in os.environ:  # whose shadow memory counts as data
-        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+    if "KVCAL_IS_SANITIZED" in os.environ:  # whose shadow memory counts as data, and whose checks take time
+        return
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
 
 
