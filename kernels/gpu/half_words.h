@@ -26,7 +26,7 @@ inline float half_number(BF16 value) {
 /// The bits of an element of T, rounded to nearest even.
 template <class T>
 __device__ inline uint32_t half_bits(float value) {
-#if defined(__HIPCC__)
+#if KVCAL_HAS_WAVE_MATRIX && !defined(KVCAL_GPU_SIMULATED)
   if constexpr (std::is_same_v<T, F16>)
     return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value));
 #endif
@@ -36,7 +36,7 @@ __device__ inline uint32_t half_bits(float value) {
 /// Two elements of T, rounded to nearest even; the first in the low half.
 template <class T>
 __device__ inline uint32_t pair_of(float low, float high) {
-#if defined(__CUDA_ARCH__)
+#if KVCAL_HAS_WARP_MATRIX && !defined(KVCAL_GPU_SIMULATED)
   uint32_t pair;
   if constexpr (std::is_same_v<T, F16>)
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -50,7 +50,7 @@ __device__ inline uint32_t pair_of(float low, float high) {
 
 /// 2^x within 2 ulp; 0 where that is subnormal.
 __device__ inline float power_of_two(float x) {
-#if defined(__CUDA_ARCH__)
+#if KVCAL_HAS_WARP_MATRIX && !defined(KVCAL_GPU_SIMULATED)
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
@@ -65,7 +65,7 @@ __device__ inline float power_of_two(float x) {
 
 /// 1 / x within 1 ulp.
 __device__ inline float reciprocal(float x) {
-#if defined(__CUDA_ARCH__)
+#if KVCAL_HAS_WARP_MATRIX && !defined(KVCAL_GPU_SIMULATED)
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
@@ -78,7 +78,7 @@ __device__ inline float reciprocal(float x) {
 
 /// Moves four bytes to the upper halves of 16-bit words.
 __device__ inline void spread_bytes(uint32_t four, uint32_t& low, uint32_t& high) {
-#if defined(__CUDA_ARCH__)
+#if KVCAL_HAS_WARP_MATRIX && !defined(KVCAL_GPU_SIMULATED)
   low = __byte_perm(four, 0, 0x1404);
   high = __byte_perm(four, 0, 0x3424);
 #else
