@@ -63,6 +63,38 @@ __device__ inline SeenKeys seen_at(const DeviceAttention& args, int64_t position
   return {window > 0 ? larger<int64_t>(position - window + 1, 0) : 0, position};
 }
 
+/// Kernels with matrix instructions count keys in 32 bits.
+constexpr int64_t kMaxKeys = int64_t{1} << 30;
+
+/// Element d of the query of a block's row; 0 outside.
+__device__ inline float query_element(const DeviceAttention& args, const BlockRows& rows, int row,
+                                      int64_t d) {
+  if (row >= rows.count || d >= args.head_dim) return 0.0f;
+  return args.q[(rows.segment.q_begin + rows.query(row)) * args.q_row_stride +
+                rows.head(row) * args.head_dim + d];
+}
+
+/// Whether a query that sees no key behind last sees the key.
+__device__ inline bool sees_key(const DeviceAttention& args, int last, int key) {
+  const int window = static_cast<int>(smaller<int64_t>(args.sliding_window, kMaxKeys));
+  return key <= last && (window == 0 || key > last - window);
+}
+
+/// Keys of a block: those that any query sees, and those that all do.
+struct BlockKeys {
+  int first, last, all_begin, all_end;
+
+  __device__ BlockKeys(const DeviceAttention& args, const BlockRows& rows)
+      : first(static_cast<int>(seen_at(args, rows.position(0)).first)),
+        last(static_cast<int>(rows.position(rows.count - 1))),
+        all_begin(static_cast<int>(seen_at(args, last).first)),
+        all_end(static_cast<int>(rows.position(0))) {}
+  /// Whether a tile of so many keys has one that some query does not see.
+  __device__ bool is_masked(int tile, int keys) const {
+    return tile < all_begin || tile + keys - 1 > all_end;
+  }
+};
+
 /// Scale of a KV head's stored elements.
 __device__ inline float scale_of(const DeviceAttention& args, const float* scales, int kv_head) {
   return args.kv_dtype >= KvDType::kFp8E4m3 ? scales[kv_head] : 1.0f;

@@ -9,9 +9,6 @@
 // What the kernels of attention with matrix instructions share: how they end, and the host's side.
 namespace kvcal::gpu {
 
-/// The kernels count keys in 32 bits.
-constexpr int64_t kMaxKeys = int64_t{1} << 30;
-
 /// Rounds and writes two neighbours of out, of 16 bits, and folds them into the observation.
 __device__ inline void write_pair(const DeviceAttention& args, int64_t at, float first,
                                   float second, SeenAmax& seen) {

@@ -20,22 +20,19 @@ class MatrixAttend {
       : args_(args), rows_(rows), store_(args, rows, shared) {}
 
   __device__ __forceinline__ void run(const AttentionGrid& grid) {
-    const int first = static_cast<int>(seen_at(args_, rows_.position(0)).first);
-    const int last = static_cast<int>(rows_.position(rows_.count - 1));
-    const int all_begin = static_cast<int>(seen_at(args_, last).first);
-    const int all_end = static_cast<int>(rows_.position(0));
-    const int begin = first / kMatrixKeys * kMatrixKeys;
+    const BlockKeys keys(args_, rows_);
+    const int begin = keys.first / kMatrixKeys * kMatrixKeys;
     store_.start();
     if constexpr (Tiles::kIsDirect) store_.copy_tile(store_.k, 0, begin);
     if constexpr (Tiles::kIsStaged) store_.copy_codes(begin);
     store_.load_queries();
     start_rows();
-    for (int tile = begin; tile <= last; tile += kMatrixKeys) {
-      const bool has_next = tile + kMatrixKeys <= last;
+    for (int tile = begin; tile <= keys.last; tile += kMatrixKeys) {
+      const bool has_next = tile + kMatrixKeys <= keys.last;
       await_keys(tile, has_next);
       multiply_keys();
       await_values(tile, has_next);
-      const bool is_masked = tile < all_begin || tile + kMatrixKeys - 1 > all_end;
+      const bool is_masked = keys.is_masked(tile, kMatrixKeys);
       scale_scores(tile, is_masked);
       soften();
       if (is_masked) set_nonfinite_values_apart(tile);
@@ -55,9 +52,7 @@ class MatrixAttend {
   }
 
   __device__ __forceinline__ bool sees(int row, int key) const {
-    const int last = store_.last_seen[row];
-    const int window = static_cast<int>(smaller<int64_t>(args_.sliding_window, kMaxKeys));
-    return key <= last && (window == 0 || key > last - window);
+    return sees_key(args_, store_.last_seen[row], key);
   }
 
   __device__ __forceinline__ void start_rows() {
@@ -257,8 +252,7 @@ class MatrixAttend {
           const uint32_t rounded = pair_of<Half>(first, second);
           weights[0][i].words[w] = rounded;
           if constexpr (Tiles::kQueryParts == 2)
-            weights[1][i].words[w] = pair_of<Half>(first - float_of(rounded << 16),
-                                                   second - float_of(rounded & 0xffff0000u));
+            weights[1][i].words[w] = remainders_of(rounded, first, second);
         }
       }
       KVCAL_UNROLL
@@ -323,10 +317,7 @@ __global__ __launch_bounds__(kMatrixThreads,
 }
 
 template <class Kv, int kDim>
-struct WarpKernel {
-  static constexpr size_t kSharedBytes = MatrixTiles<Kv, kDim>::kSharedBytes;
-  static constexpr int kRows = MatrixTiles<Kv, kDim>::kRows;
-  static constexpr unsigned kThreads = kMatrixThreads;
+struct WarpKernel : MatrixTiles<Kv, kDim> {
   static constexpr auto kEntry = attend_with_matrices_kernel<Kv, kDim>;
 };
 

@@ -86,18 +86,13 @@ class Attend {
         static_cast<const Kv*>(rows)[(row * args_.kv_heads + rows_.kv_head) * dim + d]);
   }
 
-  __device__ float query(int row, int64_t d) const {
-    if (row >= rows_.count || d >= args_.head_dim) return 0.0f;
-    return args_.q[(rows_.segment.q_begin + rows_.query(row)) * args_.q_row_stride +
-                   rows_.head(row) * args_.head_dim + d];
-  }
-
   __device__ void multiply_keys(int64_t tile) {
     float sums[kEach][kEach] = {};
     for (int64_t begin = 0; begin < args_.head_dim; begin += kDims) {
       __syncthreads();
       for (int i = static_cast<int>(threadIdx.x); i < kRows * kDims; i += kThreads)
-        tiles_.dot.q[i / kDims][i % kDims] = query(i / kDims, begin + i % kDims);
+        tiles_.dot.q[i / kDims][i % kDims] =
+            query_element(args_, rows_, i / kDims, begin + i % kDims);
       for (int i = static_cast<int>(threadIdx.x); i < kKeys * kDims; i += kThreads)
         tiles_.dot.k[i / kDims][i % kDims] =
             stored(args_.k, tile + i / kDims, args_.head_dim, begin + i % kDims);

@@ -55,7 +55,7 @@ class MatrixStore {
       for (int i = 0; i < kQueryWords; ++i) {
         KVCAL_UNROLL
         for (int e = 0; e < 2; ++e) {
-          values[i][e] = query(row, 2 * (lane() + i * kWarp) + e);
+          values[i][e] = query_element(args_, rows_, row, 2 * (lane() + i * kWarp) + e);
           largest = larger(largest, bits_of(values[i][e]) & 0x7fffffffu);
         }
       }
@@ -169,11 +169,6 @@ class MatrixStore {
   };
   static constexpr int kQueryWords = (kDim / 2 + kWarp - 1) / kWarp;
 
-  __device__ __forceinline__ float query(int row, int d) const {
-    if (row >= rows_.count || d >= args_.head_dim) return 0.0f;
-    return args_.q[(rows_.segment.q_begin + rows_.query(row)) * args_.q_row_stride +
-                   rows_.head(row) * args_.head_dim + d];
-  }
   /// Calls body(key, chunk, address, exists) for this thread's chunks of 16 bytes of a tile;
   /// kChunks make a row. Addresses of chunks that do not exist are the first row's.
   template <int kChunks, class Body>
@@ -212,8 +207,7 @@ class MatrixStore {
     const uint32_t rounded = pair_of<Half>(first, second);
     *reinterpret_cast<uint32_t*>(at) = rounded;
     if constexpr (kParts == 2)
-      *reinterpret_cast<uint32_t*>(at + part_elements) =
-          pair_of<Half>(first - float_of(rounded << 16), second - float_of(rounded & 0xffff0000u));
+      *reinterpret_cast<uint32_t*>(at + part_elements) = remainders_of(rounded, first, second);
   }
 
   const DeviceAttention& args_;

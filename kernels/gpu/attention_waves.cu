@@ -25,21 +25,18 @@ class WaveAttend {
         loader_(args, rows, k_, v_) {}
 
   __device__ __forceinline__ void run() {
-    const int first = static_cast<int>(seen_at(args_, rows_.position(0)).first);
-    const int last = static_cast<int>(rows_.position(rows_.count - 1));
-    const int all_begin = static_cast<int>(seen_at(args_, last).first);
-    const int all_end = static_cast<int>(rows_.position(0));
-    const int begin = first / Tiles::kKeys * Tiles::kKeys;
+    const BlockKeys keys(args_, rows_);
+    const int begin = keys.first / Tiles::kKeys * Tiles::kKeys;
     loader_.load(begin);
     start_rows();
-    for (int tile = begin; tile <= last; tile += Tiles::kKeys) {
+    for (int tile = begin; tile <= keys.last; tile += Tiles::kKeys) {
       __syncthreads();  // everybody has read the tile before
       loader_.store();
       if (threadIdx.x == 0) *has_nonfinite_ = 0;
       __syncthreads();
-      if (tile + Tiles::kKeys <= last) loader_.load(tile + Tiles::kKeys);
+      if (tile + Tiles::kKeys <= keys.last) loader_.load(tile + Tiles::kKeys);
       multiply_keys();
-      const bool is_masked = tile < all_begin || tile + Tiles::kKeys - 1 > all_end;
+      const bool is_masked = keys.is_masked(tile, Tiles::kKeys);
       scale_scores(tile, is_masked);
       soften();
       if (is_masked) set_nonfinite_values_apart(tile);
@@ -71,8 +68,7 @@ class WaveAttend {
     return value;
   }
   __device__ __forceinline__ bool sees(const Row& row, int key) const {
-    const int window = static_cast<int>(smaller<int64_t>(args_.sliding_window, kMaxKeys));
-    return key <= row.last_seen && (window == 0 || key > row.last_seen - window);
+    return sees_key(args_, row.last_seen, key);
   }
 
   __device__ __forceinline__ void start_rows() {
@@ -92,7 +88,7 @@ class WaveAttend {
   }
 
   /// Loads a tile of queries in parts, scaled by the power of two that brings a query's largest
-  /// element to 1 and 2. Returns the factor that undoes it.
+  /// element between 1 and 2. Returns the factor that undoes it.
   __device__ __forceinline__ float load_query(int tile) {
     float values[kDimTiles][4];
     float largest = 0.0f;
@@ -101,7 +97,8 @@ class WaveAttend {
     for (int step = 0; step < kDimTiles; ++step) {
       KVCAL_UNROLL
       for (int e = 0; e < 4; ++e) {
-        values[step][e] = query(row_of(tile), step * 16 + wave_quad() * 4 + e);
+        values[step][e] =
+            query_element(args_, rows_, row_of(tile), step * 16 + wave_quad() * 4 + e);
         is_finite_row = is_finite_row && is_finite(values[step][e]);
         largest = fmaxf(largest, magnitude_of(values[step][e]));
       }
@@ -114,20 +111,9 @@ class WaveAttend {
     for (int step = 0; step < kDimTiles; ++step) {
       KVCAL_UNROLL
       for (int e = 0; e < 4; ++e) values[step][e] *= scale;
-      split(values[step], tile, step);
+      split(values[step], q_[tile][step]);
     }
     return float_of((254u - field) << 23);
-  }
-  __device__ __forceinline__ float query(int row, int d) const {
-    if (row >= rows_.count || d >= args_.head_dim) return 0.0f;
-    return args_.q[(rows_.segment.q_begin + rows_.query(row)) * args_.q_row_stride +
-                   rows_.head(row) * args_.head_dim + d];
-  }
-  __device__ __forceinline__ void split(const float (&four)[4], int tile, int step) {
-    WaveHalves parts[kParts];
-    split(four, parts);
-    KVCAL_UNROLL
-    for (int part = 0; part < kParts; ++part) q_[part][tile][step] = parts[part];
   }
   /// Four neighbours, rounded; and their remainders.
   __device__ __forceinline__ static void split(const float (&four)[4],
@@ -135,10 +121,8 @@ class WaveAttend {
     KVCAL_UNROLL
     for (int w = 0; w < 2; ++w) {
       const float first = four[2 * w], second = four[2 * w + 1];
-      const uint32_t rounded = pair_of<BF16>(first, second);
-      parts[0].words[w] = rounded;
-      parts[1].words[w] =
-          pair_of<BF16>(first - float_of(rounded << 16), second - float_of(rounded & 0xffff0000u));
+      parts[0].words[w] = pair_of<BF16>(first, second);
+      parts[1].words[w] = remainders_of(parts[0].words[w], first, second);
     }
   }
 
@@ -159,7 +143,7 @@ class WaveAttend {
             if (q_part + part == 2) continue;
             KVCAL_UNROLL
             for (int i = 0; i < kQueryTiles; ++i)
-              multiply_wave(scores_[i][t], k, q_[q_part][i][step]);
+              multiply_wave(scores_[i][t], k, q_[i][step][q_part]);
           }
         }
       }
@@ -303,7 +287,7 @@ class WaveAttend {
   WaveLoader<Kv, kDim> loader_;
   float cap_ = 0.0f;
   Row row_[kQueryTiles];
-  WaveHalves q_[kParts][kQueryTiles][kDimTiles];
+  WaveHalves q_[kQueryTiles][kDimTiles][kParts];
   WaveSums scores_[kQueryTiles][kKeyTiles];  ///< scores, then weights
   WaveSums out_[kQueryTiles][kDimTiles] = {};
 };
@@ -319,10 +303,7 @@ __global__ void __launch_bounds__(kWaveThreads, 2)
 }
 
 template <class Kv, int kDim>
-struct WaveKernel {
-  static constexpr size_t kSharedBytes = WaveTiles<Kv, kDim>::kSharedBytes;
-  static constexpr int kRows = WaveTiles<Kv, kDim>::kRows;
-  static constexpr unsigned kThreads = kWaveThreads;
+struct WaveKernel : WaveTiles<Kv, kDim> {
   static constexpr auto kEntry = attend_with_waves_kernel<Kv, kDim>;
 };
 

@@ -30,6 +30,7 @@ struct MatrixTiles {
   static constexpr int kQueryParts = std::is_same_v<Half, BF16> ? 2 : 1;
   static constexpr int kKeyParts = std::is_same_v<Kv, float> ? 2 : 1;
   static constexpr int kRowTiles = kDim <= 128 ? 2 : 1;  ///< of 16 rows, to a warp
+  static constexpr unsigned kThreads = kMatrixThreads;
   static constexpr int kRows = kMatrixThreads / kWarp * 16 * kRowTiles;
   /// Weights are scaled by 2^kHeadroom, so that float16 keeps more of the small ones.
   static constexpr float kHeadroom = std::is_same_v<Half, F16> ? 14.0f : 0.0f;

@@ -318,15 +318,18 @@ __device__ inline void floats_of_halves(uint32_t halves, float& first, float& se
 #endif
 }
 
-// Matrix instructions of a warp (warp_matrix.h) and of a wavefront (wave_matrix.h), where a chip of
-// the vendor has them.
+// Instructions of a vendor's chips: PTX; matrix instructions of a warp (warp_matrix.h) and of a
+// wavefront (wave_matrix.h), which the simulated device has both.
 #if defined(KVCAL_GPU_SIMULATED)
+#define KVCAL_HAS_PTX 0
 #define KVCAL_HAS_WARP_MATRIX 1
 #define KVCAL_HAS_WAVE_MATRIX 1
 #elif defined(__HIPCC__)
+#define KVCAL_HAS_PTX 0
 #define KVCAL_HAS_WARP_MATRIX 0
 #define KVCAL_HAS_WAVE_MATRIX 1
 #else
+#define KVCAL_HAS_PTX 1
 #define KVCAL_HAS_WARP_MATRIX 1
 #define KVCAL_HAS_WAVE_MATRIX 0
 #endif

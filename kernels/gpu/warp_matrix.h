@@ -25,6 +25,19 @@ struct FragmentC {
 
 #if defined(KVCAL_GPU_SIMULATED)
 
+inline float half_number(F16 value) {
+  static const std::vector<float> table = [] {
+    std::vector<float> numbers;
+    for (uint32_t bits = 0; bits < 65536; ++bits)
+      numbers.push_back(to_float(F16{static_cast<uint16_t>(bits)}));
+    return numbers;
+  }();
+  return table[value.bits];
+}
+inline float half_number(BF16 value) {
+  return to_float(value);
+}
+
 /// c += a · b; T is F16 or BF16.
 template <class T>
 inline void multiply_fragments(FragmentC& c, const FragmentA& a, const FragmentB& b) {
@@ -67,6 +80,11 @@ inline void await_copies() {
 }
 inline Pack<float, 4> load_global(const void* from) {
   return *static_cast<const Pack<float, 4>*>(from);
+}
+
+inline void spread_bytes(uint32_t four, uint32_t& low, uint32_t& high) {
+  low = (four & 0xffu) << 8 | (four & 0xff00u) << 16;
+  high = (four >> 16 & 0xffu) << 8 | (four & 0xff000000u);
 }
 
 #else
@@ -130,6 +148,37 @@ __device__ inline Pack<float, 4> load_global(const void* from) {
   return four;
 }
 
+/// Moves four bytes to the upper halves of 16-bit words.
+__device__ inline void spread_bytes(uint32_t four, uint32_t& low, uint32_t& high) {
+  low = __byte_perm(four, 0, 0x1404);
+  high = __byte_perm(four, 0, 0x3424);
+}
+
 #endif
+
+/// FP8 codes in the upper halves of 16-bit words as F16, with the code's exponent bits: correct up
+/// to a power of two. NaN stays NaN.
+__device__ inline uint32_t halves_of_spread(uint32_t spread, fp8::Format format) {
+  if (format == fp8::Format::kE5m2) return spread;
+  const uint32_t halves = (spread & 0x80008000u) | (spread >> 1 & 0x3f803f80u);
+  if (format == fp8::Format::kE4m3Fn)  // all ones: the carry sets the exponent's upper bit too
+    return halves | (((halves & 0x7fff7fffu) + 0x00800080u) & 0x40004000u);
+  // The codes of -0 are NaN: their sign, where the sum with the magnitude does not carry into it.
+  const uint32_t nan = halves & ~((halves & 0x7fff7fffu) + 0x7fff7fffu) & 0x80008000u;
+  return halves | (nan - (nan >> 6));
+}
+/// Four FP8 codes as F16, correct up to the power of two in code_power. NaN stays NaN.
+__device__ inline void halves_of_codes(uint32_t four, fp8::Format format, uint32_t& low,
+                                       uint32_t& high) {
+  if (decodes_by_chip(format)) return decode_codes_by_chip(four, format, low, high);
+  spread_bytes(four, low, high);
+  low = halves_of_spread(low, format);
+  high = halves_of_spread(high, format);
+}
+/// Factor from the results of halves_of_codes to the codes' values.
+__device__ inline float code_power(fp8::Format format) {
+  if (decodes_by_chip(format)) return 1.0f;
+  return format == fp8::Format::kE4m3Fn ? 256.0f : format == fp8::Format::kE4m3Fnuz ? 128.0f : 1.0f;
+}
 
 }  // namespace kvcal::gpu

@@ -19,6 +19,7 @@ struct WaveTiles {
   /// bfloat16 holds codes of FP8, too.
   static constexpr int kKeyParts = std::is_same_v<Kv, float> || std::is_same_v<Kv, F16> ? 2 : 1;
   static constexpr int kQueryTiles = kDim <= 128 ? 2 : 1;  ///< of 16 queries, to a wave
+  static constexpr unsigned kThreads = kWaveThreads;
   static constexpr int kRows = kWaveThreads / kWave * 16 * kQueryTiles;
   static constexpr int kPad = 4;
 
@@ -27,7 +28,8 @@ struct WaveTiles {
   static constexpr int kKeys = kMostKeys < 16 ? 16 : kMostKeys;
   static constexpr int kKeyElements = kKeys * (kDim + kPad);    ///< of a part of K
   static constexpr int kValueElements = kDim * (kKeys + kPad);  ///< of a part of V
-  static constexpr int kSharedBytes = 2 * kKeyParts * (kKeyElements + kValueElements) + 16;
+  static constexpr size_t kSharedBytes =
+      size_t{2} * kKeyParts * (kKeyElements + kValueElements) + 16;
 
   __device__ static int key_at(int key, int d) { return key * (kDim + kPad) + d; }
   __device__ static int value_at(int d, int key) { return d * (kKeys + kPad) + key; }
@@ -39,6 +41,7 @@ template <class Kv, int kDim>
 class WaveLoader {
  public:
   using Tiles = WaveTiles<Kv, kDim>;
+
   __device__ __forceinline__ WaveLoader(const DeviceAttention& args, const BlockRows& rows,
                                         uint16_t* k, uint16_t* v)
       : args_(args), rows_(rows), k_(k), v_(v) {}
@@ -146,8 +149,7 @@ class WaveLoader {
         words[0][w] = bits_of(first) >> 16 | (bits_of(second) & 0xffff0000u);
       } else {
         words[0][w] = pair_of<BF16>(first, second);
-        words[1][w] = pair_of<BF16>(first - float_of(words[0][w] << 16),
-                                    second - float_of(words[0][w] & 0xffff0000u));
+        words[1][w] = remainders_of(words[0][w], first, second);
       }
     }
   }
