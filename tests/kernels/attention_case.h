@@ -180,4 +180,76 @@ inline std::vector<Segment> prefill(std::vector<int64_t> lengths) {
   return segments;
 }
 
+/// What attention in 16 bits is tried with: every width and cache.
+inline std::vector<AttentionCase> width_cases() {
+  std::vector<AttentionCase> cases;
+  for (const int64_t head_dim : {64, 80, 96, 128, 192, 256})
+    for (const KvDType cache : {KvDType::kFloat32, KvDType::kFloat16, KvDType::kBFloat16,
+                                KvDType::kFp8E4m3, KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2})
+      cases.push_back(
+          {.what = "width",
+           .segments = {{.q_begin = 0, .q_count = 20, .kv_begin = 3, .kv_count = 70}},
+           .heads = 2,
+           .kv_heads = 1,
+           .head_dim = head_dim,
+           .kv_dtype = cache,
+           .out_type = head_dim % 128 == 0 ? ComputeType::kFloat16 : ComputeType::kBFloat16});
+  return cases;
+}
+
+/// The same: history, windows, groups, caps and sinks.
+inline std::vector<AttentionCase> history_cases() {
+  std::vector<AttentionCase> cases;
+  for (const KvDType cache : {KvDType::kFloat32, KvDType::kBFloat16, KvDType::kFp8E5m2}) {
+    AttentionCase c{.what = "history",
+                    .segments = {{.q_begin = 0, .q_count = 30, .kv_begin = 5, .kv_count = 200},
+                                 {.q_begin = 30, .q_count = 0, .kv_begin = 0, .kv_count = 0},
+                                 {.q_begin = 30, .q_count = 7, .kv_begin = 205, .kv_count = 7}},
+                    .heads = 8,
+                    .kv_heads = 2,
+                    .kv_dtype = cache,
+                    .out_type = ComputeType::kBFloat16,
+                    .extra_stride = 3};
+    for (const int64_t window : {0, 1, 17, 64, 65}) {
+      c.sliding_window = window;
+      cases.push_back(c);
+    }
+    c.what = "group of eight, cap and sinks";
+    c.kv_heads = 1;
+    c.softcap = 3.0f;
+    c.sinks = true;
+    cases.push_back(c);
+    c.what = "group of seven, narrower values";
+    c.heads = 7;
+    c.head_dim = 96;
+    c.v_head_dim = 48;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+/// Queries that are asked for in pieces get the bytes that they get among all of a prefill of 150.
+inline void check_pieces(Backend& backend, KvDType cache, int64_t window, float deviation) {
+  AttentionCase c{.what = "split",
+                  .segments = prefill({150}),
+                  .heads = 6,
+                  .kv_heads = 2,
+                  .kv_dtype = cache,
+                  .sliding_window = window,
+                  .out_type = ComputeType::kBFloat16,
+                  .deviation = deviation,
+                  .product_type = ComputeType::kBFloat16};
+  const int64_t row = c.heads * c.head_dim;
+  const auto expected = attend(backend, c);
+  for (const auto& [begin, end] :
+       {std::pair<int64_t, int64_t>{0, 1}, {63, 65}, {90, 107}, {149, 150}}) {
+    c.segments = {{.q_begin = begin, .q_count = end - begin, .kv_begin = 0, .kv_count = end}};
+    const auto actual = attend(backend, c);
+    INFO("queries " << begin << " to " << end << ", window " << window);
+    CHECK(same_bytes(
+        std::vector<float>(actual.begin() + begin * row, actual.begin() + end * row),
+        std::vector<float>(expected.begin() + begin * row, expected.begin() + end * row)));
+  }
+}
+
 }  // namespace kvcal::test

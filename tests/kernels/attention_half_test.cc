@@ -8,9 +8,6 @@ using test::attend;
 using test::AttentionCase;
 using test::prefill;
 
-constexpr KvDType kCaches[] = {KvDType::kFloat32, KvDType::kFloat16,     KvDType::kBFloat16,
-                               KvDType::kFp8E4m3, KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2};
-
 /// Weights cut to bfloat16 are off by up to 2^-8; about 5e-7 with many keys, more with few.
 constexpr double kCutWeights = 4e-6;
 
@@ -27,16 +24,7 @@ void check_against_reference(AttentionCase c) {
 }
 
 TEST_CASE("attention in 16 bits: every width and cache agrees with the reference") {
-  for (const int64_t head_dim : {64, 80, 96, 128, 192, 256})
-    for (const KvDType cache : kCaches)
-      check_against_reference(
-          {.what = "width",
-           .segments = {{.q_begin = 0, .q_count = 20, .kv_begin = 3, .kv_count = 70}},
-           .heads = 2,
-           .kv_heads = 1,
-           .head_dim = head_dim,
-           .kv_dtype = cache,
-           .out_type = head_dim % 128 == 0 ? ComputeType::kFloat16 : ComputeType::kBFloat16});
+  for (const AttentionCase& c : test::width_cases()) check_against_reference(c);
 }
 
 #ifdef KVCAL_TEST_SIMULATED_GPU
@@ -122,32 +110,7 @@ TEST_CASE("attention in 16 bits: lengths around the edges of tiles") {
 }
 
 TEST_CASE("attention in 16 bits: history, windows, groups, caps and sinks") {
-  const std::vector<Segment> history{{.q_begin = 0, .q_count = 30, .kv_begin = 5, .kv_count = 200},
-                                     {.q_begin = 30, .q_count = 0, .kv_begin = 0, .kv_count = 0},
-                                     {.q_begin = 30, .q_count = 7, .kv_begin = 205, .kv_count = 7}};
-  for (const KvDType cache : {KvDType::kFloat32, KvDType::kBFloat16, KvDType::kFp8E5m2}) {
-    AttentionCase c{.what = "history",
-                    .segments = history,
-                    .heads = 8,
-                    .kv_heads = 2,
-                    .kv_dtype = cache,
-                    .out_type = ComputeType::kBFloat16,
-                    .extra_stride = 3};
-    for (const int64_t window : {0, 1, 17, 64, 65}) {
-      c.sliding_window = window;
-      check_against_reference(c);
-    }
-    c.what = "group of eight, cap and sinks";
-    c.kv_heads = 1;
-    c.softcap = 3.0f;
-    c.sinks = true;
-    check_against_reference(c);
-    c.what = "group of seven, narrower values";
-    c.heads = 7;
-    c.head_dim = 96;
-    c.v_head_dim = 48;
-    check_against_reference(c);
-  }
+  for (const AttentionCase& c : test::history_cases()) check_against_reference(c);
 }
 
 TEST_CASE("attention in 16 bits: scores of tens, far above and below each other") {
@@ -168,32 +131,9 @@ TEST_CASE("attention in 16 bits: a query's bytes do not depend on its neighbours
   for (const KvDType cache :
        {KvDType::kFloat32, KvDType::kFloat16, KvDType::kBFloat16, KvDType::kFp8E4m3})
     for (const auto& [window, deviation] :
-         {std::pair<int64_t, float>{0, 1.0f}, {50, 1.0f}, {0, 5.0f}}) {
-      AttentionCase c{.what = "split",
-                      .segments = prefill({150}),
-                      .heads = 6,
-                      .kv_heads = 2,
-                      .kv_dtype = cache,
-                      .sliding_window = window,
-                      .out_type = ComputeType::kBFloat16,
-                      .deviation = deviation,
-                      .product_type = ComputeType::kBFloat16};
-      const int64_t row = c.heads * c.head_dim;
-      test::for_each_backend([&](Backend& backend) {
-        const auto expected = attend(backend, c);
-        AttentionCase piece = c;
-        for (const auto& [begin, end] :
-             {std::pair<int64_t, int64_t>{0, 1}, {63, 65}, {90, 107}, {149, 150}}) {
-          piece.segments = {
-              {.q_begin = begin, .q_count = end - begin, .kv_begin = 0, .kv_count = end}};
-          const auto actual = attend(backend, piece);
-          INFO("queries " << begin << " to " << end << ", window " << window);
-          CHECK(test::same_bytes(
-              std::vector<float>(actual.begin() + begin * row, actual.begin() + end * row),
-              std::vector<float>(expected.begin() + begin * row, expected.begin() + end * row)));
-        }
-      });
-    }
+         {std::pair<int64_t, float>{0, 1.0f}, {50, 1.0f}, {0, 5.0f}})
+      test::for_each_backend(
+          [&](Backend& backend) { test::check_pieces(backend, cache, window, deviation); });
 }
 
 TEST_CASE("attention in 16 bits: queries and values of any size neither overflow nor vanish") {

@@ -24,17 +24,7 @@ void check_against_reference(AttentionCase c) {
 
 TEST_CASE("attention of wavefronts: every width and cache agrees with the reference") {
   const OnWavefronts chip;
-  for (const int64_t head_dim : {64, 80, 96, 128, 192, 256})
-    for (const KvDType cache : {KvDType::kFloat32, KvDType::kFloat16, KvDType::kBFloat16,
-                                KvDType::kFp8E4m3, KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2})
-      check_against_reference(
-          {.what = "width",
-           .segments = {{.q_begin = 0, .q_count = 20, .kv_begin = 3, .kv_count = 70}},
-           .heads = 2,
-           .kv_heads = 1,
-           .head_dim = head_dim,
-           .kv_dtype = cache,
-           .out_type = head_dim % 128 == 0 ? ComputeType::kFloat16 : ComputeType::kBFloat16});
+  for (const AttentionCase& c : test::width_cases()) check_against_reference(c);
 }
 
 TEST_CASE("attention of wavefronts: in any order of threads") {
@@ -55,31 +45,7 @@ TEST_CASE("attention of wavefronts: in any order of threads") {
 
 TEST_CASE("attention of wavefronts: history, windows, groups, caps and sinks") {
   const OnWavefronts chip;
-  for (const KvDType cache : {KvDType::kFloat32, KvDType::kBFloat16, KvDType::kFp8E5m2}) {
-    AttentionCase c{.what = "history",
-                    .segments = {{.q_begin = 0, .q_count = 30, .kv_begin = 5, .kv_count = 200},
-                                 {.q_begin = 30, .q_count = 0, .kv_begin = 0, .kv_count = 0},
-                                 {.q_begin = 30, .q_count = 7, .kv_begin = 205, .kv_count = 7}},
-                    .heads = 8,
-                    .kv_heads = 2,
-                    .kv_dtype = cache,
-                    .out_type = ComputeType::kBFloat16,
-                    .extra_stride = 3};
-    for (const int64_t window : {0, 1, 17, 65}) {
-      c.sliding_window = window;
-      check_against_reference(c);
-    }
-    c.what = "group of eight, cap and sinks";
-    c.kv_heads = 1;
-    c.softcap = 3.0f;
-    c.sinks = true;
-    check_against_reference(c);
-    c.what = "group of seven, narrower values";
-    c.heads = 7;
-    c.head_dim = 96;
-    c.v_head_dim = 48;
-    check_against_reference(c);
-  }
+  for (const AttentionCase& c : test::history_cases()) check_against_reference(c);
 }
 
 TEST_CASE("attention of wavefronts: scores of tens, far above and below each other") {
@@ -97,28 +63,9 @@ TEST_CASE("attention of wavefronts: scores of tens, far above and below each oth
 
 TEST_CASE("attention of wavefronts: a query's bytes do not depend on its neighbours") {
   const OnWavefronts chip;
-  for (const KvDType cache : {KvDType::kFloat32, KvDType::kFp8E4m3}) {
-    AttentionCase c{.what = "split",
-                    .segments = prefill({150}),
-                    .heads = 6,
-                    .kv_heads = 2,
-                    .kv_dtype = cache,
-                    .sliding_window = 50,
-                    .out_type = ComputeType::kBFloat16,
-                    .product_type = ComputeType::kBFloat16};
-    const int64_t row = c.heads * c.head_dim;
-    const auto backend = test::make_backend("simulated");
-    const auto expected = attend(*backend, c);
-    for (const auto& [begin, end] :
-         {std::pair<int64_t, int64_t>{0, 1}, {63, 65}, {90, 107}, {149, 150}}) {
-      c.segments = {{.q_begin = begin, .q_count = end - begin, .kv_begin = 0, .kv_count = end}};
-      const auto actual = attend(*backend, c);
-      INFO("queries " << begin << " to " << end);
-      CHECK(test::same_bytes(
-          std::vector<float>(actual.begin() + begin * row, actual.begin() + end * row),
-          std::vector<float>(expected.begin() + begin * row, expected.begin() + end * row)));
-    }
-  }
+  const auto backend = test::make_backend("simulated");
+  for (const KvDType cache : {KvDType::kFloat32, KvDType::kFp8E4m3})
+    test::check_pieces(*backend, cache, 50, 1.0f);
 }
 
 TEST_CASE("attention of wavefronts: shapes and chips that are left to float32 arithmetic") {

@@ -382,7 +382,7 @@ TEST_CASE("device: chips and the FP8 they compute with") {
   }
 }
 
-TEST_CASE("chips: those whose wavefronts multiply matrices in 16 bits") {
+TEST_CASE("chips: those whose wavefronts multiply matrices in bfloat16") {
   for (const std::string_view chip : {"gfx90a", "gfx90a:sramecc+:xnack-", "gfx942", "gfx950"})
     CHECK(gpu::has_wave_matrix(chip));
   // gfx908 has no products of four bfloat16 a lane; those of others have lanes of their own.
