@@ -6,12 +6,17 @@ import re
 MODELS = pathlib.Path(__file__).parent.parent / "fixtures" / "models"
 
 
+def fixture_config(name):
+    return json.loads((MODELS / name / "config.json").read_text())
+
+
 def part_of(name, key, **more):
-    return json.loads((MODELS / name / "config.json").read_text())[key] | more
+    return fixture_config(name)[key] | more
 
 
 def config_of(name):
-    config = json.loads((MODELS / SAME_AS.get(name, name) / "config.json").read_text()) | CONFIGS.get(name, {})
+    """What the family's checkpoint is made of."""
+    config = fixture_config(SAME_AS.get(name, name)) | CONFIGS.get(name, {})
     return {key: value for key, value in config.items() if key not in WITHOUT.get(name, ())}
 
 

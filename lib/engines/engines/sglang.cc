@@ -126,6 +126,9 @@ constexpr std::string_view kFusedLatent =
 constexpr std::string_view kExpertsStop = "its loader stops at the experts in this form";
 constexpr std::string_view kDropped = "its loader drops the scales, and the cache is FP8 with 1.0";
 
+/// Latent attention, but not of chosen keys.
+const ModelTypes kLatentOfAllKeys{"deepseek_v2", "deepseek_v3", "kimi_k2", "kimi_k25"};
+
 /// Source: SGLang 0.5.23, srt/models/*.py, each one's load_weights, run.
 std::vector<Miss> sglang_misses() {
   using enum MissEffect;
@@ -277,12 +280,8 @@ std::vector<Miss> sglang_misses() {
        .why = kNotSwitchedForChosen,
        .effect = kOnesWhenAsked,
        .format = "modelopt"},
-      {.types = {"deepseek_v2", "deepseek_v3", "kimi_k2", "kimi_k25"},
-       .effect = kByRules,
-       .names = {"_proj.k_scale", "_proj.v_scale"}},
-      {.types = {"deepseek_v2", "deepseek_v3", "kimi_k2", "kimi_k25"},
-       .why = kDropped,
-       .format = "modelopt"},
+      {.types = kLatentOfAllKeys, .effect = kByRules, .names = {"_proj.k_scale", "_proj.v_scale"}},
+      {.types = kLatentOfAllKeys, .why = kDropped, .format = "modelopt"},
       {.types = {"glm4", "qwen2"}, .why = kDropped, .format = "scales-json"},
       {.types = {"qwen3"}, .why = kNoParameters, .lacks_parameters = true, .format = "scales-json"},
       {.types = {"gpt_oss"},
