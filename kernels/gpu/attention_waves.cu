@@ -294,7 +294,8 @@ class WaveAttend {
 
 template <class Kv, int kDim>
 __global__ void __launch_bounds__(kWaveThreads, 2)
-    attend_with_waves_kernel(DeviceAttention args, AttentionGrid grid) {
+    attend_with_waves_kernel([[maybe_unused]] DeviceAttention args,
+                             [[maybe_unused]] AttentionGrid grid) {
 #if KVCAL_CHIP_HAS_WAVE_MATRIX
   const BlockRows rows = rows_of_block(args, grid);
   if (rows.count == 0) return;

@@ -60,7 +60,9 @@ inline float wave_xor(float value, int mask) {
 #endif
 
 /// c += a · b
-__device__ inline void multiply_wave(WaveSums& c, const WaveHalves& a, const WaveHalves& b) {
+__device__ inline void multiply_wave([[maybe_unused]] WaveSums& c,
+                                     [[maybe_unused]] const WaveHalves& a,
+                                     [[maybe_unused]] const WaveHalves& b) {
 #if KVCAL_CHIP_HAS_WAVE_MATRIX
   using Sums = float __attribute__((ext_vector_type(4)));
   using Halves = short __attribute__((ext_vector_type(4)));
