@@ -11,9 +11,11 @@ namespace kvcal::cpu {
 
 namespace {
 
-/// Number of steps whose weights, [kDepth, kTileColumns], stay in the level 1 cache while all rows
-/// pass, and the largest number that is not divided.
-constexpr int64_t kDepth = 512, kWholeDepth = 1024;
+/// Number of steps whose weights, [kDepth, kTileColumns], take less than half of a level 1 cache of
+/// 48 KiB, where they stay while all rows pass.
+constexpr int64_t kDepth = 320;
+/// Rows of a wide result lie far apart, so sums of many steps are added up in a tile of their own.
+constexpr int64_t kMostStepsInPlace = 2048;
 
 /// For each kTileColumns of the width: pairs [depth / 2, kTileColumns].
 struct TilePanel : Panel {
@@ -57,14 +59,15 @@ class TileGemm : public Gemm {
     return std::clamp(rows / kTileRows * kTileRows, kTileRows, kTileGemmTallest);
   }
 
-  /// Whether sums are written only once, and no column beyond the width is written.
-  bool runs_in_place() const override { return depth_ <= kWholeDepth && width_ == shape_.width; }
+  bool runs_in_place() const override {
+    const bool writes_its_columns_alone = width_ == shape_.width;
+    return writes_its_columns_alone && depth_ <= kMostStepsInPlace;
+  }
   void run(int64_t height, const void* x, const Panel& panel, const GemmResult& result,
            int) const override {
     const uint32_t* pairs = static_cast<const TilePanel&>(panel).pairs;
     const TileSession tiles(tile_instructions());
-    const int64_t chunk = depth_ <= kWholeDepth ? depth_ : kDepth;
-    for (int64_t step = 0; step < depth_; step += chunk)
+    for (int64_t step = 0; step < depth_; step += kDepth)
       for (int64_t column = 0; column < width_; column += kTileColumns)
         tiles.multiply({.a = static_cast<const BF16*>(x) + step,
                         .a_stride = depth_,
@@ -74,7 +77,7 @@ class TileGemm : public Gemm {
                         .c_stride = result.stride,
                         .rows = height,
                         .columns = kTileColumns,
-                        .steps = std::min(chunk, depth_ - step),
+                        .steps = std::min(kDepth, depth_ - step),
                         .start = result.start ? result.start + column : nullptr,
                         .accumulate = result.accumulate || step > 0});
   }

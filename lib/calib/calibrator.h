@@ -15,7 +15,9 @@ namespace kvcal {
 /// K and V that later layers read during calibration.
 enum class KvForward {
   kQuantized,  ///< quantized with the layer's final scale, as an engine serves them
-  kExact,      ///< unquantized, as in llm-compressor and ModelOpt
+  /// unquantized, as in llm-compressor and ModelOpt: float32, or bfloat16 where that is the compute
+  /// type
+  kExact,
 };
 
 struct CalibrationOptions {

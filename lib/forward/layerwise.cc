@@ -363,7 +363,10 @@ LayerAdvance LayerwiseForward::advance_quantized(int64_t layer,
 
 LayerwiseForward::Storage LayerwiseForward::unquantized_storage(int64_t layer) {
   const LayerConfig& own = config_.layer(layer);
-  return own.has_own_cache ? Storage(backend_, own, longest_batch_, KvDType::kFloat32)
+  // transformers computes K and V in bfloat16 there; float16 would lose those beyond its range.
+  const bool is_bfloat16 = type_ == ComputeType::kBFloat16 && !request_.channels;
+  const KvDType dtype = is_bfloat16 ? KvDType::kBFloat16 : KvDType::kFloat32;
+  return own.has_own_cache ? Storage(backend_, own, longest_batch_, dtype)
                            : Storage(backend_, own, nullptr, Storage::OfReader{});
 }
 

@@ -4,7 +4,8 @@
 usage: goals.py BUILD_FOLDER MODEL_FOLDER TOKENS.json [--goal NAME,...] [--environments FOLDER] [--layers-8b 4] [--runs 3]
                 [--check] [--markdown] [--json FILE] [--scratch FOLDER]
 BUILD_FOLDER: of a release build with -DKVCAL_BENCH=ON. MODEL, TOKENS: SmolLM2-135M-Instruct and {"ids": [[...], ...]}.
-FOLDER: made by install_peers.sh; without it the goals against peers are not measured. --layers-8b: of the synthetic 8B checkpoint that
+FOLDER: made by install_peers.sh; without it the goals against peers are not measured. transformers and vllm are measured with TOKENS's
+samples and with all of its ids in samples of 4,096. --layers-8b: of the synthetic 8B checkpoint that
 is calibrated under --memory-limit 4GiB; 32 are 16 GB of disk. --check: exit status 1 where a goal is missed.
 
 Names: rate_8b, rate_small, rate_small_f32, memory, memory_8b, start, attention, threads, recompute, transformers, vllm, oneshot.
@@ -124,30 +125,39 @@ class Goals:
     def recompute(self):
         self.scaling("recompute", "recompute", "second pass over K and V on 8B shapes, %", "<= 6")
 
-    def peers(self, peers, goals):
-        """goals: (name, who, dtype, detail, which of kvcal's modes, wanted)."""
+    def peers(self, who, goals, tokens=None, dtypes="float32,bfloat16"):
+        """goals: (dtype, detail, which of kvcal's modes, wanted)."""
+        length = ", 4,096 tokens a sample" if tokens else ""
+        whats = [" ".join(["against", who, dtype, detail]).strip() + length for dtype, detail, _, _ in goals]
         if not self.arguments.environments:
-            for name, who, dtype, detail, _, wanted in goals:
-                self.add(name, " ".join(["against", who, dtype, detail]).strip(), f">= {wanted} x", "", None, "needs --environments")
+            for what, (_, _, _, wanted) in zip(whats, goals):
+                self.add(who, what, f">= {wanted} x", "", None, "needs --environments")
             return
         file = self.scratch / "peers.json"
-        self.run(sys.executable, HERE / "against_peers.py", self.build / "kvcal", self.arguments.model, self.arguments.tokens, "--environments",
-                 self.arguments.environments, "--peers", peers, "--runs", self.arguments.runs, "--json", file)
+        self.run(sys.executable, HERE / "against_peers.py", self.build / "kvcal", self.arguments.model, tokens or self.arguments.tokens,
+                 "--environments", self.arguments.environments, "--peers", who, "--dtypes", dtypes, "--runs", self.arguments.runs, "--json", file)
         rows = {(row["who"], row["dtype"], row["detail"]): row for row in json.loads(file.read_text())["rows"]}
-        for name, who, dtype, detail, mode, wanted in goals:
+        for what, (dtype, detail, mode, wanted) in zip(whats, goals):
             ratio = rows[who, dtype, detail][f"kvcal_{mode}_is"]
-            self.add(name, " ".join(["against", who, dtype, detail]).strip(), f">= {wanted} x", f"{ratio:.2f} x", ratio >= wanted, f"kvcal {mode}")
+            self.add(who, what, f">= {wanted} x", f"{ratio:.2f} x", ratio >= wanted, f"kvcal {mode}")
+
+    def long_samples(self, length=4096):
+        """All ids one after the other, cut anew."""
+        ids = [token for sample in json.loads(pathlib.Path(self.arguments.tokens).read_text())["ids"] for token in sample]
+        file = self.scratch / "long.json"
+        file.write_text(json.dumps({"ids": [ids[i:i + length] for i in range(0, len(ids) - length + 1, length)]}))
+        return file
 
     def transformers(self):
-        self.peers("transformers", [("transformers", "transformers", "bfloat16", "", "exact", 1.7),
-                                    ("transformers", "transformers", "float32", "", "exact", 1.5)])
+        self.peers("transformers", [("bfloat16", "", "exact", 2), ("float32", "", "exact", 1.5)])
+        self.peers("transformers", [("bfloat16", "", "exact", 2)], self.long_samples(), "bfloat16")
 
     def vllm(self):
-        self.peers("vllm", [("vllm", "vllm", "bfloat16", "", "exact", 1.15), ("vllm", "vllm", "bfloat16", "FP8 cache", "quantized", 1.15),
-                            ("vllm", "vllm", "float32", "", "exact", 1.15)])
+        self.peers("vllm", [("bfloat16", "", "exact", 1.35), ("bfloat16", "FP8 cache", "quantized", 1.15), ("float32", "", "exact", 1.15)])
+        self.peers("vllm", [("bfloat16", "", "exact", 1.35), ("bfloat16", "FP8 cache", "quantized", 1.35)], self.long_samples(), "bfloat16")
 
     def oneshot(self):
-        self.peers("oneshot", [("oneshot", "oneshot", "auto", "pipeline by default", "quantized", 18)])
+        self.peers("oneshot", [("auto", "pipeline by default", "quantized", 18)])
 
 
 def print_table(rows, markdown):

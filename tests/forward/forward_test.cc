@@ -82,7 +82,36 @@ std::vector<ObservedRange> observed_k(const std::string& name, const LayerwiseOp
   return all;
 }
 
+/// Everything seen of layer 1 behind layer 0 with an exact cache, or with one of the given elements.
+std::string seen_behind(ComputeType compute, std::optional<KvDType> cache) {
+  ModelFixture fixture("llama");
+  const test::FixtureSamples samples(fixture);
+  SilentDiagnostics silent;
+  LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples.spans(),
+                           {.compute_type = compute, .batch_tokens = 64}, silent);
+  forward.observe(0);
+  const std::vector<float> ones(static_cast<size_t>(fixture.config.cache(0).heads), 1.0f);
+  if (cache)
+    forward.advance(0, {*cache, ones, ones});
+  else
+    forward.advance_exact(0);
+  test::SeenBytes seen;
+  seen.add(forward.observe(1));
+  return seen.bytes();
+}
+
 }  // namespace
+
+TEST_CASE("the exact cache has float32, in bfloat16 the elements of transformers' cache") {
+  const auto is_exact = [](ComputeType compute, KvDType cache) {
+    return seen_behind(compute, std::nullopt) == seen_behind(compute, cache);
+  };
+  CHECK(is_exact(ComputeType::kFloat32, KvDType::kFloat32));
+  CHECK_FALSE(is_exact(ComputeType::kFloat32, KvDType::kBFloat16));
+  if (!ModelFixture("llama").backend->supports(ComputeType::kBFloat16)) return;
+  CHECK(is_exact(ComputeType::kBFloat16, KvDType::kBFloat16));
+  CHECK_FALSE(is_exact(ComputeType::kBFloat16, KvDType::kFloat32));
+}
 
 TEST_CASE("batch size, memory limit and threads change no byte of what is observed") {
   // Dense; experts; a latent cache; windows and soft-caps; each kind of recurrence; caches that
