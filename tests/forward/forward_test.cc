@@ -82,7 +82,8 @@ std::vector<ObservedRange> observed_k(const std::string& name, const LayerwiseOp
   return all;
 }
 
-/// Everything seen of layer 1 behind layer 0 with an exact cache, or with one of the given elements.
+/// Everything seen of layer 1 behind layer 0 with an exact cache, or with one of the given
+/// elements.
 std::string seen_behind(ComputeType compute, std::optional<KvDType> cache) {
   ModelFixture fixture("llama");
   const test::FixtureSamples samples(fixture);
