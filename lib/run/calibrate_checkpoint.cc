@@ -149,12 +149,13 @@ class Calibrating {
   void read_inputs() {
     const DeviceOptions devices = devices_of_rank(request_.device, ranks());
     together(ranks(), [&] {
+      const GpuStart beside(devices);
       inputs_.threads = devices.threads;
+      inputs_.dataset = open_dataset(request_.dataset, {.records = request_.records});
+      inputs_.samples = samples_for(*plan_.subject, *inputs_.dataset, request_.samples, told());
       inputs_.backends = open_backends(devices, told());
       inputs_.layerwise = layerwise_options(request_, *inputs_.backends[0], plan_.subject->config,
                                             scratch_folder());
-      inputs_.dataset = open_dataset(request_.dataset, {.records = request_.records});
-      inputs_.samples = samples_for(*plan_.subject, *inputs_.dataset, request_.samples, told());
     });
     clock_.end("load");
   }

@@ -59,6 +59,32 @@ void tell_warnings(Backend& backend, Diagnostics& diagnostics) {
   tell_warnings(std::span(&one, 1), diagnostics);
 }
 
+std::optional<int> gpu_to_start(const DeviceOptions& options, std::string_view gpu) {
+  return in_context("--device", [&]() -> std::optional<int> {
+    const DeviceChoice choice = parse_device(options.device);
+    const bool is_auto = choice.name == "auto";
+    const bool is_gpu = !gpu.empty() && normalised_name(choice.name) == normalised_name(gpu);
+    if (!is_gpu && !is_auto) {
+      check_is_built(choice.name);
+      kBackends.at(choice.name);
+    }
+    if (gpu.empty() || !(is_gpu || is_auto)) return std::nullopt;
+    return choice.indices.empty() ? options.default_index : choice.indices[0];
+  });
+}
+
+GpuStart::GpuStart(const DeviceOptions& options) {
+  const std::string_view gpu = gpu_device_name();
+  const std::optional<int> index = gpu_to_start(options, gpu);
+  if (!index) return;
+  started_ = std::async(std::launch::async, [gpu, index] {
+    try {
+      kBackends.at(gpu)({.device_index = *index});
+    } catch (const Error&) {  // open_backends meets it, too
+    }
+  });
+}
+
 AutomaticDevice automatic_device(std::string_view gpu, const std::string& problem) {
   if (gpu.empty()) return {.name = "cpu", .note = {}};
   if (problem.empty()) return {.name = std::string(gpu), .note = {}};

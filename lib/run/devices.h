@@ -1,6 +1,8 @@
 #pragma once
 
+#include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +23,21 @@ struct DeviceOptions {
   std::string inputs = "as-served";
   int threads = 0;        ///< 0: one for each core
   int default_index = 0;  ///< of a GPU that is not given by number
+};
+
+/// Number of the GPU that the options may take first; none where they take another device. gpu: the
+/// build's, or "". Throws Error for a device that is none of this build.
+std::optional<int> gpu_to_start(const DeviceOptions& options, std::string_view gpu);
+
+/// Starts driver, context and libraries of that GPU in a thread, so that open_backends finds them
+/// ready after other work. What fails there fails again in open_backends, which tells it. The
+/// destructor waits for the thread.
+class GpuStart {
+ public:
+  explicit GpuStart(const DeviceOptions& options);
+
+ private:
+  std::future<void> started_;
 };
 
 /// The device that --device auto takes, and what the user should know of that.

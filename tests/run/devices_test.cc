@@ -3,6 +3,7 @@
 #include "kernels/backends.h"
 #include "support/catch.h"
 #include "support/pretending_backend.h"
+#include "support/scratch_folder.h"
 
 using namespace kvcal;
 
@@ -27,6 +28,22 @@ TEST_CASE("devices: auto takes a GPU that can be used, and else says why it take
   CHECK(old.note == "--device auto takes the CPU: its chip sm_75 is too old");
   CHECK(automatic_device("", "built without GPUs").name == "cpu");
   CHECK(automatic_device("", "built without GPUs").note.empty());
+}
+
+TEST_CASE("devices: a GPU starts early where the options may take it") {
+  const auto started = [](const std::string& device, std::string_view gpu) {
+    return gpu_to_start({.device = device, .default_index = 3}, gpu);
+  };
+  CHECK(started("auto", "cuda") == 3);
+  CHECK(started("cuda", "cuda") == 3);
+  CHECK(started("CUDA:2,1", "cuda") == 2);
+  CHECK_FALSE(started("cpu", "cuda"));
+  CHECK_FALSE(started("auto", ""));
+  CHECK(test::message_of([&] { started("cuda:x", "cuda"); }) ==
+        "--device: 'cuda:x' is no list of devices, expected one like cuda:0,1");
+  CHECK(
+      test::message_of([&] { started("cpx", ""); }).starts_with("--device: unknown device 'cpx'"));
+  const GpuStart none({.device = "cpu"});
 }
 
 TEST_CASE("devices: a build without GPUs says nothing of them, and knows why") {
