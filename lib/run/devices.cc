@@ -37,6 +37,11 @@ DeviceChoice parse_device(const std::string& text) {
   return choice;
 }
 
+/// gpu: the build's, or "".
+bool is_gpu(const std::string& name, std::string_view gpu) {
+  return !gpu.empty() && normalised_name(name) == normalised_name(gpu);
+}
+
 /// Throws Error for a GPU that this build does not support.
 void check_is_built(const std::string& name) {
   const std::string known = normalised_name(name);
@@ -62,14 +67,12 @@ void tell_warnings(Backend& backend, Diagnostics& diagnostics) {
 std::optional<int> gpu_to_start(const DeviceOptions& options, std::string_view gpu) {
   return in_context("--device", [&]() -> std::optional<int> {
     const DeviceChoice choice = parse_device(options.device);
-    const bool is_auto = choice.name == "auto";
-    const bool is_gpu = !gpu.empty() && normalised_name(choice.name) == normalised_name(gpu);
-    if (!is_gpu && !is_auto) {
-      check_is_built(choice.name);
-      kBackends.at(choice.name);
-    }
-    if (gpu.empty() || !(is_gpu || is_auto)) return std::nullopt;
-    return choice.indices.empty() ? options.default_index : choice.indices[0];
+    const bool may_take_gpu = choice.name == "auto" ? !gpu.empty() : is_gpu(choice.name, gpu);
+    if (may_take_gpu) return choice.indices.empty() ? options.default_index : choice.indices[0];
+    if (choice.name == "auto") return std::nullopt;
+    check_is_built(choice.name);
+    kBackends.at(choice.name);
+    return std::nullopt;
   });
 }
 
@@ -77,12 +80,9 @@ GpuStart::GpuStart(const DeviceOptions& options) {
   const std::string_view gpu = gpu_device_name();
   const std::optional<int> index = gpu_to_start(options, gpu);
   if (!index) return;
-  started_ = std::async(std::launch::async, [gpu, index] {
-    try {
-      kBackends.at(gpu)({.device_index = *index});
-    } catch (const Error&) {  // open_backends meets it, too
-    }
-  });
+  // An error stays in the future, where nobody reads it.
+  started_ =
+      std::async(std::launch::async, [gpu, index] { kBackends.at(gpu)({.device_index = *index}); });
 }
 
 AutomaticDevice automatic_device(std::string_view gpu, const std::string& problem) {
@@ -103,10 +103,10 @@ std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options
     }
     check_is_built(choice.name);
     const MakeBackend make = kBackends.at(choice.name);
-    const bool is_gpu = normalised_name(choice.name) == normalised_name(gpu_device_name());
-    if (!is_gpu && !choice.indices.empty())
+    const bool takes_gpu = is_gpu(choice.name, gpu_device_name());
+    if (!takes_gpu && !choice.indices.empty())
       fail("'", options.device, "': ", choice.name, " is one device, leave the numbers out");
-    if (choice.indices.empty()) choice.indices.push_back(is_gpu ? options.default_index : 0);
+    if (choice.indices.empty()) choice.indices.push_back(takes_gpu ? options.default_index : 0);
     std::vector<std::unique_ptr<Backend>> backends;
     for (const int index : choice.indices)
       backends.push_back(make({.num_threads = options.threads, .device_index = index}));
