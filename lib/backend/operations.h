@@ -217,7 +217,8 @@ struct CacheSide {
 };
 
 /// One pass over new K and V: RoPE, extremes and histograms of each head, and storage in the cache.
-/// Gives the bytes of rope, observe_kv and store_kv in sequence.
+/// Gives the bytes of rope, observe_kv and store_kv in sequence. Afterwards the heads to rotate are
+/// rotated, or as before where Backend::leaves_entered_heads.
 struct EnterCacheArgs {
   CacheSide k = {}, v = {};
   RopeArgs rope = {};                      ///< x: the heads of k or v to rotate; x.data null: none

@@ -32,7 +32,11 @@ std::vector<Segment> segments_in_chunks(std::span<const Segment> segments, int64
 
 LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeType type,
                          int64_t max_tokens)
-    : config_(config), backend_(backend), type_(type), buffers_(config, backend, type) {
+    : config_(config),
+      backend_(backend),
+      type_(type),
+      max_tokens_(max_tokens),
+      buffers_(config, backend, type) {
   buffers_.reserve(Reserved::kBatch, max_tokens);
   if (config.architecture->has_experts())
     expert_counts_ =
@@ -206,12 +210,16 @@ void LayerRunner::grow_unturned(const HeadsView& queries, int64_t layer_index,
                  .rotary_dim = table.unturned_dim()});
 }
 
-LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64_t layer_index,
-                                                 const float* hidden, const TokenBatch& batch,
-                                                 const RopeTables& ropes) {
+void LayerRunner::begin_batch(int64_t layer_index, const TokenBatch& batch) {
   layer_index_ = layer_index;
   is_decoding_ = batch.is_decoding && !batch.has_fixed_products;
   segments_ = batch.segments;
+}
+
+LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64_t layer_index,
+                                                 const float* hidden, const TokenBatch& batch,
+                                                 const RopeTables& ropes) {
+  begin_batch(layer_index, batch);
   const float* active =
       config_.streams > 1 ? predict_streams(layer, hidden, batch.num_tokens) : hidden;
   normalize(active, layer.input_norm, batch.num_tokens, type_, buffers_.normed.data(),
@@ -242,6 +250,35 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
   if (config_.value_multiplier != 1.0f)
     backend_.scale({.x = v, .factor = config_.value_multiplier});
   return {k, v, rope};
+}
+
+uint64_t LayerRunner::kept_bytes(int64_t tokens) const {
+  const size_t all = buffers_.normed.size() + buffers_.key_value.size();
+  return all / static_cast<size_t>(max_tokens_) * static_cast<size_t>(tokens);
+}
+
+LayerRunner::Kept LayerRunner::make_kept(int64_t tokens) {
+  const auto like = [&](const Buffer& buffer) {
+    return backend_.allocate(buffer.size() / static_cast<size_t>(max_tokens_) *
+                             static_cast<size_t>(tokens));
+  };
+  Kept kept;
+  kept.normed = like(buffers_.normed);
+  kept.key_value = like(buffers_.key_value);
+  return kept;
+}
+
+void LayerRunner::exchange(Kept& kept) {
+  std::swap(buffers_.normed, kept.normed);
+  std::swap(buffers_.key_value, kept.key_value);
+}
+
+LayerRunner::KeysValues LayerRunner::keys_values_of(const Kept& kept, const TokenBatch& batch) {
+  begin_batch(kept.layer, batch);
+  fold(slot_of(Role::kQuery), buffers_.normed.data(), batch.num_tokens * config_.hidden_size,
+       type_);
+  observe(Role::kQuery, buffers_.normed, batch.num_tokens, config_.hidden_size);
+  return kept.made;
 }
 
 HeadsView LayerRunner::query_view(int64_t layer_index, int64_t tokens) const {

@@ -50,6 +50,22 @@ class LayerRunner {
   KeysValues keys_values(const PackedLayer& layer, int64_t layer_index, const float* hidden,
                          const TokenBatch& batch, const RopeTables& ropes);
 
+  /// Buffers of one batch for what keys_values makes, so that a later pass over the layer need not
+  /// make it again. Only for backends that leave entered heads as they are.
+  struct Kept {
+    Buffer normed, key_value;
+    KeysValues made;
+    int64_t layer = -1;  ///< whose keys and values it holds; -1: none
+  };
+  /// Whether Kept holds all that keys_values makes.
+  bool can_keep() const { return backend_.leaves_entered_heads() && config_.streams == 1; }
+  uint64_t kept_bytes(int64_t tokens) const;
+  Kept make_kept(int64_t tokens);
+  /// Exchanges the runner's buffers with the batch's, or back.
+  void exchange(Kept& kept);
+  /// Stands for keys_values of the layer and batch that kept holds, whose buffers the runner has.
+  KeysValues keys_values_of(const Kept& kept, const TokenBatch& batch);
+
   /// Runs the rest of the layer after keys_values of the same batch: Q, attention over storage, a
   /// recurrent mixer beside it, output projections, and MLP or experts. Adds the result to hidden
   /// [streams, num_tokens, hidden_size] float32; behind the last layer the first of the streams is
@@ -81,6 +97,7 @@ class LayerRunner {
   void show_all_experts(bool wanted) { shows_all_experts_ = wanted; }
 
  private:
+  void begin_batch(int64_t layer_index, const TokenBatch& batch);
   void normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type, void* out,
                  AmaxSlot seen);
   /// Converts float32 [rows, width] to type.
@@ -256,6 +273,7 @@ class LayerRunner {
   const ModelConfig& config_;
   Backend& backend_;
   ComputeType type_;
+  int64_t max_tokens_;
   LinearInputObserver observer_;
   AmaxSlotOf slot_of_;
   bool shows_all_experts_ = false;

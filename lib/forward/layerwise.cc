@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -153,6 +154,12 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
     diagnostics.warn("hidden states go to a scratch file in '" + options.scratch_folder.string() +
                      "': this process can have no more than " + std::to_string(*plan.limit()) +
                      " bytes of memory");
+  // Half of the room, because packing and libraries take device memory that no plan counts.
+  room_to_keep_ =
+      plan.room_beside(longest_batch_, num_tokens_ * config.carried_width(longest_sample_),
+                       hidden_->are_in_backend())
+          .value_or(std::numeric_limits<uint64_t>::max()) /
+      2;
   if (!options.is_restored) embed(samples, plan);
 }
 
@@ -238,6 +245,52 @@ void LayerwiseForward::report(const SampleBatch& batch, Share share) {
                         "tokens");
 }
 
+LayerRunner::Kept* LayerwiseForward::kept_of(size_t batch, const Pass& pass) {
+  if (batch == kept_.size() && pass.keeps && runner_->can_keep()) {
+    const int64_t tokens = batches_[batch].tokens.num_tokens;
+    const uint64_t bytes = runner_->kept_bytes(tokens);
+    if (bytes > room_to_keep_) return nullptr;
+    kept_.push_back(runner_->make_kept(tokens));
+    room_to_keep_ -= bytes;
+  }
+  if (batch >= kept_.size()) return nullptr;
+  LayerRunner::Kept& kept = kept_[batch];
+  return pass.keeps || kept.layer == layers_.index() ? &kept : nullptr;
+}
+
+/// The runner has the buffers of a batch meanwhile, if it keeps any.
+struct LayerwiseForward::HeldBuffers {
+  HeldBuffers(LayerRunner& runner_of, LayerRunner::Kept* kept_of)
+      : runner(runner_of), kept(kept_of) {
+    if (kept) runner.exchange(*kept);
+  }
+  ~HeldBuffers() {
+    if (kept) runner.exchange(*kept);
+  }
+  HeldBuffers(const HeldBuffers&) = delete;
+  HeldBuffers& operator=(const HeldBuffers&) = delete;
+  LayerRunner& runner;
+  LayerRunner::Kept* kept;
+};
+
+LayerRunner::KeysValues LayerwiseForward::keys_values(const PackedLayer& layer,
+                                                      const BatchInput& input, const Pass& pass,
+                                                      LayerRunner::Kept* kept) {
+  const int64_t index = layers_.index();
+  if (kept && kept->layer == index && !pass.keeps) {
+    const LayerRunner::KeysValues made = runner_->keys_values_of(*kept, input.tokens);
+    if (pass.finishes) kept->layer = -1;  // finish writes over what it reads
+    return made;
+  }
+  const LayerRunner::KeysValues made =
+      runner_->keys_values(layer, index, input.hidden, input.tokens, *ropes_);
+  if (kept) {
+    kept->made = made;
+    kept->layer = index;
+  }
+  return made;
+}
+
 void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const Pass& pass) {
   using Access = HiddenStates::Access;
   const int64_t index = layers_.index();
@@ -254,8 +307,8 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
       if (pass.observers) pass.observers->clear(backend_, batch);
       return report(batch, share);
     }
-    EnterCacheArgs args =
-        runner_->keys_values(layer, index, input.hidden, input.tokens, *ropes_).entry();
+    const HeldBuffers held(*runner_, kept_of(at, pass));
+    EnterCacheArgs args = keys_values(layer, input, pass, held.kept).entry();
     const bool has_own_cache = config_.has_own_cache(index);
     if (has_own_cache) {
       if (pass.observers) pass.observers->join(args, at);
@@ -335,8 +388,9 @@ LayerObservation LayerwiseForward::observe_layer(int64_t layer) {
   Observers observers = make_observers(layer);
   std::optional<Storage> storage;
   if (observers.channels) storage.emplace(unquantized_storage(layer));
-  run_batches(packed, is_end ? Share::kWhole : Share::kFirstHalf,
-              {.observers = &observers, .storage = storage ? &*storage : nullptr});
+  run_batches(
+      packed, is_end ? Share::kWhole : Share::kFirstHalf,
+      {.observers = &observers, .storage = storage ? &*storage : nullptr, .keeps = !is_end});
   LayerObservation seen = observers.take(backend_);
   refuse_zero_cache(seen, config_, weights_, layer);
   return seen;

@@ -87,7 +87,14 @@ class LayerwiseForward : public LayerForward {
     Observers* observers = nullptr;
     const Storage* storage = nullptr;
     bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
+    bool keeps = false;     ///< keeps K, V and their input for a later pass that finishes the layer
   };
+  struct HeldBuffers;
+  /// The buffers of a batch where the pass keeps what it makes, or an earlier one has; null: there
+  /// is none, or no room.
+  LayerRunner::Kept* kept_of(size_t batch, const Pass& pass);
+  LayerRunner::KeysValues keys_values(const PackedLayer& layer, const BatchInput& input,
+                                      const Pass& pass, LayerRunner::Kept* kept);
   void run_batches(const PackedLayer& layer, Share share, const Pass& pass);
   /// Gives the runner the layer's own inputs of the batch, where layers have them.
   void give_inputs(int64_t layer, const SampleBatch& batch);
@@ -137,8 +144,10 @@ class LayerwiseForward : public LayerForward {
   HiddenSink* hidden_user_ = nullptr;  ///< sink that got rows and may still read them
   std::vector<Plane> planes_;          ///< of hidden_, the residual stream first
   std::optional<HiddenStates> hidden_;
-  Buffer embedded_, input_rows_;      ///< of a batch, where layers have inputs of their own
-  std::unique_ptr<DraftRows> draft_;  ///< null: no draft layer
+  std::vector<LayerRunner::Kept> kept_;  ///< of the first batches, while there is room
+  uint64_t room_to_keep_ = 0;            ///< bytes of backend memory
+  Buffer embedded_, input_rows_;         ///< of a batch, where layers have inputs of their own
+  std::unique_ptr<DraftRows> draft_;     ///< null: no draft layer
   LayerPrefetch layers_;
 };
 

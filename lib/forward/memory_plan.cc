@@ -164,11 +164,17 @@ std::optional<uint64_t> MemoryPlan::hidden_bytes(int64_t longest_batch) const {
   return *limit_ - std::min(*limit_, needs_.with_batch(longest_batch));
 }
 
+std::optional<uint64_t> MemoryPlan::room_beside(int64_t longest_batch, int64_t hidden_floats,
+                                                bool are_held) const {
+  const std::optional<uint64_t> room = hidden_bytes(longest_batch);
+  if (!room) return std::nullopt;
+  const uint64_t held = static_cast<uint64_t>(hidden_floats) * sizeof(float);
+  return are_held ? *room - std::min(*room, held) : 0;
+}
+
 uint64_t MemoryPlan::room_before_layers(int64_t longest_batch, int64_t hidden_floats,
                                         bool are_held) const {
-  const uint64_t held = static_cast<uint64_t>(hidden_floats) * sizeof(float);
-  const uint64_t room = hidden_bytes(longest_batch).value_or(held);
-  return needs_.layers + (are_held ? room - std::min(room, held) : 0);
+  return needs_.layers + room_beside(longest_batch, hidden_floats, are_held).value_or(0);
 }
 
 }  // namespace kvcal

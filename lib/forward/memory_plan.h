@@ -40,8 +40,11 @@ class MemoryPlan {
   int64_t batch_tokens() const { return batch_tokens_; }
   /// Bytes of the backend's memory for hidden states beside such batches; nullopt: no limit.
   std::optional<uint64_t> hidden_bytes(int64_t longest_batch) const;
-  /// Bytes of the backend's memory that nothing takes until the first layer is packed, beside such
-  /// batches and the hidden states. are_held: the backend's memory holds these, of so many floats.
+  /// Bytes of the backend's memory that nothing takes, beside layers, such batches and the hidden
+  /// states; nullopt: no limit. are_held: the backend's memory holds these, of so many floats.
+  std::optional<uint64_t> room_beside(int64_t longest_batch, int64_t hidden_floats,
+                                      bool are_held) const;
+  /// The same until the first layer is packed; without a limit only the layers' room.
   uint64_t room_before_layers(int64_t longest_batch, int64_t hidden_floats, bool are_held) const;
   /// The user gave no limit: it is the memory that the process can get.
   bool is_limit_found() const { return is_limit_found_; }
