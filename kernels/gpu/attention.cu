@@ -1,6 +1,7 @@
 #include "kernels/gpu/attention.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/gpu/chips.h"
 #include "kernels/gpu/gpu_backend.h"
@@ -26,20 +27,27 @@ void GpuBackend::do_attention(const AttentionArgs& asked) {
   DeviceAttention args = asked;
   args.v_head_dim = asked.value_dim();
   if (!args.current_segments) args.current_segments = on_device(asked.segments);
+  const auto turn = [&] {
+    if (args.rope.x.data) do_rope(std::exchange(args.rope, {}));
+  };
   if (args.selection.words || args.weight_scale > 0.0f) {
     note_attention(false, "");
+    turn();  // this kernel reads a query once a tile of keys
     return attend_simt(stream(), args);
   }
   if (const int64_t floats = decoding_scratch(args); args.is_decoding && floats > 0)
     return attend_decoding(
         stream(), args,
         reinterpret_cast<float*>(lasting_scratch(static_cast<size_t>(floats) * sizeof(float))));
+  if (args.rope.x.data && !turns_in_pairs(args)) turn();
   std::string slow;
   const auto attend =
       has_wave_matrix(properties_.architecture) ? attend_with_waves : attend_with_warps;
   const bool in_matrix_units = attend(stream(), args, properties_, slow);
   note_attention(in_matrix_units, slow);
-  if (!in_matrix_units) attend_simt(stream(), args);
+  if (in_matrix_units) return;
+  turn();
+  attend_simt(stream(), args);
 }
 
 }  // namespace kvcal::gpu

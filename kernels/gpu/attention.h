@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/gpu/device.h"
+#include "kernels/gpu/rope.h"
 
 // Shared code of the attention kernels. Each walks keys in tiles, which begin at multiples of the
 // tile's size from the sequence's first key, with the online softmax of Milakov and Gimelshein
@@ -66,12 +67,46 @@ __device__ inline SeenKeys seen_at(const DeviceAttention& args, int64_t position
 /// Kernels with matrix instructions count keys in 32 bits.
 constexpr int64_t kMaxKeys = int64_t{1} << 30;
 
-/// Element d of the query of a block's row; 0 outside.
+/// A query's head as RoPE reads it.
+struct QueryHead {
+  const float* x = nullptr;
+  Angles angles;
+  int64_t table_row = 0;
+};
+__device__ inline QueryHead query_head(const DeviceAttention& args, int64_t row, int64_t head) {
+  QueryHead query{
+      .x = args.q + row * args.q_row_stride + head * args.head_dim, .angles = {}, .table_row = 0};
+  if (args.rope.x.data) {
+    query.angles = angles_of(args.rope);
+    query.table_row = query.angles.positions[row] * query.angles.half;
+  }
+  return query;
+}
+/// Whether neighbouring elements of q are in one word of 8 bytes, and so are their partners in
+/// RoPE.
+inline bool turns_in_pairs(const AttentionArgs& args) {
+  const RopeArgs& rope = args.rope;
+  return rope.rotary_dim % 4 == 0 && args.head_dim % 2 == 0 && args.q_row_stride % 2 == 0 &&
+         is_aligned(args.q, 8) && is_aligned(rope.cos, 8) && is_aligned(rope.sin, 8);
+}
+
+/// Element d of the query of a block's row; 0 outside. Without RoPE.
 __device__ inline float query_element(const DeviceAttention& args, const BlockRows& rows, int row,
                                       int64_t d) {
   if (row >= rows.count || d >= args.head_dim) return 0.0f;
   return args.q[(rows.segment.q_begin + rows.query(row)) * args.q_row_stride +
                 rows.head(row) * args.head_dim + d];
+}
+
+/// Elements d and d + 1 of it after RoPE; d is even. RoPE needs turns_in_pairs.
+__device__ inline void query_pair(const DeviceAttention& args, const BlockRows& rows, int row,
+                                  int64_t d, float (&pair)[2]) {
+  if (!args.rope.x.data || row >= rows.count || d >= args.head_dim) {
+    for (int e = 0; e < 2; ++e) pair[e] = query_element(args, rows, row, d + e);
+    return;
+  }
+  const QueryHead query = query_head(args, rows.segment.q_begin + rows.query(row), rows.head(row));
+  turned_vector<2>(query.x, d, query.angles, query.table_row, pair);
 }
 
 /// Whether a query that sees no key behind last sees the key.

@@ -94,8 +94,8 @@ class Decode {
   }
   __device__ float query(int row, int d) const {
     if (row >= count_) return 0.0f;
-    return args_.q[(segment_.q_begin + query_of(row)) * args_.q_row_stride +
-                   head_of(row) * args_.head_dim + d];
+    const QueryHead query = query_head(args_, segment_.q_begin + query_of(row), head_of(row));
+    return turned(query.x, d, query.angles, query.table_row);
   }
 
   /// Copies elements [piece, piece + kPieceBytes / kBytes) of the range's rows; zeros where there

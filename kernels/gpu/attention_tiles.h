@@ -53,11 +53,9 @@ class MatrixStore {
       uint32_t largest = 0;
       KVCAL_UNROLL
       for (int i = 0; i < kQueryWords; ++i) {
+        query_pair(args_, rows_, row, 2 * (lane() + i * kWarp), values[i]);
         KVCAL_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          values[i][e] = query_element(args_, rows_, row, 2 * (lane() + i * kWarp) + e);
-          largest = larger(largest, bits_of(values[i][e]) & 0x7fffffffu);
-        }
+        for (int e = 0; e < 2; ++e) largest = larger(largest, bits_of(values[i][e]) & 0x7fffffffu);
       }
       for (int mask = kWarp / 2; mask > 0; mask /= 2)
         largest = larger(largest, shuffle_xor(largest, mask));

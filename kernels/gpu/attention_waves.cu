@@ -96,9 +96,14 @@ class WaveAttend {
     KVCAL_UNROLL
     for (int step = 0; step < kDimTiles; ++step) {
       KVCAL_UNROLL
+      for (int e = 0; e < 4; e += 2) {
+        float pair[2];
+        query_pair(args_, rows_, row_of(tile), step * 16 + wave_quad() * 4 + e, pair);
+        values[step][e] = pair[0];
+        values[step][e + 1] = pair[1];
+      }
+      KVCAL_UNROLL
       for (int e = 0; e < 4; ++e) {
-        values[step][e] =
-            query_element(args_, rows_, row_of(tile), step * 16 + wave_quad() * 4 + e);
         is_finite_row = is_finite_row && is_finite(values[step][e]);
         largest = fmaxf(largest, magnitude_of(values[step][e]));
       }

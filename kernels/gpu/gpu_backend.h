@@ -41,6 +41,7 @@ class GpuBackend : public Backend {
   bool is_host() const override { return false; }
   std::optional<uint64_t> free_memory() const override;
   bool packs_beside() const override { return true; }
+  bool turns_queries() const override { return true; }
   bool leaves_entered_heads() const override { return true; }
   uint64_t selection_bytes_per_key() const override;
 

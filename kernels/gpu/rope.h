@@ -12,7 +12,7 @@ struct Angles {
   int64_t half = 0;  ///< pairs; 0: no rotation
   bool interleaved = false;
 };
-inline Angles angles_of(const RopeArgs& args) {
+KVCAL_HD inline Angles angles_of(const RopeArgs& args) {
   return {args.positions, args.cos, args.sin, args.rotary_dim / 2, args.interleaved};
 }
 
@@ -23,6 +23,50 @@ __device__ inline float turned_first(float x, float y, float cosine, float sine)
 }
 __device__ inline float turned_second(float x, float y, float cosine, float sine) {
   return y * cosine + x * sine;
+}
+
+/// Dimension d of a head after rotation.
+__device__ inline float turned(const float* x, int64_t d, const Angles& angles, int64_t table_row) {
+  if (d >= 2 * angles.half) return x[d];
+  const bool is_second = angles.interleaved ? d % 2 == 1 : d >= angles.half;
+  const int64_t pair = angles.interleaved ? d / 2 : is_second ? d - angles.half : d;
+  const float first = angles.interleaved ? x[2 * pair] : x[pair];
+  const float second = angles.interleaved ? x[2 * pair + 1] : x[pair + angles.half];
+  const float cosine = angles.cos[table_row + pair], sine = angles.sin[table_row + pair];
+  return is_second ? turned_second(first, second, cosine, sine)
+                   : turned_first(first, second, cosine, sine);
+}
+
+/// kVector neighbouring dimensions after rotation, with whole accesses.
+template <int kVector>
+__device__ inline void turned_vector(const float* x, int64_t d, const Angles& angles,
+                                     int64_t table_row, float (&values)[kVector]) {
+  using Vector = Pack<float, kVector>;
+  const auto load = [](const float* from) { return *reinterpret_cast<const Vector*>(from); };
+  const Vector own = load(x + d);
+  if (d >= 2 * angles.half) {
+    for (int i = 0; i < kVector; ++i) values[i] = own.values[i];
+    return;
+  }
+  if (angles.interleaved) {
+    for (int i = 0; i < kVector; i += 2) {
+      const int64_t pair = table_row + d / 2 + i / 2;
+      const float cosine = angles.cos[pair], sine = angles.sin[pair];
+      values[i] = turned_first(own.values[i], own.values[i + 1], cosine, sine);
+      values[i + 1] = turned_second(own.values[i], own.values[i + 1], cosine, sine);
+    }
+    return;
+  }
+  const bool is_second = d >= angles.half;
+  const int64_t pair = is_second ? d - angles.half : d;
+  const Vector other = load(x + (is_second ? d - angles.half : d + angles.half));
+  const Vector cosines = load(angles.cos + table_row + pair);
+  const Vector sines = load(angles.sin + table_row + pair);
+  for (int i = 0; i < kVector; ++i)
+    values[i] =
+        is_second
+            ? turned_second(other.values[i], own.values[i], cosines.values[i], sines.values[i])
+            : turned_first(own.values[i], other.values[i], cosines.values[i], sines.values[i]);
 }
 
 }  // namespace kvcal::gpu

@@ -111,6 +111,10 @@ void Backend::check(const AttentionArgs& args) const {
   KVCAL_CHECK(args.sliding_window >= 0 && args.v_head_dim >= 0 && args.softcap >= 0.0f);
   KVCAL_CHECK(!is_fp8(args.kv_dtype) || (args.k_scales != nullptr && args.v_scales != nullptr));
   KVCAL_CHECK(args.weight_scale >= 0.0f);
+  if (args.rope.x.data) {
+    KVCAL_CHECK(turns_queries() && args.rope.x.data == args.q);
+    check(args.rope);
+  }
   for (const Segment& segment : args.segments)
     KVCAL_CHECK(segment.q_begin >= 0 && segment.q_count >= 0 && segment.kv_begin >= 0 &&
                 segment.q_count <= segment.kv_count);

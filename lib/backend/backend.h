@@ -83,6 +83,8 @@ class Backend {
   virtual int64_t preferred_batch_tokens(int64_t bytes_per_token) const = 0;
   /// Whether matmul_activate needs no scratch.
   virtual bool activates_in_matmul() const { return false; }
+  /// Whether attention can rotate its queries.
+  virtual bool turns_queries() const { return false; }
   /// Whether enter_cache leaves its heads as they are, so that they can enter a second time.
   virtual bool leaves_entered_heads() const { return false; }
   /// Upper bound of attention's scratch bytes for one row of K and V of all heads. args gives

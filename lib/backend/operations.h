@@ -251,6 +251,9 @@ inline constexpr int64_t kFp8AttentionKeys = 32;
 struct AttentionArgs {
   const float* q = nullptr;  ///< [q rows, heads, head_dim] with row stride q_row_stride (floats)
   int64_t q_row_stride = 0;
+  /// RoPE that q still needs, for Backend::turns_queries: x is all of q, which may be rotated
+  /// afterwards. x.data null: none.
+  RopeArgs rope = {};
   const void* k = nullptr;  ///< [kv rows, kv_heads, head_dim] of kv_dtype, contiguous
   const void* v = nullptr;  ///< [kv rows, kv_heads, v_head_dim]
   KvDType kv_dtype = KvDType::kFloat32;

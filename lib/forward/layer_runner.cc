@@ -290,8 +290,21 @@ HeadsView LayerRunner::query_view(int64_t layer_index, int64_t tokens) const {
           .row_stride = sizes.query_width()};
 }
 
+bool LayerRunner::turns_in_attention(int64_t layer_index, const RopeTables& ropes,
+                                     const KvStorage& storage, const SeenQueries& seen) const {
+  const int64_t rope = config_.layers[static_cast<size_t>(layer_index)].rope;
+  const bool grows = rope != kNoRope && ropes.table(rope).growth_cos();
+  return backend_.turns_queries() && !seen.ranges && !storage.q_scales && !grows &&
+         !config_.architecture->has_latent_attention && !config_.architecture->norms_after_rope;
+}
+
 void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
                         const RopeTables& ropes, const SeenQueries& seen) {
+  make_query(layer, layer_index, batch, ropes, seen, false);
+}
+
+void LayerRunner::make_query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+                             const RopeTables& ropes, const SeenQueries& seen, bool turns_later) {
   const int64_t tokens = batch.num_tokens;
   if (layer.query_down.matrix) {
     query_of_rank(layer, tokens);
@@ -306,7 +319,8 @@ void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const Tok
   if (config_.architecture->has_latent_attention)
     turned.data += config_.latent.nope_dim;  // the last dimensions of each head turn
   const RopeArgs rope = rope_of(turned, layer_index, batch, ropes, true);
-  if (rope.x.data) backend_.rope(rope);
+  query_rope_ = turns_later ? rope : RopeArgs{};
+  if (rope.x.data && !turns_later) backend_.rope(rope);
   grow_unturned(q, layer_index, batch, ropes);
   if (norms_last) normalize_heads(q, layer.query_norm);
   if (seen.ranges)
@@ -337,7 +351,8 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* a
   const int64_t tokens = batch.num_tokens;
   float* const hidden = config_.streams > 1 ? begin_stream(tokens) : all_hidden;
   if (layer.laurel.up.matrix) make_laurel(layer, hidden, tokens);
-  query(layer, layer_index, batch, ropes, seen);
+  make_query(layer, layer_index, batch, ropes, seen,
+             turns_in_attention(layer_index, ropes, storage, seen));
   quantize_query(layer_index, tokens, storage);
   const KeySelection selection = select_keys(layer, layer_index, hidden, batch, ropes, storage);
   attend(layer, layer_index, batch, storage, selection);
@@ -390,6 +405,7 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
   backend_.attention(
       {.q = buffers_.query.as<float>(),
        .q_row_stride = sizes.query_width(),
+       .rope = query_rope_,
        .k = kv.k,
        .v = kv.v,
        .kv_dtype = kv.dtype,

@@ -146,6 +146,12 @@ class LayerRunner {
                      const RopeTables& ropes);
   KeysValues latent_keys_values(const PackedLayer& layer, int64_t layer_index,
                                 const TokenBatch& batch, const RopeTables& ropes);
+  /// Whether attention over storage can rotate Q, so that query need not.
+  bool turns_in_attention(int64_t layer_index, const RopeTables& ropes, const KvStorage& storage,
+                          const SeenQueries& seen) const;
+  /// query, of which attention rotates the result where turns_later.
+  void make_query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+                  const RopeTables& ropes, const SeenQueries& seen, bool turns_later);
   /// Quantizes query for attention, where storage has scales for it.
   void quantize_query(int64_t layer_index, int64_t tokens, const KvStorage& storage);
   /// The layer's Q, [tokens, heads, head_dim].
@@ -277,6 +283,7 @@ class LayerRunner {
   LinearInputObserver observer_;
   AmaxSlotOf slot_of_;
   bool shows_all_experts_ = false;
+  RopeArgs query_rope_;                ///< that attention applies to Q; x.data null: none
   bool is_decoding_ = false;           ///< of the batch's products
   std::span<const Segment> segments_;  ///< of the batch
   int64_t layer_index_ = 0;            ///< of the last keys_values

@@ -60,6 +60,7 @@ class TimedBackend : public Backend {
   }
   bool is_host() const override { return inner_->is_host(); }
   std::optional<uint64_t> free_memory() const override { return inner_->free_memory(); }
+  bool turns_queries() const override { return inner_->turns_queries(); }
   bool leaves_entered_heads() const override { return inner_->leaves_entered_heads(); }
   bool packs_beside() const override { return inner_->packs_beside(); }
   bool can_record() const override { return inner_->can_record(); }

@@ -101,11 +101,21 @@ class AttentionInputs {
         amax_(backend, std::vector<float>{0.0f}),
         nonfinite_(backend, std::vector<uint64_t>{0}) {}
 
-  /// out: [q rows, heads, value_dim]; current: segments in backend memory, or null.
-  void attend(const AttentionCase& c, std::byte* out, const Segment* current = nullptr) {
+  HeadsView queries(const AttentionCase& c) {
+    return {.data = q_.data(),
+            .tokens = c.q_rows(),
+            .heads = c.heads,
+            .head_dim = c.head_dim,
+            .row_stride = q_stride(c)};
+  }
+  /// out: [q rows, heads, value_dim]; current: segments in backend memory, or null; rope: of
+  /// queries.
+  void attend(const AttentionCase& c, std::byte* out, const Segment* current = nullptr,
+              const RopeArgs& rope = {}) {
     backend_.attention(
         {.q = q_.data(),
          .q_row_stride = q_stride(c),
+         .rope = rope,
          .k = k_.data(),
          .v = v_.data(),
          .kv_dtype = c.kv_dtype,
