@@ -1,5 +1,5 @@
 #include "kernels/gpu/functions.h"
-#include "kernels/gpu/gpu_backend.h"
+#include "kernels/gpu/gpu_matrix.h"
 #include "kernels/gpu/row_access.h"
 
 namespace kvcal::gpu {
@@ -52,15 +52,16 @@ __device__ void cut(float limit, float& gate, float& up) {
   up = (up > limit ? limit : up < -limit ? -limit : up) + 1.0f;
 }
 
-template <Activation kActivation, class T, bool kAligned>
-__global__ void activate_kernel(ActivationArgs args) {
+/// in stands for args.x.
+template <Activation kActivation, class From, class T, bool kAligned>
+__global__ void activate_kernel(const From* in, ActivationArgs args) {
   const int64_t pieces = ceil_div(args.width, 4);
   const ActivationFunction& function = args.activation;
   SeenAmax seen;
   for_pieces(args.rows * pieces, [&](int64_t piece) {
     const Place place = place_of(piece, pieces);
     const int64_t i = 4 * place.piece, left = args.width - i;
-    const float* x = args.x + place.row * (args.gated ? 2 * args.width : args.width) + i;
+    const From* x = in + place.row * (args.gated ? 2 * args.width : args.width) + i;
     Four gate = load_four<kAligned>(x, left), up = {{1.0f, 1.0f, 1.0f, 1.0f}};
     if (args.gated) up = load_four<kAligned>(x + args.width, left);
     KVCAL_UNROLL
@@ -172,20 +173,51 @@ void GpuBackend::do_clamp(const ClampArgs& args) {
   });
 }
 
-void GpuBackend::do_activate(const ActivationArgs& args) {
+template <class T, class From>
+void GpuBackend::activate_rows(const From* in, const ActivationArgs& args) {
   const bool aligned =
-      args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.out_type, args.out);
+      args.width % 4 == 0 && holds_fours(in) && holds_fours(args.out_type, args.out);
   const Launch where = pieces_launch(stream(), args.rows * ceil_div(args.width, 4), properties_);
   with_activation(args.activation.kind, [&](auto activation) {
-    with_type(args.out_type, [&](auto element) {
-      with_flag(aligned, [&](auto is_aligned) {
-        launch("activate", where,
-               activate_kernel<decltype(activation)::value, decltype(element),
-                               decltype(is_aligned)::value>,
-               args);
-      });
+    with_flag(aligned, [&](auto is_aligned) {
+      launch("activate", where,
+             activate_kernel<decltype(activation)::value, From, T, decltype(is_aligned)::value>, in,
+             args);
     });
   });
+}
+
+void GpuBackend::do_activate(const ActivationArgs& args) {
+  with_type(args.out_type, [&](auto element) { activate_rows<decltype(element)>(args.x, args); });
+}
+
+void GpuBackend::do_matmul_activate(const MatmulActivateArgs& args) {
+  const auto* weight = dynamic_cast<const GpuMatrix*>(&args.weight);
+  KVCAL_CHECK(weight != nullptr && !weight->is_fp8);
+  MatmulProblem problem{.type = weight->type,
+                        .x = args.x,
+                        .weight = weight->values.data(),
+                        .bias = args.bias,
+                        .out = args.scratch,
+                        .out_type = ComputeType::kBFloat16,
+                        .rows = args.rows,
+                        .in = weight->in_features,
+                        .out_features = weight->out_features,
+                        .out_stride = weight->out_features,
+                        .is_decoding = args.is_decoding};
+  const bool rounds = weight->type == ComputeType::kBFloat16 &&
+                      args.out_type == ComputeType::kBFloat16 && !args.bias && args.rows > 0 &&
+                      vendor_ && !has_few_rows(problem) && vendor_->takes(problem);
+  if (!rounds) return Backend::do_matmul_activate(args);
+  await_upload(*weight);
+  vendor_->run(stream(), memory_, problem);
+  activate_rows<BF16>(reinterpret_cast<const BF16*>(args.scratch), {.gated = args.gated,
+                                                                    .activation = args.activation,
+                                                                    .rows = args.rows,
+                                                                    .width = args.width,
+                                                                    .out_type = args.out_type,
+                                                                    .out = args.out,
+                                                                    .seen = args.seen});
 }
 
 void GpuBackend::do_multiply_gate(const MultiplyGateArgs& asked) {

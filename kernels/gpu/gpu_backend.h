@@ -69,6 +69,9 @@ class GpuBackend : public Backend {
   KVCAL_OPERATIONS(KVCAL_OVERRIDE_OPERATION)
   void do_residual_norm(const ResidualNormArgs& args) override;
   void do_enter_cache(const EnterCacheArgs& args) override;
+  /// In bfloat16 gate and up are rounded to it where the vendor's library multiplies, which halves
+  /// the bytes between product and activation.
+  void do_matmul_activate(const MatmulActivateArgs& args) override;
 
  private:
   /// Stream of operations; makes this the device of the calling thread.
@@ -86,6 +89,9 @@ class GpuBackend : public Backend {
   /// Remembers whether attention used the units of matrix instructions. slow: why it did not though
   /// it would have been faster, or "".
   void note_attention(bool in_matrix_units, const std::string& slow);
+  /// Activates rows of From, which stand for args.x, into T.
+  template <class T, class From>
+  void activate_rows(const From* in, const ActivationArgs& args);
   /// Makes later operations wait for the weight.
   void await_upload(const GpuMatrix& weight);
   /// FP8 product by the vendor's library, directly or in bfloat16; false where it supports neither.

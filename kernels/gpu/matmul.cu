@@ -140,7 +140,7 @@ void with_element(const MatmulProblem& problem, const Body& body) {
 }  // namespace
 
 void multiply_own(const MatmulProblem& problem, Stream& stream) {
-  const OutArgs args{problem.scales, problem.bias, problem.out,          problem.accumulate,
+  const OutArgs args{problem.scales, problem.bias, problem.floats(),     problem.accumulate,
                      problem.rows,   problem.in,   problem.out_features, problem.out_stride};
   with_element(problem, [&](auto element) {
     using T = decltype(element);

@@ -57,7 +57,7 @@ __global__ void scale_kernel(const float* sums, int64_t sums_stride, MatmulProbl
     const auto [row, four] = place_of(index, fours);
     const int64_t begin = four * 4, left = problem.out_features - begin;
     const auto load = [&](const float* from) { return load_four<kAligned>(from + begin, left); };
-    float* out = problem.out + row * problem.out_stride;
+    float* out = problem.floats() + row * problem.out_stride;
     const float row_scale = scales.x[scales.per_row ? row : 0];
     Four values = load(sums + row * sums_stride), factors{}, bias{}, before{};
     if (scales.per_feature) factors = load(scales.weight);
@@ -78,8 +78,8 @@ __global__ void scale_kernel(const float* sums, int64_t sums_stride, MatmulProbl
 void scale(Stream& stream, const DeviceProperties& properties, const float* sums,
            int64_t sums_stride, const MatmulProblem& problem) {
   const bool aligned = problem.out_features % 4 == 0 && holds_fours(sums, sums_stride) &&
-                       holds_fours(problem.out, problem.out_stride) && holds_fours(problem.bias) &&
-                       holds_fours(problem.scales.weight);
+                       holds_fours(problem.floats(), problem.out_stride) &&
+                       holds_fours(problem.bias) && holds_fours(problem.scales.weight);
   const int64_t pieces = problem.rows * ceil_div(problem.out_features, int64_t{4});
   launch("scaling sums", pieces_launch(stream, pieces, properties),
          aligned ? scale_kernel<true> : scale_kernel<false>, sums, sums_stride, problem);
@@ -89,14 +89,14 @@ void scale(Stream& stream, const DeviceProperties& properties, const float* sums
 MatmulProblem rows_of(const MatmulProblem& problem, int64_t first, int64_t rows) {
   MatmulProblem part = problem;
   part.x = static_cast<const uint8_t*>(problem.x) + first * problem.in;
-  part.out += first * problem.out_stride;
+  part.out = problem.out_row(first);
   if (part.scales.per_row) part.scales.x += first;
   part.rows = rows;
   return part;
 }
 
 /// The problem without scales and bias, for a library.
-MatmulProblem plain_sums(const MatmulProblem& problem, float* out, int64_t out_stride) {
+MatmulProblem plain_sums(const MatmulProblem& problem, void* out, int64_t out_stride) {
   MatmulProblem sums = problem;
   sums.scales = {};
   sums.bias = nullptr;
@@ -141,11 +141,11 @@ bool GpuBackend::multiply_fp8_by_vendor(const MatmulProblem& problem) {
     const MatmulProblem part = rows_of(problem, first, smaller(chunk, problem.rows - first));
     asked.x = decoded ? inputs.data() : part.x;
     asked.weight = decoded ? weight.data() : part.weight;
-    asked.out = apart ? sums.as<float>() : part.out;
+    asked.out = apart ? sums.data() : part.out;
     asked.rows = part.rows;
     if (decoded) decode(stream(), part.x, inputs.data(), part.rows * part.in);
     vendor_->run(stream(), memory_, asked);
-    gpu::scale(stream(), properties_, asked.out, stride, part);
+    gpu::scale(stream(), properties_, asked.floats(), stride, part);
   }
   return true;
 }

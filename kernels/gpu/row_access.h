@@ -24,6 +24,24 @@ __device__ inline Four load_four(const float* x, int64_t left) {
   }
 }
 
+/// The same of bfloat16; kAligned: at an 8-byte address.
+template <bool kAligned>
+__device__ inline Four load_four(const BF16* x, int64_t left) {
+  Pack<BF16, 4> loaded{};
+  if constexpr (kAligned) {
+    (void)left;
+    loaded = *reinterpret_cast<const Pack<BF16, 4>*>(x);
+  } else {
+    KVCAL_UNROLL
+    for (int j = 0; j < 4; ++j)
+      if (j < left) loaded.values[j] = x[j];
+  }
+  Four four;
+  KVCAL_UNROLL
+  for (int j = 0; j < 4; ++j) four.values[j] = to_float(loaded.values[j]);
+  return four;
+}
+
 /// Writes four elements, or the first `left` of them, and returns them rounded.
 template <bool kAligned, class T>
 __device__ inline Pack<T, 4> store_four(T* out, const Four& four, int64_t left) {

@@ -14,14 +14,14 @@ __global__ void add_bias_kernel(MatmulProblem problem) {
   if (feature >= problem.out_features) return;
   const float bias = problem.bias[feature];
   for (int64_t row = blockIdx.y; row < problem.rows; row += gridDim.y)
-    problem.out[row * problem.out_stride + feature] += bias;
+    problem.floats()[row * problem.out_stride + feature] += bias;
 }
 
 MatmulProblem rows_of(const MatmulProblem& problem, int64_t first, int64_t count) {
   MatmulProblem part = problem;
   const auto x_bytes = static_cast<size_t>(first * problem.in) * problem.element_bytes();
   part.x = static_cast<const std::byte*>(problem.x) + x_bytes;
-  part.out += first * problem.out_stride;
+  part.out = problem.out_row(first);
   part.rows = count;
   return part;
 }
@@ -36,17 +36,18 @@ void run_in_fixed_rows(Stream& stream, DeviceMemory& memory, const MatmulProblem
   if (rest == 0) return;
   const MatmulProblem last = rows_of(problem, whole, rest);
   const size_t x_row = static_cast<size_t>(problem.in) * problem.element_bytes();
-  const size_t out_row = static_cast<size_t>(problem.out_stride) * sizeof(float);
+  const size_t out_bytes_of = bytes_of(problem.out_type);
+  const size_t out_row = static_cast<size_t>(problem.out_stride) * out_bytes_of;
   // The last row ends after its outputs, not after its stride.
   const size_t out_bytes = static_cast<size_t>(rest - 1) * out_row +
-                           static_cast<size_t>(problem.out_features) * sizeof(float);
+                           static_cast<size_t>(problem.out_features) * out_bytes_of;
   std::byte* x = memory.take(static_cast<size_t>(rows) * x_row, stream);
   std::byte* out = memory.take(static_cast<size_t>(rows) * out_row, stream);
   stream.copy(x, last.x, static_cast<size_t>(rest) * x_row);
   stream.copy(out, last.out, out_bytes);
   MatmulProblem padded = problem;
   padded.x = x;
-  padded.out = reinterpret_cast<float*>(out);
+  padded.out = out;
   padded.rows = rows;
   multiply(padded);
   stream.copy(last.out, out, out_bytes);

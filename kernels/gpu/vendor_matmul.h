@@ -17,7 +17,8 @@ struct ProductScales {
   bool per_row = false, per_feature = false;
 };
 
-/// out[r, n] (+)= sum_k x[r, k] · weight[n, k] + bias[n], summed in float32.
+/// out[r, n] (+)= sum_k x[r, k] · weight[n, k] + bias[n], summed in float32 and rounded to
+/// out_type.
 struct MatmulProblem {
   ComputeType type = ComputeType::kFloat32;  ///< of x and weight
   bool is_fp8 = false;                       ///< x and weight are E4M3FN codes; type does not apply
@@ -25,12 +26,19 @@ struct MatmulProblem {
   const void* x = nullptr;                   ///< [rows, in]
   const void* weight = nullptr;              ///< [out, in]
   const float* bias = nullptr;               ///< [out], or null
-  float* out = nullptr;                      ///< [rows, out] with row stride out_stride
+  void* out = nullptr;  ///< [rows, out] of out_type, with row stride out_stride (elements)
+  ComputeType out_type = ComputeType::kFloat32;  ///< another one only for libraries, without a bias
   bool accumulate = false;
   int64_t rows = 0, in = 0, out_features = 0, out_stride = 0;
   bool is_decoding = false;  ///< MatmulArgs::is_decoding
 
   size_t element_bytes() const { return is_fp8 ? 1 : bytes_of(type); }
+  float* floats() const { return static_cast<float*>(out); }  ///< out of float32
+  /// Where a row of out begins.
+  void* out_row(int64_t row) const {
+    return static_cast<std::byte*>(out) +
+           static_cast<size_t>(row * out_stride) * bytes_of(out_type);
+  }
 };
 
 /// The vendor's matrix library, loaded at run time.

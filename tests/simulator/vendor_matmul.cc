@@ -36,7 +36,7 @@ class PlainLoops : public VendorMatmul {
   }
 
  private:
-  using Key = std::tuple<bool, ComputeType, int64_t, int64_t, int64_t, bool, bool>;
+  using Key = std::tuple<bool, ComputeType, ComputeType, int64_t, int64_t, int64_t, bool, bool>;
 
   /// FP8 as the libraries that have it: a scale a matrix, no bias.
   static bool has_plain_scales(const MatmulProblem& problem) {
@@ -44,9 +44,9 @@ class PlainLoops : public VendorMatmul {
     return !problem.is_fp8 || (!scales.per_row && !scales.per_feature && !problem.bias);
   }
   bool is_chosen(const MatmulProblem& problem) {
-    const Key key{problem.is_fp8,         problem.type,       problem.in,
-                  problem.out_features,   problem.out_stride, problem.accumulate,
-                  problem.bias != nullptr};
+    const Key key{problem.is_fp8,     problem.type,           problem.out_type,
+                  problem.in,         problem.out_features,   problem.out_stride,
+                  problem.accumulate, problem.bias != nullptr};
     const auto [entry, is_new] = chosen_.try_emplace(key);
     if (is_new) entry->second = problem.in % (problem.is_fp8 ? 16 : 8) == 0;
     return entry->second;
@@ -63,11 +63,20 @@ class PlainLoops : public VendorMatmul {
                        element(problem, problem.weight, n * problem.in + k);
               if (problem.scales.x) sum *= *problem.scales.x;
               if (problem.scales.weight) sum *= *problem.scales.weight;
-              float& out = problem.out[row * problem.out_stride + n];
-              out = static_cast<float>(problem.accumulate ? out + sum : sum);
+              write(problem, row, n, sum);
             }
         },
         true);
+  }
+
+  static void write(const MatmulProblem& problem, int64_t row, int64_t n, double sum) {
+    void* const at = problem.out_row(row);
+    if (problem.out_type == ComputeType::kBFloat16) {
+      static_cast<BF16*>(at)[n] = to_bf16(static_cast<float>(sum));
+      return;
+    }
+    float& out = static_cast<float*>(at)[n];
+    out = static_cast<float>(problem.accumulate ? out + sum : sum);
   }
 
   std::map<Key, bool> chosen_;

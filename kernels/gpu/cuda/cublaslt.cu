@@ -70,11 +70,13 @@ const Library& library() {
   return loaded;
 }
 
+cudaDataType_t data_type_of(ComputeType type) {
+  return type == ComputeType::kFloat32    ? CUDA_R_32F
+         : type == ComputeType::kBFloat16 ? CUDA_R_16BF
+                                          : CUDA_R_16F;
+}
 cudaDataType_t data_type_of(const MatmulProblem& problem) {
-  return problem.is_fp8                           ? CUDA_R_8F_E4M3
-         : problem.type == ComputeType::kFloat32  ? CUDA_R_32F
-         : problem.type == ComputeType::kBFloat16 ? CUDA_R_16BF
-                                                  : CUDA_R_16F;
+  return problem.is_fp8 ? CUDA_R_8F_E4M3 : data_type_of(problem.type);
 }
 
 /// The library is column-major: out [out_features, rows] = weightᵀ [out_features, in] · x [in,
@@ -102,7 +104,7 @@ class Description {
     }
     layout(weight, type, problem.in, problem.out_features, problem.in);
     layout(x, type, problem.in, rows, problem.in);
-    layout(out, CUDA_R_32F, problem.out_features, rows, problem.out_stride);
+    layout(out, data_type_of(problem.out_type), problem.out_features, rows, problem.out_stride);
   }
   ~Description() {
     const Library& lt = library();
@@ -163,7 +165,7 @@ class Preference {
 };
 
 /// Key of the chosen algorithms: everything in a problem that the choice depends on.
-using Key = std::tuple<cudaDataType_t, int64_t, int64_t, int64_t, bool, bool, int64_t>;
+using Key = std::tuple<cudaDataType_t, ComputeType, int64_t, int64_t, int64_t, bool, bool, int64_t>;
 
 struct Chosen {
   bool exists = false;
@@ -214,13 +216,15 @@ class CublasLt : public VendorMatmul {
   }
   /// FP8 needs more than aligned rows.
   static bool has_aligned_rows(const MatmulProblem& problem) {
-    const int64_t features = problem.is_fp8 ? 16 : 4;
+    const int64_t of_16_bytes = kAlignment / static_cast<int64_t>(bytes_of(problem.out_type));
+    const int64_t features = problem.is_fp8 ? 16 : of_16_bytes;
     return static_cast<size_t>(problem.in) * problem.element_bytes() % kAlignment == 0 &&
-           problem.out_stride % 4 == 0 && problem.out_features % features == 0;
+           problem.out_stride % of_16_bytes == 0 && problem.out_features % features == 0;
   }
   static bool is_aligned(const MatmulProblem& problem) {
-    for (const void* data : {problem.x, problem.weight, static_cast<const void*>(problem.out),
-                             static_cast<const void*>(problem.bias)})
+    const void* const out = problem.out;
+    const void* const bias = problem.bias;
+    for (const void* data : {problem.x, problem.weight, out, bias})
       if (reinterpret_cast<uintptr_t>(data) % kAlignment != 0) return false;
     return true;
   }
@@ -229,9 +233,9 @@ class CublasLt : public VendorMatmul {
   }
 
   Chosen& chosen(const MatmulProblem& problem) {
-    const Key key{data_type_of(problem),   problem.in,         problem.out_features,
-                  problem.out_stride,      problem.accumulate, problem.bias != nullptr,
-                  rows_chosen_for(problem)};
+    const Key key{data_type_of(problem),   problem.out_type,        problem.in,
+                  problem.out_features,    problem.out_stride,      problem.accumulate,
+                  problem.bias != nullptr, rows_chosen_for(problem)};
     const auto [entry, is_new] = chosen_.try_emplace(key);
     if (is_new) choose(problem, entry->second);
     return entry->second;

@@ -81,8 +81,8 @@ class RocBlas : public VendorMatmul {
   std::string name() const override { return "rocBLAS"; }
   bool takes(const MatmulProblem& problem) override {
     constexpr int64_t kMost = int64_t{1} << 30;
-    return !problem.is_fp8 && works_[index_of(problem.type)] && problem.in < kMost &&
-           problem.out_stride < kMost;
+    return !problem.is_fp8 && problem.out_type == ComputeType::kFloat32 &&
+           works_[index_of(problem.type)] && problem.in < kMost && problem.out_stride < kMost;
   }
   void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
     library().check(library().set_stream(handle_, stream.handle), "choosing the stream");
@@ -110,15 +110,14 @@ class RocBlas : public VendorMatmul {
     stream.fill_zero(matrices, 3 * kMatrixBytes);
     for (const ComputeType type :
          {ComputeType::kFloat32, ComputeType::kBFloat16, ComputeType::kFloat16})
-      works_[index_of(type)] =
-          multiply({.type = type,
-                    .x = matrices,
-                    .weight = matrices + kMatrixBytes,
-                    .out = reinterpret_cast<float*>(matrices + 2 * kMatrixBytes),
-                    .rows = kWidth,
-                    .in = kWidth,
-                    .out_features = kWidth,
-                    .out_stride = kWidth}) == kSuccess;
+      works_[index_of(type)] = multiply({.type = type,
+                                         .x = matrices,
+                                         .weight = matrices + kMatrixBytes,
+                                         .out = matrices + 2 * kMatrixBytes,
+                                         .rows = kWidth,
+                                         .in = kWidth,
+                                         .out_features = kWidth,
+                                         .out_stride = kWidth}) == kSuccess;
     stream.synchronize();
     library().check(library().set_stream(handle_, nullptr), "choosing the stream");
   }
