@@ -33,7 +33,7 @@ struct MatmulProblem {
   bool is_decoding = false;  ///< MatmulArgs::is_decoding
 
   size_t element_bytes() const { return is_fp8 ? 1 : bytes_of(type); }
-  float* floats() const { return static_cast<float*>(out); }  ///< out of float32
+  KVCAL_HD float* floats() const { return static_cast<float*>(out); }  ///< out of float32
   /// Where a row of out begins.
   void* out_row(int64_t row) const {
     return static_cast<std::byte*>(out) +
