@@ -9,6 +9,7 @@
 #include <chrono>
 #include <system_error>
 
+#include "core/cpus.h"
 #include "core/error.h"
 
 namespace kvcal {
@@ -41,18 +42,6 @@ void pin(std::thread& thread, int cpu) {
 }
 
 }  // namespace
-
-std::vector<int> allowed_cpus() {
-  std::vector<int> cpus;
-#if defined(__linux__)
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-#endif
-  return cpus;
-}
 
 ThreadPool::ThreadPool(int num_threads, std::function<void()> on_start)
     : on_start_(std::move(on_start)) {

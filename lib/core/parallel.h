@@ -9,9 +9,6 @@
 
 namespace kvcal {
 
-/// Numbers of the CPUs that this process may run on; empty where the system does not tell.
-std::vector<int> allowed_cpus();
-
 /// A fixed set of threads that share the indices of one loop at a time. After a loop they spin for
 /// some tens of microseconds, since the next loop usually comes soon, and then sleep; with more
 /// threads than CPUs they sleep at once. With one thread for each CPU, each thread of the pool is

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <set>
 
+#include "core/cpus.h"
 #include "core/join.h"
-#include "core/parallel.h"
 #include "core/registry.h"
 #include "kernels/backends.h"
 

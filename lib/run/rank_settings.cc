@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "core/byte_stream.h"
+#include "core/cpus.h"
 #include "core/number_text.h"
-#include "core/parallel.h"
 #include "core/registry.h"
 #include "ranks/agreement.h"
 

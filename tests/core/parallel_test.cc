@@ -6,6 +6,7 @@
 #include <ctime>
 #include <stdexcept>
 
+#include "core/cpus.h"
 #include "core/error.h"
 #include "support/catch.h"
 
