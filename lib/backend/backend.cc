@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "backend/pack_group.h"
 #include "backend/pack_shape.h"
 #include "core/error.h"
 
@@ -37,6 +38,19 @@ std::unique_ptr<PackedMatrix> Backend::pack_decoded(std::span<const DecodedRows>
                        .shape = {shape.out_features, shape.in_features},
                        .bytes = std::as_bytes(std::span(rows))};
   return pack(std::span(&all, 1), type);
+}
+
+std::unique_ptr<PackGroup> Backend::make_pack_group(std::span<Backend* const> backends) {
+  return std::make_unique<PackGroup>(backends);
+}
+
+std::vector<std::unique_ptr<PackedMatrix>> PackGroup::pack(const PackArgs& args) {
+  std::vector<std::unique_ptr<PackedMatrix>> packed;
+  for (Backend* backend : backends_)
+    packed.push_back(!args.scales.empty()   ? backend->pack_fp8(args.parts, args.scales)
+                     : args.decoded.empty() ? backend->pack(args.parts, args.type)
+                                            : backend->pack_decoded(args.decoded, args.type));
+  return packed;
 }
 
 uint64_t Backend::decoded_bytes(int64_t rows, int64_t width) const {

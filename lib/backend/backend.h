@@ -22,6 +22,7 @@
 namespace kvcal {
 
 class Backend;
+class PackGroup;
 
 /// Operations recorded once and replayed many times (a CUDA graph).
 class Recording {
@@ -134,6 +135,9 @@ class Backend {
   /// output row.
   virtual std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
                                                  std::span<const float> scales) = 0;
+  /// Packs for all of these backends, this one's kind and the first of them this one. A device
+  /// reads and decodes for all together; here each packs by itself.
+  virtual std::unique_ptr<PackGroup> make_pack_group(std::span<Backend* const> backends);
 
   // The operations: norm(args) checks the arguments and runs do_norm(args).
 #define KVCAL_OPERATION(name, Args) \
@@ -168,7 +172,7 @@ inline Buffer::~Buffer() {
 }
 
 struct BackendOptions {
-  int num_threads = 0;   ///< of backends in host memory; 0: one a core
+  int num_threads = 0;   ///< of the host; 0: one a core; a GPU's packing takes a few of them
   int device_index = 0;  ///< of a GPU
 };
 

@@ -14,13 +14,16 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
     : config_(config), weights_(weights), backend_(backend), type_(type) {
   if (!backend.supports(type))
     fail("compute dtype ", name_of(type), " is not supported by ", backend.description());
+  Backend* const one = &backend;
+  const auto group = backend.make_pack_group(std::span(&one, 1));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     weights.will_need(layer + 1);
-    layers_.push_back(pack_layer(weights, config, layer, LayerParts::kAll, backend, type));
+    layers_.push_back(
+        std::move(pack_layer(weights, config, layer, LayerParts::kAll, *group, type).front()));
     weights.drop(layer);
   }
   final_norm_ = pack_final_norm(weights, config, backend);
-  output_embedding_ = pack_output_embedding(weights, backend, type);
+  output_embedding_ = pack_output_embedding(weights, *group, type);
 }
 
 namespace {

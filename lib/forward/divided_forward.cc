@@ -86,20 +86,21 @@ std::vector<size_t> DividedForward::divide(std::span<const int64_t> lengths, siz
 DividedForward::DividedForward(const ModelConfig& config, const Weights& weights,
                                std::span<Backend* const> backends,
                                std::span<const std::span<const TokenId>> samples,
-                               const LayerwiseOptions& options, Diagnostics& diagnostics) {
+                               const LayerwiseOptions& options, Diagnostics& diagnostics)
+    : config_(config), weights_(weights), options_(options) {
   KVCAL_CHECK(!backends.empty() && !samples.empty());
   std::vector<int64_t> lengths;
   for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.size()));
   begins_ = divide(lengths, backends.size());
   const size_t count = begins_.size() - 1;
+  backends_.assign(backends.begin(), backends.begin() + static_cast<int64_t>(count));
   diagnostics_ = std::make_unique<SharedDiagnostics>(diagnostics, count);
   parts_.resize(count);
-  LayerwiseOptions own = options;
-  own.longest_sample = std::max(own.longest_sample, std::ranges::max(lengths));
+  options_.longest_sample = std::max(options_.longest_sample, std::ranges::max(lengths));
   run_parts(count, [&](size_t i) {
     parts_[i] = std::make_unique<LayerwiseForward>(
         config, weights, *backends[i], samples.subspan(begins_[i], begins_[i + 1] - begins_[i]),
-        own, diagnostics_->part(i));
+        options_, diagnostics_->part(i));
   });
 }
 
@@ -129,9 +130,19 @@ void DividedForward::run_parts(size_t count, const std::function<void(size_t)>& 
 }
 
 LayerResult DividedForward::run(const LayerCall& call) {
-  if (parts_.size() == 1) return parts_[0]->run(call);
+  std::span<const PackedLayer> layers;
+  if (const std::optional<LayerParts> wanted = parts_[0]->parts_of(call)) {
+    if (!layers_)
+      layers_.emplace(weights_, config_, backends_, options_.compute_type, options_.layer_bytes,
+                      request_);
+    layers = layers_->bring(call.layer, *wanted);
+  }
+  const auto run_part = [&](size_t i) {
+    return parts_[i]->run(call, layers.empty() ? nullptr : &layers[i]);
+  };
+  if (parts_.size() == 1) return run_part(0);
   std::vector<std::optional<LayerResult>> results(parts_.size());
-  run_parts(parts_.size(), [&](size_t i) { results[i] = parts_[i]->run(call); });
+  run_parts(parts_.size(), [&](size_t i) { results[i] = run_part(i); });
   std::vector<size_t> counts;
   for (size_t i = 0; i < parts_.size(); ++i) counts.push_back(begins_[i + 1] - begins_[i]);
   return merged(std::move(results), SampleParts::behind_each_other(counts));
@@ -144,6 +155,7 @@ int64_t DividedForward::num_tokens() const {
 }
 
 void DividedForward::request(const ObservationRequest& request) {
+  request_ = request;
   for (const auto& part : parts_) part->request(request);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,8 +13,8 @@
 namespace kvcal {
 
 /// LayerForward over several backends: each runs a contiguous range of the samples in its own
-/// thread, one layer at a time. Results are merged in sample order and equal those of one backend
-/// byte for byte. Borrows what LayerwiseForward borrows.
+/// thread, one layer at a time, which is read and packed once for all. Results are merged in sample
+/// order and equal those of one backend byte for byte. Borrows what LayerwiseForward borrows.
 class DividedForward : public LayerForward {
  public:
   /// backends: at least one, all of one kind. Backends without samples stay idle.
@@ -40,11 +41,17 @@ class DividedForward : public LayerForward {
   /// first part that failed.
   void run_parts(size_t count, const std::function<void(size_t)>& body);
 
+  const ModelConfig& config_;
+  const Weights& weights_;
+  std::vector<Backend*> backends_;  ///< of parts_
+  LayerwiseOptions options_;
+  ObservationRequest request_;
   std::unique_ptr<SharedDiagnostics> diagnostics_;
   std::vector<size_t> begins_;                          ///< result of divide
   HiddenSink* sink_ = nullptr;                          ///< sink of the last call
   std::vector<std::unique_ptr<RenumberedSink>> sinks_;  ///< sink_ as each part sees it
   std::vector<std::unique_ptr<LayerwiseForward>> parts_;
+  std::optional<LayerPrefetch> layers_;  ///< of all parts, from the first call on
 };
 
 }  // namespace kvcal

@@ -19,7 +19,20 @@ struct Drop {
 
 }  // namespace
 
-PackedLayer LayerPrefetch::pack(int64_t layer, LayerParts parts) {
+LayerPrefetch::LayerPrefetch(const Weights& weights, const ModelConfig& config,
+                             std::span<Backend* const> backends, ComputeType type,
+                             LayerBytes* bytes, const ObservationRequest& request)
+    : weights_(weights),
+      config_(config),
+      group_(backends.front()->make_pack_group(backends)),
+      type_(type),
+      mapped_(weights),
+      bytes_(bytes ? *bytes : mapped_),
+      last_(request.last_layer(config)),
+      last_parts_(request.finishes_layers() || request.query ? LayerParts::kAll
+                                                             : LayerParts::kKeyValue) {}
+
+std::vector<PackedLayer> LayerPrefetch::pack(int64_t layer, LayerParts parts) {
   // Reads ahead from the disk while this layer is packed and computed: layer 0 first, then the next
   // layer each time.
   try {
@@ -31,16 +44,16 @@ PackedLayer LayerPrefetch::pack(int64_t layer, LayerParts parts) {
   }
   bytes_.bring(layer);
   const Drop drop{bytes_, layer};
-  return pack_layer(weights_, config_, layer, parts, backend_, type_);
+  return pack_layer(weights_, config_, layer, parts, *group_, type_);
 }
 
-const PackedLayer& LayerPrefetch::bring(int64_t layer, LayerParts parts) {
+std::span<const PackedLayer> LayerPrefetch::bring(int64_t layer, LayerParts parts) {
   if (index_ == layer && covers(parts_, parts)) return packed_;
-  packed_ = PackedLayer{};
+  packed_.clear();
   index_ = -1;
   if (coming_.valid()) {
     const bool is_wanted = coming_index_ == layer && covers(coming_parts_, parts);
-    std::future<PackedLayer> coming = std::exchange(coming_, {});
+    std::future<std::vector<PackedLayer>> coming = std::exchange(coming_, {});
     if (is_wanted) {
       packed_ = coming.get();
       index_ = layer;
@@ -60,7 +73,7 @@ const PackedLayer& LayerPrefetch::bring(int64_t layer, LayerParts parts) {
 
 void LayerPrefetch::start_next() {
   const int64_t next = index_ + 1;
-  if (!backend_.packs_beside() || next > last_) return;
+  if (!group_->backends().front()->packs_beside() || next > last_) return;
   coming_index_ = next;
   coming_parts_ = next == last_ ? last_parts_ : LayerParts::kAll;
   coming_ = std::async(std::launch::async,

@@ -2,38 +2,32 @@
 
 #include <cstdint>
 #include <future>
+#include <memory>
+#include <span>
+#include <vector>
 
+#include "forward/observation_request.h"
 #include "forward/packed_layer.h"
 #include "stored/layer_bytes.h"
 
 namespace kvcal {
 
-/// Provides the packed layers of a calibration one at a time, while the system reads the bytes of
-/// the next layer. Where the backend can pack beside its operations, another thread packs the next
-/// layer meanwhile, and two layers are in memory. Borrows its arguments; the destructor waits for
-/// the other threads.
+/// Provides the packed layers of a calibration one at a time, for all backends that run it, while
+/// the system reads the bytes of the next layer. Where the backends can pack beside their
+/// operations, another thread packs the next layer meanwhile, and two layers are in memory. Borrows
+/// its arguments; the destructor waits for the other threads.
 class LayerPrefetch {
  public:
-  /// bytes: source of the layers' bytes; null: the mapped files.
-  LayerPrefetch(const Weights& weights, const ModelConfig& config, Backend& backend,
-                ComputeType type, LayerBytes* bytes = nullptr)
-      : weights_(weights),
-        config_(config),
-        backend_(backend),
-        type_(type),
-        mapped_(weights),
-        bytes_(bytes ? *bytes : mapped_),
-        last_(config.last_cached_layer()) {}
+  /// backends: at least one, all of one kind. bytes: source of the layers' bytes; null: the mapped
+  /// files. Packs no layer behind the last that the request observes, and of that one only the
+  /// parts that it needs.
+  LayerPrefetch(const Weights& weights, const ModelConfig& config,
+                std::span<Backend* const> backends, ComputeType type, LayerBytes* bytes = nullptr,
+                const ObservationRequest& request = {});
 
-  /// Packs the layer with at least these parts; valid until the next call. Rethrows errors of
-  /// packing.
-  const PackedLayer& bring(int64_t layer, LayerParts parts);
-  /// Packs no layer behind last, and of last only these parts. Call before the first bring. Without
-  /// it, packing ends with K and V of the last layer that computes them.
-  void expect(int64_t last, LayerParts parts) {
-    last_ = last;
-    last_parts_ = parts;
-  }
+  /// Packs the layer with at least these parts; by backend, valid until the next call. Call while
+  /// no backend runs operations of the layer before. Rethrows errors of packing.
+  std::span<const PackedLayer> bring(int64_t layer, LayerParts parts);
   /// Index of the current layer; -1: none.
   int64_t index() const { return index_; }
 
@@ -41,24 +35,24 @@ class LayerPrefetch {
   static int64_t layers_held(const Backend& backend) { return backend.packs_beside() ? 2 : 1; }
 
  private:
-  PackedLayer pack(int64_t layer, LayerParts parts);
+  std::vector<PackedLayer> pack(int64_t layer, LayerParts parts);
   void start_next();
 
   const Weights& weights_;
   const ModelConfig& config_;
-  Backend& backend_;
+  std::unique_ptr<PackGroup> group_;
   ComputeType type_;
   MappedLayers mapped_;
   LayerBytes& bytes_;
-  PackedLayer packed_;
+  std::vector<PackedLayer> packed_;
   int64_t last_;
-  LayerParts last_parts_ = LayerParts::kKeyValue;  ///< of the last layer
+  LayerParts last_parts_;  ///< of the last layer
   int64_t index_ = -1;
   LayerParts parts_ = LayerParts::kKeyValue;
   int64_t coming_index_ = -1;
   LayerParts coming_parts_ = LayerParts::kKeyValue;
-  std::future<void> reading_;        ///< for the next layer's bytes; only pack uses it
-  std::future<PackedLayer> coming_;  ///< its destructor waits
+  std::future<void> reading_;                     ///< for the next layer's bytes; only pack uses it
+  std::future<std::vector<PackedLayer>> coming_;  ///< its destructor waits
 };
 
 }  // namespace kvcal

@@ -124,9 +124,9 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
       backend_(backend),
       diagnostics_(diagnostics),
       type_(options.compute_type),
+      layer_bytes_(options.layer_bytes),
       longest_sample_(longest_sample_of(samples, options)),
-      planes_(planes_of(config, longest_sample_)),
-      layers_(weights, config, backend, options.compute_type, options.layer_bytes) {
+      planes_(planes_of(config, longest_sample_)) {
   if (!backend.supports(type_))
     fail("compute dtype ", name_of(type_), " is not supported by ", backend.description());
   const MemoryPlan plan(config, weights, backend, options, lengths_of(samples));
@@ -240,9 +240,8 @@ void LayerwiseForward::report(const SampleBatch& batch, Share share) {
   int64_t done = batch.first_token + batch.tokens.num_tokens;
   if (share != Share::kWhole) done = (done + (share == Share::kSecondHalf ? num_tokens_ : 0)) / 2;
   // Tokens that would have finished all layers if the work went sample by sample, as users expect.
-  diagnostics_.progress("calibrating",
-                        (layers_.index() * num_tokens_ + done) / config_.num_layers(), num_tokens_,
-                        "tokens");
+  diagnostics_.progress("calibrating", (layer_ * num_tokens_ + done) / config_.num_layers(),
+                        num_tokens_, "tokens");
 }
 
 LayerRunner::Kept* LayerwiseForward::kept_of(size_t batch, const Pass& pass) {
@@ -255,7 +254,7 @@ LayerRunner::Kept* LayerwiseForward::kept_of(size_t batch, const Pass& pass) {
   }
   if (batch >= kept_.size()) return nullptr;
   LayerRunner::Kept& kept = kept_[batch];
-  return pass.keeps || kept.layer == layers_.index() ? &kept : nullptr;
+  return pass.keeps || kept.layer == layer_ ? &kept : nullptr;
 }
 
 /// The runner has the buffers of a batch meanwhile, if it keeps any.
@@ -276,7 +275,7 @@ struct LayerwiseForward::HeldBuffers {
 LayerRunner::KeysValues LayerwiseForward::keys_values(const PackedLayer& layer,
                                                       const BatchInput& input, const Pass& pass,
                                                       LayerRunner::Kept* kept) {
-  const int64_t index = layers_.index();
+  const int64_t index = layer_;
   if (kept && kept->layer == index && !pass.keeps) {
     const LayerRunner::KeysValues made = runner_->keys_values_of(*kept, input.tokens);
     if (pass.finishes) kept->layer = -1;  // finish writes over what it reads
@@ -293,7 +292,7 @@ LayerRunner::KeysValues LayerwiseForward::keys_values(const PackedLayer& layer,
 
 void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const Pass& pass) {
   using Access = HiddenStates::Access;
-  const int64_t index = layers_.index();
+  const int64_t index = layer_;
   // Passes that end the layer see all its inputs; other passes would show some of them twice.
   show_linears(pass.finishes ? linears_.get() : nullptr);
   hidden_->walk(pass.finishes ? Access::kUpdate : Access::kRead, [&](size_t at, float* hidden) {
@@ -336,78 +335,100 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
   if (pass.finishes) advanced_layers_ = index + 1;
 }
 
-LayerwiseForward::Observers LayerwiseForward::make_observers(int64_t layer) const {
-  const PositionPieces& pieces = config_.is_draft(layer) ? draft_->pieces : pieces_;
-  const bool has_cache = config_.has_own_cache(layer);
-  Observers observers(backend_, pieces, num_samples_, has_cache ? config_.cache(layer).heads : 0,
-                      request_.query ? config_.attention(layer).heads : 0);
-  if (request_.channels && has_cache) observers.observe_channels(backend_, config_.cache(layer));
+LayerwiseForward::Observers LayerwiseForward::make_observers() const {
+  const PositionPieces& pieces = config_.is_draft(layer_) ? draft_->pieces : pieces_;
+  const bool has_cache = config_.has_own_cache(layer_);
+  Observers observers(backend_, pieces, num_samples_, has_cache ? config_.cache(layer_).heads : 0,
+                      request_.query ? config_.attention(layer_).heads : 0);
+  if (request_.channels && has_cache) observers.observe_channels(backend_, config_.cache(layer_));
   return observers;
 }
 
+std::optional<LayerParts> LayerwiseForward::parts_of(const LayerCall& call) const {
+  switch (call.pass) {
+    case LayerPass::kObserveHead:
+      return std::nullopt;
+    case LayerPass::kCountSaturated:
+      return LayerParts::kKeyValue;
+    case LayerPass::kObserve:
+      return request_.ends_with(call.layer, config_) && !request_.query ? LayerParts::kKeyValue
+                                                                        : LayerParts::kAll;
+    default:
+      return LayerParts::kAll;
+  }
+}
+
 LayerResult LayerwiseForward::run(const LayerCall& call) {
+  const std::optional<LayerParts> parts = parts_of(call);
+  if (!parts) return run(call, nullptr);
+  if (!layers_) {
+    Backend* const one = &backend_;
+    layers_.emplace(weights_, config_, std::span(&one, 1), type_, layer_bytes_, request_);
+  }
+  return run(call, &layers_->bring(call.layer, *parts).front());
+}
+
+LayerResult LayerwiseForward::run(const LayerCall& call, const PackedLayer* layer) {
+  if (call.pass == LayerPass::kObserveHead) return observe_final_norm();
+  KVCAL_CHECK(layer != nullptr);
+  layer_ = call.layer;
   switch (call.pass) {
     case LayerPass::kObserve:
-      return observe_layer(call.layer);
+      return observe_layer(*layer);
     case LayerPass::kCountSaturated:
-      return count_clipped(call.layer, *call.quantization);
+      return count_clipped(*layer, *call.quantization);
     case LayerPass::kAdvance:
-      return advance_quantized(call.layer, *call.quantization);
+      return advance_quantized(*layer, *call.quantization);
     case LayerPass::kAdvanceExact:
-      return advance_unquantized(call.layer);
+      return advance_unquantized(*layer);
     case LayerPass::kAdvanceWithoutAttention:
-      return advance_mixer(call.layer);
+      return advance_mixer(*layer);
     case LayerPass::kObserveAndAdvanceExact:
-      return observe_and_advance(call.layer);
+      return observe_and_advance(*layer);
     case LayerPass::kObserveHead:
-      return observe_final_norm();
+      break;
   }
   KVCAL_CHECK(false);
 }
 
-LayerAdvance LayerwiseForward::advance_mixer(int64_t layer) {
-  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
+LayerAdvance LayerwiseForward::advance_mixer(const PackedLayer& packed) {
   show_linears(linears_.get());
   hidden_->walk(HiddenStates::Access::kUpdate, [&](size_t index, float* hidden) {
     throw_if_interrupted();
     const SampleBatch& batch = batches_[index];
     batch_sample_ = batch.first_sample;
     release_hidden(batch);
-    runner_->run_without_attention(packed, layer, hidden, batch.tokens, nullptr);
+    runner_->run_without_attention(packed, layer_, hidden, batch.tokens, nullptr);
     show_hidden(batch, hidden);
     report(batch, Share::kWhole);
   });
-  advanced_layers_ = layer + 1;
+  advanced_layers_ = layer_ + 1;
   return {.linears = take_linears()};
 }
 
-LayerObservation LayerwiseForward::observe_layer(int64_t layer) {
-  const bool is_end = request_.ends_with(layer, config_);
-  const PackedLayer& packed =
-      layers_.bring(layer, is_end && !request_.query ? LayerParts::kKeyValue : LayerParts::kAll);
-  Observers observers = make_observers(layer);
+LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed) {
+  const bool is_end = request_.ends_with(layer_, config_);
+  Observers observers = make_observers();
   std::optional<Storage> storage;
-  if (observers.channels) storage.emplace(unquantized_storage(layer));
+  if (observers.channels) storage.emplace(unquantized_storage());
   run_batches(
       packed, is_end ? Share::kWhole : Share::kFirstHalf,
       {.observers = &observers, .storage = storage ? &*storage : nullptr, .keeps = !is_end});
   LayerObservation seen = observers.take(backend_);
-  refuse_zero_cache(seen, config_, weights_, layer);
+  refuse_zero_cache(seen, config_, weights_, layer_);
   return seen;
 }
 
-SaturationCounts LayerwiseForward::count_clipped(int64_t layer,
+SaturationCounts LayerwiseForward::count_clipped(const PackedLayer& packed,
                                                  const KvQuantization& quantization) {
-  const PackedLayer& packed = layers_.bring(layer, LayerParts::kKeyValue);
-  const Storage storage(backend_, config_.layer(layer), longest_batch_, quantization);
+  const Storage storage(backend_, config_.layer(layer_), longest_batch_, quantization);
   run_batches(packed, Share::kNone, {.storage = &storage});
   return storage.saturated(backend_);
 }
 
-LayerAdvance LayerwiseForward::advance_quantized(int64_t layer,
+LayerAdvance LayerwiseForward::advance_quantized(const PackedLayer& packed,
                                                  const KvQuantization& quantization) {
-  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
-  const LayerConfig& own = config_.layer(layer);
+  const LayerConfig& own = config_.layer(layer_);
   const Storage storage = own.has_own_cache
                               ? Storage(backend_, own, longest_batch_, quantization)
                               : Storage(backend_, own, &quantization, Storage::OfReader{});
@@ -415,8 +436,8 @@ LayerAdvance LayerwiseForward::advance_quantized(int64_t layer,
   return {storage.saturated(backend_), take_linears()};
 }
 
-LayerwiseForward::Storage LayerwiseForward::unquantized_storage(int64_t layer) {
-  const LayerConfig& own = config_.layer(layer);
+LayerwiseForward::Storage LayerwiseForward::unquantized_storage() const {
+  const LayerConfig& own = config_.layer(layer_);
   // transformers computes K and V in bfloat16 there; float16 would lose those beyond its range.
   const bool is_bfloat16 = type_ == ComputeType::kBFloat16 && !request_.channels;
   const KvDType dtype = is_bfloat16 ? KvDType::kBFloat16 : KvDType::kFloat32;
@@ -424,21 +445,19 @@ LayerwiseForward::Storage LayerwiseForward::unquantized_storage(int64_t layer) {
                            : Storage(backend_, own, nullptr, Storage::OfReader{});
 }
 
-LayerAdvance LayerwiseForward::advance_unquantized(int64_t layer) {
-  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
-  const Storage storage = unquantized_storage(layer);
+LayerAdvance LayerwiseForward::advance_unquantized(const PackedLayer& packed) {
+  const Storage storage = unquantized_storage();
   run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
   return {.linears = take_linears()};
 }
 
-LayerObservation LayerwiseForward::observe_and_advance(int64_t layer) {
-  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
-  Observers observers = make_observers(layer);
-  const Storage storage = unquantized_storage(layer);
+LayerObservation LayerwiseForward::observe_and_advance(const PackedLayer& packed) {
+  Observers observers = make_observers();
+  const Storage storage = unquantized_storage();
   run_batches(packed, Share::kWhole,
               {.observers = &observers, .storage = &storage, .finishes = true});
   LayerObservation seen = observers.take(backend_);
-  refuse_zero_cache(seen, config_, weights_, layer);
+  refuse_zero_cache(seen, config_, weights_, layer_);
   seen.linears = take_linears();
   return seen;
 }
@@ -459,15 +478,13 @@ LinearObservation LayerwiseForward::observe_final_norm() {
 }
 
 void LayerwiseForward::request(const ObservationRequest& request) {
-  KVCAL_CHECK(layers_.index() < 0);  // what is prefetched is known by then
+  KVCAL_CHECK(layer_ < 0);  // what is prefetched is known by then
   request_ = request;
   linears_ =
       request.linears == LinearDetail::kNone
           ? nullptr
           : std::make_unique<LinearCollector>(config_, backend_, request.linears, num_samples_);
   runner_->show_all_experts(request.all_experts);
-  const bool needs_all = request.finishes_layers() || request.query;
-  layers_.expect(request.last_layer(config_), needs_all ? LayerParts::kAll : LayerParts::kKeyValue);
 }
 
 void LayerwiseForward::show_linears(LinearCollector* linears) {

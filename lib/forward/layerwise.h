@@ -31,6 +31,11 @@ class LayerwiseForward : public LayerForward {
   ~LayerwiseForward() override;
 
   LayerResult run(const LayerCall& call) override;
+  /// The same with a layer that the caller packed for this backend, at least the parts that
+  /// parts_of names; null where it names none.
+  LayerResult run(const LayerCall& call, const PackedLayer* layer);
+  /// The parts of the layer that a call reads; nullopt: no layer.
+  std::optional<LayerParts> parts_of(const LayerCall& call) const;
   int64_t num_tokens() const override { return num_tokens_; }
   int64_t num_samples() const { return num_samples_; }
   void request(const ObservationRequest& request) override;
@@ -49,13 +54,13 @@ class LayerwiseForward : public LayerForward {
     int64_t first_token = 0, first_sample = 0;
   };
 
-  LayerObservation observe_layer(int64_t layer);
-  SaturationCounts count_clipped(int64_t layer, const KvQuantization& quantization);
-  LayerAdvance advance_quantized(int64_t layer, const KvQuantization& quantization);
-  LayerAdvance advance_unquantized(int64_t layer);
-  Storage unquantized_storage(int64_t layer);
-  LayerAdvance advance_mixer(int64_t layer);
-  LayerObservation observe_and_advance(int64_t layer);
+  LayerObservation observe_layer(const PackedLayer& packed);
+  SaturationCounts count_clipped(const PackedLayer& packed, const KvQuantization& quantization);
+  LayerAdvance advance_quantized(const PackedLayer& packed, const KvQuantization& quantization);
+  LayerAdvance advance_unquantized(const PackedLayer& packed);
+  Storage unquantized_storage() const;
+  LayerAdvance advance_mixer(const PackedLayer& packed);
+  LayerObservation observe_and_advance(const PackedLayer& packed);
   LinearObservation observe_final_norm();
 
   void make_batches(std::span<const std::span<const TokenId>> samples, int64_t batch_tokens);
@@ -117,7 +122,7 @@ class LayerwiseForward : public LayerForward {
   /// Copies between a batch's planes and the rows of its samples one after the other, on the host.
   void copy_planes(const SampleBatch& batch, float* planes, float* by_sample,
                    bool to_samples) const;
-  Observers make_observers(int64_t layer) const;
+  Observers make_observers() const;
   /// Calls body with each sample of the batch and its rows of hidden.
   template <class Body>
   void for_each_sample(const SampleBatch& batch, float* hidden, const Body& body) const;
@@ -129,6 +134,7 @@ class LayerwiseForward : public LayerForward {
   Backend& backend_;
   Diagnostics& diagnostics_;
   ComputeType type_;
+  LayerBytes* layer_bytes_;  ///< null: mapped files
   const int64_t longest_sample_;
   int64_t num_tokens_ = 0, num_samples_ = 0, longest_batch_ = 0;
   std::vector<SampleBatch> batches_;
@@ -139,6 +145,7 @@ class LayerwiseForward : public LayerForward {
   std::unique_ptr<LinearCollector> linears_;  ///< null: not requested
   LinearInputObserver linear_observer_;       ///< empty: none
   int64_t batch_sample_ = 0;                  ///< first of the batch that runs
+  int64_t layer_ = -1;                        ///< the last one that ran; -1: none
   int64_t advanced_layers_ = 0;
   HiddenSink* hidden_sink_ = nullptr;  ///< null: hidden states are not shown
   HiddenSink* hidden_user_ = nullptr;  ///< sink that got rows and may still read them
@@ -148,7 +155,7 @@ class LayerwiseForward : public LayerForward {
   uint64_t room_to_keep_ = 0;            ///< bytes of backend memory
   Buffer embedded_, input_rows_;         ///< of a batch, where layers have inputs of their own
   std::unique_ptr<DraftRows> draft_;     ///< null: no draft layer
-  LayerPrefetch layers_;
+  std::optional<LayerPrefetch> layers_;  ///< of calls without a layer, from the first one on
 };
 
 }  // namespace kvcal

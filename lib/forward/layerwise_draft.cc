@@ -46,7 +46,7 @@ void LayerwiseForward::make_draft_batches(std::span<const std::span<const TokenI
 LayerwiseForward::BatchInput LayerwiseForward::input_of(const PackedLayer& layer, size_t batch,
                                                         float* hidden) {
   const SampleBatch& all = batches_[batch];
-  if (!config_.is_draft(layers_.index())) return {all.tokens, hidden};
+  if (!config_.is_draft(layer_)) return {all.tokens, hidden};
   const DraftRows::Batch& own = draft_->batches[batch];
   if (own.tokens.num_tokens == 0) return {own.tokens, nullptr};
   backend_.gather_rows({.x = hidden,

@@ -124,7 +124,7 @@ void LayerwiseForward::show_hidden(const SampleBatch& batch, float* hidden) {
 }
 
 void LayerwiseForward::restore_hidden(int64_t next_layer, const HiddenSource& source) {
-  KVCAL_CHECK(layers_.index() < 0 && advanced_layers_ == 0);
+  KVCAL_CHECK(layer_ < 0 && advanced_layers_ == 0);
   hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
     throw_if_interrupted();
     const SampleBatch& batch = batches_[index];

@@ -39,12 +39,17 @@ double normal_quantile(double share) {
   }
 }
 
-/// Packs one layer, reading each tensor once.
+/// Packs one layer for the backend whose turn it is, reading each tensor once.
 class Packer {
  public:
-  Packer(const Weights& weights, const ModelConfig& config, int64_t layer, Backend& backend,
+  Packer(const Weights& weights, const ModelConfig& config, int64_t layer, LinearTurns& linears,
          ComputeType type)
-      : weights_(weights), config_(config), layer_(layer), backend_(backend), type_(type) {}
+      : weights_(weights),
+        config_(config),
+        layer_(layer),
+        linears_(linears),
+        backend_(linears.backend()),
+        type_(type) {}
 
   PackedNorm norm(Role role, std::initializer_list<Role> bias = {}) const {
     return norm_times(1.0f, role, bias);
@@ -189,11 +194,13 @@ class Packer {
     if (!weights_.has(layer_, Role::kLayerInputGate)) return packed;
     if (weights_.quantization(Role::kLayerInputProjection))
       fail("the weight of all layers' inputs is quantized, which is not read; expected 16 bits");
-    const TensorView& all = weights_.at(Role::kLayerInputProjection);
-    const int64_t size = config_.layer_input_size;
-    const TensorView rows = rows_of(all, layer_ * size, size);
-    const LinearRows source{std::span(&rows, 1), {}, nullptr};
-    packed.projection = pack_linear(std::span(&source, 1), backend_, type_);
+    packed.projection = linears_.take([&] {
+      const int64_t size = config_.layer_input_size;
+      const TensorView rows =
+          rows_of(weights_.at(Role::kLayerInputProjection), layer_ * size, size);
+      const LinearRows source{std::span(&rows, 1), {}, nullptr};
+      return pack_linear(std::span(&source, 1), linears_.group(), type_);
+    });
     std::vector<float> weight =
         norm_weight(std::span(&weights_.at(Role::kLayerInputNorm), 1), config_);
     for (float& value : weight) value /= std::numbers::sqrt2_v<float>;
@@ -282,6 +289,13 @@ class Packer {
 
   PackedLinear linear_as(ComputeType type, const std::vector<Role>& roles,
                          std::initializer_list<Role> bias, int64_t index) const {
+    PackedLinear packed = linears_.take([&] { return matrices(type, roles, index); });
+    packed.bias = biases(bias, index);
+    return packed;
+  }
+
+  std::vector<PackedLinear> matrices(ComputeType type, const std::vector<Role>& roles,
+                                     int64_t index) const {
     std::vector<WeightRows> sources;
     std::vector<LinearRows> rows;
     sources.reserve(roles.size());
@@ -292,8 +306,7 @@ class Packer {
                                          : weights_.rows_to_pack(layer_, role, index));
       rows.push_back({source.parts, source.row_scales, quantization, source.decoded});
     }
-    PackedLinear packed = pack_linear(rows, backend_, type);
-    packed.bias = biases(bias, index);
+    std::vector<PackedLinear> packed = pack_linear(rows, linears_.group(), type);
     // Mapped pages count as memory, so only one matrix's are held.
     for (const Role role : roles) weights_.drop(layer_, role, index);
     return packed;
@@ -328,15 +341,15 @@ class Packer {
   const Weights& weights_;
   const ModelConfig& config_;
   int64_t layer_;
+  LinearTurns& linears_;
   Backend& backend_;
   ComputeType type_;
 };
 
-}  // namespace
-
-PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_t layer,
-                       LayerParts parts, Backend& backend, ComputeType type) {
-  const Packer packer(weights, config, layer, backend, type);
+/// Packs the layer for the backend whose turn it is.
+PackedLayer pack_in_turn(const Weights& weights, const ModelConfig& config, int64_t layer,
+                         LayerParts parts, LinearTurns& linears, ComputeType type) {
+  const Packer packer(weights, config, layer, linears, type);
   const LayerConfig& variations = config.layers[static_cast<size_t>(layer)];
   PackedLayer packed;
   if (variations.is_draft) {
@@ -346,7 +359,7 @@ PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_
     return packed;
   }
   if (config.streams > 1)
-    packed.streams = pack_streams(weights, config, layer, parts, backend, type);
+    packed.streams = pack_streams(weights, config, layer, parts, linears, type);
   if (variations.has_attention) {
     packer.pack_key_value(packed);
     if (parts == LayerParts::kKeyValue) return packed;
@@ -354,13 +367,27 @@ PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_
   }
   packer.pack_norms(packed);
   if (variations.has_recurrence)
-    packed.recurrence = pack_recurrence(weights, config, layer, backend, type);
+    packed.recurrence = pack_recurrence(weights, config, layer, linears, type);
   if (variations.is_moe) packed.moe = packer.experts();
   if (variations.has_mlp && (!variations.is_moe || config.architecture->has_mlp_beside_experts))
     packed.mlp = packer.mlp();
   packed.laurel = packer.laurel();
   packed.input = packer.layer_input();
   packed.scalar = packer.scalar();
+  return packed;
+}
+
+}  // namespace
+
+std::vector<PackedLayer> pack_layer(const Weights& weights, const ModelConfig& config,
+                                    int64_t layer, LayerParts parts, PackGroup& group,
+                                    ComputeType type) {
+  LinearTurns linears(group);
+  std::vector<PackedLayer> packed;
+  for (size_t turn = 0; turn < group.backends().size(); ++turn) {
+    linears.begin(turn);
+    packed.push_back(pack_in_turn(weights, config, layer, parts, linears, type));
+  }
   return packed;
 }
 
@@ -377,13 +404,14 @@ PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Ba
   return packed;
 }
 
-PackedLinear pack_output_embedding(const Weights& weights, Backend& backend, ComputeType type) {
+PackedLinear pack_output_embedding(const Weights& weights, PackGroup& group, ComputeType type) {
+  Backend& backend = *group.backends().front();
   const Role role = weights.output_embedding();
   const LinearQuantization* quantization = weights.output_quantization();
   const WeightRows source =
       multiplies_codes(quantization) ? weights.codes(role) : weights.rows_to_pack(role);
   const LinearRows rows{source.parts, source.row_scales, quantization, source.decoded};
-  PackedLinear packed = pack_linear(std::span(&rows, 1), backend, type);
+  PackedLinear packed = std::move(pack_linear(std::span(&rows, 1), group, type).front());
   if (weights.has(Role::kLmHeadBias))
     packed.bias = {as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend};
   return packed;

@@ -20,13 +20,14 @@ bool have_same_input(const LinearRows& a, const LinearRows& b) {
          left.group == right.group && a.row_scales.empty() == b.row_scales.empty();
 }
 
+using Matrices = std::vector<std::unique_ptr<PackedMatrix>>;
+
 /// Packs rows of numbers.
-std::unique_ptr<PackedMatrix> pack_numbers(std::span<const LinearRows> rows, Backend& backend,
-                                           ComputeType type) {
+Matrices pack_numbers(std::span<const LinearRows> rows, PackGroup& group, ComputeType type) {
   std::vector<TensorView> parts;
   for (const LinearRows& one : rows) parts.insert(parts.end(), one.parts.begin(), one.parts.end());
   if (std::ranges::all_of(rows, [](const LinearRows& one) { return one.decoded.empty(); }))
-    return backend.pack(parts, type);
+    return group.pack({.parts = parts, .type = type});
   std::vector<std::unique_ptr<FloatRows>> floats;
   std::vector<DecodedRows> all;
   for (const LinearRows& one : rows) {
@@ -35,12 +36,11 @@ std::unique_ptr<PackedMatrix> pack_numbers(std::span<const LinearRows> rows, Bac
       all.push_back(
           {floats.emplace_back(std::make_unique<FloatRows>(part)).get(), 0, part.shape[0]});
   }
-  return backend.pack_decoded(all, type);
+  return group.pack({.decoded = all, .type = type});
 }
 
-/// Packs rows with the same quantization of inputs.
-QuantizedRows pack_alike(std::span<const LinearRows> rows, int64_t first, Backend& backend,
-                         ComputeType type) {
+/// Packs rows with the same quantization of inputs, codes or numbers.
+Matrices pack_alike(std::span<const LinearRows> rows, PackGroup& group, ComputeType type) {
   std::vector<TensorView> parts;
   std::vector<float> scales;
   for (const LinearRows& one : rows) {
@@ -48,19 +48,26 @@ QuantizedRows pack_alike(std::span<const LinearRows> rows, int64_t first, Backen
     scales.insert(scales.end(), one.row_scales.begin(), one.row_scales.end());
     if (!one.row_scales.empty()) std::ranges::for_each(one.parts, check_codes);
   }
-  QuantizedRows packed;
-  packed.first = first;
-  packed.type = type;
-  packed.multiplies_codes = !scales.empty();
-  packed.matrix =
-      scales.empty() ? pack_numbers(rows, backend, type) : backend.pack_fp8(parts, scales);
-  if (!quantizes_input(rows.front())) return packed;
-  const LinearQuantization& quantization = *rows.front().quantization;
-  packed.input = quantization.input;
-  packed.group = quantization.group;
-  if (packed.input == InputQuantization::kStatic)
-    packed.input_scale = {{quantization.input_scale}, backend};
-  return packed;
+  return scales.empty() ? pack_numbers(rows, group, type)
+                        : group.pack({.parts = parts, .scales = scales});
+}
+
+/// Adds what pack_alike packed for the backend.
+void add_alike(PackedLinear& linear, const LinearRows& rows, std::unique_ptr<PackedMatrix> matrix,
+               Backend& backend, ComputeType type) {
+  linear.matrix->in_features = matrix->in_features;
+  linear.matrix->bytes += matrix->bytes;
+  QuantizedRows& added = linear.quantized.emplace_back();
+  added.first = std::exchange(linear.matrix->out_features,
+                              linear.matrix->out_features + matrix->out_features);
+  added.type = type;
+  added.multiplies_codes = !rows.row_scales.empty();
+  added.matrix = std::move(matrix);
+  if (!quantizes_input(rows)) return;
+  added.input = rows.quantization->input;
+  added.group = rows.quantization->group;
+  if (added.input == InputQuantization::kStatic)
+    added.input_scale = {{rows.quantization->input_scale}, backend};
 }
 
 }  // namespace
@@ -71,20 +78,20 @@ bool multiplies_codes(const LinearQuantization* quantization) {
           quantization->input == InputQuantization::kDynamicToken);
 }
 
-PackedLinear pack_linear(std::span<const LinearRows> rows, Backend& backend, ComputeType type) {
-  PackedLinear packed;
+std::vector<PackedLinear> pack_linear(std::span<const LinearRows> rows, PackGroup& group,
+                                      ComputeType type) {
+  std::vector<PackedLinear> packed(group.backends().size());
   if (std::ranges::none_of(rows, quantizes_input)) {
-    packed.matrix = pack_numbers(rows, backend, type);
+    Matrices matrices = pack_numbers(rows, group, type);
+    for (size_t i = 0; i < packed.size(); ++i) packed[i].matrix = std::move(matrices[i]);
     return packed;
   }
-  packed.matrix = std::make_unique<PackedMatrix>();
+  for (PackedLinear& linear : packed) linear.matrix = std::make_unique<PackedMatrix>();
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     while (end < rows.size() && have_same_input(rows[begin], rows[end])) ++end;
-    const QuantizedRows& alike = packed.quantized.emplace_back(
-        pack_alike(rows.subspan(begin, end - begin), packed.matrix->out_features, backend, type));
-    packed.matrix->out_features += alike.matrix->out_features;
-    packed.matrix->in_features = alike.matrix->in_features;
-    packed.matrix->bytes += alike.matrix->bytes;
+    Matrices matrices = pack_alike(rows.subspan(begin, end - begin), group, type);
+    for (size_t i = 0; i < packed.size(); ++i)
+      add_alike(packed[i], rows[begin], std::move(matrices[i]), *group.backends()[i], type);
   }
   return packed;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/pack_group.h"
 #include "backend/upload.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/weights.h"
@@ -71,7 +72,35 @@ struct LinearRows {
 /// whole input or for each of its rows.
 bool multiplies_codes(const LinearQuantization* quantization);
 
-/// Packs all rows, one below the other. Rows of codes must satisfy multiplies_codes.
-PackedLinear pack_linear(std::span<const LinearRows> rows, Backend& backend, ComputeType type);
+/// Packs all rows, one below the other, for every backend of the group, in their order. Rows of
+/// codes must satisfy multiplies_codes.
+std::vector<PackedLinear> pack_linear(std::span<const LinearRows> rows, PackGroup& group,
+                                      ComputeType type);
+
+/// The Linears of layers that are made for one backend after the other: the first one's turn reads
+/// and packs them for all, the others' take what it packed for them, in the same order.
+class LinearTurns {
+ public:
+  explicit LinearTurns(PackGroup& group) : group_(group) {}
+
+  /// The turn of the backend of that index begins; index 0 comes first.
+  void begin(size_t index) {
+    turn_ = index;
+    next_ = 0;
+  }
+  PackGroup& group() const { return group_; }
+  Backend& backend() const { return *group_.backends()[turn_]; }
+  /// The next Linear of the backend. make() returns pack_linear's result.
+  template <class Make>
+  PackedLinear take(const Make& make) {
+    if (turn_ == 0) packed_.push_back(make());
+    return std::move(packed_.at(next_++).at(turn_));
+  }
+
+ private:
+  PackGroup& group_;
+  size_t turn_ = 0, next_ = 0;
+  std::vector<std::vector<PackedLinear>> packed_;  ///< [Linears, backends]
+};
 
 }  // namespace kvcal

@@ -45,7 +45,8 @@ struct MixerRows {
 };
 
 /// A delta net whose file has the backend's parts apart, each with the heads in order.
-PackedLinear pack_split_delta(const MixerRows& rows, Backend& backend, ComputeType type) {
+std::vector<PackedLinear> pack_split_delta(const MixerRows& rows, PackGroup& group,
+                                           ComputeType type) {
   std::vector<Role> in_order{Role::kMixerZ};
   for (const Role role : {Role::kMixerIn, Role::kMixerQuery, Role::kMixerKey, Role::kMixerValue})
     if (rows.weights.has(rows.layer, role)) in_order.push_back(role);
@@ -55,12 +56,12 @@ PackedLinear pack_split_delta(const MixerRows& rows, Backend& backend, ComputeTy
   for (const Role role : in_order) sources.push_back(rows.weights.rows(rows.layer, role));
   for (size_t i = 0; i < sources.size(); ++i)
     parts.push_back(rows.of(in_order[i], sources[i].parts));
-  return pack_linear(parts, backend, type);
+  return pack_linear(parts, group, type);
 }
 
-PackedLinear pack_mixer_in(const MixerRows& rows, const ModelConfig& config, Backend& backend,
-                           ComputeType type) {
-  if (rows.weights.has(rows.layer, Role::kMixerZ)) return pack_split_delta(rows, backend, type);
+std::vector<PackedLinear> pack_mixer_in(const MixerRows& rows, const ModelConfig& config,
+                                        PackGroup& group, ComputeType type) {
+  if (rows.weights.has(rows.layer, Role::kMixerZ)) return pack_split_delta(rows, group, type);
   const WeightRows in = rows.weights.rows(rows.layer, Role::kMixerIn);
   if (rows.weights.has(rows.layer, Role::kMixerGates)) {
     const WeightRows gates = rows.weights.rows(rows.layer, Role::kMixerGates);
@@ -69,7 +70,7 @@ PackedLinear pack_mixer_in(const MixerRows& rows, const ModelConfig& config, Bac
     const std::span all(parts);
     const std::array both{rows.of(Role::kMixerIn, all.first(all.size() - of_gates)),
                           rows.of(Role::kMixerGates, all.last(of_gates))};
-    return pack_linear(both, backend, type);
+    return pack_linear(both, group, type);
   }
   std::vector<TensorView> parts = in.parts;
   if (config.architecture->recurrence == Mixer::kMamba) {
@@ -78,7 +79,7 @@ PackedLinear pack_mixer_in(const MixerRows& rows, const ModelConfig& config, Bac
     parts = {rows_of(in.parts[0], inner, inner), rows_of(in.parts[0], 0, inner)};
   }
   const LinearRows one = rows.of(Role::kMixerIn, parts);
-  return pack_linear(std::span(&one, 1), backend, type);
+  return pack_linear(std::span(&one, 1), group, type);
 }
 
 /// Factors of a Mamba 2 projection's rows; none where all are 1.
@@ -96,7 +97,8 @@ std::vector<float> in_factors(const RecurrentConfig& config) {
 }  // namespace
 
 PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& config, int64_t layer,
-                                 Backend& backend, ComputeType type) {
+                                 LinearTurns& linears, ComputeType type) {
+  Backend& backend = linears.backend();
   const MixerRows rows{weights, layer};
   const auto values = [&](Role role) {
     return weights.has(layer, role) ? as_float32(weights.rows(layer, role).parts)
@@ -104,13 +106,15 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
   };
   const auto packed_values = [&](Role role) { return PackedValues(values(role), backend); };
   const auto linear = [&](Role role) {
-    const WeightRows source = weights.rows_to_pack(layer, role);
-    LinearRows one = rows.of(role, source.parts);
-    one.decoded = source.decoded;
-    return pack_linear(std::span(&one, 1), backend, type);
+    return linears.take([&] {
+      const WeightRows source = weights.rows_to_pack(layer, role);
+      LinearRows one = rows.of(role, source.parts);
+      one.decoded = source.decoded;
+      return pack_linear(std::span(&one, 1), linears.group(), type);
+    });
   };
   PackedRecurrence packed;
-  packed.in = pack_mixer_in(rows, config, backend, type);
+  packed.in = linears.take([&] { return pack_mixer_in(rows, config, linears.group(), type); });
   packed.in.bias = packed_values(Role::kMixerInBias);
   packed.in.factors = {in_factors(config.recurrent), backend};
   packed.out = linear(Role::kMixerOut);

@@ -10,27 +10,30 @@ struct StreamRows {
   const Weights& weights;
   const ModelConfig& config;
   int64_t layer;
-  Backend& backend;
+  LinearTurns& linears;
 
   /// A matrix of the layer, as float32.
   PackedLinear small(Role role) const {
-    const WeightRows source = weights.rows(layer, role);
-    const LinearRows rows{source.parts, {}, weights.quantization(layer, role)};
-    PackedLinear packed = pack_linear(std::span(&rows, 1), backend, ComputeType::kFloat32);
-    weights.drop(layer, role, 0);
-    return packed;
+    return linears.take([&] {
+      const WeightRows source = weights.rows(layer, role);
+      const LinearRows rows{source.parts, {}, weights.quantization(layer, role)};
+      auto packed = pack_linear(std::span(&rows, 1), linears.group(), ComputeType::kFloat32);
+      weights.drop(layer, role, 0);
+      return packed;
+    });
   }
 
   /// The model's matrices of all further streams.
   std::vector<PackedLinear> further(Role role, ComputeType type) const {
     std::vector<PackedLinear> packed;
-    for (int64_t i = 0; i + 1 < config.streams; ++i) {
-      const LinearQuantization* quantization = weights.quantization(role, i);
-      const WeightRows source =
-          multiplies_codes(quantization) ? weights.codes(role, i) : weights.rows_to_pack(role, i);
-      const LinearRows rows{source.parts, source.row_scales, quantization, source.decoded};
-      packed.push_back(pack_linear(std::span(&rows, 1), backend, type));
-    }
+    for (int64_t i = 0; i + 1 < config.streams; ++i)
+      packed.push_back(linears.take([&] {
+        const LinearQuantization* quantization = weights.quantization(role, i);
+        const WeightRows source =
+            multiplies_codes(quantization) ? weights.codes(role, i) : weights.rows_to_pack(role, i);
+        const LinearRows rows{source.parts, source.row_scales, quantization, source.decoded};
+        return pack_linear(std::span(&rows, 1), linears.group(), type);
+      }));
     weights.drop(role);
     return packed;
   }
@@ -45,8 +48,9 @@ struct StreamRows {
 }  // namespace
 
 PackedStreams pack_streams(const Weights& weights, const ModelConfig& config, int64_t layer,
-                           LayerParts parts, Backend& backend, ComputeType type) {
-  const StreamRows rows{weights, config, layer, backend};
+                           LayerParts parts, LinearTurns& linears, ComputeType type) {
+  Backend& backend = linears.backend();
+  const StreamRows rows{weights, config, layer, linears};
   PackedStreams packed;
   if (layer == 0) packed.projections = rows.further(Role::kStreamProjection, type);
   packed.router_norm.weight = {

@@ -45,8 +45,8 @@ void for_each_part(const std::vector<FileExtent>& extents, uint64_t begin, uint6
 }  // namespace
 
 ExchangedLayers::ExchangedLayers(std::unique_ptr<Communicator> ranks, const ModelDir& model_dir,
-                                 const Weights& weights, int users)
-    : ranks_(std::move(ranks)), model_dir_(model_dir), weights_(weights), users_(users) {
+                                 const Weights& weights)
+    : ranks_(std::move(ranks)), model_dir_(model_dir), weights_(weights) {
   for (const SafetensorsFile& shard : model_dir.shards()) {
     files_.push_back(std::make_unique<Descriptor>(shard.file().path(), O_RDONLY));
     if (files_.back()->get() < 0) fail_errno(shard.file().path(), "cannot open");
@@ -146,10 +146,8 @@ void ExchangedLayers::fill(const Held& held) {
 
 void ExchangedLayers::bring(int64_t layer) {
   const std::lock_guard lock(mutex_);
-  if (held_.contains(layer)) return;
   if (has_left_) throw RankLeft();
-  Held held{
-      .extents = layer_extents(model_dir_, weights_, layer), .pages = {}, .users_left = users_};
+  Held held{.extents = layer_extents(model_dir_, weights_, layer), .pages = {}};
   const uint64_t bytes = total_bytes(held.extents);
   std::optional<Error> no_memory;
   try {
@@ -190,7 +188,7 @@ void ExchangedLayers::restore(const Held& held) noexcept {
 void ExchangedLayers::drop(int64_t layer) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(layer);
-  if (found == held_.end() || --found->second.users_left > 0) return;
+  if (found == held_.end()) return;
   restore(found->second);
   held_.erase(found);
 }

@@ -21,10 +21,9 @@ namespace kvcal {
 /// layers in the same order.
 class ExchangedLayers : public RankLayerBytes {
  public:
-  /// ranks: its own communicator, for the threads that bring layers. users: how many devices bring
-  /// and drop every layer; it stays until the last has dropped it. Borrows model_dir and weights.
+  /// ranks: its own communicator, for the threads that bring layers. Borrows model_dir and weights.
   ExchangedLayers(std::unique_ptr<Communicator> ranks, const ModelDir& model_dir,
-                  const Weights& weights, int users = 1);
+                  const Weights& weights);
   ~ExchangedLayers() override;
 
   void will_need(int64_t layer) override;
@@ -42,7 +41,6 @@ class ExchangedLayers : public RankLayerBytes {
   struct Held {
     std::vector<FileExtent> extents;
     std::unique_ptr<PageSubstitute> pages;
-    int users_left = 0;
   };
   /// Announcement of a rank before it brings a layer.
   struct Step {
@@ -62,7 +60,6 @@ class ExchangedLayers : public RankLayerBytes {
   std::unique_ptr<Communicator> ranks_;
   const ModelDir& model_dir_;
   const Weights& weights_;
-  int users_;
   std::vector<std::unique_ptr<Descriptor>> files_;  ///< of the shards
   std::mutex mutex_;                                ///< for exchanges and the layer held
   std::map<int64_t, Held> held_;

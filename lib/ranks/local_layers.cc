@@ -3,7 +3,6 @@
 namespace kvcal {
 
 void LocalLayers::bring(int64_t layer) {
-  // Devices that pack the same layer wait for the first one's hash, not for each other's packing.
   const std::lock_guard lock(mutex_);
   if (hashes_.contains(layer)) return;
   hashes_[layer] = layer_hash(weights_, layer);

@@ -112,12 +112,12 @@ WeightsChoice choose_weights_mode(Communicator& ranks, const ModelDir& model_dir
 
 std::unique_ptr<RankLayerBytes> make_layer_bytes(WeightsMode mode, Communicator& ranks,
                                                  const ModelDir& model_dir, const Weights& weights,
-                                                 bool has_samples, int users) {
+                                                 bool has_samples) {
   if (mode != WeightsMode::kExchange)
     return has_samples ? std::make_unique<LocalLayers>(weights) : nullptr;
   auto readers = ranks.split(has_samples);
   if (!readers) return nullptr;
-  return std::make_unique<ExchangedLayers>(std::move(readers), model_dir, weights, users);
+  return std::make_unique<ExchangedLayers>(std::move(readers), model_dir, weights);
 }
 
 void expect_same_model(Communicator& ranks, const ModelDir& model_dir) {

@@ -35,10 +35,10 @@ WeightsChoice choose_weights_mode(Communicator& ranks, const ModelDir& model_dir
                                   std::optional<WeightsMode> wanted);
 
 /// Makes the source of layers in that mode; null where this rank has no samples and so packs none.
-/// Collective. users: number of devices of this rank that pack each layer. Borrows all but ranks.
+/// Collective. Borrows all but ranks.
 std::unique_ptr<RankLayerBytes> make_layer_bytes(WeightsMode mode, Communicator& ranks,
                                                  const ModelDir& model_dir, const Weights& weights,
-                                                 bool has_samples, int users);
+                                                 bool has_samples);
 
 /// Throws SharedError, naming rank and host, where sampled_sha256 of a rank's checkpoint differs.
 /// Collective.

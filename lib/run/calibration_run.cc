@@ -127,10 +127,8 @@ class ForwardMaker {
       own_lengths.push_back(lengths[sample]);
     }
     count_work(own_lengths);
-    const size_t devices = DividedForward::divide(own_lengths, run_.backends.size()).size() - 1;
     auto parts = std::make_unique<RankedParts>(
-        make_layer_bytes(ranked.mode, ranks, subject_.model_dir, weights_, !own.empty(),
-                         static_cast<int>(devices)),
+        make_layer_bytes(ranked.mode, ranks, subject_.model_dir, weights_, !own.empty()),
         diagnostics, ranked, std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
     layerwise.layer_bytes = parts->bytes.get();
     hashes_.take_packed(parts->bytes.get());

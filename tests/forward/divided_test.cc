@@ -1,4 +1,4 @@
-#include <atomic>
+#include <map>
 #include <numeric>
 
 #include "forward/divided_forward.h"
@@ -38,6 +38,15 @@ class Warnings : public Diagnostics {
   std::vector<std::string> messages;
 };
 
+/// Counts how often each layer's bytes are used.
+class CountedLayers : public LayerBytes {
+ public:
+  void will_need(int64_t) override {}
+  void bring(int64_t layer) override { ++brought[layer]; }
+  void drop(int64_t layer) noexcept override { ++dropped[layer]; }
+  std::map<int64_t, int> brought, dropped;
+};
+
 class LastProgress : public Diagnostics {
  public:
   void warn(const std::string&) override {}
@@ -54,9 +63,10 @@ class LastProgress : public Diagnostics {
 TEST_CASE("two and three backends see the bytes that one sees") {
   ObservationRequest amax{.linears = LinearDetail::kAmax}, all_experts = test::kObserveAll;
   all_experts.all_experts = true;
-  // Dense; experts; a latent cache; windows and soft-caps; dynamic and long ropes; hybrids.
+  // Dense; experts; a latent cache; windows and soft-caps; dynamic and long ropes; hybrids;
+  // streams and layers' own inputs.
   for (const std::string name : {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba",
-                                 "qwen3_next", "glm_moe_dsa_sparse"})
+                                 "qwen3_next", "glm_moe_dsa_sparse", "gemma3n_text"})
     for (const auto& [mode, request] : {std::pair{RunMode::kQuantized, test::kObserveAll},
                                         {RunMode::kQuantized, ObservationRequest{}},
                                         {RunMode::kExact, amax},
@@ -75,6 +85,31 @@ TEST_CASE("two and three backends see the bytes that one sees") {
       const bool same_on_reference = run_divided(name, "reference", 3, mode, request) ==
                                      run_divided(name, "reference", 1, mode, request);
       CHECK(same_on_reference);
+    }
+}
+
+TEST_CASE("each layer is read and packed once for all devices") {
+  for (const bool is_device : {false, true})
+    for (const size_t count : {1, 3, 9}) {  // 9: more than there are samples
+      INFO(count << (is_device ? " devices" : " hosts"));
+      ModelFixture fixture("llama");
+      std::vector<std::unique_ptr<Backend>> owned;
+      std::vector<Backend*> backends;
+      for (size_t i = 0; i < count; ++i) {
+        owned.push_back(kBackends.at("cpu")({.num_threads = 1}));
+        if (is_device) owned[i] = std::make_unique<test::PretendingBackend>(std::move(owned[i]));
+        backends.push_back(owned[i].get());
+      }
+      const FixtureSamples samples(fixture);
+      CountedLayers bytes;
+      SilentDiagnostics silent;
+      DividedForward forward(fixture.config, fixture.weights, backends, samples.spans(),
+                             {.batch_tokens = 1, .layer_bytes = &bytes}, silent);
+      test::run_layers(forward, fixture.config, RunMode::kQuantized);
+      std::map<int64_t, int> once;
+      for (int64_t i = 0; i < fixture.config.num_hidden_layers; ++i) once[i] = 1;
+      CHECK(bytes.brought == once);
+      CHECK(bytes.dropped == once);
     }
 }
 

@@ -174,9 +174,10 @@ TEST_CASE("a packed layer's file pages leave the process's memory") {
   const auto backend = test::make_backend("cpu", 1);
   const auto resident = [&] { return test::mapped_resident_bytes(model.folder.path().string()); };
   const uint64_t before = resident();
-  LayerPrefetch layers(weights, config, *backend, ComputeType::kFloat32);
+  Backend* const one = backend.get();
+  LayerPrefetch layers(weights, config, std::span(&one, 1), ComputeType::kFloat32);
   for (const int64_t layer : {0, 1, 2}) {
-    CHECK(layers.bring(layer, LayerParts::kAll).mlp.in.matrix);
+    CHECK(layers.bring(layer, LayerParts::kAll)[0].mlp.in.matrix);
     CHECK(resident() < before + kMiB / 2);  // the layer's matrices are 7 MiB
   }
   weights.rows(0, Role::kUp);

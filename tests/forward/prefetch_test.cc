@@ -83,16 +83,21 @@ TEST_CASE("layers in any order, with any parts, are what was asked for") {
   ModelFixture fixture("llama");
   WatchedBackend& backend = watch(fixture);
   {
-    LayerPrefetch layers(fixture.weights, fixture.config, backend, ComputeType::kFloat32);
+    Backend* const one = &backend;
+    LayerPrefetch layers(fixture.weights, fixture.config, std::span(&one, 1),
+                         ComputeType::kFloat32);
+    const auto bring = [&](int64_t layer, LayerParts parts) -> const PackedLayer& {
+      return layers.bring(layer, parts).front();
+    };
     CHECK(layers.index() == -1);
-    CHECK(layers.bring(1, LayerParts::kAll).output.matrix);
-    CHECK(layers.bring(0, LayerParts::kKeyValue).key_value.matrix);
+    CHECK(bring(1, LayerParts::kAll).output.matrix);
+    CHECK(bring(0, LayerParts::kKeyValue).key_value.matrix);
     CHECK(layers.index() == 0);
     // Of layer 1, the last that attends, only K and V come ahead.
-    CHECK(layers.bring(1, LayerParts::kAll).output.matrix);
-    CHECK(layers.bring(0, LayerParts::kAll).output.matrix);
-    CHECK_FALSE(layers.bring(1, LayerParts::kKeyValue).output.matrix);
-    layers.bring(0, LayerParts::kAll);  // its end waits for layer 1
+    CHECK(bring(1, LayerParts::kAll).output.matrix);
+    CHECK(bring(0, LayerParts::kAll).output.matrix);
+    CHECK_FALSE(bring(1, LayerParts::kKeyValue).output.matrix);
+    bring(0, LayerParts::kAll);  // its end waits for layer 1
   }
   CHECK(backend.allocated == 0);
 }

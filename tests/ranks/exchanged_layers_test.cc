@@ -48,16 +48,10 @@ RankRun run_rank(RankModel& model, Communicator& ranks, WeightsMode mode) {
   const auto lengths = model.samples.lengths();
   const SampleAssignment assignment = assign_samples(lengths, {}, ranks.size());
   const auto& own = assignment.samples_of[static_cast<size_t>(ranks.rank())];
-  std::vector<int64_t> own_lengths;
   std::vector<std::span<const TokenId>> spans;
-  for (const size_t sample : own) {
-    spans.push_back(model.samples.spans()[sample]);
-    own_lengths.push_back(lengths[sample]);
-  }
-  const int users =
-      static_cast<int>(DividedForward::divide(own_lengths, model.backends.size()).size() - 1);
+  for (const size_t sample : own) spans.push_back(model.samples.spans()[sample]);
   const auto bytes =
-      make_layer_bytes(mode, ranks, fixture.model_dir, fixture.weights, !own.empty(), users);
+      make_layer_bytes(mode, ranks, fixture.model_dir, fixture.weights, !own.empty());
   SilentDiagnostics silent;
   std::unique_ptr<LayerForward> local;
   if (!own.empty())
@@ -147,8 +141,8 @@ TEST_CASE("layers that each rank reads give the same bytes and the same hashes")
 TEST_CASE("the mapped files are what they were when a layer is dropped") {
   test::run_ranks(2, [&](Communicator& ranks) {
     ModelFixture fixture("llama"), other("llama");
-    const auto bytes = make_layer_bytes(WeightsMode::kExchange, ranks, fixture.model_dir,
-                                        fixture.weights, true, 1);
+    const auto bytes =
+        make_layer_bytes(WeightsMode::kExchange, ranks, fixture.model_dir, fixture.weights, true);
     for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer) {
       const uint64_t expected = layer_hash(other.weights, layer);
       bytes->bring(layer);

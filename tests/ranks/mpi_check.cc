@@ -51,7 +51,7 @@ std::string forward_hash(Communicator& ranks, const std::string& folder, const s
                                             : mode == "local" ? std::optional(WeightsMode::kLocal)
                                                               : std::nullopt;
   const WeightsChoice choice = choose_weights_mode(ranks, model_dir, wanted);
-  const auto bytes = make_layer_bytes(choice.mode, ranks, model_dir, weights, !own.empty(), 1);
+  const auto bytes = make_layer_bytes(choice.mode, ranks, model_dir, weights, !own.empty());
   SilentDiagnostics silent;
   std::unique_ptr<LayerForward> local;
   if (!own.empty())
