@@ -85,38 +85,50 @@ void DeviceMemory::release_kept() {
   kept_.clear();
 }
 
-Staging::Staging(Stream& stream, size_t chunk_bytes, int chunks)
-    : stream_(stream), chunk_bytes_(chunk_bytes) {
-  for (int i = 0; i < chunks; ++i) {
-    auto* chunk = static_cast<std::byte*>(allocate_pinned_host(chunk_bytes));
-    if (!chunk) fail("no pinned host memory for ", chunk_bytes, " bytes");
-    chunks_.push_back(chunk);
-    done_.push_back(std::make_unique<Event>());
-  }
-}
-
 Staging::~Staging() {
-  for (std::byte* chunk : chunks_) release_pinned_host(chunk);
+  for (Chunk& chunk : chunks_) chunk.release();
 }
 
-std::pair<std::byte*, int> Staging::next() {
-  const size_t chunk = next_;
+void Staging::Chunk::copied_by(Stream& stream) {
+  auto found = std::ranges::find(copied_, &stream, [](const auto& one) { return one.first; });
+  if (found == copied_.end()) found = copied_.insert(found, {&stream, std::make_unique<Event>()});
+  found->second->record(stream);
+}
+
+void Staging::Chunk::await_copies() {
+  for (const auto& [stream, event] : copied_) event->synchronize();
+}
+
+void Staging::Chunk::release() noexcept {
+  try {
+    await_copies();
+  } catch (...) {  // a device that failed copies no more
+  }
+  if (data_) release_pinned_host(data_);
+  data_ = nullptr;
+}
+
+Staging::Chunk& Staging::next(size_t bytes) {
+  Chunk& chunk = chunks_[next_];
   next_ = (next_ + 1) % chunks_.size();
-  done_[chunk]->synchronize();
-  return {chunks_[chunk], static_cast<int>(chunk)};
+  chunk.await_copies();
+  if (chunk.bytes_ >= bytes) return chunk;
+  chunk.release();
+  const size_t wanted = std::max(bytes, chunk_bytes_);
+  chunk.bytes_ = 0;
+  chunk.data_ = static_cast<std::byte*>(allocate_pinned_host(wanted));
+  if (!chunk.data_) fail("no pinned host memory for ", wanted, " bytes");
+  chunk.bytes_ = wanted;
+  return chunk;
 }
 
-void Staging::asked(int chunk) {
-  done_[static_cast<size_t>(chunk)]->record(stream_);
-}
-
-void Staging::copy(std::span<const std::byte> host, std::byte* data) {
+void Staging::copy(std::span<const std::byte> host, std::byte* data, Stream& stream) {
   for (size_t begin = 0; begin < host.size(); begin += chunk_bytes_) {
     const auto part = host.subspan(begin, std::min(chunk_bytes_, host.size() - begin));
-    const auto [chunk, number] = next();
-    std::memcpy(chunk, part.data(), part.size());
-    stream_.copy(data + begin, chunk, part.size());
-    asked(number);
+    Chunk& chunk = next(part.size());
+    std::memcpy(chunk.data(), part.data(), part.size());
+    stream.copy(data + begin, chunk.data(), part.size());
+    chunk.copied_by(stream);
   }
 }
 

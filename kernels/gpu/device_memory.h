@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/gpu/portability.h"
@@ -73,28 +74,43 @@ class HeldMemory {
   Stream& user_;
 };
 
-/// Pinned host memory for copies to the device, so that a copy neither waits for the device nor
-/// keeps the source alive.
+/// Pinned host memory for copies to devices, so that a copy neither waits for the device nor keeps
+/// the source alive. Several streams, also of several devices, may copy the same bytes.
 class Staging {
  public:
-  Staging(Stream& stream, size_t chunk_bytes, int chunks);
+  /// Memory is taken when it is first needed: up to chunks times chunk_bytes.
+  Staging(size_t chunk_bytes, size_t chunks) : chunk_bytes_(chunk_bytes), chunks_(chunks) {}
+  /// Waits for the copies.
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
+  class Chunk {
+   public:
+    std::byte* data() const { return data_; }
+    /// Marks the end of a copy; call after the stream was asked for it, on the stream's device. The
+    /// stream outlives the staging memory.
+    void copied_by(Stream& stream);
+
+   private:
+    friend class Staging;
+    void await_copies();
+    void release() noexcept;
+    std::byte* data_ = nullptr;
+    size_t bytes_ = 0;
+    std::vector<std::pair<const Stream*, std::unique_ptr<Event>>> copied_;
+  };
+
   size_t chunk_bytes() const { return chunk_bytes_; }
-  /// A chunk that no copy reads any longer, and its number.
-  std::pair<std::byte*, int> next();
-  /// Marks the chunk as used; call after all its copies were issued to the stream.
-  void asked(int chunk);
-  /// Copies host bytes to the device through chunks.
-  void copy(std::span<const std::byte> host, std::byte* data);
+  /// A chunk of at least so many bytes that no copy reads any longer; larger than chunk_bytes only
+  /// where bytes is.
+  Chunk& next(size_t bytes);
+  /// Copies host bytes to the current device, the stream's, through chunks.
+  void copy(std::span<const std::byte> host, std::byte* data, Stream& stream);
 
  private:
-  Stream& stream_;
   size_t chunk_bytes_;
-  std::vector<std::byte*> chunks_;
-  std::vector<std::unique_ptr<Event>> done_;
+  std::vector<Chunk> chunks_;
   size_t next_ = 0;
 };
 

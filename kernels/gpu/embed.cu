@@ -70,10 +70,11 @@ void GpuBackend::do_embed(const EmbedArgs& args) {
   const Buffer table = allocate(static_cast<size_t>(std::min(most, count) * bytes));
   for (int64_t begin = 0; begin < count; begin += most) {
     const int64_t part = std::min(most, count - begin);
-    const auto [chunk, number] = small_.next();
-    gather(args, begin, part, chunk);
-    stream().copy(table.data(), chunk, static_cast<size_t>(part * bytes));
-    small_.asked(number);
+    const auto part_bytes = static_cast<size_t>(part * bytes);
+    Staging::Chunk& chunk = small_.next(part_bytes);
+    gather(args, begin, part, chunk.data());
+    stream().copy(table.data(), chunk.data(), part_bytes);
+    chunk.copied_by(compute_);
     const Launch where = pieces_launch(stream(), part, properties_);
     with_table_type(args.table.dtype, [&](auto element) {
       using T = decltype(element);

@@ -9,7 +9,7 @@
 namespace kvcal::gpu {
 namespace {
 
-constexpr size_t kSmallChunk = size_t{1} << 20, kWeightsChunk = size_t{16} << 20;
+constexpr size_t kSmallChunk = size_t{1} << 20;
 /// Number of segment lists cached on the device: those of all batches of a pass.
 constexpr size_t kSegmentLists = 1024;
 
@@ -58,8 +58,8 @@ bool same(const Segment& a, const Segment& b) {
 GpuBackend::GpuBackend(const BackendOptions& options)
     : device_(checked_device(options.device_index)),
       properties_(properties(device_)),
-      small_(compute_, kSmallChunk, 8),
-      weights_(upload_, kWeightsChunk, 4) {
+      small_(kSmallChunk, 8),
+      pack_threads_(options.num_threads) {
   OpenedMatmul opened = open_vendor_matmul();
   vendor_ = std::move(opened.matmul);
   vendor_name_ = vendor_ ? vendor_->name() : "own matmul";
@@ -131,7 +131,7 @@ void GpuBackend::free(std::byte* data, size_t) noexcept {
 void GpuBackend::copy_in(std::span<const std::byte> host, std::byte* data) {
   check_not_recording("host memory is copied");
   stream();
-  small_.copy(host, data);
+  small_.copy(host, data, compute_);
 }
 
 void GpuBackend::copy_out(const std::byte* data, std::span<std::byte> host) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/pack_group.h"
 #include "kernels/gpu/device_memory.h"
 #include "kernels/gpu/make_gpu_backend.h"
 #include "kernels/gpu/portability.h"
@@ -15,6 +16,7 @@
 namespace kvcal::gpu {
 
 class GpuMatrix;
+class GpuPackGroup;
 
 /// Segments and their address on the device.
 struct DeviceSegments {
@@ -62,8 +64,11 @@ class GpuBackend : public Backend {
   void copy(const std::byte* from, std::byte* to, size_t bytes);
 
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
+  std::unique_ptr<PackedMatrix> pack_decoded(std::span<const DecodedRows> parts,
+                                             ComputeType type) override;
   std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
                                          std::span<const float> scales) override;
+  std::unique_ptr<PackGroup> make_pack_group(std::span<Backend* const> backends) override;
 
  protected:
   KVCAL_OPERATIONS(KVCAL_OVERRIDE_OPERATION)
@@ -76,16 +81,16 @@ class GpuBackend : public Backend {
  private:
   /// Stream of operations; makes this the device of the calling thread.
   Stream& stream();
+  /// Stream of weights; likewise.
+  Stream& upload_stream();
   /// Throws Error during a recording, which can hold only operations.
   void check_not_recording(const char* what) const;
   /// Segments in device memory; lists of earlier calls are cached.
   const Segment* on_device(std::span<const Segment> segments);
-  /// Copies a part of a matrix as elements of type, on the upload stream.
-  void upload_part(const TensorView& part, ComputeType type, std::byte* out);
   friend class GpuMatrix;
-  /// Runs body, which uploads into the matrix, and marks the end of the uploads, also of those
-  /// before an exception: the matrix's memory is free after them.
-  void upload(GpuMatrix& matrix, const std::function<void()>& body);
+  friend class GpuPackGroup;
+  /// Packs for this device alone.
+  std::unique_ptr<PackedMatrix> pack_alone(const PackArgs& args);
   /// Remembers whether attention used the units of matrix instructions. slow: why it did not though
   /// it would have been faster, or "".
   void note_attention(bool in_matrix_units, const std::string& slow);
@@ -104,8 +109,9 @@ class GpuBackend : public Backend {
   DeviceProperties properties_;
   Stream compute_, transfer_, upload_;  ///< operations; hidden states; weights
   DeviceMemory memory_;
-  Staging small_;    ///< for copy_in
-  Staging weights_;  ///< for pack
+  Staging small_;  ///< for copy_in
+  int pack_threads_;
+  std::unique_ptr<PackGroup> alone_;  ///< for pack_alone; null before the first
   std::unique_ptr<VendorMatmul> vendor_;
   std::string vendor_name_;
   std::vector<std::string> warnings_;

@@ -16,6 +16,8 @@ class GpuMatrix : public PackedMatrix {
     } catch (...) {  // the device failed
     }
   }
+  GpuBackend& backend() const { return backend_; }
+
   ComputeType type = ComputeType::kFloat32;
   bool is_fp8 = false;
   Buffer values;

@@ -1,9 +1,7 @@
-// Weights on the device, and products with them: by the vendor's library if present, else by the
-// kernels here.
+// Products with weights on the device: by the vendor's library if present, else by the kernels
+// here.
 #include <algorithm>
-#include <cstring>
 
-#include "backend/pack_shape.h"
 #include "kernels/gpu/gpu_backend.h"
 #include "kernels/gpu/gpu_matrix.h"
 #include "kernels/gpu/kv_number.h"
@@ -18,12 +16,6 @@ KVCAL_HD inline float to_float(fp8::E4m3Fn code) {
   return number_of(code);
 }
 using gpu::to_float;
-
-template <class From, class To>
-__global__ void convert_kernel(const From* from, To* to, int64_t count) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < count) to[i] = element_of<To>(to_float(from[i]));
-}
 
 // ---- the tiled product ----
 
@@ -162,77 +154,6 @@ void multiply_own(const MatmulProblem& problem, Stream& stream) {
              static_cast<const T*>(problem.weight) + first * kTile * args.in, part);
     }
   });
-}
-
-namespace {
-
-DType file_dtype_of(ComputeType type) {
-  return type == ComputeType::kFloat32    ? DType::kF32
-         : type == ComputeType::kBFloat16 ? DType::kBF16
-                                          : DType::kF16;
-}
-
-template <class Body>
-void with_file_type(DType dtype, const Body& body) {
-  if (dtype == DType::kF32) return body(float{});
-  if (dtype == DType::kBF16) return body(BF16{});
-  return body(F16{});
-}
-
-}  // namespace
-
-void GpuBackend::upload_part(const TensorView& part, ComputeType type, std::byte* out) {
-  if (part.dtype == file_dtype_of(type)) return weights_.copy(part.bytes, out);
-  const size_t from_bytes = part.dtype == DType::kF32 ? 4 : 2;
-  const size_t chunk_bytes = std::min(weights_.chunk_bytes(), part.bytes.size());
-  const HeldMemory held(memory_, upload_, chunk_bytes);
-  std::byte* raw = held.data;
-  for (size_t begin = 0; begin < part.bytes.size(); begin += chunk_bytes) {
-    const auto bytes = part.bytes.subspan(begin, std::min(chunk_bytes, part.bytes.size() - begin));
-    weights_.copy(bytes, raw);
-    const auto count = static_cast<int64_t>(bytes.size() / from_bytes);
-    with_file_type(part.dtype, [&](auto from) {
-      with_type(type, [&](auto to) {
-        using From = decltype(from);
-        using To = decltype(to);
-        launch("convert",
-               {.stream = upload_, .blocks = ceil_div(count, kThreads), .threads = kThreads},
-               convert_kernel<From, To>, reinterpret_cast<const From*>(raw),
-               reinterpret_cast<To*>(out) + begin / from_bytes, count);
-      });
-    });
-  }
-}
-
-std::unique_ptr<PackedMatrix> GpuBackend::pack(std::span<const TensorView> parts,
-                                               ComputeType type) {
-  use_device(device_);
-  const PackShape shape = checked_pack_shape(parts);
-  auto matrix = std::make_unique<GpuMatrix>(*this);
-  matrix->out_features = shape.out_features;
-  matrix->in_features = shape.in_features;
-  matrix->type = type;
-  matrix->bytes = static_cast<size_t>(shape.out_features * shape.in_features) * bytes_of(type);
-  matrix->values = {this, memory_.take(matrix->bytes, upload_), matrix->bytes};
-  upload(*matrix, [&] {
-    std::byte* out = matrix->values.data();
-    for (const TensorView& part : parts) {
-      upload_part(part, type, out);
-      out += static_cast<size_t>(part.shape[0] * part.shape[1]) * bytes_of(type);
-    }
-  });
-  return matrix;
-}
-
-void GpuBackend::upload(GpuMatrix& matrix, const std::function<void()>& body) {
-  try {
-    body();
-  } catch (...) {
-    matrix.ready.record(upload_);  // what was asked for still writes there
-    throw;
-  }
-  matrix.ready.record(upload_);
-  matrix.number = ++packed_;
 }
 
 void GpuBackend::await_upload(const GpuMatrix& weight) {

@@ -1,6 +1,5 @@
 // Products of FP8 codes: by the vendor's library where chip and library support them, else by the
 // library with the codes as bfloat16, in which they are exact, else by our own kernels.
-#include "backend/pack_shape.h"
 #include "kernels/gpu/gpu_matrix.h"
 #include "kernels/gpu/kv_number.h"
 #include "kernels/gpu/row_access.h"
@@ -148,31 +147,6 @@ bool GpuBackend::multiply_fp8_by_vendor(const MatmulProblem& problem) {
     gpu::scale(stream(), properties_, asked.floats(), stride, part);
   }
   return true;
-}
-
-std::unique_ptr<PackedMatrix> GpuBackend::pack_fp8(std::span<const TensorView> parts,
-                                                   std::span<const float> scales) {
-  use_device(device_);
-  const Fp8PackShape packed = checked_fp8_pack(parts, scales);
-  auto matrix = std::make_unique<GpuMatrix>(*this);
-  matrix->out_features = packed.shape.out_features;
-  matrix->in_features = packed.shape.in_features;
-  matrix->is_fp8 = true;
-  matrix->scale_per_feature = packed.scale_per_row();
-  const std::span<const std::byte> scale_bytes = std::as_bytes(std::span(packed.scales));
-  const auto codes = static_cast<size_t>(matrix->out_features * matrix->in_features);
-  matrix->bytes = codes + scale_bytes.size();
-  matrix->values = {this, memory_.take(codes, upload_), codes};
-  matrix->scales = {this, memory_.take(scale_bytes.size(), upload_), scale_bytes.size()};
-  upload(*matrix, [&] {
-    std::byte* out = matrix->values.data();
-    for (const TensorView& part : parts) {
-      weights_.copy(part.bytes, out);
-      out += part.bytes.size();
-    }
-    weights_.copy(scale_bytes, matrix->scales.data());
-  });
-  return matrix;
 }
 
 void GpuBackend::do_matmul_fp8(const Fp8MatmulArgs& args) {

@@ -34,11 +34,10 @@ void release_device(void* data) noexcept {
   simulator::release(data);
 }
 void* allocate_pinned_host(size_t bytes) {
-  return ::operator new (bytes, std::align_val_t{256}, std::nothrow);
+  return simulator::allocate_pinned(bytes);
 }
 void release_pinned_host(void* data) noexcept {
-  simulator::run_everything();
-  ::operator delete (data, std::align_val_t{256});
+  simulator::release_pinned(data);
 }
 
 Stream::Stream() : handle(new simulator::Queue) {}
@@ -174,9 +173,9 @@ void release_device(void* data) noexcept {
 void* allocate_pinned_host(size_t bytes) {
   void* data = nullptr;
 #if defined(__HIPCC__)
-  const auto status = hipHostMalloc(&data, bytes, hipHostMallocDefault);
+  const auto status = hipHostMalloc(&data, bytes, hipHostMallocPortable);
 #else
-  const auto status = cudaMallocHost(&data, bytes);
+  const auto status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
 #endif
   if (status == KVCAL_VENDOR(Success)) return data;
   forget_last_error();

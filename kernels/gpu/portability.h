@@ -63,7 +63,7 @@ MemoryState memory_state();
 /// nullptr where memory does not suffice.
 void* allocate_device(size_t bytes);
 void release_device(void* data) noexcept;
-/// Host memory that the device accesses directly. nullptr where memory does not suffice.
+/// Host memory that all devices access directly. nullptr where memory does not suffice.
 void* allocate_pinned_host(size_t bytes);
 void release_pinned_host(void* data) noexcept;
 

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <map>
 #include <numeric>
 
@@ -184,3 +185,83 @@ TEST_CASE("progress of several devices is one line that ends at all tokens") {
   CHECK(progress.done == forward.num_tokens());
   CHECK(progress.total == forward.num_tokens());
 }
+
+#ifdef KVCAL_TEST_SIMULATED_GPU
+
+namespace {
+
+/// A pass over so many simulated devices.
+struct SimulatedPass {
+  SimulatedPass(ModelFixture& of, size_t count) : fixture(of), samples(of) {
+    for (size_t i = 0; i < count; ++i) {
+      owned.push_back(
+          make_gpu_backend({.num_threads = 2, .device_index = static_cast<int>(i % 2)}));
+      backends.push_back(owned.back().get());
+    }
+    forward =
+        std::make_unique<DividedForward>(fixture.config, fixture.weights, backends, samples.spans(),
+                                         LayerwiseOptions{.batch_tokens = 20}, silent);
+  }
+  std::string run() {
+    return test::run_layers(*forward, fixture.config, RunMode::kQuantized, test::kObserveAll);
+  }
+  ModelFixture& fixture;
+  FixtureSamples samples;
+  SilentDiagnostics silent;
+  std::vector<std::unique_ptr<Backend>> owned;
+  std::vector<Backend*> backends;
+  std::unique_ptr<DividedForward> forward;
+};
+
+int64_t num_threads_of_process() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
+}  // namespace
+
+TEST_CASE("more devices pin no more memory for weights, and see the same bytes") {
+  for (const std::string name : {"llama", "deepseek_v3_fp8", "gpt_oss"}) {
+    INFO(name);
+    ModelFixture fixture(name);
+    const size_t before = gpu::simulator::pinned_bytes();
+    SimulatedPass one(fixture, 1);
+    const std::string seen = one.run();
+    const size_t of_one = gpu::simulator::pinned_bytes() - before;
+    SimulatedPass three(fixture, 3);
+    const bool same = three.run() == seen;
+    CHECK(same);
+    const size_t of_three = gpu::simulator::pinned_bytes() - before - of_one;
+    constexpr size_t kSmall = size_t{8} << 20;  // of a device, for what is not weights
+    CHECK(of_one > kSmall);
+    CHECK(of_three <= of_one + 2 * kSmall);
+  }
+}
+
+TEST_CASE("a device that is lost while it packs or computes leaves nothing behind") {
+  ModelFixture fixture("llama");
+  const size_t before = gpu::simulator::pinned_bytes();
+  const int64_t threads = num_threads_of_process();
+  int64_t failed = 0;
+  for (int copies = 0; copies < 200; copies += 7) {
+    INFO("after " << copies << " copies");
+    std::string message;
+    {
+      SimulatedPass pass(fixture, 3);
+      gpu::simulator::fail_copies_after(copies);
+      try {
+        pass.run();
+      } catch (const Error& error) {
+        message = error.message();
+      }
+      gpu::simulator::fail_copies_after(-1);
+    }
+    CHECK((message.empty() || message == "simulated: copying: the device is gone"));
+    failed += !message.empty();
+    CHECK(gpu::simulator::pinned_bytes() == before);
+    CHECK(num_threads_of_process() == threads);
+  }
+  CHECK(failed > 10);
+}
+
+#endif

@@ -169,7 +169,7 @@ std::atomic<int> copies_left = -1;
 
 struct Memory {
   std::mutex mutex;
-  std::map<void*, size_t> blocks;
+  std::map<void*, size_t> blocks, pinned;
   size_t used = 0, limit = size_t{16} << 30;
 };
 Memory& memory() {
@@ -414,6 +414,27 @@ void release(void* data) {
   memory().used -= found->second;
   memory().blocks.erase(found);
   ::operator delete (data, std::align_val_t{256});
+}
+
+void* allocate_pinned(size_t bytes) {
+  void* data = ::operator new (bytes, std::align_val_t{256}, std::nothrow);
+  const std::lock_guard lock(memory().mutex);
+  if (data) memory().pinned[data] = bytes;
+  return data;
+}
+
+void release_pinned(void* data) {
+  run_everything();
+  const std::lock_guard lock(memory().mutex);
+  if (memory().pinned.erase(data) == 0) stop("pinned memory is released that was not allocated");
+  ::operator delete (data, std::align_val_t{256});
+}
+
+size_t pinned_bytes() {
+  const std::lock_guard lock(memory().mutex);
+  size_t bytes = 0;
+  for (const auto& [data, size] : memory().pinned) bytes += size;
+  return bytes;
 }
 
 void set_memory_limit(size_t bytes) {

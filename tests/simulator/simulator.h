@@ -131,6 +131,11 @@ void run_everything();
 /// queue captures.
 void* allocate(size_t bytes);
 void release(void* data);
+/// Pinned host memory: neither released while copies from it wait, nor counted as the device's.
+void* allocate_pinned(size_t bytes);
+void release_pinned(void* data);
+/// Pinned bytes that are allocated now.
+size_t pinned_bytes();
 /// Bytes that may be allocated at a time.
 void set_memory_limit(size_t bytes);
 size_t free_memory();
