@@ -24,12 +24,24 @@ std::string_view gpu_device_name() {
 std::string gpu_problem(int device_index) {
   return gpu_device_problem(device_index);
 }
+int gpu_count() {
+  return gpu_device_count();
+}
+std::string gpu_bus_id(int device_index) {
+  return gpu_device_bus_id(device_index);
+}
 #else
 std::string_view gpu_device_name() {
   return "";
 }
 std::string gpu_problem(int) {
   return "this kvcal was built without GPUs";
+}
+int gpu_count() {
+  return 0;
+}
+std::string gpu_bus_id(int) {
+  return "";
 }
 #endif
 

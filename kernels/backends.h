@@ -17,6 +17,11 @@ extern const Registry<MakeBackend> kBackends;
 std::string_view gpu_device_name();
 /// Why that GPU of this machine cannot be used, in one line; "" where it can.
 std::string gpu_problem(int device_index);
+/// Number of GPUs for that backend; 0 where there are none.
+int gpu_count();
+/// Address of a GPU on the PCI bus as sysfs names it, "0000:3b:00.0"; "" where it is not known or
+/// the GPU cannot be used.
+std::string gpu_bus_id(int device_index);
 /// Whether the first one can.
 inline bool has_gpu() {
   return gpu_problem(0).empty();

@@ -13,8 +13,7 @@ constexpr size_t kSmallChunk = size_t{1} << 20;
 /// Number of segment lists cached on the device: those of all batches of a pass.
 constexpr size_t kSegmentLists = 1024;
 
-/// Makes it the current device. Throws Error where there is no such device, or this program does
-/// not run on it.
+/// Throws Error where there is no such device, or this program does not run on it.
 int checked_device(int index) {
   const int count = device_count();
   if (index < 0 || index >= count)
@@ -24,7 +23,12 @@ int checked_device(int index) {
   if (const std::string problem = chip_problem(found.architecture, compiled_chips());
       !problem.empty())
     fail("device ", index, " (", found.name, ") cannot be used: ", problem);
-  use_device(index);
+  return index;
+}
+
+/// The same, and makes it the current device.
+int opened_device(int index) {
+  use_device(checked_device(index));
   return index;
 }
 
@@ -56,7 +60,7 @@ bool same(const Segment& a, const Segment& b) {
 }  // namespace
 
 GpuBackend::GpuBackend(const BackendOptions& options)
-    : device_(checked_device(options.device_index)),
+    : device_(opened_device(options.device_index)),
       properties_(properties(device_)),
       small_(kSmallChunk, 8),
       pack_threads_(options.num_threads) {
@@ -240,10 +244,26 @@ void gpu_copy(Backend& backend, const std::byte* from, std::byte* to, size_t byt
 
 std::string gpu_device_problem(int device_index) {
   try {
-    gpu::checked_device(device_index);
+    gpu::opened_device(device_index);
     return "";
   } catch (const Error& error) {
     return error.what();
+  }
+}
+
+int gpu_device_count() {
+  try {
+    return gpu::device_count();
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+std::string gpu_device_bus_id(int device_index) {
+  try {
+    return gpu::pci_bus_id(gpu::checked_device(device_index));
+  } catch (const Error&) {
+    return "";
   }
 }
 

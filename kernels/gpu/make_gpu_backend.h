@@ -16,5 +16,10 @@ double gpu_milliseconds(Backend& backend, const std::function<void()>& body);
 void gpu_copy(Backend& backend, const std::byte* from, std::byte* to, size_t bytes);
 /// Why make_gpu_backend cannot use the device, and what to do, in one line; "" where it can.
 std::string gpu_device_problem(int device_index);
+/// Number of devices; 0 where there are none, or no driver.
+int gpu_device_count();
+/// Address on the PCI bus as sysfs names it, "0000:3b:00.0", of a device that make_gpu_backend can
+/// use; else, or where it is not told, "". Starts no context.
+std::string gpu_device_bus_id(int device_index);
 
 }  // namespace kvcal

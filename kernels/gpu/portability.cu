@@ -18,6 +18,9 @@ DeviceProperties properties(int) {
   const simulator::Chip& chip = simulator::chip();
   return {"simulated device", chip.architecture, 4, chip.shared_bytes};
 }
+std::string pci_bus_id(int device) {
+  return "0000:0" + std::to_string(device) + ":00.0";
+}
 void forget_last_error() noexcept {
   simulator::forget_last_error();
 }
@@ -148,6 +151,18 @@ DeviceProperties properties(int device) {
   const size_t shared = found.sharedMemPerBlockOptin;
 #endif
   return {found.name, architecture, found.multiProcessorCount, shared};
+}
+
+std::string pci_bus_id(int device) {
+  char id[32] = "";
+  if (KVCAL_VENDOR(DeviceGetPCIBusId)(id, sizeof id, device) != KVCAL_VENDOR(Success)) {
+    forget_last_error();
+    return "";
+  }
+  std::string name(id);
+  for (char& letter : name)
+    if (letter >= 'A' && letter <= 'F') letter = static_cast<char>(letter - 'A' + 'a');
+  return name;
 }
 
 void use_device(int device) {

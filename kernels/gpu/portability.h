@@ -53,6 +53,9 @@ int device_count();
 /// The chips that this program has code for, as "80,86-real": see has_code_for in chips.h.
 std::string_view compiled_chips();
 DeviceProperties properties(int device);
+/// Address on the PCI bus as sysfs names it: "0000:3b:00.0"; "" where the vendor does not tell.
+/// Needs no context of the device.
+std::string pci_bus_id(int device);
 /// Selects the device for calls of this system thread.
 void use_device(int device);
 

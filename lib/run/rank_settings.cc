@@ -7,7 +7,9 @@
 #include "core/cpus.h"
 #include "core/number_text.h"
 #include "core/registry.h"
+#include "kernels/backends.h"
 #include "ranks/agreement.h"
+#include "run/gpu_cpus.h"
 
 namespace kvcal {
 namespace {
@@ -33,6 +35,27 @@ int ranks_on_same_cpus(Communicator& ranks) {
   return static_cast<int>(std::ranges::count(all, mine));
 }
 
+/// As gpu_to_start; nothing for a wrong --device, which is told when devices are opened.
+std::optional<int> gpu_of(const DeviceOptions& options, const MachineGpus& gpus) {
+  try {
+    return gpu_to_start(options, gpus.name);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+/// Chooses one of the GPUs where none is given by number, and the CPUs next to it.
+void take_gpu(DeviceOptions& options, const Communicator& ranks, const MachineGpus& gpus) {
+  if (!gpu_of(options, gpus)) return;
+  if (const int count = gpus.count(); count > 0) options.default_index %= count;
+  const std::string& host = ranks.hosts().at(static_cast<size_t>(ranks.rank()));
+  const bool is_alone = std::ranges::count(ranks.hosts(), host) == 1;
+  if (is_alone || options.device.find(',') != std::string::npos) return;
+  const std::vector<int> beside =
+      cpus_beside(gpus.sysfs, gpus.bus_id(*gpu_of(options, gpus)), allowed_cpus());
+  if (!beside.empty()) allow_cpus(beside);
+}
+
 }  // namespace
 
 std::optional<WeightsMode> wanted_weights(const RankSettings& settings) {
@@ -46,9 +69,14 @@ void together(Communicator& ranks, const std::function<void()>& body) {
   });
 }
 
-DeviceOptions devices_of_rank(DeviceOptions options, Communicator& ranks) {
+MachineGpus machine_gpus() {
+  return {.name = gpu_device_name(), .count = gpu_count, .bus_id = gpu_bus_id};
+}
+
+DeviceOptions devices_of_rank(DeviceOptions options, Communicator& ranks, const MachineGpus& gpus) {
   if (ranks.size() == 1) return options;
   options.default_index = ranks.local_rank();
+  take_gpu(options, ranks, gpus);
   const int sharing = ranks_on_same_cpus(ranks);
   const auto cpus = static_cast<int>(allowed_cpus().size());
   if (options.threads == 0 && cpus > 0) options.threads = std::max(1, cpus / sharing);

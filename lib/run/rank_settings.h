@@ -1,8 +1,10 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/json.h"
@@ -24,9 +26,21 @@ std::optional<WeightsMode> wanted_weights(const RankSettings& settings);
 /// Runs body on every rank; if it throws on one, every rank throws.
 void together(Communicator& ranks, const std::function<void()>& body);
 
-/// Devices and threads of this rank where the user gave none: each of several ranks on one machine
-/// gets its own GPU, or its part of the CPUs. Collective.
-DeviceOptions devices_of_rank(DeviceOptions options, Communicator& ranks);
+/// GPUs of the machine that a rank runs on, and where the system describes them.
+struct MachineGpus {
+  std::string_view name;                         ///< of the build's GPU backend; "": none
+  std::function<int()> count;                    ///< of the GPUs that this process sees
+  std::function<std::string(int index)> bus_id;  ///< as gpu_bus_id
+  std::filesystem::path sysfs = "/sys";
+};
+MachineGpus machine_gpus();
+
+/// Devices and threads of this rank where the user gave none: several ranks on one machine take its
+/// GPUs in turn, or their parts of the CPUs. Where such a rank has one GPU, and its launcher left
+/// it on all CPUs, the calling thread and those that it starts later stay on the CPUs next to the
+/// GPU. Collective.
+DeviceOptions devices_of_rank(DeviceOptions options, Communicator& ranks,
+                              const MachineGpus& gpus = machine_gpus());
 
 /// Throws SharedError where a rank has another model, text or recipe. Collective.
 void expect_same_run(Communicator& ranks, const ModelDir& model_dir, const Json& fingerprint);
