@@ -61,8 +61,19 @@ class LayerRunner {
   bool can_keep() const { return backend_.leaves_entered_heads() && config_.streams == 1; }
   uint64_t kept_bytes(int64_t tokens) const;
   Kept make_kept(int64_t tokens);
-  /// Exchanges the runner's buffers with the batch's, or back.
-  void exchange(Kept& kept);
+  /// The runner has the buffers of a batch meanwhile; kept null: its own.
+  struct Exchanged {
+    Exchanged(LayerRunner& runner_of, Kept* kept_of) : runner(runner_of), kept(kept_of) {
+      if (kept) runner.exchange(*kept);
+    }
+    ~Exchanged() {
+      if (kept) runner.exchange(*kept);
+    }
+    Exchanged(const Exchanged&) = delete;
+    Exchanged& operator=(const Exchanged&) = delete;
+    LayerRunner& runner;
+    Kept* kept;
+  };
   /// Stands for keys_values of the layer and batch that kept holds, whose buffers the runner has.
   KeysValues keys_values_of(const Kept& kept, const TokenBatch& batch);
 
@@ -97,6 +108,7 @@ class LayerRunner {
   void show_all_experts(bool wanted) { shows_all_experts_ = wanted; }
 
  private:
+  void exchange(Kept& kept);
   void begin_batch(int64_t layer_index, const TokenBatch& batch);
   void normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type, void* out,
                  AmaxSlot seen);

@@ -244,52 +244,6 @@ void LayerwiseForward::report(const SampleBatch& batch, Share share) {
                         num_tokens_, "tokens");
 }
 
-LayerRunner::Kept* LayerwiseForward::kept_of(size_t batch, const Pass& pass) {
-  if (batch == kept_.size() && pass.keeps && runner_->can_keep()) {
-    const int64_t tokens = batches_[batch].tokens.num_tokens;
-    const uint64_t bytes = runner_->kept_bytes(tokens);
-    if (bytes > room_to_keep_) return nullptr;
-    kept_.push_back(runner_->make_kept(tokens));
-    room_to_keep_ -= bytes;
-  }
-  if (batch >= kept_.size()) return nullptr;
-  LayerRunner::Kept& kept = kept_[batch];
-  return pass.keeps || kept.layer == layer_ ? &kept : nullptr;
-}
-
-/// The runner has the buffers of a batch meanwhile, if it keeps any.
-struct LayerwiseForward::HeldBuffers {
-  HeldBuffers(LayerRunner& runner_of, LayerRunner::Kept* kept_of)
-      : runner(runner_of), kept(kept_of) {
-    if (kept) runner.exchange(*kept);
-  }
-  ~HeldBuffers() {
-    if (kept) runner.exchange(*kept);
-  }
-  HeldBuffers(const HeldBuffers&) = delete;
-  HeldBuffers& operator=(const HeldBuffers&) = delete;
-  LayerRunner& runner;
-  LayerRunner::Kept* kept;
-};
-
-LayerRunner::KeysValues LayerwiseForward::keys_values(const PackedLayer& layer,
-                                                      const BatchInput& input, const Pass& pass,
-                                                      LayerRunner::Kept* kept) {
-  const int64_t index = layer_;
-  if (kept && kept->layer == index && !pass.keeps) {
-    const LayerRunner::KeysValues made = runner_->keys_values_of(*kept, input.tokens);
-    if (pass.finishes) kept->layer = -1;  // finish writes over what it reads
-    return made;
-  }
-  const LayerRunner::KeysValues made =
-      runner_->keys_values(layer, index, input.hidden, input.tokens, *ropes_);
-  if (kept) {
-    kept->made = made;
-    kept->layer = index;
-  }
-  return made;
-}
-
 void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const Pass& pass) {
   using Access = HiddenStates::Access;
   const int64_t index = layer_;
@@ -306,7 +260,7 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
       if (pass.observers) pass.observers->clear(backend_, batch);
       return report(batch, share);
     }
-    const HeldBuffers held(*runner_, kept_of(at, pass));
+    const LayerRunner::Exchanged held(*runner_, kept_of(at, pass));
     EnterCacheArgs args = keys_values(layer, input, pass, held.kept).entry();
     const bool has_own_cache = config_.has_own_cache(index);
     if (has_own_cache) {

@@ -94,7 +94,6 @@ class LayerwiseForward : public LayerForward {
     bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
     bool keeps = false;     ///< keeps K, V and their input for a later pass that finishes the layer
   };
-  struct HeldBuffers;
   /// The buffers of a batch where the pass keeps what it makes, or an earlier one has; null: there
   /// is none, or no room.
   LayerRunner::Kept* kept_of(size_t batch, const Pass& pass);

@@ -1,5 +1,5 @@
 // What goes from layer to layer in LayerwiseForward: the residual stream, K and V that later layers
-// read, and the layers' own inputs.
+// read, and the layers' own inputs; and from pass to pass of one: K, V and their input.
 #include <algorithm>
 #include <cstring>
 
@@ -139,6 +139,37 @@ void LayerwiseForward::restore_hidden(int64_t next_layer, const HiddenSource& so
     backend_.copy_in(std::as_bytes(std::span(rows)), reinterpret_cast<std::byte*>(hidden));
   });
   advanced_layers_ = next_layer;
+}
+
+LayerRunner::Kept* LayerwiseForward::kept_of(size_t batch, const Pass& pass) {
+  if (batch == kept_.size() && pass.keeps && runner_->can_keep()) {
+    const int64_t tokens = batches_[batch].tokens.num_tokens;
+    const uint64_t bytes = runner_->kept_bytes(tokens);
+    if (bytes > room_to_keep_) return nullptr;
+    kept_.push_back(runner_->make_kept(tokens));
+    room_to_keep_ -= bytes;
+  }
+  if (batch >= kept_.size()) return nullptr;
+  LayerRunner::Kept& kept = kept_[batch];
+  return pass.keeps || kept.layer == layer_ ? &kept : nullptr;
+}
+
+LayerRunner::KeysValues LayerwiseForward::keys_values(const PackedLayer& layer,
+                                                      const BatchInput& input, const Pass& pass,
+                                                      LayerRunner::Kept* kept) {
+  const int64_t index = layer_;
+  if (kept && kept->layer == index && !pass.keeps) {
+    const LayerRunner::KeysValues made = runner_->keys_values_of(*kept, input.tokens);
+    if (pass.finishes) kept->layer = -1;  // finish writes over what it reads
+    return made;
+  }
+  const LayerRunner::KeysValues made =
+      runner_->keys_values(layer, index, input.hidden, input.tokens, *ropes_);
+  if (kept) {
+    kept->made = made;
+    kept->layer = index;
+  }
+  return made;
 }
 
 void LayerwiseForward::keep_ids(std::span<const std::span<const TokenId>> samples) {
