@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "simulator/fiber.h"
+#include "simulator/products.h"
 
 namespace kvcal::gpu::simulator {
 namespace {
@@ -63,10 +64,15 @@ struct Block {
   std::vector<Lanes<kWaveLanes>> waves;
   size_t at_barrier = 0, running = 0;
   std::vector<std::vector<Copy>> copies;  ///< of each thread, under way
+  std::vector<Products> products;         ///< of each thread
+  std::vector<bool> has_published;        ///< whether a thread did since the last barrier
+  std::vector<std::byte> published;       ///< dynamic shared memory, as products see it
   std::map<const void*, SharedMemory> shared;
   size_t declared_bytes = 0, dynamic_bytes = 0;  ///< of shared memory
   std::optional<SharedMemory> dynamic;
 };
+
+constexpr uint32_t kDynamicAddress = 16;  // aligned to 16 bytes and no better
 
 thread_local Block* block = nullptr;
 thread_local Order order = Order::kForward;
@@ -111,6 +117,7 @@ bool take_turns_in_warp(size_t warp, const std::function<void()>& thread) {
     if (enter_fiber(i, thread)) {
       block->states[i] = State::kDone;
       if (!block->copies[i].empty()) stop("a thread ends with copies under way");
+      if (!block->products[i].empty()) stop("a thread ends with products under way");
     }
     moved = true;
   }
@@ -139,6 +146,8 @@ void run_block(const std::function<void()>& thread) {
   for (auto& wave : block->waves) wave.waiting = 0;
   for (const auto& [declaration, memory] : block->shared) memory.fill_with_nan();
   block->dynamic->fill_with_nan();
+  std::ranges::fill(block->published, std::byte{0xff});
+  std::fill(block->has_published.begin(), block->has_published.end(), false);
   while (take_turns(thread)) {
   }
   for (size_t i = 0; i < count; ++i)
@@ -197,6 +206,9 @@ void sync_threads() {
   block->at_barrier = 0;
   for (State& state : block->states)
     if (state == State::kAtBlock) state = State::kReady;
+  if (std::ranges::find(block->has_published, false) == block->has_published.end())
+    std::memcpy(block->published.data(), block->dynamic->data(), block->dynamic_bytes);
+  std::fill(block->has_published.begin(), block->has_published.end(), false);
 }
 
 const WarpWords& exchange(int kind, const uint32_t* words, int count) {
@@ -251,6 +263,44 @@ void finish_copies() {
     else
       std::memset(copy.to, 0, 16);
   copies.clear();
+}
+
+void fence_registers() {
+  block->products[block->running].fence();
+}
+
+void start_product(std::function<void()> product) {
+  if (!block->products[block->running].start(std::move(product)))
+    stop("a product may begin before its registers are written");
+}
+
+void commit_products() {
+  block->products[block->running].commit();
+}
+
+void await_products(int left) {
+  block->products[block->running].await(static_cast<size_t>(left));
+}
+
+uint32_t shared_address(const void* data) {
+  const auto offset =
+      static_cast<size_t>(static_cast<const std::byte*>(data) - block->dynamic->data());
+  if (offset >= block->dynamic_bytes) stop("an address is not in dynamic shared memory");
+  return kDynamicAddress + static_cast<uint32_t>(offset);
+}
+
+uint16_t published_element(uint32_t address) {
+  const size_t offset = size_t{address} - kDynamicAddress;
+  if (offset + 2 > block->dynamic_bytes) stop("a product reads outside of dynamic shared memory");
+  uint16_t element, now;
+  std::memcpy(&element, block->published.data() + offset, 2);
+  std::memcpy(&now, block->dynamic->data() + offset, 2);
+  if (element != now) stop("a product reads memory that was not published, or changes meanwhile");
+  return element;
+}
+
+void publish_shared() {
+  block->has_published[block->running] = true;
 }
 
 int current_device() {
@@ -309,6 +359,9 @@ void run_kernel(Dim grid, Dim dim, size_t shared_bytes, const std::function<void
   state.warps.resize(count / kWarpLanes);
   state.waves.resize(count / kWaveLanes);
   state.copies.resize(count);
+  state.products.resize(count);
+  state.has_published.resize(count);
+  state.published.resize(shared_bytes);
   state.dynamic.emplace(shared_bytes, 16);
   state.dynamic_bytes = shared_bytes;
   block = &state;

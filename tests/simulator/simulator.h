@@ -55,6 +55,23 @@ std::byte* dynamic_shared_memory();
 void start_copy(void* to, const void* from, bool exists);
 void finish_copies();
 
+/// Asynchronous products of the running thread: they run when it waits until at most so many
+/// committed groups are left. One without a fence since the last wait ends the program, as does a
+/// thread that ends with products under way.
+void fence_registers();
+void start_product(std::function<void()> product);
+void commit_products();
+void await_products(int left);
+
+/// Where dynamic shared memory is, for instructions that take addresses: aligned no better than
+/// promised.
+uint32_t shared_address(const void* data);
+/// The 16 bits that an asynchronous product reads there. It must be what was there when all threads
+/// of the block had called publish_shared and met at a barrier: a write that was not published, or
+/// that comes while products may read, ends the program.
+uint16_t published_element(uint32_t address);
+void publish_shared();
+
 /// The order in which threads of a block, and blocks, take their turns. Results must not depend on
 /// it. kGreedy: a warp runs until all its lanes wait for the block, so that warps are far apart.
 enum class Order { kForward, kReverse, kGreedy };
