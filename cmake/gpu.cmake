@@ -1,13 +1,14 @@
 # kernels/gpu for a real device: KVCAL_GPU is CUDA or HIP. The sources are the same.
-#   KVCAL_GPU_ARCHITECTURES   such as "90" or "gfx90a;gfx942"; empty: all we support that the compiler knows
+#   KVCAL_GPU_ARCHITECTURES   such as "90a" or "gfx90a;gfx942"; empty: all we support that the compiler knows
 set(KVCAL_GPU_ARCHITECTURES "" CACHE STRING "Chips to compile kernels/gpu for; empty: all supported ones")
 
 macro(add_cuda_kernels)  # a macro: languages are enabled for the whole project
   if(KVCAL_GPU_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES ${KVCAL_GPU_ARCHITECTURES})
   else()
-    # Code of two kinds stays as PTX too: for chips between the listed ones, and for later ones.
-    set(CMAKE_CUDA_ARCHITECTURES "80;86-real;89-real;90-real;100-real;120")
+    # Code of two kinds stays as PTX too: for chips between the listed ones, and for later ones. 90a is 90 with products
+    # of warpgroups, which no other chip has.
+    set(CMAKE_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real;100-real;120")
   endif()
   find_program(CMAKE_CUDA_COMPILER nvcc HINTS /usr/local/cuda/bin ${PROJECT_SOURCE_DIR}/build/cuda-toolkit/bin REQUIRED)
   enable_language(CUDA)

@@ -5,7 +5,7 @@
 #   --pack FOLDER     build here (no device needed) and put programs and libraries into FOLDER, for a machine without
 #                     compilers or packages, which has a copy of this source tree
 #   --packed FOLDER   run what --pack made, from the root of the source tree
-#   KVCAL_GPU_ARCHITECTURES in the environment, such as 90 or gfx90a: build for these chips only
+#   KVCAL_GPU_ARCHITECTURES in the environment, such as 90a or gfx90a: build for these chips only
 #   --layers N        cut the measured models to N layers (default 32 of 8B, 4 of 70B)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)

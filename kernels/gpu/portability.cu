@@ -12,7 +12,7 @@ int device_count() {
   return 2;
 }
 std::string_view compiled_chips() {
-  return "simulated,80,86-real,89-real,90-real,gfx90a";
+  return "simulated,80,86-real,89-real,90a-real,gfx90a";
 }
 DeviceProperties properties(int) {
   const simulator::Chip& chip = simulator::chip();
