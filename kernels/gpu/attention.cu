@@ -31,7 +31,7 @@ void GpuBackend::do_attention(const AttentionArgs& asked) {
     if (args.rope.x.data) do_rope(std::exchange(args.rope, {}));
   };
   if (args.selection.words || args.weight_scale > 0.0f) {
-    note_attention(false, "");
+    note_attention(AttentionUnits::kFloat32, "");
     turn();  // this kernel reads a query once a tile of keys
     return attend_simt(stream(), args);
   }
@@ -40,11 +40,13 @@ void GpuBackend::do_attention(const AttentionArgs& asked) {
         stream(), args,
         reinterpret_cast<float*>(lasting_scratch(static_cast<size_t>(floats) * sizeof(float))));
   if (args.rope.x.data && !turns_in_pairs(args)) turn();
+  if (attends_with_warpgroups_ && attend_with_warpgroups(stream(), args, properties_))
+    return note_attention(AttentionUnits::kWarpgroups, "");
   std::string slow;
   const auto attend =
       has_wave_matrix(properties_.architecture) ? attend_with_waves : attend_with_warps;
   const bool in_matrix_units = attend(stream(), args, properties_, slow);
-  note_attention(in_matrix_units, slow);
+  note_attention(in_matrix_units ? AttentionUnits::kMatrix : AttentionUnits::kFloat32, slow);
   if (in_matrix_units) return;
   turn();
   attend_simt(stream(), args);

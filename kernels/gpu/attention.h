@@ -192,6 +192,9 @@ bool attend_with_warps(Stream& stream, const DeviceAttention& args, const Device
                        std::string& slow);
 bool attend_with_waves(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
                        std::string& slow);
+/// The same with matrix instructions of warpgroups, which the program must have code for.
+bool attend_with_warpgroups(Stream& stream, const DeviceAttention& args,
+                            const DeviceProperties& chip);
 
 /// Floats of scratch that attend_decoding needs; 0: it is not supported.
 int64_t decoding_scratch(const AttentionArgs& args);

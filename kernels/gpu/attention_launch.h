@@ -72,6 +72,14 @@ bool launch_attention(Stream& stream, const DeviceAttention& args, const DeviceP
   return true;
 }
 
+/// There need not be a kernel for every Kv and width.
+template <template <class, int> class Kernel, class Kv, int kDim>
+requires(!requires {
+  Kernel<Kv, kDim>::kEntry;
+}) bool launch_attention(Stream&, const DeviceAttention&, const DeviceProperties&, std::string&) {
+  return false;
+}
+
 /// The same for the narrowest kernel that holds the heads; false, with the reason, where none does.
 template <template <class, int> class Kernel>
 bool launch_for_shape(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,

@@ -7,10 +7,10 @@
 namespace kvcal::gpu {
 
 /// Shared memory of a block, and its loads.
-template <class Kv, int kDim>
+template <class Tiles>
 class MatrixStore {
  public:
-  using Tiles = MatrixTiles<Kv, kDim>;
+  using Kv = typename Tiles::Element;
   using Half = typename Tiles::Half;
 
   __device__ __forceinline__ MatrixStore(const DeviceAttention& args, const BlockRows& rows,
@@ -18,8 +18,8 @@ class MatrixStore {
       : args_(args), rows_(rows) {
     q = reinterpret_cast<uint16_t*>(shared);
     k = q + Tiles::kQueryParts * Tiles::kQueryElements;
-    v = k + Tiles::kKeyParts * Tiles::kTileElements;
-    staged_ = reinterpret_cast<std::byte*>(v + Tiles::kKeyParts * Tiles::kTileElements);
+    v = k + Tiles::kBuffers * Tiles::kKeyParts * Tiles::kTileElements;
+    staged_ = reinterpret_cast<std::byte*>(v + (v - k));
     unscale = reinterpret_cast<float*>(staged_ + 2 * Tiles::kStagedBytes);
     last_seen = reinterpret_cast<int*>(unscale + Tiles::kRows);
     has_nonfinite = last_seen + Tiles::kRows;
@@ -48,7 +48,7 @@ class MatrixStore {
   /// element's exponent to kQueryExponent.
   __device__ __forceinline__ void load_queries() {
     if (threadIdx.x == 0) *has_nonfinite = 0;
-    for (int row = warp(); row < Tiles::kRows; row += kMatrixThreads / kWarp) {
+    for (int row = warp(); row < Tiles::kRows; row += kThreads / kWarp) {
       float values[kQueryWords][2];
       uint32_t largest = 0;
       KVCAL_UNROLL
@@ -72,7 +72,7 @@ class MatrixStore {
         const int word = lane() + i * kWarp;
         if (word >= kDim / 2) continue;
         const float scale = float_of(field << 23);
-        put_parts<Tiles::kQueryParts>(q + Tiles::at(row, word / 4) + word % 4 * 2,
+        put_parts<Tiles::kQueryParts>(q + Tiles::query_at(row, word / 4) + word % 4 * 2,
                                       Tiles::kQueryElements, values[i][0] * scale,
                                       values[i][1] * scale);
       }
@@ -100,21 +100,32 @@ class MatrixStore {
   /// Converts copied codes to tiles.
   __device__ __forceinline__ void spread_codes() const {
     constexpr int kChunks = kDim / 16;
-    for (int i = static_cast<int>(threadIdx.x); i < 2 * kMatrixKeys * kChunks;
-         i += kMatrixThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kMatrixKeys * kChunks; i += kThreads) {
       uint16_t* tile = i >= kMatrixKeys * kChunks ? v : k;
       const int key = i / kChunks % kMatrixKeys, chunk = i % kChunks;
-      const auto codes = *reinterpret_cast<const Pack<uint32_t, 4>*>(staged_ + i * 16);
-      KVCAL_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        Pack<uint32_t, 4> halves;
-        KVCAL_UNROLL
-        for (int w = 0; w < 2; ++w)
-          halves_of_codes(codes.values[2 * half + w], CodesOf<Kv>::kFormat, halves.values[2 * w],
-                          halves.values[2 * w + 1]);
-        *reinterpret_cast<Pack<uint32_t, 4>*>(tile + Tiles::at(key, 2 * chunk + half)) = halves;
-      }
+      put_16_codes(tile, key, chunk, *reinterpret_cast<const Codes*>(staged_ + i * 16));
     }
+  }
+
+  /// 16 codes of a key.
+  using Codes = Pack<uint32_t, 4>;
+  static constexpr int kCodesOfThread = kMatrixKeys * Tiles::kWidth / 16 / Tiles::kThreads;
+  /// Loads this thread's codes of a tile, and converts them to a tile.
+  __device__ __forceinline__ void load_codes(Codes (&codes)[kCodesOfThread], int side,
+                                             int tile) const {
+    int n = 0;
+    for_each_chunk<kDim / 16>(side, tile, [&](int, int, const void* at, bool exists) {
+      Codes loaded{};
+      if (exists) loaded = __builtin_bit_cast(Codes, load_global(at));
+      codes[n++] = loaded;
+    });
+  }
+  __device__ __forceinline__ void put_codes(const Codes (&codes)[kCodesOfThread],
+                                            uint16_t* to) const {
+    int n = 0;
+    for_each_chunk<kDim / 16>(0, 0, [&](int key, int chunk, const void*, bool) {
+      put_16_codes(to, key, chunk, codes[n++]);
+    });
   }
 
   /// Loads a tile of float32 keys or values in parts.
@@ -133,8 +144,8 @@ class MatrixStore {
     return (half & kExponent) == kExponent;
   }
   /// Sets has_nonfinite where this thread's share of the values holds infinity or NaN.
-  __device__ __forceinline__ void look_for_nonfinite_values() const {
-    for (int i = static_cast<int>(threadIdx.x); i < kMatrixKeys * kDim / 8; i += kMatrixThreads) {
+  __device__ __forceinline__ void look_for_nonfinite_values(const uint16_t* v) const {
+    for (int i = static_cast<int>(threadIdx.x); i < kMatrixKeys * kDim / 8; i += kThreads) {
       const auto eight = *reinterpret_cast<const Pack<uint32_t, 4>*>(
           v + Tiles::at(i / (kDim / 8), i % (kDim / 8)));
       for (const uint32_t word : eight.values)
@@ -142,23 +153,23 @@ class MatrixStore {
     }
   }
   /// Replaces infinity and NaN by 0.
-  __device__ __forceinline__ void clear_nonfinite_values() const {
+  __device__ __forceinline__ void clear_nonfinite_values(uint16_t* v) const {
     if (threadIdx.x == 0) *has_nonfinite = 0;
     uint32_t* words = reinterpret_cast<uint32_t*>(v);
     for (int i = static_cast<int>(threadIdx.x); i < Tiles::kKeyParts * Tiles::kTileElements / 2;
-         i += kMatrixThreads)
+         i += kThreads)
       words[i] = (is_nonfinite(words[i]) ? 0u : words[i] & 0xffffu) |
                  (is_nonfinite(words[i] >> 16) ? 0u : words[i] & 0xffff0000u);
   }
 
   /// Factor from the elements in shared memory to the stored ones.
   __device__ static float power_of_tiles() {
-    if constexpr (Tiles::kIsStaged) return code_power(CodesOf<Kv>::kFormat);
+    if constexpr (Tiles::kHasCodes) return code_power(CodesOf<Kv>::kFormat);
     return 1.0f;
   }
 
  private:
-  static constexpr int kBytes = sizeof(Kv);
+  static constexpr int kBytes = sizeof(Kv), kDim = Tiles::kWidth, kThreads = Tiles::kThreads;
   /// Rows of K or V of the block's head. In shared memory, because the registers are full.
   struct alignas(16) SideRows {
     const std::byte* first;  ///< of the segment's first key
@@ -182,9 +193,10 @@ class MatrixStore {
              chunk * 16;
     };
     const int thread = static_cast<int>(threadIdx.x);
-    if constexpr (kMatrixThreads % kChunks == 0) {  // a thread has one column: its addresses step
-      constexpr int kStep = kMatrixThreads / kChunks;
-      const int first = thread / kChunks, chunk = thread % kChunks;
+    if constexpr (kThreads % kChunks == 0) {  // a thread has one column: its addresses step
+      constexpr int kStep = kThreads / kChunks;
+      const ChunkPlace place = Tiles::template first_chunk<kChunks>(thread);
+      const int first = place.key, chunk = place.chunk;
       const std::byte* at = address(first, chunk);
       KVCAL_UNROLL
       for (int n = 0; n < kMatrixKeys / kStep; ++n) {
@@ -192,10 +204,22 @@ class MatrixStore {
         at += uint64_t{kStep} * rows.bytes;
       }
     } else {
-      for (int i = thread; i < kMatrixKeys * kChunks; i += kMatrixThreads) {
+      for (int i = thread; i < kMatrixKeys * kChunks; i += kThreads) {
         const int key = i / kChunks, chunk = i % kChunks;
         visit(key, chunk, address(key, chunk), tile + key < rows.count);
       }
+    }
+  }
+  __device__ __forceinline__ static void put_16_codes(uint16_t* tile, int key, int chunk,
+                                                      Codes codes) {
+    KVCAL_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      Pack<uint32_t, 4> halves;
+      KVCAL_UNROLL
+      for (int w = 0; w < 2; ++w)
+        halves_of_codes(codes.values[2 * half + w], CodesOf<Kv>::kFormat, halves.values[2 * w],
+                        halves.values[2 * w + 1]);
+      store_shared(tile + Tiles::at(key, 2 * chunk + half), halves);
     }
   }
   /// Rounds two neighbours, and returns their remainders.

@@ -31,6 +31,17 @@ constexpr bool has_wave_matrix(std::string_view architecture) {
          architecture.starts_with("gfx95");
 }
 
+/// Whether a chip has the matrix instruction of warpgroup_matrix.h, which code compiled for this
+/// chip alone may have. Source: PTX ISA, wgmma.mma_async, "Target ISA Notes".
+constexpr bool has_warpgroup_matrix(std::string_view architecture, std::string_view compiled) {
+  while (architecture == "sm_90" && !compiled.empty()) {
+    if (compiled.starts_with("90a")) return true;
+    compiled.remove_prefix(std::min(compiled.size(), compiled.find(',')));
+    compiled.remove_prefix(std::min<size_t>(compiled.size(), 1));
+  }
+  return false;
+}
+
 /// What a vendor calls the units of matrix instructions.
 constexpr std::string_view matrix_units(std::string_view architecture) {
   return architecture.starts_with("gfx") ? "matrix cores" : "tensor cores";

@@ -1,9 +1,11 @@
 #include "kernels/gpu/gpu_backend.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/error.h"
+#include "core/join.h"
 #include "kernels/gpu/chips.h"
 
 namespace kvcal::gpu {
@@ -37,6 +39,18 @@ std::string fp8_words(const std::string& architecture) {
   return format ? ", " + std::string(fp8::name_of(*format)) : ", no FP8 instructions";
 }
 
+constexpr const char* kAttentionVariable = "KVCAL_GPU_ATTENTION";
+
+/// Whether the user asks for attention with warpgroups. Throws Error where it is none of the
+/// values.
+bool asks_for_warpgroups() {
+  const char* value = std::getenv(kAttentionVariable);
+  const std::string_view asked = value ? value : "";
+  if (!asked.empty() && asked != "mma" && asked != "wgmma")
+    fail(kAttentionVariable, " is '", asked, "', expected mma or wgmma");
+  return asked == "wgmma";
+}
+
 class PlayableGraph : public Recording {
  public:
   PlayableGraph(std::unique_ptr<Graph> graph, Stream& stream, int device)
@@ -68,6 +82,12 @@ GpuBackend::GpuBackend(const BackendOptions& options)
   vendor_ = std::move(opened.matmul);
   vendor_name_ = vendor_ ? vendor_->name() : "own matmul";
   if (!vendor_) warnings_.push_back(std::move(opened.problem));
+  if (!asks_for_warpgroups()) return;
+  attends_with_warpgroups_ = has_warpgroup_matrix(properties_.architecture, compiled_chips());
+  if (!attends_with_warpgroups_)
+    warnings_.push_back(std::string(kAttentionVariable) +
+                        "=wgmma has no effect: " + properties_.architecture +
+                        " is not sm_90, or this kvcal is not built for 90a");
 }
 
 GpuBackend::~GpuBackend() {
@@ -88,15 +108,17 @@ std::string GpuBackend::description() const {
 }
 
 std::string GpuBackend::kernels_used() const {
-  std::string used;
-  if (attended_in_matrix_units_)
-    used = "attention on " + std::string(matrix_units(properties_.architecture));
-  if (attended_in_float32_) used += used.empty() ? "attention in float32" : " and in float32";
-  return used;
+  if (attended_.empty()) return "";
+  const std::string cores = "on " + std::string(matrix_units(properties_.architecture));
+  return "attention " + join(attended_, " and ", [&](AttentionUnits units) {
+           return units == AttentionUnits::kFloat32  ? "in float32"
+                  : units == AttentionUnits::kMatrix ? cores
+                                                     : cores + " by wgmma";
+         });
 }
 
-void GpuBackend::note_attention(bool in_matrix_units, const std::string& slow) {
-  (in_matrix_units ? attended_in_matrix_units_ : attended_in_float32_) = true;
+void GpuBackend::note_attention(AttentionUnits units, const std::string& slow) {
+  attended_.insert(units);
   if (!slow.empty() && told_.insert(slow).second) warnings_.push_back(slow);
 }
 

@@ -25,6 +25,9 @@ struct DeviceSegments {
   bool is_recorded = false;  ///< a recording reads them at this address
 };
 
+/// What computed attention, in the order of names.
+enum class AttentionUnits { kWarpgroups, kMatrix, kFloat32 };
+
 /// One GPU: our kernels and, for matrix products, the vendor's library. Operations run on one
 /// stream in order; spilled hidden states travel on a second one, weights on a third, possibly
 /// issued by another thread.
@@ -91,9 +94,9 @@ class GpuBackend : public Backend {
   friend class GpuPackGroup;
   /// Packs for this device alone.
   std::unique_ptr<PackedMatrix> pack_alone(const PackArgs& args);
-  /// Remembers whether attention used the units of matrix instructions. slow: why it did not though
-  /// it would have been faster, or "".
-  void note_attention(bool in_matrix_units, const std::string& slow);
+  /// Remembers what computed attention. slow: why matrix instructions did not though they would
+  /// have been faster, or "".
+  void note_attention(AttentionUnits units, const std::string& slow);
   /// Activates rows of From, which stand for args.x, into T.
   template <class T, class From>
   void activate_rows(const From* in, const ActivationArgs& args);
@@ -115,8 +118,9 @@ class GpuBackend : public Backend {
   std::unique_ptr<VendorMatmul> vendor_;
   std::string vendor_name_;
   std::vector<std::string> warnings_;
-  std::set<std::string> told_;  ///< warnings of operations
-  bool attended_in_matrix_units_ = false, attended_in_float32_ = false;
+  std::set<std::string> told_;            ///< warnings of operations
+  bool attends_with_warpgroups_ = false;  ///< where their kernel takes the shape
+  std::set<AttentionUnits> attended_;
   Event fetched_;  ///< of transfer_
   /// Number of packed matrices, and of those that compute_ has waited for, in packing order.
   std::atomic<uint64_t> packed_ = 0, awaited_ = 0;

@@ -322,7 +322,8 @@ __device__ inline void floats_of_halves(uint32_t halves, float& first, float& se
 }
 
 // Instructions of a vendor's chips: PTX; matrix instructions of a warp (warp_matrix.h) and of a
-// wavefront (wave_matrix.h), which the simulated device has both.
+// wavefront (wave_matrix.h), which the simulated device has both; and of a warpgroup
+// (warpgroup_matrix.h), which code for sm_90a alone may have.
 #if defined(KVCAL_GPU_SIMULATED)
 #define KVCAL_HAS_PTX 0
 #define KVCAL_HAS_WARP_MATRIX 1
@@ -335,6 +336,12 @@ __device__ inline void floats_of_halves(uint32_t halves, float& first, float& se
 #define KVCAL_HAS_PTX 1
 #define KVCAL_HAS_WARP_MATRIX 1
 #define KVCAL_HAS_WAVE_MATRIX 0
+#endif
+
+#if defined(KVCAL_GPU_SIMULATED) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define KVCAL_CHIP_HAS_WARPGROUP_MATRIX 1
+#else
+#define KVCAL_CHIP_HAS_WARPGROUP_MATRIX 0
 #endif
 
 }  // namespace kvcal::gpu

@@ -72,6 +72,9 @@ inline void load_matrices(uint32_t (&words)[4], const void* row, bool transposed
                           : element(i, group, pair) | element(i, group, pair + 1) << 16;
 }
 
+inline uint32_t shared_address(const void* shared) {
+  return simulator::shared_address(shared);
+}
 inline void copy_16_bytes(void* to, const void* from, bool exists) {
   simulator::start_copy(to, from, exists);
 }
@@ -80,6 +83,10 @@ inline void await_copies() {
 }
 inline Pack<float, 4> load_global(const void* from) {
   return *static_cast<const Pack<float, 4>*>(from);
+}
+
+inline void store_shared(void* to, const Pack<uint32_t, 4>& words) {
+  *static_cast<Pack<uint32_t, 4>*>(to) = words;
 }
 
 inline void spread_bytes(uint32_t four, uint32_t& low, uint32_t& high) {
@@ -146,6 +153,14 @@ __device__ inline Pack<float, 4> load_global(const void* from) {
       : "=f"(four.values[0]), "=f"(four.values[1]), "=f"(four.values[2]), "=f"(four.values[3])
       : "l"(from));
   return four;
+}
+
+/// Stores to shared memory in one access.
+__device__ inline void store_shared(void* to, const Pack<uint32_t, 4>& words) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)),
+               "r"(words.values[0]), "r"(words.values[1]), "r"(words.values[2]),
+               "r"(words.values[3])
+               : "memory");
 }
 
 /// Moves four bytes to the upper halves of 16-bit words.

@@ -109,7 +109,8 @@ const std::vector<VariableDescription> kOfHub = {
     {"SSL_CERT_FILE", "Certificates that downloads trust, instead of the machine's"},
     {"KVCAL_FOLLOW_LINKS=1", "Follow links of a checkpoint that lead out of its folder"}};
 const std::vector<VariableDescription> kOfDevices = {
-    {"KVCAL_GPU_LIBRARY_PATH", "Files or folders of the GPU's matrix library"}};
+    {"KVCAL_GPU_LIBRARY_PATH", "Files or folders of the GPU's matrix library"},
+    {"KVCAL_GPU_ATTENTION", "Instruction of attention on NVIDIA GPUs: mma or, on sm_90a, wgmma"}};
 const std::vector<VariableDescription> kOfProgress = {
     {"NO_COLOR, CI, TERM=dumb", "Print progress as plain lines, one in ten seconds"},
     {"COLUMNS", "Width of a terminal that does not tell"}};

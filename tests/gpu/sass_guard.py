@@ -15,7 +15,8 @@ from pathlib import Path
 
 from sass import Graph, read_functions
 
-CHIPS = ("sm_80", "sm_90", "sm_120")
+CHIPS = ("sm_80", "sm_90a", "sm_120")
+CHIPS_OF = {"attention_warpgroups": ("sm_90a",)}  # a file whose kernels are empty for the others
 FORMATS = ("E4m3Fn", "E4m3Fnuz", "E5m2")  # as fp8::Format numbers them
 COLUMNS = ("registers", "spilled", "local", "wide", "tensor", "slots")
 TOLERANCE = 0.10
@@ -26,6 +27,7 @@ HEAD = """# Machine code of kernels/gpu, written by the target update_sass (sass
 # registers: of a thread. spilled: bytes of stores and loads. local: accesses to local memory in loops. wide: per cent
 # of the instructions on global memory that move 16 bytes. tensor: matrix instructions in a round of the loop over keys.
 # slots: instructions that a warp issues in that round, on the path without masks; of decode_kernel, for a byte of K or V.
+# A warp of attend_with_matrices_kernel has 32 rows (16 of heads of 256), one of attend_with_warpgroups_kernel 16.
 """
 
 
@@ -47,7 +49,14 @@ def compile_file(options, source, chip):
     # As cmake/gpu.cmake compiles.
     said = run([options.nvcc, "-cubin", f"-arch={chip}", "-std=c++20", "-O3", "-DNDEBUG", "--fmad=false",
                 f'-DKVCAL_GPU_CHIPS="{chip}"', "-Xptxas=-v", *includes, "-o", cubin, source])
+    if found := serialized(said):
+        sys.exit(f"error: {source.name} for {chip}: {found}")
     return run([options.nvdisasm, "-c", cubin]), said
+
+
+def serialized(said):
+    """What ptxas says where it lets products of warpgroups wait for each other, because it cannot follow their registers."""
+    return next((line for line in said.splitlines() if "wgmma" in line and "serialized" in line), "")
 
 
 def short_name(full):
@@ -104,7 +113,8 @@ def element_bytes(element):
 
 
 def tile_of_attention(graph, name):
-    """(matrix instructions, slots) of a round of the loop over tiles of 64 keys, for a warp of four."""
+    """(matrix instructions, slots) of a round of the loop over tiles of 64 keys, for one warp. Loops of copies are those
+    of a block of four warps; warpgroups copy without."""
     element, dim = re.search(r"<(\w+),(\d+)>", name).groups()
     both = 2 * 64 * int(dim) * element_bytes(element) // 16 // 128  # copies of 16 bytes by a thread
     per_loop = both if element_bytes(element) == 1 else both // 2  # codes: K and V by one loop
@@ -142,7 +152,7 @@ def measure(name, items, registers, spilled):
     row = {"registers": registers, "spilled": spilled,
            "local": sum(i.has("LDL", "STL") for i in graph.in_loops()),
            "wide": round(100 * wide / len(accesses)) if accesses else "-", "tensor": "-", "slots": "-"}
-    if name.startswith("attend_with_matrices_kernel"):
+    if name.startswith(("attend_with_matrices_kernel", "attend_with_warpgroups_kernel")):
         row["tensor"], row["slots"] = tile_of_attention(graph, name)
     if re.match(r"decode_kernel<\w+,\d+>", name):  # of attention; another one decodes weights
         row["slots"] = slots_of_byte(graph, name)
@@ -152,7 +162,7 @@ def measure(name, items, registers, spilled):
 def measure_file(options, source):
     """(chip, file, kernel) -> row."""
     rows = {}
-    for chip in CHIPS:
+    for chip in CHIPS_OF.get(source.stem, CHIPS):
         code, said = compile_file(options, source, chip)
         functions, used = read_functions(code), resources(said)
         names = short_names([name for name in functions if name in used])

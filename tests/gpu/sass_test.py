@@ -4,7 +4,7 @@
 import unittest
 
 from sass import Graph, read_functions
-from sass_guard import complaints, is_tensor, is_wide_load, resources, short_name, slots_of_byte, tile_of_attention
+from sass_guard import complaints, is_tensor, is_wide_load, resources, serialized, short_name, slots_of_byte, tile_of_attention
 
 # A loop of 6 instructions with 2 matrix instructions; in it a loop of 3 with one copy, and a branch around 2 others.
 CODE = """
@@ -89,6 +89,20 @@ class Reader(unittest.TestCase):
                 "    16 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads\n"
                 "ptxas info    : Used 255 registers, used 1 barriers\n")
         self.assertEqual(resources(said), {"_Zkernel": (255, 12)})
+
+
+    def test_products_of_warpgroups_that_wait_for_each_other_are_found(self):
+        line = ("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to "
+                "insufficient register resources in the function '_Zkernel'")
+        self.assertEqual(serialized("ptxas info    : Used 255 registers\n" + line + "\n"), line)
+        self.assertEqual(serialized("ptxas info    : Used 255 registers\n"), "")
+
+    def test_a_tile_of_warpgroups_has_the_instructions_of_its_round(self):
+        lines = ["HGMMA.64x64x16.F32 R24, R120, gdesc[UR4], RZ, !UPT ;", "STS.128 [R3], R8 ;", "@!P0 BRA `(.L_x_0) ;", "EXIT ;"]
+        code = '\t.section\t.text._Zd,"ax"\n.L_x_0:\n' + "".join(f"        /*{16 * i:04x}*/  {line}\n"
+                                                            for i, line in enumerate(lines))
+        graph = Graph(read_functions(code)["_Zd"])
+        self.assertEqual(tile_of_attention(graph, "attend_with_warpgroups_kernel<E4m3Fn,128>"), (1, 3))
 
 
 class Comparison(unittest.TestCase):

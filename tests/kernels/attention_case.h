@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <string>
 #include <vector>
@@ -177,6 +178,20 @@ struct OnWavefronts {
   ~OnWavefronts() { gpu::simulator::set_chip({}); }
   OnWavefronts(const OnWavefronts&) = delete;
   OnWavefronts& operator=(const OnWavefronts&) = delete;
+};
+
+/// Makes simulated GPUs chips with matrix instructions of warpgroups, and asks for them.
+struct OnWarpgroups {
+  OnWarpgroups() {
+    setenv("KVCAL_GPU_ATTENTION", "wgmma", 1);
+    gpu::simulator::set_chip({.architecture = "sm_90", .decodes_fp8 = true});
+  }
+  ~OnWarpgroups() {
+    unsetenv("KVCAL_GPU_ATTENTION");
+    gpu::simulator::set_chip({});
+  }
+  OnWarpgroups(const OnWarpgroups&) = delete;
+  OnWarpgroups& operator=(const OnWarpgroups&) = delete;
 };
 #endif
 

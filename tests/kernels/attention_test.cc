@@ -1,6 +1,8 @@
+#include <cstring>
 #include <map>
 
 #include "kernels/attention_case.h"
+#include "support/scratch_folder.h"
 
 namespace kvcal {
 namespace {
@@ -211,10 +213,11 @@ TEST_CASE("attention: a query's bytes depend neither on its neighbours nor on th
   }
 }
 
-/// One head of float32, given outright.
+/// One head, given outright; its cache is float32 or bfloat16.
 struct OneHead {
   std::vector<float> q, k, v;
   int64_t dim = 16;
+  KvDType kv_dtype = KvDType::kFloat32;
   float softcap = 0.0f;
   std::vector<float> sinks = {};  ///< none or one
   int64_t sliding_window = 0;
@@ -223,7 +226,8 @@ struct OneHead {
   std::vector<float> run(Backend& backend) const {
     const int64_t tokens = static_cast<int64_t>(q.size()) / dim;
     const auto segments = prefill({tokens});
-    const test::OnBackend<float> on_q(backend, q), on_k(backend, k), on_v(backend, v);
+    const test::OnBackend<float> on_q(backend, q);
+    const test::OnBackend<std::byte> on_k(backend, cached(k)), on_v(backend, cached(v));
     const test::OnBackend<float> on_sinks(backend, sinks);
     const test::OnBackend<std::byte> out(
         backend, std::vector<std::byte>(q.size() * bytes_of(out_type), std::byte{0xff}));
@@ -231,6 +235,7 @@ struct OneHead {
                        .q_row_stride = dim,
                        .k = on_k.data(),
                        .v = on_v.data(),
+                       .kv_dtype = kv_dtype,
                        .segments = segments,
                        .heads = 1,
                        .kv_heads = 1,
@@ -242,6 +247,17 @@ struct OneHead {
                        .out_type = out_type,
                        .out = out.data()});
     return test::to_floats(out.values(), out_type);
+  }
+
+ private:
+  std::vector<std::byte> cached(const std::vector<float>& values) const {
+    std::vector<std::byte> bytes(values.size() * static_cast<size_t>(bytes_per_element(kv_dtype)));
+    for (size_t i = 0; i < values.size(); ++i)
+      if (const BF16 half = to_bf16(values[i]); kv_dtype == KvDType::kBFloat16)
+        std::memcpy(&bytes[2 * i], &half, 2);
+      else
+        std::memcpy(&bytes[4 * i], &values[i], 4);
+    return bytes;
   }
 };
 
@@ -271,10 +287,11 @@ TEST_CASE("attention: a sink far above all scores leaves nothing, far below it c
   });
 }
 
-void check_nan(Backend& backend, ComputeType type, bool in_value, int64_t window) {
+void check_nan(Backend& backend, ComputeType type, KvDType cache, bool in_value, int64_t window) {
   constexpr int64_t kTokens = 100, kDim = 16, kBad = 70;
   OneHead head = random_head(kTokens, kDim, type);
   (in_value ? head.v : head.k)[kBad * kDim + 3] = std::numeric_limits<float>::quiet_NaN();
+  head.kv_dtype = cache;
   head.sliding_window = window;
   if (window > 0) {
     head.softcap = 2.0f;
@@ -283,7 +300,8 @@ void check_nan(Backend& backend, ComputeType type, bool in_value, int64_t window
   // The CPU multiplies values that are hidden by the weight 0.
   if (in_value && backend.name() == "cpu") return;
   const auto out = head.run(backend);
-  INFO(name_of(type) << (in_value ? ", value" : ", key") << ", window " << window);
+  INFO(name_of(type) << ", " << name_of(cache) << " cache" << (in_value ? ", value" : ", key")
+                     << ", window " << window);
   std::vector<bool> bad, expected;
   for (int64_t t = 0; t < kTokens; ++t) {
     bad.push_back(std::isnan(out[static_cast<size_t>(t * kDim + 3)]));
@@ -297,13 +315,20 @@ void check_nan(Backend& backend, ComputeType type, bool in_value, int64_t window
 TEST_CASE("attention: NaN in a key or a value reaches every query that sees it, and no other") {
   const auto check = [](Backend& backend) {
     for (const ComputeType type : test::kComputeTypes)
-      for (const bool in_value : {false, true})
-        for (const int64_t window : {0, 20}) check_nan(backend, type, in_value, window);
+      for (const KvDType cache : {KvDType::kFloat32, KvDType::kBFloat16})
+        for (const bool in_value : {false, true})
+          for (const int64_t window : {0, 20}) check_nan(backend, type, cache, in_value, window);
   };
   test::for_each_backend(check);
 #ifdef KVCAL_TEST_SIMULATED_GPU
-  const test::OnWavefronts chip;
-  check(*test::make_backend("simulated"));
+  {
+    const test::OnWavefronts chip;
+    check(*test::make_backend("simulated"));
+  }
+  const test::OnWarpgroups chip;
+  const auto backend = test::make_backend("simulated");
+  check(*backend);
+  CHECK(test::contains(backend->kernels_used(), "by wgmma"));
 #endif
 }
 

@@ -47,6 +47,7 @@ TEST_CASE("command guide: variables follow from what a command takes") {
   CHECK(has_variable(shows_progress, "COLUMNS"));
   CHECK_FALSE(has_variable(shows_progress, "HF_ENDPOINT"));
   CHECK(has_variable(guided("calibrate", {"--device"}), "KVCAL_GPU_LIBRARY_PATH"));
+  CHECK(has_variable(guided("calibrate", {"--device"}), "KVCAL_GPU_ATTENTION"));
   CHECK_FALSE(has_variable(takes_models, "KVCAL_GPU_LIBRARY_PATH"));
   CHECK(has_variable(guided("man", {}), "SOURCE_DATE_EPOCH"));
   const CommandDescription program = guided("kvcal", {});

@@ -1,0 +1,147 @@
+// Attention with the matrix instructions of warpgroups, on a simulated chip that has them.
+#ifdef KVCAL_TEST_SIMULATED_GPU
+
+#include "kernels/attention_case.h"
+#include "kernels/gpu/chips.h"
+#include "kernels/gpu/matrix_panel.h"
+#include "support/scratch_folder.h"
+
+namespace kvcal {
+namespace {
+
+using gpu::simulator::Order;
+using test::attend;
+using test::AttentionCase;
+using test::OnWarpgroups;
+using test::prefill;
+
+constexpr const char* kUsed = "attention on tensor cores by wgmma";
+
+void check_against_reference(AttentionCase c, const std::string& used = kUsed) {
+  INFO(c.what << ": head_dim " << c.head_dim << ", " << name_of(c.kv_dtype) << " cache, window "
+              << c.sliding_window);
+  c.product_type = ComputeType::kBFloat16;
+  const auto expected = attend(*test::make_backend("reference"), c);
+  const auto backend = test::make_backend("simulated");
+  CHECK(test::agree_as_sums(attend(*backend, c), expected, 4e-6));  // as attention_half_test.cc
+  CHECK(backend->kernels_used() == used);
+}
+
+TEST_CASE("attention of warpgroups: every width and cache agrees with the reference") {
+  const OnWarpgroups chip;
+  for (const AttentionCase& c : test::width_cases()) {
+    const bool is_left_to_warps =
+        c.kv_dtype == KvDType::kFloat32 || (c.kv_dtype == KvDType::kBFloat16 && c.head_dim > 128);
+    check_against_reference(c, is_left_to_warps ? "attention on tensor cores" : kUsed);
+  }
+}
+
+TEST_CASE("attention of warpgroups: tiles of keys, in any order of threads") {
+  const OnWarpgroups chip;
+  for (const Order order : {Order::kForward, Order::kReverse, Order::kGreedy}) {
+    gpu::simulator::set_order(order);
+    for (const int64_t head_dim : {64, 128, 256})
+      for (const KvDType cache : {KvDType::kFp8E4m3, KvDType::kBFloat16, KvDType::kFloat16}) {
+        if (cache == KvDType::kBFloat16 && head_dim == 256) continue;
+        check_against_reference({.what = "order",
+                                 .segments = prefill({330, 2, 129}),
+                                 .heads = 4,
+                                 .kv_heads = 1,
+                                 .head_dim = head_dim,
+                                 .kv_dtype = cache,
+                                 .out_type = ComputeType::kBFloat16});
+      }
+  }
+  gpu::simulator::set_order(Order::kForward);
+}
+
+TEST_CASE("attention of warpgroups: history, windows, groups, caps and sinks") {
+  const OnWarpgroups chip;
+  for (const AttentionCase& c : test::history_cases())
+    if (c.kv_dtype != KvDType::kFloat32) check_against_reference(c);
+}
+
+TEST_CASE("attention of warpgroups: scores of tens, far above and below each other") {
+  const OnWarpgroups chip;
+  for (const KvDType cache : {KvDType::kBFloat16, KvDType::kFp8E4m3})
+    check_against_reference({.what = "tens",
+                             .segments = prefill({300}),
+                             .heads = 3,
+                             .kv_dtype = cache,
+                             .sliding_window = 40,
+                             .out_type = ComputeType::kBFloat16,
+                             .deviation = 4.0f,
+                             .sinks = true});
+}
+
+TEST_CASE("attention of warpgroups: a query's bytes do not depend on its neighbours") {
+  const OnWarpgroups chip;
+  const auto backend = test::make_backend("simulated");
+  for (const KvDType cache : {KvDType::kBFloat16, KvDType::kFp8E4m3})
+    for (const int64_t window : {0, 50}) test::check_pieces(*backend, cache, window, 1.0f);
+  CHECK(backend->kernels_used() == kUsed);
+}
+
+TEST_CASE("attention of warpgroups: runs where it is asked for, on chips that have them") {
+  gpu::simulator::set_vendor_matmul(true);  // whose absence is another warning
+  const AttentionCase c{.what = "few",
+                        .segments = prefill({5}),
+                        .kv_dtype = KvDType::kFp8E4m3,
+                        .out_type = ComputeType::kBFloat16,
+                        .product_type = ComputeType::kBFloat16};
+  {
+    const OnWarpgroups chip;
+    for (const char* other : {"mma", ""}) {
+      setenv("KVCAL_GPU_ATTENTION", other, 1);
+      const auto backend = test::make_backend("simulated");
+      attend(*backend, c);
+      CHECK(backend->kernels_used() == "attention on tensor cores");
+    }
+    setenv("KVCAL_GPU_ATTENTION", "fast", 1);
+    CHECK(test::message_of([] { test::make_backend("simulated"); }) ==
+          "KVCAL_GPU_ATTENTION is 'fast', expected mma or wgmma");
+    setenv("KVCAL_GPU_ATTENTION", "wgmma", 1);
+    CHECK(test::make_backend("simulated")->take_warnings().empty());
+    gpu::simulator::set_chip({.architecture = "sm_89"});
+    const auto older = test::make_backend("simulated");
+    attend(*older, c);
+    CHECK(older->kernels_used() == "attention on tensor cores");
+    CHECK(
+        older->take_warnings() ==
+        std::vector<std::string>{"KVCAL_GPU_ATTENTION=wgmma has no effect: sm_89 is not sm_90, or "
+                                 "this kvcal is not built for 90a"});
+  }
+  gpu::simulator::set_vendor_matmul(false);
+  CHECK(gpu::has_warpgroup_matrix("sm_90", "80,90a-real"));
+  CHECK(gpu::has_warpgroup_matrix("sm_90", "90a"));
+  for (const char* compiled : {"80,90-real", "90", "80", "100a", ""})
+    CHECK_FALSE(gpu::has_warpgroup_matrix("sm_90", compiled));
+  for (const char* chip : {"sm_80", "sm_100", "sm_120", "gfx90a", "simulated", ""})
+    CHECK_FALSE(gpu::has_warpgroup_matrix(chip, "80,90a-real"));
+}
+
+// PTX ISA, wgmma: "Matrix descriptor format", and the 128-byte swizzle of K-major and MN-major
+// matrices, which exchanges 16-byte units by their address.
+TEST_CASE("panels of shared memory: the descriptor has the manual's fields, rows its places") {
+  constexpr uint32_t kAddress = 0x2a400;
+  const uint64_t descriptor = gpu::panel_descriptor(kAddress);
+  const auto field = [&](int first, int bits) {
+    return descriptor >> first & ((uint64_t{1} << bits) - 1);
+  };
+  CHECK(field(0, 14) == kAddress / 16);
+  CHECK(field(32, 14) == 8 * 128 / 16);  // from 8 rows of 128 bytes to the next
+  CHECK(field(49, 3) == 0);              // panels begin where the pattern does
+  CHECK(field(62, 2) == 1);              // 128 bytes
+  for (const auto& [first, bits] : {std::pair{14, 2}, {30, 2}, {46, 3}, {52, 10}})
+    CHECK(field(first, bits) == 0);
+  for (int row = 0; row < 64; ++row)
+    for (int chunk = 0; chunk < 8; ++chunk) {
+      const int address = row * 128 + chunk * 16;
+      CHECK(gpu::panel_at(row, chunk) * 2 == (address ^ (address >> 7 & 7) << 4));
+    }
+}
+
+}  // namespace
+}  // namespace kvcal
+
+#endif
