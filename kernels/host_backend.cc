@@ -153,7 +153,10 @@ void sort_by_expert(const RouteArgs& args) {
     const int64_t place = next[static_cast<size_t>(args.chosen[at])]++;
     args.tokens[place] = static_cast<int32_t>(at / each);
     args.weights[place] = args.chosen_weights[at];
+    args.places[at] = static_cast<int32_t>(place);
   }
+  for (int64_t row = 0; row < args.rows; ++row)
+    std::sort(args.places + row * each, args.places + (row + 1) * each);
 }
 
 }  // namespace kvcal

@@ -150,6 +150,12 @@ const void* weight_rows_at(std::span<const TensorView> parts, int64_t begin, int
   return gathered;
 }
 
+const CpuMatrix& checked(const PackedMatrix& weight) {
+  const auto* matrix = dynamic_cast<const CpuMatrix*>(&weight);
+  KVCAL_CHECK(matrix != nullptr);
+  return *matrix;
+}
+
 /// Multiplies blocks of rows by panels, in the order of matmul and matmul_activate.
 class RowBlocks {
  public:
@@ -288,15 +294,21 @@ class Multiplication {
   bool streams_ = false;
 };
 
-/// One call of matmul_activate: a panel of gate and the adjacent one of up, activated while both
+/// A group of matmul_activate: a panel of gate and the adjacent one of up, activated while both
 /// results are in cache.
 class Activated {
  public:
-  Activated(const MatmulActivateArgs& args, const CpuMatrix& weight)
+  /// first_row: of the group, among the rows of all.
+  Activated(const MatmulActivateArgs& args, const RowGroup& group, int64_t first_row)
       : args_(args),
-        weight_(weight),
+        group_(group),
+        first_row_(first_row),
+        weight_(checked(group.weight)),
         halves_(args.gated ? 2 : 1),
-        blocks_(weight, args.x, args.rows) {}
+        blocks_(weight_,
+                static_cast<const std::byte*>(args.x) +
+                    static_cast<size_t>(first_row * weight_.in_features) * bytes_of(weight_.type),
+                group.rows) {}
 
   int64_t tasks() const { return blocks_.blocks() * panels(); }
 
@@ -308,8 +320,8 @@ class Activated {
       const void* x = blocks_.rows_at(row, rows, height, gate + halves_ * blocks_.tile_size());
       const PackedPanel& first = multiply(index, height, rows, x, gate, thread);
       if (up) multiply(panels() + index, height, rows, x, up, thread);
-      const int64_t element = row * args_.width + first.column;
-      fold_into(args_.seen,
+      const int64_t element = (first_row_ + row) * args_.width + first.column;
+      fold_into(group_.seen,
                 activate_block({.gate = gate,
                                 .up = up,
                                 .x_stride = first.gemm->out_stride(),
@@ -331,28 +343,24 @@ class Activated {
     const PackedPanel& panel = weight_.panels[static_cast<size_t>(index)];
     const int64_t stride = panel.gemm->out_stride();
     panel.gemm->run(height, x, *panel.panel, {.out = tile, .stride = stride}, thread);
-    if (args_.bias) HWY_DYNAMIC_DISPATCH(write_tile)
+    if (group_.bias) HWY_DYNAMIC_DISPATCH(write_tile)
     ({.tile = tile,
       .tile_stride = stride,
       .rows = rows,
       .width = panel.gemm->shape().width,
-      .bias = args_.bias + panel.column,
+      .bias = group_.bias + panel.column,
       .out = tile,
       .out_stride = stride});
     return panel;
   }
 
   const MatmulActivateArgs& args_;
+  const RowGroup& group_;
+  int64_t first_row_;
   const CpuMatrix& weight_;
   int64_t halves_;
   RowBlocks blocks_;
 };
-
-const CpuMatrix& checked(const PackedMatrix& weight) {
-  const auto* matrix = dynamic_cast<const CpuMatrix*>(&weight);
-  KVCAL_CHECK(matrix != nullptr);
-  return *matrix;
-}
 
 }  // namespace
 
@@ -451,11 +459,14 @@ void CpuBackend::do_matmul(const MatmulArgs& args) {
 
 void CpuBackend::do_matmul_activate(const MatmulActivateArgs& args) {
   use_one_thread_here();
-  const CpuMatrix& weight = checked(args.weight);
-  const Activated activated(args, weight);
-  pool_.parallel_for(activated.tasks(), [&](int64_t task, int thread) {
-    activated.run(task, thread, scratch_[static_cast<size_t>(thread)]);
-  });
+  int64_t row = 0;
+  for (const RowGroup& group : args.groups) {
+    const Activated activated(args, group, row);
+    pool_.parallel_for(activated.tasks(), [&](int64_t task, int thread) {
+      activated.run(task, thread, scratch_[static_cast<size_t>(thread)]);
+    });
+    row += group.rows;
+  }
 }
 
 }  // namespace kvcal::cpu

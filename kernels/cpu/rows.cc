@@ -17,10 +17,13 @@ void add_part(const AddArgs& args, int64_t begin, int64_t end) {
   add_row(args.x + begin, args.multiplier, end - begin, args.out + begin);
 }
 
-void scatter_rows(const ScatterAddArgs& args, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i)
-    add_row(args.x + i * args.width, args.weights ? args.weights[i] : 1.0f, args.width,
-            args.out + args.rows[i] * args.width);
+void combine_rows(const CombineRowsArgs& args, int64_t begin, int64_t end) {
+  for (int64_t i = begin * args.per_row; i < end * args.per_row; ++i) {
+    const int64_t at = (args.places ? args.places[i] : i) - args.first;
+    if (at < 0 || at >= args.count) continue;
+    add_row(args.x + at * args.width, args.weights ? args.weights[at] : 1.0f, args.width,
+            args.out + i / args.per_row * args.width);
+  }
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE
@@ -29,7 +32,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvcal::cpu {
 HWY_EXPORT(add_part);
-HWY_EXPORT(scatter_rows);
+HWY_EXPORT(combine_rows);
 
 void CpuBackend::do_add(const AddArgs& args) {
   for_row_blocks(args.count, 1, [&](int64_t begin, int64_t end) {
@@ -37,9 +40,9 @@ void CpuBackend::do_add(const AddArgs& args) {
   });
 }
 
-void CpuBackend::do_scatter_add(const ScatterAddArgs& args) {
-  for_row_blocks(args.count, args.width, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(scatter_rows)(args, begin, end);
+void CpuBackend::do_combine_rows(const CombineRowsArgs& args) {
+  for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(combine_rows)(args, begin, end);
   });
 }
 

@@ -1,5 +1,5 @@
 #include "kernels/gpu/functions.h"
-#include "kernels/gpu/gpu_matrix.h"
+#include "kernels/gpu/gpu_backend.h"
 #include "kernels/gpu/row_access.h"
 
 namespace kvcal::gpu {
@@ -192,32 +192,10 @@ void GpuBackend::do_activate(const ActivationArgs& args) {
 }
 
 void GpuBackend::do_matmul_activate(const MatmulActivateArgs& args) {
-  const auto* weight = dynamic_cast<const GpuMatrix*>(&args.weight);
-  KVCAL_CHECK(weight != nullptr && !weight->is_fp8);
-  MatmulProblem problem{.type = weight->type,
-                        .x = args.x,
-                        .weight = weight->values.data(),
-                        .bias = args.bias,
-                        .out = args.scratch,
-                        .out_type = ComputeType::kBFloat16,
-                        .rows = args.rows,
-                        .in = weight->in_features,
-                        .out_features = weight->out_features,
-                        .out_stride = weight->out_features,
-                        .is_decoding = args.is_decoding};
-  const bool rounds = weight->type == ComputeType::kBFloat16 &&
-                      args.out_type == ComputeType::kBFloat16 && !args.bias && args.rows > 0 &&
-                      vendor_ && !has_few_rows(problem) && vendor_->takes(problem);
-  if (!rounds) return Backend::do_matmul_activate(args);
-  await_upload(*weight);
-  vendor_->run(stream(), memory_, problem);
-  activate_rows<BF16>(reinterpret_cast<const BF16*>(args.scratch), {.gated = args.gated,
-                                                                    .activation = args.activation,
-                                                                    .rows = args.rows,
-                                                                    .width = args.width,
-                                                                    .out_type = args.out_type,
-                                                                    .out = args.out,
-                                                                    .seen = args.seen});
+  if (!multiply_rounded(args.products())) return Backend::do_matmul_activate(args);
+  const auto* rounded = reinterpret_cast<const BF16*>(args.scratch);
+  for (const ActivationArgs& activation : activations_of(args))
+    activate_rows<BF16>(rounded + (activation.x - args.scratch), activation);
 }
 
 void GpuBackend::do_multiply_gate(const MultiplyGateArgs& asked) {

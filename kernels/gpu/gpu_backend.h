@@ -10,6 +10,7 @@
 #include "kernels/gpu/device_memory.h"
 #include "kernels/gpu/make_gpu_backend.h"
 #include "kernels/gpu/portability.h"
+#include "kernels/gpu/side_streams.h"
 #include "kernels/gpu/vendor_matmul.h"
 #include "kernels/host_backend.h"
 
@@ -29,8 +30,8 @@ struct DeviceSegments {
 enum class AttentionUnits { kWarpgroups, kMatrix, kFloat32 };
 
 /// One GPU: our kernels and, for matrix products, the vendor's library. Operations run on one
-/// stream in order; spilled hidden states travel on a second one, weights on a third, possibly
-/// issued by another thread.
+/// stream in order, which the products of one operation may leave for others meanwhile; spilled
+/// hidden states travel on another, weights on a third, possibly issued by another thread.
 class GpuBackend : public Backend {
  public:
   explicit GpuBackend(const BackendOptions& options);
@@ -77,6 +78,7 @@ class GpuBackend : public Backend {
   KVCAL_OPERATIONS(KVCAL_OVERRIDE_OPERATION)
   void do_residual_norm(const ResidualNormArgs& args) override;
   void do_enter_cache(const EnterCacheArgs& args) override;
+  void do_matmul_groups(const MatmulGroupsArgs& args) override;
   /// In bfloat16 gate and up are rounded to it where the vendor's library multiplies, which halves
   /// the bytes between product and activation.
   void do_matmul_activate(const MatmulActivateArgs& args) override;
@@ -102,6 +104,12 @@ class GpuBackend : public Backend {
   void activate_rows(const From* in, const ActivationArgs& args);
   /// Makes later operations wait for the weight.
   void await_upload(const GpuMatrix& weight);
+  /// The problems of products whose weights compute_ waits for, on one stream or side by side.
+  std::vector<MatmulProblem> problems_of(const MatmulGroupsArgs& args);
+  void multiply_all(std::span<const MatmulProblem> problems);
+  void multiply(const MatmulProblem& problem, Stream& on);
+  /// matmul_groups whose out holds bfloat16 instead; false where the library does not round so.
+  bool multiply_rounded(const MatmulGroupsArgs& args);
   /// FP8 product by the vendor's library, directly or in bfloat16; false where it supports neither.
   bool multiply_fp8_by_vendor(const MatmulProblem& problem);
   /// Scratch for the next operation only, at a fixed address for recordings: a recorded operation
@@ -111,6 +119,7 @@ class GpuBackend : public Backend {
   int device_;
   DeviceProperties properties_;
   Stream compute_, transfer_, upload_;  ///< operations; hidden states; weights
+  SideStreams sides_;                   ///< beside compute_
   DeviceMemory memory_;
   Staging small_;  ///< for copy_in
   int pack_threads_;

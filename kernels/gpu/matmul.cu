@@ -162,16 +162,64 @@ void GpuBackend::await_upload(const GpuMatrix& weight) {
   awaited_ = weight.number;
 }
 
-void GpuBackend::do_matmul(const MatmulArgs& args) {
-  const auto* weight = dynamic_cast<const GpuMatrix*>(&args.weight);
-  KVCAL_CHECK(weight != nullptr && !weight->is_fp8);
-  if (args.rows == 0) return;
-  await_upload(*weight);
-  const MatmulProblem problem = problem_of(args, *weight);
+namespace {
+
+const GpuMatrix& checked(const PackedMatrix& weight) {
+  const auto* matrix = dynamic_cast<const GpuMatrix*>(&weight);
+  KVCAL_CHECK(matrix != nullptr && !matrix->is_fp8);
+  return *matrix;
+}
+
+}  // namespace
+
+void GpuBackend::multiply(const MatmulProblem& problem, Stream& on) {
   if (vendor_ && !has_few_rows(problem) && vendor_->takes(problem))
-    vendor_->run(stream(), memory_, problem);
+    vendor_->run(on, memory_, problem);
   else
-    multiply_own(problem, stream());
+    multiply_own(problem, on);
+}
+
+void GpuBackend::do_matmul(const MatmulArgs& args) {
+  if (args.rows == 0) return;
+  const GpuMatrix& weight = checked(args.weight);
+  await_upload(weight);
+  multiply(problem_of(args, weight), stream());
+}
+
+void GpuBackend::multiply_all(std::span<const MatmulProblem> problems) {
+  // A recording follows one stream.
+  if (memory_.is_closed() || (vendor_ && !vendor_->runs_side_by_side())) {
+    for (const MatmulProblem& problem : problems) multiply(problem, stream());
+    return;
+  }
+  sides_.run(stream(), problems.size(), [&](size_t i, Stream& on) { multiply(problems[i], on); });
+}
+
+std::vector<MatmulProblem> GpuBackend::problems_of(const MatmulGroupsArgs& args) {
+  std::vector<MatmulProblem> problems;
+  for (const MatmulArgs& product : products_of(args)) {
+    const GpuMatrix& weight = checked(product.weight);
+    await_upload(weight);
+    problems.push_back(problem_of(product, weight));
+  }
+  return problems;
+}
+
+void GpuBackend::do_matmul_groups(const MatmulGroupsArgs& args) {
+  multiply_all(problems_of(args));
+}
+
+bool GpuBackend::multiply_rounded(const MatmulGroupsArgs& args) {
+  if (!vendor_ || args.is_decoding || args.type != ComputeType::kBFloat16) return false;
+  std::vector<MatmulProblem> problems = problems_of(args);
+  for (MatmulProblem& problem : problems) {
+    const auto first = static_cast<size_t>(problem.floats() - args.out);
+    problem.out = reinterpret_cast<std::byte*>(args.out) + first * sizeof(BF16);
+    problem.out_type = ComputeType::kBFloat16;
+    if (problem.bias || !vendor_->takes(problem)) return false;
+  }
+  multiply_all(problems);
+  return true;
 }
 
 }  // namespace kvcal::gpu

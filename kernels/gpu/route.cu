@@ -43,6 +43,15 @@ __device__ inline int64_t slot_of(const RouteArgs& args, int64_t row, int32_t ex
   return -1;
 }
 
+/// How many of the row's experts come before this one.
+__device__ inline int64_t rank_of(const RouteArgs& args, int64_t row, int32_t expert) {
+  const int64_t each = args.rule.per_token;
+  int64_t rank = 0;
+  for (int64_t slot = row * each; slot < (row + 1) * each; ++slot)
+    rank += args.chosen[slot] < expert ? 1 : 0;
+  return rank;
+}
+
 __global__ void __launch_bounds__(kThreads) sort_by_expert_kernel(RouteArgs args) {
   KVCAL_SHARED(WarpCounts, found);
   const auto expert = static_cast<int32_t>(blockIdx.x);
@@ -64,6 +73,8 @@ __global__ void __launch_bounds__(kThreads) sort_by_expert_kernel(RouteArgs args
     if (slot < 0) continue;
     args.tokens[place] = static_cast<int32_t>(row);
     args.weights[place] = args.chosen_weights[slot];
+    args.places[row * args.rule.per_token + rank_of(args, row, expert)] =
+        static_cast<int32_t>(place);
   }
 }
 

@@ -28,19 +28,27 @@ __global__ void gather_rows_kernel(const Unit* x, const int32_t* rows, int64_t c
   });
 }
 
+/// Reads and writes an out row once, and only where x holds one of its places.
 template <bool kAligned>
-__global__ void scatter_add_kernel(ScatterAddArgs args) {
+__global__ void combine_rows_kernel(CombineRowsArgs args) {
   const int64_t pieces = ceil_div(args.width, 4);
-  for_pieces(args.count * pieces, [&](int64_t index) {
+  for_pieces(args.rows * pieces, [&](int64_t index) {
     const Place place = place_of(index, pieces);
     const int64_t i = 4 * place.piece, left = args.width - i;
-    const float weight = args.weights ? args.weights[place.row] : 1.0f;
-    float* out = args.out + args.rows[place.row] * args.width + i;
-    const Four x = load_four<kAligned>(args.x + place.row * args.width + i, left);
-    Four sum = load_four<kAligned>(out, left);
-    KVCAL_UNROLL
-    for (int j = 0; j < 4; ++j) sum.values[j] = sum.values[j] + weight * x.values[j];
-    store_four<kAligned>(out, sum, left);
+    float* out = args.out + place.row * args.width + i;
+    Four sum{};
+    bool is_loaded = false;
+    for (int64_t n = place.row * args.per_row; n < (place.row + 1) * args.per_row; ++n) {
+      const int64_t at = (args.places ? args.places[n] : n) - args.first;
+      if (at < 0 || at >= args.count) continue;
+      if (!is_loaded) sum = load_four<kAligned>(out, left);
+      is_loaded = true;
+      const float weight = args.weights ? args.weights[at] : 1.0f;
+      const Four x = load_four<kAligned>(args.x + at * args.width + i, left);
+      KVCAL_UNROLL
+      for (int j = 0; j < 4; ++j) sum.values[j] = sum.values[j] + weight * x.values[j];
+    }
+    if (is_loaded) store_four<kAligned>(out, sum, left);
   });
 }
 
@@ -74,11 +82,11 @@ void GpuBackend::do_gather_rows(const GatherRowsArgs& args) {
   start(uint16_t{});
 }
 
-void GpuBackend::do_scatter_add(const ScatterAddArgs& args) {
+void GpuBackend::do_combine_rows(const CombineRowsArgs& args) {
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.out);
-  const Launch where = pieces_launch(stream(), args.count * ceil_div(args.width, 4), properties_);
+  const Launch where = pieces_launch(stream(), args.rows * ceil_div(args.width, 4), properties_);
   with_flag(aligned, [&](auto is_aligned) {
-    launch("scatter_add", where, scatter_add_kernel<decltype(is_aligned)::value>, args);
+    launch("combine_rows", where, combine_rows_kernel<decltype(is_aligned)::value>, args);
   });
 }
 

@@ -48,6 +48,8 @@ class VendorMatmul {
   virtual std::string name() const = 0;  ///< "cuBLASLt 13.0.2"
   /// Whether it supports a weight of this shape, for any number of rows.
   virtual bool takes(const MatmulProblem& problem) = 0;
+  /// Whether products may run on several streams at a time.
+  virtual bool runs_side_by_side() const = 0;
   /// Runs the product. A row's bytes depend neither on the other rows nor on their number, unless
   /// is_decoding.
   virtual void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) = 0;

@@ -28,12 +28,14 @@ void ReferenceBackend::do_gather_rows(const GatherRowsArgs& args) {
                 bytes);
 }
 
-void ReferenceBackend::do_scatter_add(const ScatterAddArgs& args) {
-  for (int64_t i = 0; i < args.count; ++i) {
-    const double weight = args.weights ? args.weights[i] : 1.0;
+void ReferenceBackend::do_combine_rows(const CombineRowsArgs& args) {
+  for (int64_t i = 0; i < args.rows * args.per_row; ++i) {
+    const int64_t at = (args.places ? args.places[i] : i) - args.first;
+    if (at < 0 || at >= args.count) continue;
+    const double weight = args.weights ? args.weights[at] : 1.0;
     for (int64_t d = 0; d < args.width; ++d) {
-      float& out = args.out[args.rows[i] * args.width + d];
-      out = static_cast<float>(out + weight * args.x[i * args.width + d]);
+      float& out = args.out[i / args.per_row * args.width + d];
+      out = static_cast<float>(out + weight * args.x[at * args.width + d]);
     }
   }
 }

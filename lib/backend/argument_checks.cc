@@ -208,7 +208,6 @@ void Backend::check(const RouteArgs& args) const {
   KVCAL_CHECK(rule.groups > 0 && rule.experts % rule.groups == 0);
   KVCAL_CHECK(args.row_stride >= rule.experts + (rule.shared_is_gated ? 1 : 0));
   KVCAL_CHECK(args.rows >= 0 && args.rows * rule.per_token <= INT32_MAX);
-  KVCAL_CHECK((args.shared_tokens != nullptr) == (args.shared_weights != nullptr));
 }
 
 void Backend::check(const GatherRowsArgs& args) const {
@@ -216,9 +215,10 @@ void Backend::check(const GatherRowsArgs& args) const {
   if (is_host()) check_row_list({args.rows, static_cast<size_t>(args.count)});
 }
 
-void Backend::check(const ScatterAddArgs& args) const {
-  KVCAL_CHECK(args.count >= 0 && args.width > 0);
-  if (is_host()) check_row_list({args.rows, static_cast<size_t>(args.count)});
+void Backend::check(const CombineRowsArgs& args) const {
+  KVCAL_CHECK(args.first >= 0 && args.count >= 0 && args.rows >= 0);
+  KVCAL_CHECK(args.per_row > 0 && args.width > 0);
+  KVCAL_CHECK(args.places != nullptr || args.per_row == 1);
 }
 
 void Backend::check(const ObserveAmaxArgs& args) const {
@@ -248,10 +248,19 @@ void Backend::check(const EnterCacheArgs& args) const {
   if (args.rope.x.data) check(args.rope);
 }
 
+void Backend::check(const MatmulGroupsArgs& args) const {
+  for (const RowGroup& group : args.groups) {
+    const PackedMatrix &weight = group.weight, &first = args.groups.front().weight;
+    KVCAL_CHECK(group.rows >= 0 && weight.out_features == first.out_features);
+    KVCAL_CHECK(weight.in_features == first.in_features);
+  }
+}
+
 void Backend::check(const MatmulActivateArgs& args) const {
-  KVCAL_CHECK(args.rows >= 0);
+  check(MatmulGroupsArgs{.x = args.x, .type = args.type, .groups = args.groups});
   check_activation(args.activation, args.gated);
-  KVCAL_CHECK(args.weight.out_features == (args.gated ? 2 : 1) * args.width);
+  KVCAL_CHECK(args.groups.empty() ||
+              args.groups.front().weight.out_features == (args.gated ? 2 : 1) * args.width);
 }
 
 }  // namespace kvcal

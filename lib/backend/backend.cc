@@ -102,21 +102,57 @@ void Backend::do_enter_cache(const EnterCacheArgs& args) {
   }
 }
 
+int64_t rows_of(std::span<const RowGroup> groups) {
+  int64_t rows = 0;
+  for (const RowGroup& group : groups) rows += group.rows;
+  return rows;
+}
+
+std::vector<MatmulArgs> products_of(const MatmulGroupsArgs& args) {
+  std::vector<MatmulArgs> products;
+  int64_t row = 0;
+  for (const RowGroup& group : args.groups) {
+    if (group.rows > 0)
+      products.push_back(
+          {.x = static_cast<const std::byte*>(args.x) +
+                static_cast<size_t>(row * group.weight.in_features) * bytes_of(args.type),
+           .weight = group.weight,
+           .bias = group.bias,
+           .rows = group.rows,
+           .out = args.out + row * group.weight.out_features,
+           .is_decoding = args.is_decoding});
+    row += group.rows;
+  }
+  return products;
+}
+
+void Backend::do_matmul_groups(const MatmulGroupsArgs& args) {
+  for (const MatmulArgs& product : products_of(args)) matmul(product);
+}
+
+std::vector<ActivationArgs> activations_of(const MatmulActivateArgs& args) {
+  std::vector<ActivationArgs> activations;
+  const int64_t x_width = (args.gated ? 2 : 1) * args.width;
+  int64_t row = 0;
+  for (const RowGroup& group : args.groups) {
+    if (activations.empty() || activations.back().seen.amax != group.seen.amax)
+      activations.push_back({.x = args.scratch + row * x_width,
+                             .gated = args.gated,
+                             .activation = args.activation,
+                             .width = args.width,
+                             .out_type = args.out_type,
+                             .out = static_cast<std::byte*>(args.out) +
+                                    static_cast<size_t>(row * args.width) * bytes_of(args.out_type),
+                             .seen = group.seen});
+    activations.back().rows += group.rows;
+    row += group.rows;
+  }
+  return activations;
+}
+
 void Backend::do_matmul_activate(const MatmulActivateArgs& args) {
-  matmul({.x = args.x,
-          .weight = args.weight,
-          .bias = args.bias,
-          .rows = args.rows,
-          .out = args.scratch,
-          .is_decoding = args.is_decoding});
-  activate({.x = args.scratch,
-            .gated = args.gated,
-            .activation = args.activation,
-            .rows = args.rows,
-            .width = args.width,
-            .out_type = args.out_type,
-            .out = args.out,
-            .seen = args.seen});
+  matmul_groups(args.products());
+  for (const ActivationArgs& activation : activations_of(args)) activate(activation);
 }
 
 }  // namespace kvcal

@@ -88,7 +88,6 @@ class ExpertChoice {
   KVCAL_HD void weigh_shared() {
     if (!args_.shared_weights) return;
     const float weight = rule_.shared_multiplier;
-    args_.shared_tokens[row_] = static_cast<int32_t>(row_);
     args_.shared_weights[row_] = rule_.shared_is_gated
                                      ? weight / (1.0f + routing_exp(-logits_[args_.row_stride - 1]))
                                      : weight;

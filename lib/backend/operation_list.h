@@ -36,7 +36,7 @@
   row(keep_outliers, KeepOutliersArgs)     \
   row(route, RouteArgs)                    \
   row(gather_rows, GatherRowsArgs)         \
-  row(scatter_add, ScatterAddArgs)         \
+  row(combine_rows, CombineRowsArgs)       \
   row(observe_amax, ObserveAmaxArgs)       \
   row(quantize_rows, QuantizeRowsArgs)     \
   row(matmul_fp8, Fp8MatmulArgs)
@@ -46,6 +46,7 @@
 #define KVCAL_FUSED_OPERATIONS(row)    \
   row(residual_norm, ResidualNormArgs) \
   row(enter_cache, EnterCacheArgs)     \
+  row(matmul_groups, MatmulGroupsArgs) \
   row(matmul_activate, MatmulActivateArgs)
 
 // clang-format on

@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "backend/key_selection.h"
 #include "core/tensor.h"
@@ -301,22 +302,49 @@ struct ActivationArgs {
   AmaxSlot seen = {};
 };
 
-/// A matmul and the activation of its float32 result, which nothing else reads. See MatmulArgs and
+/// Consecutive rows and the weight that multiplies them: those of one expert. Groups lie one behind
+/// the other, and all their weights have one shape.
+struct RowGroup {
+  const PackedMatrix& weight;
+  const float* bias = nullptr;  ///< [out_features], or null
+  int64_t rows = 0;
+  AmaxSlot seen = {};  ///< of the group's rows of MatmulActivateArgs::out
+};
+int64_t rows_of(std::span<const RowGroup> groups);
+
+/// The matmul of every group, with the bytes of MatmulArgs.
+struct MatmulGroupsArgs {
+  const void* x = nullptr;                   ///< [rows of all groups, in_features] of type
+  ComputeType type = ComputeType::kFloat32;  ///< that the weights were packed for
+  std::span<const RowGroup> groups;          ///< host
+  float* out = nullptr;                      ///< [rows of all groups, out_features]
+  bool is_decoding = false;                  ///< MatmulArgs::is_decoding
+};
+/// The products of the groups that have rows, in their order.
+std::vector<MatmulArgs> products_of(const MatmulGroupsArgs& args);
+
+/// matmul_groups and the activation of its float32 result, which nothing else reads. See
 /// ActivationArgs.
 struct MatmulActivateArgs {
-  const void* x = nullptr;      ///< [rows, in_features] of the type the weight was packed for
-  const PackedMatrix& weight;   ///< [2 * width, in]: gate, then up; [width, in] where not gated
-  const float* bias = nullptr;  ///< [out_features], or null
+  const void* x = nullptr;                   ///< [rows of all groups, in_features] of type
+  ComputeType type = ComputeType::kFloat32;  ///< that the weights were packed for
+  /// Host. Weights [2 * width, in]: gate, then up; [width, in] where not gated.
+  std::span<const RowGroup> groups;
   bool gated = true;
   ActivationFunction activation = {};
-  int64_t rows = 0, width = 0;
+  int64_t width = 0;
   /// [rows, out_features] where the backend does not fuse the activation; unspecified afterwards.
   float* scratch = nullptr;
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [rows, width]
-  AmaxSlot seen = {};
   bool is_decoding = false;
+
+  MatmulGroupsArgs products() const {
+    return {.x = x, .type = type, .groups = groups, .out = scratch, .is_decoding = is_decoding};
+  }
 };
+/// The activations behind the products: groups that share a slot, or have none, go together.
+std::vector<ActivationArgs> activations_of(const MatmulActivateArgs& args);
 
 /// out += multiplier · x.
 struct AddArgs {
@@ -338,7 +366,7 @@ struct ClampArgs {
   float limit = 0.0f;
 };
 
-/// out row i = x row rows[i]: the tokens routed to one expert.
+/// out row i = x row rows[i]: the tokens routed to some experts.
 struct GatherRowsArgs {
   const void* x = nullptr;  ///< [*, width] of type
   ComputeType type = ComputeType::kFloat32;
@@ -347,13 +375,15 @@ struct GatherRowsArgs {
   void* out = nullptr;  ///< [count, width] of type
 };
 
-/// out row rows[i] += weights[i] · x row i: the result of one expert. No row appears twice.
-struct ScatterAddArgs {
-  const float* x = nullptr;        ///< [count, width]
-  const int32_t* rows = nullptr;   ///< [count], distinct
-  const float* weights = nullptr;  ///< [count]; null: all are 1
-  int64_t count = 0, width = 0;
-  float* out = nullptr;  ///< [*, width]
+/// out row i += weights[p - first] · x row (p - first), for each of the row's places p in turn that
+/// lies in [first, first + count): the results of some experts, which x holds.
+struct CombineRowsArgs {
+  const float* x = nullptr;         ///< [count, width]
+  const int32_t* places = nullptr;  ///< [rows, per_row]; null: row i has the place i alone
+  const float* weights = nullptr;   ///< [count]; null: all are 1
+  int64_t first = 0, count = 0;
+  int64_t rows = 0, per_row = 1, width = 0;
+  float* out = nullptr;  ///< [rows, width]
 };
 
 /// amax = max(amax, largest finite magnitude of x). NaN and Inf are counted, not folded in.

@@ -52,10 +52,11 @@ struct RouteArgs {
   /// their weights.
   int32_t* tokens = nullptr;
   float* weights = nullptr;
+  /// Where the row's token stands among tokens, ascending, which is the order of its experts:
+  /// [rows, per_token], unspecified in a row that is not usable. May lie in scratch.
+  int32_t* places = nullptr;
   int32_t* counts = nullptr;  ///< [experts + 1]: tokens of each, then 0 or unusable(the first one)
-  // Of the shared expert, [rows] each, or null: all tokens, and their weights.
-  int32_t* shared_tokens = nullptr;
-  float* shared_weights = nullptr;
+  float* shared_weights = nullptr;  ///< [rows], of the shared expert; or null
 
   static constexpr int32_t kUnusable = -1;
   /// Mark of an unusable row, the larger the earlier it stands.

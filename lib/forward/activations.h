@@ -67,14 +67,13 @@
   row(laurel_input, kCompute, kBatch, c.laurel_rank)                                             \
   row(router_input, kFloat32, kBatch, has_experts ? c.hidden_size : 0)                           \
   row(router_logits, kFloat32, kBatch, has_experts ? c.moe.num_experts + 1 : 0)                  \
-  /* The chosen experts, then their tokens, sorted by expert; all tokens, for the shared one. */ \
+  /* The chosen experts, then their tokens, sorted by expert. */                                 \
   row(router_scratch, kFloat32, kBatch,                                                          \
       has_experts ? 2 * c.moe.num_experts + std::max<int64_t>(c.moe.num_groups, 1) : 0)          \
   row(chosen, kInt32, kBatch, has_experts ? c.moe.experts_per_token : 0)                         \
   row(chosen_weights, kFloat32, kBatch, has_experts ? c.moe.experts_per_token : 0)               \
   row(expert_tokens, kInt32, kBatch, has_experts ? c.moe.experts_per_token : 0)                  \
   row(expert_weights, kFloat32, kBatch, has_experts ? c.moe.experts_per_token : 0)               \
-  row(all_tokens, kInt32, kBatch, has_experts ? 1 : 0)                                           \
   row(shared_weights, kFloat32, kBatch, has_experts ? 1 : 0)                                     \
   row(gathered, kCompute, kBatch, has_experts ? c.hidden_size : 0)                               \
   row(expert_out, kFloat32, kBatch, has_experts ? c.hidden_size : 0)

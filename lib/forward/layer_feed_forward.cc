@@ -50,7 +50,7 @@ void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t 
   }
   if (layer.moe.output_norm.exists()) return add_both(layer, hidden, rows);
   if (layer.moe.experts.empty()) {
-    activate({.mlp = layer.mlp, .x = buffers_.normed.data(), .rows = rows});
+    activate_all(layer.mlp, rows);
     add_projected(buffers_.activated.data(), layer.mlp.down, mlp_branch(layer), rows, hidden);
     return;
   }
@@ -68,7 +68,7 @@ void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t 
 void LayerRunner::add_both(const PackedLayer& layer, float* hidden, int64_t rows) {
   const size_t bytes = static_cast<size_t>(rows * config_.hidden_size) * sizeof(float);
   backend_.fill_zero(buffers_.beside.data(), bytes);
-  activate({.mlp = layer.mlp, .x = buffers_.normed.data(), .rows = rows});
+  activate_all(layer.mlp, rows);
   project(buffers_.activated, layer.mlp.down, rows, buffers_.projected);
   add_normed(buffers_.projected, branch(layer.moe.mlp_output_norm), rows,
              buffers_.beside.as<float>());
@@ -85,29 +85,37 @@ AmaxSlot LayerRunner::mlp_input_slot(const PackedLayer& layer) const {
   return type_ == ComputeType::kFloat32 ? slot_of(Role::kRouter) : AmaxSlot{};
 }
 
+void LayerRunner::observe_shares(const MlpInput& input, Role role, const void* x, int64_t width) {
+  if (!observer_ || !input.is_observed) return;
+  const auto* row = static_cast<const std::byte*>(x);
+  for (const MlpShare& share : input.shares) {
+    observe({.role = role,
+             .index = share.index,
+             .x = row,
+             .type = type_,
+             .rows = share.rows,
+             .width = width,
+             .segments = share.segments});
+    row += static_cast<size_t>(share.rows * width) * bytes_of(type_);
+  }
+}
+
 void LayerRunner::activate(const MlpInput& input) {
   const Role down = down_of(input.role);
-  LinearInput seen{.role = input.role,
-                   .index = input.index,
-                   .x = input.x,
-                   .type = type_,
-                   .rows = input.rows,
-                   .width = config_.hidden_size,
-                   .segments = input.segments};
-  if (input.is_observed) observe(seen);
+  observe_shares(input, input.role, input.x, config_.hidden_size);
+  std::vector<MlpPart> parts;
+  for (const MlpShare& share : input.shares)
+    parts.push_back({.mlp = share.mlp,
+                     .rows = share.rows,
+                     .seen = input.is_observed ? slot_of(down, share.index) : AmaxSlot{}});
   multiply_activated(backend_, {.x = input.x,
-                                .mlp = input.mlp,
-                                .rows = input.rows,
+                                .type = type_,
+                                .parts = parts,
                                 .scratch = buffers_.inner.as<float>(),
-                                .out_type = type_,
                                 .out = buffers_.activated.data(),
-                                .seen = input.is_observed ? slot_of(down, input.index) : AmaxSlot{},
                                 .is_decoding = is_decoding_,
                                 .product_scratch = &product_scratch_});
-  seen.role = down;
-  seen.x = buffers_.activated.data();
-  seen.width = input.mlp.width;
-  if (input.is_observed) observe(seen);
+  observe_shares(input, down, buffers_.activated.data(), input.shares.front().mlp.width);
 }
 
 void LayerRunner::score_experts(const PackedLayer& layer, const float* hidden, int64_t rows) {
@@ -137,8 +145,8 @@ std::vector<int32_t> LayerRunner::route(const PackedExperts& experts, int64_t ro
                        .chosen_weights = buffers_.chosen_weights.as<float>(),
                        .tokens = buffers_.expert_tokens.as<int32_t>(),
                        .weights = buffers_.expert_weights.as<float>(),
+                       .places = buffers_.router_scratch.as<int32_t>(),
                        .counts = expert_counts_.as<int32_t>(),
-                       .shared_tokens = buffers_.all_tokens.as<int32_t>(),
                        .shared_weights = buffers_.shared_weights.as<float>()};
   backend_.route(args);
   std::vector<int32_t> counts(static_cast<size_t>(args.rule.experts + 1));
@@ -166,30 +174,23 @@ void LayerRunner::mix_experts(const PackedLayer& layer, int64_t rows, float* out
     tokens.resize(static_cast<size_t>(rows * config_.moe.experts_per_token));
     backend_.copy_out(buffers_.expert_tokens.data(), std::as_writable_bytes(std::span(tokens)));
   }
-  int64_t begin = 0;
+  ExpertWave wave;
   for (size_t i = 0; i < counts.size(); ++i) {
-    const int64_t count = counts[i];
+    const int64_t count = counts[i], begin = wave.first + wave.count;
     if (count == 0) continue;
-    ExpertShare share{.mlp = layer.moe.experts[i],
-                      .rows = buffers_.expert_tokens.as<int32_t>() + begin,
-                      .weights = buffers_.expert_weights.as<float>() + begin,
-                      .count = count,
-                      .index = static_cast<int64_t>(i),
-                      .is_observed = !shows_all,
-                      .weighs_inputs = config_.architecture->weighs_expert_inputs};
+    if (wave.count + count > most_rows_) {
+      add_experts(wave, rows, !shows_all, out);
+      wave = {.first = begin};
+    }
+    MlpShare share{.mlp = layer.moe.experts[i], .rows = count, .index = static_cast<int64_t>(i)};
     if (!tokens.empty())
       share.segments = segments_of(
           std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
-    add_expert(share, out);
-    begin += count;
+    wave.shares.push_back(std::move(share));
+    wave.count += count;
   }
-  if (layer.moe.shared.width > 0)
-    add_expert({.mlp = layer.moe.shared,
-                .rows = buffers_.all_tokens.as<int32_t>(),
-                .weights = buffers_.shared_weights.as<float>(),
-                .count = rows,
-                .role = Role::kSharedUp},
-               out);
+  if (wave.count > 0) add_experts(wave, rows, !shows_all, out);
+  if (layer.moe.shared.width > 0) add_shared(layer.moe.shared, rows, out);
 }
 
 void LayerRunner::show_experts(const PackedLayer& layer, int64_t rows) {
@@ -197,11 +198,7 @@ void LayerRunner::show_experts(const PackedLayer& layer, int64_t rows) {
     const auto index = static_cast<int64_t>(i);
     fold(slot_of(Role::kExpertUp, index), buffers_.normed.data(), rows * config_.hidden_size,
          type_);
-    activate({.mlp = layer.moe.experts[i],
-              .x = buffers_.normed.data(),
-              .rows = rows,
-              .role = Role::kExpertUp,
-              .index = index});
+    activate_all(layer.moe.experts[i], rows, Role::kExpertUp, index);
   }
 }
 
@@ -219,54 +216,71 @@ std::vector<Segment> LayerRunner::segments_of(std::span<const int32_t> tokens) c
   return result;
 }
 
-void LayerRunner::gather_weighed(const ExpertShare& share) {
-  const int64_t width = config_.hidden_size;
+void LayerRunner::gather(const ExpertWave& wave) {
+  const bool weighs = config_.architecture->weighs_expert_inputs;
   // Weights multiply float32 rows, which are rounded once, after that.
-  const bool is_float = type_ == ComputeType::kFloat32;
-  backend_.gather_rows({.x = (is_float ? buffers_.normed : buffers_.router_input).data(),
-                        .rows = share.rows,
-                        .count = share.count,
-                        .width = width,
-                        .out = buffers_.projected.data()});
-  backend_.fill_zero(buffers_.expert_out.data(),
-                     static_cast<size_t>(share.count * width) * sizeof(float));
-  backend_.scatter_add({.x = buffers_.projected.as<float>(),
-                        .rows = buffers_.all_tokens.as<int32_t>(),
-                        .weights = share.weights,
-                        .count = share.count,
-                        .width = width,
-                        .out = buffers_.expert_out.as<float>()});
-  convert(type_, buffers_.expert_out.as<float>(), share.count, width, buffers_.gathered.data(), {});
+  const bool widens = weighs && type_ != ComputeType::kFloat32;
+  const Buffer& out = weighs ? buffers_.expert_out : buffers_.gathered;
+  backend_.gather_rows({.x = (widens ? buffers_.router_input : buffers_.normed).data(),
+                        .type = weighs ? ComputeType::kFloat32 : type_,
+                        .rows = buffers_.expert_tokens.as<int32_t>() + wave.first,
+                        .count = wave.count,
+                        .width = config_.hidden_size,
+                        .out = out.data()});
+  if (!weighs) return;
+  backend_.multiply_gate(
+      {.x = {.data = out.as<float>(), .row_stride = config_.hidden_size},
+       .gate = {.data = buffers_.expert_weights.as<float>() + wave.first, .row_stride = 1},
+       .gate_per_head = true,
+       .function = GateFunction::kIdentity,
+       .rows = wave.count,
+       .width = config_.hidden_size,
+       .out_type = type_,
+       .out = buffers_.gathered.data()});
 }
 
-void LayerRunner::add_expert(const ExpertShare& share, float* out) {
-  if (share.weighs_inputs) {
-    gather_weighed(share);
-  } else {
-    backend_.gather_rows({.x = buffers_.normed.data(),
-                          .type = type_,
-                          .rows = share.rows,
-                          .count = share.count,
-                          .width = config_.hidden_size,
-                          .out = buffers_.gathered.data()});
+void LayerRunner::add_experts(const ExpertWave& wave, int64_t rows, bool is_observed, float* out) {
+  gather(wave);
+  std::vector<MlpPart> parts;
+  const auto* gathered = buffers_.gathered.data();
+  for (const MlpShare& share : wave.shares) {
+    const int64_t count = share.rows * config_.hidden_size;
+    if (is_observed) fold(slot_of(Role::kExpertUp, share.index), gathered, count, type_);
+    gathered += static_cast<size_t>(count) * bytes_of(type_);
+    parts.push_back({.mlp = share.mlp, .rows = share.rows});
   }
-  if (share.is_observed)
-    fold(slot_of(share.role, share.index), buffers_.gathered.data(),
-         share.count * config_.hidden_size, type_);
-  activate({.mlp = share.mlp,
+  activate({.shares = wave.shares,
             .x = buffers_.gathered.data(),
-            .rows = share.count,
-            .role = share.role,
-            .index = share.index,
-            .segments = share.segments,
-            .is_observed = share.is_observed});
-  project(buffers_.activated, share.mlp.down, share.count, buffers_.expert_out);
-  backend_.scatter_add({.x = buffers_.expert_out.as<float>(),
-                        .rows = share.rows,
-                        .weights = share.weighs_inputs ? nullptr : share.weights,
-                        .count = share.count,
-                        .width = config_.hidden_size,
-                        .out = out});
+            .role = Role::kExpertUp,
+            .is_observed = is_observed});
+  multiply_down(backend_, {.x = buffers_.activated.data(),
+                           .type = type_,
+                           .parts = parts,
+                           .out = buffers_.expert_out.as<float>(),
+                           .is_decoding = is_decoding_,
+                           .scratch = &product_scratch_});
+  const float* weights = buffers_.expert_weights.as<float>() + wave.first;
+  backend_.combine_rows({.x = buffers_.expert_out.as<float>(),
+                         .places = buffers_.router_scratch.as<int32_t>(),
+                         .weights = config_.architecture->weighs_expert_inputs ? nullptr : weights,
+                         .first = wave.first,
+                         .count = wave.count,
+                         .rows = rows,
+                         .per_row = config_.moe.experts_per_token,
+                         .width = config_.hidden_size,
+                         .out = out});
+}
+
+void LayerRunner::add_shared(const PackedMlp& shared, int64_t rows, float* out) {
+  fold(slot_of(Role::kSharedUp), buffers_.normed.data(), rows * config_.hidden_size, type_);
+  activate_all(shared, rows, Role::kSharedUp);
+  project(buffers_.activated, shared.down, rows, buffers_.expert_out);
+  backend_.combine_rows({.x = buffers_.expert_out.as<float>(),
+                         .weights = buffers_.shared_weights.as<float>(),
+                         .count = rows,
+                         .rows = rows,
+                         .width = config_.hidden_size,
+                         .out = out});
 }
 
 }  // namespace kvcal

@@ -35,7 +35,7 @@ LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeTyp
     : config_(config),
       backend_(backend),
       type_(type),
-      max_tokens_(max_tokens),
+      most_rows_(max_tokens),
       buffers_(config, backend, type) {
   buffers_.reserve(Reserved::kBatch, max_tokens);
   if (config.architecture->has_experts())
@@ -254,12 +254,12 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
 
 uint64_t LayerRunner::kept_bytes(int64_t tokens) const {
   const size_t all = buffers_.normed.size() + buffers_.key_value.size();
-  return all / static_cast<size_t>(max_tokens_) * static_cast<size_t>(tokens);
+  return all / static_cast<size_t>(most_rows_) * static_cast<size_t>(tokens);
 }
 
 LayerRunner::Kept LayerRunner::make_kept(int64_t tokens) {
   const auto like = [&](const Buffer& buffer) {
-    return backend_.allocate(buffer.size() / static_cast<size_t>(max_tokens_) *
+    return backend_.allocate(buffer.size() / static_cast<size_t>(most_rows_) *
                              static_cast<size_t>(tokens));
   };
   Kept kept;

@@ -234,29 +234,33 @@ class LayerRunner {
   /// Adds the MLP or the experts of normed to hidden; without is_normed, the norm of hidden runs
   /// first. Does nothing where the layer has no MLP.
   void feed_forward(const PackedLayer& layer, float* hidden, int64_t rows, bool is_normed);
-  /// The input of an MLP.
-  struct MlpInput {
+  /// Consecutive rows and the MLP that they run through: those routed to one expert, or all.
+  struct MlpShare {
     const PackedMlp& mlp;
-    const void* x = nullptr;
     int64_t rows = 0;
-    Role role = Role::kUp;  ///< of the input
-    int64_t index = 0;
+    int64_t index = 0;                   ///< of the expert
     std::vector<Segment> segments = {};  ///< as in LinearInput; empty: the batch's
+  };
+  /// The input of MLPs.
+  struct MlpInput {
+    std::span<const MlpShare> shares;  ///< one behind the other
+    const void* x = nullptr;           ///< [rows of all shares, hidden] of the compute type
+    Role role = Role::kUp;             ///< of the input
     bool is_observed = true;
   };
   /// Writes the activated inner rows to activated.
   void activate(const MlpInput& input);
-  /// Tokens routed to one expert.
-  struct ExpertShare {
-    const PackedMlp& mlp;
-    const int32_t* rows = nullptr;  ///< [count], ascending, in backend memory
-    const float* weights = nullptr;
-    int64_t count = 0;
-    Role role = Role::kExpertUp;
-    int64_t index = 0;
-    std::vector<Segment> segments = {};  ///< of the batch, among rows; empty: the batch's
-    bool is_observed = true;
-    bool weighs_inputs = false;  ///< weights multiply inputs, not outputs
+  /// activate for all rows of normed.
+  void activate_all(const PackedMlp& mlp, int64_t rows, Role role = Role::kUp, int64_t index = 0) {
+    const MlpShare all{.mlp = mlp, .rows = rows, .index = index};
+    activate({.shares = {&all, 1}, .x = buffers_.normed.data(), .role = role});
+  }
+  /// Observes each share's rows of x, [rows of all shares, width], as its input.
+  void observe_shares(const MlpInput& input, Role role, const void* x, int64_t width);
+  /// Experts that run together, because their rows fit the activations.
+  struct ExpertWave {
+    int64_t first = 0, count = 0;  ///< rows, among those of all experts
+    std::vector<MlpShare> shares = {};
   };
   /// Computes the router's logits of every row, of the experts and the shared gate.
   void score_experts(const PackedLayer& layer, const float* hidden, int64_t rows);
@@ -264,9 +268,12 @@ class LayerRunner {
   std::vector<int32_t> route(const PackedExperts& experts, int64_t rows);
   /// Adds the sum of the chosen experts and the shared expert to out. Call after score_experts.
   void mix_experts(const PackedLayer& layer, int64_t rows, float* out);
-  void add_expert(const ExpertShare& share, float* out);
-  /// Writes the weighed rows of share's tokens to gathered.
-  void gather_weighed(const ExpertShare& share);
+  /// Adds the experts of a wave to out, [rows, hidden_size].
+  void add_experts(const ExpertWave& wave, int64_t rows, bool is_observed, float* out);
+  /// Adds the shared expert to out.
+  void add_shared(const PackedMlp& shared, int64_t rows, float* out);
+  /// Writes the rows of the wave's tokens to gathered, weighed where weights multiply inputs.
+  void gather(const ExpertWave& wave);
   /// Observes the inputs of every expert for all tokens.
   void show_experts(const PackedLayer& layer, int64_t rows);
   /// input: layer is set here; empty segments mean the batch's.
@@ -291,7 +298,7 @@ class LayerRunner {
   const ModelConfig& config_;
   Backend& backend_;
   ComputeType type_;
-  int64_t max_tokens_;
+  int64_t most_rows_;  ///< for which activations are reserved
   LinearInputObserver observer_;
   AmaxSlotOf slot_of_;
   bool shows_all_experts_ = false;

@@ -1,5 +1,7 @@
 #include "forward/linear_product.h"
 
+#include <algorithm>
+
 namespace kvcal {
 namespace {
 
@@ -102,54 +104,105 @@ void multiply(Backend& backend, const ProductArgs& args) {
 
 namespace {
 
-void multiply_then_activate(Backend& backend, const ActivatedProductArgs& args) {
-  const PackedLinear& in = args.mlp.in;
+/// Whether a product of numbers does all of it, so that the parts' products are one operation.
+bool is_plain(const PackedLinear& linear) {
+  return linear.quantized.empty();
+}
+bool activates_plainly(const MlpPart& part) {
+  return is_plain(part.mlp.in) && !part.mlp.deviations;
+}
+
+RowGroup group_of(const MlpPart& part, const PackedLinear& linear) {
+  return {
+      .weight = *linear.matrix, .bias = linear.bias.get(), .rows = part.rows, .seen = part.seen};
+}
+
+const std::byte* row_at(const void* x, int64_t row, int64_t width, ComputeType type) {
+  return static_cast<const std::byte*>(x) + static_cast<size_t>(row * width) * bytes_of(type);
+}
+
+void multiply_then_activate(Backend& backend, const ActivatedProductArgs& args, const MlpPart& part,
+                            int64_t first_row) {
+  const PackedMlp& mlp = part.mlp;
   KVCAL_CHECK(args.product_scratch);
-  const int64_t stride = in.matrix->out_features;
+  const int64_t stride = mlp.in.matrix->out_features;
   float* inner = args.scratch;
   if (!inner)
     inner =
         reinterpret_cast<float*>(grown(args.product_scratch->inner, backend,
-                                       static_cast<size_t>(args.rows * stride) * sizeof(float)));
-  multiply(backend, {.x = args.x,
-                     .linear = in,
-                     .rows = args.rows,
+                                       static_cast<size_t>(part.rows * stride) * sizeof(float)));
+  multiply(backend, {.x = row_at(args.x, first_row, mlp.in.matrix->in_features, args.type),
+                     .linear = mlp.in,
+                     .rows = part.rows,
                      .out = inner,
                      .is_decoding = args.is_decoding,
                      .scratch = args.product_scratch});
-  if (args.mlp.deviations)
+  if (mlp.deviations)
     backend.keep_outliers({.x = inner,
-                           .rows = args.rows,
-                           .width = args.mlp.width,
+                           .rows = part.rows,
+                           .width = mlp.width,
                            .row_stride = stride,
-                           .deviations = *args.mlp.deviations});
+                           .deviations = *mlp.deviations});
   backend.activate({.x = inner,
-                    .gated = args.mlp.gated,
-                    .activation = args.mlp.activation,
-                    .rows = args.rows,
-                    .width = args.mlp.width,
-                    .out_type = args.out_type,
-                    .out = args.out,
-                    .seen = args.seen});
+                    .gated = mlp.gated,
+                    .activation = mlp.activation,
+                    .rows = part.rows,
+                    .width = mlp.width,
+                    .out_type = args.type,
+                    .out = static_cast<std::byte*>(args.out) +
+                           static_cast<size_t>(first_row * mlp.width) * bytes_of(args.type),
+                    .seen = part.seen});
 }
 
 }  // namespace
 
 void multiply_activated(Backend& backend, const ActivatedProductArgs& args) {
-  if (!args.mlp.in.quantized.empty() || args.mlp.deviations)
-    return multiply_then_activate(backend, args);
+  if (!std::ranges::all_of(args.parts, activates_plainly)) {
+    int64_t row = 0;
+    for (const MlpPart& part : args.parts) {
+      multiply_then_activate(backend, args, part, row);
+      row += part.rows;
+    }
+    return;
+  }
+  std::vector<RowGroup> groups;
+  for (const MlpPart& part : args.parts) groups.push_back(group_of(part, part.mlp.in));
+  const PackedMlp& mlp = args.parts.front().mlp;
   backend.matmul_activate({.x = args.x,
-                           .weight = *args.mlp.in.matrix,
-                           .bias = args.mlp.in.bias.get(),
-                           .gated = args.mlp.gated,
-                           .activation = args.mlp.activation,
-                           .rows = args.rows,
-                           .width = args.mlp.width,
+                           .type = args.type,
+                           .groups = groups,
+                           .gated = mlp.gated,
+                           .activation = mlp.activation,
+                           .width = mlp.width,
                            .scratch = args.scratch,
-                           .out_type = args.out_type,
+                           .out_type = args.type,
                            .out = args.out,
-                           .seen = args.seen,
                            .is_decoding = args.is_decoding});
+}
+
+void multiply_down(Backend& backend, const DownProductArgs& args) {
+  const auto down_is_plain = [](const MlpPart& part) { return is_plain(part.mlp.down); };
+  if (!std::ranges::all_of(args.parts, down_is_plain)) {
+    int64_t row = 0;
+    for (const MlpPart& part : args.parts) {
+      const PackedLinear& down = part.mlp.down;
+      multiply(backend, {.x = row_at(args.x, row, down.matrix->in_features, args.type),
+                         .linear = down,
+                         .rows = part.rows,
+                         .out = args.out + row * down.matrix->out_features,
+                         .is_decoding = args.is_decoding,
+                         .scratch = args.scratch});
+      row += part.rows;
+    }
+    return;
+  }
+  std::vector<RowGroup> groups;
+  for (const MlpPart& part : args.parts) groups.push_back(group_of(part, part.mlp.down));
+  backend.matmul_groups({.x = args.x,
+                         .type = args.type,
+                         .groups = groups,
+                         .out = args.out,
+                         .is_decoding = args.is_decoding});
 }
 
 }  // namespace kvcal

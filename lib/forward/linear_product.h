@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "backend/backend.h"
 #include "forward/packed_layer.h"
@@ -29,15 +30,32 @@ struct ProductArgs {
 };
 void multiply(Backend& backend, const ProductArgs& args);
 
-/// Inner rows of an MLP: activation(gate) * up, or activation(up).
-struct ActivatedProductArgs {
-  const void* x = nullptr;  ///< [rows, hidden] of the type that the layer was packed for
+/// Consecutive rows and the MLP that they run through; such parts lie one behind the other, and
+/// their MLPs differ in nothing but the weights.
+struct MlpPart {
   const PackedMlp& mlp;
   int64_t rows = 0;
+  AmaxSlot seen = {};  ///< of the part's inner rows
+};
+
+/// out = down(x) of every part's MLP.
+struct DownProductArgs {
+  const void* x = nullptr;                   ///< [rows of all parts, width] of type
+  ComputeType type = ComputeType::kFloat32;  ///< that the layer was packed for
+  std::span<const MlpPart> parts;
+  float* out = nullptr;  ///< [rows of all parts, hidden]
+  bool is_decoding = false;
+  ProductScratch* scratch = nullptr;  ///< ProductArgs::scratch
+};
+void multiply_down(Backend& backend, const DownProductArgs& args);
+
+/// Inner rows of every part's MLP: activation(gate) * up, or activation(up).
+struct ActivatedProductArgs {
+  const void* x = nullptr;                   ///< [rows of all parts, hidden] of type
+  ComputeType type = ComputeType::kFloat32;  ///< that the layer was packed for
+  std::span<const MlpPart> parts;
   float* scratch = nullptr;  ///< as in MatmulActivateArgs
-  ComputeType out_type = ComputeType::kFloat32;
-  void* out = nullptr;  ///< [rows, mlp.width]
-  AmaxSlot seen = {};   ///< of out
+  void* out = nullptr;       ///< [rows of all parts, width] of type
   bool is_decoding = false;
   ProductScratch* product_scratch = nullptr;  ///< ProductArgs::scratch
 };

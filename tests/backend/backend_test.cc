@@ -85,7 +85,8 @@ TEST_CASE("fused operation: a backend without it runs the operations it stands f
   std::vector<float> values(8);
   PackedMatrix weight;
   weight.out_features = 4;
-  backend.matmul_activate({.weight = weight, .width = 2});
+  const RowGroup group{.weight = weight, .rows = 1};
+  backend.matmul_activate({.groups = {&group, 1}, .width = 2});
   CHECK(backend.computed == 2);
   backend.residual_norm({.x = values.data(),
                          .hidden = values.data(),

@@ -36,7 +36,7 @@ def text_of(seconds):
 
 
 threads = measured["threads"]
-linear_rate, linear_seconds = rate_in("matmul", "matmul_activate")
+linear_rate, linear_seconds = rate_in("matmul", "matmul_groups", "matmul_activate")
 attention_rate, attention_seconds = rate_in("attention")
 pack_seconds = operations["pack"]["seconds"] + measured["pack_seconds_beside"]
 other_seconds = measured["seconds"] - linear_seconds - attention_seconds - operations["pack"]["seconds"]

@@ -87,10 +87,11 @@ void matmul_activate(benchmark::State& state, ComputeType type) {
   std::memset(x.data(), kSomeByte, x.size());
   const Buffer scratch = cpu.allocate(static_cast<size_t>(rows * 2 * width) * sizeof(float));
   const Buffer out = cpu.allocate(static_cast<size_t>(rows * width) * bytes_of(type));
+  const RowGroup group{.weight = *weight, .rows = rows};
   for (auto _ : state)
     cpu.matmul_activate({.x = x.data(),
-                         .weight = *weight,
-                         .rows = rows,
+                         .type = type,
+                         .groups = {&group, 1},
                          .width = width,
                          .scratch = scratch.as<float>(),
                          .out_type = type,

@@ -141,22 +141,24 @@ void gather_rows(benchmark::State& state) {
 }
 BENCHMARK(gather_rows)->MeasureProcessCPUTime();
 
-void scatter_add(benchmark::State& state) {
+void combine_rows(benchmark::State& state) {
   Backend& cpu = backend(1);
-  const auto rows = half_the_rows();
-  const auto x = values(static_cast<int64_t>(rows.size()) * kWidth);
-  const std::vector<float> weights(rows.size(), 1e-6f);
-  auto out = values(kRows * kWidth);
+  const auto places = half_the_rows();
+  const auto rows = static_cast<int64_t>(places.size());
+  const auto x = values(kRows * kWidth);
+  const std::vector<float> weights(static_cast<size_t>(kRows), 1e-6f);
+  auto out = values(rows * kWidth);
   for (auto _ : state)
-    cpu.scatter_add({.x = x.data(),
-                     .rows = rows.data(),
-                     .weights = weights.data(),
-                     .count = static_cast<int64_t>(rows.size()),
-                     .width = kWidth,
-                     .out = out.data()});
-  set_bytes(state, 12.0 * static_cast<double>(x.size()));
+    cpu.combine_rows({.x = x.data(),
+                      .places = places.data(),
+                      .weights = weights.data(),
+                      .count = kRows,
+                      .rows = rows,
+                      .width = kWidth,
+                      .out = out.data()});
+  set_bytes(state, 12.0 * static_cast<double>(out.size()));
 }
-BENCHMARK(scatter_add)->MeasureProcessCPUTime();
+BENCHMARK(combine_rows)->MeasureProcessCPUTime();
 
 void copy_heads(benchmark::State& state) {
   Backend& cpu = backend(1);

@@ -130,8 +130,16 @@ class TimedBackend : public Backend {
   static double flop_of(const MatmulArgs& args) {
     return product_flop(args.rows, args.weight);
   }
+  static double groups_flop(std::span<const RowGroup> groups) {
+    double flop = 0;
+    for (const RowGroup& group : groups) flop += product_flop(group.rows, group.weight);
+    return flop;
+  }
+  static double flop_of(const MatmulGroupsArgs& args) {
+    return groups_flop(args.groups);
+  }
   static double flop_of(const MatmulActivateArgs& args) {
-    return product_flop(args.rows, args.weight);
+    return groups_flop(args.groups);
   }
   static double flop_of(const AttentionArgs& args) {
     double flop = 0;

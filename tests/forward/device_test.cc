@@ -72,6 +72,27 @@ TEST_CASE("what is asked for beside K and V costs one operation each, nothing wi
   CHECK(none["attention"] == layers - 1);
 }
 
+TEST_CASE("experts whose rows fit the activations are gathered, activated and combined together") {
+  for (const std::string& name :
+       std::vector<std::string>{"mixtral", "deepseek_v3", "llama4", "phimoe"}) {
+    ModelFixture fixture(name);
+    PretendingBackend& backend = pretend(fixture);
+    run(fixture, RunMode::kExactInOnePass, 1000, {.linears = LinearDetail::kAmax});
+    const MoeConfig& moe = fixture.config.moe;
+    int64_t layers = 0;
+    for (const LayerConfig& layer : fixture.config.layers) layers += layer.is_moe ? 1 : 0;
+    // Two neighbouring waves together have more rows than a batch has tokens.
+    const int64_t most = layers * (2 * moe.experts_per_token);
+    const int64_t waves = count_of(backend, "gather_rows");
+    const int64_t shared = moe.shared_intermediate_size > 0 ? layers : 0;
+    INFO(name << ", " << layers << " layers");
+    CHECK(2 * moe.experts_per_token < moe.num_experts);
+    CHECK(waves >= layers);
+    CHECK(waves <= most);
+    CHECK(count_of(backend, "combine_rows") == waves + shared);
+  }
+}
+
 TEST_CASE("K and V enter the cache in one operation a batch, which turns and observes them too") {
   for (const std::string name : {"llama", "deepseek_v3"}) {
     ModelFixture fixture(name);

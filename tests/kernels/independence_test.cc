@@ -184,17 +184,16 @@ RowOperation keep_outliers() {
           }};
 }
 
-RowOperation scatter_add() {
-  return {"scatter_add", [](Backend& backend, int64_t begin, int64_t count) {
+RowOperation combine_rows() {
+  return {"combine_rows", [](Backend& backend, int64_t begin, int64_t count) {
             const Floats x(backend, some(begin, count)), weights(backend, some(begin, count, 1, 3)),
                 out(backend, some(begin, count, kWidth, 2));
-            const test::OnBackend<int32_t> rows(backend, numbers(0, count));
-            backend.scatter_add({.x = x.data(),
-                                 .rows = rows.data(),
-                                 .weights = weights.data(),
-                                 .count = count,
-                                 .width = kWidth,
-                                 .out = out.data()});
+            backend.combine_rows({.x = x.data(),
+                                  .weights = weights.data(),
+                                  .count = count,
+                                  .rows = count,
+                                  .width = kWidth,
+                                  .out = out.data()});
             return bytes_of(out);
           }};
 }
@@ -272,7 +271,7 @@ const std::vector<RowOperation>& operations() {
       multiply_gate(GateFunction::kIdentity),
       multiply_gate(GateFunction::kSoftplus),
       add(),
-      scatter_add(),
+      combine_rows(),
       mix_streams(),
       match_magnitude(),
       keep_outliers(),

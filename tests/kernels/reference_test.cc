@@ -177,18 +177,24 @@ TEST_CASE("reference: embed is torch's embedding, on top of what is there") {
     });
 }
 
-TEST_CASE("reference: scatter_add is torch's index_add") {
+TEST_CASE("reference: combine_rows is torch's index_add") {
   for (const Json& c : cases("scatter_add"))
     test::for_every_backend([&](Backend& backend) {
       const Floats x(backend, floats(c, "x")), weights(backend, floats(c, "weights")),
           out(backend, floats(c, "before"));
-      const test::OnBackend<int32_t> rows(backend, c.at("rows").get<std::vector<int32_t>>());
-      backend.scatter_add({.x = x.data(),
-                           .rows = rows.data(),
-                           .weights = weights.data(),
-                           .count = number(c, "count"),
-                           .width = number(c, "width"),
-                           .out = out.data()});
+      const auto count = static_cast<int32_t>(number(c, "count"));
+      const auto rows = static_cast<int64_t>(floats(c, "out").size()) / number(c, "width");
+      std::vector<int32_t> of_rows(static_cast<size_t>(rows), count);  // a place behind x
+      for (int32_t i = 0; i < count; ++i)
+        of_rows[c.at("rows").at(static_cast<size_t>(i)).get<size_t>()] = i;
+      const test::OnBackend<int32_t> places(backend, of_rows);
+      backend.combine_rows({.x = x.data(),
+                            .places = places.data(),
+                            .weights = weights.data(),
+                            .count = count,
+                            .rows = rows,
+                            .width = number(c, "width"),
+                            .out = out.data()});
       INFO(backend.name());
       CHECK(test::agree_relatively(out.values(), floats(c, "out"), kLimit, kFloor));
     });

@@ -1,6 +1,7 @@
 // Gate and up that a vendor's library rounds to bfloat16 before their activation.
 #ifdef KVCAL_TEST_SIMULATED_GPU
 
+#include <algorithm>
 #include <cmath>
 
 #include "support/backends.h"
@@ -38,10 +39,14 @@ std::vector<float> activated(Backend& backend, const MlpCase& c) {
       backend, std::vector<float>(static_cast<size_t>(c.rows * 2 * kWidth), NAN));
   const test::OnBackend<std::byte> out(
       backend, std::vector<std::byte>(static_cast<size_t>(c.rows * kWidth) * bytes_of(c.out_type)));
+  // Two groups of rows, as of two experts.
+  const int64_t first = std::min<int64_t>(5, c.rows - 1);
+  const float* const biases = c.has_bias ? bias.data() : nullptr;
+  const RowGroup groups[] = {{.weight = *weight, .bias = biases, .rows = first},
+                             {.weight = *weight, .bias = biases, .rows = c.rows - first}};
   backend.matmul_activate({.x = x.data(),
-                           .weight = *weight,
-                           .bias = c.has_bias ? bias.data() : nullptr,
-                           .rows = c.rows,
+                           .type = c.type,
+                           .groups = groups,
                            .width = kWidth,
                            .scratch = scratch.data(),
                            .out_type = c.out_type,

@@ -111,59 +111,62 @@ TEST_CASE("gather_rows: every backend copies the rows named, of every type") {
       }
 }
 
-TEST_CASE("scatter_add: every backend agrees with the reference and leaves other rows alone") {
-  const auto reference = test::make_backend("reference");
-  constexpr int64_t kRows = 101;
-  for (const int64_t width : {1, 37, 576})
-    for (const int64_t count : {0, 1, 60}) {
-      const auto rows = some_rows(count, kRows);
-      const auto before = test::normal(kRows * width, 3);
-      const auto run = [&](Backend& backend) {
-        const test::OnBackend<float> x(backend, test::normal(count * width, 1));
-        const test::OnBackend<float> weights(backend, test::normal(count, 2)), out(backend, before);
-        const test::OnBackend<int32_t> chosen(backend, rows);
-        backend.scatter_add({.x = x.data(),
-                             .rows = chosen.data(),
-                             .weights = weights.data(),
-                             .count = count,
-                             .width = width,
-                             .out = out.data()});
-        return out.values();
-      };
-      const auto expected = run(*reference);
-      test::for_each_backend([&](Backend& backend) {
-        INFO(count << " rows of " << width);
-        const auto actual = run(backend);
-        CHECK(test::agree_relatively(actual, expected, 1e-6, 1.0));
-        for (int32_t row = 0; row < kRows; ++row)
-          if (std::find(rows.begin(), rows.end(), row) == rows.end())
-            CHECK(std::equal(actual.begin() + row * width, actual.begin() + (row + 1) * width,
-                             before.begin() + row * width));
-      });
-    }
+/// Rows of x for some of each out row's places, and the others of its places outside x.
+struct Combined {
+  int64_t rows = 0, per_row = 1, first = 0, count = 0, width = 1;
+  bool has_places = true, has_weights = true;
+};
+
+std::vector<float> combine(Backend& backend, const Combined& c, bool at_once) {
+  const test::OnBackend<float> x(backend, test::normal(c.count * c.width, 1)),
+      weights(backend, test::normal(c.count, 2)), out(backend, test::normal(c.rows * c.width, 3));
+  std::vector<int32_t> all;
+  for (int64_t i = 0; i < c.rows * c.per_row; ++i)
+    all.push_back(static_cast<int32_t>(i * 37 % (c.rows * c.per_row)));
+  const test::OnBackend<int32_t> places(backend, all);
+  CombineRowsArgs args{.x = x.data(),
+                       .places = c.has_places ? places.data() : nullptr,
+                       .weights = c.has_weights ? weights.data() : nullptr,
+                       .first = c.first,
+                       .count = c.count,
+                       .rows = c.rows,
+                       .per_row = c.per_row,
+                       .width = c.width,
+                       .out = out.data()};
+  if (at_once) {
+    backend.combine_rows(args);
+    return out.values();
+  }
+  // One place of each row after the other.
+  for (int64_t n = 0; n < c.per_row; ++n) {
+    std::vector<int32_t> one;
+    for (int64_t row = 0; row < c.rows; ++row)
+      one.push_back(all[static_cast<size_t>(row * c.per_row + n)]);
+    const test::OnBackend<int32_t> in_turn(backend, one);
+    CombineRowsArgs part = args;
+    part.places = c.has_places ? in_turn.data() : nullptr;
+    part.per_row = 1;
+    backend.combine_rows(part);
+  }
+  return out.values();
 }
 
-TEST_CASE("scatter_add: without weights every row is added as it is") {
-  constexpr int64_t kRows = 41, kCount = 23;
-  const auto rows = some_rows(kCount, kRows);
-  for (const int64_t width : {1, 37, 64})
-    test::for_every_backend([&](Backend& backend) {
-      INFO("width " << width);
-      const auto x = test::normal(kCount * width, 1), before = test::normal(kRows * width, 3);
-      const test::OnBackend<float> added(backend, x), out(backend, before);
-      const test::OnBackend<int32_t> chosen(backend, rows);
-      backend.scatter_add({.x = added.data(),
-                           .rows = chosen.data(),
-                           .count = kCount,
-                           .width = width,
-                           .out = out.data()});
-      auto expected = before;
-      for (size_t i = 0; i < kCount; ++i)
-        for (size_t d = 0; d < static_cast<size_t>(width); ++d)
-          expected[static_cast<size_t>(rows[i]) * static_cast<size_t>(width) + d] +=
-              x[i * static_cast<size_t>(width) + d];
-      CHECK(test::same_bytes(out.values(), expected));
-    });
+TEST_CASE(
+    "combine_rows: every backend adds a row's places in turn, and agrees with the reference") {
+  const auto reference = test::make_backend("reference");
+  for (const int64_t width : {1, 37, 576})
+    for (const Combined& c : {Combined{101, 3, 60, 120, width}, Combined{101, 1, 0, 101, width},
+                              Combined{41, 8, 0, 328, width}, Combined{41, 2, 5, 0, width},
+                              Combined{23, 1, 0, 23, width, false, false}, Combined{0, 2}}) {
+      const auto expected = combine(*reference, c, true);
+      test::for_every_backend([&](Backend& backend) {
+        INFO(c.rows << " rows with " << c.per_row << " places, width " << width);
+        const auto actual = combine(backend, c, true);
+        CHECK(test::agree_relatively(actual, expected, 1e-6 * static_cast<double>(c.per_row), 1.0));
+        CHECK(test::same_bytes(actual, combine(backend, c, false)));
+        if (c.count == 0) CHECK(test::same_bytes(actual, test::normal(c.rows * c.width, 3)));
+      });
+    }
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ class PlainLoops : public VendorMatmul {
   bool takes(const MatmulProblem& problem) override {
     return has_plain_scales(problem) && is_chosen(problem);
   }
+  bool runs_side_by_side() const override { return true; }
   void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
     run_in_fixed_rows(stream, memory, problem, 16,
                       [&](const MatmulProblem& part) { multiply(stream, part); });

@@ -182,7 +182,7 @@ class CublasLt : public VendorMatmul {
            "): set ", kLibraryPathVariable, " to one that fits the driver");
   }
   ~CublasLt() override {
-    if (workspace_) release_device(workspace_);
+    for (const auto& [stream, workspace] : workspaces_) release_device(workspace);
     library().cublasLtDestroy(handle_);
   }
 
@@ -199,6 +199,8 @@ class CublasLt : public VendorMatmul {
     return has_plain_scales(problem) && has_aligned_rows(problem) && is_aligned(problem) &&
            chosen(problem).exists;
   }
+
+  bool runs_side_by_side() const override { return true; }
 
   void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
     Chosen& choice = chosen(problem);
@@ -283,20 +285,27 @@ class CublasLt : public VendorMatmul {
   }
 
   void multiply(Stream& stream, const Chosen& choice, const MatmulProblem& problem) {
-    if (!workspace_) workspace_ = allocate_device(kWorkspaceBytes);
-    if (!workspace_) fail("the device has no memory for cuBLASLt's workspace");
+    void* const workspace = workspace_of(stream);
     const Description description(problem, problem.rows);
     const float one = 1.0f, before = problem.accumulate ? 1.0f : 0.0f;
     library().check(
         library().cublasLtMatmul(handle_, description.product, &one, problem.weight,
                                  description.weight, problem.x, description.x, &before, problem.out,
                                  description.out, problem.out, description.out, &choice.algorithm,
-                                 workspace_, kWorkspaceBytes, stream.handle),
+                                 workspace, kWorkspaceBytes, stream.handle),
         "multiplying");
   }
 
+  /// Products that run side by side may not share one.
+  void* workspace_of(const Stream& stream) {
+    void*& workspace = workspaces_[stream.handle];
+    if (!workspace) workspace = allocate_device(kWorkspaceBytes);
+    if (!workspace) fail("the device has no memory for cuBLASLt's workspace");
+    return workspace;
+  }
+
   cublasLtHandle_t handle_ = nullptr;
-  void* workspace_ = nullptr;
+  std::map<cudaStream_t, void*> workspaces_;
   std::map<Key, Chosen> chosen_;
 };
 

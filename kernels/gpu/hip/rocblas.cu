@@ -84,6 +84,8 @@ class RocBlas : public VendorMatmul {
     return !problem.is_fp8 && problem.out_type == ComputeType::kFloat32 &&
            works_[index_of(problem.type)] && problem.in < kMost && problem.out_stride < kMost;
   }
+  /// The handle has one workspace for all streams.
+  bool runs_side_by_side() const override { return false; }
   void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
     library().check(library().set_stream(handle_, stream.handle), "choosing the stream");
     run_in_fixed_rows(
