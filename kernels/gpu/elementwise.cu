@@ -192,7 +192,8 @@ void GpuBackend::do_activate(const ActivationArgs& args) {
 }
 
 void GpuBackend::do_matmul_activate(const MatmulActivateArgs& args) {
-  if (!multiply_rounded(args.products())) return Backend::do_matmul_activate(args);
+  const bool rounds = args.out_type == ComputeType::kBFloat16 && multiply_rounded(args.products());
+  if (!rounds) return Backend::do_matmul_activate(args);
   const auto* rounded = reinterpret_cast<const BF16*>(args.scratch);
   for (const ActivationArgs& activation : activations_of(args))
     activate_rows<BF16>(rounded + (activation.x - args.scratch), activation);
