@@ -41,7 +41,11 @@ HWY_INLINE VF weight_of(VF x) {
   return VF{_mm512_scalef_ps(sum.raw, x.raw)};
 #else
   const VF shift = set(kWholeAndBias);
+#if HWY_TARGET == HWY_SCALAR
+  const VF clamped = hn::IfThenElse(hn::Lt(x, set(-127.0f)), set(-127.0f), x);  // its Max drops NaN
+#else
   const VF clamped = hn::Max(set(-127.0f), x);
+#endif
   const VF shifted = hn::Add(clamped, shift);
   const VF f = hn::Sub(clamped, hn::Sub(shifted, shift));
   VF sum = set(kPowerOfTwo[0]);

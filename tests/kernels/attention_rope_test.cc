@@ -82,6 +82,12 @@ TEST_CASE("attention on matrix cores rotates queries as rope does") {
     for (const Turn& turn : kTurns) CHECK(check_same_bytes(c, turn) == 1);
 }
 
+TEST_CASE("attention of warpgroups rotates queries as rope does") {
+  const test::OnWarpgroups chip;
+  for (const AttentionCase& c : cases())
+    for (const Turn& turn : kTurns) CHECK(check_same_bytes(c, turn) == 1);
+}
+
 TEST_CASE("attention in decoding rotates queries as rope does") {
   for (AttentionCase c : cases()) {
     c.what = "decoding";

@@ -292,6 +292,7 @@ void check_nan(Backend& backend, ComputeType type, KvDType cache, bool in_value,
   OneHead head = random_head(kTokens, kDim, type);
   (in_value ? head.v : head.k)[kBad * kDim + 3] = std::numeric_limits<float>::quiet_NaN();
   head.kv_dtype = cache;
+  head.product_type = type;
   head.sliding_window = window;
   if (window > 0) {
     head.softcap = 2.0f;
