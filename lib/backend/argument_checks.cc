@@ -261,6 +261,8 @@ void Backend::check(const MatmulActivateArgs& args) const {
   check_activation(args.activation, args.gated);
   KVCAL_CHECK(args.groups.empty() ||
               args.groups.front().weight.out_features == (args.gated ? 2 : 1) * args.width);
+  for (const RowGroup& group : args.groups)
+    KVCAL_CHECK((group.bias != nullptr) == (args.groups.front().bias != nullptr));
 }
 
 }  // namespace kvcal

@@ -328,7 +328,7 @@ std::vector<MatmulArgs> products_of(const MatmulGroupsArgs& args);
 struct MatmulActivateArgs {
   const void* x = nullptr;                   ///< [rows of all groups, in_features] of type
   ComputeType type = ComputeType::kFloat32;  ///< that the weights were packed for
-  /// Host. Weights [2 * width, in]: gate, then up; [width, in] where not gated.
+  /// Host; all with a bias or none. Weights [2 * width, in]: gate, then up; [width, in] not gated.
   std::span<const RowGroup> groups;
   bool gated = true;
   ActivationFunction activation = {};

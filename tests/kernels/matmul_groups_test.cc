@@ -16,6 +16,7 @@ struct Groups {
       biases.push_back(
           std::make_unique<test::OnBackend<float>>(backend, test::normal(out, 40 + i)));
       slots.push_back(std::make_unique<test::OnBackend<float>>(backend, std::vector<float>(1)));
+      has_bias.push_back(i % 2 == 0);
       nonfinite.push_back(
           std::make_unique<test::OnBackend<uint64_t>>(backend, std::vector<uint64_t>(1)));
     }
@@ -29,7 +30,7 @@ struct Groups {
   /// The others' slots are none.
   RowGroup group(size_t i, bool has_slot) const {
     return {.weight = *weights[i],
-            .bias = i % 2 == 0 ? biases[i]->data() : nullptr,
+            .bias = has_bias[i] ? biases[i]->data() : nullptr,
             .rows = rows[i],
             .seen = has_slot ? AmaxSlot{slots[i]->data(), nonfinite[i]->data()} : AmaxSlot{}};
   }
@@ -39,7 +40,10 @@ struct Groups {
     return all;
   }
 
+  void set_biases(bool wanted) { has_bias.assign(rows.size(), wanted); }
+
   std::vector<int64_t> rows;
+  std::vector<bool> has_bias;  ///< every other one has
   test::OnBackend<std::byte> x;
   std::vector<std::unique_ptr<PackedMatrix>> weights;
   std::vector<std::unique_ptr<test::OnBackend<float>>> biases, slots;
@@ -86,11 +90,14 @@ TEST_CASE("matmul_groups: the bytes of a matmul a group, on every backend") {
 
 TEST_CASE("matmul_activate: groups give the bytes of calls of their own, and their slots") {
   constexpr int64_t kIn = 64, kWidth = 24;
-  for (const ComputeType type : {ComputeType::kFloat32, ComputeType::kBFloat16})
+  for (const auto& [type, has_biases] : {std::pair{ComputeType::kFloat32, true},
+                                         {ComputeType::kBFloat16, true},
+                                         {ComputeType::kBFloat16, false}})
     test::for_every_backend([&](Backend& backend) {
       if (!backend.supports(type)) return;
-      const Groups together(backend, kRows, kIn, 2 * kWidth, type),
+      Groups together(backend, kRows, kIn, 2 * kWidth, type),
           apart(backend, kRows, kIn, 2 * kWidth, type);
+      for (Groups* groups : {&together, &apart}) groups->set_biases(has_biases);
       const test::OnBackend<float> scratch(
           backend, std::vector<float>(static_cast<size_t>(kAllRows * 2 * kWidth)));
       const std::vector<std::byte> nothing(static_cast<size_t>(kAllRows * kWidth) * bytes_of(type));
