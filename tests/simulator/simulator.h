@@ -19,6 +19,8 @@ namespace kvcal::gpu::simulator {
 
 /// Ends the program, telling what a real device would not have borne.
 [[noreturn]] void stop(const char* what);
+/// Stops it, with that reason, where operations are captured.
+void check_not_capturing(const char* what);
 
 struct Dim {
   unsigned x = 1, y = 1, z = 1;
