@@ -253,6 +253,35 @@ inline std::vector<AttentionCase> history_cases() {
   return cases;
 }
 
+/// The same: scores of tens, far above and below each other.
+inline AttentionCase tens_case(KvDType cache) {
+  return {.what = "tens",
+          .segments = prefill({300}),
+          .heads = 3,
+          .kv_dtype = cache,
+          .sliding_window = 40,
+          .out_type = ComputeType::kBFloat16,
+          .deviation = 4.0f,
+          .sinks = true};
+}
+
+/// Weights cut to bfloat16 are off by up to 2^-8; about 5e-7 with many keys, more with few.
+inline constexpr double kCutWeights = 4e-6;
+
+#ifdef KVCAL_TEST_SIMULATED_GPU
+/// A simulated device agrees with the reference where products may be in bfloat16; used: what it
+/// says of its kernels.
+inline void check_simulated(AttentionCase c, const std::string& used) {
+  INFO(c.what << ": head_dim " << c.head_dim << ", " << name_of(c.kv_dtype) << " cache, window "
+              << c.sliding_window);
+  c.product_type = ComputeType::kBFloat16;
+  const auto expected = attend(*make_backend("reference"), c);
+  const auto backend = make_backend("simulated");
+  CHECK(agree_as_sums(attend(*backend, c), expected, kCutWeights));
+  CHECK(backend->kernels_used() == used);
+}
+#endif
+
 /// Queries that are asked for in pieces get the bytes that they get among all of a prefill of 150.
 inline void check_pieces(Backend& backend, KvDType cache, int64_t window, float deviation) {
   AttentionCase c{.what = "split",

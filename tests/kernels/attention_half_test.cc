@@ -6,10 +6,8 @@ namespace {
 
 using test::attend;
 using test::AttentionCase;
+using test::kCutWeights;
 using test::prefill;
-
-/// Weights cut to bfloat16 are off by up to 2^-8; about 5e-7 with many keys, more with few.
-constexpr double kCutWeights = 4e-6;
 
 void check_against_reference(AttentionCase c) {
   const auto expected = attend(*test::make_backend("reference"), c);

@@ -17,14 +17,8 @@ using test::prefill;
 
 constexpr const char* kUsed = "attention on tensor cores by wgmma";
 
-void check_against_reference(AttentionCase c, const std::string& used = kUsed) {
-  INFO(c.what << ": head_dim " << c.head_dim << ", " << name_of(c.kv_dtype) << " cache, window "
-              << c.sliding_window);
-  c.product_type = ComputeType::kBFloat16;
-  const auto expected = attend(*test::make_backend("reference"), c);
-  const auto backend = test::make_backend("simulated");
-  CHECK(test::agree_as_sums(attend(*backend, c), expected, 4e-6));  // as attention_half_test.cc
-  CHECK(backend->kernels_used() == used);
+void check_against_reference(const AttentionCase& c) {
+  test::check_simulated(c, kUsed);
 }
 
 TEST_CASE("attention of warpgroups: every width and cache agrees with the reference") {
@@ -32,7 +26,7 @@ TEST_CASE("attention of warpgroups: every width and cache agrees with the refere
   for (const AttentionCase& c : test::width_cases()) {
     const bool is_left_to_warps =
         c.kv_dtype == KvDType::kFloat32 || (c.kv_dtype == KvDType::kBFloat16 && c.head_dim > 128);
-    check_against_reference(c, is_left_to_warps ? "attention on tensor cores" : kUsed);
+    test::check_simulated(c, is_left_to_warps ? "attention on tensor cores" : kUsed);
   }
 }
 
@@ -64,14 +58,7 @@ TEST_CASE("attention of warpgroups: history, windows, groups, caps and sinks") {
 TEST_CASE("attention of warpgroups: scores of tens, far above and below each other") {
   const OnWarpgroups chip;
   for (const KvDType cache : {KvDType::kBFloat16, KvDType::kFp8E4m3})
-    check_against_reference({.what = "tens",
-                             .segments = prefill({300}),
-                             .heads = 3,
-                             .kv_dtype = cache,
-                             .sliding_window = 40,
-                             .out_type = ComputeType::kBFloat16,
-                             .deviation = 4.0f,
-                             .sinks = true});
+    check_against_reference(test::tens_case(cache));
 }
 
 TEST_CASE("attention of warpgroups: a query's bytes do not depend on its neighbours") {

@@ -12,14 +12,8 @@ using test::AttentionCase;
 using test::OnWavefronts;
 using test::prefill;
 
-void check_against_reference(AttentionCase c) {
-  INFO(c.what << ": head_dim " << c.head_dim << ", " << name_of(c.kv_dtype) << " cache, window "
-              << c.sliding_window);
-  c.product_type = ComputeType::kBFloat16;
-  const auto expected = attend(*test::make_backend("reference"), c);
-  const auto backend = test::make_backend("simulated");
-  CHECK(test::agree_as_sums(attend(*backend, c), expected, 4e-6));  // as attention_half_test.cc
-  CHECK(backend->kernels_used() == "attention on matrix cores");
+void check_against_reference(const AttentionCase& c) {
+  test::check_simulated(c, "attention on matrix cores");
 }
 
 TEST_CASE("attention of wavefronts: every width and cache agrees with the reference") {
@@ -51,14 +45,7 @@ TEST_CASE("attention of wavefronts: history, windows, groups, caps and sinks") {
 TEST_CASE("attention of wavefronts: scores of tens, far above and below each other") {
   const OnWavefronts chip;
   for (const KvDType cache : {KvDType::kFloat32, KvDType::kBFloat16})
-    check_against_reference({.what = "tens",
-                             .segments = prefill({300}),
-                             .heads = 3,
-                             .kv_dtype = cache,
-                             .sliding_window = 40,
-                             .out_type = ComputeType::kBFloat16,
-                             .deviation = 4.0f,
-                             .sinks = true});
+    check_against_reference(test::tens_case(cache));
 }
 
 TEST_CASE("attention of wavefronts: a query's bytes do not depend on its neighbours") {
