@@ -252,19 +252,18 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
   return {k, v, rope};
 }
 
+size_t LayerRunner::bytes_of_tokens(const Buffer& buffer, int64_t tokens) const {
+  return buffer.size() / static_cast<size_t>(most_rows_) * static_cast<size_t>(tokens);
+}
+
 uint64_t LayerRunner::kept_bytes(int64_t tokens) const {
-  const size_t all = buffers_.normed.size() + buffers_.key_value.size();
-  return all / static_cast<size_t>(most_rows_) * static_cast<size_t>(tokens);
+  return bytes_of_tokens(buffers_.normed, tokens) + bytes_of_tokens(buffers_.key_value, tokens);
 }
 
 LayerRunner::Kept LayerRunner::make_kept(int64_t tokens) {
-  const auto like = [&](const Buffer& buffer) {
-    return backend_.allocate(buffer.size() / static_cast<size_t>(most_rows_) *
-                             static_cast<size_t>(tokens));
-  };
   Kept kept;
-  kept.normed = like(buffers_.normed);
-  kept.key_value = like(buffers_.key_value);
+  kept.normed = backend_.allocate(bytes_of_tokens(buffers_.normed, tokens));
+  kept.key_value = backend_.allocate(bytes_of_tokens(buffers_.key_value, tokens));
   return kept;
 }
 

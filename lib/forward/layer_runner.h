@@ -109,6 +109,8 @@ class LayerRunner {
 
  private:
   void exchange(Kept& kept);
+  /// Of an activation, which is reserved for most_rows_.
+  size_t bytes_of_tokens(const Buffer& buffer, int64_t tokens) const;
   void begin_batch(int64_t layer_index, const TokenBatch& batch);
   void normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type, void* out,
                  AmaxSlot seen);

@@ -112,9 +112,15 @@ bool activates_plainly(const MlpPart& part) {
   return is_plain(part.mlp.in) && !part.mlp.deviations;
 }
 
-RowGroup group_of(const MlpPart& part, const PackedLinear& linear) {
-  return {
-      .weight = *linear.matrix, .bias = linear.bias.get(), .rows = part.rows, .seen = part.seen};
+/// Groups of the parts' rows, for one of their Linears.
+std::vector<RowGroup> groups_of(std::span<const MlpPart> parts, PackedLinear PackedMlp::*linear) {
+  std::vector<RowGroup> groups;
+  for (const MlpPart& part : parts)
+    groups.push_back({.weight = *(part.mlp.*linear).matrix,
+                      .bias = (part.mlp.*linear).bias.get(),
+                      .rows = part.rows,
+                      .seen = part.seen});
+  return groups;
 }
 
 const std::byte* row_at(const void* x, int64_t row, int64_t width, ComputeType type) {
@@ -165,8 +171,7 @@ void multiply_activated(Backend& backend, const ActivatedProductArgs& args) {
     }
     return;
   }
-  std::vector<RowGroup> groups;
-  for (const MlpPart& part : args.parts) groups.push_back(group_of(part, part.mlp.in));
+  const std::vector<RowGroup> groups = groups_of(args.parts, &PackedMlp::in);
   const PackedMlp& mlp = args.parts.front().mlp;
   backend.matmul_activate({.x = args.x,
                            .type = args.type,
@@ -196,8 +201,7 @@ void multiply_down(Backend& backend, const DownProductArgs& args) {
     }
     return;
   }
-  std::vector<RowGroup> groups;
-  for (const MlpPart& part : args.parts) groups.push_back(group_of(part, part.mlp.down));
+  const std::vector<RowGroup> groups = groups_of(args.parts, &PackedMlp::down);
   backend.matmul_groups({.x = args.x,
                          .type = args.type,
                          .groups = groups,
