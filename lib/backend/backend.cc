@@ -102,12 +102,6 @@ void Backend::do_enter_cache(const EnterCacheArgs& args) {
   }
 }
 
-int64_t rows_of(std::span<const RowGroup> groups) {
-  int64_t rows = 0;
-  for (const RowGroup& group : groups) rows += group.rows;
-  return rows;
-}
-
 std::vector<MatmulArgs> products_of(const MatmulGroupsArgs& args) {
   std::vector<MatmulArgs> products;
   int64_t row = 0;

@@ -310,7 +310,6 @@ struct RowGroup {
   int64_t rows = 0;
   AmaxSlot seen = {};  ///< of the group's rows of MatmulActivateArgs::out
 };
-int64_t rows_of(std::span<const RowGroup> groups);
 
 /// The matmul of every group, with the bytes of MatmulArgs.
 struct MatmulGroupsArgs {
