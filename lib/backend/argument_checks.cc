@@ -105,6 +105,14 @@ void Backend::check(const SelectKeysArgs& args) const {
                 KeySelection::words_of(segment.kv_count) <= args.row_words);
 }
 
+void Backend::check(const AttentionWeightsArgs& args) const {
+  KVCAL_CHECK(args.kv_heads > 0 && args.heads > 0 && args.heads % args.kv_heads == 0);
+  KVCAL_CHECK(args.head_dim > 0 && args.v_head_dim > 0 && args.softcap >= 0.0f);
+  for (const KeySpan& seen : args.seen)
+    KVCAL_CHECK(seen.begin >= 0 && seen.begin < seen.end &&
+                seen.end - seen.begin + (args.sinks ? 1 : 0) <= args.weights_stride);
+}
+
 void Backend::check(const AttentionArgs& args) const {
   KVCAL_CHECK(args.kv_heads > 0 && args.head_dim > 0 && args.heads % args.kv_heads == 0);
   KVCAL_CHECK(args.heads > 0 && args.q_row_stride >= args.heads * args.head_dim);

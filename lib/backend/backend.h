@@ -18,6 +18,7 @@
 #include "backend/scan_operations.h"
 #include "backend/selection_operations.h"
 #include "backend/stream_operations.h"
+#include "backend/weight_operations.h"
 
 namespace kvcal {
 

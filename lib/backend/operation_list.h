@@ -8,37 +8,38 @@
 // clang-format off
 
 /// Calls row(name, arguments) for each operation that every backend defines.
-#define KVCAL_OPERATIONS(row)              \
-  row(embed, EmbedArgs)                    \
-  row(norm, NormArgs)                      \
-  row(norm_heads, NormHeadsArgs)           \
-  row(matmul, MatmulArgs)                  \
-  row(rope, RopeArgs)                      \
-  row(observe_kv, ObserveKvArgs)           \
-  row(observe_rows, ObserveRowsArgs)       \
-  row(store_kv, StoreKvArgs)               \
-  row(load_kv, LoadKvArgs)                 \
-  row(simulate_cache, SimulateCacheArgs)   \
-  row(copy_heads, CopyHeadsArgs)           \
-  row(select_keys, SelectKeysArgs)         \
-  row(attention, AttentionArgs)            \
-  row(activate, ActivationArgs)            \
-  row(add, AddArgs)                        \
-  row(scale, ScaleArgs)                    \
-  row(clamp, ClampArgs)                    \
-  row(multiply_gate, MultiplyGateArgs)     \
-  row(gated_norm, GatedNormArgs)           \
-  row(causal_conv, CausalConvArgs)         \
-  row(ssm_scan, SsmScanArgs)               \
-  row(delta_scan, DeltaScanArgs)           \
-  row(mix_streams, MixStreamsArgs)         \
-  row(match_magnitude, MatchMagnitudeArgs) \
-  row(keep_outliers, KeepOutliersArgs)     \
-  row(route, RouteArgs)                    \
-  row(gather_rows, GatherRowsArgs)         \
-  row(combine_rows, CombineRowsArgs)       \
-  row(observe_amax, ObserveAmaxArgs)       \
-  row(quantize_rows, QuantizeRowsArgs)     \
+#define KVCAL_OPERATIONS(row)                  \
+  row(embed, EmbedArgs)                        \
+  row(norm, NormArgs)                          \
+  row(norm_heads, NormHeadsArgs)               \
+  row(matmul, MatmulArgs)                      \
+  row(rope, RopeArgs)                          \
+  row(observe_kv, ObserveKvArgs)               \
+  row(observe_rows, ObserveRowsArgs)           \
+  row(store_kv, StoreKvArgs)                   \
+  row(load_kv, LoadKvArgs)                     \
+  row(simulate_cache, SimulateCacheArgs)       \
+  row(copy_heads, CopyHeadsArgs)               \
+  row(select_keys, SelectKeysArgs)             \
+  row(attention, AttentionArgs)                \
+  row(attention_weights, AttentionWeightsArgs) \
+  row(activate, ActivationArgs)                \
+  row(add, AddArgs)                            \
+  row(scale, ScaleArgs)                        \
+  row(clamp, ClampArgs)                        \
+  row(multiply_gate, MultiplyGateArgs)         \
+  row(gated_norm, GatedNormArgs)               \
+  row(causal_conv, CausalConvArgs)             \
+  row(ssm_scan, SsmScanArgs)                   \
+  row(delta_scan, DeltaScanArgs)               \
+  row(mix_streams, MixStreamsArgs)             \
+  row(match_magnitude, MatchMagnitudeArgs)     \
+  row(keep_outliers, KeepOutliersArgs)         \
+  row(route, RouteArgs)                        \
+  row(gather_rows, GatherRowsArgs)             \
+  row(combine_rows, CombineRowsArgs)           \
+  row(observe_amax, ObserveAmaxArgs)           \
+  row(quantize_rows, QuantizeRowsArgs)         \
   row(matmul_fp8, Fp8MatmulArgs)
 
 /// The same for fused operations, which do several of the above in one pass. A backend that does

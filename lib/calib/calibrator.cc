@@ -28,6 +28,18 @@ bool is_quantized(const PlannedAttention& planned, const CalibrationOptions& opt
   return options.kv_forward == KvForward::kQuantized && !planned.ignored;
 }
 
+KvQuantization quantization_of(const AttentionCalibration& layer, const ModelConfig& config,
+                               const CalibrationOptions& options) {
+  const int64_t heads = config.cache(layer.layer).heads;
+  KvQuantization quantization{.dtype = options.derive.kv_dtype,
+                              .k_scales = scale_of_each_head(layer.k.scales, heads),
+                              .v_scales = scale_of_each_head(layer.v.scales, heads)};
+  if (layer.q)
+    quantization.q_scales =
+        scale_of_each_head(layer.q->scales, config.attention(layer.layer).heads);
+  return quantization;
+}
+
 class Calibrator {
  public:
   Calibrator(LayerForward& forward, const ModelConfig& config, const QuantPlan& plan,
@@ -110,8 +122,14 @@ class Calibrator {
           layer.q->num_saturated = saturated.q;
       }
     }
+    compare_attention(layer);
     calibration_.layers.push_back(std::move(layer));
     if (kept_) kept_->attention.push_back(std::move(statistics));
+  }
+
+  void compare_attention(AttentionCalibration& layer) {
+    if (options_.compared_samples == 0 || layer.ignored) return;
+    layer.damage = damage_of(forward_, config_, layer, options_);
   }
 
   /// A layer that reads another one's K and V has its statistics, scales and counts; only its
@@ -136,7 +154,8 @@ class Calibrator {
     layer.k.num_saturated = source->k.num_saturated;
     layer.v.num_saturated = source->v.num_saturated;
     if (runs && quantizes && !pass_.is_end(planned.layer)) {
-      LayerAdvance advance = forward_.advance(planned.layer, quantization_of(layer));
+      LayerAdvance advance =
+          forward_.advance(planned.layer, quantization_of(layer, config_, options_));
       keep_inputs(planned.layer, advance.linears);
       if (layer.q) layer.q->num_saturated = advance.saturated.q;
     }
@@ -145,7 +164,7 @@ class Calibrator {
   }
 
   SaturationCounts move_on(const AttentionCalibration& layer, bool quantizes, bool clips) {
-    const KvQuantization quantization = quantization_of(layer);
+    const KvQuantization quantization = quantization_of(layer, config_, options_);
     if (quantizes && !pass_.is_end(layer.layer)) {
       LayerAdvance advance = forward_.advance(layer.layer, quantization);
       keep_inputs(layer.layer, advance.linears);
@@ -156,17 +175,6 @@ class Calibrator {
     if (!pass_.is_end(layer.layer))
       keep_inputs(layer.layer, forward_.advance_exact(layer.layer).linears);
     return saturated;
-  }
-
-  KvQuantization quantization_of(const AttentionCalibration& layer) const {
-    const int64_t heads = config_.cache(layer.layer).heads;
-    KvQuantization quantization{.dtype = options_.derive.kv_dtype,
-                                .k_scales = scale_of_each_head(layer.k.scales, heads),
-                                .v_scales = scale_of_each_head(layer.v.scales, heads)};
-    if (layer.q)
-      quantization.q_scales =
-          scale_of_each_head(layer.q->scales, config_.attention(layer.layer).heads);
-    return quantization;
   }
 
   /// Stores the inputs that the pass that ends a layer reports, once per layer.
@@ -199,7 +207,18 @@ ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOption
   return {.query = queries,
           .head = inputs,
           .all_experts = options.derive.all_experts,
-          .linears = inputs ? LinearDetail::kSamples : LinearDetail::kNone};
+          .linears = inputs ? LinearDetail::kSamples : LinearDetail::kNone,
+          .compared_samples = options.compared_samples};
+}
+
+AttentionDamage damage_of(LayerForward& forward, const ModelConfig& config,
+                          const AttentionCalibration& layer, const CalibrationOptions& options) {
+  const std::vector<float> ones(static_cast<size_t>(config.cache(layer.layer).heads), 1.0f);
+  const KvQuantization candidates[] = {
+      quantization_of(layer, config, options),
+      {.dtype = options.derive.kv_dtype, .k_scales = ones, .v_scales = ones}};
+  const AttentionComparison found = forward.compare_attention(layer.layer, candidates);
+  return {.calibrated = found.of(0), .unit = found.of(1)};
 }
 
 bool needs_one_pass(const QuantPlan& plan, const CalibrationOptions& options) {

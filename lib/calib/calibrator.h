@@ -25,11 +25,18 @@ struct CalibrationOptions {
   DeriveOptions derive = {};
   /// Observes queries and all inputs of Linears, also those that the plan does not need.
   bool observes_all = false;
+  /// Samples, from the first on, in which attention over quantized K and V is compared with
+  /// attention over unquantized ones (quant/attention_error.h); 0: none.
+  int64_t compared_samples = 0;
 };
 
 /// Observation that calibrate needs from the forward pass; LayerwiseOptions::observation must equal
 /// it.
 ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOptions& options);
+
+/// Compares a layer's attention with its scales, and with scale 1.0, once its last pass has run.
+AttentionDamage damage_of(LayerForward& forward, const ModelConfig& config,
+                          const AttentionCalibration& layer, const CalibrationOptions& options);
 
 /// Whether one exact forward pass gives everything that a calibration by the plan needs: no layer
 /// reads quantized K and V, and no clipped values need counting.

@@ -57,6 +57,23 @@ std::string reason(const StopOutcome& stop) {
          percent(stop.rule.ratio);
 }
 
+/// Compares attention with the scales made, in one more exact pass over the samples that it takes.
+void compare_attention(const MakeForward& make_forward, const ModelConfig& config,
+                       const QuantPlan& plan, std::span<const Sample> samples,
+                       const CalibrationOptions& options, Calibration& calibration) {
+  if (options.compared_samples == 0) return;
+  SilentDiagnostics silent;
+  const auto forward =
+      make_forward(samples.first(static_cast<size_t>(options.compared_samples)), silent);
+  ExactPass pass(*forward, config, observation_of(plan, options));
+  for (int64_t layer = 0; layer <= pass.last_layer(); ++layer) {
+    pass.run(layer);
+    const auto found = std::ranges::find(calibration.layers, layer, &AttentionCalibration::layer);
+    if (found != calibration.layers.end() && !found->ignored && config.has_own_cache(layer))
+      found->damage = damage_of(*forward, config, *found, options);
+  }
+}
+
 }  // namespace
 
 StableCalibration calibrate_until_stable(const MakeForward& make_forward, const ModelConfig& config,
@@ -69,7 +86,9 @@ StableCalibration calibrate_until_stable(const MakeForward& make_forward, const 
   early.leaves_out_unseen = true;  // later samples may reach them
   SilentDiagnostics silent;
   RoundDiagnostics told(diagnostics, tokens_of(samples));
-  ExactRounds rounds(config, observation_of(plan, options));
+  ObservationRequest observation = observation_of(plan, options);
+  observation.compared_samples = 0;  // no scales are made yet
+  ExactRounds rounds(config, observation);
   ScaleHistory history(rule);
   Statistics statistics;
   size_t used = 0;
@@ -91,13 +110,16 @@ StableCalibration calibrate_until_stable(const MakeForward& make_forward, const 
   if (!result.stop.is_stable)
     diagnostics.warn("the scales are not stable after " + counted(result.stop.num_samples) + ": " +
                      reason(result.stop));
+  const std::span<const Sample> first = samples.first(used);
+  CalibrationOptions all = options;
+  all.compared_samples = std::min(options.compared_samples, static_cast<int64_t>(used));
   if (needs_one_pass(plan, options)) {
     result.calibration = derive(statistics, plan, config, options.derive, diagnostics);
     if (kept) *kept = std::move(statistics);
+    compare_attention(make_forward, config, plan, first, all, result.calibration);
   } else {
-    const std::span<const Sample> first = samples.first(used);
-    result.calibration = calibrate(*make_forward(first, diagnostics), config, plan, first, options,
-                                   kept, diagnostics);
+    result.calibration =
+        calibrate(*make_forward(first, diagnostics), config, plan, first, all, kept, diagnostics);
   }
   return result;
 }

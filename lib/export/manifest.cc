@@ -74,6 +74,26 @@ Json positions_json(const AttentionCalibration& layer) {
       {"first", std::move(first)}, {"k_amax", std::move(k_amax)}, {"v_amax", std::move(v_amax)}};
 }
 
+Json damage_json(const std::vector<AttentionError>& heads) {
+  const AttentionError all = sum_of(heads);
+  Json errors = Json::array(), kl = Json::array();
+  for (const AttentionError& head : heads) {
+    errors.push_back(static_cast<float>(head.relative_error()));
+    kl.push_back(static_cast<float>(head.mean_kl()));
+  }
+  return {{"output_error", static_cast<float>(all.relative_error())},
+          {"weights_kl", static_cast<float>(all.mean_kl())},
+          {"head_output_error", std::move(errors)},
+          {"head_weights_kl", std::move(kl)}};
+}
+
+/// What the cache does to the layer's attention.
+Json damage_json(const AttentionDamage& damage) {
+  return {{"num_queries", damage.calibrated.empty() ? 0 : damage.calibrated[0].queries},
+          {"calibrated", damage_json(damage.calibrated)},
+          {"unit", damage_json(damage.unit)}};
+}
+
 Json layer_json(const AttentionCalibration& layer) {
   Json json = {{"layer", layer.layer},
                {"module", layer.module},
@@ -90,6 +110,7 @@ Json layer_json(const AttentionCalibration& layer) {
   if (!layer.k.statistics.convergence.num_samples.empty())
     json["convergence"] = convergence_json(layer);
   if (!layer.k.statistics.position_amax.empty()) json["positions"] = positions_json(layer);
+  if (layer.damage) json["attention_damage"] = damage_json(*layer.damage);
   if (!layer.q) return json;
   json["q_amax"] = layer.q->statistics.range().amax().value;
   json["q_scale"] = scales_json(layer.q->scales, layer.ignored);

@@ -156,7 +156,12 @@ int64_t DividedForward::num_tokens() const {
 
 void DividedForward::request(const ObservationRequest& request) {
   request_ = request;
-  for (const auto& part : parts_) part->request(request);
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    ObservationRequest own = request;
+    own.compared_samples = std::clamp<int64_t>(
+        request.compared_samples - static_cast<int64_t>(begins_[i]), 0, parts_[i]->num_samples());
+    parts_[i]->request(own);
+  }
 }
 
 void DividedForward::show_hidden(HiddenSink* sink) {

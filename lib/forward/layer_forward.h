@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "forward/hidden_exchange.h"
 #include "forward/linear_observation.h"
 #include "forward/observation_request.h"
+#include "quant/attention_error.h"
 #include "quant/calibration.h"
 #include "quant/channel_amax.h"
 
@@ -49,6 +51,22 @@ struct LayerAdvance {
   std::vector<LinearObservation> linears = {};  ///< where requested
 };
 
+/// Attention of a layer over quantized K and V beside attention over unquantized ones, by sample:
+/// [compared samples][candidates][heads of Q].
+struct AttentionComparison {
+  std::vector<std::vector<std::vector<AttentionError>>> samples;
+
+  /// Sums over the samples, [heads].
+  std::vector<AttentionError> of(size_t candidate) const {
+    std::vector<AttentionError> sum;
+    for (const auto& sample : samples) {
+      sum.resize(sample[candidate].size());
+      for (size_t head = 0; head < sum.size(); ++head) sum[head].add(sample[candidate][head]);
+    }
+    return sum;
+  }
+};
+
 /// One call of a LayerForward.
 enum class LayerPass {
   kObserve,
@@ -58,14 +76,16 @@ enum class LayerPass {
   kAdvanceWithoutAttention,
   kObserveAndAdvanceExact,
   kObserveHead,
+  kCompareAttention,
 };
 struct LayerCall {
   LayerPass pass{};
-  int64_t layer = -1;                            ///< -1: none, of kObserveHead
-  const KvQuantization* quantization = nullptr;  ///< of kCountSaturated and kAdvance; borrowed
+  int64_t layer = -1;                               ///< -1: none, of kObserveHead
+  const KvQuantization* quantization = nullptr;     ///< of kCountSaturated and kAdvance; borrowed
+  std::span<const KvQuantization> candidates = {};  ///< of kCompareAttention
 };
-using LayerResult =
-    std::variant<LayerObservation, LayerAdvance, LinearObservation, SaturationCounts>;
+using LayerResult = std::variant<LayerObservation, LayerAdvance, LinearObservation,
+                                 SaturationCounts, AttentionComparison>;
 
 /// Forward pass of many samples with the layer as the outer loop. For each layer in order, call
 /// observe and then one advance.
@@ -99,6 +119,13 @@ class LayerForward {
   /// observe and advance_exact in one pass.
   LayerObservation observe_and_advance_exact(int64_t layer) {
     return std::get<LayerObservation>(run({LayerPass::kObserveAndAdvanceExact, layer}));
+  }
+  /// Compares attention over K and V quantized as each candidate does, with scale 1 or others, in
+  /// the samples that the request names. Call after the last pass over a layer with a cache of its
+  /// own: what it needs was kept by the pass that ended the layer.
+  AttentionComparison compare_attention(int64_t layer, std::span<const KvQuantization> candidates) {
+    return std::get<AttentionComparison>(
+        run({.pass = LayerPass::kCompareAttention, .layer = layer, .candidates = candidates}));
   }
   /// Observes the input of lm_head. Call after the last layer of the model has advanced.
   LinearObservation observe_head() {

@@ -293,7 +293,7 @@ bool LayerRunner::turns_in_attention(int64_t layer_index, const RopeTables& rope
                                      const KvStorage& storage, const SeenQueries& seen) const {
   const int64_t rope = config_.layers[static_cast<size_t>(layer_index)].rope;
   const bool grows = rope != kNoRope && ropes.table(rope).growth_cos();
-  return backend_.turns_queries() && !seen.ranges && !storage.q_scales && !grows &&
+  return backend_.turns_queries() && !seen.are_wanted() && !storage.q_scales && !grows &&
          !config_.architecture->has_latent_attention && !config_.architecture->norms_after_rope;
 }
 
@@ -325,6 +325,7 @@ void LayerRunner::make_query(const PackedLayer& layer, int64_t layer_index, cons
   if (seen.ranges)
     backend_.observe_kv(
         {.x = q, .segments = batch.segments, .ranges = seen.ranges, .histogram = seen.histogram});
+  if (seen.keep) seen.keep(q);
 }
 
 void LayerRunner::run_final_norm(const PackedNorm& norm, const float* hidden,

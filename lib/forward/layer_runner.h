@@ -83,6 +83,9 @@ class LayerRunner {
   /// the model's.
   void finish(const PackedLayer& layer, int64_t layer_index, float* hidden, const TokenBatch& batch,
               const RopeTables& ropes, const KvStorage& storage, const SeenQueries& seen = {});
+  /// Expands the latent and the rotated key to K and V of all heads, for the rows in segments.
+  ExpandedLatent expand(const PackedLayer& layer, std::span<const Segment> segments,
+                        const KvStorage& storage);
   /// Makes Q after its norm and RoPE, as finish does. Call after keys_values of the same batch.
   void query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
              const RopeTables& ropes, const SeenQueries& seen);
@@ -195,9 +198,6 @@ class LayerRunner {
               const ExpandedLatent& expanded, const KeySelection& selection);
   /// Multiplies ungated by the gate's projection, into attended.
   void gate_attended(const PackedLayer& layer, int64_t layer_index, int64_t rows);
-  /// Expands the latent and the rotated key to K and V of all heads, for the rows in segments.
-  ExpandedLatent expand(const PackedLayer& layer, std::span<const Segment> segments,
-                        const KvStorage& storage);
   /// Runs the recurrent mixer on hidden up to its output projection, whose input is in mixed.
   void mix(const PackedLayer& layer, const float* hidden, const TokenBatch& batch,
            const RecurrentState* state);

@@ -249,6 +249,7 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
   const int64_t index = layer_;
   // Passes that end the layer see all its inputs; other passes would show some of them twice.
   show_linears(pass.finishes ? linears_.get() : nullptr);
+  if (pass.is_last && compared_) compared_->begin_layer(index);
   hidden_->walk(pass.finishes ? Access::kUpdate : Access::kRead, [&](size_t at, float* hidden) {
     throw_if_interrupted();
     const SampleBatch& batch = batches_[at];
@@ -261,8 +262,12 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
       return report(batch, share);
     }
     const LayerRunner::Exchanged held(*runner_, kept_of(at, pass));
-    EnterCacheArgs args = keys_values(layer, input, pass, held.kept).entry();
+    const LayerRunner::KeysValues made = keys_values(layer, input, pass, held.kept);
+    EnterCacheArgs args = made.entry();
     const bool has_own_cache = config_.has_own_cache(index);
+    const bool is_compared =
+        has_own_cache && pass.is_last && compared_ && compared_->compares(batch.first_sample);
+    if (is_compared) compared_->keep_keys(batch.first_sample, input.tokens.segments, made);
     if (has_own_cache) {
       if (pass.observers) pass.observers->join(args, at);
       if (pass.storage) pass.storage->join(args);
@@ -273,7 +278,11 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
                                       input.tokens.segments);
       }
     }
-    const SeenQueries queries = pass.observers ? pass.observers->queries(batch) : SeenQueries{};
+    SeenQueries queries = pass.observers ? pass.observers->queries(batch) : SeenQueries{};
+    if (is_compared)
+      queries.keep = [&](const HeadsView& q) {
+        compared_->keep_queries(batch.first_sample, input.tokens.segments, q);
+      };
     if (pass.finishes) {
       if (has_own_cache) keep_shared(index, batch, pass.storage->view(), hidden);
       const KvStorage storage =
@@ -281,7 +290,7 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
       runner_->finish(layer, index, hidden, batch.tokens, *ropes_,
                       with_selection(batch, storage, hidden), queries);
       show_hidden(batch, hidden);
-    } else if (queries.ranges) {
+    } else if (queries.are_wanted()) {
       runner_->query(layer, index, input.tokens, *ropes_, queries);
     }
     report(batch, share);
@@ -305,8 +314,9 @@ std::optional<LayerParts> LayerwiseForward::parts_of(const LayerCall& call) cons
     case LayerPass::kCountSaturated:
       return LayerParts::kKeyValue;
     case LayerPass::kObserve:
-      return request_.ends_with(call.layer, config_) && !request_.query ? LayerParts::kKeyValue
-                                                                        : LayerParts::kAll;
+      return request_.ends_with(call.layer, config_) && !request_.makes_queries()
+                 ? LayerParts::kKeyValue
+                 : LayerParts::kAll;
     default:
       return LayerParts::kAll;
   }
@@ -339,6 +349,8 @@ LayerResult LayerwiseForward::run(const LayerCall& call, const PackedLayer* laye
       return advance_mixer(*layer);
     case LayerPass::kObserveAndAdvanceExact:
       return observe_and_advance(*layer);
+    case LayerPass::kCompareAttention:
+      return compare(*layer, call.candidates);
     case LayerPass::kObserveHead:
       break;
   }
@@ -365,9 +377,11 @@ LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed) {
   Observers observers = make_observers();
   std::optional<Storage> storage;
   if (observers.channels) storage.emplace(unquantized_storage());
-  run_batches(
-      packed, is_end ? Share::kWhole : Share::kFirstHalf,
-      {.observers = &observers, .storage = storage ? &*storage : nullptr, .keeps = !is_end});
+  run_batches(packed, is_end ? Share::kWhole : Share::kFirstHalf,
+              {.observers = &observers,
+               .storage = storage ? &*storage : nullptr,
+               .keeps = !is_end,
+               .is_last = is_end});
   LayerObservation seen = observers.take(backend_);
   refuse_zero_cache(seen, config_, weights_, layer_);
   return seen;
@@ -386,7 +400,7 @@ LayerAdvance LayerwiseForward::advance_quantized(const PackedLayer& packed,
   const Storage storage = own.has_own_cache
                               ? Storage(backend_, own, longest_batch_, quantization)
                               : Storage(backend_, own, &quantization, Storage::OfReader{});
-  run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
+  run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true, .is_last = true});
   return {storage.saturated(backend_), take_linears()};
 }
 
@@ -401,7 +415,7 @@ LayerwiseForward::Storage LayerwiseForward::unquantized_storage() const {
 
 LayerAdvance LayerwiseForward::advance_unquantized(const PackedLayer& packed) {
   const Storage storage = unquantized_storage();
-  run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
+  run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true, .is_last = true});
   return {.linears = take_linears()};
 }
 
@@ -409,11 +423,20 @@ LayerObservation LayerwiseForward::observe_and_advance(const PackedLayer& packed
   Observers observers = make_observers();
   const Storage storage = unquantized_storage();
   run_batches(packed, Share::kWhole,
-              {.observers = &observers, .storage = &storage, .finishes = true});
+              {.observers = &observers, .storage = &storage, .finishes = true, .is_last = true});
   LayerObservation seen = observers.take(backend_);
   refuse_zero_cache(seen, config_, weights_, layer_);
   seen.linears = take_linears();
   return seen;
+}
+
+AttentionComparison LayerwiseForward::compare(const PackedLayer& packed,
+                                              std::span<const KvQuantization> candidates) {
+  if (!compared_) return {};
+  // Inputs of Linears were observed by the passes.
+  runner_->observe_linear_inputs({});
+  runner_->fold_linear_amax({});
+  return compared_->compare(*runner_, packed, candidates);
 }
 
 LinearObservation LayerwiseForward::observe_final_norm() {
@@ -439,6 +462,9 @@ void LayerwiseForward::request(const ObservationRequest& request) {
           ? nullptr
           : std::make_unique<LinearCollector>(config_, backend_, request.linears, num_samples_);
   runner_->show_all_experts(request.all_experts);
+  compared_ = request.compared_samples > 0
+                  ? std::make_unique<ComparedAttention>(config_, backend_, request.compared_samples)
+                  : nullptr;
 }
 
 void LayerwiseForward::show_linears(LinearCollector* linears) {

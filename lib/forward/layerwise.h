@@ -8,6 +8,7 @@
 
 #include "core/diagnostics.h"
 #include "core/token.h"
+#include "forward/compared_attention.h"
 #include "forward/hidden_states.h"
 #include "forward/layer_forward.h"
 #include "forward/layer_prefetch.h"
@@ -62,6 +63,8 @@ class LayerwiseForward : public LayerForward {
   LayerAdvance advance_mixer(const PackedLayer& packed);
   LayerObservation observe_and_advance(const PackedLayer& packed);
   LinearObservation observe_final_norm();
+  AttentionComparison compare(const PackedLayer& packed,
+                              std::span<const KvQuantization> candidates);
 
   void make_batches(std::span<const std::span<const TokenId>> samples, int64_t batch_tokens);
   void embed(std::span<const std::span<const TokenId>> samples, const MemoryPlan& plan);
@@ -93,6 +96,7 @@ class LayerwiseForward : public LayerForward {
     const Storage* storage = nullptr;
     bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
     bool keeps = false;     ///< keeps K, V and their input for a later pass that finishes the layer
+    bool is_last = false;   ///< over the layer: keeps what compare_attention needs
   };
   /// The buffers of a batch where the pass keeps what it makes, or an earlier one has; null: there
   /// is none, or no room.
@@ -154,6 +158,7 @@ class LayerwiseForward : public LayerForward {
   uint64_t room_to_keep_ = 0;            ///< bytes of backend memory
   Buffer embedded_, input_rows_;         ///< of a batch, where layers have inputs of their own
   std::unique_ptr<DraftRows> draft_;     ///< null: no draft layer
+  std::unique_ptr<ComparedAttention> compared_;  ///< null: no attention is compared
   std::optional<LayerPrefetch> layers_;  ///< of calls without a layer, from the first one on
 };
 

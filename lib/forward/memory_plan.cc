@@ -4,6 +4,7 @@
 #include <map>
 
 #include "forward/activations.h"
+#include "forward/compared_attention.h"
 #include "forward/layer_prefetch.h"
 #include "forward/linear_observation.h"
 #include "forward/rope.h"
@@ -86,7 +87,10 @@ uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& req
       config.largest([](const LayerConfig& layer) { return layer.attention.heads; });
   return bytes_of(2 * kv_heads, pieces) + bytes_of(request.query ? heads : 0, lengths.size()) +
          LinearCollector::bytes(config, request.linears, lengths.size()) +
-         (request.channels ? channel_bytes(config, lengths.size()) : 0);
+         (request.channels ? channel_bytes(config, lengths.size()) : 0) +
+         ComparedAttention::bytes(
+             config, lengths.first(std::min<size_t>(
+                         lengths.size(), static_cast<size_t>(request.compared_samples))));
 }
 
 uint64_t table_bytes(const ModelConfig& config, const ObservationRequest& request,

@@ -191,6 +191,24 @@ SaturationCounts merged(std::span<const std::optional<SaturationCounts>> parts,
   return all;
 }
 
+AttentionComparison merged(std::span<const std::optional<AttentionComparison>> parts,
+                           const SampleParts& samples) {
+  // The compared samples are the first of all, and so are those of each part.
+  std::map<size_t, std::vector<std::vector<AttentionError>>> by_sample;
+  for_each_part(parts, samples, [&](const AttentionComparison& part, auto own) {
+    if (part.samples.size() > own.size())
+      fail("compared ", part.samples.size(), " samples, but has ", own.size());
+    for (size_t i = 0; i < part.samples.size(); ++i) by_sample[own[i]] = part.samples[i];
+  });
+  AttentionComparison all;
+  for (auto& [sample, errors] : by_sample) {
+    if (sample != all.samples.size())
+      fail("no part compared sample ", all.samples.size(), ", expected the first ones");
+    all.samples.push_back(std::move(errors));
+  }
+  return all;
+}
+
 LayerResult merged(std::vector<std::optional<LayerResult>> parts, const SampleParts& samples) {
   const auto first = std::ranges::find_if(parts, [](const auto& part) { return part.has_value(); });
   KVCAL_CHECK(first != parts.end());

@@ -28,6 +28,8 @@ LinearObservation merged(std::span<const std::optional<LinearObservation>> parts
                          const SampleParts& samples);
 SaturationCounts merged(std::span<const std::optional<SaturationCounts>> parts,
                         const SampleParts& samples);
+AttentionComparison merged(std::span<const std::optional<AttentionComparison>> parts,
+                           const SampleParts& samples);
 /// The results of one call; at least one part has one.
 LayerResult merged(std::vector<std::optional<LayerResult>> parts, const SampleParts& samples);
 

@@ -17,10 +17,17 @@ namespace {
 constexpr uint32_t kMagic = 0x624f564b;  // "KVOb"
 constexpr uint16_t kVersion = 3;
 
-enum class Kind : uint16_t { kLayer = 1, kAdvance = 2, kLinear = 3, kSaturation = 4 };
+enum class Kind : uint16_t {
+  kLayer = 1,
+  kAdvance = 2,
+  kLinear = 3,
+  kSaturation = 4,
+  kComparison = 5
+};
 
 constexpr uint64_t kRangeBytes = 2 * sizeof(float) + sizeof(int32_t);
 constexpr uint64_t kLeastHistogramBytes = 2 * sizeof(uint16_t);
+constexpr uint64_t kErrorBytes = 3 * sizeof(double) + sizeof(int64_t);
 constexpr uint64_t kLeastLinearBytes = 1 + 8 + 4 + 8 + 8 + 8 + kLeastHistogramBytes;
 
 void put(ByteWriter& out, const std::vector<ObservedRange>& ranges) {
@@ -227,6 +234,34 @@ SaturationCounts counts_from(ByteReader& in) {
   return counts;
 }
 
+AttentionError error_from(ByteReader& in) {
+  const size_t at = in.offset();
+  AttentionError error;
+  error.error = in.get<double>();
+  error.output = in.get<double>();
+  error.kl = in.get<double>();
+  error.queries = in.get<int64_t>();
+  if (error.queries < 0)
+    fail("attention error at offset ", at, " is of ", error.queries, " queries");
+  return error;
+}
+
+AttentionComparison comparison_from(ByteReader& in) {
+  AttentionComparison comparison;
+  const auto samples = in.get<uint64_t>(), candidates = in.get<uint64_t>(),
+             heads = in.get<uint64_t>();
+  const uint64_t errors = in.get_count(kErrorBytes);
+  if (checked_mul(checked_mul(samples, candidates), heads) != errors)
+    fail("has ", errors, " attention errors, expected those of ", samples, " samples, ", candidates,
+         " candidates and ", heads, " heads");
+  for (uint64_t sample = 0; sample < samples && errors > 0; ++sample) {
+    auto& of_sample = comparison.samples.emplace_back(candidates);
+    for (auto& of_candidate : of_sample)
+      for (uint64_t head = 0; head < heads; ++head) of_candidate.push_back(error_from(in));
+  }
+  return comparison;
+}
+
 /// Result of read, which must consume all bytes after the header.
 template <class Read>
 auto read_all(std::span<const std::byte> bytes, Kind kind, const Read& read) {
@@ -279,6 +314,26 @@ std::vector<std::byte> to_bytes(const SaturationCounts& counts) {
   return out.take();
 }
 
+std::vector<std::byte> to_bytes(const AttentionComparison& comparison) {
+  ByteWriter out = begun(Kind::kComparison);
+  const auto& samples = comparison.samples;
+  const size_t candidates = samples.empty() ? 0 : samples[0].size();
+  const size_t heads = candidates == 0 ? 0 : samples[0][0].size();
+  out.put(static_cast<uint64_t>(samples.size()));
+  out.put(static_cast<uint64_t>(candidates));
+  out.put(static_cast<uint64_t>(heads));
+  out.put(static_cast<uint64_t>(samples.size() * candidates * heads));
+  for (const auto& of_sample : samples)
+    for (const auto& of_candidate : of_sample)
+      for (const AttentionError& error : of_candidate) {
+        out.put(error.error);
+        out.put(error.output);
+        out.put(error.kl);
+        out.put(error.queries);
+      }
+  return out.take();
+}
+
 std::vector<std::byte> to_bytes(const LayerResult& result) {
   return std::visit([](const auto& one) { return to_bytes(one); }, result);
 }
@@ -314,6 +369,10 @@ SaturationCounts saturation_from(std::span<const std::byte> bytes) {
   return read_all(bytes, Kind::kSaturation, counts_from);
 }
 
+AttentionComparison attention_comparison_from(std::span<const std::byte> bytes) {
+  return read_all(bytes, Kind::kComparison, comparison_from);
+}
+
 LayerResult layer_result_from(LayerPass pass, std::span<const std::byte> bytes) {
   switch (pass) {
     case LayerPass::kObserve:
@@ -327,6 +386,8 @@ LayerResult layer_result_from(LayerPass pass, std::span<const std::byte> bytes) 
       return layer_advance_from(bytes);
     case LayerPass::kObserveHead:
       return linear_observation_from(bytes);
+    case LayerPass::kCompareAttention:
+      return attention_comparison_from(bytes);
   }
   KVCAL_CHECK(false);
 }

@@ -14,6 +14,7 @@ std::vector<std::byte> to_bytes(const LayerObservation& seen);
 std::vector<std::byte> to_bytes(const LayerAdvance& advance);
 std::vector<std::byte> to_bytes(const LinearObservation& seen);
 std::vector<std::byte> to_bytes(const SaturationCounts& counts);
+std::vector<std::byte> to_bytes(const AttentionComparison& comparison);
 std::vector<std::byte> to_bytes(const LayerResult& result);
 
 /// Inverse of to_bytes, for untrusted bytes. Checks every count against the size, every value
@@ -23,6 +24,7 @@ LayerObservation layer_observation_from(std::span<const std::byte> bytes);
 LayerAdvance layer_advance_from(std::span<const std::byte> bytes);
 LinearObservation linear_observation_from(std::span<const std::byte> bytes);
 SaturationCounts saturation_from(std::span<const std::byte> bytes);
+AttentionComparison attention_comparison_from(std::span<const std::byte> bytes);
 /// The result of such a pass.
 LayerResult layer_result_from(LayerPass pass, std::span<const std::byte> bytes);
 

@@ -21,7 +21,10 @@ struct ObservationRequest {
   /// Observes experts on all tokens instead of the routed ones; the layer's results do not change.
   bool all_experts = false;
   LinearDetail linears = LinearDetail::kNone;
+  /// Samples, from the first on, of which LayerForward::compare_attention compares attention.
+  int64_t compared_samples = 0;
 
+  bool makes_queries() const { return query || compared_samples > 0; }
   /// Layers run to their end, also those after the last K and V.
   bool finishes_layers() const { return head || linears != LinearDetail::kNone; }
   /// The last layer of which anything is observed.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -69,6 +70,10 @@ struct ExpandedLatent {
 struct SeenQueries {
   ObservedRange* ranges = nullptr;  ///< [samples of the batch, num_attention_heads]
   uint64_t* histogram = nullptr;
+  /// Gets the unquantized queries, [tokens of the batch, heads, head_dim]; empty: not wanted.
+  std::function<void(const HeadsView& q)> keep = {};
+
+  bool are_wanted() const { return ranges || keep; }
 };
 
 /// States of a recurrent layer after the tokens so far, one for each sequence of a cache, float32.

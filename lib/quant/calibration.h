@@ -1,5 +1,6 @@
 #pragma once
 
+#include "quant/attention_error.h"
 #include "quant/fp8.h"
 #include "quant/magnitude_histogram.h"
 #include "quant/quant_args.h"
@@ -56,6 +57,9 @@ struct AttentionCalibration {
   KvTensorCalibration k, v;
   /// Queries after RoPE, [heads of Q]; nullopt where the plan does not quantize them.
   std::optional<KvTensorCalibration> q = {};
+  /// nullopt where attention was not compared: the module is ignored, reads the cache of another
+  /// layer, or no forward pass ran.
+  std::optional<AttentionDamage> damage = {};
 };
 
 /// Input of one Linear that the plan quantizes with a static scale.

@@ -82,7 +82,13 @@ void RankedForward::check_layer_bytes(int64_t layer, std::span<const uint64_t> h
 }
 
 void RankedForward::request(const ObservationRequest& request) {
-  if (local_) local_->request(request);
+  if (!local_) return;
+  // Samples of a rank ascend, so those that are compared are its first.
+  ObservationRequest own = request;
+  own.compared_samples = std::ranges::count_if(
+      assignment_.samples_of[static_cast<size_t>(ranks_.rank())],
+      [&](size_t sample) { return std::cmp_less(sample, request.compared_samples); });
+  local_->request(own);
 }
 
 int64_t RankedForward::sample_of(int64_t own) const {

@@ -196,7 +196,7 @@ class Calibrating {
 
   /// Removes samples that the stop rule made unnecessary from the inputs.
   CalibrationResult measured(const CalibrationRun& run, Statistics& statistics) {
-    const CalibrationOptions how = calibration_options(request_);
+    const CalibrationOptions how = calibration_options(request_, lengths_of(inputs_.samples));
     Statistics* kept = request_.save_statistics.empty() ? nullptr : &statistics;
     CalibrationResult result{.config = plan_.subject->config};
     if (request_.stable_ratio.empty() || !needs_data(plan_.subject->plan)) {

@@ -59,13 +59,15 @@ void check_stop_rule(const CalibrateRequest& request) {
 
 }  // namespace
 
-CalibrationOptions calibration_options(const CalibrateRequest& request) {
+CalibrationOptions calibration_options(const CalibrateRequest& request,
+                                       std::span<const int64_t> lengths) {
   return {.kv_forward = parse_kv_forward(request.kv_forward),
           .derive = {.kv_dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype),
                      // llm-compressor, whose arithmetic this is, has a scale for each of K and V.
                      .ties_latent = request.output.scale_dtype != "model",
                      .all_experts = request.all_experts},
-          .observes_all = !request.save_statistics.empty()};
+          .observes_all = !request.save_statistics.empty(),
+          .compared_samples = compared_samples(lengths)};
 }
 
 StopRule stop_rule(const CalibrateRequest& request) {
@@ -136,7 +138,7 @@ void warn_of_idle_options(const CalibrateRequest& request, const CalibrationSubj
 
 void check_request(const CalibrateRequest& request, const CalibrationSubject& subject,
                    const OutputFormats& formats) {
-  const CalibrationOptions calibration = calibration_options(request);
+  const CalibrationOptions calibration = calibration_options(request, {});
   check_stop_rule(request);
   check_state_options(request.state);
   wanted_weights(request.ranks);

@@ -44,7 +44,9 @@ struct CalibrateRequest {
   std::string resume_command;  ///< for the message of a run that can be resumed
 };
 
-CalibrationOptions calibration_options(const CalibrateRequest& request);
+/// lengths: of the samples, in tokens; empty: they are not known yet.
+CalibrationOptions calibration_options(const CalibrateRequest& request,
+                                       std::span<const int64_t> lengths);
 /// Rule of stable_ratio, which must be set.
 StopRule stop_rule(const CalibrateRequest& request);
 /// Options that change a run's result, for the fingerprint of its state.

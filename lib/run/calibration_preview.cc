@@ -79,7 +79,8 @@ void plan_memory(const Inputs& inputs, const LayerwiseOptions& given, Calibratio
   const Backend& backend = *inputs.backends[0];
   const ModelConfig& config = inputs.subject.config;
   LayerwiseOptions options = given;
-  options.observation = observation_of(inputs.subject.plan, calibration_options(inputs.request));
+  options.observation =
+      observation_of(inputs.subject.plan, calibration_options(inputs.request, inputs.lengths));
   options.shows_hidden = preview.state_bytes > 0;
   if (backend.is_host()) set_process_memory(options, config, inputs.request.device.threads);
   const size_t first = DividedForward::divide(inputs.lengths, inputs.backends.size()).at(1);

@@ -21,6 +21,7 @@ enum class RecordKind : uint32_t {
   kAdvance,
   kObserveAndAdvance,
   kHead,
+  kCompareAttention,
 };
 
 /// One call of a forward pass and its result (forward/observation_bytes.h).

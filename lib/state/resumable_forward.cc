@@ -1,6 +1,7 @@
 #include "state/resumable_forward.h"
 
 #include <numeric>
+#include <utility>
 
 #include "core/byte_stream.h"
 #include "core/error.h"
@@ -27,6 +28,8 @@ RecordKind kind_of(LayerPass pass) {
       return RecordKind::kObserveAndAdvance;
     case LayerPass::kObserveHead:
       return RecordKind::kHead;
+    case LayerPass::kCompareAttention:
+      return RecordKind::kCompareAttention;
   }
   KVCAL_CHECK(false);
 }
@@ -96,11 +99,21 @@ LayerResult ResumableForward::run(const LayerCall& call) {
       return result;
     });
   LayerForward& made = forward();
-  if (ends_layer(kind)) state_.begin_layer(made, layer);
+  if (kind != RecordKind::kCompareAttention) end_open_layer();
+  if (ends_layer(kind)) {
+    state_.begin_layer(made, layer);
+    open_layer_ = layer;
+  }
   LayerResult result = made.run(call);
   state_.record(kind, layer, record_of(layer, result));
-  if (ends_layer(kind)) state_.end_layer(made, layer);
+  // A comparison needs what the pass that ended the layer has kept, which no state holds.
+  const bool is_compared = request_.compared_samples > 0 && config_.has_own_cache(layer);
+  if (kind == RecordKind::kCompareAttention || !is_compared) end_open_layer();
   return result;
+}
+
+void ResumableForward::end_open_layer() {
+  if (open_layer_) state_.end_layer(forward(), *std::exchange(open_layer_, std::nullopt));
 }
 
 void ResumableForward::check(std::string_view what, const KvObservation& seen,
@@ -126,6 +139,16 @@ void ResumableForward::check(const LinearObservation& seen) const {
 
 void ResumableForward::check(const std::vector<LinearObservation>& linears) const {
   for (const LinearObservation& linear : linears) check(linear);
+}
+
+void ResumableForward::check(const AttentionComparison& comparison, int64_t layer) const {
+  const auto heads = static_cast<size_t>(config_.attention(layer).heads);
+  if (std::cmp_not_equal(comparison.samples.size(), request_.compared_samples))
+    fail("attention of ", comparison.samples.size(), " samples, expected ",
+         request_.compared_samples);
+  for (const auto& candidates : comparison.samples)
+    for (const auto& errors : candidates)
+      if (errors.size() != heads) fail("attention of ", errors.size(), " heads, expected ", heads);
 }
 
 int64_t ResumableForward::num_tokens() const {

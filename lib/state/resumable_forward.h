@@ -32,6 +32,8 @@ class ResumableForward : public LayerForward {
 
  private:
   LayerForward& forward();
+  /// Ends the layer whose last pass has run, if any.
+  void end_open_layer();
   /// A call's record: the hash of the weights that it has read, and its result.
   std::vector<std::byte> record_of(int64_t layer, const LayerResult& result);
   void check_weights(int64_t layer, uint64_t then);
@@ -41,6 +43,7 @@ class ResumableForward : public LayerForward {
   void check(const LayerAdvance& advance, int64_t) const { check(advance.linears); }
   void check(const LinearObservation& seen, int64_t) const { check(seen); }
   void check(const SaturationCounts&, int64_t) const {}
+  void check(const AttentionComparison& comparison, int64_t layer) const;
   void check(const LinearObservation& seen) const;
   void check(const std::vector<LinearObservation>& linears) const;
   void check(std::string_view what, const KvObservation& seen, int64_t heads) const;
@@ -51,6 +54,7 @@ class ResumableForward : public LayerForward {
   Make make_;
   WeightHashes* hashes_;
   ObservationRequest request_;
+  std::optional<int64_t> open_layer_;      ///< whose hidden states are complete, but not saved
   std::unique_ptr<LayerForward> forward_;  ///< null: no call has needed it yet
 };
 

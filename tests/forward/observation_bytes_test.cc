@@ -45,6 +45,18 @@ LayerObservation full_layer() {
   return seen;
 }
 
+/// Of three samples, two candidates and four heads.
+AttentionComparison comparison() {
+  AttentionComparison all;
+  all.samples.assign(3, std::vector(2, std::vector<AttentionError>(4)));
+  double value = 0.25;
+  for (auto& candidates : all.samples)
+    for (auto& errors : candidates)
+      for (AttentionError& error : errors)
+        error = {.error = value++, .output = value++, .kl = value++, .queries = 8};
+  return all;
+}
+
 template <class Value>
 std::string seen_bytes(const Value& value) {
   SeenBytes seen;
@@ -92,6 +104,11 @@ TEST_CASE("observations come back from their bytes as they were") {
   CHECK(seen_bytes(linear_observation_from(to_bytes(head))) == seen_bytes(head));
   const SaturationCounts counts{.k = 4, .v = 5, .q = 6};
   CHECK(seen_bytes(saturation_from(to_bytes(counts))) == seen_bytes(counts));
+  const AttentionComparison compared = comparison();
+  const AttentionComparison read = attention_comparison_from(to_bytes(compared));
+  CHECK(to_bytes(read) == to_bytes(compared));
+  CHECK(read.samples[2][1][3].kl == compared.samples[2][1][3].kl);
+  CHECK(attention_comparison_from(to_bytes(AttentionComparison{})).samples.empty());
 }
 
 TEST_CASE("what a fixture's layers show comes back from its bytes") {
@@ -151,6 +168,18 @@ TEST_CASE("no changed byte of an observation is taken for something a pass canno
       if (!error.empty()) ++refused;
     }
   CHECK(refused > 1000);
+}
+
+TEST_CASE("a comparison of attention that ends early, goes on or was changed is refused") {
+  const auto bytes = to_bytes(comparison());
+  for (size_t size = 0; size < bytes.size(); ++size)
+    REQUIRE(error_of(std::span(bytes).first(size), attention_comparison_from) != "");
+  CHECK(error_of(changed(bytes, 8, 2), attention_comparison_from) ==
+        "observation: has 24 attention errors, expected those of 2 samples, 2 candidates and 4 "
+        "heads");
+  auto large = bytes;
+  for (size_t at = 8; at < 24; ++at) large[at] = std::byte{0x7f};
+  CHECK(error_of(large, attention_comparison_from).find("overflows") != std::string::npos);
 }
 
 TEST_CASE("impossible values in the bytes of an observation are refused") {

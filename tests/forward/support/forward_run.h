@@ -43,6 +43,10 @@ class SeenBytes {
     append(std::span(one.histogram.counts));
   }
   void add(const SaturationCounts& saturated) { append(std::span(&saturated, 1)); }
+  void add(const AttentionComparison& comparison) {
+    for (const auto& candidates : comparison.samples)
+      for (const std::vector<AttentionError>& errors : candidates) append(std::span(errors));
+  }
   const std::string& bytes() const { return bytes_; }
 
  private:
@@ -75,17 +79,22 @@ inline std::string run_layers(LayerForward& forward, const ModelConfig& config, 
       quantization.q_scales.assign(
           static_cast<size_t>(config.layers[static_cast<size_t>(layer)].attention.heads), 0.02f);
     const bool is_end = request.ends_with(layer, config);
+    const auto compare = [&] {
+      if (request.compared_samples > 0 && config.has_own_cache(layer))
+        seen.add(forward.compare_attention(layer, std::span(&quantization, 1)));
+    };
     if (!config.has_attention(layer)) {
       seen.add(forward.advance_without_attention(layer));
     } else if (mode == RunMode::kExactInOnePass && !is_end) {
       seen.add(forward.observe_and_advance_exact(layer));
+      compare();
     } else {
       seen.add(forward.observe(layer));
       if (mode != RunMode::kQuantized || is_end)
         seen.add(forward.count_saturated(layer, quantization));
-      if (is_end) continue;
-      if (mode == RunMode::kQuantized) seen.add(forward.advance(layer, quantization));
-      if (mode != RunMode::kQuantized) seen.add(forward.advance_exact(layer));
+      if (mode == RunMode::kQuantized && !is_end) seen.add(forward.advance(layer, quantization));
+      if (mode != RunMode::kQuantized && !is_end) seen.add(forward.advance_exact(layer));
+      compare();
     }
   }
   if (request.head) seen.add(forward.observe_head());
@@ -97,7 +106,8 @@ constexpr ObservationRequest kObserveAll{.query = true,
                                          .channels = true,
                                          .head = true,
                                          .all_experts = false,
-                                         .linears = LinearDetail::kSamples};
+                                         .linears = LinearDetail::kSamples,
+                                         .compared_samples = 4};
 
 /// Samples of different lengths made of a fixture's ids.
 class FixtureSamples {

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace kvcal {
+
+/// Consecutive keys that a query sees, at least one.
+struct KeySpan {
+  int64_t begin = 0, end = 0;
+};
+
+/// Attention of a few queries of one sequence, in float32, which also gives its softmax weights.
+struct AttentionWeightsArgs {
+  const float* q = nullptr;       ///< [queries, heads, head_dim]
+  const float* k = nullptr;       ///< [keys, kv_heads, head_dim]
+  const float* v = nullptr;       ///< [keys, kv_heads, v_head_dim]
+  std::span<const KeySpan> seen;  ///< host, [queries]
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;
+  float softmax_scale = 1.0f;
+  float softcap = 0.0f;          ///< as AttentionArgs has it
+  const float* sinks = nullptr;  ///< [heads], as AttentionArgs has them, or null
+  int64_t weights_stride = 0;
+  /// [queries, heads, weights_stride]: natural logarithm of the weight of key seen.begin + i, then
+  /// that of the sink, if any. What follows is not written.
+  float* log_weights = nullptr;
+  float* out = nullptr;  ///< [queries, heads, v_head_dim]
+};
+
+}  // namespace kvcal

@@ -1,0 +1,257 @@
+#include "forward/compared_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/upload.h"
+#include "core/error.h"
+
+namespace kvcal {
+namespace {
+
+size_t float_bytes(int64_t count) {
+  return static_cast<size_t>(count) * sizeof(float);
+}
+
+/// Buffers only grow: fresh memory for each layer would cost more than the comparison.
+float* reserved(Backend& backend, Buffer& buffer, size_t bytes) {
+  if (buffer.size() < bytes) {
+    buffer = {};  // not both at a time
+    buffer = backend.allocate(bytes);
+  }
+  return buffer.as<float>();
+}
+
+HeadsView packed_heads(float* data, int64_t tokens, int64_t heads, int64_t head_dim) {
+  return {.data = data,
+          .tokens = tokens,
+          .heads = heads,
+          .head_dim = head_dim,
+          .row_stride = heads * head_dim};
+}
+
+HeadsView rows_of(HeadsView heads, int64_t first, int64_t count) {
+  heads.data += first * heads.row_stride;
+  heads.tokens = count;
+  return heads;
+}
+
+}  // namespace
+
+uint64_t ComparedAttention::bytes(const ModelConfig& config, std::span<const int64_t> lengths) {
+  const auto largest = [&](const auto& floats_of) {
+    return static_cast<uint64_t>(config.largest(floats_of)) * sizeof(float);
+  };
+  // Rows of a cache: kept, and of one candidate its codes and what attention reads of them.
+  const uint64_t row = largest([](const LayerConfig& layer) { return layer.cache.width(); });
+  const uint64_t query = largest([](const LayerConfig& layer) {
+    return layer.attention.query_width() + 2 * layer.attention.attended_width();
+  });
+  const uint64_t weight = largest([](const LayerConfig& layer) { return layer.attention.heads; });
+  uint64_t keys = 0, longest = 0, queries = 0;
+  for (const int64_t length : lengths) {
+    keys += static_cast<uint64_t>(length);
+    longest = std::max(longest, static_cast<uint64_t>(length));
+    queries += static_cast<uint64_t>(std::min(length, kComparedQueries));
+  }
+  // Weights lie in the backend and, of two candidates, on the host.
+  return row * (keys + 2 * longest) + query * queries + 3 * kComparedQueries * weight * longest;
+}
+
+void ComparedAttention::begin_layer(int64_t layer) {
+  layer_ = layer;
+  for (Kept& kept : samples_) kept.queries.clear();
+}
+
+std::vector<int64_t> ComparedAttention::chosen_queries(int64_t tokens) const {
+  // An indexer selects among more keys than its topk, which only attention itself reads.
+  if (config_.indexer.topk > 0) tokens = std::min(tokens, config_.indexer.topk);
+  const int64_t count = std::min(tokens, kComparedQueries);
+  std::vector<int64_t> chosen;
+  for (int64_t i = 1; i <= count; ++i) chosen.push_back(i * tokens / count - 1);
+  return chosen;
+}
+
+KeySpan ComparedAttention::seen_by(int64_t query) const {
+  const LayerConfig& layer = config_.layer(layer_);
+  int64_t begin = 0;
+  if (layer.sliding_window > 0) begin = std::max<int64_t>(0, query - layer.sliding_window + 1);
+  if (layer.chunk > 0) begin = std::max(begin, query / layer.chunk * layer.chunk);
+  return {begin, query + 1};
+}
+
+void ComparedAttention::keep_keys(int64_t first_sample, std::span<const Segment> segments,
+                                  const LayerRunner::KeysValues& made) {
+  for (const Segment& segment : segments) {
+    const auto sample = static_cast<size_t>(first_sample++);
+    if (sample >= samples_.size()) return;
+    Kept& kept = samples_[sample];
+    kept.queries = chosen_queries(segment.q_count);
+    if (kept.queries.empty()) continue;
+    kept.keys = kept.queries.back() + 1;
+    const auto copy = [&](const HeadsView& heads, Buffer& to) {
+      float* room = reserved(backend_, to, float_bytes(kept.keys * heads.heads * heads.head_dim));
+      const HeadsView out = packed_heads(room, kept.keys, heads.heads, heads.head_dim);
+      backend_.copy_heads(
+          {.x = rows_of(heads, segment.q_begin, kept.keys), .out = out, .width = heads.head_dim});
+      if (!made.rope.x.data || made.rope.x.data != heads.data) return;
+      RopeArgs rope = made.rope;
+      rope.x = out;
+      rope.positions += segment.q_begin;
+      backend_.rope(rope);
+    };
+    copy(made.k, kept.k);
+    copy(made.v, kept.v);
+  }
+}
+
+void ComparedAttention::keep_queries(int64_t first_sample, std::span<const Segment> segments,
+                                     const HeadsView& q) {
+  for (const Segment& segment : segments) {
+    const auto sample = static_cast<size_t>(first_sample++);
+    if (sample >= samples_.size()) return;
+    Kept& kept = samples_[sample];
+    if (kept.queries.empty()) continue;
+    const int64_t count = std::ssize(kept.queries);
+    float* room = reserved(backend_, kept.q, float_bytes(count * q.heads * q.head_dim));
+    const HeadsView out = packed_heads(room, count, q.heads, q.head_dim);
+    for (int64_t i = 0; i < count; ++i)
+      backend_.copy_heads(
+          {.x = rows_of(q, segment.q_begin + kept.queries[static_cast<size_t>(i)], 1),
+           .out = rows_of(out, i, 1),
+           .width = q.head_dim});
+  }
+}
+
+ComparedAttention::Read ComparedAttention::read(LayerRunner& runner, const PackedLayer& layer,
+                                                const Kept& kept, const KvStorage& storage) {
+  if (config_.architecture->has_latent_attention) {
+    const Segment all{.q_begin = 0, .q_count = kept.keys, .kv_begin = 0, .kv_count = kept.keys};
+    const ExpandedLatent expanded = runner.expand(layer, {&all, 1}, storage);
+    return {static_cast<const float*>(expanded.storage.k),
+            static_cast<const float*>(expanded.storage.v)};
+  }
+  if (storage.dtype == KvDType::kFloat32)
+    return {static_cast<const float*>(storage.k), static_cast<const float*>(storage.v)};
+  const LayerCache& cache = config_.cache(layer_);
+  const auto load = [&](const void* codes, const float* scales, int64_t width, Buffer& to) {
+    float* out = reserved(backend_, to, float_bytes(kept.keys * cache.heads * width));
+    backend_.load_kv({.x = codes,
+                      .dtype = storage.dtype,
+                      .scales = scales,
+                      .rows = kept.keys,
+                      .heads = cache.heads,
+                      .head_dim = width,
+                      .out = out});
+    return out;
+  };
+  return {load(storage.k, storage.k_scales, cache.k_dim, k_read_),
+          load(storage.v, storage.v_scales, cache.v_dim, v_read_)};
+}
+
+ComparedAttention::Read ComparedAttention::read_quantized(LayerRunner& runner,
+                                                          const PackedLayer& layer,
+                                                          const Kept& kept,
+                                                          const KvQuantization& candidate) {
+  const LayerCache& cache = config_.cache(layer_);
+  const auto store = [&](const Buffer& from, int64_t width, const std::vector<float>& scales,
+                         Buffer& own_scales, Buffer& to) {
+    KVCAL_CHECK(std::ssize(scales) == cache.heads);
+    own_scales = upload<float>(scales, backend_);
+    reserved(
+        backend_, to,
+        static_cast<size_t>(kept.keys * cache.heads * width * bytes_per_element(candidate.dtype)));
+    backend_.store_kv({.x = packed_heads(from.as<float>(), kept.keys, cache.heads, width),
+                       .dtype = candidate.dtype,
+                       .scales = own_scales.as<float>(),
+                       .out = to.data()});
+  };
+  store(kept.k, cache.k_dim, candidate.k_scales, k_scales_, k_codes_);
+  store(kept.v, cache.v_dim, candidate.v_scales, v_scales_, v_codes_);
+  return read(runner, layer, kept,
+              {.dtype = candidate.dtype,
+               .k = k_codes_.data(),
+               .v = v_codes_.data(),
+               .k_scales = k_scales_.as<float>(),
+               .v_scales = v_scales_.as<float>()});
+}
+
+int64_t ComparedAttention::weights_stride(const Kept& kept, const PackedLayer& layer) const {
+  return kept.keys + (layer.sinks.exists() ? 1 : 0);
+}
+
+ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer, const Kept& kept,
+                                                      const Read& read) {
+  const AttentionSizes& sizes = config_.attention(layer_);
+  std::vector<KeySpan> seen;
+  for (const int64_t query : kept.queries) seen.push_back(seen_by(query));
+  const int64_t rows = std::ssize(seen) * sizes.heads, stride = weights_stride(kept, layer);
+  float* logs = reserved(backend_, logs_, float_bytes(rows * stride));
+  float* out = reserved(backend_, out_, float_bytes(rows * sizes.value_dim));
+  backend_.attention_weights({.q = kept.q.as<float>(),
+                              .k = read.k,
+                              .v = read.v,
+                              .seen = seen,
+                              .heads = sizes.heads,
+                              .kv_heads = sizes.kv_heads,
+                              .head_dim = sizes.head_dim,
+                              .v_head_dim = sizes.value_dim,
+                              .softmax_scale = config_.softmax_scale,
+                              .softcap = config_.attention_softcap,
+                              .sinks = layer.sinks.get(),
+                              .weights_stride = stride,
+                              .log_weights = logs,
+                              .out = out});
+  Attended result;
+  result.logs.resize(static_cast<size_t>(rows * stride));
+  result.out.resize(static_cast<size_t>(rows * sizes.value_dim));
+  backend_.copy_out(logs_.data(), std::as_writable_bytes(std::span(result.logs)));
+  backend_.copy_out(out_.data(), std::as_writable_bytes(std::span(result.out)));
+  return result;
+}
+
+std::vector<AttentionError> ComparedAttention::errors(const Kept& kept, const Attended& exact,
+                                                      const Attended& other) const {
+  const AttentionSizes& sizes = config_.attention(layer_);
+  const size_t heads = static_cast<size_t>(sizes.heads), dim = static_cast<size_t>(sizes.value_dim);
+  const size_t stride = exact.logs.size() / (kept.queries.size() * heads);
+  const size_t sinks = stride - static_cast<size_t>(kept.keys);
+  std::vector<AttentionError> errors(heads);
+  for (size_t query = 0; query < kept.queries.size(); ++query) {
+    const KeySpan seen = seen_by(kept.queries[query]);
+    const size_t count = static_cast<size_t>(seen.end - seen.begin) + sinks;
+    for (size_t head = 0; head < heads; ++head) {
+      const size_t row = query * heads + head;
+      AttentionError own{.queries = 1};
+      for (size_t i = row * stride; i < row * stride + count; ++i)
+        own.kl += double{std::exp(exact.logs[i])} * (double{exact.logs[i]} - double{other.logs[i]});
+      for (size_t i = row * dim; i < (row + 1) * dim; ++i) {
+        const double distance = double{other.out[i]} - double{exact.out[i]};
+        own.error += distance * distance;
+        own.output += double{exact.out[i]} * double{exact.out[i]};
+      }
+      errors[head].add(own);
+    }
+  }
+  return errors;
+}
+
+AttentionComparison ComparedAttention::compare(LayerRunner& runner, const PackedLayer& layer,
+                                               std::span<const KvQuantization> candidates) {
+  const auto heads = static_cast<size_t>(config_.attention(layer_).heads);
+  AttentionComparison comparison;
+  for (const Kept& kept : samples_) {
+    auto& errors_of = comparison.samples.emplace_back(
+        candidates.size(), std::vector<AttentionError>(heads));  // zeros where no token ran
+    if (kept.queries.empty()) continue;
+    const KvStorage unquantized{.k = kept.k.data(), .v = kept.v.data()};
+    const Attended exact = attend(layer, kept, read(runner, layer, kept, unquantized));
+    for (size_t i = 0; i < candidates.size(); ++i)
+      errors_of[i] = errors(
+          kept, exact, attend(layer, kept, read_quantized(runner, layer, kept, candidates[i])));
+  }
+  begin_layer(-1);
+  return comparison;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/weight_operations.h"
+#include "forward/layer_forward.h"
+#include "forward/layer_runner.h"
+
+namespace kvcal {
+
+/// Queries, keys and values of a few samples of one layer, and the comparison of attention over
+/// quantized K and V with attention over these. Lies in backend memory; borrows.
+class ComparedAttention {
+ public:
+  /// samples: of the forward pass, from its first on.
+  ComparedAttention(const ModelConfig& config, Backend& backend, int64_t samples)
+      : config_(config), backend_(backend), samples_(static_cast<size_t>(samples)) {}
+
+  /// Upper bound of its bytes for samples of such lengths, in tokens.
+  static uint64_t bytes(const ModelConfig& config, std::span<const int64_t> lengths);
+
+  /// Drops what earlier layers left.
+  void begin_layer(int64_t layer);
+  /// Whether any sample of a batch is compared.
+  bool compares(int64_t first_sample) const { return first_sample < std::ssize(samples_); }
+  /// Keeps K and V as they are before they enter the cache, rotated, of the compared samples among
+  /// those of a batch, which have the segments.
+  void keep_keys(int64_t first_sample, std::span<const Segment> segments,
+                 const LayerRunner::KeysValues& made);
+  /// Keeps some queries of each, after keep_keys. q: [tokens of the batch, heads, head_dim].
+  void keep_queries(int64_t first_sample, std::span<const Segment> segments, const HeadsView& q);
+
+  /// Compares all that was kept, by candidates with scales for each head of the layer's cache.
+  AttentionComparison compare(LayerRunner& runner, const PackedLayer& layer,
+                              std::span<const KvQuantization> candidates);
+
+ private:
+  struct Kept {
+    Buffer q, k, v;
+    std::vector<int64_t> queries = {};  ///< positions
+    int64_t keys = 0;
+  };
+  struct Attended {
+    std::vector<float> logs, out;
+  };
+  /// K and V of all heads, for attention.
+  struct Read {
+    const float *k = nullptr, *v = nullptr;
+  };
+  std::vector<int64_t> chosen_queries(int64_t tokens) const;
+  KeySpan seen_by(int64_t query) const;
+  /// What attention reads of stored K and V. Valid until the next call.
+  Read read(LayerRunner& runner, const PackedLayer& layer, const Kept& kept,
+            const KvStorage& storage);
+  /// What attention reads of K and V in the codes of a candidate.
+  Read read_quantized(LayerRunner& runner, const PackedLayer& layer, const Kept& kept,
+                      const KvQuantization& candidate);
+  Attended attend(const PackedLayer& layer, const Kept& kept, const Read& read);
+  std::vector<AttentionError> errors(const Kept& kept, const Attended& exact,
+                                     const Attended& other) const;
+  int64_t weights_stride(const Kept& kept, const PackedLayer& layer) const;
+
+  const ModelConfig& config_;
+  Backend& backend_;
+  int64_t layer_ = -1;
+  std::vector<Kept> samples_;
+  // Of one candidate and sample:
+  Buffer k_codes_, v_codes_, k_scales_, v_scales_, k_read_, v_read_, logs_, out_;
+};
+
+}  // namespace kvcal
