@@ -39,10 +39,12 @@ KVCAL_AVX512_INLINE __m512 to_floats(Ints x) {
   return _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(x));
 }
 
-/// 2^x as weight_of gives it without its own instructions: these take longer here.
+/// 2^x as weight_of gives it without its own instructions: these take longer here. Beyond 2^127
+/// it stays there, and NaN stays NaN: a sum tells that its reference is far below.
 KVCAL_AVX512_INLINE __m512 exp2_of(__m512 x) {
   const __m512 shift = _mm512_set1_ps(kWholeAndBias);
-  const __m512 clamped = _mm512_max_ps(_mm512_set1_ps(-127.0f), x);
+  const __m512 clamped =
+      _mm512_min_ps(_mm512_set1_ps(127.0f), _mm512_max_ps(_mm512_set1_ps(-127.0f), x));
   const __m512 shifted = _mm512_add_ps(clamped, shift);
   const __m512 f = _mm512_sub_ps(clamped, _mm512_sub_ps(shifted, shift));
   __m512 sum = _mm512_set1_ps(kPowerOfTwo[0]);

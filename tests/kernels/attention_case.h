@@ -28,6 +28,9 @@ struct AttentionCase {
   ComputeType product_type = ComputeType::kFloat32;
   bool is_decoding = false;
   float weight_scale = 0.0f;
+  /// Added to the first two channels of each head of Q and of K, as biases of Qwen2 are: scores are
+  /// far from zero.
+  float q_offset = 0.0f, k_offset = 0.0f;
   unsigned selected = 0;  ///< of 100 keys, beside a query's own; 0: there is no selection
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
@@ -50,10 +53,19 @@ inline std::vector<float> head_scales(int64_t heads, float first) {
   return scales;
 }
 
+/// Adds offset to the first two channels of each head.
+inline std::vector<float> with_offset(std::vector<float> values, int64_t head_dim, float offset) {
+  for (size_t i = 0; offset != 0.0f && i < values.size(); ++i)
+    if (static_cast<int64_t>(i) % head_dim < 2) values[i] += offset;
+  return values;
+}
+
+inline constexpr uint64_t kKeySeed = 2;
 /// Random K or V as elements of the cache, written by the reference.
 inline std::vector<std::byte> random_cache(const AttentionCase& c, int64_t dim, uint64_t seed,
                                            const std::vector<float>& scales) {
-  std::vector<float> x = normal(c.kv_rows() * c.kv_heads * dim, seed, c.deviation);
+  std::vector<float> x = with_offset(normal(c.kv_rows() * c.kv_heads * dim, seed, c.deviation), dim,
+                                     seed == kKeySeed ? c.k_offset : 0.0f);
   std::vector<std::byte> out(x.size() * static_cast<size_t>(bytes_per_element(c.kv_dtype)));
   make_backend("reference")
       ->store_kv({.x = {.data = x.data(),
@@ -92,8 +104,9 @@ class AttentionInputs {
  public:
   AttentionInputs(Backend& backend, const AttentionCase& c)
       : backend_(backend),
-        q_(backend, normal(c.q_rows() * q_stride(c), 1, c.deviation)),
-        k_(backend, random_cache(c, c.head_dim, 2, head_scales(c.kv_heads, kKScale))),
+        q_(backend,
+           with_offset(normal(c.q_rows() * q_stride(c), 1, c.deviation), c.head_dim, c.q_offset)),
+        k_(backend, random_cache(c, c.head_dim, kKeySeed, head_scales(c.kv_heads, kKScale))),
         v_(backend, random_cache(c, c.value_dim(), 3, head_scales(c.kv_heads, kVScale))),
         k_scale_(backend, head_scales(c.kv_heads, kKScale)),
         v_scale_(backend, head_scales(c.kv_heads, kVScale)),
