@@ -167,6 +167,27 @@ CacheTensor cache_tensor(const Json& layer, const std::string& side) {
   return tensor;
 }
 
+std::optional<report::LayerDamage> layer_damage(const Json& layer) {
+  const Json* damage = find_field(layer, "attention_damage");
+  if (!damage) return std::nullopt;
+  return in_context("attention_damage", [&] {
+    const auto loss_of = [&](const char* scales) {
+      const Json* loss = damage->is_object() ? find_field(*damage, scales) : nullptr;
+      if (!loss || !loss->is_object()) fail_missing(scales, "an object");
+      return in_context(scales, [&] {
+        // A KL of rounding errors alone may be below zero.
+        const double kl = required_number(*loss, "weights_kl");
+        return report::AttentionLoss{
+            .output_error = magnitude(*loss, "output_error").value_or(0.0f),
+            .weights_kl = std::max(0.0f, static_cast<float>(kl)),
+            .head_output_error = magnitudes(*loss, "head_output_error")};
+      });
+    };
+    return std::optional(
+        report::LayerDamage{.calibrated = loss_of("calibrated"), .unit = loss_of("unit")});
+  });
+}
+
 std::optional<StopOutcome> stop_outcome(const Json& manifest) {
   const Json* stop = manifest.is_object() ? find_field(manifest, "stop") : nullptr;
   if (!stop) return std::nullopt;

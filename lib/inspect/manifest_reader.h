@@ -26,6 +26,9 @@ std::vector<float> magnitudes(const Json& object, const std::string& key);
 /// Statistics of K ("k") or V from a layer's entry; without its scales.
 report::CacheTensor cache_tensor(const Json& layer, const std::string& side);
 
+/// What the cache does to the attention of a layer's entry; nullopt where it does not say.
+std::optional<report::LayerDamage> layer_damage(const Json& layer);
+
 /// Layers that are largest at the last positions; nullopt where the summary names none.
 std::optional<LatePositions> late_positions_of(const Json& manifest);
 

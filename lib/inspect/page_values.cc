@@ -33,7 +33,8 @@ std::vector<CacheLayer> cache_layers(const InspectionResult& checkpoint) {
                           .dtype = row.dtype ? std::string(name_of(*row.dtype)) : "–",
                           .bytes = row.bytes,
                           .k = cache_tensor_of(row, row.k_scales, "k"),
-                          .v = cache_tensor_of(row, row.v_scales, "v")});
+                          .v = cache_tensor_of(row, row.v_scales, "v"),
+                          .damage = row.statistics ? layer_damage(*row.statistics) : std::nullopt});
       });
     });
   return layers;

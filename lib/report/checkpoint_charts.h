@@ -41,6 +41,11 @@ double part_of_final(const AmaxConvergence& convergence, size_t i);
 /// How near the amax of the median and of the worst layer is to the final one, by samples.
 SeriesChart convergence_chart(const CheckpointReport& report);
 
+/// Error of attention's output by layer, with the scales and with 1.0.
+SeriesChart damage_chart(const CheckpointReport& report);
+/// The same of every head, with the scales.
+HeatMap damage_map(const CheckpointReport& report);
+
 /// The names of buckets of positions: "0", "4 – 5".
 std::vector<std::string> position_names(size_t buckets);
 /// How large K and V get by position, as a part of the layer's amax: the layer in the middle, and

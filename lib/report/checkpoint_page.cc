@@ -125,8 +125,8 @@ std::string checkpoint_page(const CheckpointReport& report) {
   // Of a model that was never calibrated there is nothing to say of its calibration.
   if (is_calibrated(report))
     for (const auto& section :
-         {scales_section, heads_section, magnitudes_section, convergence_section, positions_section,
-          layers_section, weights_section})
+         {damage_section, scales_section, heads_section, magnitudes_section, convergence_section,
+          positions_section, layers_section, weights_section})
       page.sections.push_back(section(report));
   for (const auto& section : {engines_section, sizes_section, about_section})
     page.sections.push_back(section(report));

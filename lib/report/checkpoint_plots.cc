@@ -63,6 +63,7 @@ std::vector<Plot> checkpoint_plots(const CheckpointReport& report) {
   add_magnitudes(plots, report);
   add_plot(plots, "convergence", convergence_chart(report));
   add_plot(plots, "positions", positions_chart(report));
+  add_plot(plots, "damage", damage_chart(report));
   return plots;
 }
 

@@ -26,12 +26,22 @@ struct CacheTensor {
   std::vector<float> position_amax = {};  ///< by bucket of positions; empty: not known
 };
 
+/// What a cache does to a layer's attention: quant/attention_error.h over all heads, and by head.
+struct AttentionLoss {
+  float output_error = 0, weights_kl = 0;
+  std::vector<float> head_output_error = {};
+};
+struct LayerDamage {
+  AttentionLoss calibrated, unit;  ///< with the layer's scales; with scale 1.0
+};
+
 /// A layer that attends.
 struct CacheLayer {
   int64_t layer = 0;
   std::string dtype;  ///< of its K weights
   uint64_t bytes = 0;
   CacheTensor k, v;
+  std::optional<LayerDamage> damage = {};  ///< nullopt: not known
 };
 
 /// A module with FP8 weights.
@@ -102,7 +112,7 @@ struct CheckpointReport {
 std::string checkpoint_page(const CheckpointReport& report);
 
 /// The plots that its values allow, of: "scales", "heads-k", "heads-v", "magnitudes",
-/// "convergence", "positions".
+/// "convergence", "positions", "damage".
 std::vector<Plot> checkpoint_plots(const CheckpointReport& report);
 
 }  // namespace kvcal::report

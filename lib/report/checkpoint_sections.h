@@ -11,6 +11,7 @@ Section summary_section(const CheckpointReport& report);
 Section scales_section(const CheckpointReport& report);
 Section heads_section(const CheckpointReport& report);
 Section magnitudes_section(const CheckpointReport& report);
+Section damage_section(const CheckpointReport& report);
 Section convergence_section(const CheckpointReport& report);
 Section positions_section(const CheckpointReport& report);
 Section layers_section(const CheckpointReport& report);

