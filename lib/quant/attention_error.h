@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -39,17 +41,20 @@ struct AttentionDamage {
   std::vector<AttentionError> unit;        ///< with scale 1.0
 };
 
-/// Samples whose attention a calibration compares: as many from the first on as have this many
-/// tokens together, and no more than this number. So the choice depends on the data set's order
-/// alone, and memory is bounded.
-inline constexpr int64_t kComparedTokens = 4096, kComparedSamples = 16;
+/// Samples whose attention a calibration compares: the first ones, until they have so many tokens
+/// together or that share of all tokens, and no more than this number. So the choice depends on the
+/// data set alone, memory is bounded, and the comparison takes a small part of the time.
+inline constexpr int64_t kComparedTokens = 2048, kComparedSamples = 16;
+inline constexpr int64_t kTokensForEachCompared = 4;
 /// Queries of each of these samples, evenly spaced, the last one among them.
-inline constexpr int64_t kComparedQueries = 8;
+inline constexpr int64_t kComparedQueries = 16;
 
 /// lengths: of all samples, in tokens.
 inline int64_t compared_samples(std::span<const int64_t> lengths) {
+  const int64_t all = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  const int64_t wanted = std::min(kComparedTokens, all / kTokensForEachCompared + 1);
   int64_t count = 0, tokens = 0;
-  while (count < std::ssize(lengths) && count < kComparedSamples && tokens < kComparedTokens)
+  while (count < std::ssize(lengths) && count < kComparedSamples && tokens < wanted)
     tokens += lengths[static_cast<size_t>(count++)];
   return count;
 }

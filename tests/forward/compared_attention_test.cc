@@ -33,8 +33,8 @@ void check_near(const std::vector<AttentionError>& found, const Json& expected,
     const double error_off = std::fabs(found[head].relative_error() - error);
     const double kl_off = std::fabs(found[head].mean_kl() - kl);
     CHECK(found[head].queries == kComparedQueries);
-    CHECK(error_off < 2e-5 + 0.05 * error);
-    CHECK(kl_off < 2e-6 + 0.05 * kl);
+    CHECK(error_off < 2e-5 + 0.1 * error);
+    CHECK(kl_off < 2e-6 + 0.1 * kl);
     ++agreement.heads;
     if (error_off > 2e-5 + 1e-3 * error || kl_off > 2e-6 + 2e-3 * kl) ++agreement.off;
   }
@@ -119,8 +119,9 @@ TEST_CASE("latent attention: the latent's codes damage attention, those of 16 bi
 TEST_CASE("compared samples: as many as have enough tokens, and no more than some") {
   CHECK(compared_samples({}) == 0);
   CHECK(compared_samples(std::vector<int64_t>{5}) == 1);
-  CHECK(compared_samples(std::vector<int64_t>(100, 2048)) == 2);
-  CHECK(compared_samples(std::vector<int64_t>(100, 10)) == kComparedSamples);
+  CHECK(compared_samples(std::vector<int64_t>(100, 1024)) == 2);
+  CHECK(compared_samples(std::vector<int64_t>(1000, 10)) == kComparedSamples);
+  CHECK(compared_samples(std::vector<int64_t>(12, 512)) == 4);  // a quarter of all, and a token
   CHECK(compared_samples(std::vector<int64_t>{kComparedTokens, 7}) == 1);
 }
 

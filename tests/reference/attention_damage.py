@@ -6,7 +6,7 @@ needs: torch, transformers (the versions are written into the file)
 
 For each fixture its layers, and of each the scales of K and of V (the largest magnitude over 448) and, with these and
 with scale 1.0, for each query head [relative error of the output, KL divergence of the softmax weights in nats] over
-eight evenly spaced queries of the fixture's ids: K and V become E4M3 codes and real numbers again, nothing before the
+sixteen evenly spaced queries of the fixture's ids: K and V become E4M3 codes and real numbers again, nothing before the
 layer does. null for a layer without attention. Reference: float32, eager attention; sums in float64.
 """
 import json
@@ -21,7 +21,7 @@ FIXTURES = pathlib.Path(__file__).parent.parent / "fixtures"
 # Grouped queries; biases of K; windows; soft-caps; norms of K; sinks; K and V of other widths; layers without attention;
 # all heads with K and V of their own; queries that turn in part.
 NAMES = ["llama", "qwen2", "mistral_window", "gemma2", "qwen3", "gpt_oss", "nemotron_h", "gpt2", "phi", "qwen3_next"]
-QUERIES = 8
+QUERIES = 16
 
 
 def quantized(x, scale):
