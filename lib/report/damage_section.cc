@@ -8,6 +8,9 @@
 namespace kvcal::report {
 namespace {
 
+/// Heads of more layers are not drawn, so that pages stay small; the manifest has them.
+constexpr size_t kMostHeads = 8'000;
+
 std::string error_text(float error) {
   return share_text(static_cast<double>(error));
 }
@@ -81,7 +84,7 @@ Section damage_section(const CheckpointReport& report) {
   }
   Markup drawings, numbers = damage_table(report);
   drawings.append(framed(drawing)).append(legend_list("damage-mark", series_legend(chart.series)));
-  if (const HeatMap map = damage_map(report); cells_of(map) > 0 && cells_of(map) <= kMostCells) {
+  if (const HeatMap map = damage_map(report); cells_of(map) > 0 && cells_of(map) <= kMostHeads) {
     drawings.append(heat_map_part(map));
     numbers.append(heat_map_table(map));
   }

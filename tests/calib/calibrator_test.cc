@@ -32,14 +32,15 @@ std::vector<Sample> samples_of(const Json& lists) {
 }
 
 Calibration run(ModelFixture& fixture, const Recipe& recipe, const std::vector<Sample>& samples,
-                KvForward mode) {
+                KvForward mode, int64_t compared_samples = 0) {
   std::vector<std::span<const TokenId>> ids;
   for (const Sample& sample : samples) ids.emplace_back(sample.ids);
   SilentDiagnostics silent;
   LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, ids,
                            {.batch_tokens = 64}, silent);
   const QuantPlan plan = resolve_plan(recipe, fixture.config, silent);
-  return calibrate(forward, fixture.config, plan, samples, {.kv_forward = mode}, nullptr, silent);
+  return calibrate(forward, fixture.config, plan, samples,
+                   {.kv_forward = mode, .compared_samples = compared_samples}, nullptr, silent);
 }
 
 void check_scales(const std::vector<Scale>& scales, const Json& expected) {
@@ -171,6 +172,33 @@ TEST_CASE("a latent cache has one scale for the latent and the rotated key") {
       CHECK(layer.v.scales.at(0).value == layer.k.scales.at(0).value);
     }
   }
+}
+
+TEST_CASE("attention is compared with the scales made, and with 1.0, in every mode") {
+  ModelFixture fixture("qwen2");
+  const std::vector<Sample> samples{{0, fixture.ids}, {1, fixture.ids}};
+  for (const std::string observer : {"static_minmax", "mse"})
+    for (const KvForward mode : {KvForward::kExact, KvForward::kQuantized}) {
+      const Calibration calibration =
+          run(fixture, recipe_with(observer, Strategy::kTensor), samples, mode, 1);
+      for (const AttentionCalibration& layer : calibration.layers) {
+        INFO(observer << ", layer " << layer.layer);
+        REQUIRE(layer.damage.has_value());
+        const AttentionError own = sum_of(layer.damage->calibrated),
+                             unit = sum_of(layer.damage->unit);
+        CHECK(own.queries == kComparedQueries * fixture.config.attention(layer.layer).heads);
+        CHECK(own.relative_error() > 0.0);
+        CHECK(own.relative_error() < 0.2);
+        CHECK(unit.output == own.output);  // of the same unquantized attention
+        CHECK(unit.error != own.error);
+      }
+      const Calibration without =
+          run(fixture, recipe_with(observer, Strategy::kTensor), samples, mode, 0);
+      for (size_t i = 0; i < without.layers.size(); ++i) {
+        CHECK(!without.layers[i].damage.has_value());
+        CHECK(without.layers[i].k.scales[0].value == calibration.layers[i].k.scales[0].value);
+      }
+    }
 }
 
 TEST_CASE("an ignored layer is marked") {

@@ -152,6 +152,25 @@ TEST_CASE("manifest: how large K and V were by position, where it is known") {
                                                {"v_amax", {1.0, 0.0, 2.0, 1.0, 0.5}}});
 }
 
+TEST_CASE("manifest: what the cache does to attention, where it was compared") {
+  QuantizedParts parts("static_kv");
+  const auto layers_of = [&] {
+    return make_manifest(run_over("d"), parts.recipe, parts.calibration).at("layers");
+  };
+  CHECK_FALSE(layers_of()[0].contains("attention_damage"));
+  const AttentionError first{.error = 1.0, .output = 4.0, .kl = 3.0, .queries = 4};
+  const AttentionError second{.error = 3.0, .output = 60.0, .kl = 1.0, .queries = 4};
+  parts.calibration.layers[0].damage = {.calibrated = {first, second}, .unit = {first, first}};
+  const Json damage = layers_of()[0].at("attention_damage");
+  CHECK(damage.at("num_queries") == 4);
+  CHECK(damage.at("calibrated") ==
+        Json{{"output_error", 0.25},
+             {"weights_kl", 0.5},
+             {"head_output_error", {0.5, static_cast<float>(0.05 * std::sqrt(20.0))}},
+             {"head_weights_kl", {0.75, 0.25}}});
+  CHECK(damage.at("unit").at("output_error") == 0.5);
+}
+
 TEST_CASE("manifest: a run that could stop says how it ended") {
   const QuantizedParts parts("static_kv");
   ManifestInput input = run_over("d");

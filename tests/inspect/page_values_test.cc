@@ -59,6 +59,33 @@ TEST_CASE("page_values: positions come from the manifest, in this version's buck
                  "positions: first: found 5, expected 2"));
 }
 
+TEST_CASE("page_values: what the cache does to attention comes from the manifest") {
+  const test::CheckpointCopy copy("llama");
+  Json manifest = test::sample_manifest();
+  Json& damage = manifest["layers"][0]["attention_damage"];
+  damage["calibrated"] = {
+      {"output_error", 0.5}, {"weights_kl", 3.5}, {"head_output_error", {0.5, 0.25}}};
+  damage["unit"] = {{"output_error", 0.75}, {"weights_kl", -1e-9}};
+  copy.write_manifest(manifest);
+  const CheckpointReport page = page_values(inspect(copy.path()), "1.2");
+  REQUIRE(page.layers[0].damage);
+  CHECK(page.layers[0].damage->calibrated.weights_kl == 3.5f);
+  CHECK(page.layers[0].damage->calibrated.head_output_error == std::vector<float>{0.5f, 0.25f});
+  CHECK(page.layers[0].damage->unit.output_error == 0.75f);
+  CHECK(page.layers[0].damage->unit.weights_kl == 0.0f);
+  CHECK(!page.layers[1].damage);
+  const auto message = [&] {
+    copy.write_manifest(manifest);
+    return test::message_of([&] { page_values(inspect(copy.path()), "1.2"); });
+  };
+  damage.erase("unit");
+  CHECK(contains(message(), "layer 0: attention_damage: "));
+  damage["unit"] = {{"output_error", "large"}, {"weights_kl", 1.0}};
+  CHECK(message().find("output_error") != std::string::npos);
+  INFO(message());
+  CHECK(contains(message(), "attention_damage: unit: "));
+}
+
 TEST_CASE(
     "page_values: an output of scales alone is shown with its model, and no engine is asked") {
   const test::CheckpointCopy model("llama");

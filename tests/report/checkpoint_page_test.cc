@@ -54,7 +54,7 @@ TEST_CASE("page: every layer and head is there, in drawings and in tables") {
     INFO("layer " << number);
     for (const std::string id : {"layer-", "strip-k", "strip-v", "large-k", "large-v", "numbers-"})
       CHECK(count_of(page, " id=\"" + id + number + "\"") == 1);
-    CHECK(count_of(page, "href=\"#layer-" + number + "\"") == 4);
+    CHECK(count_of(page, "href=\"#layer-" + number + "\"") == 5);
   }
   // Heat maps come in blocks of 32 layers; each number stands in a cell and in the table.
   for (const std::string side : {"k", "v"}) {
@@ -150,6 +150,19 @@ TEST_CASE("page: says what is missing instead of showing nothing") {
   report.layers.clear();
   const std::string empty = checkpoint_page(report);
   check_page(empty);
+}
+
+TEST_CASE("page: what the cache does to attention, by layer and head") {
+  CheckpointReport report = sample_report({.layers = 3, .heads = 2});
+  report.layers[1].damage->calibrated.output_error = 0.515f;
+  const std::string page = checkpoint_page(report);
+  check_page(page);
+  const std::string section = between(page, "<section id=\"damage\"", "</section>");
+  CHECK(count_of(section, "<title>the scales, layer 1: 0.515</title>") == 1);
+  CHECK(count_of(section, "51.5 %") >= 1);
+  CHECK(count_of(section, "id=\"damage-heads") >= 1);
+  for (report::CacheLayer& layer : report.layers) layer.damage.reset();
+  CHECK(count_of(checkpoint_page(report), "What the cache does to attention is not known") == 1);
 }
 
 TEST_CASE("page: the title names model and data, the chart of scales has scales") {
@@ -286,15 +299,18 @@ TEST_CASE("page: convergence shows the worst layer and the one in the middle") {
 
 TEST_CASE("plots: every drawing of a checkpoint is a file of its own") {
   CheckpointReport report = sample_report({.layers = 40, .heads = 3});
-  const std::vector<std::string> names{"scales",     "heads-k",     "heads-v",
-                                       "magnitudes", "convergence", "positions"};
+  const std::vector<std::string> names{"scales",      "heads-k",   "heads-v", "magnitudes",
+                                       "convergence", "positions", "damage"};
   check_plots(report::checkpoint_plots(report), names);
   report.name = "</svg><script>alert(1)</script>";
   check_plots(report::checkpoint_plots(report), names);
   CHECK(plot_svg(report::checkpoint_plots(report)[0]) ==
         plot_svg(report::checkpoint_plots(report)[0]));
   // What is not known is left out.
-  for (report::CacheLayer& layer : report.layers) layer.k = layer.v = with_scales_alone({0.5f});
+  for (report::CacheLayer& layer : report.layers) {
+    layer.k = layer.v = with_scales_alone({0.5f});
+    layer.damage.reset();
+  }
   check_plots(report::checkpoint_plots(report), {"scales"});
   report.layers.clear();
   check_plots(report::checkpoint_plots(report), {});

@@ -44,6 +44,18 @@ CacheTensor tensor_of(const SampleSize& size, int64_t layer, int64_t side) {
   return tensor;
 }
 
+report::LayerDamage damage_of(const SampleSize& size, int64_t layer) {
+  report::LayerDamage damage;
+  damage.calibrated.output_error = static_cast<float>(0.02 + 0.05 * noise(layer, 3));
+  damage.calibrated.weights_kl = static_cast<float>(0.001 + 0.01 * noise(layer, 4));
+  damage.unit = damage.calibrated;
+  damage.unit.output_error *= 1.5f;
+  for (int64_t head = 0; head < size.heads; ++head)
+    damage.calibrated.head_output_error.push_back(
+        static_cast<float>(0.01 + 0.1 * noise(layer + head, 5)));
+  return damage;
+}
+
 }  // namespace
 
 report::CheckpointReport sample_report(const SampleSize& size) {
@@ -66,7 +78,8 @@ report::CheckpointReport sample_report(const SampleSize& size) {
                              .dtype = "BF16",
                              .bytes = 1000,
                              .k = tensor_of(size, layer, 0),
-                             .v = tensor_of(size, layer, 1)});
+                             .v = tensor_of(size, layer, 1),
+                             .damage = damage_of(size, layer)});
     for (int64_t i = 0; i < size.linears_per_layer; ++i)
       report.linears.push_back({.module = "m",
                                 .layer = layer,
