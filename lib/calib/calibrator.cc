@@ -123,6 +123,7 @@ class Calibrator {
       }
     }
     compare_attention(layer);
+    statistics.compared = compared_scales(layer);
     calibration_.layers.push_back(std::move(layer));
     if (kept_) kept_->attention.push_back(std::move(statistics));
   }
@@ -219,6 +220,11 @@ AttentionDamage damage_of(LayerForward& forward, const ModelConfig& config,
       {.dtype = options.derive.kv_dtype, .k_scales = ones, .v_scales = ones}};
   const AttentionComparison found = forward.compare_attention(layer.layer, candidates);
   return {.calibrated = found.of(0), .unit = found.of(1)};
+}
+
+std::optional<ComparedScales> compared_scales(const AttentionCalibration& layer) {
+  if (!layer.damage) return std::nullopt;
+  return ComparedScales{.damage = *layer.damage, .k = layer.k.scales, .v = layer.v.scales};
 }
 
 bool needs_one_pass(const QuantPlan& plan, const CalibrationOptions& options) {

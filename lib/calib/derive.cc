@@ -232,6 +232,16 @@ void check_heads(const AttentionStatistics& seen, const ModelConfig& config, int
   if (seen.q) check(*seen.q, config.attention(layer).heads, "Q");
 }
 
+/// What was seen of attention is true of the same scales alone.
+void take_damage(const ComparedScales& compared, AttentionCalibration& layer) {
+  const auto are_same = [](const std::vector<Scale>& a, const std::vector<Scale>& b) {
+    return std::ranges::equal(a, b, {}, &Scale::value, &Scale::value);
+  };
+  if (!layer.ignored && are_same(compared.k, layer.k.scales) &&
+      are_same(compared.v, layer.v.scales))
+    layer.damage = compared.damage;
+}
+
 }  // namespace
 
 Calibration derive(const Statistics& statistics, const QuantPlan& plan, const ModelConfig& config,
@@ -244,6 +254,7 @@ Calibration derive(const Statistics& statistics, const QuantPlan& plan, const Mo
     if (planned.q && !seen->q) fail("the statistics hold no queries of ", planned.module);
     check_heads(*seen, config, planned.layer);
     calibration.layers.push_back(derive_attention(*seen, planned, config, options, diagnostics));
+    if (seen->compared) take_damage(*seen->compared, calibration.layers.back());
   }
   const InputNames names(config);
   const InputsByName inputs = by_name(statistics.inputs);

@@ -115,8 +115,13 @@ StableCalibration calibrate_until_stable(const MakeForward& make_forward, const 
   all.compared_samples = std::min(options.compared_samples, static_cast<int64_t>(used));
   if (needs_one_pass(plan, options)) {
     result.calibration = derive(statistics, plan, config, options.derive, diagnostics);
-    if (kept) *kept = std::move(statistics);
     compare_attention(make_forward, config, plan, first, all, result.calibration);
+    for (AttentionStatistics& seen : statistics.attention) {
+      const auto layer =
+          std::ranges::find(result.calibration.layers, seen.module, &AttentionCalibration::module);
+      if (layer != result.calibration.layers.end()) seen.compared = compared_scales(*layer);
+    }
+    if (kept) *kept = std::move(statistics);
   } else {
     result.calibration =
         calibrate(*make_forward(first, diagnostics), config, plan, first, all, kept, diagnostics);

@@ -18,6 +18,8 @@ namespace {
 constexpr std::string_view kFormat = "kvcal-statistics", kVersion = "2";
 constexpr std::string_view kRanges = ".ranges", kHistogram = ".histogram", kTokens = ".tokens";
 constexpr std::string_view kPositions = ".positions";
+constexpr std::string_view kDamage = ".damage", kComparedScales = ".compared_scales";
+constexpr int64_t kErrorNumbers = 4;  ///< error, output, KL, queries
 constexpr std::string_view kInput = ".input";
 constexpr const char *kSha256 = "sha256", *kPiece = "piece", *kLongestSample = "longest_sample";
 constexpr int64_t kBins = MagnitudeHistogram::kBins;
@@ -73,6 +75,22 @@ void add_tensors(const std::string& name, const TensorStatistics& seen,
     tensors.push_back(tensor_of(name + std::string(kPositions),
                                 Shape{static_cast<int64_t>(seen.positions.size()), 2},
                                 ends_of(seen.positions)));
+}
+
+void add_tensors(const std::string& module, const ComparedScales& compared,
+                 std::vector<Tensor>& tensors) {
+  std::vector<double> numbers;
+  for (const auto* heads : {&compared.damage.calibrated, &compared.damage.unit})
+    for (const AttentionError& one : *heads)
+      for (const double number : {one.error, one.output, one.kl, static_cast<double>(one.queries)})
+        numbers.push_back(number);
+  std::vector<float> scales;
+  for (const auto* side : {&compared.k, &compared.v})
+    for (const Scale& scale : *side) scales.push_back(scale.value);
+  tensors.push_back(tensor_of(module + std::string(kDamage),
+                              Shape{2, std::ssize(compared.damage.unit), kErrorNumbers}, numbers));
+  tensors.push_back(
+      tensor_of(module + std::string(kComparedScales), Shape{2, std::ssize(compared.k)}, scales));
 }
 
 Metadata metadata_of(const Provenance& origin) {
@@ -172,6 +190,35 @@ class StatisticsReader {
     return seen;
   }
 
+  /// nullopt where the run compared no attention of the module.
+  std::optional<ComparedScales> compared(const std::string& module) const {
+    const std::string name = module + std::string(kDamage);
+    if (!file_.find(name)) return std::nullopt;
+    const TensorView& damage = tensor(name, DType::kF64, 3);
+    const TensorView& scales = tensor(module + std::string(kComparedScales), DType::kF32, 2);
+    if (damage.shape[0] != 2 || damage.shape[2] != kErrorNumbers || scales.shape[0] != 2)
+      fail(module, ": found damage ", damage.shape, " and compared_scales ", scales.shape,
+           ", expected [2, heads, ", kErrorNumbers, "] and [2, scales]");
+    ComparedScales compared;
+    std::vector<double> numbers(damage.bytes.size() / sizeof(double));
+    std::memcpy(numbers.data(), damage.bytes.data(), damage.bytes.size());
+    for (size_t i = 0; i < numbers.size(); i += kErrorNumbers) {
+      if (!std::ranges::all_of(std::span(numbers).subspan(i, kErrorNumbers),
+                               [](double number) { return std::isfinite(number); }) ||
+          numbers[i + 3] < 0.0 || numbers[i + 3] > 1e15)
+        fail(name, " holds a number that is not finite, or no number of queries");
+      auto& heads = i < numbers.size() / 2 ? compared.damage.calibrated : compared.damage.unit;
+      heads.push_back({.error = numbers[i],
+                       .output = numbers[i + 1],
+                       .kl = numbers[i + 2],
+                       .queries = static_cast<int64_t>(numbers[i + 3])});
+    }
+    const auto values = scales.as<float>();
+    for (size_t i = 0; i < values.size(); ++i)
+      (i < values.size() / 2 ? compared.k : compared.v).push_back({values[i]});
+    return compared;
+  }
+
   uint64_t tokens(const std::string& name) const {
     const TensorView& count = tensor(name + std::string(kTokens), DType::kI64, 1);
     if (count.shape[0] != 1) fail(count.name, " is ", count.shape, ", expected [1]");
@@ -245,6 +292,7 @@ std::unique_ptr<StagedOutput> stage_statistics(const std::filesystem::path& path
     add_tensors(attention.module + ".k", attention.k, tensors);
     add_tensors(attention.module + ".v", attention.v, tensors);
     if (attention.q) add_tensors(attention.module + ".q", *attention.q, tensors);
+    if (attention.compared) add_tensors(attention.module, *attention.compared, tensors);
   }
   for (const InputStatistics& input : statistics.inputs) {
     const std::string name = input.name + std::string(kInput);
@@ -284,6 +332,7 @@ Statistics read_statistics(const std::filesystem::path& path, const std::string&
                                       .v = reader.statistics(*module + ".v")};
         if (file.find(*module + ".q" + std::string(kRanges)))
           attention.q = reader.statistics(*module + ".q");
+        attention.compared = reader.compared(*module);
         statistics.attention.push_back(std::move(attention));
       }
     }

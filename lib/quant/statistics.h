@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "quant/attention_error.h"
 #include "quant/magnitude_histogram.h"
 #include "quant/provenance.h"
 #include "quant/scale.h"
@@ -24,11 +25,18 @@ struct TensorStatistics {
   int64_t samples() const { return static_cast<int64_t>(ranges.size()) / heads; }
 };
 
+/// What a cache did to attention in the run, with the scales that the run made.
+struct ComparedScales {
+  AttentionDamage damage;
+  std::vector<Scale> k, v;
+};
+
 /// K, V and, where requested, the queries of one attention module.
 struct AttentionStatistics {
   std::string module;  ///< "model.layers.0.self_attn"
   TensorStatistics k, v;
   std::optional<TensorStatistics> q = {};
+  std::optional<ComparedScales> compared = {};  ///< nullopt: attention was not compared
 };
 
 /// Input that one or several Linears read.

@@ -100,6 +100,7 @@ void check_equal(const Statistics& found, const Statistics& expected) {
     check_equal(found.attention[i].v, expected.attention[i].v);
     REQUIRE(found.attention[i].q.has_value() == expected.attention[i].q.has_value());
     if (found.attention[i].q) check_equal(*found.attention[i].q, *expected.attention[i].q);
+    CHECK(found.attention[i].compared.has_value() == expected.attention[i].compared.has_value());
   }
   REQUIRE(found.inputs.size() == expected.inputs.size());
   for (size_t i = 0; i < found.inputs.size(); ++i) {
@@ -262,7 +263,8 @@ TEST_CASE("a calibration that may stop is that of the samples it used") {
 TEST_CASE("a calibration that does not settle uses all samples, keeps all and says so") {
   Case one("llama", recipe_with("static_minmax", "tensor"));
   const std::vector<Sample> samples = samples_of(one.fixture, {1, 2, 3, 5, 12});
-  CalibrationOptions options{.kv_forward = KvForward::kExact, .observes_all = true};
+  CalibrationOptions options{
+      .kv_forward = KvForward::kExact, .observes_all = true, .compared_samples = 2};
   WarningList told;
   Statistics kept, expected;
   const StableCalibration stable =

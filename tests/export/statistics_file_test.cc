@@ -1,5 +1,6 @@
 #include "export/statistics_file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -51,8 +52,28 @@ Statistics statistics() {
                            .k = some(2, 3.5f),
                            .v = some(2, 4.5f),
                            .q = some(4, 5.5f)});
+  const AttentionError error{.error = 0.1, .output = 1.0 / 3.0, .kl = -1e-17, .queries = 16};
+  all.attention[1].compared = ComparedScales{
+      .damage = {.calibrated = {error, {}, error, error}, .unit = {{}, error, {}, {}}},
+      .k = {{0.5f}, {0.25f}},
+      .v = {{1.5f}, {3.0f}}};
   all.inputs.push_back({.name = "lm_head", .seen = some(1, 6.5f), .tokens = 77});
   return all;
+}
+
+void check_equal(const ComparedScales& a, const ComparedScales& b) {
+  for (const auto heads : {&AttentionDamage::calibrated, &AttentionDamage::unit}) {
+    REQUIRE((a.damage.*heads).size() == (b.damage.*heads).size());
+    for (size_t head = 0; head < (a.damage.*heads).size(); ++head) {
+      const AttentionError &one = (a.damage.*heads)[head], &other = (b.damage.*heads)[head];
+      CHECK(one.error == other.error);
+      CHECK(one.output == other.output);
+      CHECK(one.kl == other.kl);
+      CHECK(one.queries == other.queries);
+    }
+  }
+  for (const auto side : {&ComparedScales::k, &ComparedScales::v})
+    CHECK(std::ranges::equal(a.*side, b.*side, {}, &Scale::value, &Scale::value));
 }
 
 void check_equal(const TensorStatistics& a, const TensorStatistics& b) {
@@ -103,10 +124,24 @@ TEST_CASE("statistics come back from their file as they were") {
     REQUIRE(read.attention[i].q.has_value() == all.attention[i].q.has_value());
     if (all.attention[i].q) check_equal(*read.attention[i].q, *all.attention[i].q);
   }
+  CHECK(!read.attention[0].compared.has_value());
+  REQUIRE(read.attention[1].compared.has_value());
+  check_equal(*read.attention[1].compared, *all.attention[1].compared);
   REQUIRE(read.inputs.size() == 1);
   CHECK(read.inputs[0].name == "lm_head");
   CHECK(read.inputs[0].tokens == 77);
   check_equal(read.inputs[0].seen, all.inputs[0].seen);
+}
+
+TEST_CASE("statistics: damage of attention that no run can have seen is refused") {
+  const test::ScratchFolder scratch;
+  const fs::path path = scratch / "kept.safetensors";
+  Statistics all = statistics();
+  all.attention[1].compared->damage.unit[2].kl = std::numeric_limits<double>::quiet_NaN();
+  write_statistics(path, all, true);
+  CHECK(refusal(path) == path.string() +
+                             ": model.layers.1.self_attn.damage holds a number that is not finite, "
+                             "or no number of queries");
 }
 
 TEST_CASE("statistics replace a file only where they may, and leave nothing behind") {
