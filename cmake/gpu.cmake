@@ -94,5 +94,6 @@ endif()
 if(KVCAL_GPU)
   target_link_libraries(kernels_gpu PUBLIC kernels)
   target_link_libraries(kernels PRIVATE kernels_gpu)
-  target_compile_definitions(kernels PRIVATE KVCAL_GPU_NAME="${gpu_name}")
+  # For the one file that reads it: the others are the same objects in every build.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/backends.cc PROPERTIES COMPILE_DEFINITIONS KVCAL_GPU_NAME="${gpu_name}")
 endif()

@@ -35,9 +35,13 @@ pkg_check_modules(kvcal_pc_utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 add_library(kvcal_utf8proc INTERFACE)
 target_link_libraries(kvcal_utf8proc INTERFACE PkgConfig::kvcal_pc_utf8proc)
 
-find_package(dnnl REQUIRED CONFIG)
+# Without it the CPU's products are slow: for programs that are carried to a machine to run on its GPU.
+option(KVCAL_ONEDNN "Multiply with oneDNN on CPUs" ON)
 add_library(kvcal_dnnl INTERFACE)
-target_link_libraries(kvcal_dnnl INTERFACE DNNL::dnnl)
+if(KVCAL_ONEDNN)
+  find_package(dnnl REQUIRED CONFIG)
+  target_link_libraries(kvcal_dnnl INTERFACE DNNL::dnnl)
+endif()
 
 pkg_check_modules(kvcal_pc_highway REQUIRED IMPORTED_TARGET libhwy)
 add_library(kvcal_highway INTERFACE)

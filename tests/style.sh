@@ -12,13 +12,6 @@ sources() {  # GIT ARGUMENT...: their list of names, without what is no source o
   "$@" | grep -E '\.(cc|h|c|cu)$'
 }
 
-find_base() {
-  local base
-  base=$(git merge-base HEAD origin/main 2>/dev/null || true)
-  [[ -n $base && $base != "$(git rev-parse HEAD)" ]] || base=$(git rev-parse --verify --quiet HEAD~1 || true)
-  echo "$base"
-}
-
 check_format() {
   sources git ls-files lib kernels python tools tests | xargs -d '\n' -n 16 -P "$jobs" clang-format --dry-run --Werror ||
     { echo "error: clang-format -i writes these files otherwise" >&2; return 1; }
@@ -40,7 +33,7 @@ check_tidy() {  # BASE
 }
 
 check_format
-base=${1:-$(find_base)}
+base=${1:-$(tests/find_base.sh)}
 if [[ -z $base ]]; then
   echo "clang-tidy: there is no earlier commit to compare with"
 else

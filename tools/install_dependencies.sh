@@ -6,7 +6,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build ccache pkg-config
   nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev
-  zlib1g-dev libzstd-dev libcurl4-openssl-dev libdnnl-dev ocl-icd-opencl-dev libhwy-dev libssl-dev openssl libxxhash-dev catch2 valgrind
+  zlib1g-dev libzstd-dev libcurl4-openssl-dev libdnnl-dev ocl-icd-opencl-dev libhwy-dev libssl-dev openssl libxxhash-dev catch2 valgrind zstd
   python3 python3-dev python3-numpy python3-venv chromium
   clang-format clang-tidy
   zsh fish mandoc dpkg-dev file

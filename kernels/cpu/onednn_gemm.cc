@@ -1,3 +1,5 @@
+#ifndef KVCAL_NO_ONEDNN
+
 #include "kernels/cpu/onednn_gemm.h"
 
 #include <sys/mman.h>
@@ -237,3 +239,5 @@ std::unique_ptr<Gemm> make_dnn_gemm(DnnSession& session, const PanelShape& shape
 }
 
 }  // namespace kvcal::cpu
+
+#endif

@@ -5,27 +5,33 @@
 #include <vector>
 
 #include "kernels/cpu/gemm.h"
+#ifndef KVCAL_NO_ONEDNN
 #include "kernels/cpu/onednn.h"
+#endif
 #include "kernels/cpu/scratch.h"
 
 namespace kvcal::cpu {
 
 /// oneDNN's engine, shared by the threads, and each thread's stream and scratch memory.
 struct DnnSession {
+#ifdef KVCAL_NO_ONEDNN
+  explicit DnnSession(int) {}
+#else
   explicit DnnSession(int num_threads) : scratchpads(static_cast<size_t>(num_threads)) {
     for (int i = 0; i < num_threads; ++i) streams.emplace_back(engine);
   }
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   std::vector<dnnl::stream> streams;
   std::vector<Scratch> scratchpads;
+#endif
 };
 
 /// oneDNN's name of its matmul for type; empty where it has none.
 std::string dnn_implementation(const DnnSession& session, ComputeType type);
 
-/// oneDNN's products for a few fixed heights. This function compares the heights with each other
-/// and drops those with another order of summation. Throws Error where oneDNN does not support the
-/// shape.
+/// oneDNN's products, or plain ones in builds without it, for a few fixed heights. This function
+/// compares the heights with each other and drops those with another order of summation. Throws
+/// Error where oneDNN does not support the shape.
 std::unique_ptr<Gemm> make_dnn_gemm(DnnSession& session, const PanelShape& shape);
 constexpr int64_t kDnnTallest = 128;
 

@@ -55,6 +55,25 @@ std::string value_of(const char* variable) {
   return value ? value : "";
 }
 
+/// Prefixes of the python3 that PATH names: of the place that it lies in, and of those that a link
+/// there leads to. An image whose python3 is that of an environment need not activate it.
+std::vector<std::string> prefixes_of_python() {
+  std::vector<std::string> prefixes;
+  std::error_code none;
+  for (const std::string& folder : parts_of(value_of("PATH"))) {
+    fs::path file = fs::path(folder) / "python3";
+    if (!fs::exists(file, none)) continue;
+    constexpr int kMostLinks = 8;
+    for (int i = 0; i < kMostLinks; ++i) {
+      prefixes.push_back(file.parent_path().parent_path().string());
+      if (!fs::is_symlink(file, none)) break;
+      file = (file.parent_path() / fs::read_symlink(file, none)).lexically_normal();
+    }
+    break;
+  }
+  return prefixes;
+}
+
 /// Why an opened library does not serve; "" where it does.
 std::string missing_function(void* handle, const LibrarySearch& search) {
   for (const std::string& function : search.functions)
@@ -88,6 +107,7 @@ LibraryPlaces library_places(std::vector<std::string> folders) {
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
     if (std::string prefix = value_of(variable); !prefix.empty())
       places.python.push_back(std::move(prefix));
+  for (std::string& prefix : prefixes_of_python()) places.python.push_back(std::move(prefix));
   if (const std::string home = value_of("HOME"); !home.empty())
     places.python.push_back(home + "/.local");
   places.python.insert(places.python.end(), {"/usr/local", "/usr"});

@@ -14,7 +14,7 @@ constexpr const char* kLibraryPathVariable = "KVCAL_GPU_LIBRARY_PATH";
 struct LibraryPlaces {
   std::string asked;                 ///< the variable's value; if given, the only places
   std::vector<std::string> folders;  ///< where the vendor's own installer puts it
-  std::vector<std::string> python;   ///< prefixes of Python installations
+  std::vector<std::string> python;   ///< prefixes of Python installations, the python3 of PATH too
 };
 /// folders, and what the process's environment and the system name.
 LibraryPlaces library_places(std::vector<std::string> folders);

@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "core/error.h"
+#ifndef KVCAL_NO_ONEDNN
 #include "kernels/cpu/onednn.h"
+#endif
 #include "quant/half.h"
 
 namespace kvcal::bench {
@@ -66,6 +68,11 @@ std::vector<std::byte> random_matrix(int64_t size, ComputeType type) {
   return bytes;
 }
 
+#ifdef KVCAL_NO_ONEDNN
+MachineRate onednn_rate_here(ComputeType, int64_t) {
+  return {};
+}
+#else
 MachineRate onednn_rate_here(ComputeType type, int64_t size) {
   using Memory = dnnl::memory;
   const auto in = type == ComputeType::kFloat32 ? Memory::data_type::f32 : Memory::data_type::bf16;
@@ -90,6 +97,7 @@ MachineRate onednn_rate_here(ComputeType type, int64_t size) {
     stream.wait();
   });
 }
+#endif
 
 }  // namespace
 

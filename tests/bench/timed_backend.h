@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,11 +30,15 @@ struct OperationTime {
   double flop = 0;         ///< of matmul and attention
 };
 
-/// A host backend's operations, timed by name. Everything goes to the backend inside; the default
+/// A backend's operations, timed by name. Everything goes to the backend inside; the default
 /// bodies of Backend's fused operations are never used here, so that what is timed is what runs.
 class TimedBackend : public Backend {
  public:
-  explicit TimedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  /// settle: waits until the backend has done what the thread that made this asked for. A host's
+  /// has when an operation returns.
+  explicit TimedBackend(std::unique_ptr<Backend> inner,
+                        std::function<void(Backend&)> settle = nullptr)
+      : inner_(std::move(inner)), settle_(std::move(settle)) {}
 
   /// Of the thread that made this; packing in another thread is apart.
   std::map<std::string, OperationTime> operations, beside;
@@ -60,6 +65,7 @@ class TimedBackend : public Backend {
   }
   bool is_host() const override { return inner_->is_host(); }
   std::optional<uint64_t> free_memory() const override { return inner_->free_memory(); }
+  uint64_t selection_bytes_per_key() const override { return inner_->selection_bytes_per_key(); }
   bool turns_queries() const override { return inner_->turns_queries(); }
   bool leaves_entered_heads() const override { return inner_->leaves_entered_heads(); }
   bool packs_beside() const override { return inner_->packs_beside(); }
@@ -181,10 +187,19 @@ class TimedBackend : public Backend {
   template <class Body>
   std::invoke_result_t<const Body&> timed(std::string_view name, double flop, const Body& body) {
     const Stopwatch stopwatch(*this, name, flop);
-    return body();
+    const bool settles = settle_ && std::this_thread::get_id() == thread_;
+    if constexpr (std::is_void_v<std::invoke_result_t<const Body&>>) {
+      body();
+      if (settles) settle_(*inner_);
+    } else {
+      auto result = body();
+      if (settles) settle_(*inner_);
+      return result;
+    }
   }
 
   std::unique_ptr<Backend> inner_;
+  std::function<void(Backend&)> settle_;
   std::thread::id thread_ = std::this_thread::get_id();
   std::mutex mutex_;
 };

@@ -69,13 +69,6 @@ std::vector<uint64_t> counts_of(const Calibration& calibration) {
   return counts;
 }
 
-std::vector<std::string> devices() {
-  std::vector<std::string> names;
-  for (const std::string& name : test::backend_names())
-    if (!test::make_backend(name)->is_host()) names.push_back(name);
-  return names;
-}
-
 // Dense; experts; a latent cache; windows and soft-caps; sinks; each kind of recurrence.
 const std::vector<std::string> kFixtures{"llama",   "mixtral",    "deepseek_v3", "gemma2",
                                          "gpt_oss", "nemotron_h", "jamba",       "qwen3_next"};
@@ -83,7 +76,7 @@ const std::vector<std::string> kFixtures{"llama",   "mixtral",    "deepseek_v3",
 }  // namespace
 
 TEST_CASE("a device's scales are within 1e-3 of the CPU's in float32") {
-  for (const std::string& device : devices())
+  for (const std::string& device : test::device_names())
     for (const std::string& name : kFixtures)
       for (const KvForward mode : {KvForward::kQuantized, KvForward::kExact}) {
         INFO(device << ", " << name);
@@ -100,7 +93,7 @@ TEST_CASE("a device's scales are within 1e-3 of the CPU's in float32") {
 }
 
 TEST_CASE("a device's bytes depend neither on batches, nor on memory, nor on other devices") {
-  for (const std::string& device : devices())
+  for (const std::string& device : test::device_names())
     for (const std::string& name : kFixtures)
       for (const ComputeType type : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
         const Calibration expected = calibrate_on(device, name, type, KvForward::kQuantized);

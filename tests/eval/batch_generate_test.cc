@@ -76,13 +76,16 @@ TEST_CASE("texts that are written together are those that are written alone") {
 }
 
 TEST_CASE("a text that is written among others is transformers'") {
-  ModelFixture fixture("llama");
-  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
-  std::vector<BatchPrompt> prompts = prompts_of(fixture);
-  const auto expected = fixture.expected.at("greedy").get<std::vector<TokenId>>();
-  prompts.push_back({fixture.expected.at("greedy_prompt").get<std::vector<TokenId>>(),
-                     static_cast<int64_t>(expected.size())});
-  CHECK(write(decoder, prompts, KvDType::kFloat32, 4).at(7) == expected);
+  for (const std::string& backend : test::backend_names()) {
+    INFO(backend);
+    ModelFixture fixture("llama", backend);
+    Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+    std::vector<BatchPrompt> prompts = prompts_of(fixture);
+    const auto expected = fixture.expected.at("greedy").get<std::vector<TokenId>>();
+    prompts.push_back({fixture.expected.at("greedy_prompt").get<std::vector<TokenId>>(),
+                       static_cast<int64_t>(expected.size())});
+    CHECK(write(decoder, prompts, KvDType::kFloat32, 4).at(7) == expected);
+  }
 }
 
 TEST_CASE("a slot takes the next prompt as soon as its text ends") {

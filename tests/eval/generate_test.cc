@@ -37,22 +37,25 @@ class PieceTokenizer : public Tokenizer {
 }  // namespace
 
 TEST_CASE("greedy generation is transformers', and stops at a stop token") {
-  ModelFixture fixture("llama");
-  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
-  const auto prompt = fixture.expected.at("greedy_prompt").get<std::vector<TokenId>>();
-  const auto expected = fixture.expected.at("greedy").get<std::vector<TokenId>>();
-  GenerateOptions options;
-  options.max_new_tokens = static_cast<int64_t>(expected.size());
-  KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, 64);
-  const Generation whole = generate(decoder, cache, prompt, options);
-  CHECK(whole.ids == expected);
-  CHECK(whole.finish_reason == "length");
+  for (const std::string& backend : test::backend_names()) {
+    INFO(backend);
+    ModelFixture fixture("llama", backend);
+    Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+    const auto prompt = fixture.expected.at("greedy_prompt").get<std::vector<TokenId>>();
+    const auto expected = fixture.expected.at("greedy").get<std::vector<TokenId>>();
+    GenerateOptions options;
+    options.max_new_tokens = static_cast<int64_t>(expected.size());
+    KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, 64);
+    const Generation whole = generate(decoder, cache, prompt, options);
+    CHECK(whole.ids == expected);
+    CHECK(whole.finish_reason == "length");
 
-  options.stop_tokens = {expected[4]};
-  KvCache again = decoder.make_cache(KvDType::kFloat32, {}, 64);
-  const Generation stopped = generate(decoder, again, prompt, options);
-  CHECK(stopped.ids == std::vector<TokenId>(expected.begin(), expected.begin() + 4));
-  CHECK(stopped.finish_reason == "stop");
+    options.stop_tokens = {expected[4]};
+    KvCache again = decoder.make_cache(KvDType::kFloat32, {}, 64);
+    const Generation stopped = generate(decoder, again, prompt, options);
+    CHECK(stopped.ids == std::vector<TokenId>(expected.begin(), expected.begin() + 4));
+    CHECK(stopped.finish_reason == "stop");
+  }
 }
 
 TEST_CASE("comparing a cache with itself finds no difference, with a coarse one it does") {

@@ -37,25 +37,28 @@ Likelihood of_one(const SequenceScores& scores, size_t model = 0) {
 }  // namespace
 
 TEST_CASE("the likelihood of a text is that of transformers' logits") {
-  ModelFixture fixture("llama");
-  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
-  const SequenceScores scored = score_one({decoder, KvDType::kFloat32, kNoScales}, fixture.ids);
-  const std::vector<double>& nll = scored.models.at(0).nll;
-  const auto logits = test::read_expected_logits(fixture.folder);
-  const auto vocab = static_cast<size_t>(fixture.config.vocab_size);
-  REQUIRE(nll.size() == fixture.ids.size() - 1);
-  double total = 0.0;
-  for (size_t i = 0; i + 1 < fixture.ids.size(); ++i) {
-    const double expected = nll_of(&logits[i * vocab], vocab, fixture.ids[i + 1]);
-    CHECK(nll[i] == Approx(expected).margin(1e-4));
-    CHECK(scored.positions.at(i) == static_cast<int64_t>(i + 1));
-    total += expected;
+  for (const std::string& backend : test::backend_names()) {
+    INFO(backend);
+    ModelFixture fixture("llama", backend);
+    Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+    const SequenceScores scored = score_one({decoder, KvDType::kFloat32, kNoScales}, fixture.ids);
+    const std::vector<double>& nll = scored.models.at(0).nll;
+    const auto logits = test::read_expected_logits(fixture.folder);
+    const auto vocab = static_cast<size_t>(fixture.config.vocab_size);
+    REQUIRE(nll.size() == fixture.ids.size() - 1);
+    double total = 0.0;
+    for (size_t i = 0; i + 1 < fixture.ids.size(); ++i) {
+      const double expected = nll_of(&logits[i * vocab], vocab, fixture.ids[i + 1]);
+      CHECK(nll[i] == Approx(expected).margin(1e-4));
+      CHECK(scored.positions.at(i) == static_cast<int64_t>(i + 1));
+      total += expected;
+    }
+    const Likelihood result = of_one(scored);
+    CHECK(result.num_tokens == static_cast<int64_t>(fixture.ids.size()) - 1);
+    CHECK(result.nll == Approx(total / static_cast<double>(fixture.ids.size() - 1)).margin(1e-5));
+    CHECK(result.perplexity == Approx(std::exp(result.nll)));
+    CHECK(!result.kl_mean);
   }
-  const Likelihood result = of_one(scored);
-  CHECK(result.num_tokens == static_cast<int64_t>(fixture.ids.size()) - 1);
-  CHECK(result.nll == Approx(total / static_cast<double>(fixture.ids.size() - 1)).margin(1e-5));
-  CHECK(result.perplexity == Approx(std::exp(result.nll)));
-  CHECK(!result.kl_mean);
 }
 
 TEST_CASE("KL is from the reference to each model, token by token") {

@@ -1,26 +1,37 @@
 #!/usr/bin/env python3
 """Compares the machine code of kernels/gpu with sass_table.txt. It needs nvcc and nvdisasm, no device.
 
-usage: sass_guard.py --nvcc NVCC --nvdisasm NVDISASM --include FOLDER --scratch FOLDER [--update] FILE...
+usage: sass_guard.py --nvcc NVCC --nvdisasm NVDISASM --include FOLDER --scratch FOLDER [--update | --changed-since COMMIT] FILE...
 
 A number that is more than 10 % worse, a spilled register, and a local access in a loop that the table does not have
-are errors; as far better, a note. --update writes the rows of the files anew. With another version of nvcc than the
-table's it ends with 77: numbers of two compilers are not comparable."""
+are errors; as far better, a note. --update writes the rows of the files anew. --changed-since checks only files that a
+change since that commit reaches: their text, what they include, their rows of the table. Where it reaches more than MANY
+of them, it compiles for MAIN_CHIP alone. With another version of nvcc than the table's it ends with 77: numbers of two
+compilers are not comparable."""
 
 import argparse
+import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 from sass import Graph, read_functions
 
 CHIPS = ("sm_80", "sm_90a", "sm_120")
+MAIN_CHIP = "sm_90a"  # the one with instructions that no other has
+MANY = 6  # files whose compilation for all chips takes minutes
 CHIPS_OF = {"attention_warpgroups": ("sm_90a",)}  # a file whose kernels are empty for the others
+TENSOR_FILES = ("attention_matrix", "attention_warpgroups")
 FORMATS = ("E4m3Fn", "E4m3Fnuz", "E5m2")  # as fp8::Format numbers them
 COLUMNS = ("registers", "spilled", "local", "wide", "tensor", "slots")
 TOLERANCE = 0.10
 TABLE = Path(__file__).with_name("sass_table.txt")
+ROOT = TABLE.parents[2]
+# What decides how machine code is made and read.
+GUARD = ("tests/gpu/sass.py", "tests/gpu/sass_guard.py", "cmake/gpu.cmake")
 SKIPPED = 77
 
 HEAD = """# Machine code of kernels/gpu, written by the target update_sass (sass_guard.py --update).
@@ -159,23 +170,28 @@ def measure(name, items, registers, spilled):
     return row
 
 
-def measure_file(options, source):
+def measure_file(options, source, chip):
     """(chip, file, kernel) -> row."""
+    sys.setrecursionlimit(10000)
+    code, said = compile_file(options, source, chip)
+    functions, used = read_functions(code), resources(said)
+    names = short_names([name for name in functions if name in used])
+    return {(chip, source.stem, name): measure(name, functions[mangled], *used[mangled]) for mangled, name in names.items()}
+
+
+def measure_all(options, tasks):
+    """Rows of (file, chip) pairs, by as many processes as this one may use processors. Files of attention take longest."""
+    tasks = sorted(tasks, key=lambda task: -task[0].stat().st_size * (10 if task[0].stem in TENSOR_FILES else 1))
     rows = {}
-    for chip in CHIPS_OF.get(source.stem, CHIPS):
-        code, said = compile_file(options, source, chip)
-        functions, used = read_functions(code), resources(said)
-        names = short_names([name for name in functions if name in used])
-        for mangled, name in names.items():
-            rows[chip, source.stem, name] = measure(name, functions[mangled], *used[mangled])
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for found in pool.map(measure_file, repeat(options), *zip(*tasks)):
+            rows |= found
     return rows
 
 
-def read_table():
+def read_table(text):
     rows, version = {}, None
-    if not TABLE.exists():
-        return rows, version
-    for line in TABLE.read_text().splitlines():
+    for line in text.splitlines():
         words = line.split()
         if line.startswith("# nvcc "):
             version = words[2]
@@ -183,6 +199,34 @@ def read_table():
             values = [v if v == "-" else float(v) if "." in v else int(v) for v in words[3:]]
             rows[tuple(words[:3])] = dict(zip(COLUMNS, values))
     return rows, version
+
+
+def git(*arguments):
+    return run(["git", "-C", ROOT, *arguments])
+
+
+def behind(source):
+    """The paths in the repository of a file and of what it includes, directly or not."""
+    found, ahead = set(), [source.resolve().relative_to(ROOT)]
+    while ahead:
+        path = ahead.pop()
+        if path in found or not (ROOT / path).is_file():
+            continue
+        found.add(path)
+        for name in re.findall(r'^\s*#\s*include "([^"]+)"', (ROOT / path).read_text(), re.M):
+            ahead += [Path("lib") / name, Path(name)]  # kernels is a layer outside lib
+    return {str(path) for path in found}
+
+
+def reached_files(base, files, table):
+    """Those of the files that a change since the commit reaches."""
+    changed = set(git("diff", "--name-only", base).splitlines())
+    if changed & set(GUARD):
+        return files
+    relative = str(TABLE.relative_to(ROOT))
+    before = read_table(git("show", f"{base}:{relative}"))[0] if relative in changed else table
+    rows = {key[1] for key in table.keys() | before.keys() if table.get(key) != before.get(key)}
+    return [file for file in files if file.stem in rows or behind(file) & changed]
 
 
 def write_table(rows, version):
@@ -213,9 +257,10 @@ def complaints(key, row, expected):
     return worse, better
 
 
-def compare(rows, table, files):
+def compare(rows, table, compiled):
+    """compiled: pairs of a chip and a file's name."""
     failures = [f"{' '.join(key)}: is in the table, not in the code" for key in table
-                if key[1] in files and key not in rows]
+                if key[:2] in compiled and key not in rows]
     for key, row in rows.items():
         if key not in table:
             failures.append(f"{' '.join(key)}: is not in the table")
@@ -232,25 +277,32 @@ def main():
     for name in ("--nvcc", "--nvdisasm", "--include", "--scratch"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--update", action="store_true")
+    parser.add_argument("--changed-since", metavar="COMMIT")
     parser.add_argument("files", type=Path, nargs="+")
     options = parser.parse_args()
-    sys.setrecursionlimit(10000)
-    table, table_version = read_table()
+    table, table_version = read_table(TABLE.read_text() if TABLE.exists() else "")
     version = compiler_version(options.nvcc)
     if not options.update and version != table_version:
         print(f"skipped: here is nvcc {version}, " + (f"the table is of {table_version}" if table_version
                                                       else "there is no table: build the target update_sass"))
         return SKIPPED
+    files, chips = options.files, CHIPS
+    if options.changed_since:
+        files = reached_files(options.changed_since, files, table)
+        if not files:
+            print(f"no kernel's file is reached by a change since {options.changed_since}")
+            return 0
+        chips = (MAIN_CHIP,) if len(files) > MANY else CHIPS
+        print(f"{len(files)} files for {', '.join(chips)}: {' '.join(file.stem for file in files)}", flush=True)
     options.scratch.mkdir(parents=True, exist_ok=True)
-    rows = {}
-    for source in options.files:
-        rows |= measure_file(options, source)
-    files = {source.stem for source in options.files}
+    tasks = [(source, chip) for source in files for chip in CHIPS_OF.get(source.stem, CHIPS) if chip in chips]
+    rows = measure_all(options, tasks)
     if options.update:
-        others = {key: row for key, row in table.items() if key[1] not in files}
+        names = {source.stem for source in files}
+        others = {key: row for key, row in table.items() if key[1] not in names}
         write_table(others | rows, version)
         return 0
-    failures = compare(rows, table, files)
+    failures = compare(rows, table, {(chip, source.stem) for source, chip in tasks})
     for line in failures:
         print(f"error: {line}")
     if failures:

@@ -9,6 +9,7 @@
 
 #include "support/backends.h"
 #include "support/near.h"
+#include "support/scoped_variable.h"
 
 namespace kvcal::test {
 
@@ -192,21 +193,42 @@ struct OnWavefronts {
   OnWavefronts(const OnWavefronts&) = delete;
   OnWavefronts& operator=(const OnWavefronts&) = delete;
 };
+#endif
 
-/// Makes simulated GPUs chips with matrix instructions of warpgroups, and asks for them.
-struct OnWarpgroups {
+/// Asks for the matrix instructions of warpgroups, and makes simulated GPUs chips that have them.
+class OnWarpgroups {
+ public:
+#ifdef KVCAL_TEST_SIMULATED_GPU
   OnWarpgroups() {
-    setenv("KVCAL_GPU_ATTENTION", "wgmma", 1);
     gpu::simulator::set_chip({.architecture = "sm_90", .decodes_fp8 = true});
   }
   ~OnWarpgroups() {
-    unsetenv("KVCAL_GPU_ATTENTION");
     gpu::simulator::set_chip({});
   }
+#else
+  OnWarpgroups() = default;
+#endif
   OnWarpgroups(const OnWarpgroups&) = delete;
   OnWarpgroups& operator=(const OnWarpgroups&) = delete;
+
+  /// The devices that have them. A chip without says so.
+  std::vector<std::string> devices() const {
+    std::vector<std::string> names;
+    for (const std::string& name : device_names()) {
+      const auto backend = make_backend(name);
+      const bool lacks = std::ranges::any_of(backend->take_warnings(), [](const auto& warning) {
+        return warning.starts_with("KVCAL_GPU_ATTENTION=wgmma has no effect");
+      });
+      INFO(backend->description());
+      CHECK(lacks == (backend->description().find("sm_90") == std::string::npos));
+      if (!lacks) names.push_back(name);
+    }
+    return names;
+  }
+
+ private:
+  ScopedVariable asked_{"KVCAL_GPU_ATTENTION", "wgmma"};
 };
-#endif
 
 inline std::vector<Segment> prefill(std::vector<int64_t> lengths) {
   std::vector<Segment> segments;
@@ -281,19 +303,17 @@ inline AttentionCase tens_case(KvDType cache) {
 /// Weights cut to bfloat16 are off by up to 2^-8; about 5e-7 with many keys, more with few.
 inline constexpr double kCutWeights = 4e-6;
 
-#ifdef KVCAL_TEST_SIMULATED_GPU
-/// A simulated device agrees with the reference where products may be in bfloat16; used: what it
-/// says of its kernels.
-inline void check_simulated(AttentionCase c, const std::string& used) {
+/// A device agrees with the reference where products may be in bfloat16; used: what it says of its
+/// kernels.
+inline void check_device(const std::string& device, AttentionCase c, const std::string& used) {
   INFO(c.what << ": head_dim " << c.head_dim << ", " << name_of(c.kv_dtype) << " cache, window "
               << c.sliding_window);
   c.product_type = ComputeType::kBFloat16;
   const auto expected = attend(*make_backend("reference"), c);
-  const auto backend = make_backend("simulated");
+  const auto backend = make_backend(device);
   CHECK(agree_as_sums(attend(*backend, c), expected, kCutWeights));
   CHECK(backend->kernels_used() == used);
 }
-#endif
 
 /// Queries that are asked for in pieces get the bytes that they get among all of a prefill of 150.
 inline void check_pieces(Backend& backend, KvDType cache, int64_t window, float deviation) {

@@ -1,6 +1,4 @@
 // Attention that rotates its queries as it reads them: rope before it is the judge.
-#ifdef KVCAL_TEST_SIMULATED_GPU
-
 #include "kernels/attention_case.h"
 
 namespace kvcal {
@@ -38,17 +36,28 @@ std::vector<std::byte> attended(Backend& backend, const AttentionCase& c, const 
   return out.values();
 }
 
-/// Returns the launches that were saved.
-int64_t check_same_bytes(const AttentionCase& c, const Turn& turn) {
+/// saved: launches that are spared, which the simulated device counts.
+void check_same_bytes(const std::string& device, const AttentionCase& c, const Turn& turn,
+                      [[maybe_unused]] int64_t saved) {
   INFO(c.what << ": head_dim " << c.head_dim << ", rotary_dim " << turn.rotary_dim
               << ", interleaved " << turn.interleaved << ", " << name_of(c.kv_dtype) << " cache");
-  const auto backend = test::make_backend("simulated");
-  gpu::simulator::count_anew();
-  const auto expected = attended(*backend, c, turn, false);
-  const int64_t launches = gpu::simulator::counts().launches;
-  gpu::simulator::count_anew();
-  CHECK(attended(*backend, c, turn, true) == expected);
-  return launches - gpu::simulator::counts().launches;
+  const auto backend = test::make_backend(device);
+#ifdef KVCAL_TEST_SIMULATED_GPU
+  const auto launches = [&](bool in_attention) {
+    gpu::simulator::count_anew();
+    attended(*backend, c, turn, in_attention);
+    return gpu::simulator::counts().launches;
+  };
+  if (device == "simulated") {
+    const int64_t before = launches(false);
+    CHECK(before - launches(true) == saved);
+  }
+#endif
+  CHECK(attended(*backend, c, turn, true) == attended(*backend, c, turn, false));
+}
+
+void check_every_device(const AttentionCase& c, const Turn& turn, int64_t saved) {
+  for (const std::string& device : test::device_names()) check_same_bytes(device, c, turn, saved);
 }
 
 const std::vector<Turn> kTurns{{64, false}, {48, false}, {64, true}, {20, true}};
@@ -73,19 +82,22 @@ std::vector<AttentionCase> cases() {
 
 TEST_CASE("attention on tensor cores rotates queries as rope does") {
   for (const AttentionCase& c : cases())
-    for (const Turn& turn : kTurns) CHECK(check_same_bytes(c, turn) == 1);
+    for (const Turn& turn : kTurns) check_every_device(c, turn, 1);
 }
 
+#ifdef KVCAL_TEST_SIMULATED_GPU
 TEST_CASE("attention on matrix cores rotates queries as rope does") {
   const test::OnWavefronts chip;
   for (const AttentionCase& c : cases())
-    for (const Turn& turn : kTurns) CHECK(check_same_bytes(c, turn) == 1);
+    for (const Turn& turn : kTurns) check_same_bytes("simulated", c, turn, 1);
 }
+#endif
 
 TEST_CASE("attention of warpgroups rotates queries as rope does") {
-  const test::OnWarpgroups chip;
-  for (const AttentionCase& c : cases())
-    for (const Turn& turn : kTurns) CHECK(check_same_bytes(c, turn) == 1);
+  const test::OnWarpgroups chips;
+  for (const std::string& device : chips.devices())
+    for (const AttentionCase& c : cases())
+      for (const Turn& turn : kTurns) check_same_bytes(device, c, turn, 1);
 }
 
 TEST_CASE("attention in decoding rotates queries as rope does") {
@@ -94,7 +106,7 @@ TEST_CASE("attention in decoding rotates queries as rope does") {
     c.segments = {{.q_begin = 0, .q_count = 1, .kv_begin = 0, .kv_count = 300},
                   {.q_begin = 1, .q_count = 2, .kv_begin = 300, .kv_count = 40}};
     c.is_decoding = true;
-    for (const Turn& turn : kTurns) CHECK(check_same_bytes(c, turn) == 1);
+    for (const Turn& turn : kTurns) check_every_device(c, turn, 1);
   }
 }
 
@@ -102,18 +114,16 @@ TEST_CASE("attention runs rope first where it cannot rotate queries itself") {
   AttentionCase c = cases()[0];
   c.what = "queries that do not lie in pairs";
   c.extra_stride = 1;
-  CHECK(check_same_bytes(c, {64, false}) == 0);
+  check_every_device(c, {64, false}, 0);
   c = cases()[0];
   c.what = "pairs of dimensions that cross the half";
-  CHECK(check_same_bytes(c, {18, false}) == 0);
+  check_every_device(c, {18, false}, 0);
   c.what = "float32";
   c.out_type = c.product_type = ComputeType::kFloat32;
-  CHECK(check_same_bytes(c, {64, false}) == 0);
+  check_every_device(c, {64, false}, 0);
   c.what = "selected keys";
   c.selected = 40;
-  CHECK(check_same_bytes(c, {64, false}) == 0);
+  check_every_device(c, {64, false}, 0);
 }
 
 }  // namespace kvcal
-
-#endif

@@ -1,6 +1,5 @@
-// Attention with the matrix instructions of warpgroups, on a simulated chip that has them.
-#ifdef KVCAL_TEST_SIMULATED_GPU
-
+// Attention with the matrix instructions of warpgroups, on a simulated chip that has them, and on
+// this machine's GPU where it has.
 #include "kernels/attention_case.h"
 #include "kernels/gpu/chips.h"
 #include "kernels/gpu/matrix_panel.h"
@@ -9,7 +8,6 @@
 namespace kvcal {
 namespace {
 
-using gpu::simulator::Order;
 using test::attend;
 using test::AttentionCase;
 using test::OnWarpgroups;
@@ -17,59 +15,75 @@ using test::prefill;
 
 constexpr const char* kUsed = "attention on tensor cores by wgmma";
 
-void check_against_reference(const AttentionCase& c) {
-  test::check_simulated(c, kUsed);
+void check_against_reference(const OnWarpgroups& chips, const AttentionCase& c) {
+  for (const std::string& device : chips.devices()) test::check_device(device, c, kUsed);
+}
+
+/// Runs body, on the simulated device with its threads in every order.
+template <class Body>
+void in_every_order(const Body& body) {
+#ifdef KVCAL_TEST_SIMULATED_GPU
+  using gpu::simulator::Order;
+  for (const Order order : {Order::kReverse, Order::kGreedy, Order::kForward}) {
+    gpu::simulator::set_order(order);
+    body();
+  }
+#else
+  body();
+#endif
 }
 
 TEST_CASE("attention of warpgroups: every width and cache agrees with the reference") {
-  const OnWarpgroups chip;
+  const OnWarpgroups chips;
   for (const AttentionCase& c : test::width_cases()) {
     const bool is_left_to_warps =
         c.kv_dtype == KvDType::kFloat32 || (c.kv_dtype == KvDType::kBFloat16 && c.head_dim > 128);
-    test::check_simulated(c, is_left_to_warps ? "attention on tensor cores" : kUsed);
+    for (const std::string& device : chips.devices())
+      test::check_device(device, c, is_left_to_warps ? "attention on tensor cores" : kUsed);
   }
 }
 
 TEST_CASE("attention of warpgroups: tiles of keys, in any order of threads") {
-  const OnWarpgroups chip;
-  for (const Order order : {Order::kForward, Order::kReverse, Order::kGreedy}) {
-    gpu::simulator::set_order(order);
+  const OnWarpgroups chips;
+  in_every_order([&] {
     for (const int64_t head_dim : {64, 128, 256})
       for (const KvDType cache : {KvDType::kFp8E4m3, KvDType::kBFloat16, KvDType::kFloat16}) {
         if (cache == KvDType::kBFloat16 && head_dim == 256) continue;
-        check_against_reference({.what = "order",
-                                 .segments = prefill({330, 2, 129}),
-                                 .heads = 4,
-                                 .kv_heads = 1,
-                                 .head_dim = head_dim,
-                                 .kv_dtype = cache,
-                                 .out_type = ComputeType::kBFloat16});
+        check_against_reference(chips, {.what = "order",
+                                        .segments = prefill({330, 2, 129}),
+                                        .heads = 4,
+                                        .kv_heads = 1,
+                                        .head_dim = head_dim,
+                                        .kv_dtype = cache,
+                                        .out_type = ComputeType::kBFloat16});
       }
-  }
-  gpu::simulator::set_order(Order::kForward);
+  });
 }
 
 TEST_CASE("attention of warpgroups: history, windows, groups, caps and sinks") {
-  const OnWarpgroups chip;
+  const OnWarpgroups chips;
   for (const AttentionCase& c : test::history_cases())
-    if (c.kv_dtype != KvDType::kFloat32) check_against_reference(c);
+    if (c.kv_dtype != KvDType::kFloat32) check_against_reference(chips, c);
 }
 
 TEST_CASE("attention of warpgroups: scores of tens, far above and below each other") {
-  const OnWarpgroups chip;
+  const OnWarpgroups chips;
   for (const KvDType cache : {KvDType::kBFloat16, KvDType::kFp8E4m3})
-    check_against_reference(test::tens_case(cache));
+    check_against_reference(chips, test::tens_case(cache));
 }
 
 TEST_CASE("attention of warpgroups: a query's bytes do not depend on its neighbours") {
-  const OnWarpgroups chip;
-  const auto backend = test::make_backend("simulated");
-  for (const KvDType cache : {KvDType::kBFloat16, KvDType::kFp8E4m3})
-    for (const int64_t window : {0, 50}) test::check_pieces(*backend, cache, window, 1.0f);
-  CHECK(backend->kernels_used() == kUsed);
+  const OnWarpgroups chips;
+  for (const std::string& device : chips.devices()) {
+    const auto backend = test::make_backend(device);
+    for (const KvDType cache : {KvDType::kBFloat16, KvDType::kFp8E4m3})
+      for (const int64_t window : {0, 50}) test::check_pieces(*backend, cache, window, 1.0f);
+    CHECK(backend->kernels_used() == kUsed);
+  }
 }
 
-TEST_CASE("attention of warpgroups: runs where it is asked for, on chips that have them") {
+#ifdef KVCAL_TEST_SIMULATED_GPU
+TEST_CASE("attention of warpgroups: runs where it is asked for, on simulated chips") {
   gpu::simulator::set_vendor_matmul(true);  // whose absence is another warning
   const AttentionCase c{.what = "few",
                         .segments = prefill({5}),
@@ -77,17 +91,18 @@ TEST_CASE("attention of warpgroups: runs where it is asked for, on chips that ha
                         .out_type = ComputeType::kBFloat16,
                         .product_type = ComputeType::kBFloat16};
   {
-    const OnWarpgroups chip;
+    const OnWarpgroups chips;
+    const test::ScopedVariable asked("KVCAL_GPU_ATTENTION", nullptr);
     for (const char* other : {"mma", ""}) {
-      setenv("KVCAL_GPU_ATTENTION", other, 1);
+      asked.set(other);
       const auto backend = test::make_backend("simulated");
       attend(*backend, c);
       CHECK(backend->kernels_used() == "attention on tensor cores");
     }
-    setenv("KVCAL_GPU_ATTENTION", "fast", 1);
+    asked.set("fast");
     CHECK(test::message_of([] { test::make_backend("simulated"); }) ==
           "KVCAL_GPU_ATTENTION is 'fast', expected mma or wgmma");
-    setenv("KVCAL_GPU_ATTENTION", "wgmma", 1);
+    asked.set("wgmma");
     CHECK(test::make_backend("simulated")->take_warnings().empty());
     gpu::simulator::set_chip({.architecture = "sm_89"});
     const auto older = test::make_backend("simulated");
@@ -99,6 +114,10 @@ TEST_CASE("attention of warpgroups: runs where it is asked for, on chips that ha
                                  "this kvcal is not built for 90a"});
   }
   gpu::simulator::set_vendor_matmul(false);
+}
+#endif
+
+TEST_CASE("attention of warpgroups: chips that have them, in programs that are built for them") {
   CHECK(gpu::has_warpgroup_matrix("sm_90", "80,90a-real"));
   CHECK(gpu::has_warpgroup_matrix("sm_90", "90a"));
   for (const char* compiled : {"80,90-real", "90", "80", "100a", ""})
@@ -130,5 +149,3 @@ TEST_CASE("panels of shared memory: the descriptor has the manual's fields, rows
 
 }  // namespace
 }  // namespace kvcal
-
-#endif

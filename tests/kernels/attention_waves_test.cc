@@ -13,7 +13,7 @@ using test::OnWavefronts;
 using test::prefill;
 
 void check_against_reference(const AttentionCase& c) {
-  test::check_simulated(c, "attention on matrix cores");
+  test::check_device("simulated", c, "attention on matrix cores");
 }
 
 TEST_CASE("attention of wavefronts: every width and cache agrees with the reference") {

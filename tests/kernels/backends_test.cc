@@ -1,12 +1,40 @@
 #include "support/every_backend.h"
+#include "support/scoped_variable.h"
+#include "support/scratch_folder.h"
 
 namespace kvcal {
 namespace {
 
-TEST_CASE("backends: the table holds cpu and reference, and refuses others by name") {
-  CHECK(kBackends.names() == std::vector<std::string>{"cpu", "reference"});
-  for (const auto& [name, make] : kBackends.rows()) CHECK(make({.num_threads = 1})->name() == name);
+TEST_CASE("backends: the table holds cpu, reference and the build's GPU, and refuses others") {
+  std::vector<std::string> expected{"cpu", "reference"};
+  if (!gpu_device_name().empty()) expected.emplace_back(gpu_device_name());
+  std::vector<std::string> names = kBackends.names();
+  std::ranges::sort(names);
+  std::ranges::sort(expected);
+  CHECK(names == expected);
+  for (const auto& [name, make] : kBackends.rows())
+    if (name != gpu_device_name() || has_gpu())
+      CHECK(make({.num_threads = 1})->name() == name);
+    else
+      CHECK_THROWS_AS(make({}), Error);
   CHECK_THROWS_AS(kBackends.at("cpuu"), Error);
+}
+
+TEST_CASE("backends: tests may be kept to devices, and say where there is none") {
+  const test::ScopedVariable only("KVCAL_TEST_BACKENDS", "gpu");
+  std::vector<std::string> devices;
+#ifdef KVCAL_TEST_SIMULATED_GPU
+  devices.emplace_back("simulated");
+#endif
+  if (has_gpu()) devices.emplace_back(gpu_device_name());
+  if (devices.empty())
+    CHECK(test::message_of(test::backend_names) ==
+          "KVCAL_TEST_BACKENDS=gpu, and there is no device");
+  else
+    CHECK(test::backend_names() == devices);
+  only.set("cuda");
+  CHECK(test::message_of(test::backend_names) ==
+        "KVCAL_TEST_BACKENDS is 'cuda', expected gpu, or no such variable");
 }
 
 TEST_CASE("backends: the description tells what computes, with how many threads") {

@@ -14,9 +14,8 @@ using Floats = std::vector<float>;
 /// Every backend that is not in host memory.
 template <class Body>
 void for_each_device(const Body& body) {
-  for (const std::string& name : test::backend_names()) {
+  for (const std::string& name : test::device_names()) {
     const auto backend = test::make_backend(name);
-    if (backend->is_host()) continue;
     INFO(backend->description());
     body(*backend);
   }

@@ -14,7 +14,7 @@
 namespace kvcal {
 namespace {
 
-/// Backends of a kind; simulated ones are two devices in turn.
+/// Backends of a kind; simulated ones are two devices in turn, others are all on the first.
 struct Backends {
   Backends(const std::string& name, size_t count, int threads = 1) {
     for (size_t i = 0; i < count; ++i) {
@@ -97,7 +97,6 @@ TEST_CASE("pack group: every backend has the matrix that it would pack alone") {
   const std::vector<uint8_t> codes(70 * kIn, 0x3a);
   const std::vector<float> scales{0.5f, 0.25f};
   for (const std::string& name : test::backend_names()) {
-    if (name == gpu_device_name()) continue;  // of which there may be one
     const Backends backends(name, 3);
     const auto group = backends.group();
     REQUIRE(group->backends().size() == 3);
@@ -137,13 +136,60 @@ TEST_CASE("pack group: every backend has the matrix that it would pack alone") {
   }
 }
 
+TEST_CASE("pack group: devices decode rows once, into memory for all of them") {
+  // Rows of 2.5 MiB: six chunks and a part of one, so every chunk is used again.
+  constexpr int64_t kRows = 40, kWidth = 655'360;
+  const std::vector<float> sums = expected_sums(kRows, kWidth);
+  for (const std::string& name : test::device_names()) {
+    INFO(name);
+    const CountedRows rows(kWidth);
+    const std::vector<DecodedRows> parts{{&rows, 0, kRows}};
+    const Backends backends(name, 3, 2);
+    const auto packed = backends.group()->pack({.decoded = parts});
+    CHECK(rows.decoded == kRows);
+    CHECK(rows.threads.size() <= 2);
+    for (const size_t i : {size_t{2}, size_t{0}, size_t{1}}) {
+      INFO("device " << i);
+      CHECK(row_sums(*backends.all[i], *packed[i]) == sums);
+    }
+  }
+}
+
+TEST_CASE("pack group: a row longer than a chunk has a chunk of its own") {
+  constexpr int64_t kRows = 6, kWidth = (16 << 20) / 4 + 8;
+  for (const std::string& name : test::device_names()) {
+    INFO(name);
+    const CountedRows rows(kWidth);
+    const std::vector<DecodedRows> parts{{&rows, 0, kRows}};
+    const Backends backends(name, 2);
+    const auto packed = backends.group()->pack({.decoded = parts});
+    CHECK(rows.decoded == kRows);
+    for (size_t i = 0; i < 2; ++i)
+      CHECK(row_sums(*backends.all[i], *packed[i]) == expected_sums(kRows, kWidth));
+  }
+}
+
+TEST_CASE("pack group: several threads decode") {
+  if (allowed_cpus().size() < 2) return;  // there is one
+  constexpr int64_t kRows = 64, kWidth = 16'384;
+  for (const std::string& name : test::device_names()) {
+    INFO(name);
+    CountedRows rows(kWidth);
+    rows.waits_for_others = 10'000'000;
+    const std::vector<DecodedRows> parts{{&rows, 0, kRows}};
+    const Backends backends(name, 1, 2);
+    const auto packed = backends.group()->pack({.decoded = parts});
+    CHECK(rows.threads.size() == 2);
+    CHECK(row_sums(*backends.all[0], *packed[0]) == expected_sums(kRows, kWidth));
+  }
+}
+
 #ifdef KVCAL_TEST_SIMULATED_GPU
 
 using gpu::simulator::pinned_bytes;
 constexpr size_t kRing = size_t{64} << 20;
 
-TEST_CASE("pack group: devices decode rows once, into memory for all of them") {
-  // Rows of 2.5 MiB: six chunks and a part of one, so every chunk is used again.
+TEST_CASE("pack group: pinned memory is a ring for all devices, given back with the group") {
   constexpr int64_t kRows = 40, kWidth = 655'360;
   const CountedRows rows(kWidth);
   const std::vector<DecodedRows> parts{{&rows, 0, kRows}};
@@ -151,40 +197,11 @@ TEST_CASE("pack group: devices decode rows once, into memory for all of them") {
   const size_t before = pinned_bytes();
   auto group = backends.group();
   const auto packed = group->pack({.decoded = parts});
-  CHECK(rows.decoded == kRows);
-  CHECK(rows.threads.size() <= 2);
   CHECK(pinned_bytes() == before + kRing);
-  const std::vector<float> sums = expected_sums(kRows, kWidth);
-  for (const size_t i : {size_t{2}, size_t{0}, size_t{1}}) {
-    INFO("device " << i);
-    CHECK(row_sums(*backends.all[i], *packed[i]) == sums);
-  }
+  row_sums(*backends.all[0], *packed[0]);
   const size_t small = pinned_bytes() - before - kRing;  // of row_sums' copies
   group.reset();
   CHECK(pinned_bytes() == before + small);
-}
-
-TEST_CASE("pack group: a row longer than a chunk has a chunk of its own") {
-  constexpr int64_t kRows = 6, kWidth = (16 << 20) / 4 + 8;
-  const CountedRows rows(kWidth);
-  const std::vector<DecodedRows> parts{{&rows, 0, kRows}};
-  const Backends backends("simulated", 2);
-  const auto packed = backends.group()->pack({.decoded = parts});
-  CHECK(rows.decoded == kRows);
-  for (size_t i = 0; i < 2; ++i)
-    CHECK(row_sums(*backends.all[i], *packed[i]) == expected_sums(kRows, kWidth));
-}
-
-TEST_CASE("pack group: several threads decode") {
-  if (allowed_cpus().size() < 2) return;  // there is one
-  constexpr int64_t kRows = 64, kWidth = 16'384;
-  CountedRows rows(kWidth);
-  rows.waits_for_others = 10'000'000;
-  const std::vector<DecodedRows> parts{{&rows, 0, kRows}};
-  const Backends backends("simulated", 1, 2);
-  const auto packed = backends.group()->pack({.decoded = parts});
-  CHECK(rows.threads.size() == 2);
-  CHECK(row_sums(*backends.all[0], *packed[0]) == expected_sums(kRows, kWidth));
 }
 
 /// Fills new memory of the size that the matrix had, and runs all that the devices were asked for:

@@ -3,7 +3,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+
 #include "support/catch.h"
+#include "support/scoped_variable.h"
 #include "support/scratch_folder.h"
 
 namespace kvcal::gpu {
@@ -98,15 +101,23 @@ TEST_CASE("vendor library: a place that was named and has none is an error") {
 }
 
 TEST_CASE("vendor library: the variable and Python's environments name places") {
-  ::setenv("VIRTUAL_ENV", "/some/environment", 1);
-  ::setenv(kLibraryPathVariable, "/a:/b", 1);
+  const ScratchFolder scratch;
+  const fs::path interpreter = scratch / "environment/bin/python3",
+                 link = scratch / "tools/python3";
+  test::write_file(interpreter, "");
+  fs::create_directories(link.parent_path());
+  fs::create_symlink(interpreter, link);
+  const std::string path = "/nowhere::" + link.parent_path().string() + ":/usr/bin";
+  const test::ScopedVariable environment("VIRTUAL_ENV", "/some/environment"),
+      asked(kLibraryPathVariable, "/a:/b"), searched("PATH", path.c_str());
   const LibraryPlaces places = library_places({"/opt/vendor"});
-  ::unsetenv("VIRTUAL_ENV");
-  ::unsetenv(kLibraryPathVariable);
+  asked.set(nullptr);
   CHECK(places.asked == "/a:/b");
   CHECK(places.folders == std::vector<std::string>{"/opt/vendor"});
-  REQUIRE_FALSE(places.python.empty());
+  REQUIRE(places.python.size() >= 3);
   CHECK(places.python.front() == "/some/environment");
+  // The environment of the python3 that a shell would run, whether it is activated or linked to.
+  CHECK(std::ranges::count(places.python, (scratch / "environment").string()) == 1);
   CHECK(places.python.back() == "/usr");
   CHECK(library_places({}).asked.empty());
 }

@@ -23,7 +23,22 @@ inline std::unique_ptr<Backend> make_backend(std::string_view name, int num_thre
   return kBackends.at(name)({.num_threads = num_threads});
 }
 
-/// Names of all backends that can run here.
+/// Whether KVCAL_TEST_BACKENDS=gpu keeps the loops over backends to devices, for sanitizers that
+/// see only these. Backends that a test names itself, such as its judge, run as ever.
+inline bool only_devices() {
+  const char* asked = std::getenv("KVCAL_TEST_BACKENDS");
+  if (!asked) return false;
+  if (std::string_view(asked) != "gpu")
+    fail("KVCAL_TEST_BACKENDS is '", asked, "', expected gpu, or no such variable");
+  return true;
+}
+
+/// Whether a backend of that name computes on a device: this build's GPU, or the simulated one.
+inline bool is_device(std::string_view name) {
+  return name == "simulated" || (!name.empty() && name == gpu_device_name());
+}
+
+/// Names of all backends that can run here, or of the devices alone (only_devices()).
 inline std::vector<std::string> backend_names() {
   std::vector<std::string> names;
   const char* required = std::getenv("KVCAL_REQUIRE_GPU");
@@ -34,6 +49,17 @@ inline std::vector<std::string> backend_names() {
 #ifdef KVCAL_TEST_SIMULATED_GPU
   names.emplace_back("simulated");
 #endif
+  if (only_devices()) {
+    std::erase_if(names, [](const std::string& name) { return !is_device(name); });
+    if (names.empty()) fail("KVCAL_TEST_BACKENDS=gpu, and there is no device");
+  }
+  return names;
+}
+
+/// The devices among them.
+inline std::vector<std::string> device_names() {
+  std::vector<std::string> names = backend_names();
+  std::erase_if(names, [](const std::string& name) { return !is_device(name); });
   return names;
 }
 

@@ -27,12 +27,13 @@ class OnlyTargets {
 
 /// Runs body(backend) for every backend but the reference: with each set of vector instructions
 /// that this machine has, one thread; then with two and three threads; the simulated GPU with its
-/// threads in every order, with and without a vendor's matrix library.
+/// threads in every order, with and without a vendor's matrix library. Only devices if
+/// only_devices().
 template <class Body>
 void for_each_backend(const Body& body) {
   const std::vector<std::string> here = backend_names();
   for (const auto& [name, make] : kBackends.rows()) {
-    if (name == "reference") continue;
+    if (name == "reference" || (only_devices() && !is_device(name))) continue;
     if (name == gpu_device_name()) {  // without a device, the test gpu_device tells
       if (std::ranges::find(here, name) != here.end()) body(*make({}));
       continue;

@@ -35,6 +35,10 @@ class Device {
   Backend& backend() {
     return *backend_;
   }
+  /// Gives the backend away: nothing else of this may be called then.
+  std::unique_ptr<Backend> release() {
+    return std::move(backend_);
+  }
 
   /// Median of several runs after a warm-up.
   double milliseconds(const std::function<void()>& body) {

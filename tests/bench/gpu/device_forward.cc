@@ -2,13 +2,16 @@
 // it, against the machine's bf16 matrix rate in the same run, and decoding with a 16-bit and an FP8
 // cache.
 //   device_forward MODEL [--device cuda[:N]] [--samples 512] [--tokens 2048] [--decode 128]
-//   [--prompt 512]
-// --square: the size of the product that gives the rate. MODEL may come from `kvcal synth`.
+//   [--prompt 512] [--parts]
+// --square: the size of the product that gives the rate. --parts: the prefill's time by operation,
+// each waited for, which costs some of what runs side by side otherwise. MODEL may come from `kvcal
+// synth`.
 #include <cstdio>
 #include <map>
 
 #include "bench/gpu/bench_device.h"
 #include "bench/program.h"
+#include "bench/timed_backend.h"
 #include "checkpoint/model_dir.h"
 #include "core/diagnostics.h"
 #include "forward/decoder.h"
@@ -17,14 +20,10 @@
 namespace kvcal::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 struct Options {
   std::string model, device = std::string(gpu_device_name());
   int64_t samples = 512, tokens = 2048, decode = 128, prompt = 512, square = 8192;
+  bool parts = false;
 };
 
 double matmul_rate(Device& device, int64_t size) {
@@ -51,8 +50,9 @@ double needed_flop(const ModelConfig& config, int64_t layers, double samples, do
   return static_cast<double>(layers) * samples * (linears * tokens + attention);
 }
 
-void prefill(const Options& options, const ModelConfig& config, const Weights& weights,
-             Device& device) {
+/// Runs all layers; seconds, without embedding.
+double run_layers(const Options& options, const ModelConfig& config, const Weights& weights,
+                  Backend& backend) {
   std::mt19937 random(3);
   std::vector<std::vector<TokenId>> ids(static_cast<size_t>(options.samples));
   std::vector<std::span<const TokenId>> samples;
@@ -61,12 +61,10 @@ void prefill(const Options& options, const ModelConfig& config, const Weights& w
       sample.push_back(static_cast<TokenId>(random() % static_cast<uint64_t>(config.vocab_size)));
     samples.emplace_back(sample);
   }
-  const double rate = matmul_rate(device, options.square);
   SilentDiagnostics quiet;
-  const ComputeType type = device.backend().preferred_compute_type();
   auto begin = Clock::now();
-  LayerwiseForward forward(config, weights, device.backend(), samples, {.compute_type = type},
-                           quiet);
+  LayerwiseForward forward(config, weights, backend, samples,
+                           {.compute_type = backend.preferred_compute_type()}, quiet);
   std::printf("embedding %.2f s\n", seconds_since(begin));
   begin = Clock::now();
   const int64_t layers = config.num_hidden_layers;
@@ -84,7 +82,14 @@ void prefill(const Options& options, const ModelConfig& config, const Weights& w
     }
     forward.advance(layer, quantization);
   }
-  const double seconds = seconds_since(begin);
+  return seconds_since(begin);
+}
+
+void prefill(const Options& options, const ModelConfig& config, const Weights& weights,
+             Device& device) {
+  const int64_t layers = config.num_hidden_layers;
+  const double rate = matmul_rate(device, options.square);
+  const double seconds = run_layers(options, config, weights, device.backend());
   const double tokens = static_cast<double>(options.samples * options.tokens);
   // The last layer stops after K and V.
   const double flop = needed_flop(config, layers - 1, static_cast<double>(options.samples),
@@ -94,6 +99,29 @@ void prefill(const Options& options, const ModelConfig& config, const Weights& w
       "%.0f %% of the matrix rate (%.1f)\n",
       tokens, static_cast<long long>(layers), seconds, tokens / seconds, flop / seconds / 1e12,
       100 * flop / seconds / rate, rate / 1e12);
+}
+
+void prefill_by_parts(const Options& options, const ModelConfig& config, const Weights& weights,
+                      std::unique_ptr<Backend> backend) {
+  // A copy to the host waits for the operations before it.
+  TimedBackend timed(std::move(backend), [](Backend& inner) {
+    const Buffer word = inner.allocate(sizeof(float));
+    float value = 0.0f;
+    inner.copy_out(word.data(), std::as_writable_bytes(std::span(&value, 1)));
+  });
+  const double seconds = run_layers(options, config, weights, timed);
+  std::vector<std::pair<std::string, OperationTime>> rows(timed.operations.begin(),
+                                                          timed.operations.end());
+  std::ranges::sort(rows, std::greater<>(), [](const auto& row) { return row.second.seconds; });
+  std::printf("prefill by operation: %lld samples of %lld, %.2f s\n",
+              static_cast<long long>(options.samples), static_cast<long long>(options.tokens),
+              seconds);
+  for (const auto& [name, time] : rows) {
+    std::printf("  %-18s %6lld calls %8.3f s %5.1f %%", name.c_str(),
+                static_cast<long long>(time.calls), time.seconds, 100 * time.seconds / seconds);
+    if (time.flop > 0) std::printf(" %6.1f TFLOP/s", time.flop / time.seconds / 1e12);
+    std::printf("\n");
+  }
 }
 
 void decode(const Options& options, const ModelConfig& config, const Weights& weights,
@@ -129,6 +157,7 @@ void run(const Options& options) {
   const Weights weights(model_dir, config);
   Device device(options.device, false);
   std::printf("%s\n", device.backend().description().c_str());
+  if (options.parts) return prefill_by_parts(options, config, weights, device.release());
   if (options.samples > 0) prefill(options, config, weights, device);
   if (options.decode > 0) decode(options, config, weights, device);
 }
@@ -149,6 +178,8 @@ int main(int argc, char** argv) {
       const bool has_value = i + 1 < argc;
       if (const auto number = numbers.find(word); number != numbers.end() && has_value)
         *number->second = std::stoll(argv[++i]);
+      else if (word == "--parts")
+        options.parts = true;
       else if (word == "--device" && has_value)
         options.device = argv[++i];
       else
@@ -157,7 +188,7 @@ int main(int argc, char** argv) {
     if (options.model.empty())
       kvcal::fail(
           "usage: device_forward MODEL [--device D] [--samples N] [--tokens N] [--decode N] "
-          "[--prompt N]");
+          "[--prompt N] [--parts]");
     kvcal::bench::run(options);
   });
 }

@@ -1,6 +1,7 @@
 // Every kernel of a device against its floor: bytes against a copy of the device's own memory, and
 // operations against a large matrix product, all in one run, by the device's clock.
-//   device_kernels [--device cuda[:N]] [--small]
+//   device_kernels [--device cuda[:N]] [--small] [--only
+//   norms|elementwise|cache|attention|products]
 // --small shrinks the shapes so that a run is quick and proves nothing about speed.
 #include <algorithm>
 #include <chrono>
@@ -22,6 +23,7 @@ struct Shapes {
   int64_t tokens = 16384, sequence = 2048, hidden = 4096, heads = 32, kv_heads = 8, head_dim = 128,
           inner = 14336, square = 8192, decode_tokens = 16384;
   bool is_small = false;
+  std::string only = {};  ///< a part of the kernels; empty: all
 };
 
 class Kernels {
@@ -37,11 +39,12 @@ class Kernels {
     std::printf("%s\n", b_.description().c_str());
     limits();
     std::printf("%-44s %10s %10s %8s\n", "kernel", "ms", "rate", "of limit");
-    norms();
-    elementwise();
-    cache();
-    attention();
-    products();
+    for (const auto& [name, part] : {std::pair{"norms", &Kernels::norms},
+                                     {"elementwise", &Kernels::elementwise},
+                                     {"cache", &Kernels::cache},
+                                     {"attention", &Kernels::attention},
+                                     {"products", &Kernels::products}})
+      if (s_.only.empty() || s_.only == name) (this->*part)();
   }
 
  private:
@@ -292,11 +295,13 @@ int main(int argc, char** argv) {
     kvcal::bench::Shapes shapes;
     for (int i = 1; i < argc; ++i) {
       if (std::string(argv[i]) == "--small") {
-        shapes = {64, 32, 64, 4, 2, 64, 96, 64, 96, true};
+        shapes = {64, 32, 64, 4, 2, 64, 96, 64, 96, true, shapes.only};
+      } else if (std::string(argv[i]) == "--only" && i + 1 < argc) {
+        shapes.only = argv[++i];
       } else if (std::string(argv[i]) == "--device" && i + 1 < argc) {
         name = argv[++i];
       } else {
-        kvcal::fail("usage: device_kernels [--device cuda[:N]] [--small]");
+        kvcal::fail("usage: device_kernels [--device cuda[:N]] [--small] [--only PART]");
       }
     }
     kvcal::bench::Device device(name, shapes.is_small);
