@@ -115,6 +115,7 @@ Calibration left_out(Calibration calibration, const QuantPlan& plan) {
     if (!planned->ignored || layer.ignored) continue;
     layer.ignored = true;
     layer.q.reset();
+    layer.damage.reset();
     if (make_observer(planned->kv)->may_clip())
       layer.k.num_saturated = layer.v.num_saturated = std::nullopt;
   }
@@ -226,7 +227,7 @@ class Calibrating {
   void keep_budget(CalibrationRun run, CalibrationResult& result) {
     run.samples = inputs_.samples;
     run.state = nullptr;  // which has the first calibration
-    const CalibrationOptions how = calibration_options(request_);
+    const CalibrationOptions how = calibration_options(request_, lengths_of(inputs_.samples));
     const auto recalibrate = [&](const std::vector<int64_t>& layers) {
       plan_.subject->leave_out(layers);
       if (how.kv_forward == KvForward::kExact)

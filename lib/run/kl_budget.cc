@@ -1,21 +1,15 @@
 #include "run/kl_budget.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
+#include <utility>
 
-#include "calib/scale_summary.h"
 #include "core/number_text.h"
 #include "datasets/named_dataset.h"
 #include "run/sequence_scores.h"
 
 namespace kvcal {
 namespace {
-
-/// Root of the mean square of the errors of K's codes: a score is off by as much times the query.
-double damage_of(const LayerErrors& layer) {
-  const CodeErrors& k = layer.k.calibrated;
-  return k.values > 0 ? std::sqrt(k.squared_error / k.values) : 0.0;
-}
 
 /// Scales of all layers, and none of those in 16 bits and of those that read their caches.
 std::vector<LayerKvScales> scales_but(const Calibration& calibration, const ModelConfig& config,
@@ -74,16 +68,13 @@ EvalOptions eval_options(const CalibrateRequest& request, const Calibration& cal
 }  // namespace
 
 std::vector<int64_t> ranked_layers(const Calibration& calibration, const ModelConfig& config) {
-  const auto summary = summarize_scales(calibration, config, 0);
-  if (!summary) return {};
-  std::vector<const LayerErrors*> layers;
-  for (const LayerErrors& layer : summary->layers)
-    if (layer.layer < config.num_hidden_layers) layers.push_back(&layer);
-  std::ranges::stable_sort(layers, [](const LayerErrors* a, const LayerErrors* b) {
-    return damage_of(*a) > damage_of(*b);
-  });
+  std::vector<std::pair<double, int64_t>> damaged;
+  for (const AttentionCalibration& one : calibration.layers)
+    if (one.damage && !one.ignored && one.layer < config.num_hidden_layers)
+      damaged.emplace_back(sum_of(one.damage->calibrated).relative_error(), one.layer);
+  std::ranges::stable_sort(damaged, std::greater{}, &std::pair<double, int64_t>::first);
   std::vector<int64_t> ranked;
-  for (const LayerErrors* layer : layers) ranked.push_back(layer->layer);
+  for (const auto& [error, layer] : damaged) ranked.push_back(layer);
   return ranked;
 }
 

@@ -18,7 +18,8 @@
 
 namespace kvcal {
 
-/// Layers with a quantized cache of their own, the one first that an FP8 cache damages most.
+/// Layers with a quantized cache of their own, the one first whose attention's output the cache
+/// changes most, relative to its size (AttentionDamage).
 std::vector<int64_t> ranked_layers(const Calibration& calibration, const ModelConfig& config);
 
 /// No permitted number of layers in 16 bits keeps the budget. The message is a line.
