@@ -35,6 +35,18 @@ void Arguments::read(const std::string& name, std::vector<std::string>& target) 
   }
 }
 
+void Arguments::read(const std::string& name, std::vector<int64_t>& target) {
+  read_.insert(name);
+  const Json* value = find_field(values_, name);
+  if (!value) return;
+  target.clear();
+  for (const Json& item : value->is_array() ? *value : Json::array({*value})) {
+    if (!item.is_number_integer() || item.get<int64_t>() < 0)
+      fail_kind(name, "a number of 0 or more, or a list of such", item);
+    target.push_back(item.get<int64_t>());
+  }
+}
+
 void Arguments::read_text(const std::string& name, std::string& target) {
   const Json* value = find_field(values_, name);
   if (!value || !value->is_number()) return read(name, target);

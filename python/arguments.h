@@ -23,6 +23,8 @@ class Arguments {
   void read(const std::string& name, double& target, double least, double most);
   /// One string counts as a list of it.
   void read(const std::string& name, std::vector<std::string>& target);
+  /// One number counts as a list of it. Throws Error for numbers below 0.
+  void read(const std::string& name, std::vector<int64_t>& target);
   /// A string, or a number as Python writes it: "1%" or 0.01.
   void read_text(const std::string& name, std::string& target);
 

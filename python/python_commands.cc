@@ -69,6 +69,8 @@ void read_calibration(Arguments& arguments, CalibrateRequest& request, Diagnosti
   arguments.read("max_seq_length", request.samples.max_seq_length, 1, int64_t{1} << 30);
   arguments.read("shuffle_seed", request.samples.shuffle_seed, 0, INT64_MAX);
   arguments.read("kv_forward", request.kv_forward);
+  arguments.read("kv_cache_dtype_skip_layers", request.skip_layers);
+  arguments.read("kl_budget", request.budget.kl, 0.0, 1e6);
   arguments.read("moe_all_experts", request.all_experts);
   arguments.read("no_mtp", request.no_mtp);
   arguments.read("save_statistics", request.save_statistics);
@@ -158,7 +160,9 @@ Json python_calibrate(Arguments& arguments, Diagnostics& diagnostics) {
   arguments.read("measure", measures);
   arguments.read("measure_sequences", measure.num_sequences, 1, kMany);
   arguments.expect_all_read();
-  if (measures && !arguments.is_given("num_samples")) request.num_held_out = measure.num_sequences;
+  request.budget.num_sequences = measure.num_sequences;
+  if ((measures || request.budget.kl) && !arguments.is_given("num_samples"))
+    request.num_held_out = measure.num_sequences;
   if (request.output.output.empty()) fail("output: is missing, expected a folder to write");
   std::optional<CalibrationResult> result;
   // A process has one MPI, which is the caller's.
@@ -243,6 +247,7 @@ Json python_verify(Arguments& arguments, Diagnostics& diagnostics) {
   read_model(arguments, "checkpoint", checkpoint, diagnostics);
   arguments.read("engine", engines);
   arguments.read("kv_cache_dtype", options.kv_cache_dtype);
+  arguments.read("kv_cache_dtype_skip_layers", options.skip_layers);
   arguments.read("rocm", options.is_rocm);
   arguments.read("tp_size", options.tp_size, 1, 1024);
   arguments.read("scales", scales);

@@ -11,6 +11,7 @@
 #include "run/calibrate_checkpoint.h"
 #include "run/calibration_preview.h"
 #include "run/calibration_text.h"
+#include "run/kl_budget.h"
 #include "run/measured_scales.h"
 #include "run/output_card.h"
 #include "terminal/progress.h"
@@ -23,6 +24,7 @@ struct CalibrateOptions {
   CalibrateRequest request;
   MeasureOptions measure;
   bool measures = false, json = false, is_dry_run = false, has_num_samples = false;
+  bool has_measure_sequences = false;
 };
 
 void add_state_options(CLI::App& command, StateOptions& options) {
@@ -50,6 +52,9 @@ void add_rank_options(CLI::App& command, RankSettings& settings) {
 }
 
 void add_forward_options(CLI::App& command, CalibrateRequest& options) {
+  add_skip_layers_option(command, options.skip_layers,
+                         "Layers whose cache keeps 16 bits, beside those that the recipe ignores, "
+                         "as 0,1");
   add_setting(command, "--kv-forward", options.kv_forward,
               "What later layers see of K and V: quantized or exact");
   command.add_flag("--moe-all-experts", options.all_experts,
@@ -101,13 +106,17 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
   command.add_flag("--reproducible", options.request.reproducible,
                    "Leave device, seconds and peak memory out of the manifest");
   command.add_flag("--json", options.json, "Print the manifest instead of a table");
-  CLI::Option* measure = command.add_flag("--measure", options.measures,
-                                          "Then measure KL and perplexity of the scales and of "
-                                          "scale 1.0 against 16 bits, on records of "
-                                          "the data set that the calibration has not used");
+  command.add_flag("--measure", options.measures,
+                   "Then measure KL and perplexity of the scales and of scale 1.0 against 16 bits, "
+                   "on records of the data set that the calibration has not used");
+  add_number_to<double>(command, "--kl-budget", options.request.budget.kl,
+                        "Mean KL against 16 bits that the cache may cost (nats): leaves the fewest "
+                        "layers in 16 bits that keep it, as measured on records of the data set "
+                        "that the calibration has not used",
+                        0.0, kMostKl);
   add_number(command, "--measure-sequences", options.measure.num_sequences,
              "Sequences to measure, of 512 tokens at most", 1, int64_t{1} << 40)
-      ->needs(measure);
+      ->each([&options](const std::string&) { options.has_measure_sequences = true; });
   add_number(command, "--num-samples,--num-calibration-samples",
              options.request.samples.num_calibration_samples, "Samples to use", 1, int64_t{1} << 40)
       ->each([&options](const std::string&) { options.has_num_samples = true; });
@@ -192,11 +201,13 @@ void print_measured(const CalibrateOptions& options, CalibrationResult& result) 
 
 void run_dry(const CalibrateOptions& options) {
   TerminalDiagnostics diagnostics;
-  ScoringWork scoring;
-  if (options.measures)
-    scoring = {.num_sequences = options.measure.num_sequences,
-               .max_seq_length = options.measure.max_seq_length,
-               .num_models = 3};
+  ScoringWork scoring{.num_sequences = options.measure.num_sequences,
+                      .max_seq_length = options.measure.max_seq_length,
+                      .num_models = 0};
+  if (options.measures) scoring.num_models += 3;
+  // The reference, none to four layers in 16 bits, and what is written with the reference.
+  if (options.request.budget.kl) scoring.num_models += 8;
+  if (scoring.num_models == 0) scoring = {};
   const CalibrationPreview preview = preview_calibration(options.request, scoring, diagnostics);
   if (options.json)
     std::cout << dump_json(to_json(preview));
@@ -205,7 +216,12 @@ void run_dry(const CalibrateOptions& options) {
 }
 
 void run_calibrate(CalibrateOptions options) {
-  if (options.measures && !options.has_num_samples)
+  const bool has_budget = options.request.budget.kl.has_value();
+  if (options.has_measure_sequences && !options.measures && !has_budget)
+    fail("--measure-sequences is for --measure and --kl-budget");
+  options.request.budget.num_sequences = options.measure.num_sequences;
+  options.request.budget.max_seq_length = options.measure.max_seq_length;
+  if ((options.measures || has_budget) && !options.has_num_samples)
     options.request.num_held_out = options.measure.num_sequences;
   if (options.is_dry_run) return run_dry(options);
   CalibrateRequest& request = options.request;
@@ -231,8 +247,12 @@ void run_calibrate(CalibrateOptions options) {
       else
         diagnostics.warn("--measure: the recipe calibrates no cache, so nothing is measured");
     };
-    calibrate_checkpoint(request, session, diagnostics,
-                         {.staged = on_staged, .written = on_written});
+    try {
+      calibrate_checkpoint(request, session, diagnostics,
+                           {.staged = on_staged, .written = on_written});
+    } catch (const BudgetMissed& missed) {
+      throw GateMissed("gate missed: " + missed.message());
+    }
   });
   if (result) print_measured(options, *result);
   check_engines_asked(engines, request.output);

@@ -67,6 +67,9 @@ void add_man(CLI::App& app, std::function<void()>& run);
 void add_help(CLI::App& app, std::function<void()>& run);
 void add_version(CLI::App& app, std::function<void()>& run);
 
+/// The largest limit of a mean KL, in nats.
+inline constexpr double kMostKl = 1e6;
+
 /// For paths: an empty one is an unset variable of a script.
 CLI::Validator is_not_empty();
 

@@ -204,7 +204,6 @@ void run_eval(const CLI::App& app, EvalCommand command) {
 }
 
 /// Nats: the KL of a token is at most its surprisal, far below.
-constexpr double kMostKl = 1e6;
 
 void add_kl_options(CLI::App& command, EvalCommand& options) {
   add_model(command, "--reference", options.eval.reference,

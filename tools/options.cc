@@ -13,6 +13,8 @@
 
 namespace kvcal {
 
+constexpr int64_t kMostLayers = int64_t{1} << 30;  ///< the model's number is checked later
+
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
   command.add_option("--format", options.formats,
                      list_formats() + "; may be repeated, or joined by '+' for one folder");
@@ -26,6 +28,18 @@ CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
       ->capture_default_str()
       ->check(CLI::IsMember({"float32", "model"}));
   return add_target_options(command, options);
+}
+
+CLI::Option* add_skip_layers_option(CLI::App& command, std::vector<int64_t>& layers,
+                                    const std::string& help) {
+  return command.add_option("--kv-cache-dtype-skip-layers", layers, help)
+      ->delimiter(',')
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            int64_t layer = 0;
+            return read_number<int64_t>(text, 0, kMostLayers, layer);
+          },
+          "INT in [0 - " + std::to_string(kMostLayers) + "]"));
 }
 
 void add_engine_option(CLI::App& command, OutputOptions& options) {

@@ -10,6 +10,9 @@
 
 namespace kvcal {
 
+/// Adds --kv-cache-dtype-skip-layers, vLLM's option: numbers apart by spaces or commas.
+CLI::Option* add_skip_layers_option(CLI::App& command, std::vector<int64_t>& layers,
+                                    const std::string& help);
 /// Returns --output, which is not required yet.
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options);
 /// Adds --for.

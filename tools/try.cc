@@ -5,6 +5,7 @@
 
 #include "core/file.h"
 #include "core/folder.h"
+#include "core/number_text.h"
 #include "core/shell_word.h"
 #include "export/checkpoint_copy.h"
 #include "hub/hub_cache.h"
@@ -81,6 +82,7 @@ std::string calibrate_command(const TryOptions& options) {
     }
   if (request.records.max_bytes != kDefaultRecordBytes)
     line += " --max-record-bytes " + std::to_string(request.records.max_bytes);
+  if (request.budget.kl) line += " --kl-budget " + short_float(*request.budget.kl);
   return line + " -o " + shell_word(output_name(options));
 }
 
@@ -115,6 +117,7 @@ void run_try(TryOptions options) {
   calibration.resume_command = resuming_command_line();
   options.model = name_of_source(calibration.model);
   options.request.measure.every_cache = !options.fp8_only;
+  calibration.budget.num_sequences = options.request.measure.num_sequences;
   RankSession session({});
   if (!session.is_alone()) fail("try runs in one process; kvcal calibrate runs on several ranks");
   TerminalDiagnostics diagnostics;
@@ -151,6 +154,10 @@ void add_try(CLI::App& app, std::function<void()>& run) {
              "Samples to calibrate with", 1, int64_t{1} << 40);
   add_number(*command, "--measure-sequences", options->request.measure.num_sequences,
              "Other records to measure, of 512 tokens at most", 1, int64_t{1} << 40);
+  add_number_to<double>(*command, "--kl-budget", calibration.budget.kl,
+                        "Mean KL that the cache may cost (nats): proposes the fewest layers to "
+                        "leave in 16 bits",
+                        0.0, kMostKl);
   command->add_flag("--fp8-only", options->fp8_only,
                     "Measure FP8 alone, not every cache that engines offer: less work");
   add_text(*command, "-o,--output", calibration.output.output,

@@ -6,6 +6,7 @@
 #include "engines/engine_rules.h"
 #include "input_options.h"
 #include "inspect/verification_text.h"
+#include "options.h"
 #include "quant/kv_dtype.h"
 #include "terminal/session.h"
 
@@ -76,6 +77,8 @@ void add_verify(CLI::App& app, std::function<void()>& run) {
       ->check(CLI::IsMember({"auto", "fp8", "fp8_e4m3", "fp8_e5m2", "bfloat16", "float16"}))
       ->transform(one_cache_dtype_spelling())
       ->capture_default_str();
+  add_skip_layers_option(*command, options->options.skip_layers,
+                         "Layers that the engine is told to leave in 16 bits, as 0,1");
   command->add_flag("--rocm", options->options.is_rocm,
                     "On a platform that stores E4M3 as FNUZ (MI300)");
   add_number(*command, "--tp-size", options->options.tp_size,

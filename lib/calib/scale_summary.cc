@@ -116,7 +116,13 @@ std::optional<ScaleSummary> summarize_scales(const Calibration& calibration,
   ScaleSummary summary;
   for (const AttentionCalibration& one : calibration.layers) {
     const bool is_draft = one.layer >= calibration.num_hidden_layers;
-    if (one.ignored || (!is_draft && !own.contains(one.layer))) continue;
+    if (!is_draft && !own.contains(one.layer)) continue;
+    if (one.ignored) {
+      if (is_draft) continue;
+      summary.layers_16_bit.push_back(one.layer);
+      summary.cache_bytes_16_bit += 2 * static_cast<uint64_t>(config.cache(one.layer).width());
+      continue;
+    }
     if (!has_statistics(one.k) || !has_statistics(one.v)) continue;
     const auto errors = [&](const KvTensorCalibration& side) {
       return SideErrors{.calibrated = errors_of(side, false, calibration.kv_format),
@@ -157,6 +163,10 @@ Json to_json(const ScaleSummary& summary) {
                  {"clipped_v", clipping_json(summary.clipped_v)},
                  {"error_ratio", summary.unit_error_ratio}}},
                {"errors", std::move(errors)}};
+  if (!summary.layers_16_bit.empty()) {
+    json["layers_16_bit"] = summary.layers_16_bit;
+    json["cache_bytes_per_token"]["as_served"] = summary.cache_bytes();
+  }
   if (const auto& growth = summary.growth)
     json["late_growth"] = {{"ratio", growth->ratio},
                            {"layer", growth->layer},

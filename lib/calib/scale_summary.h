@@ -51,7 +51,11 @@ struct ScaleSummary {
   UnitScale unit = UnitScale::kAsGood;
   UnitClipping clipped_k, clipped_v;
   double unit_error_ratio = 1;   ///< the largest error of 1.0 over that of the layer's scales
-  uint64_t cache_bytes_fp8 = 0;  ///< of one token; of 16 bits twice as many
+  uint64_t cache_bytes_fp8 = 0;  ///< of one token, all layers in FP8; of 16 bits twice as many
+  std::vector<int64_t> layers_16_bit = {};  ///< with a cache of their own that stays so, ascending
+  uint64_t cache_bytes_16_bit = 0;          ///< of one token, of these layers
+  /// Of one token, with these layers in 16 bits.
+  uint64_t cache_bytes() const { return cache_bytes_fp8 + cache_bytes_16_bit / 2; }
 };
 
 /// nullopt: the calibration has no scales of K and V, or no statistics of them. longest_sample: of

@@ -258,7 +258,22 @@ bool lacks_targets(const CacheDeclaration& declaration) {
          });
 }
 
+namespace {
+
+/// Those that ModelOpt's map of quantized caches lacks.
+std::set<int64_t> unlisted_layers(const Json& caches, const ModelConfig& config) {
+  std::set<int64_t> layers;
+  if (!caches.is_object()) return layers;
+  for (const int64_t layer : config.attention_layers())
+    if (!caches.contains(config.attention_module(layer))) layers.insert(layer);
+  return layers;
+}
+
+}  // namespace
+
 std::set<int64_t> ignored_layers(const CacheDeclaration& declaration, const ModelConfig& config) {
+  if (declaration.method.starts_with("modelopt"))
+    return unlisted_layers(value_of(declaration.fields, kQuantizedCachesKey), config);
   const Json ignore = value_of(declaration.config, "ignore");
   std::set<int64_t> layers;
   if (declaration.method != "compressed-tensors" || !ignore.is_array()) return layers;

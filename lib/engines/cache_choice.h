@@ -37,8 +37,10 @@ bool lacks_groups(const CacheDeclaration& declaration);
 /// Whether neither config_groups nor ignore names the Linears: by class, or by a pattern for all.
 bool lacks_targets(const CacheDeclaration& declaration);
 
-/// Attention layers whose modules `ignore` of compressed-tensors names, by name or by pattern; none
-/// where it names all, as it does to leave out Linears. Patterns that are none are passed over.
+/// Attention layers whose caches the checkpoint leaves in 16 bits: `ignore` of compressed-tensors
+/// names their modules, by name or by pattern, and not those of all layers, as it does to leave out
+/// Linears; or ModelOpt's kv_cache_quantized_layers lacks them. Patterns that are none are passed
+/// over.
 std::set<int64_t> ignored_layers(const CacheDeclaration& declaration, const ModelConfig& config);
 
 /// The cache that an engine makes.

@@ -414,8 +414,11 @@ struct EngineRules {
   /// A tensor whose name is known, of a module that holds no such scale.
   Unknown unplaced = Unknown::kDroppedSilently;
   bool takes_sharded_heads = false;
-  std::string_view command = {};          ///< that serves the folder named after it; empty: none
-  std::string_view fp8_argument = {};     ///< what makes the cache FP8 by hand
+  std::string_view command = {};       ///< that serves the folder named after it; empty: none
+  std::string_view fp8_argument = {};  ///< what makes the cache FP8 by hand
+  /// Followed by the numbers of layers, what leaves their caches in 16 bits; empty: it stores all
+  /// layers alike.
+  std::string_view skip_argument = {};
   std::string_view format = {};           ///< of ours that it reads best, for remedies
   std::vector<MethodRules> methods = {};  ///< the first that matches; none: `otherwise`
   MethodRules otherwise = {};             ///< of any other quant_method

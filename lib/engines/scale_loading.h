@@ -19,7 +19,8 @@ struct VerifyOptions {
   bool is_rocm = false;  ///< a platform that stores E4M3 as FNUZ (MI300)
   int64_t tp_size = 1;
   std::filesystem::path scales;  ///< a kv_cache_scales.json beside the checkpoint; empty: none
-  FamilyChoice family = {};      ///< of a model_type that is not known
+  std::vector<int64_t> skip_layers = {};  ///< whose caches it is told to leave in 16 bits
+  FamilyChoice family = {};               ///< of a model_type that is not known
 };
 
 /// One engine in front of one checkpoint. Borrows everything.

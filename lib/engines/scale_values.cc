@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 
+#include "core/join.h"
 #include "engines/scale_loading.h"
 #include "quant/half.h"
 
@@ -16,6 +17,15 @@ float rounded(float value, std::string_view dtype) {
   if (dtype == "float16") return to_float(to_f16(value));
   if (dtype == "bfloat16") return to_float(to_bf16(value));
   return value;
+}
+
+/// Engines that can be told which caches to leave in 16 bits.
+std::vector<std::string> engines_that_skip() {
+  std::vector<std::string> titles;
+  for (const std::string& name : engine_rules().names())
+    if (const EngineRules& rules = engine_rules().at(name); !rules.skip_argument.empty())
+      titles.emplace_back(rules.title);
+  return titles;
 }
 
 bool is_scale(float value) {
@@ -40,6 +50,7 @@ class Arithmetic {
 
   HeldLayer held(int64_t layer, const PlacedScales& placed) {
     HeldLayer held{.layer = layer, .k = {}, .v = {}};
+    if (is_skipped(layer)) return skipped(layer, placed);
     if (rules_.takes_dynamic && is_dynamic()) {
       held.k = held.v = {.values = {}, .source = std::string(kDynamicSource)};
       if (placed.k || placed.v)
@@ -71,6 +82,21 @@ class Arithmetic {
   }
 
  private:
+  bool is_skipped(int64_t layer) const {
+    return subject_.choice.is_quantized && !subject_.engine.skip_argument.empty() &&
+           std::ranges::find(subject_.options.skip_layers, layer) !=
+               subject_.options.skip_layers.end();
+  }
+
+  HeldLayer skipped(int64_t layer, const PlacedScales& placed) {
+    const bool has_scales = placed.k || placed.v || placed.both;
+    findings_.add_of_layer(layer, Severity::kNote,
+                           has_scales ? "it keeps the cache in 16 bits, as asked, and these scales "
+                                        "do nothing"
+                                      : "it keeps the cache in 16 bits, as asked");
+    return {.layer = layer, .k = {}, .v = {}, .is_16_bit = true};
+  }
+
   bool is_dynamic() const {
     const Json& scheme = subject_.declaration.scheme;
     return scheme.is_object() && scheme.value("dynamic", Json()) == true;
@@ -79,6 +105,7 @@ class Arithmetic {
   /// Reports the scale that it uses where the checkpoint has none; only for FP8 caches.
   void tell_absent(int64_t layer, const std::string& sides) {
     if (!subject_.choice.is_fp8) return;
+    if (ignored_.contains(layer)) return tell_ignored(layer);
     if (rules_.absent == Absent::kUndefined) {
       findings_.add_of_layer(layer, Severity::kError,
                              "the checkpoint has no scale of " + sides + ": it computes with " +
@@ -88,12 +115,35 @@ class Arithmetic {
       return;
     }
     // A checkpoint without any scale was not calibrated; a gap is a mistake.
-    const bool is_ignored = ignored_.contains(layer), is_gap = has_scales_ && !is_ignored;
-    const std::string why = is_ignored ? ", as ignore says" : is_gap ? " here, and has others" : "";
-    findings_.add_of_layer(layer, is_gap ? Severity::kError : Severity::kWarning,
-                           "the checkpoint has no scale of " + sides + why + ": it uses 1.0, " +
-                               (rules_.warns_of_ones ? "with a warning" : "without a word"),
+    findings_.add_of_layer(layer, has_scales_ ? Severity::kError : Severity::kWarning,
+                           "the checkpoint has no scale of " + sides +
+                               (has_scales_ ? " here, and has others" : "") + ": " + ones_text(),
                            "calibrate these layers");
+  }
+
+  std::string ones_text() const {
+    return std::string("it uses 1.0, ") +
+           (rules_.warns_of_ones ? "with a warning" : "without a word");
+  }
+
+  /// Of a layer that the checkpoint leaves in 16 bits. An engine that can do so has to be told.
+  void tell_ignored(int64_t layer) {
+    const std::string_view argument = subject_.engine.skip_argument;
+    if (!argument.empty())
+      return findings_.add_of_layer(
+          layer, Severity::kWarning,
+          "the checkpoint leaves this cache in 16 bits; unless told, it quantizes it: " +
+              ones_text(),
+          "start it with " + std::string(argument) + ' ' +
+              join(ignored_, " ", [](int64_t one) { return std::to_string(one); }));
+    const bool is_undefined = rules_.absent == Absent::kUndefined;
+    findings_.add_of_layer(
+        layer, Severity::kError,
+        "the checkpoint leaves this cache in 16 bits, and it quantizes all layers alike: " +
+            (is_undefined ? "it computes with " + std::string(kUndefinedSource) +
+                                ", and only says that tensors are missing"
+                          : ones_text()),
+        "serve it with an engine that can leave layers out: " + join(engines_that_skip(), ", "));
   }
 
   void take(HeldScale& side, const ScaleTensor& tensor) {

@@ -50,8 +50,18 @@ std::string shown_path(const ServedFolder& folder, const fs::path& path) {
   return (folder.shown / path.lexically_relative(folder.checkpoint)).lexically_normal().string();
 }
 
-/// Tries the engine's own settings, an FP8 cache, and the file of scales. Returns the first that
-/// uses the scales, else the last that keeps a cache in FP8, whose findings are about the scales.
+/// Layers without a scale where others have one.
+std::vector<int64_t> layers_without_scales(const VerifyReport& report) {
+  std::vector<int64_t> layers;
+  for (const HeldLayer& layer : report.layers)
+    if (layer.k.source.empty() && layer.v.source.empty()) layers.push_back(layer.layer);
+  if (layers.size() == report.layers.size()) layers.clear();
+  return layers;
+}
+
+/// Tries the engine's own settings, an FP8 cache, and the file of scales; where layers have no
+/// scale, with these left in 16 bits. Returns the first that uses the scales, else the last that
+/// keeps a cache in FP8, whose findings are about the scales.
 Trial best_trial(const ServedFolder& folder, const ModelConfig& config, const std::string& engine,
                  int64_t tp_size) {
   const EngineRules& rules = choose_engine(engine).rules();
@@ -59,8 +69,17 @@ Trial best_trial(const ServedFolder& folder, const ModelConfig& config, const st
   // Scales of E4M3FNUZ are for platforms that store it.
   options.is_rocm = read_dialect(ModelDir(folder.checkpoint)) == fp8::Format::kE4m3Fnuz;
   options.tp_size = tp_size;
-  const auto run = [&](const std::string& arguments) {
-    return Trial{verify_checkpoint(folder.checkpoint, engine, options), arguments, options.is_rocm};
+  const auto run = [&](std::string arguments) {
+    options.skip_layers.clear();
+    Trial trial{verify_checkpoint(folder.checkpoint, engine, options), arguments, options.is_rocm};
+    if (rules.skip_argument.empty() || trial.report.kv_cache_dtype == "auto") return trial;
+    options.skip_layers = layers_without_scales(trial.report);
+    if (options.skip_layers.empty()) return trial;
+    trial.report = verify_checkpoint(folder.checkpoint, engine, options);
+    trial.arguments +=
+        " " + std::string(rules.skip_argument) + " " +
+        join(options.skip_layers, " ", [](int64_t layer) { return std::to_string(layer); });
+    return trial;
   };
   Trial best = run("");
   if (is_used(best) || rules.fp8_argument.empty()) return best;

@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "core/json_limits.h"
+#include "core/number_text.h"
 #include "engines/draft_scales.h"
 #include "engines/foreign_tensors.h"
 #include "engines/loaded_files.h"
@@ -85,6 +86,9 @@ void tell_cache(const VerifyCase& subject, const Placement& placement, Findings&
                      ? "it keeps K and V in 16 bits unless told, and the scales do nothing"
                      : "it keeps K and V in 16 bits, as asked, and the scales do nothing",
                  "start it with " + argument);
+  if (!subject.options.skip_layers.empty() && subject.engine.skip_argument.empty())
+    findings.add(Severity::kError, "it has no argument that leaves layers in 16 bits",
+                 "serve it without such layers, or with an engine that has one");
   const std::string failed = failed_check(subject.rules, subject.declaration.scheme);
   if (!subject.choice.reads_scales && !failed.empty())
     findings.add(Severity::kError, "it passes over this kv_cache_scheme, and its scales: " + failed,
@@ -312,6 +316,10 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
                           const EngineChoice& chosen, const VerifyOptions& options,
                           const std::vector<std::string>& others) {
   const EngineRules& rules = chosen.rules();
+  for (const int64_t layer : options.skip_layers)
+    if (layer < 0 || layer >= config.num_hidden_layers || !config.has_attention(layer))
+      fail("layer ", layer, " to skip is none of the layers with K and V, which are ",
+           range_text(config.attention_layers()));
   const CacheDeclaration declaration = read_declaration(model_dir, rules.reading);
   const MethodRules& method = rules_for(rules, declaration.method);
   CacheChoice choice = choose_cache(method, declaration, options.kv_cache_dtype, options.is_rocm);

@@ -13,8 +13,8 @@ namespace kvcal {
 
 /// Reports how an engine loads a checkpoint's KV scales, by rules that were read from its source or
 /// seen when it ran (engines/), apart from our own readers and writers. config is the model's,
-/// which names its attention modules. Throws Error for a file that cannot be read; errors in the
-/// scales are findings.
+/// which names its attention modules. Throws Error for a file that cannot be read and for skipped
+/// layers that do not attend; errors in the scales are findings.
 VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
                            std::string_view engine, const VerifyOptions& options);
 

@@ -22,7 +22,8 @@ Json scale_json(const HeldScale& scale) {
   return list;
 }
 
-Json source_json(const HeldScale& scale) {
+std::string source_text(const HeldLayer& held, const HeldScale& scale) {
+  if (held.is_16_bit) return "16 bits";
   return scale.source.empty() ? "default" : scale.source;
 }
 
@@ -65,8 +66,8 @@ Json report_json(const VerifyReport& report) {
     layers.push_back({{"layer", held.layer},
                       {"k_scale", scale_json(held.k)},
                       {"v_scale", scale_json(held.v)},
-                      {"k_source", source_json(held.k)},
-                      {"v_source", source_json(held.v)}});
+                      {"k_source", source_text(held, held.k)},
+                      {"v_source", source_text(held, held.v)}});
   for (const Finding& finding : report.findings) findings.push_back(finding_json(finding));
   return {{"engine", report.engine},
           {"engine_version", report.version},

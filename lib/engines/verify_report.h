@@ -30,6 +30,7 @@ struct HeldScale {
 struct HeldLayer {
   int64_t layer = 0;
   HeldScale k, v;
+  bool is_16_bit = false;  ///< the engine is told to leave this layer's cache in 16 bits
 };
 
 /// The result of one engine that loads a checkpoint.
@@ -51,8 +52,8 @@ bool holds_scales(const VerifyReport& report);
 /// {"engine", "engine_version", "kv_cache_dtype", "loads", "layers": [{"layer", "k_scale",
 /// "v_scale", "k_source", "v_source"}], "findings": [{"severity", "layer", "layers", "message",
 /// "remedy"}]}. A scale is a number, a list for heads, or "nan", "inf", "-inf"; a source is a
-/// tensor or "default"; layer is a text of ranges ("0-4, 7"), null where the finding is of no
-/// layer.
+/// tensor, "default", or "16 bits" where the engine is told to leave the layer unquantized; layer
+/// is a text of ranges ("0-4, 7"), null where the finding is of no layer.
 Json report_json(const VerifyReport& report);
 
 /// Findings as a checker makes them: the same words of further layers join the first.

@@ -6,8 +6,8 @@
 namespace kvcal {
 namespace {
 
-/// Caches that are scored in one pass.
-constexpr size_t kAtOnce = 4;
+/// Caches that are scored in one pass: of a curve, and between two numbers.
+constexpr size_t kAtOnce = 4, kBetween = 7;
 constexpr size_t kCurvePoints = 8;
 
 /// Up to count numbers in (low, high), evenly apart.
@@ -19,12 +19,14 @@ std::vector<size_t> between(size_t low, size_t high, size_t count) {
   return numbers;
 }
 
+/// Caches that keep the first of ranked layers, by their number.
 class Search {
  public:
-  Search(const std::vector<LayerSensitivity>& ranked, const MeasureKept& measure)
+  Search(const std::vector<int64_t>& ranked, const MeasureKept& measure)
       : ranked_(ranked), measure_(measure) {}
 
   void measure(const std::vector<size_t>& numbers) {
+    if (numbers.empty()) return;
     std::vector<std::vector<int64_t>> kept;
     for (const size_t number : numbers) kept.push_back(layers_of(number));
     const std::vector<Likelihood> results = measure_(kept);
@@ -32,17 +34,12 @@ class Search {
       measured_[numbers[i]] = {std::move(kept[i]), results.at(i)};
   }
 
-  bool is_within(size_t number, double budget) const {
-    return number == ranked_.size() || *measured_.at(number).result.kl_mean <= budget;
-  }
-
-  /// The least number within the budget.
-  size_t find(double budget) {
-    measure({0});
-    if (is_within(0, budget)) return 0;
-    size_t low = 0, high = ranked_.size();
-    while (high - low > 1) {
-      const std::vector<size_t> numbers = between(low, high, kAtOnce);
+  /// The least number within the budget; nullopt: none up to most, which is below all.
+  std::optional<size_t> find(double budget, size_t most) {
+    size_t low = 0;  // over the budget, as far as is known
+    std::optional<size_t> high = first_within(budget, most, low);
+    while (high && *high - low > 1) {
+      const std::vector<size_t> numbers = between(low, *high, kBetween);
       measure(numbers);
       for (const size_t number : numbers)
         if (is_within(number, budget)) {
@@ -65,14 +62,36 @@ class Search {
   }
 
  private:
+  bool is_within(size_t number, double budget) const {
+    return *measured_.at(number).result.kl_mean <= budget;
+  }
+
+  /// Passes with more and more layers, to the first that is within the budget. low: becomes the
+  /// largest number before it.
+  std::optional<size_t> first_within(double budget, size_t most, size_t& low) {
+    std::vector<size_t> numbers{0, 1, 2, 3, 4};
+    while (true) {
+      std::erase_if(numbers, [&](size_t number) { return number > most; });
+      if (numbers.empty() || measured_.contains(numbers.back())) return std::nullopt;
+      const size_t last = numbers.back();
+      measure(numbers);
+      for (const size_t number : numbers) {
+        if (is_within(number, budget)) return number;
+        low = number;
+      }
+      numbers = {last + last / 2, 2 * last, 3 * last, 4 * last};
+      if (last < most && numbers.front() > most) numbers = {most};
+    }
+  }
+
   std::vector<int64_t> layers_of(size_t number) const {
-    std::vector<int64_t> layers;
-    for (size_t i = 0; i < number; ++i) layers.push_back(ranked_[i].layer);
+    std::vector<int64_t> layers(ranked_.begin(),
+                                ranked_.begin() + static_cast<std::ptrdiff_t>(number));
     std::ranges::sort(layers);
     return layers;
   }
 
-  const std::vector<LayerSensitivity>& ranked_;
+  const std::vector<int64_t>& ranked_;
   const MeasureKept& measure_;
   std::map<size_t, MixedCache> measured_;
 };
@@ -85,10 +104,15 @@ void rank(std::vector<LayerSensitivity>& layers) {
   });
 }
 
-MixedSearch search_kept_layers(const std::vector<LayerSensitivity>& ranked,
-                               std::optional<double> kl_budget, const MeasureKept& measure) {
+MixedSearch find_kept_layers(const std::vector<int64_t>& ranked, double kl_budget, size_t most,
+                             const MeasureKept& measure) {
   Search search(ranked, measure);
-  if (kl_budget) return search.take(search.find(*kl_budget));
+  const size_t below_all = ranked.empty() ? 0 : ranked.size() - 1;
+  return search.take(search.find(kl_budget, std::min(most, below_all)));
+}
+
+MixedSearch measure_kept_layers(const std::vector<int64_t>& ranked, const MeasureKept& measure) {
+  Search search(ranked, measure);
   std::vector<size_t> numbers = between(0, ranked.size(), kCurvePoints - 1);
   numbers.insert(numbers.begin(), 0);
   for (size_t i = 0; i < numbers.size(); i += kAtOnce)

@@ -29,17 +29,21 @@ using MeasureKept =
 /// Layers by what they cost, the dearest first; of equals the lower one.
 void rank(std::vector<LayerSensitivity>& layers);
 
-/// Keeps the first 0, 1, 2, .. of ranked layers until the mean KL is within the budget, and finds
-/// the least number for which it was measured to be, taking it that KL falls with each layer that
-/// is kept. All that was measured, by the number of layers; without a budget eight numbers between
-/// none and all. Layers' KL do not add up, so each is measured. The cache that keeps every layer is
-/// the reference and is not measured.
+/// Caches that keep the first 0, 1, 2, .. of ranked layers: all that was measured, by the number of
+/// layers. Layers' KL do not add up, so each is measured.
 struct MixedSearch {
   std::vector<MixedCache> measured;
-  /// Index of the one proposed; nullopt without a budget, or where all layers must be kept.
+  /// Index of the one proposed; nullopt: without a budget, or none was within it.
   std::optional<size_t> proposed;
 };
-MixedSearch search_kept_layers(const std::vector<LayerSensitivity>& ranked,
-                               std::optional<double> kl_budget, const MeasureKept& measure);
+
+/// The least number of ranked layers, the first that are worth keeping, for which the mean KL was
+/// measured to be within the budget: 0 to 4 in the first pass, 6 to 16 in the second, and so on to
+/// most, then those between, taking it that KL falls with each layer that is kept. The cache that
+/// keeps every layer is the reference and is not measured.
+MixedSearch find_kept_layers(const std::vector<int64_t>& ranked, double kl_budget, size_t most,
+                             const MeasureKept& measure);
+/// Eight numbers of ranked layers between none and all.
+MixedSearch measure_kept_layers(const std::vector<int64_t>& ranked, const MeasureKept& measure);
 
 }  // namespace kvcal

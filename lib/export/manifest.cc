@@ -217,6 +217,7 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calib
     manifest["peak_rss_bytes"] = input.peak_rss_bytes;
   }
   if (!input.summary.is_null()) manifest["summary"] = input.summary;
+  if (!input.kl_budget.is_null()) manifest["kl_budget"] = input.kl_budget;
   manifest["layers"] = Json::array();
   for (const AttentionCalibration& layer : calibration.layers)
     manifest["layers"].push_back(layer_json(layer));

@@ -26,6 +26,7 @@ struct ManifestInput {
   std::string recipe_path;
   std::optional<StopOutcome> stop;  ///< of a run that may stop early
   Json summary = {};                ///< of the scales of K and V (calib/scale_summary.h), or null
+  Json kl_budget = {};              ///< layers in 16 bits that keep it, and their KL; or null
   // These two and origin.device depend on the machine and may be left out.
   bool leave_out_machine = false;
   std::map<std::string, double> seconds;

@@ -19,6 +19,7 @@ std::string held_text(const HeldScale& scale) {
 
 /// One source for both where they are the same.
 std::string held_source(const HeldLayer& held) {
+  if (held.is_16_bit) return "16 bits";
   const auto text = [](const HeldScale& scale) {
     return scale.source.empty() ? std::string("default") : scale.source;
   };

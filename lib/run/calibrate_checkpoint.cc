@@ -6,12 +6,14 @@
 #include "calib/resolve_plan.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/join.h"
+#include "core/number_text.h"
 #include "core/process_memory.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "hub/hub_cache.h"
+#include "quant/observer.h"
 #include "run/closing_lines.h"
+#include "run/kl_budget.h"
 #include "run/named_inputs.h"
 #include "run/planned_run.h"
 
@@ -64,6 +66,7 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   input.seconds = clock.seconds();
   input.peak_rss_bytes = peak_resident_bytes();
   if (result.summary) input.summary = to_json(*result.summary);
+  if (result.budget) input.kl_budget = to_json(*result.budget);
   if (!run) return input;
   origin.dataset_path =
       request.dataset_name.empty() ? name_of_source(request.dataset) : request.dataset_name;
@@ -99,6 +102,26 @@ void stage_statistics(const CalibrateRequest& request, const CalibrationSubject&
   outputs.add(stage_statistics(request.save_statistics, statistics, request.output.overwrite));
 }
 
+std::string text_of_layers(const std::vector<int64_t>& layers) {
+  return (layers.size() == 1 ? "layer " : "layers ") + range_text(layers);
+}
+
+/// An exact calibration of a plan that leaves further layers out: nothing else changes.
+Calibration left_out(Calibration calibration, const QuantPlan& plan) {
+  calibration.plan = plan;
+  for (AttentionCalibration& layer : calibration.layers) {
+    const auto planned = std::ranges::find(plan.attention, layer.module, &PlannedAttention::module);
+    KVCAL_CHECK(planned != plan.attention.end());
+    if (!planned->ignored || layer.ignored) continue;
+    layer.ignored = true;
+    layer.q.reset();
+    layer.damage.reset();
+    if (make_observer(planned->kv)->may_clip())
+      layer.k.num_saturated = layer.v.num_saturated = std::nullopt;
+  }
+  return calibration;
+}
+
 /// Calibration on one rank: all ranks calibrate, and the first writes.
 class Calibrating {
  public:
@@ -127,6 +150,9 @@ class Calibrating {
 
   void prepare() {
     plan_run(request_, plan_, told());
+    if (request_.budget.kl && !session_.is_alone())
+      fail("--kl-budget runs in one process: calibrate on several ranks without it, and let kvcal ",
+           "eval --task sensitivity choose the layers");
     inputs_.inputs = plan_.inputs;
     if (!session_.is_first()) return;
     warn_of_idle_options(request_, *plan_.subject, told());
@@ -184,6 +210,7 @@ class Calibrating {
       Statistics statistics;
       CalibrationResult result = measured(run, statistics);
       if (state) state->finish();
+      if (request_.budget.kl) keep_budget(run, result);
       clock_.end("calibrate");
       result.shares = gather_shares(ranks(), work, before);
       session_.set_stage("writing the output");
@@ -192,6 +219,26 @@ class Calibrating {
       write(std::move(result), statistics, &inputs_);
       if (state) state->remove();
     });
+  }
+
+  /// Leaves layers out where the budget needs that. Later layers see those in 16 bits, and so do
+  /// the runs that are told of them: where K and V are quantized on the way, the calibration is
+  /// made anew, and the output has the bytes of one with --kv-cache-dtype-skip-layers.
+  void keep_budget(CalibrationRun run, CalibrationResult& result) {
+    run.samples = inputs_.samples;
+    run.state = nullptr;  // which has the first calibration
+    const CalibrationOptions how = calibration_options(request_, lengths_of(inputs_.samples));
+    const auto recalibrate = [&](const std::vector<int64_t>& layers) {
+      plan_.subject->leave_out(layers);
+      if (how.kv_forward == KvForward::kExact)
+        return left_out(result.calibration, plan_.subject->plan);
+      diagnostics_.inform("calibrating again with " + text_of_layers(layers) +
+                          " in 16 bits, as the later ones will see them");
+      return measure(*plan_.subject, run, how, nullptr, silent_);
+    };
+    KlBudget budget(request_, result.calibration, result.config, std::ssize(run.samples),
+                    diagnostics_);
+    result.budget = budget.keep(result.calibration, recalibrate);
   }
 
   /// Removes samples that the stop rule made unnecessary from the inputs.
@@ -225,6 +272,7 @@ class Calibrating {
     };
     OutputTexts texts{.manifest = manifest, .config = result.config};
     if (result.summary) texts.card_lines = summary_lines(*result.summary);
+    if (result.budget) texts.card_lines.emplace_back("KL budget", budget_text(*result.budget));
     result.output = stage_output(*plan_.formats, plan_.subject->output_of(result.calibration),
                                  *output_, request_.device.threads, texts, diagnostics_, outputs);
     if (steps_.staged) steps_.staged(result, output_->path(), outputs);

@@ -10,6 +10,7 @@
 #include "datasets/named_dataset.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
+#include "run/kl_budget.h"
 #include "run/output_files.h"
 #include "stored/weights.h"
 
@@ -88,6 +89,7 @@ Json deciding_options(const CalibrateRequest& request) {
       {"--no-mtp", request.no_mtp},
       {"--save-statistics", !request.save_statistics.empty()},
       {"--stop-when-stable", request.stable_ratio}};
+  if (!request.skip_layers.empty()) deciding["--kv-cache-dtype-skip-layers"] = request.skip_layers;
   if (!request.stable_ratio.empty()) deciding["--stable-samples"] = request.stable_samples;
   if (!request.records.columns.is_empty())
     deciding["columns of --dataset"] = to_json(request.records.columns);
@@ -149,8 +151,14 @@ void check_request(const CalibrateRequest& request, const CalibrationSubject& su
   subject.check_source();
   in_context(request.model,
              [&] { Weights(subject.model_dir, subject.config, &subject.quantization); });
-  formats.check(subject.output_of(
-      planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype)));
+  Calibration planned =
+      planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype);
+  formats.check(subject.output_of(planned));
+  check_budget(request, planned);
+  if (request.budget.kl) {
+    planned.layers.front().ignored = true;
+    in_context("--kl-budget", [&] { formats.check(subject.output_of(planned)); });
+  }
   check_targets(request, subject);
   if (request.report.is_asked_for() && formats.is_file())
     fail("--html and --plots draw a folder, and ", request.output.output, " is a file of scales");

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/json.h"
 #include "datasets/dataset.h"
@@ -13,6 +15,13 @@
 #include "run/state_options.h"
 
 namespace kvcal {
+
+/// A limit for what an FP8 cache may cost, and the text that it is measured with.
+struct BudgetOptions {
+  std::optional<double> kl = {};  ///< mean, in nats a token; nullopt: no limit
+  int64_t num_sequences = 32;
+  int64_t max_seq_length = 512;
+};
 
 /// Options of a calibration. check_request checks the texts.
 struct CalibrateRequest {
@@ -29,7 +38,10 @@ struct CalibrateRequest {
   /// both, which leaves half of its records, rounded up, at most.
   int64_t num_held_out = 0;
   std::string kv_forward = "quantized";  ///< or exact
-  std::string memory_limit;              ///< empty: the memory of the machine or control group
+  /// Whose caches keep 16 bits, beside those of layers that the recipe ignores.
+  std::vector<int64_t> skip_layers = {};
+  BudgetOptions budget = {};  ///< kept by layers in 16 bits, beside those
+  std::string memory_limit;   ///< empty: the memory of the machine or control group
   DeviceOptions device;
   StateOptions state;
   RankSettings ranks;

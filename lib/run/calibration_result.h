@@ -8,6 +8,7 @@
 #include "family/model_config.h"
 #include "quant/calibration.h"
 #include "quant/stop_rule.h"
+#include "run/kl_budget_outcome.h"
 #include "run/output_formats.h"
 #include "run/rank_settings.h"
 
@@ -27,10 +28,11 @@ struct CalibrationResult {
   ModelConfig config;
   Calibration calibration = {};
   WrittenOutput output = {};
-  std::optional<ScaleSummary> summary = {};  ///< nullopt: no scales of K and V
-  std::optional<RunCost> cost = {};          ///< nullopt: nothing was run
-  std::optional<StopOutcome> stop = {};      ///< only with stable_ratio
-  std::vector<RankShare> shares = {};        ///< of several ranks; empty: one process ran alone
+  std::optional<ScaleSummary> summary = {};    ///< nullopt: no scales of K and V
+  std::optional<RunCost> cost = {};            ///< nullopt: nothing was run
+  std::optional<StopOutcome> stop = {};        ///< only with stable_ratio
+  std::optional<KlBudgetOutcome> budget = {};  ///< only with a KL budget
+  std::vector<RankShare> shares = {};          ///< of several ranks; empty: one process ran alone
 };
 
 }  // namespace kvcal

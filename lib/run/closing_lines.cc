@@ -9,6 +9,16 @@ namespace {
 constexpr size_t kWorstLayers = 3;
 constexpr double kUnsettled = 0.05;  ///< growth from which more samples are likely to move scales
 
+std::string cache_text(const ScaleSummary& summary) {
+  const std::string all = std::to_string(2 * summary.cache_bytes_fp8) + " in 16 bits";
+  if (summary.layers_16_bit.empty())
+    return std::to_string(summary.cache_bytes_fp8) + " bytes a token in FP8, " + all;
+  return std::to_string(summary.cache_bytes()) + " bytes a token with " +
+         (summary.layers_16_bit.size() == 1 ? "layer " : "layers ") +
+         range_text(summary.layers_16_bit) + " in 16 bits and the others in FP8, " +
+         std::to_string(summary.cache_bytes_fp8) + " all in FP8, " + all;
+}
+
 std::string cost_text(const RunCost& cost) {
   return std::to_string(cost.num_samples) + (cost.num_samples == 1 ? " sample, " : " samples, ") +
          std::to_string(cost.num_tokens) + " tokens in " + fixed("%.1f s", cost.seconds) +
@@ -35,9 +45,7 @@ std::string layer_text(const LayerErrors* layer) {
 
 std::vector<std::pair<std::string, std::string>> summary_lines(const ScaleSummary& summary) {
   std::vector<std::pair<std::string, std::string>> lines;
-  lines.emplace_back("KV cache", std::to_string(summary.cache_bytes_fp8) +
-                                     " bytes a token in FP8, " +
-                                     std::to_string(2 * summary.cache_bytes_fp8) + " in 16 bits");
+  lines.emplace_back("KV cache", cache_text(summary));
   if (summary.growth) lines.emplace_back("samples", growth_text(*summary.growth));
   if (summary.late) lines.emplace_back("positions", late_positions_text(*summary.late));
   const auto worst = worst_layers(summary, kWorstLayers);
@@ -51,6 +59,7 @@ std::vector<std::pair<std::string, std::string>> summary_lines(const ScaleSummar
 std::vector<std::pair<std::string, std::string>> closing_lines(const CalibrationResult& result) {
   if (!result.summary) return {};
   std::vector<std::pair<std::string, std::string>> lines = summary_lines(*result.summary);
+  if (result.budget) lines.emplace_back("KL budget", budget_text(*result.budget));
   if (!result.cost) return lines;
   if (!result.cost->device.empty()) lines.emplace(lines.begin(), "device", result.cost->device);
   lines.emplace(lines.begin(), "calibrated", cost_text(*result.cost));

@@ -10,6 +10,8 @@ void plan_run(CalibrateRequest& request, PlannedRun& plan, Diagnostics& diagnost
   plan.subject.emplace(make_subject(read_recipe(request.recipe), request.recipe, request.model,
                                     diagnostics, request.family, !request.no_mtp));
   CalibrationSubject& subject = *plan.subject;
+  if (!request.skip_layers.empty())
+    in_context("--kv-cache-dtype-skip-layers", [&] { subject.leave_out(request.skip_layers); });
   settle_dataset(request, subject, diagnostics);
   plan.inputs = settle_inputs(request.device, subject.quantization);
   for (const std::string& warning : subject.quantization.warnings)

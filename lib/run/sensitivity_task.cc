@@ -46,7 +46,10 @@ Measured measure_layers(const EvalOptions& options, const EvalVariants& variants
     for (size_t i = 0; i < kept.size(); ++i) results.push_back(summarize(scores, i));
     return results;
   };
-  result.search = search_kept_layers(result.ranked, kl_budget, measure_kept);
+  Layers ranked;
+  for (const LayerSensitivity& layer : result.ranked) ranked.push_back(layer.layer);
+  result.search = kl_budget ? find_kept_layers(ranked, *kl_budget, ranked.size(), measure_kept)
+                            : measure_kept_layers(ranked, measure_kept);
   return result;
 }
 

@@ -29,6 +29,9 @@ struct CalibrationSubject {
   const KeptQuantization* kept_quantization() const { return kept ? &*kept : nullptr; }
   /// Sets output for these formats. Throws Error as output_model does.
   void settle_output(const std::vector<std::string>& formats, Diagnostics& diagnostics);
+  /// Adds the layers, and those that read their caches, to those that the recipe ignores, and plans
+  /// anew. Throws Error for a layer without K and V, and where no layer is left.
+  void leave_out(const std::vector<int64_t>& layers);
   /// Throws Error where the source's weights are quantized in a way that is not read.
   void check_source() const;
   /// Input of the writers. Borrows this and calibration.

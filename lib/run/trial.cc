@@ -9,6 +9,7 @@
 #include "core/number_text.h"
 #include "recipe/recipe.h"
 #include "run/closing_lines.h"
+#include "run/kl_budget.h"
 
 namespace kvcal {
 namespace {
@@ -95,6 +96,8 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
                                        .num_models = num_models_measured(request.measure)},
                                       silent));
   std::optional<Trial> trial;
+  CalibrateRequest budgeted = calibration;
+  calibration.budget.kl.reset();  // the trial proposes, and changes nothing
   calibrate_checkpoint(calibration, session, diagnostics,
                        {.written = [&](const CalibrationResult& result) {
                          trial.emplace(Trial{result, {}});
@@ -102,6 +105,7 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
   if (!trial || !trial->result.summary)
     fail(calibration.model, ": has no K and V that the recipe quantizes");
   trial->measured = measure_scales(calibration, trial->result, request.measure, diagnostics);
+  if (budgeted.budget.kl) trial->budget = propose_layers(budgeted, trial->result, diagnostics);
   steps.done(*trial);
 }
 
@@ -115,6 +119,7 @@ Json to_json(const Trial& trial) {
                {"worst_layers", std::move(worst)},
                {"cache_bytes_per_token",
                 {{"fp8", summary.cache_bytes_fp8}, {"16-bit", 2 * summary.cache_bytes_fp8}}}};
+  if (trial.budget) json["kl_budget"] = to_json(*trial.budget);
   if (const auto& cost = trial.result.cost)
     json["calibration"] = {{"num_samples", cost->num_samples},
                            {"num_tokens", cost->num_tokens},
@@ -127,6 +132,7 @@ std::vector<std::pair<std::string, std::string>> trial_lines(const Trial& trial)
   std::vector<std::pair<std::string, std::string>> lines = closing_lines(trial.result);
   const auto measured = measured_lines(trial.measured);
   lines.insert(lines.end(), measured.begin(), measured.end());
+  if (trial.budget) lines.emplace_back("KL budget", budget_text(*trial.budget));
   lines.emplace_back("context", context_text(trial.result.summary->cache_bytes_fp8));
   lines.emplace_back("advice", advice_text(trial));
   return lines;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ struct TrialRequest {
 
   /// output.output: where the checkpoint is kept; empty: nowhere. The data set's records are
   /// divided where they are too few for samples and sequences.
+  /// With a KL budget, layers in 16 bits are proposed that keep it; the scales are those of all.
   CalibrateRequest calibration;
   MeasureOptions measure;
 };
@@ -28,6 +30,7 @@ struct TrialRequest {
 struct Trial {
   CalibrationResult result;  ///< its folders are gone after the trial, unless an output was named
   MeasuredScales measured;
+  std::optional<KlBudgetOutcome> budget = {};  ///< with a KL budget
 };
 
 /// What to do.

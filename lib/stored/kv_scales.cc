@@ -131,10 +131,13 @@ std::set<std::string, std::less<>> kv_scale_names(const ModelConfig& config) {
 
 namespace {
 
-/// Whether the config lists the module as ignored.
+/// Whether config.json leaves the module's cache in 16 bits: ignore names it, or ModelOpt's map of
+/// quantized caches does not.
 bool is_ignored(const Json& config, const std::string& module) {
   const Json* quantization = find_field(config, "quantization_config");
   if (!quantization || !quantization->is_object()) return false;
+  const Json* caches = find_field(*quantization, kQuantizedCachesKey);
+  if (caches && caches->is_object() && !caches->contains(module)) return true;
   const Json* ignore = find_field(*quantization, "ignore");
   return ignore && ignore->is_array() &&
          std::any_of(ignore->begin(), ignore->end(), [&](const Json& entry) {
@@ -176,7 +179,8 @@ std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& te
   if (count == 0) return std::nullopt;
   if (!without.empty())
     fail(tensors.path, ": ", count, " of ", wanted, " layers have KV scales; ", without,
-         " has none, and quantization_config.ignore does not name it");
+         " has none, and quantization_config does not leave it out (ignore, or ",
+         kQuantizedCachesKey, ")");
   return layers;
 }
 

@@ -25,7 +25,7 @@ struct ScaleTensors {
   std::string path;  ///< for messages
   /// Returns nullptr where no tensor has the name.
   std::function<const TensorView*(std::string_view name)> find;
-  const Json& config;  ///< config.json, whose quantization_config.ignore names layers
+  const Json& config;  ///< config.json, whose quantization_config leaves layers out
 };
 ScaleTensors scale_tensors_of(const ModelDir& model_dir);
 
@@ -40,7 +40,8 @@ std::optional<LayerKvScales> read_layer_scales(const ScaleTensors& tensors,
 const KvForm* find_form(const ScaleTensors& tensors, const ModelConfig& config);
 
 /// Reads the scales of all layers, one entry a layer, empty without attention. A layer without
-/// scales that quantization_config.ignore names is ignored. nullopt where no layer has scales.
+/// scales is ignored where quantization_config.ignore names it, or where ModelOpt's
+/// kv_cache_quantized_layers does not. nullopt where no layer has scales.
 /// Throws Error as read_layer_scales does, and where another layer has no scales.
 std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& tensors,
                                                           const ModelConfig& config);

@@ -14,6 +14,13 @@ struct StoredForm;
 /// Name of ModelOpt's file beside config.json.
 inline constexpr std::string_view kModelOptFileName = "hf_quant_config.json";
 
+/// ModelOpt's map of attention modules with a quantized cache, {"model.layers.1.self_attn":
+/// {"quant_algo": "FP8"}}; those that it lacks keep 16 bits. Source: ModelOpt 0.48.0rc1
+/// export/quant_utils.py, get_quant_config.
+inline constexpr std::string_view kQuantizedCachesKey = "kv_cache_quantized_layers";
+/// The version of the map's layout, which is 1.
+inline constexpr std::string_view kCacheSchemaKey = "kv_cache_schema_version";
+
 /// Quantization of a checkpoint, from config.json or the form's own file.
 struct QuantizationConfig {
   const StoredForm* form = nullptr;  ///< nullptr: no config

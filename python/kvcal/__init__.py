@@ -30,6 +30,7 @@ __version__: str = _kvcal.version
 
 Path = Union[str, "os.PathLike[str]"]
 Names = Union[str, Sequence[str]]
+Layers = Union[int, Sequence[int]]
 
 __all__ = [
     "CheckFailed", "EngineAnswer", "Error", "Folder", "Histograms", "KvcalWarning", "LayerStatistics", "Output",
@@ -61,6 +62,8 @@ def calibrate(
     overwrite: bool = False,
     measure: bool = False,
     measure_sequences: int | None = None,
+    kl_budget: float | None = None,
+    kv_cache_dtype_skip_layers: Layers | None = None,
     save_statistics: Path | None = None,
     kv_forward: str | None = None,
     moe_all_experts: bool = False,
@@ -87,6 +90,7 @@ def calibrate(
     default: the texts of the program. text_column and the others: columns of a data set whose records are not
     recognized. num_samples: how many are used at most. format: one or several of the program's
     formats; engine: engines that must use the scales, instead of a format. measure: also measures KL and perplexity.
+    kl_budget: leaves the fewest layers in 16 bits that keep the mean KL within it, else raises `Error` and writes nothing.
     The other arguments are the options of `kvcal calibrate`.
     """
     arguments = dict(locals())
@@ -170,6 +174,7 @@ def verify(
     *,
     engine: Names = "all",
     kv_cache_dtype: str | None = None,
+    kv_cache_dtype_skip_layers: Layers | None = None,
     rocm: bool = False,
     tp_size: int | None = None,
     scales: Path | None = None,

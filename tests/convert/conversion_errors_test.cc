@@ -99,7 +99,8 @@ TEST_CASE("conversion: every layer has scales of K and V, or config.json ignores
   CHECK(message_without({module + ".v_scale"}) == ": " + module + " has a k_scale and no v_scale");
   CHECK(message_without({module + ".k_scale", module + ".v_scale"}) ==
         ": 1 of 2 layers have KV scales; " + module +
-            " has none, and quantization_config.ignore does not name it");
+            " has none, and quantization_config does not leave it out (ignore, or "
+            "kv_cache_quantized_layers)");
   change_config(scratch / "2",
                 [&](Json& config) { config["quantization_config"]["ignore"] = {module}; });
   CHECK(refusal(scratch / "2", "modelopt") == "no error");

@@ -103,7 +103,7 @@ TEST_CASE("layers without scales are known by config.json's ignore or by our man
   CHECK(refusal_of({.checkpoint = scratch / "modelopt", .formats = {"quark"}}) ==
         (scratch / "modelopt").string() +
             ": 2 of 3 layers have KV scales; model.layers.0.self_attn has none, and "
-            "quantization_config.ignore does not name it");
+            "quantization_config does not leave it out (ignore, or kv_cache_quantized_layers)");
 }
 
 TEST_CASE("an embedding and the head tied to it stay compressed-tensors'") {

@@ -18,11 +18,13 @@ struct MadeUp {
   double common = 0.0;
   int passes = 0, measured = 0;
 
-  std::vector<LayerSensitivity> ranked() const {
+  std::vector<int64_t> ranked() const {
     std::vector<LayerSensitivity> layers;
     for (size_t i = 0; i < costs.size(); ++i) layers.push_back({static_cast<int64_t>(i), costs[i]});
     rank(layers);
-    return layers;
+    std::vector<int64_t> numbers;
+    for (const LayerSensitivity& layer : layers) numbers.push_back(layer.layer);
+    return numbers;
   }
   double kl_of(const std::vector<int64_t>& kept) const {
     double kl = common;
@@ -68,11 +70,11 @@ TEST_CASE("the fewest layers are kept that meet the budget") {
     size_t expected = 0;
     while (true) {
       std::vector<int64_t> kept;
-      for (size_t i = 0; i < expected; ++i) kept.push_back(ranked[i].layer);
+      for (size_t i = 0; i < expected; ++i) kept.push_back(ranked[i]);
       if (model.kl_of(kept) <= budget) break;
       ++expected;
     }
-    const MixedSearch found = search_kept_layers(ranked, budget, model.measure());
+    const MixedSearch found = find_kept_layers(ranked, budget, ranked.size(), model.measure());
     REQUIRE(found.proposed);
     const MixedCache& proposal = found.measured.at(*found.proposed);
     CHECK(proposal.kept.size() == expected);
@@ -89,21 +91,34 @@ TEST_CASE("the fewest layers are kept that meet the budget") {
 
 TEST_CASE("a budget that no FP8 layer meets proposes nothing") {
   MadeUp model{.costs = {1, 2, 3, 4, 5, 6}, .common = 0.5};
-  const MixedSearch found = search_kept_layers(model.ranked(), 0.25, model.measure());
+  const MixedSearch found = find_kept_layers(model.ranked(), 0.25, 6, model.measure());
   CHECK_FALSE(found.proposed);
   CHECK(found.measured.back().kept.size() == 5);
 }
 
-TEST_CASE("thirty layers take three passes") {
+TEST_CASE("up to four layers are found in one pass, and no more than the limit is measured") {
+  MadeUp model{.costs = {8, 4, 2, 1, 0.5, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25}};
+  for (const auto& [budget, expected] : {std::pair(20.0, 0), {10.0, 1}, {6.0, 2}, {2.5, 4}}) {
+    model.passes = 0;
+    const MixedSearch found = find_kept_layers(model.ranked(), budget, 6, model.measure());
+    CHECK(std::ssize(found.measured.at(found.proposed.value()).kept) == expected);
+    CHECK(model.passes == 1);
+  }
+  const MixedSearch none = find_kept_layers(model.ranked(), 0.75, 6, model.measure());
+  CHECK_FALSE(none.proposed);
+  CHECK(none.measured.back().kept.size() == 6);
+}
+
+TEST_CASE("thirty layers take four passes") {
   MadeUp model{.costs = std::vector<double>(30, 1.0)};
-  const MixedSearch found = search_kept_layers(model.ranked(), 12.5, model.measure());
+  const MixedSearch found = find_kept_layers(model.ranked(), 12.5, 30, model.measure());
   CHECK(found.measured.at(found.proposed.value()).kept.size() == 18);
   CHECK(model.passes <= 4);
 }
 
 TEST_CASE("without a budget a curve is measured") {
   MadeUp model{.costs = std::vector<double>(30, 1.0)};
-  const MixedSearch found = search_kept_layers(model.ranked(), std::nullopt, model.measure());
+  const MixedSearch found = measure_kept_layers(model.ranked(), model.measure());
   CHECK_FALSE(found.proposed);
   REQUIRE(found.measured.size() == 8);
   CHECK(found.measured.front().kept.empty());
@@ -112,7 +127,7 @@ TEST_CASE("without a budget a curve is measured") {
   CHECK(numbers.size() == 8);
   CHECK(*numbers.rbegin() < 30);
   MadeUp one{.costs = {1.0}};
-  CHECK(search_kept_layers(one.ranked(), std::nullopt, one.measure()).measured.size() == 1);
+  CHECK(measure_kept_layers(one.ranked(), one.measure()).measured.size() == 1);
 }
 
 TEST_CASE("a cache's bytes count kept layers as 16 bits and no recurrent ones") {

@@ -86,9 +86,10 @@ TEST_CASE("a layer without scales that nothing ignores is refused by name") {
     INFO(ignore.dump());
     const Checkpoint checkpoint(ignoring("llama", ignore), kSecondOnly);
     const std::string message = message_of([&] { checkpoint.scales(); });
-    CHECK(contains(message,
-                   "1 of 2 layers have KV scales; model.layers.0.self_attn has none, and "
-                   "quantization_config.ignore does not name it"));
+    CHECK(contains(
+        message,
+        "1 of 2 layers have KV scales; model.layers.0.self_attn has none, and "
+        "quantization_config does not leave it out (ignore, or kv_cache_quantized_layers)"));
   }
 }
 

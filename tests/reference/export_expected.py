@@ -139,16 +139,28 @@ def quantization_config(case):
             "transform_config": {}, **config.model_dump(exclude=["quant_method"])}
 
 
-def modelopt_config():
-    """The keys of ModelOpt 0.47's convert_hf_config.py that readers ask for."""
+def modelopt_layers(case):
+    """Where some layers keep 16 bits: as ModelOpt 0.48.0rc1's quant_utils.py (get_quant_config) lists the others."""
+    if not any(layer["ignored"] for layer in case["layers"]):
+        return {}
+    return {"kv_cache_quantized_layers": {layer["module"]: {"quant_algo": "FP8"} for layer in case["layers"] if not layer["ignored"]},
+            "kv_cache_schema_version": 1}
+
+
+def modelopt_version(case):
+    return "0.48.0rc1" if modelopt_layers(case) else "0.47.0"
+
+
+def modelopt_config(case):
+    """The keys of ModelOpt 0.47's (0.48.0rc1's) convert_hf_config.py that readers ask for."""
     return {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["*"],
-            "kv_cache_scheme": {"dynamic": False, "num_bits": 8, "type": "float"},
-            "producer": {"name": "modelopt", "version": "0.47.0"}}
+            "kv_cache_scheme": {"dynamic": False, "num_bits": 8, "type": "float"}, **modelopt_layers(case),
+            "producer": {"name": "modelopt", "version": modelopt_version(case)}}
 
 
-def modelopt_file():
-    return {"producer": {"name": "modelopt", "version": "0.47.0"},
-            "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["*"]}}
+def modelopt_file(case):
+    return {"producer": {"name": "modelopt", "version": modelopt_version(case)},
+            "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["*"], **modelopt_layers(case)}}
 
 
 def quark_config():
@@ -222,10 +234,10 @@ def write_case(name, case):
     if case["format"] == "tgi":
         config["kv_cache_torch_dtype"] = "float8_" + case.get("kv_format", "e4m3fn")
     else:
-        make = {"modelopt": modelopt_config, "quark": quark_config}.get(case["format"], lambda: quantization_config(case))
-        config["quantization_config"] = make()
+        make = {"modelopt": modelopt_config, "quark": lambda case: quark_config()}.get(case["format"], quantization_config)
+        config["quantization_config"] = make(case)
         if case["format"] == "modelopt":
-            (folder / "hf_quant_config.json").write_text(json.dumps(modelopt_file(), indent=4) + "\n")
+            (folder / "hf_quant_config.json").write_text(json.dumps(modelopt_file(case), indent=4) + "\n")
         ignored = [str(layer["layer"]) for layer in case["layers"] if layer["ignored"]]
         if ignored:
             (folder / "vllm.yaml").write_text("# For: vllm serve FOLDER --config FOLDER/vllm.yaml\nkv-cache-dtype: fp8\n"

@@ -60,6 +60,7 @@ EngineRules aphrodite_engine() {
           .takes_sharded_heads = true,
           .command = "aphrodite run",
           .fp8_argument = "--kv-cache-dtype fp8",
+          .skip_argument = kVllmSkipArgument,
           .format = "compressed-tensors",
           .methods = {vllm_compressed_tensors(), vllm_modelopt(), vllm_fp8(), vllm_quark()},
           .otherwise = {.method = "*", .warns_of_ones = false},

@@ -19,6 +19,9 @@ extern const Names kOutputScales;
 
 /// Types whose model files vLLM was run with.
 ModelTypes vllm_tried();
+/// Source: vLLM 0.33 (and 0.32, Aphrodite 0.24.1) `Attention.__init__`, whose layers compare their
+/// index with each word of the list; words are apart by spaces, and "0,1" is one that fits none.
+inline constexpr std::string_view kVllmSkipArgument = "--kv-cache-dtype-skip-layers";
 ConfigReading vllm_reading();
 /// Source: vLLM 0.32, `DefaultModelLoader._prepare_weights`, whose load format is auto.
 FileRules vllm_files();

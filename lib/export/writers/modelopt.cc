@@ -6,8 +6,9 @@
 namespace kvcal {
 namespace {
 
-/// The release whose layout this is (docs/formats.md).
-constexpr std::string_view kVersion = "0.47.0";
+/// The releases whose layouts these are (docs/formats.md): the second has a map of the layers with
+/// a quantized cache, where others keep 16 bits.
+constexpr std::string_view kVersion = "0.47.0", kLayersVersion = "0.48.0rc1";
 
 /// ModelOpt's blocks keep the dimensions of a reshaped weight. Source: vLLM 0.32,
 /// `ModelOptLinearMethod`'s loader of FP8_PB_WO.
@@ -68,9 +69,25 @@ Json cache_scheme(const ExportInput& input) {
   return {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
 }
 
+bool leaves_layers_out(const ExportInput& input) {
+  return !ignored_modules(input.calibration).empty();
+}
+
 /// Readers recognize ModelOpt's checkpoints only by this name.
-Json producer() {
-  return {{"name", "modelopt"}, {"version", kVersion}};
+Json producer(const ExportInput& input) {
+  return {{"name", "modelopt"}, {"version", leaves_layers_out(input) ? kLayersVersion : kVersion}};
+}
+
+/// Adds the map of layers with a quantized cache, where some keep 16 bits. Source: ModelOpt
+/// 0.48.0rc1 export/quant_utils.py, get_quant_config, and convert_hf_config.py, which hands both
+/// keys on to config.json.
+void add_quantized_layers(const ExportInput& input, Json& config) {
+  if (!leaves_layers_out(input)) return;
+  Json layers = Json::object();
+  for (const AttentionCalibration& layer : input.calibration.layers)
+    if (!layer.ignored) layers[layer.module] = {{"quant_algo", cache_word(input)}};
+  config[std::string(kQuantizedCachesKey)] = std::move(layers);
+  config[std::string(kCacheSchemaKey)] = 1;
 }
 
 /// quantization_config of config.json.
@@ -78,10 +95,11 @@ Json flat_config(const ExportInput& input) {
   const Calibration& calibration = input.calibration;
   const Algorithm algorithm = weight_algorithm(calibration.plan);
   Json config = {{"ignore", algorithm.excluded},
-                 {"producer", producer()},
+                 {"producer", producer(input)},
                  {"quant_algo", algorithm.name},
                  {"quant_method", "modelopt"}};
   if (!calibration.layers.empty()) config["kv_cache_scheme"] = cache_scheme(input);
+  add_quantized_layers(input, config);
   return config;
 }
 
@@ -90,21 +108,26 @@ Json flat_config(const ExportInput& input) {
 Json nested_config(const ExportInput& input) {
   const Calibration& calibration = input.calibration;
   const Algorithm algorithm = weight_algorithm(calibration.plan);
-  return {{"producer", producer()},
-          {"quantization",
-           {{"quant_algo", algorithm.name},
-            {"kv_cache_quant_algo", calibration.layers.empty() ? Json() : Json(cache_word(input))},
-            {"exclude_modules", algorithm.excluded}}}};
+  Json config = {
+      {"producer", producer(input)},
+      {"quantization",
+       {{"quant_algo", algorithm.name},
+        {"kv_cache_quant_algo", calibration.layers.empty() ? Json() : Json(cache_word(input))},
+        {"exclude_modules", algorithm.excluded}}}};
+  add_quantized_layers(input, config["quantization"]);
+  return config;
 }
 
 /// The source's config with the cache added, in its own keys.
 Json with_cache(Json config, const ExportInput& input) {
   if (config.is_null() || input.calibration.layers.empty()) return config;
   const auto nested = config.find("quantization");
-  if (nested != config.end() && nested->is_object())
+  const bool is_nested = nested != config.end() && nested->is_object();
+  if (is_nested)
     (*nested)["kv_cache_quant_algo"] = cache_word(input);
   else
     config["kv_cache_scheme"] = cache_scheme(input);
+  add_quantized_layers(input, is_nested ? *nested : config);
   return config;
 }
 

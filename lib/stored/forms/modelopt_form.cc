@@ -72,10 +72,23 @@ class ListedSchemes : public ModuleSchemes {
 std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
   const Json& config = source.json;
   const std::string_view exclude_key = source.is_nested ? "exclude_modules" : "ignore";
-  constexpr std::array<std::string_view, 14> kKeys{
-      "quant_algo",     "kv_cache_quant_algo", "kv_cache_scheme", "exclude_modules",  "ignore",
-      "group_size",     "config_groups",       "quant_method",    "quantized_layers", "producer",
-      "ignored_layers", "has_zero_point",      "pre_quant_scale", "quantization"};
+  constexpr std::array<std::string_view, 17> kKeys{"quant_algo",
+                                                   "kv_cache_quant_algo",
+                                                   "kv_cache_scheme",
+                                                   "exclude_modules",
+                                                   "ignore",
+                                                   "group_size",
+                                                   "config_groups",
+                                                   "quant_method",
+                                                   "quantized_layers",
+                                                   "producer",
+                                                   "ignored_layers",
+                                                   "has_zero_point",
+                                                   "pre_quant_scale",
+                                                   "quantization",
+                                                   kQuantizedCachesKey,
+                                                   kCacheSchemaKey,
+                                                   "kv_cache_deployment_supported"};
   check_spelling(config, kKeys);
   const auto written = optional_string(config, "quant_algo");
   if (!written) return nullptr;  // KV scales alone
@@ -98,6 +111,22 @@ bool means_nvfp4(const Json& value) {
   return bits && type && *bits == 4 && *type == "float";
 }
 
+/// Throws Error where some layer's cache is of another kind than FP8.
+void check_listed_caches(const Json& config) {
+  const Json* caches = member(config, kQuantizedCachesKey);
+  if (!caches) return;
+  if (!caches->is_object())
+    fail("key '", kQuantizedCachesKey, "' is ", kind_of(*caches), ", expected an object");
+  if (const Json* version = member(config, kCacheSchemaKey); version && *version != 1)
+    fail("key '", kCacheSchemaKey, "' is ", version->dump(), ", expected 1");
+  for (const auto& [module, cache] : caches->items()) {
+    const Json* algorithm = member(cache, "quant_algo");
+    if (!algorithm || !algorithm->is_string() ||
+        normalised_name(algorithm->get_ref<const std::string&>()) != "fp8")
+      fail(kQuantizedCachesKey, ".", module, " is ", cache.dump(), ", expected FP8");
+  }
+}
+
 /// Source: vLLM 0.32 `get_kv_cache_quant_algo_string`.
 KvScheme read_cache_scheme(const QuantizationConfig& config) {
   for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"}) {
@@ -109,6 +138,7 @@ KvScheme read_cache_scheme(const QuantizationConfig& config) {
               .where = config.where + "." + key};
     return fp8_or_other(config.where + "." + key, [&](KvScheme& scheme) {
       scheme.strategy = Strategy::kTensor;
+      check_listed_caches(config.json);
       if (value->is_object()) return parse_cache_args(*value, scheme);
       if (!value->is_string() || normalised_name(value->get_ref<const std::string&>()) != "fp8")
         fail("found ", value->dump(), ", expected FP8 or NVFP4");
@@ -123,14 +153,19 @@ bool has_algorithm(const Json& config, std::string_view key) {
   return member(config, "quant_algo") && !(excluded && *excluded == Json::array({"*"}));
 }
 
+constexpr std::array<std::string_view, 3> kLayerKeys{kQuantizedCachesKey, kCacheSchemaKey,
+                                                     "kv_cache_deployment_supported"};
+
 bool strip_cache(Json& config) {
   if (config.is_null()) return false;
   if (const auto nested = config.find("quantization"); nested != config.end()) {
     if (!nested->is_object()) return false;
     if (nested->contains("kv_cache_quant_algo")) (*nested)["kv_cache_quant_algo"] = nullptr;
+    for (const std::string_view key : kLayerKeys) nested->erase(std::string(key));
     return has_algorithm(*nested, "exclude_modules");
   }
   for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"}) config.erase(key);
+  for (const std::string_view key : kLayerKeys) config.erase(std::string(key));
   return has_algorithm(config, "ignore");
 }
 

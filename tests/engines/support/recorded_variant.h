@@ -79,6 +79,10 @@ inline VerifyReport verify_variant(const std::string& engine, const Json& base,
   VerifyOptions options;
   options.kv_cache_dtype = variant.value("kv_cache_dtype", "auto");
   options.is_rocm = variant.value("rocm", false);
+  // As vLLM takes the words of its option: one that is no number fits no layer.
+  for (const std::string& word : variant.value("skip_layers", std::vector<std::string>()))
+    if (word.find_first_not_of("0123456789") == word.npos)
+      options.skip_layers.push_back(std::stoll(word));
   return subject.verify(engine, options);
 }
 
