@@ -11,6 +11,7 @@
 #include "forward/observation_request.h"
 #include "quant/calibration.h"
 #include "quant/channel_amax.h"
+#include "quant/key_rows.h"
 
 namespace kvcal {
 
@@ -27,6 +28,7 @@ struct LayerObservation {
   KvObservation k, v;                           ///< of the layer's cache
   std::optional<KvObservation> q = {};          ///< of each head, where requested
   std::optional<ChannelAmax> channels = {};     ///< where requested
+  std::vector<KeyRows> key_rows = {};           ///< [samples], where requested
   std::vector<LinearObservation> linears = {};  ///< where requested, in a pass that ends the layer
 };
 

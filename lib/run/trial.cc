@@ -9,6 +9,7 @@
 #include "core/number_text.h"
 #include "recipe/recipe.h"
 #include "run/closing_lines.h"
+#include "stored/smoothed_for.h"
 
 namespace kvcal {
 namespace {
@@ -127,6 +128,10 @@ std::vector<std::pair<std::string, std::string>> trial_lines(const Trial& trial)
   std::vector<std::pair<std::string, std::string>> lines = closing_lines(trial.result);
   const auto measured = measured_lines(trial.measured);
   lines.insert(lines.end(), measured.begin(), measured.end());
+  if (smoothed_for(trial.result.output.manifest) == SmoothedFor::kFp8E4m3)
+    lines.emplace_back("rewritten",
+                       "for fp8_e4m3 with one scale a layer or head; E5M2 and dynamic caches may lose far "
+                       "more than with the model that this was made of");
   lines.emplace_back("context", context_text(trial.result.summary->cache_bytes_fp8));
   lines.emplace_back("advice", advice_text(trial));
   return lines;

@@ -4,16 +4,16 @@
 #include <cmath>
 
 #include "checkpoint/model_dir.h"
-#include "forward/decoder.h"
 #include "forward/layerwise.h"
 #include "quant/half.h"
-#include "rewrite/rewritten_checkpoint.h"
 #include "support/catch.h"
-#include "support/model_fixture.h"
-#include "support/scratch_folder.h"
+#include "support/rewritten_model.h"
 
 using namespace kvcal;
 using test::contains;
+using test::distance;
+using test::is_quantized;
+using test::logits_of;
 using test::message_of;
 using test::model_fixture;
 using test::ModelFixture;
@@ -33,25 +33,6 @@ struct Rewritten {
   ScratchFolder folder;
   RewrittenCheckpoint made;
 };
-
-std::vector<float> logits_of(const fs::path& folder) {
-  ModelFixture fixture(folder);
-  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
-  KvCache cache =
-      decoder.make_cache(KvDType::kFloat32, {}, static_cast<int64_t>(fixture.ids.size()));
-  return decoder.step_all(fixture.ids, cache);
-}
-
-/// Largest difference of logits, relative to the largest of expected.
-double distance(const std::vector<float>& found, const std::vector<float>& expected) {
-  REQUIRE(found.size() == expected.size());
-  double largest = 0.0, worst = 0.0;
-  for (size_t i = 0; i < found.size(); ++i) {
-    largest = std::max(largest, static_cast<double>(std::fabs(expected[i])));
-    worst = std::max(worst, static_cast<double>(std::fabs(expected[i] - found[i])));
-  }
-  return worst / largest;
-}
 
 struct LayerAmax {
   float k = 0.0f, v = 0.0f;
@@ -79,10 +60,6 @@ std::vector<LayerAmax> amaxes_of(const fs::path& folder) {
     if (fixture.config.has_own_cache(layer)) all.push_back({amax(seen.k), amax(seen.v)});
   }
   return all;
-}
-
-bool is_quantized(const fs::path& folder) {
-  return ModelDir(folder).config().contains("quantization_config");
 }
 
 Json config_of(const std::string& fixture) {
