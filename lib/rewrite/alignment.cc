@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <map>
+#include <ranges>
 
 #include "rewrite/key_error.h"
 
@@ -17,8 +20,13 @@ constexpr double kMostConstant = 30.0;
 /// step is a 15th.
 constexpr double kLeastConstant = 3.0;
 constexpr double kLeastGain = 0.5;
+/// Constant parts that decide a calibrated scale: the deviation of the largest of many texts is a
+/// few spreads, and the scale may move by a 100th.
+constexpr double kLeastPinned = 10.0;
 constexpr int kFactorsOfOctave = 64;
 constexpr size_t kMostRows = 1024;
+
+const std::vector<float> kUncalibrated{1.0f};
 
 /// The scales of a cache whose largest K is amax: none, and a calibrated one. Text that reaches a
 /// little less or further moves it.
@@ -59,19 +67,63 @@ class LayerAligner {
     const std::vector<float> before = scales_of(std::ranges::max(amax_));
     for (Unit& unit : units_) {
       unit.error_before = unit.error_after = error_of(unit, {}, before);
-      choose(unit, std::vector<float>{1.0f}, kMostConstant);
+      choose(unit, kUncalibrated, kMostConstant);
+      if (unit.is_changed() && error_of(unit, unit.change, kUncalibrated) >=
+                                   kLeastGain * error_of(unit, {}, kUncalibrated))
+        unit.change = {};
     }
-    const Unit& largest = *std::ranges::max_element(units_, {}, reach_after);
-    const float amax = reach_after(largest);
+    const std::vector<Unit*> pinned = pin();
+    const auto reach_of = [&](const Unit& unit) { return reach_after(unit); };
+    const float amax = std::ranges::max(units_ | std::views::transform(reach_of));
     const std::vector<float> after = scales_of(amax);
     for (Unit& unit : units_) {
-      if (&unit != &largest) choose(unit, after, std::min(kMostConstant, double{amax}));
+      if (std::ranges::find(pinned, &unit) == pinned.end())
+        choose(unit, after, std::min(kMostConstant, double{amax}));
       settle(unit, after);
     }
     return result();
   }
 
  private:
+  /// Brings the steadiest constant part of each head to one length above all that varies in the
+  /// layer. So it decides a calibrated scale, whatever the text and whether the scale is a layer's
+  /// or a head's, and the other constant parts find their codes where they were put.
+  std::vector<Unit*> pin() {
+    std::map<size_t, Unit*> steadiest;  // by head
+    float rest = 0.0f;
+    for (Unit& unit : units_) {
+      const bool is_constant = unit.is_changed() && unit.change.offset == 0.0f &&
+                               unit.constant() >= kLeastPinned * unit.spread;
+      if (!is_constant) {
+        rest = std::max(rest, reach_after(unit));
+        continue;
+      }
+      Unit*& head = steadiest[unit.firsts.front() / static_cast<size_t>(sizes_.head_dim)];
+      const auto steadiness = [](const Unit& of) { return of.constant() / (of.spread + 1e-30); };
+      if (!head || steadiness(unit) > steadiness(*head)) head = &unit;
+    }
+    std::vector<Unit*> pinned;
+    for (const auto& [head, unit] : steadiest) pinned.push_back(unit);
+    const double top = std::min(std::max(kMostConstant, 2.5 * double{rest}), 0.95 * kE4m3Max);
+    double least = std::numeric_limits<double>::infinity(), length = top;
+    for (int i = 0; i < kFactorsOfOctave; ++i) {
+      const double wanted = top * std::exp2(-static_cast<double>(i) / kFactorsOfOctave);
+      double error = 0.0;
+      for (const Unit* unit : pinned)
+        error += error_of(*unit, moved_to(*unit, wanted), kUncalibrated);
+      if (error >= least) continue;
+      least = error;
+      length = wanted;
+    }
+    for (Unit* unit : pinned) unit->change = moved_to(*unit, length);
+    return pinned;
+  }
+
+  /// The unit's change with the factor that brings its constant part to a length.
+  static UnitChange moved_to(const Unit& unit, double length) {
+    return {.angle = unit.change.angle, .factor = static_cast<float>(length / unit.constant())};
+  }
+
   void read_rows(std::span<const KeyRows> samples) {
     const auto width = static_cast<size_t>(sizes_.key_width());
     before_.resize(width);
@@ -145,13 +197,22 @@ class LayerAligner {
     return error;
   }
 
-  /// The largest magnitude behind the change: of a pair, at most its length.
-  static float reach_after(const Unit& unit) {
-    const float reach = unit.change.angle == 0.0
-                            ? unit.reach
-                            : static_cast<float>(unit.constant() + 4.0 * unit.spread);
-    return unit.change.offset == 0.0f ? reach * unit.change.factor
-                                      : reach - std::fabs(unit.change.offset);
+  /// The largest magnitude behind the change; of a turned pair, or a shifted channel, in the rows.
+  float reach_after(const Unit& unit) const {
+    if (unit.change.angle == 0.0 && unit.change.offset == 0.0f)
+      return unit.reach * unit.change.factor;
+    const double cos = std::cos(unit.change.angle), sin = std::sin(unit.change.angle);
+    double reach = 0.0;
+    for (size_t head = 0; head < unit.firsts.size(); ++head) {
+      const std::vector<float>& first = cached_[unit.firsts[head]];
+      for (size_t i = 0; i < first.size(); ++i) {
+        const double other = unit.is_turning ? double{cached_[unit.seconds[head]][i]} : 0.0;
+        const double own = double{first[i]} + double{unit.change.offset};
+        reach = std::max(
+            {reach, std::fabs(cos * own - sin * other), std::fabs(sin * own + cos * other)});
+      }
+    }
+    return static_cast<float>(reach) * unit.change.factor;
   }
 
   std::vector<double> angles_of(const Unit& unit) const {

@@ -216,6 +216,29 @@ TEST_CASE("outliers: a bias of K has the norm, in the first and last layer") {
   CHECK(amaxes_of(made.folder.path()).front().k > 448.0f);
 }
 
+TEST_CASE("outliers: biases of several pairs have the norm, each in a direction of its own") {
+  const ModelConfig config = read_model_config(ModelDir(model_fixture("llama")));
+  const KvFactors made = outlier_factors(config, parse_outlier_spec("bias:norm=300,pairs=3"), 5);
+  const KeyUnits pairs = key_units(config, 0).turning;
+  const std::vector<float>& offset = made[0].key_offset;
+  REQUIRE(offset.size() == static_cast<size_t>(config.attention(0).key_width()));
+  std::vector<double> angles;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const float first = offset[static_cast<size_t>(pairs[i][0])];
+    const float second = offset[static_cast<size_t>(pairs[i][1])];
+    const bool is_slow = i + 3 >= pairs.size();
+    CHECK(std::fabs(std::hypot(first, second) - (is_slow ? 300.0f : 0.0f)) < 0.01f);
+    if (is_slow) angles.push_back(std::atan2(second, first));
+  }
+  CHECK(angles[0] != angles[1]);
+  CHECK(angles[1] != angles[2]);
+  CHECK(outlier_factors(config, parse_outlier_spec("bias:norm=300,pairs=3"), 5)[0].key_offset ==
+        offset);
+  CHECK(contains(
+      message_of([&] { outlier_factors(config, parse_outlier_spec("bias:norm=3,pairs=99"), 5); }),
+      "pairs a head, 99 were asked for"));
+}
+
 TEST_CASE("outliers: Llama gets attention_bias, and zeros where K has no offset") {
   const Rewritten made(model_fixture("llama"), "bias:norm=600;layers=1");
   const ModelDir after(made.folder.path());
