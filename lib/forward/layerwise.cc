@@ -296,7 +296,8 @@ LayerwiseForward::Observers LayerwiseForward::make_observers() const {
   const bool has_cache = config_.has_own_cache(layer_);
   Observers observers(backend_, pieces, num_samples_, has_cache ? config_.cache(layer_).heads : 0,
                       request_.query ? config_.attention(layer_).heads : 0);
-  if (request_.channels && has_cache) observers.observe_channels(backend_, config_.cache(layer_), request_.key_rows);
+  if (request_.channels && has_cache)
+    observers.observe_channels(backend_, config_.cache(layer_), request_.key_rows);
   return observers;
 }
 

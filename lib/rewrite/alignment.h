@@ -1,10 +1,6 @@
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "quant/channel_amax.h"
 #include "quant/key_rows.h"
@@ -23,9 +19,6 @@ struct LayerAlignment {
 
   int64_t changed() const { return turned + scaled + shifted; }
 };
-
-/// Whether another judge than key_error keeps the alignment of a layer.
-using AlignmentJudge = std::function<bool(int64_t layer, const LayerAlignment& made)>;
 
 /// Throws Error naming the family where K can neither be turned nor have factors.
 void check_can_be_aligned(const ModelConfig& config);

@@ -129,9 +129,10 @@ std::vector<std::pair<std::string, std::string>> trial_lines(const Trial& trial)
   const auto measured = measured_lines(trial.measured);
   lines.insert(lines.end(), measured.begin(), measured.end());
   if (smoothed_for(trial.result.output.manifest) == SmoothedFor::kFp8E4m3)
-    lines.emplace_back("rewritten",
-                       "for fp8_e4m3 with one scale a layer or head; E5M2 and dynamic caches may lose far "
-                       "more than with the model that this was made of");
+    lines.emplace_back(
+        "rewritten",
+        "for fp8_e4m3 with one scale a layer or head; E5M2 and dynamic caches may lose far "
+        "more than with the model that this was made of");
   lines.emplace_back("context", context_text(trial.result.summary->cache_bytes_fp8));
   lines.emplace_back("advice", advice_text(trial));
   return lines;
