@@ -28,12 +28,22 @@ void add_smooth(CLI::App& app, std::function<void()>& run) {
   auto json = std::make_shared<bool>(false);
   request->version = KVCAL_VERSION;
   CLI::App* command = app.add_subcommand(
-      "smooth",
-      "Write a model of the same function whose K and V have even channels, for INT8 and INT4 "
-      "caches");
+      "smooth", "Write a model of the same function whose K and V lose less in one kind of cache");
   add_model(*command, "model", request->model,
             "Hugging Face model of 16 or 32 bits: a folder, or an id of the hub")
       ->required();
+  command
+      ->add_option_function<std::string>(
+          "--for",
+          [request](const std::string& name) {
+            request->cache =
+                name == name_of(SmoothedFor::kFp8E4m3) ? SmoothedFor::kFp8E4m3 : SmoothedFor::kInt8;
+          },
+          "The cache that is meant: int8, for all uniform codes, or fp8_e4m3, which is for one "
+          "scale "
+          "a layer or head and ruins other caches")
+      ->check(CLI::IsMember({"int8", "fp8_e4m3"}))
+      ->default_str("int8");
   add_dataset(*command, "--dataset", request->dataset,
               "Text that shows how far channels reach, as of calibrate; default: calibration");
   add_record_options(*command, request->records);

@@ -113,7 +113,7 @@ void add_synth(CLI::App& app, std::function<void()>& run) {
   CLI::Option* outliers =
       add_text(*command, "--outliers", options->outliers,
                "Outliers of --from, such as 'k:pairs=2,factor=1024;v:channels=1,factor=16', "
-               "'bias:norm=750' or '...;layers=0,29'");
+               "'bias:norm=750', 'bias:norm=350,pairs=4' or '...;layers=0,29'");
   config->excludes(from)->excludes(outliers);
   from->needs(outliers);
   outliers->needs(from);

@@ -14,6 +14,7 @@
 #include "engines/run_dtype.h"
 #include "engines/scales_file.h"
 #include "stored/kv_scales.h"
+#include "stored/smoothed_for.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -100,6 +101,22 @@ void tell_cache(const VerifyCase& subject, const Placement& placement, Findings&
                  "it refuses kv_scale where config.json has no kv_cache_torch_dtype of "
                  "float8_e4m3fn or float8_e4m3fnuz",
                  subject.remedy);
+}
+
+/// A cache that loses by what was done to the model for another one.
+void tell_smoothing(const VerifyCase& subject, const ModelDir& model_dir,
+                    const std::string& cache_dtype, Findings& findings) {
+  const auto made = smoothed_for({{"smoothing", smoothing_of_folder(model_dir.given_path())}});
+  if (made != SmoothedFor::kFp8E4m3 || cache_dtype == "auto" || !subject.choice.is_quantized)
+    return;
+  const Json& scheme = subject.declaration.scheme;
+  const bool is_dynamic = scheme.is_object() && scheme.value("dynamic", Json()) == true;
+  const bool is_e4m3 = subject.choice.is_fp8 && cache_dtype.find("e5m2") == std::string::npos;
+  if (is_e4m3 && !is_dynamic) return;
+  findings.add(Severity::kWarning,
+               "the model's K was rewritten for an FP8 E4M3 cache with one scale a layer, and " +
+                   (is_dynamic ? "dynamic scales" : cache_dtype) + " may lose far more than before",
+               "serve it with fp8_e4m3, or the model that it was made of");
 }
 
 std::string calibrate_command(std::string_view format) {
@@ -357,6 +374,7 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
   Findings findings;
   fill(report, subject, model_dir, findings);
   tell_other_files(subject, model_dir, others, findings);
+  if (report.loads) tell_smoothing(subject, model_dir, report.kv_cache_dtype, findings);
   if (report.loads)
     check_draft_scales(subject, model_dir, choice.is_fp8 && report.kv_cache_dtype != "auto",
                        findings);

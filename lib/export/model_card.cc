@@ -8,6 +8,7 @@
 #include "export/joined_writer.h"
 #include "export/writer.h"
 #include "recipe/yaml_text.h"
+#include "stored/smoothed_for.h"
 
 namespace kvcal {
 namespace {
@@ -132,10 +133,12 @@ std::vector<std::string> tags_of(const ModelCard& card, const Json& manifest,
   std::ranges::transform(scheme, scheme.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
-  if (scheme.empty() || scheme.starts_with("fp8")) tags.emplace_back("fp8");
+  const bool is_rewrite = format.empty();
+  if ((scheme.empty() && !is_rewrite) || scheme.starts_with("fp8")) tags.emplace_back("fp8");
   if (!card.scales.empty()) tags.emplace_back(kCacheTag);
   if (!scheme.empty() && scheme != "fp8") tags.push_back(scheme);
-  for (const std::string& name : joined_names(format)) tags.push_back(name);
+  if (!is_rewrite)
+    for (const std::string& name : joined_names(format)) tags.push_back(name);
   return tags;
 }
 
@@ -206,6 +209,15 @@ std::string list_of(const CardLines& lines) {
               [](const auto& line) { return "- " + line.first + ": " + line.second + "\n"; });
 }
 
+std::string smoothed_text(SmoothedFor cache) {
+  const std::string name = code(std::string(name_of(cache)));
+  return cache == SmoothedFor::kFp8E4m3
+             ? "the same function, its K turned and scaled for a KV cache of " + name +
+                   " with one scale a layer or head, 1.0 or calibrated; others, such as E5M2 and "
+                   "dynamic FP8, may "
+                   "lose far more than with the source"
+             : "the same function, with even channels of K and V for a KV cache of " + name;
+}
 }  // namespace
 
 ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
@@ -222,8 +234,11 @@ ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
   const std::string scheme = text_of(manifest, {"scheme"});
   const std::string model = text_of(manifest, {"model", "path"});
   const std::string name = source_text(model.empty() ? checkpoint : model);
+  const auto smoothed = smoothed_for(manifest);
   card.title = file_name(name.substr(0, name.find('@'))) +
-               (!scheme.empty()       ? ", weights in " + scheme
+               (!scheme.empty() ? ", weights in " + scheme
+                : smoothed && card.scales.empty()
+                    ? ", rewritten for a KV cache of " + std::string(name_of(*smoothed))
                 : card.scales.empty() ? ", weights in FP8"
                 : weights.empty()     ? " with an FP8 KV cache"
                                       : ", weights and KV cache in FP8");
@@ -233,6 +248,7 @@ ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
     card.facts.emplace_back("recipe", code(file_name(recipe)));
   add_unless_empty(card.facts, "data", data_text(manifest));
   add_unless_empty(card.facts, "weights", weights);
+  if (smoothed) card.facts.emplace_back("rewritten", smoothed_text(*smoothed));
   if (!card.scales.empty()) add_unless_empty(card.facts, "scales", held_text(manifest));
   if (member(manifest, {"conversion"})) {
     const std::string form = text_of(manifest, {"conversion", "form"});
@@ -240,7 +256,7 @@ ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
                             "from " + code(source_text(checkpoint)) +
                                 (form.empty() ? "" : ", scales in the form of " + form));
   }
-  card.facts.emplace_back("format", code(format));
+  if (!format.empty()) card.facts.emplace_back("format", code(format));
   card.tags = tags_of(card, manifest, format);
   return card;
 }

@@ -23,7 +23,8 @@ struct ModelCard {
 
 /// Title, tags, facts and scales of a manifest (docs/formats.md). It may be of any shape: a member
 /// that is missing or of another kind is left out. checkpoint: the source's name, a path or
-/// "owner/name@COMMIT"; format: the output's, maybe several joined by '+'.
+/// "owner/name@COMMIT"; format: the output's, maybe several joined by '+'; empty: a rewrite without
+/// scales.
 ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
                            const std::string& format);
 

@@ -13,6 +13,7 @@
 #include "quant/attention_error.h"
 #include "quant/calibration.h"
 #include "quant/channel_amax.h"
+#include "quant/key_rows.h"
 
 namespace kvcal {
 
@@ -29,6 +30,7 @@ struct LayerObservation {
   KvObservation k, v;                           ///< of the layer's cache
   std::optional<KvObservation> q = {};          ///< of each head, where requested
   std::optional<ChannelAmax> channels = {};     ///< where requested
+  std::vector<KeyRows> key_rows = {};           ///< [samples], where requested
   std::vector<LinearObservation> linears = {};  ///< where requested, in a pass that ends the layer
 };
 

@@ -271,6 +271,8 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
     if (has_own_cache) {
       if (pass.observers) pass.observers->join(args, at);
       if (pass.storage) pass.storage->join(args);
+      if (pass.observers && pass.observers->channels)
+        pass.observers->channels->see_keys(args.k.x, input.tokens.segments);
       backend_.enter_cache(args);
       if (pass.observers && pass.observers->channels) {
         const KvStorage stored = pass.storage->view();
@@ -303,7 +305,8 @@ LayerwiseForward::Observers LayerwiseForward::make_observers() const {
   const bool has_cache = config_.has_own_cache(layer_);
   Observers observers(backend_, pieces, num_samples_, has_cache ? config_.cache(layer_).heads : 0,
                       request_.query ? config_.attention(layer_).heads : 0);
-  if (request_.channels && has_cache) observers.observe_channels(backend_, config_.cache(layer_));
+  if (request_.channels && has_cache)
+    observers.observe_channels(backend_, config_.cache(layer_), request_.key_rows);
   return observers;
 }
 

@@ -19,8 +19,8 @@ struct LayerwiseForward::Observers {
     if (query_heads > 0) q.emplace(backend, static_cast<size_t>(samples), query_heads);
   }
   /// Has the channels of the cache observed, too, in passes whose storage is float32.
-  void observe_channels(Backend& backend, const LayerCache& cache) {
-    channels.emplace(backend, cache);
+  void observe_channels(Backend& backend, const LayerCache& cache, int64_t key_rows) {
+    channels.emplace(backend, cache, key_rows);
   }
   struct Side {
     Side(Backend& backend, size_t rows, int64_t num_heads)
@@ -58,7 +58,8 @@ struct LayerwiseForward::Observers {
     return {q->ranges_from(static_cast<size_t>(batch.first_sample)), q->histogram.as<uint64_t>()};
   }
   /// Ranges of a batch of which no token runs.
-  void clear(Backend& backend, const SampleBatch& batch) const {
+  void clear(Backend& backend, const SampleBatch& batch) {
+    if (channels) channels->see_none(batch.tokens.segments.size());
     if (!q) return;
     const std::vector<ObservedRange> none(q->heads * batch.tokens.segments.size(), kEmptyRange);
     backend.copy_in(
@@ -73,7 +74,10 @@ struct LayerwiseForward::Observers {
     };
     LayerObservation seen{.k = folded(k), .v = folded(v)};
     if (q) seen.q = q->take(backend);
-    if (channels) seen.channels = channels->take();
+    if (channels) {
+      seen.key_rows = channels->take_key_rows();
+      seen.channels = channels->take();
+    }
     return seen;
   }
 

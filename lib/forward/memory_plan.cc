@@ -64,12 +64,13 @@ uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths) {
          (rope.query_beta == 0.0 ? 1 : 2);
 }
 
-/// Of the channels of a layer's K or V.
-uint64_t channel_bytes(const ModelConfig& config, size_t samples) {
+/// Of the channels of a layer's K or V, and of the rows of K that are kept of each sample.
+uint64_t channel_bytes(const ModelConfig& config, size_t samples, int64_t key_rows) {
   const int64_t channels = config.largest([](const LayerConfig& layer) {
     return layer.cache.heads * std::max(layer.cache.k_dim, layer.cache.v_dim);
   });
-  return static_cast<uint64_t>(channels) * 2 * samples * sizeof(ObservedRange);
+  const uint64_t rows = static_cast<uint64_t>(key_rows) * sizeof(float);
+  return static_cast<uint64_t>(channels) * 2 * samples * (sizeof(ObservedRange) + rows);
 }
 
 /// Ranges and histograms, in the backend and on the host.

@@ -140,6 +140,7 @@ LayerObservation merged(std::span<const std::optional<LayerObservation>> parts,
   SideMerger k(count), v(count), q(count);
   LinearMerger linears(count);
   std::optional<ChannelAmax> channels;
+  std::vector<KeyRows> key_rows;
   std::optional<bool> has_queries;
   for_each_part(parts, samples, [&](const LayerObservation& part, auto own) {
     k.add_part(part.k, own);
@@ -153,11 +154,18 @@ LayerObservation merged(std::span<const std::optional<LayerObservation>> parts,
       fold_channels(part.channels->k, channels->k);
       fold_channels(part.channels->v, channels->v);
     }
+    if (!part.key_rows.empty()) {
+      if (part.key_rows.size() != own.size())
+        fail("has rows of K of ", part.key_rows.size(), " samples, expected ", own.size());
+      key_rows.resize(count);
+      for (size_t i = 0; i < own.size(); ++i) key_rows[own[i]] = part.key_rows[i];
+    }
     linears.add_parts(part.linears, own);
   });
   LayerObservation all{.k = k.take(), .v = v.take()};
   if (has_queries.value_or(false)) all.q = q.take();
   all.channels = std::move(channels);
+  all.key_rows = std::move(key_rows);
   all.linears = linears.take();
   return all;
 }

@@ -15,7 +15,7 @@ namespace kvcal {
 namespace {
 
 constexpr uint32_t kMagic = 0x624f564b;  // "KVOb"
-constexpr uint16_t kVersion = 3;
+constexpr uint16_t kVersion = 4;
 
 enum class Kind : uint16_t {
   kLayer = 1,
@@ -169,6 +169,23 @@ KvObservation side_from(ByteReader& in) {
   return side;
 }
 
+std::vector<float> numbers_from(ByteReader& in) {
+  std::vector<float> numbers(in.get_count(sizeof(float)));
+  for (float& number : numbers) number = in.get<float>();
+  return numbers;
+}
+
+std::vector<KeyRows> key_rows_from(ByteReader& in) {
+  std::vector<KeyRows> samples(in.get_count(2 * sizeof(uint64_t)));
+  for (KeyRows& rows : samples) {
+    rows = {.before = numbers_from(in), .cached = numbers_from(in)};
+    if (rows.before.size() != rows.cached.size())
+      fail("has ", rows.before.size(), " numbers of K without RoPE and ", rows.cached.size(),
+           " with it, expected the same");
+  }
+  return samples;
+}
+
 std::vector<float> magnitudes_from(ByteReader& in) {
   std::vector<float> magnitudes(in.get_count(sizeof(float)));
   for (float& magnitude : magnitudes) {
@@ -291,6 +308,11 @@ std::vector<std::byte> to_bytes(const LayerObservation& seen) {
     put(out, seen.channels->k);
     put(out, seen.channels->v);
   }
+  out.put(static_cast<uint64_t>(seen.key_rows.size()));
+  for (const KeyRows& rows : seen.key_rows) {
+    put(out, rows.before);
+    put(out, rows.cached);
+  }
   put(out, seen.linears);
   return out.take();
 }
@@ -344,6 +366,7 @@ LayerObservation layer_observation_from(std::span<const std::byte> bytes) {
     if (flag_from(in, "queries")) seen.q = side_from(in);
     if (flag_from(in, "channels"))
       seen.channels = {.k = magnitudes_from(in), .v = magnitudes_from(in)};
+    seen.key_rows = key_rows_from(in);
     seen.linears = linears_from(in);
     if (seen.k.histograms.size() != seen.v.histograms.size() ||
         samples_of(seen.k) != samples_of(seen.v) ||

@@ -17,6 +17,7 @@ enum class LinearDetail : uint8_t {
 struct ObservationRequest {
   bool query = false;     ///< Q after its norm and RoPE, of every head
   bool channels = false;  ///< each channel of K after RoPE, and of V
+  int64_t key_rows = 0;   ///< rows of K of each sample to keep, beside channels
   bool head = false;      ///< the input of lm_head
   /// Observes experts on all tokens instead of the routed ones; the layer's results do not change.
   bool all_experts = false;

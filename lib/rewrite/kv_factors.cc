@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <numeric>
 
 namespace kvcal {
 namespace {
@@ -12,6 +12,24 @@ bool has_row(const ModelConfig& config, int64_t layer, Role role) {
   return std::ranges::any_of(config.architecture->layer_tensors, [&](const TensorRow& row) {
     return row.role == role && config.holds(row.conditions, &own);
   });
+}
+
+/// Whether the layer has such outputs, in a tensor of their own or in a fused one.
+bool has_outputs(const ModelConfig& config, int64_t layer, Role role) {
+  const LayerConfig& own = config.layer(layer);
+  return std::ranges::any_of(config.architecture->layer_tensors, [&](const TensorRow& row) {
+    const std::vector<Role>& held = row_of(row.role).holds;
+    return (row.role == role || std::ranges::find(held, role) != held.end()) &&
+           config.holds(row.conditions, &own);
+  });
+}
+
+/// Layers that read the cache of this one, itself first.
+std::vector<int64_t> readers_of(const ModelConfig& config, int64_t layer) {
+  std::vector<int64_t> readers;
+  for (const int64_t reader : config.attention_layers())
+    if (config.layer(reader).cache_layer == layer) readers.push_back(reader);
+  return readers;
 }
 
 bool is_plain(const ModelConfig& config, Role role) {
@@ -49,48 +67,90 @@ std::vector<float> inverse(std::vector<float> factors) {
   return factors;
 }
 
-/// Factors of the roles of one layer; of K and Q where their weights stand: in the norm's, or in
+/// Change of Q's heads, or of K's, by one layer's factors and turns. heads: of Q or of K.
+OutputChange key_change(const LayerFactors& made, const ModelConfig& config, int64_t layer,
+                        int64_t heads, bool undoes) {
+  if (made.k.empty() && made.key_turns.empty()) return {};
+  const AttentionSizes& sizes = config.attention(layer);
+  const int64_t group = heads / sizes.kv_heads, width = sizes.head_dim;
+  const KeyUnits pairs = key_units(config, layer).turning;
+  OutputChange change;
+  change.factors.assign(static_cast<size_t>(heads * width), 1.0f);
+  if (!made.key_turns.empty()) {
+    change.shares.assign(change.factors.size(), 0.0f);
+    change.partners.resize(change.factors.size());
+    std::iota(change.partners.begin(), change.partners.end(), int64_t{0});
+  }
+  for (int64_t head = 0; head < heads; ++head) {
+    const int64_t from = head / group * width, to = head * width;
+    const auto factor_of = [&](int64_t channel) {
+      const double factor =
+          made.k.empty() ? 1.0 : double{made.k[static_cast<size_t>(from + channel)]};
+      return undoes ? 1.0 / factor : factor;
+    };
+    for (int64_t channel = 0; channel < width; ++channel)
+      change.factors[static_cast<size_t>(to + channel)] = static_cast<float>(factor_of(channel));
+    if (made.key_turns.empty()) continue;
+    for (size_t pair = 0; pair < pairs.size(); ++pair) {
+      const int64_t first = pairs[pair][0], second = pairs[pair][1];
+      const double angle = made.key_turns[static_cast<size_t>(head / group) * pairs.size() + pair];
+      const auto put = [&](int64_t channel, int64_t other, double share) {
+        const auto at = static_cast<size_t>(to + channel);
+        change.factors[at] = static_cast<float>(factor_of(channel) * std::cos(angle));
+        change.shares[at] = static_cast<float>(factor_of(channel) * share);
+        change.partners[at] = to + other;
+      };
+      put(first, second, -std::sin(angle));
+      put(second, first, std::sin(angle));
+    }
+  }
+  return change;
+}
+
+/// Changes of the roles of one layer; of K and Q where their weights stand: in the norm's, or in
 /// the projection's.
-class RoleFactors {
+class RoleChanges {
  public:
-  RoleFactors(const ModelConfig& config, int64_t layer, const KvFactors& factors)
+  RoleChanges(const ModelConfig& config, int64_t layer, const KvFactors& factors)
       : config_(config), layer_(layer), own_(factors[static_cast<size_t>(layer)]) {
     read_ = &factors[static_cast<size_t>(config.layer(layer).cache_layer)];
   }
 
-  /// Of the outputs of a role; empty: 1.
-  std::vector<float> of(Role role) const {
+  /// Of the outputs of a role.
+  OutputChange of(Role role) const {
     switch (role) {
       case Role::kKey:
       case Role::kKeyBias:
-        return has_row(config_, layer_, Role::kKeyNorm) ? std::vector<float>() : own_.k;
+        return has_row(config_, layer_, Role::kKeyNorm) ? OutputChange() : keys();
       case Role::kKeyNorm:
       case Role::kKeyNormBias:
-        return own_.k;
+        return keys();
       case Role::kQuery:
       case Role::kQueryBias:
-        return has_row(config_, layer_, Role::kQueryNorm) ? std::vector<float>() : queries();
+        return has_row(config_, layer_, Role::kQueryNorm) ? OutputChange() : queries();
       case Role::kQueryNorm:
       case Role::kQueryNormBias:
         return queries();
       case Role::kValue:
       case Role::kValueBias:
-        return own_.v;
+        return {.factors = own_.v};
       default:
         return {};
     }
   }
 
   /// Of the inputs of the projection behind attention.
-  std::vector<float> attended() const {
+  OutputChange attended() const {
     if (read_->v.empty()) return {};
-    return inverse(repeated(read_->v, config_.attention(layer_)));
+    return {.factors = inverse(repeated(read_->v, config_.attention(layer_)))};
   }
 
  private:
-  std::vector<float> queries() const {
-    if (read_->k.empty()) return {};
-    return inverse(repeated(read_->k, config_.attention(layer_)));
+  OutputChange keys() const {
+    return key_change(own_, config_, layer_, config_.attention(layer_).kv_heads, false);
+  }
+  OutputChange queries() const {
+    return key_change(*read_, config_, layer_, config_.attention(layer_).heads, true);
   }
 
   const ModelConfig& config_;
@@ -103,21 +163,44 @@ bool is_transposed(const ExpectedTensor& tensor) {
   return tensor.row->layout == Layout::kInOut;
 }
 
-/// Values of the roles of a fused tensor, in its outputs; fill elsewhere. Empty where all are.
-std::vector<float> fused(const ExpectedTensor& tensor, const ModelConfig& config, float fill,
-                         const std::function<std::vector<float>(Role)>& values_of) {
-  const int64_t rows = tensor.shape[is_transposed(tensor) ? 1 : 0];
-  std::vector<float> all;
+/// Rows of a fused tensor that hold a role, in the order of the role's outputs.
+std::vector<int64_t> rows_of(Role role, const ExpectedTensor& tensor, const ModelConfig& config) {
+  const int64_t all = tensor.shape[is_transposed(tensor) ? 1 : 0];
+  std::vector<int64_t> rows;
+  for (const auto& [begin, count] : row_ranges(role, tensor.row->role, all, config, tensor.layer))
+    for (int64_t i = 0; i < count; ++i) rows.push_back(begin + i);
+  return rows;
+}
+
+/// Values of a role, in the rows of the fused tensor that hold it; fill elsewhere.
+template <class Value>
+void put_rows(const std::vector<Value>& values, const std::vector<int64_t>& rows, size_t count,
+              Value fill, std::vector<Value>& all) {
+  if (values.empty()) return;
+  all.resize(count, fill);
+  for (size_t i = 0; i < values.size(); ++i) all[static_cast<size_t>(rows[i])] = values[i];
+}
+
+size_t outputs_of(const ExpectedTensor& tensor) {
+  return static_cast<size_t>(tensor.shape[is_transposed(tensor) ? 1 : 0]);
+}
+
+/// Changes of the roles of a fused tensor, in its outputs.
+OutputChange fused(const ExpectedTensor& tensor, const ModelConfig& config,
+                   const RoleChanges& roles) {
+  const size_t count = outputs_of(tensor);
+  OutputChange all;
   for (const Role role : row_of(tensor.row->role).holds) {
-    const std::vector<float> values = values_of(role);
-    if (values.empty()) continue;
-    all.resize(static_cast<size_t>(rows), fill);
-    auto from = values.begin();
-    for (const auto& [begin, count] :
-         row_ranges(role, tensor.row->role, rows, config, tensor.layer)) {
-      std::copy(from, from + count, all.begin() + begin);
-      from += count;
+    OutputChange own = roles.of(role);
+    const std::vector<int64_t> rows = rows_of(role, tensor, config);
+    for (int64_t& partner : own.partners) partner = rows[static_cast<size_t>(partner)];
+    put_rows(own.factors, rows, count, 1.0f, all.factors);
+    put_rows(own.shares, rows, count, 0.0f, all.shares);
+    if (!own.partners.empty() && all.partners.empty()) {
+      all.partners.resize(count);
+      std::iota(all.partners.begin(), all.partners.end(), int64_t{0});
     }
+    put_rows(own.partners, rows, count, int64_t{0}, all.partners);
   }
   return all;
 }
@@ -127,12 +210,13 @@ bool is_norm(Role role) {
          role == Role::kQueryNormBias;
 }
 
-/// Values of one tensor of a norm: of one head's own, or of the first head where all share it.
-std::vector<float> of_norm(const std::vector<float>& values, const ExpectedTensor& tensor) {
-  if (values.empty()) return {};
+/// Change of one tensor of a norm: of one head's own, or of the first head where all share it.
+OutputChange of_norm(const OutputChange& all, const ExpectedTensor& tensor) {
+  if (all.factors.empty()) return {};
+  KVCAL_CHECK(all.shares.empty());
   const auto count = static_cast<std::ptrdiff_t>(element_count(tensor.shape));
-  const auto begin = values.begin() + tensor.index * count;
-  return {begin, begin + count};
+  const auto begin = all.factors.begin() + tensor.index * count;
+  return {.factors = {begin, begin + count}};
 }
 
 }  // namespace
@@ -152,6 +236,23 @@ std::optional<std::string> reason_against_value_factors(const ModelConfig& confi
                           [&](int64_t layer) { return !config.layer(layer).has_value_projection; }))
     return family_of(config) + " has layers whose V is the projection of K";
   return std::nullopt;
+}
+
+std::optional<std::string> reason_against_key_turns(const ModelConfig& config, int64_t layer) {
+  if (auto reason = reason_against_key_factors(config)) return reason;
+  for (const int64_t reader : readers_of(config, layer))
+    if (has_row(config, reader, Role::kKeyNorm) || has_row(config, reader, Role::kQueryNorm))
+      return family_of(config) + " norms Q and K behind their projections";
+  return std::nullopt;
+}
+
+bool can_shift_key(const ModelConfig& config, int64_t layer) {
+  if (config.attention_softcap > 0.0f || !has_outputs(config, layer, Role::kKeyBias) ||
+      has_row(config, layer, Role::kKeyNorm))
+    return false;
+  const std::vector<int64_t> readers = readers_of(config, layer);
+  return std::ranges::none_of(
+      readers, [&](int64_t reader) { return has_row(config, reader, Role::kSinks); });
 }
 
 std::optional<std::string> reason_against_key_offset(const ModelConfig& config) {
@@ -187,46 +288,67 @@ bool shares_key_factors(const ModelConfig& config, int64_t layer) {
          (has_row(config, layer, Role::kKeyNorm) || has_row(config, layer, Role::kQueryNorm));
 }
 
-float TensorChange::apply(float value, uint64_t i) const {
-  if (!offsets.empty()) value += offsets[i];
-  if (factors.empty()) return value;
-  const float factor = factors[i / elements_a_factor % factors.size()];
-  // Without a change a value keeps its bits. In double all but the last step is exact.
+bool OutputChange::is_exact() const {
+  int exponent = 0;
+  return shares.empty() && std::ranges::all_of(factors, [&](float factor) {
+           return std::frexp(std::fabs(factor), &exponent) == 0.5f;
+         });
+}
+
+uint64_t TensorChange::partner(uint64_t i) const {
+  if (outputs.partners.empty()) return i;
+  const uint64_t output = i / elements_an_output % outputs.partners.size();
+  // Unsigned numbers wrap, so a partner may stand before its element.
+  return i + (static_cast<uint64_t>(outputs.partners[output]) - output) * elements_an_output;
+}
+
+float TensorChange::apply(float value, float other, uint64_t i) const {
+  if (!offsets.empty()) {
+    value += offsets[i];
+    other += offsets[partner(i)];
+  }
+  if (outputs.factors.empty()) return value;
+  const uint64_t output = i / elements_an_output % outputs.factors.size();
+  const float factor = outputs.factors[output];
+  // In double all but the last step is exact.
+  if (!outputs.shares.empty() && outputs.shares[output] != 0.0f)
+    return static_cast<float>(double{factor} * double{value} +
+                              double{outputs.shares[output]} * double{other});
+  // Without a change a value keeps its bits.
   return !adds_one || factor == 1.0f
              ? value * factor
              : static_cast<float>((1.0 + double{value}) * double{factor} - 1.0);
 }
 
 double TensorChange::error(float value, uint64_t i) const {
-  if (!adds_one || factors.empty()) return 0.0;
-  const double wanted =
-      (1.0 + double{value}) * double{factors[i / elements_a_factor % factors.size()]};
-  return wanted == 0.0 ? 0.0 : std::fabs((1.0 + double{apply(value, i)}) / wanted - 1.0);
+  if (!adds_one || outputs.factors.empty()) return 0.0;
+  const double wanted = (1.0 + double{value}) *
+                        double{outputs.factors[i / elements_an_output % outputs.factors.size()]};
+  return wanted == 0.0 ? 0.0 : std::fabs((1.0 + double{apply(value, value, i)}) / wanted - 1.0);
 }
 
 TensorChange change_of(const ExpectedTensor& tensor, const ModelConfig& config,
                        const KvFactors& factors) {
   if (tensor.layer == kNoLayer || !config.has_attention(tensor.layer)) return {};
-  const RoleFactors roles(config, tensor.layer, factors);
-  const std::vector<float>& offset = factors[static_cast<size_t>(tensor.layer)].key_offset;
+  const RoleChanges roles(config, tensor.layer, factors);
   const Role role = tensor.row->role;
-  const auto offset_of = [&](Role part) {
-    return part == Role::kKeyBias ? offset : std::vector<float>();
-  };
   if (is_norm(role))
-    return {.factors = of_norm(roles.of(role), tensor),
+    return {.outputs = of_norm(roles.of(role), tensor),
             .adds_one = row_of(role).tensor_class == TensorClass::kNorm &&
                         config.architecture->norm_adds_one};
   const bool is_fused = !row_of(role).holds.empty();
   TensorChange change;
-  change.factors = role == Role::kOutput ? roles.attended()
-                   : is_fused
-                       ? fused(tensor, config, 1.0f, [&](Role part) { return roles.of(part); })
-                       : roles.of(role);
-  change.offsets = is_fused ? fused(tensor, config, 0.0f, offset_of) : offset_of(role);
-  // Factors are those of the outputs, but for the projection behind attention.
+  change.outputs = role == Role::kOutput ? roles.attended()
+                   : is_fused            ? fused(tensor, config, roles)
+                                         : roles.of(role);
+  const std::vector<float>& offset = factors[static_cast<size_t>(tensor.layer)].key_offset;
+  if (role == Role::kKeyBias) change.offsets = offset;
+  if (std::ranges::find(row_of(role).holds, Role::kKeyBias) != row_of(role).holds.end())
+    put_rows(offset, rows_of(Role::kKeyBias, tensor, config), outputs_of(tensor), 0.0f,
+             change.offsets);
+  // The change is one of the outputs, but for the projection behind attention.
   if (tensor.shape.rank() > 1 && is_transposed(tensor) == (role == Role::kOutput))
-    change.elements_a_factor = static_cast<uint64_t>(tensor.shape[1]);
+    change.elements_an_output = static_cast<uint64_t>(tensor.shape[1]);
   return change;
 }
 

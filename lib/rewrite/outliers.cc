@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numbers>
 #include <numeric>
 #include <random>
 #include <set>
@@ -14,7 +15,7 @@ namespace kvcal {
 namespace {
 
 constexpr std::string_view kExpectedParts =
-    "k:pairs=N,factor=F; v:channels=N,factor=F; bias:norm=X; layers=A,B-C";
+    "k:pairs=N,factor=F; v:channels=N,factor=F; bias:norm=X[,pairs=N]; layers=A,B-C";
 constexpr float kLargestFactor = 0x1p20f, kLargestNorm = 32768.0f;
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -34,14 +35,15 @@ Number number_of(std::string_view text, Number least, Number most) {
   return value;
 }
 
-/// Values of the keys of one part.
+/// Values of the keys of one part. optional: a further key, which may be missing.
 std::map<std::string_view, std::string_view> fields_of(std::string_view text,
-                                                       const std::set<std::string_view>& keys) {
+                                                       const std::set<std::string_view>& keys,
+                                                       std::string_view optional = {}) {
   std::map<std::string_view, std::string_view> fields;
   for (const std::string_view field : split(text, ',')) {
     const size_t equal = field.find('=');
     const std::string_view key = field.substr(0, equal);
-    if (equal == std::string_view::npos || !keys.contains(key))
+    if (equal == std::string_view::npos || !(keys.contains(key) || key == optional))
       fail("'", field, "' is no setting of it");
     if (!fields.emplace(key, field.substr(equal + 1)).second) fail("'", key, "' is there twice");
   }
@@ -87,8 +89,10 @@ void parse_part(std::string_view text, OutlierSpec& spec) {
     spec.v = part_of(text.substr(2), "channels");
   } else if (text.starts_with("bias:")) {
     once(spec.bias_norm.has_value());
-    spec.bias_norm = number_of<float>(fields_of(text.substr(5), {"norm"}).at("norm"),
-                                      1.0f / kLargestNorm, kLargestNorm);
+    const auto fields = fields_of(text.substr(5), {"norm"}, "pairs");
+    spec.bias_norm = number_of<float>(fields.at("norm"), 1.0f / kLargestNorm, kLargestNorm);
+    if (fields.contains("pairs"))
+      spec.bias_pairs = number_of<int64_t>(fields.at("pairs"), 1, 1 << 20);
   } else if (text.starts_with("layers=")) {
     once(!spec.layers.empty());
     spec.layers = layers_of(text.substr(7));
@@ -184,17 +188,29 @@ class Outliers {
     }
   }
 
-  /// The slowest pair turns so little that all keys of a context get nearly the same score from it,
-  /// which a softmax ignores: so models with such biases can be trained.
+  /// The slowest pairs turn so little that all keys of a context get nearly the same score from
+  /// them, which a softmax ignores: so models with such biases can be trained.
   std::vector<float> offset_of(int64_t layer) const {
     const AttentionSizes& sizes = config_.attention(layer);
-    const HeadUnits units = key_units(config_, layer);
-    const auto& slowest = units.turning.empty() ? units.fixed.back() : units.turning.back();
+    const HeadUnits of_head = key_units(config_, layer);
+    const KeyUnits& units = of_head.turning.empty() ? of_head.fixed : of_head.turning;
+    const int64_t count = spec_.bias_pairs.value_or(1);
+    if (count > std::ssize(units))
+      fail("has ", units.size(), " pairs a head, ", count, " were asked for");
     std::vector<float> offset(static_cast<size_t>(sizes.key_width()), 0.0f);
-    const float each = *spec_.bias_norm / std::sqrt(static_cast<float>(slowest.size()));
+    std::mt19937_64 random(seed_ * 1000003 + static_cast<uint64_t>(layer));
     for (int64_t head = 0; head < sizes.kv_heads; ++head)
-      for (const int64_t channel : slowest)
-        head_of(offset, head, sizes.head_dim)[static_cast<size_t>(channel)] = each;
+      for (int64_t i = 0; i < count; ++i) {
+        const std::vector<int64_t>& unit = units[units.size() - 1 - static_cast<size_t>(i)];
+        // The top 53 bits, as std::uniform_real_distribution differs between libraries.
+        const double turn = static_cast<double>(random() >> 11) * 0x1p-53;
+        const double angle = 2.0 * std::numbers::pi * (spec_.bias_pairs ? turn : 0.125);
+        const double parts[] = {std::cos(angle), std::sin(angle)};
+        for (size_t place = 0; place < unit.size(); ++place)
+          head_of(offset, head, sizes.head_dim)[static_cast<size_t>(unit[place])] =
+              static_cast<float>(double{*spec_.bias_norm} *
+                                 (unit.size() == 1 ? 1.0 : parts[place]));
+      }
     return offset;
   }
 

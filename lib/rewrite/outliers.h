@@ -16,6 +16,8 @@ namespace kvcal {
 ///   v:channels=1,factor=16    channels of V of each KV head; undone behind attention
 ///   bias:norm=750             a bias of K with this norm in the slowest pair of each KV head, as
 ///                             Qwen2 has it: another function
+///   bias:norm=350,pairs=4     likewise in as many of the slowest pairs, each in a direction of its
+///                             own, as Qwen2.5 has it
 ///   layers=0,4-7,29           layers of all parts; else k and v are in all, bias in first and last
 struct OutlierSpec {
   struct Part {
@@ -24,7 +26,8 @@ struct OutlierSpec {
   };
   std::optional<Part> k = {}, v = {};
   std::optional<float> bias_norm = {};
-  std::vector<int64_t> layers = {};  ///< ascending; empty: those of each part
+  std::optional<int64_t> bias_pairs = {};  ///< nullopt: the slowest, its two channels alike
+  std::vector<int64_t> layers = {};        ///< ascending; empty: those of each part
 };
 
 /// Throws Error that quotes the part of the text that is wrong.

@@ -39,11 +39,13 @@ class ChangedTensor {
         source_(source ? source->bytes : std::span<const std::byte>()),
         source_dtype_(dtype),
         dtype_(dtype),
-        change_(std::move(change)) {
+        change_(std::move(change)),
+        is_exact_(change_.outputs.is_exact()) {
     for (uint64_t i = 0; i < element_count(shape_); ++i) check(i);
   }
 
   bool is_widened() const { return dtype_ != source_dtype_; }
+  bool is_rounded() const { return !is_exact_ && dtype_ != DType::kF32; }
   double largest_error() const { return largest_error_; }
 
   static TensorSource source(const std::shared_ptr<const ChangedTensor>& tensor) {
@@ -66,17 +68,19 @@ class ChangedTensor {
   float stored(uint64_t i) const {
     return source_.empty() ? 0.0f : element_of(source_.data(), source_dtype_, i);
   }
-  float value(uint64_t i) const { return change_.apply(stored(i), i); }
+  float value(uint64_t i) const { return change_.apply(stored(i), stored(change_.partner(i)), i); }
 
   void check(uint64_t i) {
     const float wanted = value(i);
     if (!std::isfinite(wanted)) {
-      if (!std::isfinite(stored(i))) return;  // as the source has it
+      // As the source has it.
+      if (!std::isfinite(stored(i)) || !std::isfinite(stored(change_.partner(i)))) return;
       fail("tensor '", name_, "': element ", i, ", ", stored(i),
            ", leaves float32's range with its factor");
     }
     if (!change_.offsets.empty()) return;  // another function anyway: rounded to the dtype
-    if (rounded_to(source_dtype_, wanted) != wanted) dtype_ = DType::kF32;
+    const float rounded = rounded_to(source_dtype_, wanted);
+    if (is_exact_ ? rounded != wanted : !std::isfinite(rounded)) dtype_ = DType::kF32;
     largest_error_ = std::max(largest_error_, change_.error(stored(i), i));
   }
 
@@ -85,6 +89,7 @@ class ChangedTensor {
   std::span<const std::byte> source_;
   DType source_dtype_, dtype_;
   TensorChange change_;
+  bool is_exact_ = true;  ///< else values are rounded to the dtype once more
   double largest_error_ = 0.0;
 };
 
@@ -136,6 +141,7 @@ class Rewriting {
                                                       std::move(change));
     ++result_.changed;
     if (made->is_widened()) ++result_.widened;
+    if (made->is_rounded()) ++result_.rounded;
     result_.largest_error = std::max(result_.largest_error, made->largest_error());
     if (source)
       changed_.emplace(tensor.name, std::move(made));

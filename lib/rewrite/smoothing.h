@@ -1,12 +1,15 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "quant/channel_amax.h"
+#include "rewrite/alignment.h"
 #include "rewrite/kv_factors.h"
+#include "stored/smoothed_for.h"
 
 namespace kvcal {
 
@@ -20,7 +23,8 @@ struct Smoothing {
   KvFactors factors;
   /// Nullopt: the family cannot have factors, and reason says why.
   std::optional<Unevenness> k = {}, v = {};
-  std::string k_reason, v_reason;
+  std::string k_reason = {}, v_reason = {};
+  std::map<int64_t, LayerAlignment> aligned = {};  ///< layers that changed, for an FP8 cache
 };
 
 /// Throws Error naming the family where neither K nor V can have factors.

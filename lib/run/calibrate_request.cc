@@ -12,6 +12,7 @@
 #include "export/layer_scales.h"
 #include "run/kl_budget.h"
 #include "run/output_files.h"
+#include "stored/smoothed_for.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -136,6 +137,11 @@ void warn_of_idle_options(const CalibrateRequest& request, const CalibrationSubj
   const bool observes_inputs = has_static_inputs(subject.plan) || !request.save_statistics.empty();
   if (request.all_experts && !(observes_inputs && subject.config.architecture->has_experts()))
     diagnostics.warn("--moe-all-experts has no effect: no input of an expert is calibrated");
+  const auto made = smoothed_for({{"smoothing", smoothing_of_folder(subject.model_dir.path())}});
+  if (made && may_be_ruined(*made, parse_cache_type(request.output.kv_cache_dtype)))
+    diagnostics.warn(request.model + ": its K was rewritten for " + std::string(name_of(*made)) +
+                     ", and a cache of " + request.output.kv_cache_dtype +
+                     " may lose far more than that of the model it was made of");
 }
 
 void check_request(const CalibrateRequest& request, const CalibrationSubject& subject,

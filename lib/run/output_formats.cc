@@ -16,6 +16,7 @@
 #include "quant/cache_type.h"
 #include "run/output_card.h"
 #include "stored/kv_scales.h"
+#include "stored/smoothed_for.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -217,6 +218,9 @@ WrittenOutput stage_output(const OutputFormats& formats, const ExportInput& inpu
         {"source",
          "ModelOpt's Hugging Face export, whose scales vLLM and TensorRT-LLM use as they are; its "
          "Megatron export and AutoRound write amax / 2688"}};
+  // The scales are those of a rewritten model, whose own manifest does not come along.
+  if (const Json smoothing = smoothing_of_folder(input.model.path()); !smoothing.is_null())
+    made.manifest["smoothing"] = smoothing;
   write_text_file(output.path() / kManifestName, dump_json(made.manifest));
   write_cards(formats, input, made.manifest, texts, output.path());
   formats.stage(output, outputs);

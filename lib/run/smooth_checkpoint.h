@@ -20,6 +20,7 @@ struct SmoothRequest {
   }
 
   std::string model;
+  SmoothedFor cache = SmoothedFor::kInt8;
   std::string dataset = {};  ///< empty: the default one
   RecordOptions records = {};
   SampleOptions samples;
@@ -38,8 +39,8 @@ struct SmoothResult {
 };
 
 /// Runs the text through the model, layer by layer, and writes a checkpoint of the same function
-/// whose K and V have even channels (smoothing_of), complete or not at all. Throws Error, and
-/// Interrupted where the user asks to stop.
+/// whose K and V have even channels (smoothing_of), or whose K is aligned (align_layer), complete
+/// or not at all. Throws Error, and Interrupted where the user asks to stop.
 SmoothResult smooth_checkpoint(const SmoothRequest& request, Diagnostics& diagnostics);
 
 /// Pairs of a label and a text of one line.

@@ -184,4 +184,5 @@ def measure(model, extremes, calibration, text):
         print(f"| {cache} | {name} | {statistics.mean(kls):.6f} | {against} |")
 
 
-main()
+if __name__ == "__main__":
+    main()

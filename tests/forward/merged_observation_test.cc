@@ -102,10 +102,15 @@ TEST_CASE("merged: K and V of samples behind each other are those of one pass") 
   std::optional<LayerObservation> parts[] = {layer(2, {1.0f, 5.0f}), layer(2, {3.0f})};
   parts[0]->channels = {.k = {1.0f, 4.0f}, .v = {2.0f}};
   parts[1]->channels = {.k = {3.0f, 2.0f}, .v = {5.0f}};
+  parts[0]->key_rows = {{.before = {1.0f}, .cached = {2.0f}}, {.before = {3.0f}, .cached = {4.0f}}};
+  parts[1]->key_rows = {{.before = {5.0f}, .cached = {6.0f}}};
   const LayerObservation all = merged(std::span<const std::optional<LayerObservation>>(parts),
                                       SampleParts::behind_each_other(std::span(counts)));
   CHECK(all.channels->k == std::vector<float>{3.0f, 4.0f});
   CHECK(all.channels->v == std::vector<float>{5.0f});
+  REQUIRE(all.key_rows.size() == 3);
+  for (size_t sample = 0; sample < 3; ++sample)
+    CHECK(all.key_rows[sample].before.at(0) == static_cast<float>(2 * sample + 1));
   const KvObservation expected = side(2, {1.0f, 5.0f, 3.0f});
   REQUIRE(all.k.ranges.size() == expected.ranges.size());
   for (size_t i = 0; i < expected.ranges.size(); ++i) {

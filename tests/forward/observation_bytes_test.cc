@@ -40,6 +40,9 @@ LayerObservation full_layer() {
   LayerObservation seen{.k = side(3, 2, 0.5f), .v = side(3, 2, 4.0f)};
   seen.q = side(3, 8, 1.5f);
   seen.channels = {.k = {0.5f, 0.0f, 3.0f}, .v = {1.0f}};
+  seen.key_rows = {{.before = {1.0f, -2.0f}, .cached = {-1.0f, 2.0f}},
+                   {.before = {}, .cached = {}},
+                   {.before = {3.0f}, .cached = {4.0f}}};
   seen.linears = {linear(Role::kQuery, 0, 3), linear(Role::kExpertUp, 0, 3),
                   linear(Role::kExpertUp, 5, 3)};
   return seen;
@@ -81,6 +84,19 @@ std::vector<std::byte> changed(std::vector<std::byte> bytes, size_t offset, unsi
 }
 
 }  // namespace
+
+TEST_CASE("observations: rows of K come back, and two sides of other lengths are refused") {
+  LayerObservation layer = full_layer();
+  const LayerObservation found = layer_observation_from(to_bytes(layer));
+  REQUIRE(found.key_rows.size() == 3);
+  CHECK(found.key_rows[0].before == std::vector<float>{1.0f, -2.0f});
+  CHECK(found.key_rows[0].cached == std::vector<float>{-1.0f, 2.0f});
+  CHECK(found.key_rows[1].before.empty());
+  CHECK(found.key_rows[2].cached == std::vector<float>{4.0f});
+  layer.key_rows[2].cached.clear();
+  const std::string message = error_of(to_bytes(layer), layer_observation_from);
+  CHECK(message.find("1 numbers of K without RoPE and 0 with it") != std::string::npos);
+}
 
 TEST_CASE("observations come back from their bytes as they were") {
   const LayerObservation layer = full_layer();

@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 """Checks in transformers (float32) that kvcal synth --outliers, or kvcal smooth, keeps a model's function.
 
-usage: outliers_logits.py KVCAL MODEL... [--outliers SPEC | --smooth] [--tolerance 1e-4]
+usage: outliers_logits.py KVCAL MODEL... [--outliers SPEC | --smooth [--for fp8_e4m3]] [--tolerance 1e-4]
 MODEL: a checkpoint that transformers loads, such as the folders of tests/fixtures/models. Prints the largest difference of logits for each, relative
 to the largest logit, and how many times as large K has become; with --smooth, how far the least channel of V reaches, over the largest of its head.
 Exits with 1 if one differs by more than the tolerance, if K did not grow, or if a channel of V reaches less than half of its head.
-Models that kvcal or transformers refuses are listed with the reason.
+With --for fp8_e4m3 the model is first written in float32, with large biases in pairs of K where the family has biases, since else nothing is turned;
+then it counts how many pairs are. Models that kvcal or transformers refuses are listed with the reason.
 """
 import argparse
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 
+import safetensors.torch
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
@@ -26,11 +29,14 @@ def main():
     parser.add_argument("models", nargs="+")
     parser.add_argument("--outliers", default="k:pairs=1,factor=1024;v:channels=1,factor=16")
     parser.add_argument("--smooth", action="store_true")
+    parser.add_argument("--for", dest="cache", choices=["int8", "fp8_e4m3"], default="int8")
     parser.add_argument("--tolerance", type=float, default=1e-4)
     options = parser.parse_args()
     failed = compared = 0
     for model in options.models:
         with tempfile.TemporaryDirectory() as folder:
+            if options.cache == "fp8_e4m3":
+                model, is_biased = biased(options, model, folder)
             made = subprocess.run([options.kvcal, *command_of(options, model, folder), "-o", f"{folder}/rewritten"], capture_output=True, text=True)
             if made.returncode != 0:
                 print(f"{pathlib.Path(model).name}: refused: {made.stderr.strip()}")
@@ -40,9 +46,13 @@ def main():
             except NotLoaded as error:
                 print(f"{pathlib.Path(model).name}: not compared: transformers {error}")
                 continue
-            v_stays = options.smooth and not json.loads(pathlib.Path(f"{folder}/rewritten/kvcal_manifest.json").read_text())["smoothing"]["v"]["smoothed"]
+            smoothing = smoothing_of(folder) if options.smooth else {}
+            turned = sum(layer[key] for layer in smoothing.get("k", {}).get("layers", {}).values() for key in layer if key != "error")
+            v_stays = options.smooth and not smoothing["v"]["smoothed"]
         difference = ((before[0] - after[0]).abs().max() / before[0].abs().max()).item()
-        if options.smooth:
+        if options.cache == "fp8_e4m3":
+            effect, has_effect = f"{turned} pairs or channels of K changed", turned > 0 or not is_biased
+        elif options.smooth:
             least = min(reach(values) for values in after[2])
             effect, has_effect = f"least channel of V reaches {least:.2f}", v_stays or least > 0.499
         else:
@@ -56,6 +66,26 @@ def main():
     sys.exit(1 if failed or not compared else 0)
 
 
+def smoothing_of(folder):
+    return json.loads(pathlib.Path(f"{folder}/rewritten/kvcal_manifest.json").read_text())["smoothing"]
+
+
+def biased(options, model, folder):
+    """The model in float32 and whether it has large biases of K, which not every family can have; its name stays."""
+    wide = pathlib.Path(folder) / "wide"
+    shutil.copytree(model, wide, ignore=shutil.ignore_patterns("*.safetensors", "*.index.json", "expected.json"))
+    tensors = {}
+    for file in pathlib.Path(model).glob("model*.safetensors"):
+        tensors |= safetensors.torch.load_file(file)
+    safetensors.torch.save_file({name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()},
+                                wide / "model.safetensors", {"format": "pt"})
+    made = pathlib.Path(folder) / pathlib.Path(model).name
+    done = subprocess.run([options.kvcal, "synth", "--from", wide, "--outliers", "bias:norm=150,pairs=2", "-o", made], capture_output=True)
+    if done.returncode != 0:
+        wide.rename(made)
+    return str(made), done.returncode == 0
+
+
 def ids_of(vocabulary):
     return [token % vocabulary for token in range(3, 27)]
 
@@ -66,7 +96,7 @@ def command_of(options, model, folder):
     config = json.loads((pathlib.Path(model) / "config.json").read_text())
     vocabulary = config.get("vocab_size") or config["text_config"]["vocab_size"]
     pathlib.Path(f"{folder}/data.jsonl").write_text(json.dumps({"input_ids": ids_of(vocabulary)}) + "\n")
-    return ["smooth", model, "--dataset", f"{folder}/data.jsonl", "--compute-dtype", "float32"]
+    return ["smooth", model, "--for", options.cache, "--dataset", f"{folder}/data.jsonl", "--compute-dtype", "float32"]
 
 
 def reach(values):

@@ -4,16 +4,16 @@
 #include <cmath>
 
 #include "checkpoint/model_dir.h"
-#include "forward/decoder.h"
 #include "forward/layerwise.h"
 #include "quant/half.h"
-#include "rewrite/rewritten_checkpoint.h"
 #include "support/catch.h"
-#include "support/model_fixture.h"
-#include "support/scratch_folder.h"
+#include "support/rewritten_model.h"
 
 using namespace kvcal;
 using test::contains;
+using test::distance;
+using test::is_quantized;
+using test::logits_of;
 using test::message_of;
 using test::model_fixture;
 using test::ModelFixture;
@@ -33,25 +33,6 @@ struct Rewritten {
   ScratchFolder folder;
   RewrittenCheckpoint made;
 };
-
-std::vector<float> logits_of(const fs::path& folder) {
-  ModelFixture fixture(folder);
-  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
-  KvCache cache =
-      decoder.make_cache(KvDType::kFloat32, {}, static_cast<int64_t>(fixture.ids.size()));
-  return decoder.step_all(fixture.ids, cache);
-}
-
-/// Largest difference of logits, relative to the largest of expected.
-double distance(const std::vector<float>& found, const std::vector<float>& expected) {
-  REQUIRE(found.size() == expected.size());
-  double largest = 0.0, worst = 0.0;
-  for (size_t i = 0; i < found.size(); ++i) {
-    largest = std::max(largest, static_cast<double>(std::fabs(expected[i])));
-    worst = std::max(worst, static_cast<double>(std::fabs(expected[i] - found[i])));
-  }
-  return worst / largest;
-}
 
 struct LayerAmax {
   float k = 0.0f, v = 0.0f;
@@ -79,10 +60,6 @@ std::vector<LayerAmax> amaxes_of(const fs::path& folder) {
     if (fixture.config.has_own_cache(layer)) all.push_back({amax(seen.k), amax(seen.v)});
   }
   return all;
-}
-
-bool is_quantized(const fs::path& folder) {
-  return ModelDir(folder).config().contains("quantization_config");
 }
 
 Json config_of(const std::string& fixture) {
@@ -237,6 +214,29 @@ TEST_CASE("outliers: a bias of K has the norm, in the first and last layer") {
     CHECK(std::fabs(std::sqrt(sum / heads) - (is_end ? 800.0 : 0.0)) < 2.9);
   }
   CHECK(amaxes_of(made.folder.path()).front().k > 448.0f);
+}
+
+TEST_CASE("outliers: biases of several pairs have the norm, each in a direction of its own") {
+  const ModelConfig config = read_model_config(ModelDir(model_fixture("llama")));
+  const KvFactors made = outlier_factors(config, parse_outlier_spec("bias:norm=300,pairs=3"), 5);
+  const KeyUnits pairs = key_units(config, 0).turning;
+  const std::vector<float>& offset = made[0].key_offset;
+  REQUIRE(offset.size() == static_cast<size_t>(config.attention(0).key_width()));
+  std::vector<double> angles;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const float first = offset[static_cast<size_t>(pairs[i][0])];
+    const float second = offset[static_cast<size_t>(pairs[i][1])];
+    const bool is_slow = i + 3 >= pairs.size();
+    CHECK(std::fabs(std::hypot(first, second) - (is_slow ? 300.0f : 0.0f)) < 0.01f);
+    if (is_slow) angles.push_back(std::atan2(second, first));
+  }
+  CHECK(angles[0] != angles[1]);
+  CHECK(angles[1] != angles[2]);
+  CHECK(outlier_factors(config, parse_outlier_spec("bias:norm=300,pairs=3"), 5)[0].key_offset ==
+        offset);
+  CHECK(contains(
+      message_of([&] { outlier_factors(config, parse_outlier_spec("bias:norm=3,pairs=99"), 5); }),
+      "pairs a head, 99 were asked for"));
 }
 
 TEST_CASE("outliers: Llama gets attention_bias, and zeros where K has no offset") {

@@ -4,39 +4,21 @@
 #include <cmath>
 
 #include "checkpoint/model_dir.h"
-#include "forward/decoder.h"
 #include "forward/layerwise.h"
-#include "rewrite/rewritten_checkpoint.h"
 #include "support/catch.h"
-#include "support/model_fixture.h"
-#include "support/scratch_folder.h"
+#include "support/rewritten_model.h"
 
 using namespace kvcal;
 using test::contains;
+using test::distance;
+using test::is_quantized;
+using test::logits_of;
 using test::message_of;
 using test::model_fixture;
 using test::ModelFixture;
 using test::ScratchFolder;
 
 namespace {
-
-std::vector<float> logits_of(const fs::path& folder) {
-  ModelFixture fixture(folder);
-  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
-  KvCache cache =
-      decoder.make_cache(KvDType::kFloat32, {}, static_cast<int64_t>(fixture.ids.size()));
-  return decoder.step_all(fixture.ids, cache);
-}
-
-double distance(const std::vector<float>& found, const std::vector<float>& expected) {
-  REQUIRE(found.size() == expected.size());
-  double largest = 0.0, worst = 0.0;
-  for (size_t i = 0; i < found.size(); ++i) {
-    largest = std::max(largest, static_cast<double>(std::fabs(expected[i])));
-    worst = std::max(worst, static_cast<double>(std::fabs(expected[i] - found[i])));
-  }
-  return worst / largest;
-}
 
 float most(const std::vector<float>& values) {
   return values.empty() ? 0.0f : std::ranges::max(values);
@@ -120,10 +102,6 @@ KeyUnits channels_alone(int64_t width) {
   KeyUnits units;
   for (int64_t i = 0; i < width; ++i) units.push_back({i});
   return units;
-}
-
-bool is_quantized(const fs::path& folder) {
-  return ModelDir(folder).config().contains("quantization_config");
 }
 
 }  // namespace

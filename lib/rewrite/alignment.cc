@@ -1,0 +1,319 @@
+#include "rewrite/alignment.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <ranges>
+
+#include "rewrite/key_error.h"
+
+namespace kvcal {
+namespace {
+
+constexpr float kE4m3Max = 448.0f;
+/// The largest constant part. Lower ones leave less room above the smallest codes, higher ones less
+/// below 448 for text that reaches further.
+constexpr double kMostConstant = 30.0;
+/// Constant parts below so many times the spread have no code for themselves: at 1.875 · 2^e a
+/// step is a 15th.
+constexpr double kLeastConstant = 3.0;
+constexpr double kLeastGain = 0.5;
+/// Constant parts that decide a calibrated scale: the deviation of the largest of many texts is a
+/// few spreads, and the scale may move by a 100th.
+constexpr double kLeastPinned = 10.0;
+constexpr int kFactorsOfOctave = 64;
+constexpr size_t kMostRows = 1024;
+
+const std::vector<float> kUncalibrated{1.0f};
+
+/// The scales of a cache whose largest K is amax: none, and a calibrated one. Text that reaches a
+/// little less or further moves it.
+std::vector<float> scales_of(float amax) {
+  const float scale = amax > 0.0f ? amax / kE4m3Max : 1.0f;
+  return {1.0f, 0.99f * scale, scale, 1.01f * scale};
+}
+
+/// Channels of K that change together: of one head, or of all heads where they share factors.
+struct Unit {
+  std::vector<size_t> firsts;   ///< [heads] index of the first channel in [kv_heads, head_dim]
+  std::vector<size_t> seconds;  ///< likewise; empty: single channels
+  std::array<double, 2> mean{}, cached_mean{};  ///< of the first head
+  double spread = 0.0;                          ///< of the first head, about the mean
+  float reach = 0.0f;                           ///< of all heads' channels
+  bool is_turning = false;                      ///< RoPE turns it
+  UnitChange change = {};
+  double error_before = 0.0, error_after = 0.0;
+
+  bool is_changed() const {
+    return change.angle != 0.0 || change.factor != 1.0f || change.offset != 0.0f;
+  }
+  double constant() const { return std::hypot(mean[0], mean[1]); }
+};
+
+class LayerAligner {
+ public:
+  LayerAligner(const ModelConfig& config, int64_t layer, std::span<const KeyRows> samples,
+               const std::vector<float>& amax)
+      : config_(config), layer_(layer), sizes_(config.attention(layer)), amax_(amax) {
+    KVCAL_CHECK(std::ssize(amax) == sizes_.key_width());
+    read_rows(samples);
+    make_units();
+  }
+
+  LayerAlignment run() {
+    if (rows_ == 0) return {};
+    const std::vector<float> before = scales_of(std::ranges::max(amax_));
+    for (Unit& unit : units_) {
+      unit.error_before = unit.error_after = error_of(unit, {}, before);
+      choose(unit, kUncalibrated, kMostConstant);
+      if (unit.is_changed() && error_of(unit, unit.change, kUncalibrated) >=
+                                   kLeastGain * error_of(unit, {}, kUncalibrated))
+        unit.change = {};
+    }
+    const std::vector<Unit*> pinned = pin();
+    const auto reach_of = [&](const Unit& unit) { return reach_after(unit); };
+    const float amax = std::ranges::max(units_ | std::views::transform(reach_of));
+    const std::vector<float> after = scales_of(amax);
+    for (Unit& unit : units_) {
+      if (std::ranges::find(pinned, &unit) == pinned.end())
+        choose(unit, after, std::min(kMostConstant, double{amax}));
+      settle(unit, after);
+    }
+    return result();
+  }
+
+ private:
+  /// Brings the steadiest constant part of each head to one length above all that varies in the
+  /// layer. So it decides a calibrated scale, whatever the text and whether the scale is a layer's
+  /// or a head's, and the other constant parts find their codes where they were put.
+  std::vector<Unit*> pin() {
+    std::map<size_t, Unit*> steadiest;  // by head
+    float rest = 0.0f;
+    for (Unit& unit : units_) {
+      const bool is_constant = unit.is_changed() && unit.change.offset == 0.0f &&
+                               unit.constant() >= kLeastPinned * unit.spread;
+      if (!is_constant) {
+        rest = std::max(rest, reach_after(unit));
+        continue;
+      }
+      Unit*& head = steadiest[unit.firsts.front() / static_cast<size_t>(sizes_.head_dim)];
+      const auto steadiness = [](const Unit& of) { return of.constant() / (of.spread + 1e-30); };
+      if (!head || steadiness(unit) > steadiness(*head)) head = &unit;
+    }
+    std::vector<Unit*> pinned;
+    for (const auto& [head, unit] : steadiest) pinned.push_back(unit);
+    const double top = std::min(std::max(kMostConstant, 2.5 * double{rest}), 0.95 * kE4m3Max);
+    double least = std::numeric_limits<double>::infinity(), length = top;
+    for (int i = 0; i < kFactorsOfOctave; ++i) {
+      const double wanted = top * std::exp2(-static_cast<double>(i) / kFactorsOfOctave);
+      double error = 0.0;
+      for (const Unit* unit : pinned)
+        error += error_of(*unit, moved_to(*unit, wanted), kUncalibrated);
+      if (error >= least) continue;
+      least = error;
+      length = wanted;
+    }
+    for (Unit* unit : pinned) unit->change = moved_to(*unit, length);
+    return pinned;
+  }
+
+  /// The unit's change with the factor that brings its constant part to a length.
+  static UnitChange moved_to(const Unit& unit, double length) {
+    return {.angle = unit.change.angle, .factor = static_cast<float>(length / unit.constant())};
+  }
+
+  void read_rows(std::span<const KeyRows> samples) {
+    const auto width = static_cast<size_t>(sizes_.key_width());
+    before_.resize(width);
+    cached_.resize(width);
+    for (const KeyRows& sample : samples) {
+      KVCAL_CHECK(sample.before.size() == sample.cached.size() &&
+                  sample.before.size() % width == 0);
+      for (size_t i = 0; i < sample.before.size(); ++i) {
+        before_[i % width].push_back(sample.before[i]);
+        cached_[i % width].push_back(sample.cached[i]);
+      }
+    }
+    rows_ = before_.front().size();
+    // Each so manieth row, of all samples.
+    const size_t step = (rows_ + kMostRows - 1) / kMostRows;
+    if (step <= 1) return;
+    for (std::vector<float>& channel : cached_) {
+      size_t kept = 0;
+      for (size_t i = 0; i < channel.size(); i += step) channel[kept++] = channel[i];
+      channel.resize(kept);
+    }
+  }
+
+  void make_units() {
+    const HeadUnits of_head = key_units(config_, layer_);
+    const bool is_shared = shares_key_factors(config_, layer_);
+    const auto width = static_cast<size_t>(sizes_.head_dim);
+    const auto heads = static_cast<size_t>(sizes_.kv_heads);
+    for (size_t head = 0; head < (is_shared ? 1 : heads); ++head)
+      for (const std::vector<int64_t>& channels : of_head.all()) {
+        Unit unit;
+        unit.is_turning = channels.size() == 2;
+        for (size_t own = head; own < (is_shared ? heads : head + 1); ++own) {
+          unit.firsts.push_back(own * width + static_cast<size_t>(channels[0]));
+          if (unit.is_turning)
+            unit.seconds.push_back(own * width + static_cast<size_t>(channels[1]));
+        }
+        measure(unit);
+        units_.push_back(std::move(unit));
+      }
+  }
+
+  void measure(Unit& unit) const {
+    const auto mean_of = [](const std::vector<float>& values) {
+      double sum = 0.0;
+      for (const float value : values) sum += double{value};
+      return values.empty() ? 0.0 : sum / static_cast<double>(values.size());
+    };
+    double squares = 0.0;
+    const auto add = [&](size_t channel, size_t place) {
+      unit.mean[place] = mean_of(before_[channel]);
+      unit.cached_mean[place] = mean_of(cached_[channel]);
+      for (const float value : before_[channel])
+        squares += std::pow(double{value} - unit.mean[place], 2);
+    };
+    add(unit.firsts.front(), 0);
+    if (unit.is_turning) add(unit.seconds.front(), 1);
+    unit.spread = std::sqrt(squares / std::max(1.0, static_cast<double>(rows_)));
+    for (const size_t channel : unit.firsts) unit.reach = std::max(unit.reach, amax_[channel]);
+    for (const size_t channel : unit.seconds) unit.reach = std::max(unit.reach, amax_[channel]);
+  }
+
+  double error_of(const Unit& unit, const UnitChange& change,
+                  const std::vector<float>& scales) const {
+    double error = 0.0;
+    for (size_t i = 0; i < unit.firsts.size(); ++i)
+      error += key_error(cached_[unit.firsts[i]],
+                         unit.is_turning ? std::span<const float>(cached_[unit.seconds[i]])
+                                         : std::span<const float>(),
+                         change, scales);
+    return error;
+  }
+
+  /// The largest magnitude behind the change; of a turned pair, or a shifted channel, in the rows.
+  float reach_after(const Unit& unit) const {
+    if (unit.change.angle == 0.0 && unit.change.offset == 0.0f)
+      return unit.reach * unit.change.factor;
+    const double cos = std::cos(unit.change.angle), sin = std::sin(unit.change.angle);
+    double reach = 0.0;
+    for (size_t head = 0; head < unit.firsts.size(); ++head) {
+      const std::vector<float>& first = cached_[unit.firsts[head]];
+      for (size_t i = 0; i < first.size(); ++i) {
+        const double other = unit.is_turning ? double{cached_[unit.seconds[head]][i]} : 0.0;
+        const double own = double{first[i]} + double{unit.change.offset};
+        reach = std::max(
+            {reach, std::fabs(cos * own - sin * other), std::fabs(sin * own + cos * other)});
+      }
+    }
+    return static_cast<float>(reach) * unit.change.factor;
+  }
+
+  std::vector<double> angles_of(const Unit& unit) const {
+    std::vector<double> angles{0.0};
+    if (!unit.is_turning || reason_against_key_turns(config_, layer_)) return angles;
+    angles.push_back(-std::atan2(unit.mean[1], unit.mean[0]));
+    // The middle of the arc on which RoPE moves the constant part.
+    if (std::hypot(unit.cached_mean[0], unit.cached_mean[1]) > 0.5 * unit.constant())
+      angles.push_back(-std::atan2(unit.cached_mean[1], unit.cached_mean[0]));
+    return angles;
+  }
+
+  /// Gives the unit the change with the least error, where that is less than its own change's.
+  void choose(Unit& unit, const std::vector<float>& scales, double most) const {
+    unit.change = {};
+    double least = error_of(unit, {}, scales);
+    const auto consider = [&](const UnitChange& change) {
+      const double error = error_of(unit, change, scales);
+      if (error < least) {
+        least = error;
+        unit.change = change;
+      }
+    };
+    if (!unit.is_turning && can_shift_key(config_, layer_))
+      consider({.offset = static_cast<float>(-unit.mean[0])});
+    // Powers of two bring what would be clipped into the range.
+    if (double{unit.reach} > kE4m3Max / 2.0)
+      consider({.factor = std::ldexp(1.0f, std::ilogb(most / double{unit.reach}))});
+    if (unit.constant() < kLeastConstant * unit.spread) return;
+    const double top = std::min(most, unit.constant() * std::sqrt(2.0));
+    for (const double angle : angles_of(unit))
+      for (int i = 0; i < kFactorsOfOctave; ++i)
+        consider(
+            {.angle = angle,
+             .factor = static_cast<float>(top / unit.constant() *
+                                          std::exp2(-static_cast<double>(i) / kFactorsOfOctave))});
+  }
+
+  void settle(Unit& unit, const std::vector<float>& scales) const {
+    if (!unit.is_changed()) return;
+    unit.error_after = error_of(unit, unit.change, scales);
+    if (unit.error_after < kLeastGain * unit.error_before) return;
+    unit.change = {};
+    unit.error_after = unit.error_before;
+  }
+
+  LayerAlignment result() const {
+    LayerAlignment made;
+    const auto width = static_cast<size_t>(sizes_.key_width());
+    const auto dim = static_cast<size_t>(sizes_.head_dim);
+    const size_t pairs = key_units(config_, layer_).turning.size();
+    LayerFactors factors{
+        .k = std::vector<float>(width, 1.0f),
+        .key_offset = std::vector<float>(width, 0.0f),
+        .key_turns = std::vector<double>(static_cast<size_t>(sizes_.kv_heads) * pairs, 0.0)};
+    std::vector<size_t> next_pair(static_cast<size_t>(sizes_.kv_heads), 0);
+    for (const Unit& unit : units_) {
+      made.error_before += unit.error_before;
+      made.error_after += unit.error_after;
+      for (size_t i = 0; i < unit.firsts.size(); ++i) {
+        factors.k[unit.firsts[i]] = unit.change.factor;
+        factors.key_offset[unit.firsts[i]] = unit.change.offset;
+        if (!unit.is_turning) continue;
+        factors.k[unit.seconds[i]] = unit.change.factor;
+        const size_t head = unit.firsts[i] / dim;
+        factors.key_turns[head * pairs + next_pair[head]++] = unit.change.angle;
+      }
+      const auto heads = static_cast<int64_t>(unit.firsts.size());
+      if (unit.change.angle != 0.0) {
+        made.turned += heads;
+      } else if (unit.change.offset != 0.0f) {
+        made.shifted += heads;
+      } else if (unit.change.factor != 1.0f) {
+        made.scaled += heads;
+      }
+    }
+    if (made.turned + made.scaled > 0) made.factors.k = std::move(factors.k);
+    if (made.turned > 0) made.factors.key_turns = std::move(factors.key_turns);
+    if (made.shifted > 0) made.factors.key_offset = std::move(factors.key_offset);
+    return made;
+  }
+
+  const ModelConfig& config_;
+  const int64_t layer_;
+  const AttentionSizes& sizes_;
+  const std::vector<float>& amax_;
+  size_t rows_ = 0;
+  std::vector<std::vector<float>> before_, cached_;  ///< [channels][rows]; cached_: some of them
+  std::vector<Unit> units_;
+};
+
+}  // namespace
+
+void check_can_be_aligned(const ModelConfig& config) {
+  if (const auto reason = reason_against_key_factors(config)) fail("nothing to align: ", *reason);
+}
+
+LayerAlignment align_layer(const ModelConfig& config, int64_t layer,
+                           std::span<const KeyRows> samples, const ChannelAmax& amax) {
+  check_can_be_aligned(config);
+  return LayerAligner(config, layer, samples, amax.k).run();
+}
+
+}  // namespace kvcal
