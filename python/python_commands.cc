@@ -69,6 +69,7 @@ void read_calibration(Arguments& arguments, CalibrateRequest& request, Diagnosti
   arguments.read("max_seq_length", request.samples.max_seq_length, 1, int64_t{1} << 30);
   arguments.read("shuffle_seed", request.samples.shuffle_seed, 0, INT64_MAX);
   arguments.read("kv_forward", request.kv_forward);
+  arguments.read("headroom", request.headroom, 1.0, kMostHeadroom);
   arguments.read("moe_all_experts", request.all_experts);
   arguments.read("no_mtp", request.no_mtp);
   arguments.read("save_statistics", request.save_statistics);
@@ -184,6 +185,7 @@ Json python_scales(Arguments& arguments, Diagnostics& diagnostics) {
   arguments.read("recipe", request.recipe);
   read_model(arguments, "model", request.model, diagnostics);
   read_output(arguments, request.output);
+  arguments.read("headroom", request.headroom, 1.0, kMostHeadroom);
   arguments.expect_all_read();
   request.version = KVCAL_VERSION;
   const CalibrationResult result = scales_from_statistics(request, diagnostics);

@@ -52,6 +52,7 @@ void add_rank_options(CLI::App& command, RankSettings& settings) {
 void add_forward_options(CLI::App& command, CalibrateRequest& options) {
   add_setting(command, "--kv-forward", options.kv_forward,
               "What later layers see of K and V: quantized or exact");
+  add_headroom_option(command, options.headroom);
   command.add_flag("--moe-all-experts", options.all_experts,
                    "Show every expert all tokens when inputs are calibrated");
   command.add_flag("--no-mtp", options.no_mtp,

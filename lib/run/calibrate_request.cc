@@ -65,7 +65,8 @@ CalibrationOptions calibration_options(const CalibrateRequest& request,
           .derive = {.kv_dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype),
                      // llm-compressor, whose arithmetic this is, has a scale for each of K and V.
                      .ties_latent = request.output.scale_dtype != "model",
-                     .all_experts = request.all_experts},
+                     .all_experts = request.all_experts,
+                     .headroom = request.headroom},
           .observes_all = !request.save_statistics.empty(),
           .compared_samples = compared_samples(lengths)};
 }
@@ -89,6 +90,7 @@ Json deciding_options(const CalibrateRequest& request) {
       {"--save-statistics", !request.save_statistics.empty()},
       {"--stop-when-stable", request.stable_ratio}};
   if (!request.stable_ratio.empty()) deciding["--stable-samples"] = request.stable_samples;
+  if (request.headroom != 1.0) deciding["--headroom"] = request.headroom;
   if (!request.records.columns.is_empty())
     deciding["columns of --dataset"] = to_json(request.records.columns);
   if (request.family) deciding["--family"] = request.family.value;
@@ -146,6 +148,7 @@ void check_request(const CalibrateRequest& request, const CalibrationSubject& su
     fail(
         "--save-statistics needs --kv-forward exact: with quantized, what later layers show "
         "depends on the recipe");
+  in_context(request.recipe, [&] { check_headroom(subject.plan, request.headroom); });
   subject.check_source();
   in_context(request.model,
              [&] { Weights(subject.model_dir, subject.config, &subject.quantization); });

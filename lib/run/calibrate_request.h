@@ -29,6 +29,7 @@ struct CalibrateRequest {
   /// both, which leaves half of its records, rounded up, at most.
   int64_t num_held_out = 0;
   std::string kv_forward = "quantized";  ///< or exact
+  double headroom = 1.0;                 ///< of the scales of K and V (calib/derive.h)
   std::string memory_limit;              ///< empty: the memory of the machine or control group
   DeviceOptions device;
   StateOptions state;

@@ -138,12 +138,14 @@ CalibrationResult scales_from_statistics(ScalesRequest request, Diagnostics& dia
     return resolve_plan(recipe, result.config, diagnostics,
                         model ? unrun_modules(*model, result.config) : std::vector<UnrunModule>());
   });
+  in_context(request.recipe, [&] { check_headroom(plan, request.headroom); });
   const KvDType kv_dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype);
   result.calibration = in_context(request.statistics, [&] {
     return derive(statistics, plan, result.config,
                   {.kv_dtype = kv_dtype,
                    .ties_latent = request.output.scale_dtype != "model",
-                   .all_experts = statistics.origin.all_experts},
+                   .all_experts = statistics.origin.all_experts,
+                   .headroom = request.headroom},
                   diagnostics);
   });
   check_calibration(result.calibration);
