@@ -9,7 +9,7 @@
 #include "run/engines_served.h"
 #include "run/measured_scales.h"
 #include "run/named_inputs.h"
-#include "run/output_card.h"
+#include "run/remedies.h"
 #include "run/scales_from_statistics.h"
 
 namespace kvcal {
@@ -173,7 +173,8 @@ Json python_calibrate(Arguments& arguments, Diagnostics& diagnostics) {
     diagnostics.warn("measure: the recipe calibrates no cache, so nothing is measured");
   if (!measures || !result->summary) return json;
   const MeasuredScales measured = measure_scales(request, *result, measure, diagnostics);
-  add_accuracy(result->output.folders, measured_lines(measured));
+  keep_measured(request, name_of_source(request.model), measured, *result);
+  json["manifest"] = result->output.manifest;
   json["measured"] = to_json(measured);
   return json;
 }

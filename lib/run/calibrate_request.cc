@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/number_text.h"
 #include "core/registry.h"
+#include "core/shell_word.h"
 #include "datasets/named_dataset.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
@@ -96,6 +97,22 @@ Json deciding_options(const CalibrateRequest& request) {
   if (request.family) deciding["--family"] = request.family.value;
   if (request.family.is_from_file()) deciding["--family-file"] = request.family.file_sha256;
   return deciding;
+}
+
+std::string calibrate_line(const CalibrateRequest& request, const std::string& model) {
+  std::string line = "kvcal calibrate " + shell_word(model);
+  if (request.recipe != kDefaultRecipe) line += " --recipe " + shell_word(request.recipe);
+  if (!request.dataset.empty()) line += " --dataset " + shell_word(request.dataset);
+  for (const auto& [name, column] : kRecordColumns)
+    if (const std::string& given = request.records.columns.*column; !given.empty()) {
+      std::string option = "--" + std::string(name);
+      std::ranges::replace(option, '_', '-');
+      line += " " + option + " " + shell_word(given);
+    }
+  if (request.records.max_bytes != kDefaultRecordBytes)
+    line += " --max-record-bytes " + std::to_string(request.records.max_bytes);
+  if (request.headroom != 1.0) line += " --headroom " + short_float(request.headroom);
+  return line;
 }
 
 bool runs_text(const CalibrateRequest& request, const CalibrationSubject& subject) {

@@ -53,6 +53,9 @@ StopRule stop_rule(const CalibrateRequest& request);
 /// Options that change a run's result, for the fingerprint of its state.
 Json deciding_options(const CalibrateRequest& request);
 
+/// The command line that makes the same scales of model, without --output.
+std::string calibrate_line(const CalibrateRequest& request, const std::string& model);
+
 /// Whether a calibration runs text through the model.
 bool runs_text(const CalibrateRequest& request, const CalibrationSubject& subject);
 /// Chooses the default data set where text runs and none is named, holds records out, and notes

@@ -117,7 +117,10 @@ void write(ScalesRequest& request, const ModelDir& model, const Statistics& stat
     return manifest_of(request, &model, statistics, recipe, result, written);
   };
   OutputTexts texts{.manifest = manifest, .config = result.config};
-  if (result.summary) texts.card_lines = summary_lines(*result.summary);
+  if (result.summary) {
+    texts.accuracy = predicted_lines(*result.summary);
+    texts.card_lines = summary_lines(*result.summary);
+  }
   result.output = write_output(formats, input, output, 0, texts, diagnostics);
   formats.tell_notes(input, diagnostics);
 }
