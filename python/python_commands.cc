@@ -9,7 +9,7 @@
 #include "run/engines_served.h"
 #include "run/measured_scales.h"
 #include "run/named_inputs.h"
-#include "run/output_card.h"
+#include "run/remedies.h"
 #include "run/scales_from_statistics.h"
 
 namespace kvcal {
@@ -71,6 +71,7 @@ void read_calibration(Arguments& arguments, CalibrateRequest& request, Diagnosti
   arguments.read("kv_forward", request.kv_forward);
   arguments.read("kv_cache_dtype_skip_layers", request.skip_layers);
   arguments.read("kl_budget", request.budget.kl, 0.0, 1e6);
+  arguments.read("headroom", request.headroom, 1.0, kMostHeadroom);
   arguments.read("moe_all_experts", request.all_experts);
   arguments.read("no_mtp", request.no_mtp);
   arguments.read("save_statistics", request.save_statistics);
@@ -176,7 +177,8 @@ Json python_calibrate(Arguments& arguments, Diagnostics& diagnostics) {
     diagnostics.warn("measure: the recipe calibrates no cache, so nothing is measured");
   if (!measures || !result->summary) return json;
   const MeasuredScales measured = measure_scales(request, *result, measure, diagnostics);
-  add_accuracy(result->output.folders, measured_lines(measured));
+  keep_measured(request, name_of_source(request.model), measured, *result);
+  json["manifest"] = result->output.manifest;
   json["measured"] = to_json(measured);
   return json;
 }
@@ -188,6 +190,7 @@ Json python_scales(Arguments& arguments, Diagnostics& diagnostics) {
   arguments.read("recipe", request.recipe);
   read_model(arguments, "model", request.model, diagnostics);
   read_output(arguments, request.output);
+  arguments.read("headroom", request.headroom, 1.0, kMostHeadroom);
   arguments.expect_all_read();
   request.version = KVCAL_VERSION;
   const CalibrationResult result = scales_from_statistics(request, diagnostics);

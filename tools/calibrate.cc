@@ -3,6 +3,7 @@
 #include "core/join.h"
 #include "core/number_text.h"
 #include "datasets/named_dataset.h"
+#include "hub/hub_cache.h"
 #include "input_options.h"
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
@@ -13,7 +14,7 @@
 #include "run/calibration_text.h"
 #include "run/kl_budget.h"
 #include "run/measured_scales.h"
-#include "run/output_card.h"
+#include "run/remedies.h"
 #include "terminal/progress.h"
 #include "terminal/session.h"
 
@@ -57,6 +58,7 @@ void add_forward_options(CLI::App& command, CalibrateRequest& options) {
                          "as 0,1");
   add_setting(command, "--kv-forward", options.kv_forward,
               "What later layers see of K and V: quantized or exact");
+  add_headroom_option(command, options.headroom);
   command.add_flag("--moe-all-experts", options.all_experts,
                    "Show every expert all tokens when inputs are calibrated");
   command.add_flag("--no-mtp", options.no_mtp,
@@ -167,6 +169,15 @@ size_t stage_report(const CalibrateRequest& request, const CalibrationResult& re
   return plots.size();
 }
 
+/// Draws page and plots again, of an output whose manifest has changed.
+void redraw_report(const CalibrateRequest& request, const CalibrationResult& result) {
+  CalibrateRequest again = request;
+  again.report.overwrite = true;
+  StagedOutputs outputs;
+  stage_report(again, result, request.output.output, outputs);
+  outputs.commit();
+}
+
 /// Returns the answers of engines for the output.
 std::vector<ServedEngine> print_result(const CalibrateOptions& options,
                                        const CalibrationResult& result) {
@@ -181,6 +192,8 @@ std::vector<ServedEngine> print_result(const CalibrateOptions& options,
     std::cout << calibration_text(result, most_rows());
     if (result.stop) std::cout << stop_text(*result.stop);
   });
+  if (!options.json && !options.measures && !is_quiet())
+    std::cout << remedies_text(predicted_remedies(request, name_of_source(request.model), result));
   return engines;
 }
 
@@ -189,14 +202,13 @@ void print_measured(const CalibrateOptions& options, CalibrationResult& result) 
   TerminalDiagnostics diagnostics;
   const MeasuredScales measured =
       measure_scales(options.request, result, options.measure, diagnostics);
-  const auto lines = measured_lines(measured);
-  add_accuracy(result.output.folders, lines);
-  if (options.json) {
-    result.output.manifest["measured"] = to_json(measured);
+  const std::vector<Remedy> remedies =
+      keep_measured(options.request, name_of_source(options.request.model), measured, result);
+  redraw_report(options.request, result);
+  if (options.json)
     std::cout << dump_json(result.output.manifest);
-    return;
-  }
-  std::cout << labelled_text(lines);
+  else
+    std::cout << labelled_text(measured_lines(measured)) << remedies_text(remedies);
 }
 
 void run_dry(const CalibrateOptions& options) {

@@ -71,6 +71,13 @@ CLI::Option* add_target_options(CLI::App& command, OutputOptions& options) {
   return output;
 }
 
+void add_headroom_option(CLI::App& command, double& headroom) {
+  add_number(command, "--headroom", headroom,
+             "Room of the scales of K and V beyond the largest values seen: scale = headroom * "
+             "amax / largest code, such as 1.25",
+             1.0, kMostHeadroom);
+}
+
 void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines, bool json,
                   const std::function<void()>& print_result) {
   if (json) {

@@ -17,6 +17,8 @@ CLI::Option* add_skip_layers_option(CLI::App& command, std::vector<int64_t>& lay
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options);
 /// Adds --for.
 void add_engine_option(CLI::App& command, OutputOptions& options);
+/// Adds --headroom.
+void add_headroom_option(CLI::App& command, double& headroom);
 /// Adds --recipe, whose default is in recipe.
 void add_recipe_option(CLI::App& command, std::string& recipe);
 /// Adds the options that say where an output goes and what of it: --output, --tp-size,

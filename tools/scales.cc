@@ -49,6 +49,7 @@ void add_scales(CLI::App& app, std::function<void()>& run) {
   add_model(*command, "--model", request->model, "The statistics' model, to write an output of");
   add_family_options(*command, request->family);
   add_output_options(*command, request->output);
+  add_headroom_option(*command, request->headroom);
   command->add_flag("--advise", *advises,
                     "Instead: rank every cache that engines offer by what statistics say it loses");
   command->add_flag("--json", *json, "Print the manifest, or the advice, instead of a table");

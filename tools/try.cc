@@ -68,43 +68,48 @@ std::vector<ServedEngine> engines_of(const TryOptions& options, const Trial& tri
   return engines;
 }
 
-/// The line that makes the checkpoint that the engines' lines serve.
-std::string calibrate_command(const TryOptions& options) {
-  const CalibrateRequest& request = options.request.calibration;
-  std::string line = "kvcal calibrate " + shell_word(options.model);
-  if (request.recipe != kDefaultRecipe) line += " --recipe " + shell_word(request.recipe);
-  if (!request.dataset.empty()) line += " --dataset " + shell_word(request.dataset);
-  for (const auto& [name, column] : kRecordColumns)
-    if (const std::string& given = request.records.columns.*column; !given.empty()) {
-      std::string option = "--" + std::string(name);
-      std::ranges::replace(option, '_', '-');
-      line += " " + option + " " + shell_word(given);
-    }
-  if (request.records.max_bytes != kDefaultRecordBytes)
-    line += " --max-record-bytes " + std::to_string(request.records.max_bytes);
-  if (request.budget.kl) line += " --kl-budget " + short_float(*request.budget.kl);
-  return line + " -o " + shell_word(output_name(options));
+/// Whether the calibrated scales may be served, by what was found.
+bool may_serve(const TrialFindings& found) {
+  return found.calibrated.damage != Damage::kDoNotServe && advice_of(found) != TrialAdvice::kUnit;
+}
+
+/// The lines that make and serve what was found fit for it. calibrate: empty: the scales are kept.
+void print_serving(const TryOptions& options, const std::string& calibrate,
+                   const TrialFindings& found, const std::vector<ServedEngine>& engines) {
+  if (advice_of(found) == TrialAdvice::kUnit)
+    std::cout << "serve it:  " << unit_serve_line(options.model) << '\n';
+  if (!may_serve(found)) return;
+  if (!calibrate.empty()) std::cout << "make it:  " << calibrate << '\n';
+  for (const ServedEngine& engine : engines)
+    std::cout << engine.title << ":  " << engine.note << '\n';
 }
 
 void print_trial(const TryOptions& options, const Trial& trial, Diagnostics& diagnostics) {
-  const bool is_kept = !options.request.calibration.output.output.empty();
+  const CalibrateRequest& request = options.request.calibration;
+  const bool is_kept = !request.output.output.empty();
+  const std::string output = output_name(options);
+  const std::string calibrate =
+      is_kept ? "" : calibrate_line(request, options.model) + " -o " + shell_word(output);
+  const TrialFindings found = findings_of(trial);
   const std::vector<ServedEngine> engines = engines_of(options, trial, diagnostics);
+  const std::vector<Remedy> remedies = remedies_of(trial, request, options.model, output);
   if (options.json) {
     Json json = to_json(trial);
     json["model"] = options.model;
     json["engines"] = Json::array();
-    for (const ServedEngine& engine : engines)
-      json["engines"].push_back({{"engine", engine.title}, {"serve", engine.note}});
-    if (!is_kept) json["calibrate"] = calibrate_command(options);
+    if (may_serve(found))
+      for (const ServedEngine& engine : engines)
+        json["engines"].push_back({{"engine", engine.title}, {"serve", engine.note}});
+    if (may_serve(found) && !is_kept) json["calibrate"] = calibrate;
+    if (advice_of(found) == TrialAdvice::kUnit) json["serve"] = unit_serve_line(options.model);
+    json["remedies"] = to_json(remedies);
     std::cout << dump_json(json);
     return;
   }
-  std::cout << labelled_text(trial_lines(trial));
-  std::cout << '\n';
+  std::cout << labelled_text(trial_lines(trial)) << '\n';
   if (!trial.measured.caches.empty()) std::cout << caches_text(trial.measured.caches) << '\n';
-  if (!is_kept) std::cout << "make it:  " << calibrate_command(options) << '\n';
-  for (const ServedEngine& engine : engines)
-    std::cout << engine.title << ":  " << engine.note << '\n';
+  print_serving(options, calibrate, found, engines);
+  std::cout << remedies_text(remedies);
 }
 
 std::string count_of(size_t count, const char* unit) {

@@ -53,7 +53,8 @@ class Calibrator {
         diagnostics_(diagnostics),
         names_(config),
         reader_(config, samples),
-        calibration_(empty_calibration(plan, config, options.derive.kv_dtype)),
+        calibration_(
+            empty_calibration(plan, config, options.derive.kv_dtype, options.derive.headroom)),
         pass_(forward, config, observation_of(plan, options)) {}
 
   /// kept: receives the statistics, or null.

@@ -4,6 +4,7 @@
 
 #include "calib/convergence.h"
 #include "calib/observed_statistics.h"
+#include "core/number_text.h"
 #include "family/architecture.h"
 #include "family/draft_layer.h"
 #include "quant/observer.h"
@@ -70,12 +71,15 @@ std::optional<uint64_t> saturation_of(const QuantArgs& args) {
   return make_observer(args)->may_clip() ? std::nullopt : std::optional<uint64_t>(0);
 }
 
+/// Headroom of 1 changes no bit: a product with 1.0f is exact.
 std::vector<Scale> scales_of(const std::vector<Observed>& groups, const QuantArgs& args,
-                             fp8::Format format) {
+                             fp8::Format format, double headroom = 1.0) {
   const auto observer = make_observer(args);
   std::vector<Scale> scales;
-  for (const Observed& group : groups)
-    scales.push_back(scale_from(observer->amax(group, format), format));
+  for (const Observed& group : groups) {
+    const float amax = observer->amax(group, format).value * static_cast<float>(headroom);
+    scales.push_back(scale_from(Amax{amax}, format));
+  }
   return scales;
 }
 
@@ -103,12 +107,13 @@ AttentionCalibration derive_attention(const AttentionStatistics& seen,
   const Strategy strategy = resolved_strategy(planned.kv);
   std::vector<Observed> k = grouped(seen.k, strategy), v = grouped(seen.v, strategy);
   if (config.architecture->has_latent_attention && options.ties_latent) share(k, v);
-  result.k.scales = scales_of(k, planned.kv, format);
-  result.v.scales = scales_of(v, planned.kv, format);
+  result.k.scales = scales_of(k, planned.kv, format, options.headroom);
+  result.v.scales = scales_of(v, planned.kv, format, options.headroom);
   if (planned.q && seen.q)
-    result.q = {.statistics = pooled(*seen.q),
-                .scales = scales_of(grouped(*seen.q, strategy), *planned.q, format),
-                .num_saturated = saturation_of(*planned.q)};
+    result.q = {
+        .statistics = pooled(*seen.q),
+        .scales = scales_of(grouped(*seen.q, strategy), *planned.q, format, options.headroom),
+        .num_saturated = saturation_of(*planned.q)};
   warn_of_zeros(result, diagnostics);
   return result;
 }
@@ -208,8 +213,32 @@ std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const Qua
   return result;
 }
 
-Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype) {
+void check_headroom(const QuantPlan& plan, double headroom) {
+  if (headroom == 1.0) return;
+  const std::string found = "headroom is " + short_float(headroom);
+  if (!(headroom > 1.0))
+    fail(found, ", expected 1 or more: less would clip the largest values seen");
+  const auto kept = [](const PlannedAttention& planned) { return !planned.ignored; };
+  if (std::ranges::none_of(plan.attention, kept))
+    fail(found, ", but the recipe makes no scales of K and V");
+  const auto check = [&](const PlannedAttention& planned, const QuantArgs& args) {
+    const std::string observer =
+        args.observer.value_or(std::string(default_observer(ArgsRole::kKvCache)));
+    if (make_observer(args)->may_clip())
+      fail(found, ", which is room beyond the largest values seen, but observer '", observer,
+           "' of ", planned.module, " leaves some of these out; expected static_minmax");
+  };
+  for (const PlannedAttention& planned : plan.attention) {
+    if (planned.ignored) continue;
+    check(planned, planned.kv);
+    if (planned.q) check(planned, *planned.q);
+  }
+}
+
+Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype,
+                              double headroom) {
   Calibration calibration;
+  calibration.headroom = headroom;
   const auto kept = std::ranges::find(plan.attention, false, &PlannedAttention::ignored);
   if (kept != plan.attention.end()) calibration.kv_args = kept->kv;
   calibration.kv_format = fp8_format(kv_dtype);
@@ -246,7 +275,7 @@ void take_damage(const ComparedScales& compared, AttentionCalibration& layer) {
 
 Calibration derive(const Statistics& statistics, const QuantPlan& plan, const ModelConfig& config,
                    const DeriveOptions& options, Diagnostics& diagnostics) {
-  Calibration calibration = empty_calibration(plan, config, options.kv_dtype);
+  Calibration calibration = empty_calibration(plan, config, options.kv_dtype, options.headroom);
   for (const PlannedAttention& planned : plan.attention) {
     const auto seen =
         std::ranges::find(statistics.attention, planned.module, &AttentionStatistics::module);

@@ -13,11 +13,17 @@
 
 namespace kvcal {
 
+/// Beyond it, more than half of E4M3's normal range would lie above every value seen.
+constexpr double kMostHeadroom = 1000.0;
+
 struct DeriveOptions {
   KvDType kv_dtype = KvDType::kFp8E4m3;
   /// K and V of a latent cache share their scales, because engines keep them in one cache.
   bool ties_latent = true;
   bool all_experts = false;  ///< experts were shown every token; for messages
+  /// Of the scales of K, V and Q: room for values beyond the largest seen, at least 1.
+  /// scale = headroom * amax / largest code. Source: ModelOpt's headroom.
+  double headroom = 1.0;
   /// Leaves out inputs of experts that no token reached, instead of throwing Error.
   bool leaves_out_unseen = false;
 };
@@ -45,8 +51,13 @@ std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const Qua
 Calibration derive(const Statistics& statistics, const QuantPlan& plan, const ModelConfig& config,
                    const DeriveOptions& options, Diagnostics& diagnostics);
 
+/// Throws Error where the plan has no scales for headroom, or an observer that leaves out what
+/// headroom makes room for. headroom of 1 is always right.
+void check_headroom(const QuantPlan& plan, double headroom);
+
 /// Calibration of the plan, still without layers and inputs.
-Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype);
+Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype,
+                              double headroom = 1.0);
 
 /// Calibration of a plan with scale 1.0 everywhere. A format that cannot hold it cannot hold any
 /// calibration of the plan.

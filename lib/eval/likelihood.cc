@@ -293,8 +293,21 @@ Likelihood summarize(std::span<const SequenceScores> sequences, size_t model) {
                           static_cast<double>(scores.nll.size());
   const double reference_nll = mean_of(reference);
   result.reference_perplexity = std::exp(reference_nll);
-  result.perplexity_increase = std::expm1(result.nll - reference_nll);
+  const double difference = result.nll - reference_nll;
+  result.perplexity_increase = std::expm1(difference);
+  std::vector<double> differences = scores.nll;
+  for (size_t i = 0; i < differences.size(); ++i) differences[i] -= reference[i];
+  result.increase_stderr = std::exp(difference) * standard_error(differences, difference);
   return result;
+}
+
+CacheDamage damage_of(const Likelihood& result, double clipped) {
+  return {.kl_mean = result.kl_mean.value(),
+          .kl_stderr = result.kl_stderr.value_or(0.0),
+          .perplexity_increase = result.perplexity_increase,
+          .increase_stderr = result.increase_stderr.value_or(0.0),
+          .clipped = clipped,
+          .num_tokens = result.num_tokens};
 }
 
 PairedDifference kl_difference(std::span<const SequenceScores> sequences, size_t model,

@@ -7,6 +7,7 @@
 
 #include "core/parallel.h"
 #include "forward/decoder.h"
+#include "quant/damage_verdict.h"
 
 namespace kvcal {
 
@@ -76,10 +77,14 @@ struct Likelihood {
   std::optional<double> kl_stderr;
   std::optional<double> reference_perplexity;
   std::optional<double> perplexity_increase;  ///< perplexity / reference_perplexity - 1
+  std::optional<double> increase_stderr;      ///< its standard error, tokens taken as independent
 };
 
 /// The statistics of one of the models. Throws Error where no token is scored.
 Likelihood summarize(std::span<const SequenceScores> sequences, size_t model);
+
+/// The cost of the cache that result, of a run with a reference, is of. clipped: as in CacheDamage.
+CacheDamage damage_of(const Likelihood& result, double clipped = 0.0);
 
 /// Mean of a difference over all scored tokens, and its standard error, tokens taken as
 /// independent.

@@ -210,6 +210,7 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calib
   manifest["compute_dtype"] = origin.compute_dtype;
   manifest["kv_forward"] = origin.kv_forward;
   if (!origin.inputs.empty()) manifest["inputs"] = origin.inputs;
+  if (calibration.headroom != 1.0) manifest["headroom"] = calibration.headroom;
   if (input.stop) manifest["stop"] = stop_json(*input.stop);
   if (!input.leave_out_machine) {
     manifest["device"] = origin.device;

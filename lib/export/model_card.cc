@@ -13,7 +13,7 @@
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kAccuracy = "## Accuracy\n";
+constexpr std::string_view kAccuracy = "## Accuracy\n", kFacts = "## Facts\n";
 constexpr std::string_view kTag = "kvcal", kCacheTag = "fp8-kv-cache";
 
 using CardLines = std::vector<std::pair<std::string, std::string>>;
@@ -209,6 +209,11 @@ std::string list_of(const CardLines& lines) {
               [](const auto& line) { return "- " + line.first + ": " + line.second + "\n"; });
 }
 
+/// Nothing where nothing is known.
+std::string accuracy_of(const CardLines& lines) {
+  return lines.empty() ? "" : std::string(kAccuracy) + "\n" + list_of(lines) + "\n";
+}
+
 std::string smoothed_text(SmoothedFor cache) {
   const std::string name = code(std::string(name_of(cache)));
   return cache == SmoothedFor::kFp8E4m3
@@ -218,6 +223,7 @@ std::string smoothed_text(SmoothedFor cache) {
                    "lose far more than with the source"
              : "the same function, with even channels of K and V for a KV cache of " + name;
 }
+
 }  // namespace
 
 ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
@@ -226,6 +232,7 @@ ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
                  .base_model = {},
                  .datasets = {},
                  .tags = {},
+                 .accuracy = {},
                  .facts = {},
                  .scales = scale_table(manifest),
                  .serving = {},
@@ -263,7 +270,8 @@ ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
 
 std::string card_text(const ModelCard& card, const SourceCard& source) {
   std::string text = front_matter(card, source) + std::string(kCardBegin) + "\n# " + card.title +
-                     "\n\n" + list_of(card.facts);
+                     "\n\n" + accuracy_of(card.accuracy) + std::string(kFacts) + "\n" +
+                     list_of(card.facts);
   if (!card.serving.empty()) {
     text += "\n## Serve\n\nIn this folder:\n\n";
     for (const std::string& line : card.serving) text += "- " + line + "\n";
@@ -284,11 +292,12 @@ std::string card_text(const ModelCard& card, const SourceCard& source) {
 }
 
 std::string with_accuracy(const std::string& card, const CardLines& lines) {
-  const size_t end = card.find(kCardEnd);
-  if (end == card.npos) return card;
-  const size_t before = card.substr(0, end).find(kAccuracy);
-  return card.substr(0, std::min(end, before)) + std::string(kAccuracy) + "\n" + list_of(lines) +
-         "\n" + card.substr(end);
+  const size_t begin = card.find(kCardBegin);
+  if (begin == card.npos) return card;
+  const size_t facts = card.find(kFacts, begin);
+  if (facts == card.npos) return card;
+  const size_t before = card.substr(0, facts).find(kAccuracy, begin);
+  return card.substr(0, std::min(facts, before)) + accuracy_of(lines) + card.substr(facts);
 }
 
 }  // namespace kvcal

@@ -15,6 +15,8 @@ struct ModelCard {
   std::string base_model;             ///< id of the hub; empty: the source's card may name it
   std::vector<std::string> datasets;  ///< ids of the hub
   std::vector<std::string> tags;
+  /// What the cache costs, label and text, a line each: the first that the card says.
+  std::vector<std::pair<std::string, std::string>> accuracy = {};
   std::vector<std::pair<std::string, std::string>> facts;  ///< label and text, a line each
   std::string scales;                ///< table of the layers' scales, as Markdown; empty: none
   std::vector<std::string> serving;  ///< lines of Markdown
@@ -33,7 +35,7 @@ ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
 /// that kvcal wrote into the source's card is replaced, so that cards of conversions do not grow.
 std::string card_text(const ModelCard& card, const SourceCard& source);
 
-/// card_text's result with measurements: label and text, a line each. Those of before are replaced.
+/// card_text's result with another accuracy.
 std::string with_accuracy(const std::string& card,
                           const std::vector<std::pair<std::string, std::string>>& lines);
 

@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "core/folder.h"
 #include "export/manifest.h"
+#include "quant/damage_verdict.h"
 #include "quant/position_buckets.h"
 
 namespace kvcal {
@@ -186,6 +187,39 @@ std::optional<report::LayerDamage> layer_damage(const Json& layer) {
     return std::optional(
         report::LayerDamage{.calibrated = loss_of("calibrated"), .unit = loss_of("unit")});
   });
+}
+
+namespace {
+
+/// A sentence each on the scales and on 1.0. of: an object with the damage of both.
+std::vector<std::string> both_verdicts(const Json& of, int64_t num_tokens, bool is_predicted) {
+  if (!of.is_object()) fail("found ", kind_of(of), ", expected an object");
+  std::vector<std::string> verdicts;
+  for (const auto& [key, name] :
+       {std::pair{"calibrated", "With these scales"}, std::pair{"unit", "With scale 1.0"}})
+    if (const Json* found = find_field(of, key))
+      in_context(key, [&] {
+        CacheDamage damage = read_damage(*found, num_tokens);
+        damage.is_predicted = is_predicted;
+        verdicts.push_back(std::string(name) + " " + verdict_text(damage));
+      });
+  return verdicts;
+}
+
+}  // namespace
+
+std::vector<std::string> verdicts_of(const Json& manifest) {
+  if (!manifest.is_object()) return {};
+  if (const Json* measured = find_field(manifest, "measured"))
+    return in_context("measured", [&] {
+      const int64_t tokens = measured->is_object() ? required_int(*measured, "num_tokens") : 0;
+      return both_verdicts(*measured, tokens, false);
+    });
+  const Json* summary = find_field(manifest, "summary");
+  const Json* predicted =
+      summary && summary->is_object() ? find_field(*summary, "predicted") : nullptr;
+  if (!predicted) return {};
+  return in_context("summary.predicted", [&] { return both_verdicts(*predicted, 0, true); });
 }
 
 std::optional<StopOutcome> stop_outcome(const Json& manifest) {

@@ -32,6 +32,10 @@ std::optional<report::LayerDamage> layer_damage(const Json& layer);
 /// Layers that are largest at the last positions; nullopt where the summary names none.
 std::optional<LatePositions> late_positions_of(const Json& manifest);
 
+/// Sentences on what the cache costs, as calibrate measured it or, where it did not, predicts;
+/// empty where neither is known.
+std::vector<std::string> verdicts_of(const Json& manifest);
+
 /// The outcome of a calibration's stop rule; nullopt where it had none.
 std::optional<StopOutcome> stop_outcome(const Json& manifest);
 

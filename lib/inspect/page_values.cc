@@ -112,7 +112,8 @@ report::Pairs origin_of(const Json& manifest) {
   report::Pairs pairs;
   if (manifest.is_object())
     for (const auto& [key, value] : manifest.items())
-      if (key != "layers" && key != "linears" && key != "kvcal_version" && key != "stop")
+      if (key != "layers" && key != "linears" && key != "kvcal_version" && key != "stop" &&
+          key != "remedies")
         add_pairs(pairs, key, value);
   return pairs;
 }
@@ -266,6 +267,7 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   // The rules of engines do not say what they load from a checkpoint with a file of scales.
   if (!checkpoint.has_scales_elsewhere) page.engines = engine_loads(checkpoint);
   page.late = in_context(kManifestName, [&] { return late_positions_of(checkpoint.manifest); });
+  page.verdicts = in_context(kManifestName, [&] { return verdicts_of(checkpoint.manifest); });
   page.stop = in_context(kManifestName, [&] { return stop_outcome(checkpoint.manifest); });
   page.origin = origin_of(checkpoint.manifest);
   page.dataset = dataset_name(checkpoint.manifest);

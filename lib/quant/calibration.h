@@ -74,6 +74,7 @@ struct LinearCalibration {
 struct Calibration {
   QuantArgs kv_args;
   fp8::Format kv_format = fp8::Format::kE4m3Fn;
+  double headroom = 1.0;          ///< scale of K, V and Q = headroom * amax / largest code
   int64_t num_hidden_layers = 0;  ///< all layers of the model, also those without an entry
   /// K is a normed latent and V a rotated key; engines keep both in one cache with one scale (MLA).
   bool is_latent = false;

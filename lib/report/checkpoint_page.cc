@@ -96,7 +96,8 @@ Section summary_section(const CheckpointReport& report) {
                 (report.linears.empty()
                      ? std::string()
                      : ", " + std::to_string(report.linears.size()) + " modules in FP8"));
-  Markup body = tiles.finish();
+  Markup body = verdicts_list(report.verdicts);
+  body.append(tiles.finish());
   if (!report.gaps.empty()) {
     body.open("div", {{"class", "gaps"}, {"role", "note"}}).element("h3", "What is missing");
     body.open("ul");

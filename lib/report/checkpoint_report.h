@@ -97,8 +97,9 @@ struct CheckpointReport {
   fp8::Format format = fp8::Format::kE4m3Fn;  ///< that the scales are for
   /// Bytes of one token's K and V of all layers.
   uint64_t cache_bytes_16_bit = 0, cache_bytes_fp8 = 0;
-  std::vector<std::string> gaps;  ///< what the page cannot show, and why
-  Pairs architecture, origin;     ///< origin: what the calibration was made of
+  std::vector<std::string> verdicts = {};  ///< what its cache costs, sentences; empty: not known
+  std::vector<std::string> gaps;           ///< what the page cannot show, and why
+  Pairs architecture, origin;              ///< origin: what the calibration was made of
   std::vector<TensorKind> tensors;
   std::vector<CacheLayer> layers;
   std::vector<Fp8Linear> linears;

@@ -56,6 +56,13 @@ void add_choices(Tiles& tiles, const Sensitivity& sensitivity) {
     tiles.add("KL budget", number_text(sensitivity.kl_budget), "nats, mean");
 }
 
+std::vector<std::string> verdicts_of(const EvalReport& report) {
+  std::vector<std::string> verdicts;
+  for (const EvalVariant& variant : report.variants)
+    if (!variant.verdict.empty()) verdicts.push_back(variant.name + ": " + variant.verdict);
+  return verdicts;
+}
+
 Section summary_section(const EvalReport& report) {
   Tiles tiles;
   add_extremes(tiles, report);
@@ -70,7 +77,9 @@ Section summary_section(const EvalReport& report) {
     tiles.add("Questions", std::to_string(*report.num_questions),
               report.num_fewshot ? std::to_string(*report.num_fewshot) + " examples before each"
                                  : std::string());
-  return {"summary", "At a glance", tiles.finish()};
+  Markup body = verdicts_list(verdicts_of(report));
+  body.append(tiles.finish());
+  return {"summary", "At a glance", body};
 }
 
 Section about_section(const EvalReport& report) {

@@ -33,6 +33,7 @@ struct EvalVariant {
   std::string name, kv_cache_dtype, scales;
   int64_t num_tokens = 0;
   Measures measures;
+  std::string verdict = {};  ///< what it costs, a sentence; empty: not measured
   std::vector<PositionAccuracy> positions = {};
   std::vector<LayerAccuracy> layers = {};
   std::vector<SequenceAccuracy> sequences = {};

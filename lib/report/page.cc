@@ -101,6 +101,15 @@ std::string html(const Page& page) {
   return out.verbatim("\n").str();
 }
 
+Markup verdicts_list(const std::vector<std::string>& sentences) {
+  Markup list;
+  if (sentences.empty()) return list;
+  list.open("ul", {{"class", "verdicts"}});
+  for (const std::string& sentence : sentences) list.element("li", sentence);
+  list.close("ul");
+  return list;
+}
+
 Markup words(std::string_view text) {
   return Markup().element("p", text);
 }

@@ -32,6 +32,8 @@ std::string policy_hash(std::string_view text);
 
 /// A paragraph.
 Markup words(std::string_view text);
+/// Sentences that a page begins with; nothing for none.
+Markup verdicts_list(const std::vector<std::string>& sentences);
 
 /// Names and their values; strings may come from strangers.
 using Pairs = std::vector<std::pair<std::string, std::string>>;

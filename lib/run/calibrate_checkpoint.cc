@@ -271,7 +271,10 @@ class Calibrating {
       return make_manifest(input, plan_.subject->recipe, result.calibration, written);
     };
     OutputTexts texts{.manifest = manifest, .config = result.config};
-    if (result.summary) texts.card_lines = summary_lines(*result.summary);
+    if (result.summary) {
+      texts.accuracy = predicted_lines(*result.summary);
+      texts.card_lines = summary_lines(*result.summary);
+    }
     if (result.budget) texts.card_lines.emplace_back("KL budget", budget_text(*result.budget));
     result.output = stage_output(*plan_.formats, plan_.subject->output_of(result.calibration),
                                  *output_, request_.device.threads, texts, diagnostics_, outputs);

@@ -7,9 +7,11 @@
 #include "core/file.h"
 #include "core/number_text.h"
 #include "core/registry.h"
+#include "core/shell_word.h"
 #include "datasets/named_dataset.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
+#include "quant/cache_type.h"
 #include "run/kl_budget.h"
 #include "run/output_files.h"
 #include "stored/smoothed_for.h"
@@ -67,7 +69,8 @@ CalibrationOptions calibration_options(const CalibrateRequest& request,
           .derive = {.kv_dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype),
                      // llm-compressor, whose arithmetic this is, has a scale for each of K and V.
                      .ties_latent = request.output.scale_dtype != "model",
-                     .all_experts = request.all_experts},
+                     .all_experts = request.all_experts,
+                     .headroom = request.headroom},
           .observes_all = !request.save_statistics.empty(),
           .compared_samples = compared_samples(lengths)};
 }
@@ -92,11 +95,31 @@ Json deciding_options(const CalibrateRequest& request) {
       {"--stop-when-stable", request.stable_ratio}};
   if (!request.skip_layers.empty()) deciding["--kv-cache-dtype-skip-layers"] = request.skip_layers;
   if (!request.stable_ratio.empty()) deciding["--stable-samples"] = request.stable_samples;
+  if (request.headroom != 1.0) deciding["--headroom"] = request.headroom;
   if (!request.records.columns.is_empty())
     deciding["columns of --dataset"] = to_json(request.records.columns);
   if (request.family) deciding["--family"] = request.family.value;
   if (request.family.is_from_file()) deciding["--family-file"] = request.family.file_sha256;
   return deciding;
+}
+
+std::string calibrate_line(const CalibrateRequest& request, const std::string& model) {
+  std::string line = "kvcal calibrate " + shell_word(model);
+  if (request.recipe != kDefaultRecipe) line += " --recipe " + shell_word(request.recipe);
+  if (!request.dataset.empty()) line += " --dataset " + shell_word(request.dataset);
+  for (const auto& [name, column] : kRecordColumns)
+    if (const std::string& given = request.records.columns.*column; !given.empty()) {
+      std::string option = "--" + std::string(name);
+      std::ranges::replace(option, '_', '-');
+      line += " " + option + " " + shell_word(given);
+    }
+  if (request.records.max_bytes != kDefaultRecordBytes)
+    line += " --max-record-bytes " + std::to_string(request.records.max_bytes);
+  for (size_t i = 0; i < request.skip_layers.size(); ++i)
+    line +=
+        (i == 0 ? " --kv-cache-dtype-skip-layers " : ",") + std::to_string(request.skip_layers[i]);
+  if (request.headroom != 1.0) line += " --headroom " + short_float(request.headroom);
+  return line;
 }
 
 bool runs_text(const CalibrateRequest& request, const CalibrationSubject& subject) {
@@ -154,6 +177,7 @@ void check_request(const CalibrateRequest& request, const CalibrationSubject& su
     fail(
         "--save-statistics needs --kv-forward exact: with quantized, what later layers show "
         "depends on the recipe");
+  in_context(request.recipe, [&] { check_headroom(subject.plan, request.headroom); });
   subject.check_source();
   in_context(request.model,
              [&] { Weights(subject.model_dir, subject.config, &subject.quantization); });

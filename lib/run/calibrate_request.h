@@ -41,7 +41,8 @@ struct CalibrateRequest {
   /// Whose caches keep 16 bits, beside those of layers that the recipe ignores.
   std::vector<int64_t> skip_layers = {};
   BudgetOptions budget = {};  ///< kept by layers in 16 bits, beside those
-  std::string memory_limit;   ///< empty: the memory of the machine or control group
+  double headroom = 1.0;                 ///< of the scales of K and V (calib/derive.h)
+  std::string memory_limit;              ///< empty: the memory of the machine or control group
   DeviceOptions device;
   StateOptions state;
   RankSettings ranks;
@@ -63,6 +64,9 @@ CalibrationOptions calibration_options(const CalibrateRequest& request,
 StopRule stop_rule(const CalibrateRequest& request);
 /// Options that change a run's result, for the fingerprint of its state.
 Json deciding_options(const CalibrateRequest& request);
+
+/// The command line that makes the same scales of model, without --output.
+std::string calibrate_line(const CalibrateRequest& request, const std::string& model);
 
 /// Whether a calibration runs text through the model.
 bool runs_text(const CalibrateRequest& request, const CalibrationSubject& subject);

@@ -53,16 +53,34 @@ std::vector<std::pair<std::string, std::string>> summary_lines(const ScaleSummar
                                      (worst.size() == 1 ? " " : "s ") +
                                      join(worst, ", ", layer_text));
   lines.emplace_back("scale 1.0", unit_scale_text(summary));
+  lines.emplace_back("margin 1.0", unit_margin_text(summary.margin));
   return lines;
 }
 
-std::vector<std::pair<std::string, std::string>> closing_lines(const CalibrationResult& result) {
+std::vector<std::pair<std::string, std::string>> predicted_lines(const ScaleSummary& summary) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  if (summary.predicted)
+    lines.emplace_back("verdict", "with these scales " + verdict_text(*summary.predicted));
+  if (summary.predicted_unit)
+    lines.emplace_back("verdict 1.0", "with scale 1.0 " + verdict_text(*summary.predicted_unit));
+  return lines;
+}
+
+std::vector<std::pair<std::string, std::string>> made_lines(const CalibrationResult& result) {
   if (!result.summary) return {};
   std::vector<std::pair<std::string, std::string>> lines = summary_lines(*result.summary);
   if (result.budget) lines.emplace_back("KL budget", budget_text(*result.budget));
   if (!result.cost) return lines;
   if (!result.cost->device.empty()) lines.emplace(lines.begin(), "device", result.cost->device);
   lines.emplace(lines.begin(), "calibrated", cost_text(*result.cost));
+  return lines;
+}
+
+std::vector<std::pair<std::string, std::string>> closing_lines(const CalibrationResult& result) {
+  if (!result.summary) return {};
+  std::vector<std::pair<std::string, std::string>> lines = predicted_lines(*result.summary);
+  const auto made = made_lines(result);
+  lines.insert(lines.end(), made.begin(), made.end());
   return lines;
 }
 

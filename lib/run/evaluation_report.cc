@@ -77,6 +77,7 @@ Json likelihood_json(const CacheLabel& cache, const Likelihood& result) {
   json["num_tokens"] = result.num_tokens;
   for (const auto& [key, value] : numbers_of(result))
     if (value) json[key] = *value;
+  if (result.kl_mean) add_verdict(damage_of(result), json);
   return json;
 }
 
@@ -160,6 +161,7 @@ report::EvalVariant page_variant(const VariantLikelihood& variant, bool has_refe
   const double none = std::nan("");
   report::EvalVariant page =
       page_variant(variant.cache, variant.all.num_tokens, numbers_of(variant.all));
+  if (has_reference) page.verdict = verdict_text(damage_of(variant.all));
   for (const PositionScores& one : variant.positions)
     page.positions.push_back({.first = one.first,
                               .last = one.last,

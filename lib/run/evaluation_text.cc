@@ -20,8 +20,16 @@ std::string exact_percent(double fraction) {
   return fixed("%.2f %%", 100.0 * fraction);
 }
 
+/// "fine", or "noticeable (measure more text)".
+std::string verdict_words(const Likelihood& result) {
+  const DamageVerdict verdict = judge(damage_of(result));
+  return std::string(words_of(verdict.damage)) +
+         (verdict.needs_more_text ? " (measure more text)" : "");
+}
+
 void put_one(const CacheLabel& cache, const Likelihood& result, const std::string& reference,
              std::ostream& out) {
+  if (result.kl_mean) out << "verdict: " << verdict_text(damage_of(result)) << '\n';
   out << cache_text(cache) << " cache, " << result.num_tokens << " tokens: perplexity "
       << fixed("%.4f", result.perplexity) << " (NLL " << fixed("%.6f", result.nll) << ")\n";
   if (!result.kl_mean) return;
@@ -37,18 +45,22 @@ void put_several(const LikelihoodResult& result, std::ostream& out) {
   const Likelihood& first = result.variants[0].all;
   const bool has_kl = first.kl_mean.has_value();
   std::vector<std::string> heading{"variant", "cache", "scales", "bytes a token", "perplexity"};
-  if (has_kl)
+  if (has_kl) {
+    heading.insert(heading.begin() + 1, "verdict");
     heading.insert(heading.end(), {"change", "mean KL", "p99 KL", "largest KL", "same top"});
+  }
   TextTable table(heading);
   for (const VariantLikelihood& variant : result.variants) {
     const Likelihood& all = variant.all;
     std::vector<std::string> row{
         variant.cache.name, cache_text(variant.cache), variant.cache.scales_source,
         std::to_string(variant.cache.bytes_per_token), fixed("%.4f", all.perplexity)};
-    if (has_kl)
+    if (has_kl) {
+      row.insert(row.begin() + 1, verdict_words(all));
       row.insert(row.end(), {fixed("%+.3f %%", 100.0 * *all.perplexity_increase),
                              fixed("%.6f", *all.kl_mean), fixed("%.6f", *all.kl_p99),
                              fixed("%.6f", *all.kl_max), exact_percent(*all.top1_agreement)});
+    }
     table.add(std::move(row));
   }
   out << first.num_tokens << " tokens" << (has_kl ? ", KL from " + result.reference : "") << '\n';

@@ -19,11 +19,13 @@ bool has_heads(const LayerKvScales& layer) {
   return layer.k.size() > 1 || layer.v.size() > 1;
 }
 
-std::vector<Scale> scales_of_heads(const KvTensorCalibration& side, fp8::Format format) {
+std::vector<Scale> scales_of_heads(const KvTensorCalibration& side,
+                                   const Calibration& calibration) {
   if (side.scales.size() > 1) return side.scales;
   std::vector<Scale> heads;
   for (const Range& range : side.statistics.head_ranges)
-    heads.push_back(scale_from(range.amax(), format));
+    heads.push_back(scale_from(Amax{range.amax().value * static_cast<float>(calibration.headroom)},
+                               calibration.kv_format));
   return heads;
 }
 
@@ -82,8 +84,8 @@ CalibratedScales calibrated_scales_of(const Calibration& calibration) {
     const auto layer = static_cast<size_t>(one.layer);
     if (one.ignored || layer >= count) continue;
     scales.layers[layer] = {.k = one.k.scales, .v = one.v.scales};
-    scales.heads[layer] = {.k = scales_of_heads(one.k, calibration.kv_format),
-                           .v = scales_of_heads(one.v, calibration.kv_format)};
+    scales.heads[layer] = {.k = scales_of_heads(one.k, calibration),
+                           .v = scales_of_heads(one.v, calibration)};
   }
   scales.layers = with_joined_heads(std::move(scales.layers));
   return scales;

@@ -12,7 +12,6 @@
 namespace kvcal {
 namespace {
 
-constexpr int64_t kFewTokens = 100;  ///< below, a standard error says little
 constexpr const char* kCalibrated = "calibrated";
 constexpr const char* kUnit = "unit";
 
@@ -87,12 +86,27 @@ std::string increase_text(const Likelihood& result) {
          fixed("%+.3f %%", 100 * result.perplexity_increase.value()) + ")";
 }
 
-Json likelihood_json(const Likelihood& result) {
-  return {{"kl_mean", result.kl_mean.value()},
-          {"kl_stderr", result.kl_stderr.value()},
-          {"top1_agreement", result.top1_agreement.value()},
-          {"perplexity", result.perplexity},
-          {"perplexity_increase", result.perplexity_increase.value()}};
+/// damage: of the result.
+Json likelihood_json(const Likelihood& result, const CacheDamage& damage) {
+  Json json = {{"kl_mean", result.kl_mean.value()},
+               {"kl_stderr", result.kl_stderr.value()},
+               {"top1_agreement", result.top1_agreement.value()},
+               {"perplexity", result.perplexity},
+               {"perplexity_increase", result.perplexity_increase.value()}};
+  add_verdict(damage, json);
+  return json;
+}
+
+/// Share of the values of K or of V of the layers where any is clipped, the larger of both.
+double clipped_share(const ScaleSummary& summary, CodeErrors SideErrors::*scales) {
+  double largest = 0;
+  for (SideErrors LayerErrors::*side : {&LayerErrors::k, &LayerErrors::v}) {
+    CodeErrors sum;
+    for (const LayerErrors& layer : summary.layers)
+      if (const CodeErrors& one = layer.*side.*scales; one.clipped > 0) sum.add(one);
+    if (sum.values > 0) largest = std::max(largest, sum.clipped / sum.values);
+  }
+  return largest;
 }
 
 std::string gain_text(const MeasuredScales& measured) {
@@ -113,6 +127,14 @@ std::string gain_text(const MeasuredScales& measured) {
 
 }  // namespace
 
+CacheDamage calibrated_damage(const MeasuredScales& measured) {
+  return damage_of(measured.calibrated, measured.calibrated_clipped);
+}
+
+CacheDamage unit_damage(const MeasuredScales& measured) {
+  return damage_of(measured.unit, measured.unit_clipped);
+}
+
 BetterScales better_of(const MeasuredScales& measured) {
   if (measured.calibrated.num_tokens < kFewTokens) return BetterScales::kTooFewTokens;
   const PairedDifference& gain = measured.gain;
@@ -131,10 +153,15 @@ MeasuredScales measure_scales(const CalibrateRequest& request, const Calibration
       read_left_sequences(eval, variants.model(), diagnostics);
   Scorer scorer = variants.make_scorer();
   const std::vector<SequenceScores> scores = score_all(scorer, sequences, diagnostics);
+  const auto clipped = [&](CodeErrors SideErrors::*scales) {
+    return result.summary ? clipped_share(*result.summary, scales) : 0.0;
+  };
   return {.num_sequences = sequences.size(),
           .is_held_out = eval.sequences.num_skipped > 0,
           .calibrated = summarize(scores, 0),
           .unit = summarize(scores, 1),
+          .calibrated_clipped = clipped(&SideErrors::calibrated),
+          .unit_clipped = clipped(&SideErrors::unit),
           .gain = kl_difference(scores, 1, 0),
           .caches = options.every_cache ? measured_caches(variants, scores)
                                         : std::vector<MeasuredCache>()};
@@ -154,15 +181,15 @@ Json to_json(const MeasuredScales& measured) {
                                            {"kv_cache_dtype", name_of(cache.label.type)},
                                            {"scales", cache.label.scales_source},
                                            {"bytes_per_token", cache.label.bytes_per_token}});
-    entry.update(likelihood_json(cache.result));
+    entry.update(likelihood_json(cache.result, damage_of(cache.result)));
   }
   Json json = {
       {"num_sequences", measured.num_sequences},
       {"num_tokens", measured.calibrated.num_tokens},
       {"held_out", measured.is_held_out},
       {"reference_perplexity", measured.calibrated.reference_perplexity.value()},
-      {"calibrated", likelihood_json(measured.calibrated)},
-      {"unit", likelihood_json(measured.unit)},
+      {"calibrated", likelihood_json(measured.calibrated, calibrated_damage(measured))},
+      {"unit", likelihood_json(measured.unit, unit_damage(measured))},
       {"gain", {{"kl_mean", measured.gain.mean}, {"kl_stderr", measured.gain.standard_error}}}};
   if (!caches.empty()) json["caches"] = std::move(caches);
   return json;
@@ -170,7 +197,10 @@ Json to_json(const MeasuredScales& measured) {
 
 std::vector<std::pair<std::string, std::string>> measured_lines(const MeasuredScales& measured) {
   const Likelihood &own = measured.calibrated, &unit = measured.unit;
-  return {{"measured", std::to_string(measured.num_sequences) +
+  return {{"verdict", "with these scales " + verdict_text(calibrated_damage(measured))},
+          {"verdict 1.0", "with scale 1.0 " + verdict_text(unit_damage(measured))},
+          {"difference", gain_text(measured)},
+          {"measured", std::to_string(measured.num_sequences) +
                            (measured.num_sequences == 1 ? " sequence, " : " sequences, ") +
                            std::to_string(own.num_tokens) + " tokens" +
                            (measured.is_held_out ? " that the calibration did not see" : "")},
@@ -179,8 +209,7 @@ std::vector<std::pair<std::string, std::string>> measured_lines(const MeasuredSc
                      " with 1.0 (nats a token, against " + "16 bits)"},
           {"perplexity", fixed("%.4f", *own.reference_perplexity) + " in 16 bits, " +
                              increase_text(own) + " with these scales, " + increase_text(unit) +
-                             " with 1.0"},
-          {"verdict", gain_text(measured)}};
+                             " with 1.0"}};
 }
 
 }  // namespace kvcal

@@ -29,9 +29,14 @@ struct MeasuredScales {
   size_t num_sequences = 0;
   bool is_held_out = false;  ///< no sequence was a sample of the calibration
   Likelihood calibrated, unit;
+  double calibrated_clipped = 0, unit_clipped = 0;  ///< by the calibration's histograms
   PairedDifference gain = {};  ///< KL of scale 1.0 less KL of the scales, in nats a token
   std::vector<MeasuredCache> caches = {};  ///< with every_cache: all, the smallest KL first
 };
+
+/// What each of both costs.
+CacheDamage calibrated_damage(const MeasuredScales& measured);
+CacheDamage unit_damage(const MeasuredScales& measured);
 
 /// The better scales: a difference counts from two standard errors on.
 enum class BetterScales { kTooFewTokens, kNoDifference, kCalibrated, kUnit };
@@ -42,11 +47,11 @@ BetterScales better_of(const MeasuredScales& measured);
 MeasuredScales measure_scales(const CalibrateRequest& request, const CalibrationResult& result,
                               const MeasureOptions& options, Diagnostics& diagnostics);
 
-/// The value of "measured" in the output of --json.
+/// The value of "measured" in a manifest.
 Json to_json(const MeasuredScales& measured);
 /// Models that measure_scales runs side by side, the reference included.
 int num_models_measured(const MeasureOptions& options);
-/// Pairs of a label and a text of one line.
+/// Pairs of a label and a text of one line, the verdicts first.
 std::vector<std::pair<std::string, std::string>> measured_lines(const MeasuredScales& measured);
 
 }  // namespace kvcal

@@ -68,6 +68,7 @@ void write_card(const fs::path& folder, const std::string& format, const ModelDi
   card.base_model = hub_name(origin.empty() ? name : origin);
   if (std::string id = dataset_id(path_in(manifest, "dataset")); !id.empty())
     card.datasets.push_back(std::move(id));
+  card.accuracy = facts.accuracy;
   card.facts.insert(card.facts.end(), facts.lines.begin(), facts.lines.end());
   card.notes = facts.notes;
   card.serving = facts.config ? serving_lines(folder, facts) : weights_serving_lines();

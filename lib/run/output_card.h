@@ -14,8 +14,9 @@ namespace kvcal {
 struct CardFacts {
   const ModelConfig* config = nullptr;  ///< nullptr: the output has no KV scales
   int64_t tp_size = 1;
-  std::vector<std::pair<std::string, std::string>> lines = {};  ///< label and text
-  std::vector<std::string> notes = {};                          ///< sentences
+  std::vector<std::pair<std::string, std::string>> accuracy = {};  ///< what the cache costs
+  std::vector<std::pair<std::string, std::string>> lines = {};     ///< label and text
+  std::vector<std::string> notes = {};                             ///< sentences
 };
 
 /// Writes the model card of one folder of an output, which is not visible yet. format: as --format
@@ -23,7 +24,8 @@ struct CardFacts {
 void write_card(const fs::path& folder, const std::string& format, const ModelDir& source,
                 const Json& manifest, const CardFacts& facts);
 
-/// Adds measurements, a label and a text each, to the cards of a written output.
+/// Adds measurements to the cards of a written output, a label and a text each, in place of what
+/// was predicted.
 void add_accuracy(const std::vector<WrittenFolder>& folders,
                   const std::vector<std::pair<std::string, std::string>>& lines);
 

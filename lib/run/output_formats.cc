@@ -200,6 +200,7 @@ void write_cards(const OutputFormats& formats, const ExportInput& input, const J
     write_card(folders[i].path, folders[i].format, input.model, manifest,
                {.config = input.calibration.layers.empty() ? nullptr : &texts.config,
                 .tp_size = formats.tp_size(),
+                .accuracy = texts.accuracy,
                 .lines = lines,
                 .notes = formats.notes(i, input)});
   }

@@ -99,6 +99,7 @@ struct OutputTexts {
   std::function<Json(const WrittenCheckpoint&)> manifest;
   const ModelConfig& config;
   std::vector<std::pair<std::string, std::string>> card_lines = {};  ///< label and text
+  std::vector<std::pair<std::string, std::string>> accuracy = {};    ///< what the cache costs
 };
 
 /// Writes the formats, the manifest and a model card beside each checkpoint into output, which was

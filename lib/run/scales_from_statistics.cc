@@ -117,7 +117,10 @@ void write(ScalesRequest& request, const ModelDir& model, const Statistics& stat
     return manifest_of(request, &model, statistics, recipe, result, written);
   };
   OutputTexts texts{.manifest = manifest, .config = result.config};
-  if (result.summary) texts.card_lines = summary_lines(*result.summary);
+  if (result.summary) {
+    texts.accuracy = predicted_lines(*result.summary);
+    texts.card_lines = summary_lines(*result.summary);
+  }
   result.output = write_output(formats, input, output, 0, texts, diagnostics);
   formats.tell_notes(input, diagnostics);
 }
@@ -138,12 +141,14 @@ CalibrationResult scales_from_statistics(ScalesRequest request, Diagnostics& dia
     return resolve_plan(recipe, result.config, diagnostics,
                         model ? unrun_modules(*model, result.config) : std::vector<UnrunModule>());
   });
+  in_context(request.recipe, [&] { check_headroom(plan, request.headroom); });
   const KvDType kv_dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype);
   result.calibration = in_context(request.statistics, [&] {
     return derive(statistics, plan, result.config,
                   {.kv_dtype = kv_dtype,
                    .ties_latent = request.output.scale_dtype != "model",
-                   .all_experts = statistics.origin.all_experts},
+                   .all_experts = statistics.origin.all_experts,
+                   .headroom = request.headroom},
                   diagnostics);
   });
   check_calibration(result.calibration);

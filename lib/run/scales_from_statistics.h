@@ -14,9 +14,10 @@ struct ScalesRequest {
   std::string statistics;
   std::string recipe{kDefaultRecipe};  ///< a file or a name
   std::string model;  ///< model of the statistics, needed for an output; empty: nothing is written
-  FamilyChoice family;   ///< of a model_type that is not known
-  OutputOptions output;  ///< only with model
-  std::string version;   ///< of the program, for the manifest
+  FamilyChoice family;    ///< of a model_type that is not known
+  OutputOptions output;   ///< only with model
+  double headroom = 1.0;  ///< of the scales of K and V (calib/derive.h)
+  std::string version;    ///< of the program, for the manifest
 };
 
 /// Makes the scales without a forward pass, bit for bit those of a run with the same data, and

@@ -10,6 +10,7 @@
 #include "recipe/recipe.h"
 #include "run/closing_lines.h"
 #include "run/kl_budget.h"
+#include "stored/smoothed_for.h"
 
 namespace kvcal {
 namespace {
@@ -31,10 +32,14 @@ bool makes_weights(const CalibrateRequest& request) {
 
 std::string_view word_of(TrialAdvice advice) {
   switch (advice) {
+    case TrialAdvice::kUnit:
+      return "scale 1.0";
     case TrialAdvice::kCalibrate:
       return "calibrate";
-    case TrialAdvice::kEither:
-      return "either";
+    case TrialAdvice::kWeigh:
+      return "weigh";
+    case TrialAdvice::kDoNotServe:
+      return "do not serve";
     case TrialAdvice::kOtherData:
       return "other data";
     case TrialAdvice::kMoreTokens:
@@ -43,18 +48,24 @@ std::string_view word_of(TrialAdvice advice) {
   return "";
 }
 
-std::string advice_text(const Trial& trial) {
-  switch (advice_of(trial)) {
+std::string advice_text(const TrialFindings& found) {
+  switch (advice_of(found)) {
+    case TrialAdvice::kUnit:
+      return "no scales are needed: an FP8 cache with scale 1.0 serves this model";
     case TrialAdvice::kCalibrate:
-      return better_of(trial.measured) == BetterScales::kCalibrated
-                 ? "serve calibrated scales: they are measurably better than 1.0"
-                 : "serve calibrated scales: 1.0 would clip, if not in these texts' predictions";
-    case TrialAdvice::kEither:
-      return "an FP8 cache with scale 1.0 serves this model as well: no checkpoint is needed";
+      if (found.better == BetterScales::kCalibrated)
+        return "serve calibrated scales: they are measurably better than 1.0";
+      return found.unit_clips
+                 ? "serve calibrated scales: 1.0 would clip, if not in these texts' predictions"
+                 : "serve calibrated scales: they are fine, 1.0 is not";
+    case TrialAdvice::kWeigh:
+      return "an FP8 cache costs this model noticeably, with either scales: weigh the remedies";
+    case TrialAdvice::kDoNotServe:
+      return "do not serve this model with an FP8 cache of these scales or of 1.0: take a remedy";
     case TrialAdvice::kOtherData:
       return "1.0 was better: calibrate with --dataset of your own text, and more samples";
     case TrialAdvice::kMoreTokens:
-      return "measure more text: --dataset, --measure-sequences";
+      return "fine so far, but measure more text before you serve: --dataset, --measure-sequences";
   }
   return "";
 }
@@ -67,13 +78,38 @@ std::string context_text(uint64_t bytes) {
 
 }  // namespace
 
-TrialAdvice advice_of(const Trial& trial) {
-  const BetterScales verdict = better_of(trial.measured);
-  const bool clips = trial.result.summary && trial.result.summary->unit == UnitScale::kClips;
-  if (verdict == BetterScales::kUnit) return TrialAdvice::kOtherData;
-  if (verdict == BetterScales::kCalibrated || clips) return TrialAdvice::kCalibrate;
-  if (verdict == BetterScales::kNoDifference) return TrialAdvice::kEither;
-  return TrialAdvice::kMoreTokens;
+TrialFindings findings_of(const Trial& trial) {
+  return {.unit = judge(unit_damage(trial.measured)),
+          .calibrated = judge(calibrated_damage(trial.measured)),
+          .better = better_of(trial.measured),
+          .unit_clips = trial.result.summary && trial.result.summary->unit == UnitScale::kClips};
+}
+
+TrialAdvice advice_of(const TrialFindings& found) {
+  const auto& [unit, calibrated, better, unit_clips] = found;
+  const Damage best = std::min(unit.damage, calibrated.damage);
+  if (best == Damage::kDoNotServe) return TrialAdvice::kDoNotServe;
+  if (best == Damage::kNoticeable) return TrialAdvice::kWeigh;
+  const bool unit_serves = unit.damage == Damage::kFine && !unit_clips;
+  const bool calibrated_serves = calibrated.damage == Damage::kFine;
+  if (unit_serves && !(calibrated_serves && better == BetterScales::kCalibrated))
+    return unit.needs_more_text ? TrialAdvice::kMoreTokens : TrialAdvice::kUnit;
+  if (calibrated_serves && better != BetterScales::kUnit)
+    return calibrated.needs_more_text ? TrialAdvice::kMoreTokens : TrialAdvice::kCalibrate;
+  return TrialAdvice::kOtherData;
+}
+
+std::vector<Remedy> remedies_of(const Trial& trial, const CalibrateRequest& request,
+                                const std::string& model, const std::string& output) {
+  return remedies_of(RemedyFacts{.config = trial.result.config,
+                                 .model = model,
+                                 .calibrate = calibrate_line(request, model),
+                                 .output = output,
+                                 .calibrated = calibrated_damage(trial.measured),
+                                 .unit = unit_damage(trial.measured),
+                                 .bytes_fp8 = trial.result.summary->cache_bytes_fp8,
+                                 .caches = &trial.measured.caches,
+                                 .proposed = trial.budget ? &*trial.budget : nullptr});
 }
 
 void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnostics,
@@ -105,6 +141,11 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
   if (!trial || !trial->result.summary)
     fail(calibration.model, ": has no K and V that the recipe quantizes");
   trial->measured = measure_scales(calibration, trial->result, request.measure, diagnostics);
+  // Weights that the recipe quantizes are no reference for a cache alone.
+  const TrialFindings found = findings_of(*trial);
+  if (!budgeted.budget.kl && !has_weights && found.calibrated.damage != Damage::kFine &&
+      found.unit.damage != Damage::kFine)
+    budgeted.budget.kl = kFineLimits.kl_mean;
   if (budgeted.budget.kl) trial->budget = propose_layers(budgeted, trial->result, diagnostics);
   steps.done(*trial);
 }
@@ -113,7 +154,7 @@ Json to_json(const Trial& trial) {
   const ScaleSummary& summary = *trial.result.summary;
   Json worst = Json::array();
   for (const LayerErrors* layer : worst_layers(summary, kWorstNamed)) worst.push_back(layer->layer);
-  Json json = {{"advice", word_of(advice_of(trial))},
+  Json json = {{"advice", word_of(advice_of(findings_of(trial)))},
                {"measured", to_json(trial.measured)},
                {"summary", to_json(summary)},
                {"worst_layers", std::move(worst)},
@@ -129,12 +170,17 @@ Json to_json(const Trial& trial) {
 }
 
 std::vector<std::pair<std::string, std::string>> trial_lines(const Trial& trial) {
-  std::vector<std::pair<std::string, std::string>> lines = closing_lines(trial.result);
-  const auto measured = measured_lines(trial.measured);
-  lines.insert(lines.end(), measured.begin(), measured.end());
+  std::vector<std::pair<std::string, std::string>> lines{
+      {"advice", advice_text(findings_of(trial))}};
+  for (const auto& more : {measured_lines(trial.measured), made_lines(trial.result)})
+    lines.insert(lines.end(), more.begin(), more.end());
   if (trial.budget) lines.emplace_back("KL budget", budget_text(*trial.budget));
+  if (smoothed_for(trial.result.output.manifest) == SmoothedFor::kFp8E4m3)
+    lines.emplace_back(
+        "rewritten",
+        "for fp8_e4m3 with one scale a layer or head; E5M2 and dynamic caches may lose far "
+        "more than with the model that this was made of");
   lines.emplace_back("context", context_text(trial.result.summary->cache_bytes_fp8));
-  lines.emplace_back("advice", advice_text(trial));
   return lines;
 }
 

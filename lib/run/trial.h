@@ -9,6 +9,7 @@
 #include "run/calibrate_checkpoint.h"
 #include "run/calibration_preview.h"
 #include "run/measured_scales.h"
+#include "run/remedies.h"
 
 namespace kvcal {
 
@@ -34,13 +35,29 @@ struct Trial {
 };
 
 /// What to do.
-enum class TrialAdvice {
+enum class TrialAdvice : uint8_t {
+  kUnit,        ///< serve the model itself, with scale 1.0: no scales are needed
   kCalibrate,   ///< serve with calibrated scales
-  kEither,      ///< scale 1.0 serves as well: the model itself, with an FP8 cache
-  kOtherData,   ///< scale 1.0 was better: these samples are not like the text that is measured
-  kMoreTokens,  ///< nothing can be told
+  kWeigh,       ///< both cost noticeably: weigh the remedies
+  kDoNotServe,  ///< neither is to be served
+  kOtherData,   ///< 1.0 was fine and better, and clips: these samples are not like what is measured
+  kMoreTokens,  ///< what was found is fine, but not enough to rely on
 };
-TrialAdvice advice_of(const Trial& trial);
+
+/// What advice is made of: the verdicts of both, and only then their difference.
+struct TrialFindings {
+  DamageVerdict unit, calibrated;
+  BetterScales better = BetterScales::kNoDifference;
+  bool unit_clips = false;  ///< 1.0 clips any value that the calibration saw
+};
+TrialFindings findings_of(const Trial& trial);
+/// Never advises to serve what its verdict refutes: kUnit and kCalibrate only where that of their
+/// scales is fine.
+TrialAdvice advice_of(const TrialFindings& found);
+
+/// The remedies for what was found. model: as given; output: a name for what is to be made.
+std::vector<Remedy> remedies_of(const Trial& trial, const CalibrateRequest& request,
+                                const std::string& model, const std::string& output);
 
 /// Where the trial's pieces go.
 struct TrialSteps {

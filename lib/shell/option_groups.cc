@@ -43,7 +43,7 @@ const std::vector<OptionGroup>& option_groups() {
         "--stop-when-stable", "--stable-samples"}},
       {"Cache and scales",
        {"--kv-cache-dtype", "--kv-cache-dtype-skip-layers", "--kl-budget", "--every-cache",
-        "--scale-dtype", "--scales", "--unit-scales", "--fp8-attention", "--strategy",
+        "--scale-dtype", "--scales", "--unit-scales", "--fp8-attention", "--headroom", "--strategy",
         "--fp8-dialect", "--allow-16-bit"}},
       {"Cells", {"--template", "--list", "--cell", "--collect"}},
       {"Engine", {"--engine", "--for", "--rocm", "--tp-size"}},

@@ -90,6 +90,36 @@ TEST_CASE("scale_summary: scale 1.0 is coarse where values are small, and as goo
                                      fixture.config, 512);
   REQUIRE(good);
   CHECK(good->unit == UnitScale::kAsGood);
+  CHECK(unit_scale_text(*good) ==
+        "has the range for these K and V: it clips nothing and rounds no coarser");
+}
+
+TEST_CASE("scale_summary: scale 1.0 says how much room it leaves for other text") {
+  const ModelFixture fixture("llama");
+  const Scale fine{0.01f};
+  const auto summary = summarize_scales(
+      calibration_of(fixture.config,
+                     {layer_of(0, side_of({4.0f, 32.0f}, {fine}), side_of({4.0f, 2.0f}, {fine})),
+                      layer_of(1, side_of({8.0f, 4.0f}, {fine}), side_of({1.0f, 4.0f}, {fine}))}),
+      fixture.config, 512);
+  REQUIRE(summary);
+  CHECK(summary->margin.largest_k == 32);
+  CHECK(summary->margin.largest_v == 4);
+  CHECK(summary->margin.least_head_k == 4);
+  CHECK(summary->margin.least_head_v == 1);
+  CHECK(summary->margin.least_code == 0x1p-9);
+  CHECK(unit_margin_text(summary->margin) ==
+        "largest K 32 and V 4, 14 times below 448; the head with the smallest values reaches 1, "
+        "512 times above the smallest code");
+  CHECK(unit_margin_text({.largest_k = 640,
+                          .largest_v = 2,
+                          .least_head_k = 3,
+                          .least_head_v = 0.001,
+                          .largest_code = 448,
+                          .least_code = 0x1p-9}) ==
+        "largest K 640 and V 2, over 448; the head with the smallest values reaches 0.001, under "
+        "the smallest code, 0.00195");
+  CHECK(to_json(*summary).at("unit_scale").at("margin").at("k_largest") == 32);
 }
 
 TEST_CASE("scale_summary: growth is that of the samples after the first half") {
@@ -116,4 +146,35 @@ TEST_CASE("scale_summary: nothing is said of scales without statistics") {
   CHECK_FALSE(summarize_scales(calibration_of(fixture.config, {layer_of(0, bare, bare)}),
                                fixture.config, 512));
   CHECK_FALSE(summarize_scales(calibration_of(fixture.config, {}), fixture.config, 512));
+}
+
+TEST_CASE(
+    "scale_summary: the predicted KL is twice the mean over layers, and 0 for those in 16 bits") {
+  const ModelFixture fixture("llama");
+  REQUIRE(fixture.config.cached_layers().size() == 2);
+  const KvTensorCalibration side = side_of({4.0f}, {Scale{0.01f}});
+  AttentionCalibration first = layer_of(0, side, side), second = layer_of(1, side, side);
+  const auto predicted = [&](std::vector<AttentionError> AttentionDamage::*scales) {
+    return predicted_damage(calibration_of(fixture.config, {first, second}), fixture.config,
+                            scales);
+  };
+  CHECK_FALSE(predicted(&AttentionDamage::calibrated));
+  first.damage = AttentionDamage{.calibrated = {{.kl = 2, .queries = 10}, {.kl = 0, .queries = 10}},
+                                 .unit = {{.kl = 8, .queries = 10}, {.kl = 0, .queries = 10}}};
+  CHECK_FALSE(predicted(&AttentionDamage::calibrated));
+  second.damage = AttentionDamage{.calibrated = {{.kl = 1, .queries = 10}},
+                                  .unit = {{.kl = -1, .queries = 10}}};
+  CHECK(predicted(&AttentionDamage::calibrated)->kl_mean == Approx(0.2));
+  CHECK(predicted(&AttentionDamage::unit)->kl_mean == Approx(0.3));
+  first.ignored = true;
+  CHECK(predicted(&AttentionDamage::calibrated)->kl_mean == Approx(0.1));
+  CHECK(predicted(&AttentionDamage::unit)->kl_mean == 0);
+  first.ignored = false;
+  const auto summary =
+      summarize_scales(calibration_of(fixture.config, {first, second}), fixture.config, 512);
+  REQUIRE(summary);
+  const Json json = to_json(*summary).at("predicted");
+  CHECK(json.at("calibrated").at("verdict") == "do_not_serve");
+  CHECK(json.at("unit").at("verdict") == "do_not_serve");
+  CHECK_FALSE(json.at("unit").contains("needs_more_text"));
 }

@@ -91,8 +91,12 @@ TEST_CASE("model card: front matter that cannot be read stands in a fence that i
 TEST_CASE("model card: measurements are added, and replace those of before") {
   const std::string card = card_text(card_of_manifest(manifest(), "x", "fp8"), source());
   const std::string measured = with_accuracy(card, {{"KL", "1"}});
-  CHECK(measured.find("\n## Accuracy\n\n- KL: 1\n\n<!-- kvcal: end -->\n\n# Llama\n") !=
+  CHECK(measured.find("in FP8\n\n## Accuracy\n\n- KL: 1\n\n## Facts\n\n- source: ") !=
         measured.npos);
   CHECK(with_accuracy(measured, {{"KL", "2"}}) == with_accuracy(card, {{"KL", "2"}}));
   CHECK(with_accuracy("Text", {{"KL", "1"}}) == "Text");
+  CHECK(with_accuracy(measured, {}) == card);
+  ModelCard predicted = card_of_manifest(manifest(), "x", "fp8");
+  predicted.accuracy = {{"KL", "1"}};
+  CHECK(card_text(predicted, source()) == measured);
 }

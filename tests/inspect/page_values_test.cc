@@ -127,6 +127,32 @@ TEST_CASE("page_values: an engine is shown as verify judges it, with the files t
   CHECK(refusing > 0);  // those that load every file, and want each name once
 }
 
+TEST_CASE("page_values: a page begins with what the cache costs, measured or else predicted") {
+  const test::CheckpointCopy copy("llama");
+  const auto verdicts = [&](const Json& manifest) {
+    copy.write_manifest(manifest);
+    return page_values(inspect(copy.path()), "1.2").verdicts;
+  };
+  Json manifest = test::sample_manifest();
+  CHECK(verdicts(manifest).empty());
+  manifest["summary"]["predicted"] = {{"calibrated", {{"kl_mean", 0.28}}},
+                                      {"unit", {{"kl_mean", 0.006}}}};
+  CHECK(verdicts(manifest) ==
+        std::vector<std::string>{"With these scales do not serve so: predicted KL 0.2800 (limits: "
+                                 "0.1); --measure measures it",
+                                 "With scale 1.0 fine: predicted KL 0.0060 (fine up to 0.02)"});
+  manifest["measured"] = {{"num_tokens", 5000},
+                          {"calibrated", {{"kl_mean", 0.37}, {"perplexity_increase", 0.34}}}};
+  CHECK(verdicts(manifest) ==
+        std::vector<std::string>{"With these scales do not serve so: KL 0.3700, perplexity +34.00 "
+                                 "% (limits: 0.1, +5 %)"});
+  CHECK(contains(checkpoint_page(page_values(inspect(copy.path()), "1.2")),
+                 "<ul class=\"verdicts\"><li>With these scales do not serve so"));
+  manifest["measured"]["calibrated"]["kl_mean"] = "small";
+  CHECK(contains(test::message_of([&] { verdicts(manifest); }),
+                 "kvcal_manifest.json: measured: calibrated: kl_mean"));
+}
+
 TEST_CASE("page_values: a manifest that is not ours is an Error with layer and key") {
   const test::CheckpointCopy copy("llama");
   Json manifest = test::sample_manifest();

@@ -130,6 +130,17 @@ TEST_CASE("eval page: what was not measured is left out") {
           "sequences": [{}, {"kl_mean": 0}]}], "sensitivity": {"rows": [{}]}})")));
 }
 
+TEST_CASE("eval page: the verdicts are the first to read") {
+  EvalReport report = read_eval_report(result_fixture("kl"));
+  CHECK(count_of(eval_page(report), "class=\"verdicts\"") == 0);
+  report.variants[1].verdict = "do not serve so: KL <0.37>";
+  const std::string page = eval_page(report);
+  check_page(page);
+  CHECK(count_of(page, "<ul class=\"verdicts\"><li>" + report.variants[1].name +
+                           ": do not serve so: KL &lt;0.37&gt;</li></ul>") == 1);
+  CHECK(page.find("class=\"verdicts\"") < page.find("class=\"tile"));
+}
+
 TEST_CASE("eval page: what a result says stays text") {
   for (const std::string hostile :
        {"</script><script>alert(1)</script>", "\" onload=\"alert(1)", "<svg/onload=alert(1)>",

@@ -51,6 +51,6 @@ TEST_CASE("caches text: measured caches have bytes a token beside KL") {
   cache.result.perplexity_increase = 0.0186;
   cache.result.top1_agreement = 0.9925;
   CHECK(caches_text({cache}) ==
-        "     cache  bytes a token   mean KL  standard error  perplexity  same top\n"
-        "nvfp4, 1.0             72  0.010000        0.001000    +1.860 %   99.25 %\n");
+        "     cache  bytes a token   mean KL  standard error  perplexity  same top     verdict\n"
+        "nvfp4, 1.0             72  0.010000        0.001000    +1.860 %   99.25 %  noticeable\n");
 }

@@ -57,6 +57,7 @@ TEST_CASE("evaluation text: one cache is sentences") {
   result.reference = "float16";
   result.variants = {variant("fp8", compared())};
   CHECK(evaluation_text(result, 40) ==
+        "verdict: noticeable: KL 0.0100, perplexity +1.86 % (fine up to 0.02, +1 %)\n"
         "fp8_e4m3 cache, 100 tokens: perplexity 4.4817 (NLL 1.500000)\n"
         "KL from float16: mean 0.010000 (standard error 0.001000), p99 0.200000, largest 0.500000 "
         "nats; same top token 99.25 %\n"
@@ -72,12 +73,12 @@ TEST_CASE("evaluation text: several caches are a table, and their layers further
   CHECK(evaluation_text(result, 40) ==
         "100 tokens, KL from float16\n"
         "perplexity of float16: 4.4000\n"
-        "variant     cache  scales  bytes a token  perplexity    change   mean KL    p99 KL  "
-        "largest KL  same top\n"
-        "    one  fp8_e4m3    unit            128      4.4817  +1.860 %  0.010000  0.200000  "
-        "  0.500000   99.25 %\n"
-        " second  fp8_e4m3    unit            128      4.4817  +1.860 %  0.010000  0.200000  "
-        "  0.500000   99.25 %\n"
+        "variant     verdict     cache  scales  bytes a token  perplexity    change   mean KL    "
+        "p99 KL  largest KL  same top\n"
+        "    one  noticeable  fp8_e4m3    unit            128      4.4817  +1.860 %  0.010000  "
+        "0.200000    0.500000   99.25 %\n"
+        " second  noticeable  fp8_e4m3    unit            128      4.4817  +1.860 %  0.010000  "
+        "0.200000    0.500000   99.25 %\n"
         "second: KL with only one layer's cache quantized:\n"
         "layer   mean KL    p99 KL  largest KL  same top\n"
         "    3  0.010000  0.200000    0.500000   99.25 %\n");

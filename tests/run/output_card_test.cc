@@ -85,6 +85,6 @@ TEST_CASE("output card: measurements go into the cards that are there") {
   add_accuracy(
       {{.format = "fp8", .path = scratch / "a"}, {.format = "scales-json", .path = scratch / "b"}},
       {{"KL", "1"}});
-  CHECK(test::contains(card_in(scratch / "a"), "## Accuracy\n\n- KL: 1\n"));
+  CHECK(test::contains(card_in(scratch / "a"), "## Accuracy\n\n- KL: 1\n\n## Facts\n"));
   CHECK_FALSE(fs::exists(scratch / "b"));
 }

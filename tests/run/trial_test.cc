@@ -1,6 +1,8 @@
 #include "run/trial.h"
 
+#include <cmath>
 #include <cstdlib>
+#include <map>
 
 #include "core/folder.h"
 #include "run/support/text_checkpoint.h"
@@ -12,11 +14,45 @@ using kvcal::test::TextCheckpoint;
 
 namespace {
 
-Trial found(double gain, UnitScale unit, int64_t num_tokens = 1000) {
+/// What a measurement may have found of one cache.
+struct Cell {
+  double kl, error, increase;
+  bool clips;
+};
+
+std::vector<Cell> cells() {
+  std::vector<Cell> all;
+  for (const double kl : {0.0, 0.006, 0.0195, 0.03, 0.099, 0.101, 0.37, std::nan("")})
+    for (const double error : {0.0, 0.02})
+      for (const double increase : {-0.01, 0.004, 0.03, 0.34})
+        for (const bool clips : {false, true}) all.push_back({kl, error, increase, clips});
+  return all;
+}
+
+Likelihood likelihood_of(const Cell& cell) {
+  Likelihood result;
+  result.num_tokens = 5000;
+  result.kl_mean = cell.kl;
+  result.kl_stderr = cell.error;
+  result.top1_agreement = 0.9;
+  result.reference_perplexity = 20;
+  result.perplexity = 20 * (1 + cell.increase);
+  result.perplexity_increase = cell.increase;
+  result.increase_stderr = cell.error / 10;
+  return result;
+}
+
+/// gain: of the calibrated scales, in standard errors.
+Trial trial_of(const Cell& unit, const Cell& calibrated, double gain) {
   Trial trial{.result = {.config = {}}, .measured = {}};
-  trial.result.summary.emplace().unit = unit;
-  trial.measured.calibrated.num_tokens = num_tokens;
-  trial.measured.gain = {.mean = gain, .standard_error = 0.001};
+  ScaleSummary& summary = trial.result.summary.emplace();
+  summary.cache_bytes_fp8 = 64;
+  summary.unit = unit.clips ? UnitScale::kClips : UnitScale::kAsGood;
+  trial.measured.calibrated = likelihood_of(calibrated);
+  trial.measured.unit = likelihood_of(unit);
+  trial.measured.calibrated_clipped = calibrated.clips ? 0.01 : 0;
+  trial.measured.unit_clipped = unit.clips ? 1e-6 : 0;
+  trial.measured.gain = {.mean = gain * 0.001, .standard_error = 0.001};
   return trial;
 }
 
@@ -62,13 +98,70 @@ TrialRequest request_of(const TextCheckpoint& files, const std::string& output) 
 
 }  // namespace
 
-TEST_CASE("trial: advice follows the measurement, then the clipping of scale 1.0") {
-  CHECK(advice_of(found(0.01, UnitScale::kAsGood)) == TrialAdvice::kCalibrate);
-  CHECK(advice_of(found(0.001, UnitScale::kAsGood)) == TrialAdvice::kEither);
-  CHECK(advice_of(found(0.001, UnitScale::kCoarse)) == TrialAdvice::kEither);
-  CHECK(advice_of(found(0.001, UnitScale::kClips)) == TrialAdvice::kCalibrate);
-  CHECK(advice_of(found(-0.01, UnitScale::kClips)) == TrialAdvice::kOtherData);
-  CHECK(advice_of(found(0.01, UnitScale::kAsGood, 5)) == TrialAdvice::kMoreTokens);
+TEST_CASE("trial: no advice to serve comes with a verdict against it, whatever was measured") {
+  std::map<TrialAdvice, int> seen;
+  for (const Cell& unit : cells())
+    for (const Cell& calibrated : cells())
+      for (const double gain : {-3.0, 0.0, 3.0}) {
+        const Trial trial = trial_of(unit, calibrated, gain);
+        const TrialFindings found = findings_of(trial);
+        const TrialAdvice advice = advice_of(found);
+        const Damage best = std::min(found.unit.damage, found.calibrated.damage);
+        const DamageVerdict certain{.damage = Damage::kFine, .needs_more_text = false};
+        const std::string text = trial_lines(trial).front().second;
+        CAPTURE(unit.kl, unit.error, unit.increase, unit.clips, calibrated.kl, calibrated.error,
+                calibrated.increase, calibrated.clips, gain, text);
+        ++seen[advice];
+        bool is_right = true;
+        if (advice == TrialAdvice::kUnit) is_right = found.unit == certain && !unit.clips;
+        if (advice == TrialAdvice::kCalibrate) is_right = found.calibrated == certain;
+        // Damage is told by what to do, however large the errors and whatever the difference.
+        is_right =
+            is_right && (best == Damage::kDoNotServe) == (advice == TrialAdvice::kDoNotServe);
+        is_right = is_right && (best == Damage::kNoticeable) == (advice == TrialAdvice::kWeigh);
+        const bool says_so =
+            text.starts_with("no scales are needed") || text.starts_with("serve calibrated scales");
+        is_right = is_right &&
+                   says_so == (advice == TrialAdvice::kUnit || advice == TrialAdvice::kCalibrate);
+        REQUIRE(is_right);
+      }
+  for (const TrialAdvice advice :
+       {TrialAdvice::kUnit, TrialAdvice::kCalibrate, TrialAdvice::kWeigh, TrialAdvice::kDoNotServe,
+        TrialAdvice::kOtherData, TrialAdvice::kMoreTokens})
+    CHECK(seen[advice] > 0);
+}
+
+TEST_CASE("trial: of two fine caches the difference decides, then the clipping of scale 1.0") {
+  const auto advice = [](const Cell& unit, const Cell& calibrated, double gain) {
+    return advice_of(findings_of(trial_of(unit, calibrated, gain)));
+  };
+  const Cell fine{.kl = 0.006, .error = 0, .increase = 0, .clips = false};
+  const Cell clips{.kl = 0.006, .error = 0, .increase = 0, .clips = true};
+  const Cell noticeable{.kl = 0.03, .error = 0, .increase = 0, .clips = false};
+  CHECK(advice(fine, fine, 3) == TrialAdvice::kCalibrate);
+  CHECK(advice(fine, fine, 0) == TrialAdvice::kUnit);
+  CHECK(advice(fine, fine, -3) == TrialAdvice::kUnit);
+  CHECK(advice(clips, fine, 0) == TrialAdvice::kCalibrate);
+  CHECK(advice(clips, fine, -3) == TrialAdvice::kOtherData);
+  CHECK(advice(clips, noticeable, -3) == TrialAdvice::kOtherData);
+  CHECK(advice(noticeable, fine, 3) == TrialAdvice::kCalibrate);
+  CHECK(advice(fine, noticeable, -3) == TrialAdvice::kUnit);
+  Trial few = trial_of(fine, fine, 0);
+  few.measured.unit.num_tokens = few.measured.calibrated.num_tokens = 99;
+  CHECK(advice_of(findings_of(few)) == TrialAdvice::kMoreTokens);
+}
+
+TEST_CASE("trial: the numbers of Qwen2.5-Coder-1.5B are no advice to serve") {
+  // KL 0.37 and +34 % with calibrated scales, +27 % with 1.0, which clips nothing.
+  const Cell unit{.kl = 0.3, .error = 0.01, .increase = 0.27, .clips = false};
+  const Cell calibrated{.kl = 0.37, .error = 0.01, .increase = 0.34, .clips = false};
+  const auto lines = trial_lines(trial_of(unit, calibrated, 0));
+  CHECK(lines.at(0) == std::pair<std::string, std::string>(
+                           "advice",
+                           "do not serve this model with an FP8 cache of these scales or of 1.0: "
+                           "take a remedy"));
+  CHECK(lines.at(1).second ==
+        "with these scales do not serve so: KL 0.3700, perplexity +34.00 % (limits: 0.1, +5 %)");
 }
 
 TEST_CASE("trial: without an output nothing is kept, and one record of two is left to measure") {
@@ -89,9 +182,9 @@ TEST_CASE("trial: without an output nothing is kept, and one record of two is le
     labels.push_back(label);
     CHECK(label.size() < 12);
   }
-  CHECK(labels == std::vector<std::string>{"calibrated", "KV cache", "rounding", "scale 1.0",
-                                           "measured", "KL", "perplexity", "verdict", "context",
-                                           "advice"});
+  CHECK(labels == std::vector<std::string>{"advice", "verdict", "verdict 1.0", "difference",
+                                           "measured", "KL", "perplexity", "calibrated", "KV cache",
+                                           "rounding", "scale 1.0", "margin 1.0", "context"});
   CHECK(outcome.json.at("advice") == "more tokens");
   CHECK(outcome.json.at("calibration").at("num_samples") == 1);
   CHECK(outcome.json.at("cache_bytes_per_token").at("16-bit") ==
