@@ -1,5 +1,6 @@
 #include "python_commands.h"
 
+#include "hub/hub_cache.h"
 #include "inspect/inspection.h"
 #include "inspect/verification.h"
 #include "kvcal_version.h"
