@@ -130,7 +130,7 @@ class Calibrator {
   }
 
   void compare_attention(AttentionCalibration& layer) {
-    if (options_.compared_samples == 0 || layer.ignored) return;
+    if (layer.ignored || !observation_of(plan_, options_).compares(layer.layer, config_)) return;
     layer.damage = damage_of(forward_, config_, layer, options_);
   }
 

@@ -178,6 +178,7 @@ std::optional<CacheDamage> predicted_damage(const Calibration& calibration,
   int64_t compared = 0;
   for (const AttentionCalibration& layer : calibration.layers) {
     if (std::ranges::find(own, layer.layer) == own.end() || layer.ignored) continue;
+    if (config.is_draft(layer.layer)) continue;  // which proposes tokens that the model checks
     if (!layer.damage) return std::nullopt;
     sum += sum_of((*layer.damage).*scales).mean_kl();
     ++compared;

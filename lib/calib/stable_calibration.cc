@@ -65,11 +65,12 @@ void compare_attention(const MakeForward& make_forward, const ModelConfig& confi
   SilentDiagnostics silent;
   const auto forward =
       make_forward(samples.first(static_cast<size_t>(options.compared_samples)), silent);
-  ExactPass pass(*forward, config, observation_of(plan, options));
+  const ObservationRequest observation = observation_of(plan, options);
+  ExactPass pass(*forward, config, observation);
   for (int64_t layer = 0; layer <= pass.last_layer(); ++layer) {
     pass.run(layer);
     const auto found = std::ranges::find(calibration.layers, layer, &AttentionCalibration::layer);
-    if (found != calibration.layers.end() && !found->ignored && config.has_own_cache(layer))
+    if (found != calibration.layers.end() && !found->ignored && observation.compares(layer, config))
       found->damage = damage_of(*forward, config, *found, options);
   }
 }
@@ -112,7 +113,7 @@ StableCalibration calibrate_until_stable(const MakeForward& make_forward, const 
                      reason(result.stop));
   const std::span<const Sample> first = samples.first(used);
   CalibrationOptions all = options;
-  all.compared_samples = std::min(options.compared_samples, static_cast<int64_t>(used));
+  if (options.compared_samples > 0) all.compared_samples = compared_samples(lengths_of(first));
   if (needs_one_pass(plan, options)) {
     result.calibration = derive(statistics, plan, config, options.derive, diagnostics);
     compare_attention(make_forward, config, plan, first, all, result.calibration);

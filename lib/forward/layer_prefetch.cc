@@ -29,8 +29,10 @@ LayerPrefetch::LayerPrefetch(const Weights& weights, const ModelConfig& config,
       mapped_(weights),
       bytes_(bytes ? *bytes : mapped_),
       last_(request.last_layer(config)),
-      last_parts_(request.finishes_layers() || request.makes_queries() ? LayerParts::kAll
-                                                                       : LayerParts::kKeyValue) {}
+      last_parts_(request.finishes_layers() || request.query ||
+                          request.compares(request.last_layer(config), config)
+                      ? LayerParts::kAll
+                      : LayerParts::kKeyValue) {}
 
 std::vector<PackedLayer> LayerPrefetch::pack(int64_t layer, LayerParts parts) {
   // Reads ahead from the disk while this layer is packed and computed: layer 0 first, then the next

@@ -249,7 +249,7 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
   const int64_t index = layer_;
   // Passes that end the layer see all its inputs; other passes would show some of them twice.
   show_linears(pass.finishes ? linears_.get() : nullptr);
-  if (pass.is_last && compared_) compared_->begin_layer(index);
+  if (pass.is_last && request_.compares(index, config_)) compared_->begin_layer(index);
   hidden_->walk(pass.finishes ? Access::kUpdate : Access::kRead, [&](size_t at, float* hidden) {
     throw_if_interrupted();
     const SampleBatch& batch = batches_[at];
@@ -265,8 +265,8 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
     const LayerRunner::KeysValues made = keys_values(layer, input, pass, held.kept);
     EnterCacheArgs args = made.entry();
     const bool has_own_cache = config_.has_own_cache(index);
-    const bool is_compared =
-        has_own_cache && pass.is_last && compared_ && compared_->compares(batch.first_sample);
+    const bool is_compared = pass.is_last && request_.compares(index, config_) &&
+                             compared_->compares(batch.first_sample);
     if (is_compared) compared_->keep_keys(batch.first_sample, input.tokens.segments, made);
     if (has_own_cache) {
       if (pass.observers) pass.observers->join(args, at);
@@ -317,7 +317,8 @@ std::optional<LayerParts> LayerwiseForward::parts_of(const LayerCall& call) cons
     case LayerPass::kCountSaturated:
       return LayerParts::kKeyValue;
     case LayerPass::kObserve:
-      return request_.ends_with(call.layer, config_) && !request_.makes_queries()
+      return request_.ends_with(call.layer, config_) && !request_.query &&
+                     !request_.compares(call.layer, config_)
                  ? LayerParts::kKeyValue
                  : LayerParts::kAll;
     default:

@@ -25,7 +25,11 @@ struct ObservationRequest {
   /// Samples, from the first on, of which LayerForward::compare_attention compares attention.
   int64_t compared_samples = 0;
 
-  bool makes_queries() const { return query || compared_samples > 0; }
+  /// Whether the attention of the layer is compared: it has a cache of its own, and is no draft
+  /// layer, of which K and V alone are run.
+  bool compares(int64_t layer, const ModelConfig& config) const {
+    return compared_samples > 0 && config.has_own_cache(layer) && !config.is_draft(layer);
+  }
   /// Layers run to their end, also those after the last K and V.
   bool finishes_layers() const { return head || linears != LinearDetail::kNone; }
   /// The last layer of which anything is observed.

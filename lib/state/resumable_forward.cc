@@ -107,8 +107,8 @@ LayerResult ResumableForward::run(const LayerCall& call) {
   LayerResult result = made.run(call);
   state_.record(kind, layer, record_of(layer, result));
   // A comparison needs what the pass that ended the layer has kept, which no state holds.
-  const bool is_compared = request_.compared_samples > 0 && config_.has_own_cache(layer);
-  if (kind == RecordKind::kCompareAttention || !is_compared) end_open_layer();
+  if (kind == RecordKind::kCompareAttention || layer < 0 || !request_.compares(layer, config_))
+    end_open_layer();
   return result;
 }
 

@@ -240,7 +240,8 @@ TEST_CASE("a calibration that may stop is that of the samples it used") {
       Case one("llama", recipe_with(observer, "attn_head"));
       const std::vector<Sample> samples =
           samples_of(one.fixture, {12, 9, 12, 7, 12, 12, 12, 12, 9, 12, 12, 12});
-      const CalibrationOptions options{.kv_forward = mode, .compared_samples = 3};
+      CalibrationOptions options{.kv_forward = mode,
+                                 .compared_samples = compared_samples(lengths_of(samples))};
       WarningList told;
       const StableCalibration stable =
           one.until_stable(samples, options, {.ratio = 0.2, .window = 2}, nullptr, told);
@@ -255,16 +256,19 @@ TEST_CASE("a calibration that may stop is that of the samples it used") {
       // One more pass: over all samples where later layers see what is quantized, or clipped
       // values are counted, else over those whose attention is compared.
       CHECK(one.passes == static_cast<int>(used) / 2 + 1);
-      check_equal(stable.calibration,
-                  one.all_at_once(std::span(samples).first(used), options, nullptr));
+      const auto first = std::span(samples).first(used);
+      options.compared_samples = compared_samples(lengths_of(first));
+      CHECK(options.compared_samples > 0);
+      check_equal(stable.calibration, one.all_at_once(first, options, nullptr));
     }
 }
 
 TEST_CASE("a calibration that does not settle uses all samples, keeps all and says so") {
   Case one("llama", recipe_with("static_minmax", "tensor"));
   const std::vector<Sample> samples = samples_of(one.fixture, {1, 2, 3, 5, 12});
-  CalibrationOptions options{
-      .kv_forward = KvForward::kExact, .observes_all = true, .compared_samples = 2};
+  CalibrationOptions options{.kv_forward = KvForward::kExact,
+                             .observes_all = true,
+                             .compared_samples = compared_samples(lengths_of(samples))};
   WarningList told;
   Statistics kept, expected;
   const StableCalibration stable =

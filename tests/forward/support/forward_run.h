@@ -80,7 +80,7 @@ inline std::string run_layers(LayerForward& forward, const ModelConfig& config, 
           static_cast<size_t>(config.layers[static_cast<size_t>(layer)].attention.heads), 0.02f);
     const bool is_end = request.ends_with(layer, config);
     const auto compare = [&] {
-      if (request.compared_samples > 0 && config.has_own_cache(layer))
+      if (request.compares(layer, config))
         seen.add(forward.compare_attention(layer, std::span(&quantization, 1)));
     };
     if (!config.has_attention(layer)) {
