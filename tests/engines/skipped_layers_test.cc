@@ -1,6 +1,7 @@
 // Layers that a checkpoint leaves in 16 bits. What vLLM makes of them, untold and told, is recorded
 // by tests/reference/engines_skipped.py; vLLM 0.33 and Aphrodite 0.24.1 gave the same answers.
 #include <algorithm>
+#include <memory>
 
 #include "engines/served_engines.h"
 #include "engines/support/recorded_variant.h"
@@ -20,32 +21,38 @@ const Json kScheme = {{"type", "float"},
                       {"dynamic", false}};
 
 /// A checkpoint whose layer 0 keeps 16 bits.
-EngineCase compressed_tensors() {
-  EngineCase subject(test::kLlama);
-  subject.quantize({{"quant_method", "compressed-tensors"},
-                    {"format", "dense"},
-                    {"config_groups", Json::object()},
-                    {"ignore", {"model.layers.0.self_attn", "Linear"}},
-                    {"kv_cache_scheme", kScheme}});
-  subject.add("model.layers.1.self_attn.k_scale", 0.5f);
-  subject.add("model.layers.1.self_attn.v_scale", 0.25f);
-  return subject;
-}
-
-EngineCase modelopt(bool has_map) {
-  EngineCase subject(test::kLlama);
-  Json config = {{"quant_method", "modelopt"},
-                 {"quant_algo", "FP8"},
-                 {"ignore", {"*"}},
-                 {"kv_cache_scheme", {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}}}};
-  if (has_map) {
-    config["kv_cache_quantized_layers"] = {{"model.layers.1.self_attn", {{"quant_algo", "FP8"}}}};
-    config["kv_cache_schema_version"] = 1;
+struct CompressedTensors : EngineCase {
+  CompressedTensors() : EngineCase(test::kLlama) {
+    quantize({{"quant_method", "compressed-tensors"},
+              {"format", "dense"},
+              {"config_groups", Json::object()},
+              {"ignore", {"model.layers.0.self_attn", "Linear"}},
+              {"kv_cache_scheme", kScheme}});
+    add("model.layers.1.self_attn.k_scale", 0.5f);
+    add("model.layers.1.self_attn.v_scale", 0.25f);
   }
-  subject.quantize(config);
-  subject.add("model.layers.1.self_attn.k_proj.k_scale", "F32", {}, {0.5f});
-  subject.add("model.layers.1.self_attn.v_proj.v_scale", "F32", {}, {0.25f});
-  return subject;
+};
+
+struct ModelOpt : EngineCase {
+  explicit ModelOpt(bool has_map) : EngineCase(test::kLlama) {
+    Json config = {{"quant_method", "modelopt"},
+                   {"quant_algo", "FP8"},
+                   {"ignore", {"*"}},
+                   {"kv_cache_scheme", {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}}}};
+    if (has_map) {
+      config["kv_cache_quantized_layers"] = {{"model.layers.1.self_attn", {{"quant_algo", "FP8"}}}};
+      config["kv_cache_schema_version"] = 1;
+    }
+    quantize(config);
+    add("model.layers.1.self_attn.k_proj.k_scale", "F32", {}, {0.5f});
+    add("model.layers.1.self_attn.v_proj.v_scale", "F32", {}, {0.25f});
+  }
+};
+
+/// Layer 0 left out in either form.
+std::unique_ptr<EngineCase> left_out(bool is_modelopt) {
+  if (is_modelopt) return std::make_unique<ModelOpt>(true);
+  return std::make_unique<CompressedTensors>();
 }
 
 const VerifyOptions kTold{.scales = {}, .skip_layers = {0}};
@@ -85,8 +92,8 @@ TEST_CASE("skipped layers: an engine that can leave layers out has to be told wh
   for (const char* engine : {"vllm", "vllm@0.33", "aphrodite"})
     for (const bool is_modelopt : {false, true}) {
       INFO(engine << (is_modelopt ? ", ModelOpt's map" : ", ignore"));
-      const EngineCase subject = is_modelopt ? modelopt(true) : compressed_tensors();
-      const VerifyReport untold = subject.verify(engine);
+      const auto subject = left_out(is_modelopt);
+      const VerifyReport untold = subject->verify(engine);
       REQUIRE(untold.layers.size() == 2);
       CHECK(untold.layers[0].k.values == std::vector{1.0f});
       CHECK_FALSE(untold.layers[0].is_16_bit);
@@ -95,7 +102,7 @@ TEST_CASE("skipped layers: an engine that can leave layers out has to be told wh
       CHECK(warning.severity == Severity::kWarning);
       CHECK(contains(warning.message, "unless told, it quantizes it: it uses 1.0"));
       CHECK(warning.remedy == "start it with --kv-cache-dtype-skip-layers 0");
-      const VerifyReport told = subject.verify(engine, kTold);
+      const VerifyReport told = subject->verify(engine, kTold);
       CHECK(told.layers[0].is_16_bit);
       CHECK(told.layers[1].k.values == std::vector{0.5f});
       CHECK(finding_of(told, 0).severity == Severity::kNote);
@@ -106,26 +113,27 @@ TEST_CASE("skipped layers: an engine that can leave layers out has to be told wh
 TEST_CASE("skipped layers: an engine that stores all layers alike loses what was meant") {
   for (const char* engine : {"sglang", "tgi-branch", "transformers"}) {
     INFO(engine);
-    const VerifyReport report = compressed_tensors().verify(engine, {.kv_cache_dtype = "fp8"});
+    const VerifyReport report =
+        CompressedTensors().verify(engine, {.kv_cache_dtype = "fp8", .scales = {}});
     if (!report.loads) continue;
     CHECK(tells(report, Severity::kError, "it quantizes all layers alike"));
   }
-  const VerifyReport sglang = compressed_tensors().verify("sglang");
+  const VerifyReport sglang = CompressedTensors().verify("sglang");
   CHECK(finding_of(sglang, 0).remedy ==
         "serve it with an engine that can leave layers out: vLLM, Aphrodite");
-  CHECK(tells(compressed_tensors().verify("transformers"), Severity::kError,
+  CHECK(tells(CompressedTensors().verify("transformers"), Severity::kError,
               "it computes with uninitialized memory"));
-  CHECK(tells(compressed_tensors().verify("sglang", kTold), Severity::kError,
+  CHECK(tells(CompressedTensors().verify("sglang", kTold), Severity::kError,
               "it has no argument that leaves layers in 16 bits"));
 }
 
 TEST_CASE("skipped layers: a gap that the checkpoint does not declare is a mistake") {
-  CHECK(tells(modelopt(false).verify("vllm"), Severity::kError, "here, and has others"));
-  CHECK_FALSE(loses_scales(modelopt(false).verify("vllm", kTold)));
+  CHECK(tells(ModelOpt(false).verify("vllm"), Severity::kError, "here, and has others"));
+  CHECK_FALSE(loses_scales(ModelOpt(false).verify("vllm", kTold)));
 }
 
 TEST_CASE("skipped layers: scales of a layer that is left out do nothing") {
-  EngineCase subject = compressed_tensors();
+  CompressedTensors subject;
   subject.add("model.layers.0.self_attn.k_scale", 0.5f);
   subject.add("model.layers.0.self_attn.v_scale", 0.25f);
   CHECK(tells(subject.verify("vllm", kTold), Severity::kNote, "these scales do nothing"));
@@ -133,12 +141,12 @@ TEST_CASE("skipped layers: scales of a layer that is left out do nothing") {
 
 TEST_CASE("skipped layers: only layers of the model can be left out") {
   const std::string message = test::message_of(
-      [] { compressed_tensors().verify("vllm", {.scales = {}, .skip_layers = {2}}); });
+      [] { CompressedTensors().verify("vllm", {.scales = {}, .skip_layers = {2}}); });
   CHECK(contains(message, "layer 2 to skip is none of the layers with K and V, which are 0-1"));
 }
 
 TEST_CASE("skipped layers: the command that serves a checkpoint names them") {
-  const EngineCase subject = compressed_tensors();
+  const CompressedTensors subject;
   subject.verify("vllm");  // writes the folder
   const ModelConfig config = read_model_config(ModelDir(subject.path()));
   const auto engines = served_engines({{.checkpoint = subject.path(), .shown = "."}}, config,

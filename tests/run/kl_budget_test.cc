@@ -78,7 +78,7 @@ TEST_CASE("kl_budget: a wide budget leaves every layer in FP8") {
 
 TEST_CASE("kl_budget: the output is that of a run that is told of the layers") {
   const Setting setting;
-  for (const std::string& forward : {"quantized", "exact"}) {
+  for (const std::string forward : {"quantized", "exact"}) {
     INFO(forward);
     CalibrateRequest request = setting.request("found-" + forward);
     request.kv_forward = forward;
