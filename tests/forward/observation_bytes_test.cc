@@ -160,7 +160,7 @@ TEST_CASE("bytes of an observation that end early or go on are refused") {
   CHECK(error_of(more, layer_observation_from) ==
         "observation: has 1 bytes behind its end at offset " + std::to_string(bytes.size()));
   CHECK(error_of(bytes, layer_advance_from).find("kind 1, expected") != std::string::npos);
-  CHECK(error_of(changed(bytes, 4, 4), layer_observation_from).find("version 4") !=
+  CHECK(error_of(changed(bytes, 4, 9), layer_observation_from).find("version 9") !=
         std::string::npos);
   // A count that would ask for all memory.
   auto large = to_bytes(LayerObservation{});
