@@ -198,7 +198,7 @@ std::vector<std::string> both_verdicts(const Json& of, int64_t num_tokens, bool 
   for (const auto& [key, name] :
        {std::pair{"calibrated", "With these scales"}, std::pair{"unit", "With scale 1.0"}})
     if (const Json* found = find_field(of, key))
-      in_context(key, [&] {
+      in_context(key, [&, name = name] {
         CacheDamage damage = read_damage(*found, num_tokens);
         damage.is_predicted = is_predicted;
         verdicts.push_back(std::string(name) + " " + verdict_text(damage));

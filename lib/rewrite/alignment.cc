@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <ranges>
 
 #include "rewrite/key_error.h"
 
@@ -73,8 +72,8 @@ class LayerAligner {
         unit.change = {};
     }
     const std::vector<Unit*> pinned = pin();
-    const auto reach_of = [&](const Unit& unit) { return reach_after(unit); };
-    const float amax = std::ranges::max(units_ | std::views::transform(reach_of));
+    float amax = 0.0f;
+    for (const Unit& unit : units_) amax = std::max(amax, reach_after(unit));
     const std::vector<float> after = scales_of(amax);
     for (Unit& unit : units_) {
       if (std::ranges::find(pinned, &unit) == pinned.end())

@@ -100,6 +100,17 @@ TEST_CASE("layers without scales are known by config.json's ignore or by our man
   }
   CHECK(refusal_of({.checkpoint = scratch / "compressed-tensors", .formats = {"quark"}}) ==
         "no error");
+  CHECK(refusal_of({.checkpoint = scratch / "modelopt", .formats = {"quark"}}) == "no error");
+  // ModelOpt's earlier schema names no layers.
+  for (const char* name : {"config.json", "hf_quant_config.json"}) {
+    const fs::path file = scratch / "modelopt" / name;
+    Json config = parse_json(read_text(file));
+    for (const char* member : {"quantization_config", "quantization"})
+      if (config.contains(member))
+        for (const char* key : {"kv_cache_quantized_layers", "kv_cache_schema_version"})
+          config[member].erase(key);
+    write_file(file, dump_json(config));
+  }
   CHECK(refusal_of({.checkpoint = scratch / "modelopt", .formats = {"quark"}}) ==
         (scratch / "modelopt").string() +
             ": 2 of 3 layers have KV scales; model.layers.0.self_attn has none, and "

@@ -46,6 +46,7 @@ TEST_CASE("caches text: too many layers are left out of advice") {
 
 TEST_CASE("caches text: measured caches have bytes a token beside KL") {
   MeasuredCache cache{.label = {.name = "nvfp4, 1.0", .bytes_per_token = 72}, .result = {}};
+  cache.result.num_tokens = 1000;
   cache.result.kl_mean = 0.01;
   cache.result.kl_stderr = 0.001;
   cache.result.perplexity_increase = 0.0186;
