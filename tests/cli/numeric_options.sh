@@ -29,6 +29,8 @@ for command in $(commands); do
     mapfile -t beside < <(beside_limits "$page" "$option")
     limits=$((limits + ${#beside[@]}))
     for value in "${NONE[@]}" ${beside[@]+"${beside[@]}"}; do
+      # A list of numbers.
+      [[ $value == 1,5 && $(text_of "$page" "$option") == *'may be repeated'* ]] && continue
       status=0
       message=$("$KVCAL" "$command" "$option=$value" 2>&1 >/dev/null) || status=$?
       expect_equal "exit status of kvcal $command $option='$value'" "$status" 2
