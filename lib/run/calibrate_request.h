@@ -41,8 +41,8 @@ struct CalibrateRequest {
   /// Whose caches keep 16 bits, beside those of layers that the recipe ignores.
   std::vector<int64_t> skip_layers = {};
   BudgetOptions budget = {};  ///< kept by layers in 16 bits, beside those
-  double headroom = 1.0;                 ///< of the scales of K and V (calib/derive.h)
-  std::string memory_limit;              ///< empty: the memory of the machine or control group
+  double headroom = 1.0;      ///< of the scales of K and V (calib/derive.h)
+  std::string memory_limit;   ///< empty: the memory of the machine or control group
   DeviceOptions device;
   StateOptions state;
   RankSettings ranks;
