@@ -210,7 +210,8 @@ ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOption
           .head = inputs,
           .all_experts = options.derive.all_experts,
           .linears = inputs ? LinearDetail::kSamples : LinearDetail::kNone,
-          .compared_samples = options.compared_samples};
+          .compared_samples = options.compared_samples > 0 ? std::optional(options.compared_samples)
+                                                           : std::nullopt};
 }
 
 AttentionDamage damage_of(LayerForward& forward, const ModelConfig& config,

@@ -88,7 +88,7 @@ StableCalibration calibrate_until_stable(const MakeForward& make_forward, const 
   SilentDiagnostics silent;
   RoundDiagnostics told(diagnostics, tokens_of(samples));
   ObservationRequest observation = observation_of(plan, options);
-  observation.compared_samples = 0;  // no scales are made yet
+  observation.compared_samples.reset();  // no scales are made yet
   ExactRounds rounds(config, observation);
   ScaleHistory history(rule);
   Statistics statistics;

@@ -158,8 +158,10 @@ void DividedForward::request(const ObservationRequest& request) {
   request_ = request;
   for (size_t i = 0; i < parts_.size(); ++i) {
     ObservationRequest own = request;
-    own.compared_samples = std::clamp<int64_t>(
-        request.compared_samples - static_cast<int64_t>(begins_[i]), 0, parts_[i]->num_samples());
+    if (request.compared_samples)
+      own.compared_samples =
+          std::clamp<int64_t>(*request.compared_samples - static_cast<int64_t>(begins_[i]), 0,
+                              parts_[i]->num_samples());
     parts_[i]->request(own);
   }
 }

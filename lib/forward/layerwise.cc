@@ -466,9 +466,9 @@ void LayerwiseForward::request(const ObservationRequest& request) {
           ? nullptr
           : std::make_unique<LinearCollector>(config_, backend_, request.linears, num_samples_);
   runner_->show_all_experts(request.all_experts);
-  compared_ = request.compared_samples > 0
-                  ? std::make_unique<ComparedAttention>(config_, backend_, request.compared_samples)
-                  : nullptr;
+  compared_ = request.compared_samples ? std::make_unique<ComparedAttention>(
+                                             config_, backend_, *request.compared_samples)
+                                       : nullptr;
 }
 
 void LayerwiseForward::show_linears(LinearCollector* linears) {

@@ -90,8 +90,9 @@ uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& req
          LinearCollector::bytes(config, request.linears, lengths.size()) +
          (request.channels ? channel_bytes(config, lengths.size(), request.key_rows) : 0) +
          ComparedAttention::bytes(
-             config, lengths.first(std::min<size_t>(
-                         lengths.size(), static_cast<size_t>(request.compared_samples))));
+             config,
+             lengths.first(std::min<size_t>(
+                 lengths.size(), static_cast<size_t>(request.compared_samples.value_or(0)))));
 }
 
 uint64_t table_bytes(const ModelConfig& config, const ObservationRequest& request,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "family/model_config.h"
 
@@ -22,13 +23,15 @@ struct ObservationRequest {
   /// Observes experts on all tokens instead of the routed ones; the layer's results do not change.
   bool all_experts = false;
   LinearDetail linears = LinearDetail::kNone;
-  /// Samples, from the first on, of which LayerForward::compare_attention compares attention.
-  int64_t compared_samples = 0;
+  /// Samples, from the first on, of which LayerForward::compare_attention compares attention: 0 in
+  /// a part of a run that has none of them, which packs the same layers all the same. nullopt: no
+  /// attention is compared.
+  std::optional<int64_t> compared_samples = {};
 
   /// Whether the attention of the layer is compared: it has a cache of its own, and is no draft
   /// layer, of which K and V alone are run.
   bool compares(int64_t layer, const ModelConfig& config) const {
-    return compared_samples > 0 && config.has_own_cache(layer) && !config.is_draft(layer);
+    return compared_samples.has_value() && config.has_own_cache(layer) && !config.is_draft(layer);
   }
   /// Layers run to their end, also those after the last K and V.
   bool finishes_layers() const { return head || linears != LinearDetail::kNone; }

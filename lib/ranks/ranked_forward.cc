@@ -85,9 +85,10 @@ void RankedForward::request(const ObservationRequest& request) {
   if (!local_) return;
   // Samples of a rank ascend, so those that are compared are its first.
   ObservationRequest own = request;
-  own.compared_samples = std::ranges::count_if(
-      assignment_.samples_of[static_cast<size_t>(ranks_.rank())],
-      [&](size_t sample) { return std::cmp_less(sample, request.compared_samples); });
+  if (request.compared_samples)
+    own.compared_samples = std::ranges::count_if(
+        assignment_.samples_of[static_cast<size_t>(ranks_.rank())],
+        [&](size_t sample) { return std::cmp_less(sample, *request.compared_samples); });
   local_->request(own);
 }
 

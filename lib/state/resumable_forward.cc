@@ -143,9 +143,9 @@ void ResumableForward::check(const std::vector<LinearObservation>& linears) cons
 
 void ResumableForward::check(const AttentionComparison& comparison, int64_t layer) const {
   const auto heads = static_cast<size_t>(config_.attention(layer).heads);
-  if (std::cmp_not_equal(comparison.samples.size(), request_.compared_samples))
-    fail("attention of ", comparison.samples.size(), " samples, expected ",
-         request_.compared_samples);
+  const int64_t expected = request_.compared_samples.value_or(0);
+  if (std::cmp_not_equal(comparison.samples.size(), expected))
+    fail("attention of ", comparison.samples.size(), " samples, expected ", expected);
   for (const auto& candidates : comparison.samples)
     for (const auto& errors : candidates)
       if (errors.size() != heads) fail("attention of ", errors.size(), " heads, expected ", heads);
