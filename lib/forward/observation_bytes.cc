@@ -268,10 +268,11 @@ AttentionComparison comparison_from(ByteReader& in) {
   const auto samples = in.get<uint64_t>(), candidates = in.get<uint64_t>(),
              heads = in.get<uint64_t>();
   const uint64_t errors = in.get_count(kErrorBytes);
-  if (checked_mul(checked_mul(samples, candidates), heads) != errors)
+  const bool is_none = samples == 0 && candidates == 0 && heads == 0;
+  if (checked_mul(checked_mul(samples, candidates), heads) != errors || (errors == 0 && !is_none))
     fail("has ", errors, " attention errors, expected those of ", samples, " samples, ", candidates,
          " candidates and ", heads, " heads");
-  for (uint64_t sample = 0; sample < samples && errors > 0; ++sample) {
+  for (uint64_t sample = 0; sample < samples; ++sample) {
     auto& of_sample = comparison.samples.emplace_back(candidates);
     for (auto& of_candidate : of_sample)
       for (uint64_t head = 0; head < heads; ++head) of_candidate.push_back(error_from(in));

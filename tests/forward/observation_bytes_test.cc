@@ -193,6 +193,10 @@ TEST_CASE("a comparison of attention that ends early, goes on or was changed is 
   CHECK(error_of(changed(bytes, 8, 2), attention_comparison_from) ==
         "observation: has 24 attention errors, expected those of 2 samples, 2 candidates and 4 "
         "heads");
+  const auto none = to_bytes(AttentionComparison{});
+  CHECK(error_of(changed(none, 8, 3), attention_comparison_from) ==
+        "observation: has 0 attention errors, expected those of 3 samples, 0 candidates and 0 "
+        "heads");
   auto large = bytes;
   for (size_t at = 8; at < 24; ++at) large[at] = std::byte{0x7f};
   CHECK(error_of(large, attention_comparison_from).find("overflows") != std::string::npos);

@@ -94,6 +94,9 @@ void read_journal(const fs::path& path, uint64_t size) {
       case RecordKind::kHead:
         read_result(record->result, linear_observation_from);
         break;
+      case RecordKind::kCompareAttention:
+        read_result(record->result, attention_comparison_from);
+        break;
     }
   }
   KVCAL_CHECK(reader.position() == size);
