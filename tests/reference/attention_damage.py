@@ -9,15 +9,12 @@ with scale 1.0, for each query head [relative error of the output, KL divergence
 sixteen evenly spaced queries of the fixture's ids: K and V become E4M3 codes and real numbers again, nothing before the
 layer does. null for a layer without attention. Reference: float32, eager attention; sums in float64.
 """
-import json
-import pathlib
 import sys
 
 import torch
-import transformers
-from transformers import AutoModelForCausalLM
 
-FIXTURES = pathlib.Path(__file__).parent.parent / "fixtures"
+from probed_models import write_probed
+
 # Grouped queries; biases of K; windows; soft-caps; norms of K; sinks; K and V of other widths; layers without attention;
 # all heads with K and V of their own; queries that turn in part.
 NAMES = ["llama", "qwen2", "mistral_window", "gemma2", "qwen3", "gpt_oss", "nemotron_h", "gpt2", "phi", "qwen3_next"]
@@ -59,23 +56,5 @@ def probed(attention, seen):
     return attend
 
 
-def attention_damage(name):
-    folder = FIXTURES / "models" / name
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                                 experts_implementation="eager").eval()
-    seen = {}
-    code = {sys.modules[type(module).__module__] for module in model.modules()}
-    for module in [module for module in code if hasattr(module, "eager_attention_forward")]:
-        module.eager_attention_forward = probed(module.eager_attention_forward, seen)
-    ids = json.loads((folder / "expected.json").read_text())["ids"]
-    with torch.no_grad():
-        model(torch.tensor([ids]), use_cache=False)
-    assert seen, name
-    return [seen.get(layer) for layer in range(model.config.get_text_config().num_hidden_layers)]
-
-
 if __name__ == "__main__":
-    reference = f"transformers {transformers.__version__}, torch {torch.__version__}, float32, eager"
-    lines = [f'"{name}": {json.dumps(attention_damage(name))}' for name in sys.argv[1:] or NAMES]
-    text = f'{{"reference": "{reference}",\n"models": {{\n' + ",\n".join(lines) + "}}\n"
-    (FIXTURES / "attention_damage.json").write_text(text)
+    write_probed("attention_damage.json", sys.argv[1:] or NAMES, probed)
