@@ -2,7 +2,8 @@
 """One timed run of a peer in a process of its own; prints one line of JSON. Started by against_peers.py with the peer's Python.
 
 usage: peer_runs.py transformers|vllm|oneshot SETTINGS
-SETTINGS is JSON: model, tokens (a file {"ids": [[...], ...]}), samples, threads, and what the function of that name takes.
+SETTINGS is JSON: model, samples, threads, what the function of that name takes, and tokens, a file {"ids": [[...], ...]}, or
+dataset, JSON lines with "messages" or "text", and max_seq_length, where its samples are cut.
 Printed are: seconds (of the forward pass alone), start_seconds (imports, loading), peak_rss_bytes.
 """
 import json
@@ -61,8 +62,9 @@ def vllm(ids, model, dtype, cache="auto", eager=False, **_):
     return result(begin, end)
 
 
-def oneshot(ids, model, threads, dtype="auto", pipeline=None, **_):
-    """FP8 KV cache alone, of already tokenized samples; a dtype of "auto" loads the model as oneshot does by default."""
+def oneshot(ids, model, threads, dtype="auto", pipeline=None, output=None, **_):
+    """FP8 KV cache alone, of already tokenized samples; a dtype of "auto" loads the model as oneshot does by default. The
+    checkpoint stays in output, where that is set."""
     import torch
 
     torch.set_num_threads(threads)
@@ -91,16 +93,31 @@ def oneshot(ids, model, threads, dtype="auto", pipeline=None, **_):
     scheme = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
     named = {"pipeline": pipeline} if pipeline else {}
     with tempfile.TemporaryDirectory() as folder:
-        run_oneshot(model=model, recipe=QuantizationModifier(kv_cache_scheme=scheme), output_dir=folder,
+        run_oneshot(model=model, recipe=QuantizationModifier(kv_cache_scheme=scheme), output_dir=output or folder,
                     dataset=Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * len(sample) for sample in ids]}),
                     num_calibration_samples=len(ids), max_seq_length=max(map(len, ids)), shuffle_calibration_samples=False, **named)
     begin, end = max(spans, key=lambda span: span[1] - span[0])  # the default pipeline starts another one inside
     return result(begin, end)
 
 
+def tokenized(model, dataset, samples, max_seq_length):
+    """The first samples of JSON lines, conversations in the model's chat template."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    records = [json.loads(line) for line in pathlib.Path(dataset).read_text().splitlines()[:samples]]
+    ids = [tokenizer.apply_chat_template(record["messages"], return_dict=False) if "messages" in record
+           else tokenizer(record["text"])["input_ids"] for record in records]
+    return [sample[:max_seq_length] for sample in ids]
+
+
 def main():
     settings = json.loads(sys.argv[2])
-    ids = json.loads(pathlib.Path(settings.pop("tokens")).read_text())["ids"][:settings.pop("samples") or None]
+    samples = settings.pop("samples") or None
+    if "dataset" in settings:
+        ids = tokenized(settings["model"], settings.pop("dataset"), samples, settings.pop("max_seq_length"))
+    else:
+        ids = json.loads(pathlib.Path(settings.pop("tokens")).read_text())["ids"][:samples]
     measured = {"transformers": transformers, "vllm": vllm, "oneshot": oneshot}[sys.argv[1]](ids, **settings)
     print("\n" + json.dumps(measured | {"tokens": sum(map(len, ids))}), flush=True)
     os._exit(0)  # engines' threads may outlive the work
