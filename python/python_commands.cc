@@ -73,6 +73,7 @@ void read_calibration(Arguments& arguments, CalibrateRequest& request, Diagnosti
   arguments.read("kv_cache_dtype_skip_layers", request.skip_layers);
   arguments.read("kl_budget", request.budget.kl, 0.0, 1e6);
   arguments.read("headroom", request.headroom, 1.0, kMostHeadroom);
+  arguments.read("smooth", request.smooths);
   arguments.read("moe_all_experts", request.all_experts);
   arguments.read("no_mtp", request.no_mtp);
   arguments.read("save_statistics", request.save_statistics);

@@ -116,6 +116,9 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
                         "layers in 16 bits that keep it, as measured on records of the data set "
                         "that the calibration has not used",
                         0.0, kMostKl);
+  command.add_flag("--smooth", options.request.smooths,
+                   "First rewrite the weights, of the same function, so that an fp8_e4m3 cache "
+                   "loses less of K, as kvcal smooth --for fp8_e4m3 does");
   add_number(command, "--measure-sequences", options.measure.num_sequences,
              "Sequences to measure, of 512 tokens at most", 1, int64_t{1} << 40)
       ->each([&options](const std::string&) { options.has_measure_sequences = true; });

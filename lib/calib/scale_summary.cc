@@ -127,10 +127,6 @@ std::string_view name_of(UnitScale unit) {
   return unit == UnitScale::kCoarse ? "coarse" : "as_good";
 }
 
-std::string layers_text(const std::vector<int64_t>& layers) {
-  return (layers.size() == 1 ? "layer " : "layers ") + range_text(layers);
-}
-
 }  // namespace
 
 std::optional<ScaleSummary> summarize_scales(const Calibration& calibration,
@@ -173,12 +169,13 @@ std::optional<ScaleSummary> summarize_scales(const Calibration& calibration,
 std::optional<CacheDamage> predicted_damage(const Calibration& calibration,
                                             const ModelConfig& config,
                                             std::vector<AttentionError> AttentionDamage::*scales) {
-  const std::vector<int64_t> own = config.cached_layers();
+  std::vector<int64_t> own = config.cached_layers();
+  // Draft layers propose tokens that the model checks.
+  std::erase_if(own, [&](int64_t layer) { return config.is_draft(layer); });
   double sum = 0;
   int64_t compared = 0;
   for (const AttentionCalibration& layer : calibration.layers) {
     if (std::ranges::find(own, layer.layer) == own.end() || layer.ignored) continue;
-    if (config.is_draft(layer.layer)) continue;  // which proposes tokens that the model checks
     if (!layer.damage) return std::nullopt;
     sum += sum_of((*layer.damage).*scales).mean_kl();
     ++compared;
@@ -245,7 +242,7 @@ std::string unit_scale_text(const ScaleSummary& summary) {
        {std::pair{"K", &summary.clipped_k}, std::pair{"V", &summary.clipped_v}})
     if (!clipping->layers.empty())
       sides.push_back(percent(clipping->share) + " of " + name + " in " +
-                      layers_text(clipping->layers));
+                      layer_range_text(clipping->layers));
   return "would clip " + join(sides, " and ") + ": keep these scales";
 }
 

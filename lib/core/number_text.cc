@@ -46,6 +46,10 @@ std::string range_text(const std::vector<int64_t>& numbers) {
   return text;
 }
 
+std::string layer_range_text(const std::vector<int64_t>& layers) {
+  return (layers.size() == 1 ? "layer " : "layers ") + range_text(layers);
+}
+
 double parse_fraction(std::string_view text) {
   constexpr double kMost = 1e6;  // more is a slip
   const bool is_percent = text.ends_with('%');

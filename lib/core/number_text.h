@@ -17,6 +17,8 @@ std::string percent(double fraction);
 std::string byte_text(double bytes);
 /// "0-4, 6-10, 12" for ascending numbers.
 std::string range_text(const std::vector<int64_t>& numbers);
+/// "layer 3", or "layers 0-4, 9", for ascending numbers.
+std::string layer_range_text(const std::vector<int64_t>& layers);
 
 /// Parses "0.5%" or "0.005": a fraction from 0 to a million. Throws Error.
 double parse_fraction(std::string_view text);

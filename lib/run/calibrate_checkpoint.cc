@@ -16,6 +16,7 @@
 #include "run/kl_budget.h"
 #include "run/named_inputs.h"
 #include "run/planned_run.h"
+#include "run/smoothed_model.h"
 
 namespace kvcal {
 namespace {
@@ -58,9 +59,9 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   ManifestInput input;
   input.version = request.version;
   Provenance& origin = input.origin;
-  origin.model_path = name_of_model(subject.model_dir);
+  origin.model_path = request.source ? request.source->path : name_of_model(subject.model_dir);
   set_model_type(subject.config, origin);
-  origin.model_sha256 = subject.model_dir.sha256();
+  origin.model_sha256 = request.source ? request.source->sha256 : subject.model_dir.sha256();
   input.recipe_path = request.recipe;
   input.leave_out_machine = request.reproducible;
   input.seconds = clock.seconds();
@@ -100,10 +101,6 @@ void stage_statistics(const CalibrateRequest& request, const CalibrationSubject&
   statistics.origin = manifest.origin;
   statistics.origin.model_config = dump_json(subject.model_dir.config());
   outputs.add(stage_statistics(request.save_statistics, statistics, request.output.overwrite));
-}
-
-std::string text_of_layers(const std::vector<int64_t>& layers) {
-  return (layers.size() == 1 ? "layer " : "layers ") + range_text(layers);
 }
 
 /// An exact calibration of a plan that leaves further layers out: nothing else changes.
@@ -232,7 +229,7 @@ class Calibrating {
       plan_.subject->leave_out(layers);
       if (how.kv_forward == KvForward::kExact)
         return left_out(result.calibration, plan_.subject->plan);
-      diagnostics_.inform("calibrating again with " + text_of_layers(layers) +
+      diagnostics_.inform("calibrating again with " + layer_range_text(layers) +
                           " in 16 bits, as the later ones will see them");
       return measure(*plan_.subject, run, how, nullptr, silent_);
     };
@@ -298,7 +295,9 @@ class Calibrating {
 
 void calibrate_checkpoint(const CalibrateRequest& request, RankSession& session,
                           Diagnostics& diagnostics, const CalibrationSteps& steps) {
-  Calibrating(request, session, diagnostics, steps).run();
+  if (!request.smooths) return Calibrating(request, session, diagnostics, steps).run();
+  const SmoothedModel smoothed(request, session, diagnostics);
+  Calibrating(smoothed.request(), session, diagnostics, steps).run();
 }
 
 }  // namespace kvcal

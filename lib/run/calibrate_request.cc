@@ -10,8 +10,11 @@
 #include "core/shell_word.h"
 #include "datasets/named_dataset.h"
 #include "export/checkpoint_copy.h"
+#include "export/joined_writer.h"
 #include "export/layer_scales.h"
 #include "quant/cache_type.h"
+#include "rewrite/alignment.h"
+#include "rewrite/rewritten_checkpoint.h"
 #include "run/kl_budget.h"
 #include "run/output_files.h"
 #include "stored/smoothed_for.h"
@@ -51,6 +54,29 @@ void check_targets(const CalibrateRequest& request, const CalibrationSubject& su
          "apply makes of it with kvcal inspect");
   check_report_files(request.report);
   if (has_own_state) in_context("--state", [&] { check_keeps_inputs(state, inputs); });
+}
+
+/// A rewritten model is another one, whose weights the output has to hold.
+void check_smooths(const CalibrateRequest& request, const CalibrationSubject& subject,
+                   const OutputFormats& formats) {
+  if (!request.smooths) return;
+  const KvDType dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype);
+  if (dtype != KvDType::kFp8E4m3 || formats.is_for_nvfp4())
+    fail("--smooth rewrites K for a cache of fp8_e4m3, and --kv-cache-dtype is ",
+         request.output.kv_cache_dtype);
+  const auto& names = formats.names();
+  if (request.output.scales_only || formats.is_file() ||
+      !std::ranges::all_of(names, [](const std::string& format) {
+        return any_has(format, &OutputFormat::is_checkpoint);
+      }))
+    fail("--smooth rewrites weights, which the output has to hold: expected a format of whole ",
+         "checkpoints, without --scales-only");
+  if (!request.save_statistics.empty())
+    fail(
+        "--smooth and --save-statistics exclude each other: statistics are of a model that stays; ",
+        "kvcal smooth ", request.model, " --for fp8_e4m3 makes it");
+  check_can_be_rewritten(subject.model_dir);
+  in_context(request.model, [&] { check_can_be_aligned(subject.config); });
 }
 
 void check_stop_rule(const CalibrateRequest& request) {
@@ -94,6 +120,7 @@ Json deciding_options(const CalibrateRequest& request) {
       {"--save-statistics", !request.save_statistics.empty()},
       {"--stop-when-stable", request.stable_ratio}};
   if (!request.skip_layers.empty()) deciding["--kv-cache-dtype-skip-layers"] = request.skip_layers;
+  if (request.source) deciding["--smooth"] = request.source->sha256;
   if (!request.stable_ratio.empty()) deciding["--stable-samples"] = request.stable_samples;
   if (request.headroom != 1.0) deciding["--headroom"] = request.headroom;
   if (!request.records.columns.is_empty())
@@ -119,6 +146,7 @@ std::string calibrate_line(const CalibrateRequest& request, const std::string& m
     line +=
         (i == 0 ? " --kv-cache-dtype-skip-layers " : ",") + std::to_string(request.skip_layers[i]);
   if (request.headroom != 1.0) line += " --headroom " + short_float(request.headroom);
+  if (request.smooths) line += " --smooth";
   return line;
 }
 
@@ -171,6 +199,7 @@ void check_request(const CalibrateRequest& request, const CalibrationSubject& su
                    const OutputFormats& formats) {
   const CalibrationOptions calibration = calibration_options(request, {});
   check_stop_rule(request);
+  check_smooths(request, subject, formats);
   check_state_options(request.state);
   wanted_weights(request.ranks);
   if (calibration.observes_all && calibration.kv_forward != KvForward::kExact)

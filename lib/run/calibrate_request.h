@@ -23,6 +23,11 @@ struct BudgetOptions {
   int64_t max_seq_length = 512;
 };
 
+/// What a manifest names instead of a model that was made of it for the run.
+struct SourceModel {
+  std::string path, sha256;
+};
+
 /// Options of a calibration. check_request checks the texts.
 struct CalibrateRequest {
   std::string model;
@@ -41,8 +46,11 @@ struct CalibrateRequest {
   /// Whose caches keep 16 bits, beside those of layers that the recipe ignores.
   std::vector<int64_t> skip_layers = {};
   BudgetOptions budget = {};  ///< kept by layers in 16 bits, beside those
-  double headroom = 1.0;      ///< of the scales of K and V (calib/derive.h)
-  std::string memory_limit;   ///< empty: the memory of the machine or control group
+  /// Rewrites the model for an E4M3 cache first (run/smooth_checkpoint.h), and calibrates that.
+  bool smooths = false;
+  std::optional<SourceModel> source = {};  ///< nullopt: model itself
+  double headroom = 1.0;                   ///< of the scales of K and V (calib/derive.h)
+  std::string memory_limit;                ///< empty: the memory of the machine or control group
   DeviceOptions device;
   StateOptions state;
   RankSettings ranks;

@@ -16,6 +16,7 @@
 #include "run/output_files.h"
 #include "run/planned_run.h"
 #include "run/process_limit.h"
+#include "run/smoothed_model.h"
 #include "state/run_state.h"
 #include "stored/weights.h"
 
@@ -51,6 +52,19 @@ struct Inputs {
   std::vector<int64_t> lengths;
 };
 
+/// Work of rewriting the model first: a pass over its samples, and two over those compared.
+double smoothing_work(const Inputs& inputs, const SampleWork& each) {
+  const SampleOptions samples = smooth_request(inputs.request).samples;
+  std::vector<int64_t> lengths;
+  for (const int64_t length : inputs.lengths)
+    if (std::ssize(lengths) < samples.num_calibration_samples)
+      lengths.push_back(std::min(length, samples.max_seq_length));
+  const auto compared = static_cast<size_t>(compared_samples(lengths));
+  double work = 0.0;
+  for (size_t i = 0; i < lengths.size(); ++i) work += (i < compared ? 3 : 1) * each.of(lengths[i]);
+  return work;
+}
+
 double seconds_of(const Inputs& inputs, const DeviceRate& rate, const ScoringWork& scoring) {
   const SampleWork each = sample_work(inputs.subject.config, inputs.weights);
   double work = 0.0, scored_work = 0.0, scored_tokens = 0.0;
@@ -60,6 +74,7 @@ double seconds_of(const Inputs& inputs, const DeviceRate& rate, const ScoringWor
     scored_work += each.of(scored);
     scored_tokens += static_cast<double>(scored);
   }
+  if (inputs.request.smooths) work += smoothing_work(inputs, each);
   const auto devices = static_cast<double>(inputs.backends.size());
   double seconds = kStartSeconds + kObservingWork * work / (rate.flop * devices);
   if (scoring.num_sequences == 0 || inputs.lengths.empty()) return seconds;
@@ -127,6 +142,7 @@ CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWo
   const auto backends = open_backends(request.device, diagnostics);
   preview.device = description_of(backends);
   preview.output_bytes = output_bytes(request, plan);
+  if (request.smooths) preview.smoothed_bytes = weight_bytes(subject);
   preview.disk = existing_folder_of(request.output.output);
   preview.free_bytes = free_bytes_at(preview.disk);
   if (!runs_text(request, subject)) return preview;
@@ -169,6 +185,7 @@ Json to_json(const CalibrationPreview& preview) {
                 {{"output_bytes", preview.output_bytes},
                  {"state_bytes", preview.state_bytes},
                  {"scratch_bytes", preview.scratch_bytes},
+                 {"smoothed_bytes", preview.smoothed_bytes},
                  {"free_bytes", nullptr}}}};
   if (preview.memory_available) json["memory_available_bytes"] = *preview.memory_available;
   if (preview.free_bytes) json["disk"]["free_bytes"] = *preview.free_bytes;
@@ -191,6 +208,7 @@ std::vector<std::pair<std::string, std::string>> preview_lines(const Calibration
   std::string disk = "output " + bytes(preview.output_bytes);
   if (preview.state_bytes > 0) disk += ", state up to " + bytes(preview.state_bytes);
   if (preview.scratch_bytes > 0) disk += ", hidden states " + bytes(preview.scratch_bytes);
+  if (preview.smoothed_bytes > 0) disk += ", rewritten model " + bytes(preview.smoothed_bytes);
   if (preview.free_bytes)
     disk += "; " + bytes(*preview.free_bytes) + " are free at " + preview.disk.string() +
             (preview.has_room() ? "" : ": too little");

@@ -23,10 +23,13 @@ struct CalibrationPreview {
   // Disk, in bytes:
   uint64_t output_bytes = 0, state_bytes = 0;
   uint64_t scratch_bytes = 0;          ///< of hidden states that memory does not hold
+  uint64_t smoothed_bytes = 0;         ///< of the rewritten model that is calibrated
   std::optional<uint64_t> free_bytes;  ///< where the output goes
   std::filesystem::path disk;          ///< a folder of that disk
 
-  uint64_t disk_bytes() const { return output_bytes + state_bytes + scratch_bytes; }
+  uint64_t disk_bytes() const {
+    return output_bytes + state_bytes + scratch_bytes + smoothed_bytes;
+  }
   bool has_room() const { return !free_bytes || *free_bytes >= disk_bytes(); }
 };
 

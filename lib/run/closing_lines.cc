@@ -14,8 +14,7 @@ std::string cache_text(const ScaleSummary& summary) {
   if (summary.layers_16_bit.empty())
     return std::to_string(summary.cache_bytes_fp8) + " bytes a token in FP8, " + all;
   return std::to_string(summary.cache_bytes()) + " bytes a token with " +
-         (summary.layers_16_bit.size() == 1 ? "layer " : "layers ") +
-         range_text(summary.layers_16_bit) + " in 16 bits and the others in FP8, " +
+         layer_range_text(summary.layers_16_bit) + " in 16 bits and the others in FP8, " +
          std::to_string(summary.cache_bytes_fp8) + " all in FP8, " + all;
 }
 

@@ -10,7 +10,7 @@ std::string with_error(const Likelihood& result) {
 }
 
 std::string layers_text(const std::vector<int64_t>& layers) {
-  return (layers.size() == 1 ? "layer " : "layers ") + range_text(layers) + " in 16 bits";
+  return layer_range_text(layers) + " in 16 bits";
 }
 
 Json result_json(const std::vector<int64_t>& layers, const Likelihood& result) {

@@ -23,13 +23,13 @@ int64_t num_used(const CalibrateRequest& request, const CalibrationResult& resul
   return used < dataset->size() ? used : 0;
 }
 
-/// The written scales on the source's weights, or on the output's where these are quantized.
+/// The written scales on the source's weights, or on the output's where these are others.
 EvalOptions eval_options(const CalibrateRequest& request, const CalibrationResult& result,
                          const MeasureOptions& options) {
   const WrittenFolder& folder = result.output.folders.at(0);
-  const bool has_own_weights = result.calibration.plan.quantizes_weights() &&
-                               any_has(folder.format, &OutputFormat::is_checkpoint) &&
-                               !folder.is_overlay;
+  const bool makes_weights = request.smooths || result.calibration.plan.quantizes_weights();
+  const bool has_own_weights =
+      makes_weights && any_has(folder.format, &OutputFormat::is_checkpoint) && !folder.is_overlay;
   EvalOptions eval;
   eval.model = has_own_weights ? folder.path.string() : request.model;
   if (has_own_weights) eval.reference = request.model;

@@ -10,6 +10,7 @@
 #include "export/manifest.h"
 #include "rewrite/kv_factors.h"
 #include "run/output_card.h"
+#include "stored/smoothed_for.h"
 
 namespace kvcal {
 namespace {
@@ -65,8 +66,7 @@ std::optional<Remedy> layers_in_16_bits(const RemedyFacts& facts, const std::str
   }
   if (!found->layers || found->layers->empty()) return std::nullopt;
   const Likelihood& result = found->result;
-  remedy.name = "16 bits for layer" + std::string(found->layers->size() == 1 ? " " : "s ") +
-                range_text(*found->layers);
+  remedy.name = "16 bits for " + layer_range_text(*found->layers);
   remedy.damage = damage_of(result);
   remedy.bytes_per_token = bytes_with(facts, *found->layers);
   return remedy;
@@ -107,11 +107,10 @@ std::vector<Remedy> remedies_of(const RemedyFacts& facts) {
                         .damage = unit,
                         .bytes_per_token = facts.bytes_fp8,
                         .command = unit_serve_line(facts.model)});
-  if (!reason_against_key_factors(facts.config))
+  if (!facts.is_rewritten && !reason_against_key_factors(facts.config))
     remedies.push_back({.name = "weights of the same function, rewritten for this cache",
                         .bytes_per_token = facts.bytes_fp8,
-                        .command = "kvcal smooth " + shell_word(facts.model) +
-                                   " --for fp8_e4m3 -o " + shell_word(facts.output + "-smooth")});
+                        .command = facts.calibrate + " --smooth" + output});
   if (const MeasuredCache* cache = best_cache(facts, found))
     remedies.push_back({.name = "another cache, " + cache->label.name,
                         .damage = damage_of(cache->result),
@@ -126,6 +125,10 @@ std::vector<Remedy> remedies_of(const RemedyFacts& facts) {
   return remedies;
 }
 
+bool is_rewritten(const CalibrationResult& result) {
+  return smoothed_for(result.output.manifest) == SmoothedFor::kFp8E4m3;
+}
+
 namespace {
 
 /// Of scales that a calibration has made.
@@ -136,6 +139,7 @@ RemedyFacts facts_of(const CalibrateRequest& request, const std::string& model,
           .calibrate = calibrate_line(request, model),
           .output = request.output.output,
           .are_made = true,
+          .is_rewritten = is_rewritten(result),
           .bytes_fp8 = result.summary ? result.summary->cache_bytes_fp8 : 0};
 }
 

@@ -28,10 +28,11 @@ struct Remedy {
 /// What remedies are chosen by.
 struct RemedyFacts {
   const ModelConfig& config;
-  std::string model;      ///< as given, for the lines to type
-  std::string calibrate;  ///< the line that makes the scales, without --output
-  std::string output;     ///< for what is to be made
-  bool are_made = false;  ///< the calibrated scales are there, and need no line
+  std::string model;          ///< as given, for the lines to type
+  std::string calibrate;      ///< the line that makes the scales, without --output
+  std::string output;         ///< for what is to be made
+  bool are_made = false;      ///< the calibrated scales are there, and need no line
+  bool is_rewritten = false;  ///< the weights are for an E4M3 cache already
   std::optional<CacheDamage> calibrated = {};  ///< FP8 with calibrated scales, which is needed
   std::optional<CacheDamage> unit = {};        ///< FP8 with scale 1.0
   uint64_t bytes_fp8 = 0;                      ///< of one token
@@ -39,6 +40,9 @@ struct RemedyFacts {
   /// Layers in 16 bits that were measured; nullptr: none were.
   const KlBudgetOutcome* proposed = nullptr;
 };
+
+/// Whether the result's weights were rewritten for an E4M3 cache, in this run or before it.
+bool is_rewritten(const CalibrationResult& result);
 
 /// The ways out, those that take no memory first; none where the better of both, or the scales that
 /// are made, are fine. Each whose cost is known is better than what was found.

@@ -7,6 +7,8 @@
 #include "calib/exact_pass.h"
 #include "calib/observed_statistics.h"
 #include "core/file.h"
+#include "core/folder.h"
+#include "core/number_text.h"
 #include "core/replaceable.h"
 #include "datasets/named_dataset.h"
 #include "export/writer.h"
@@ -57,9 +59,9 @@ void observe_channels(const CalibrationSubject& subject, std::span<const Sample>
 }
 
 Smoothing observed_smoothing(const CalibrationSubject& subject, std::span<const Sample> samples,
+                             std::span<const std::unique_ptr<Backend>> backends,
                              const SmoothRequest& request, const fs::path& scratch,
                              Diagnostics& diagnostics) {
-  const auto backends = open_backends(request.device, diagnostics);
   const auto layers = static_cast<size_t>(subject.config.num_hidden_layers);
   if (request.cache == SmoothedFor::kInt8) {
     std::vector<ChannelAmax> all(layers);
@@ -84,14 +86,26 @@ Smoothing observed_smoothing(const CalibrationSubject& subject, std::span<const 
   return smoothing;
 }
 
-Json json_of(const std::map<int64_t, LayerAlignment>& aligned) {
+Json predicted_json(const CacheAttention& attention) {
+  Json json = Json::object();
+  if (attention.calibrated) json["calibrated"] = attention.calibrated->kl_mean;
+  if (attention.unit) json["unit"] = attention.unit->kl_mean;
+  return json;
+}
+
+Json json_of(const std::map<int64_t, LayerAlignment>& aligned, const AlignmentGain& gain) {
   Json layers = Json::object();
-  for (const auto& [layer, made] : aligned)
-    layers[std::to_string(layer)] = {
+  for (const auto& [layer, made] : aligned) {
+    Json& json = layers[std::to_string(layer)] = {
         {"turned_pairs", made.turned},
         {"scaled_channels", made.scaled},
         {"shifted_channels", made.shifted},
         {"error", {{"before", made.error_before}, {"after", made.error_after}}}};
+    const auto was = gain.before.layers.find(layer), is = gain.after.layers.find(layer);
+    if (was != gain.before.layers.end() && is != gain.after.layers.end())
+      json["attention_kl"] = {{"before", to_json(weights_kl(was->second))},
+                              {"after", to_json(weights_kl(is->second))}};
+  }
   return {{"smoothed", true}, {"layers", std::move(layers)}};
 }
 
@@ -99,6 +113,19 @@ Json json_of(const std::optional<Unevenness>& side, const std::string& reason) {
   if (!side) return {{"smoothed", false}, {"reason", reason}};
   return {{"smoothed", true},
           {"largest_over_mean_channel", {{"before", side->before}, {"after", side->after}}}};
+}
+
+Json smoothing_json(SmoothedFor cache, const SmoothResult& result) {
+  const Smoothing& smoothing = result.smoothing;
+  Json json = {{"for", name_of(cache)},
+               {"k", smoothing.aligned.empty() ? json_of(smoothing.k, smoothing.k_reason)
+                                               : json_of(smoothing.aligned, *result.gain)},
+               {"v", json_of(smoothing.v, smoothing.v_reason)}};
+  if (!result.gain) return json;
+  json["layers_without_gain"] = result.gain->without;
+  json["predicted_kl"] = {{"before", predicted_json(result.gain->before)},
+                          {"after", predicted_json(result.gain->after)}};
+  return json;
 }
 
 Json manifest_of(const SmoothRequest& request, const CalibrationSubject& subject,
@@ -114,12 +141,7 @@ Json manifest_of(const SmoothRequest& request, const CalibrationSubject& subject
             {"sha256", dataset.sha256()},
             {"num_samples", result.num_samples},
             {"num_tokens", result.num_tokens}}},
-          {"smoothing",
-           {{"for", name_of(request.cache)},
-            {"k", result.smoothing.aligned.empty()
-                      ? json_of(result.smoothing.k, result.smoothing.k_reason)
-                      : json_of(result.smoothing.aligned)},
-            {"v", json_of(result.smoothing.v, result.smoothing.v_reason)}}},
+          {"smoothing", smoothing_json(request.cache, result)},
           {"changed_tensors", result.written.changed},
           {"widened_tensors", result.written.widened},
           {"rounded_tensors", result.written.rounded},
@@ -145,6 +167,20 @@ std::string aligned_text(const std::map<int64_t, LayerAlignment>& aligned) {
   return text.str();
 }
 
+/// "predicted KL 0.213 before, 0.008 now with scale 1.0; ..", empty where nothing is predicted.
+std::string gain_text(const AlignmentGain& gain) {
+  std::string text;
+  const auto add = [&](const char* scales, std::optional<CacheDamage> CacheAttention::*which) {
+    const auto &was = gain.before.*which, &is = gain.after.*which;
+    if (!was || !is) return;
+    text += (text.empty() ? "predicted KL with " : ", with ") + std::string(scales) + " " +
+            fixed("%.4f", was->kl_mean) + " before, " + fixed("%.4f", is->kl_mean) + " now";
+  };
+  add("scale 1.0", &CacheAttention::unit);
+  add("calibrated scales", &CacheAttention::calibrated);
+  return text;
+}
+
 std::string side_text(const std::optional<Unevenness>& side, const std::string& reason) {
   if (!side) return "as it was: " + reason;
   std::ostringstream text;
@@ -162,44 +198,112 @@ std::string function_text(const RewrittenCheckpoint& written, const Smoothing& s
                                       : "the same, but for rounding of norms";
 }
 
-/// Of a request that names its data set.
-SmoothResult smooth(const SmoothRequest& request, Diagnostics& diagnostics) {
-  const std::string recipe(kDefaultRecipe);
-  const CalibrationSubject subject =
-      make_subject(read_recipe(recipe), recipe, request.model, diagnostics, request.family);
-  check_can_be_rewritten(subject.model_dir);
-  in_context(request.model, [&] {
-    if (request.cache == SmoothedFor::kInt8)
-      check_can_be_smoothed(subject.config);
-    else
-      check_can_be_aligned(subject.config);
-  });
-  check_target(subject.model_dir, request.output);
-  check_keeps_inputs(request.output, {request.model, request.dataset, request.family.file()});
-  const auto dataset = open_dataset(request.dataset, {.records = request.records});
-  const std::vector<Sample> samples = samples_for(subject, *dataset, request.samples, diagnostics);
-  AtomicDirectory output(request.output, request.overwrite);
-  SmoothResult result;
-  result.num_samples = std::ssize(samples);
-  result.num_tokens = tokens_of(samples);
-  result.smoothing =
-      observed_smoothing(subject, samples, request, output.target().parent_path(), diagnostics);
-  ThreadPool pool(request.device.threads);
-  result.written = write_rewritten_checkpoint(subject.model_dir, subject.config,
-                                              result.smoothing.factors, pool, output.path());
-  result.manifest = manifest_of(request, subject, *dataset, result);
-  write_text_file(output.path() / kManifestName, dump_json(result.manifest));
-  write_card(output.path(), "", subject.model_dir, result.manifest, {});
-  output.commit();
-  return result;
-}
+/// Runs one request that names its data set.
+class Smoother {
+ public:
+  Smoother(const SmoothRequest& request, Diagnostics& diagnostics)
+      : request_(request),
+        diagnostics_(diagnostics),
+        subject_(subject_of(request.model, diagnostics)),
+        pool_(request.device.threads) {}
+
+  SmoothResult run() {
+    check();
+    const auto dataset = open_dataset(request_.dataset, {.records = request_.records});
+    samples_ = samples_for(subject_, *dataset, request_.samples, diagnostics_);
+    AtomicDirectory output(request_.output, request_.overwrite);
+    scratch_ = output.target().parent_path();
+    backends_ = open_backends(request_.device, diagnostics_);
+    result_.num_samples = std::ssize(samples_);
+    result_.num_tokens = tokens_of(samples_);
+    result_.smoothing =
+        observed_smoothing(subject_, samples_, backends_, request_, scratch_, diagnostics_);
+    write(output.path());
+    if (!result_.smoothing.aligned.empty()) keep_gains(output.path());
+    result_.manifest = manifest_of(request_, subject_, *dataset, result_);
+    write_text_file(output.path() / kManifestName, dump_json(result_.manifest));
+    write_card(output.path(), "", subject_.model_dir, result_.manifest, {});
+    output.commit();
+    return std::move(result_);
+  }
+
+ private:
+  CalibrationSubject subject_of(const std::string& model, Diagnostics& diagnostics) const {
+    const std::string recipe(kDefaultRecipe);
+    return make_subject(read_recipe(recipe), recipe, model, diagnostics, request_.family);
+  }
+
+  void check() const {
+    check_can_be_rewritten(subject_.model_dir);
+    in_context(request_.model, [&] {
+      if (request_.cache == SmoothedFor::kInt8)
+        check_can_be_smoothed(subject_.config);
+      else
+        check_can_be_aligned(subject_.config);
+    });
+    check_target(subject_.model_dir, request_.output);
+    check_keeps_inputs(request_.output, {request_.model, request_.dataset, request_.family.file()});
+  }
+
+  void write(const fs::path& folder) {
+    result_.written = write_rewritten_checkpoint(subject_.model_dir, subject_.config,
+                                                 result_.smoothing.factors, pool_, folder);
+  }
+
+  CacheAttention compared(const CalibrationSubject& subject) {
+    return compare_caches(subject,
+                          {.samples = samples_,
+                           .backends = borrowed(backends_),
+                           .layerwise = {.compute_type = compute_type_of(
+                                             request_.device, *backends_[0], subject.config),
+                                         .scratch_folder = scratch_},
+                           .threads = request_.device.threads},
+                          diagnostics_);
+  }
+
+  CacheAttention compared(const fs::path& folder) {
+    SilentDiagnostics silent;  // of what was said of the model already
+    return compared(subject_of(folder.string(), silent));
+  }
+
+  /// Takes back what gains nothing. Layers are compared with exact K and V before them, so none
+  /// depends on the others.
+  void keep_gains(const fs::path& folder) {
+    Smoothing& smoothing = result_.smoothing;
+    AlignmentGain gain{.before = compared(subject_), .after = compared(folder), .without = {}};
+    std::vector<int64_t> layers;
+    for (const auto& [layer, made] : smoothing.aligned) layers.push_back(layer);
+    gain.without = layers_without_gain(layers, gain.before, gain.after);
+    if (!gain.without.empty()) {
+      for (const int64_t layer : gain.without) {
+        smoothing.aligned.erase(layer);
+        smoothing.factors[static_cast<size_t>(layer)] = {};
+      }
+      for (const fs::path& written : paths_in(folder)) fs::remove_all(written);
+      write(folder);
+      gain.after = compared(folder);
+    }
+    if (smoothing.aligned.empty())
+      smoothing.k_reason = "attention over an FP8 cache gains nothing by another";
+    result_.gain = std::move(gain);
+  }
+
+  const SmoothRequest& request_;
+  Diagnostics& diagnostics_;
+  CalibrationSubject subject_;
+  ThreadPool pool_;
+  std::vector<std::unique_ptr<Backend>> backends_ = {};
+  std::vector<Sample> samples_ = {};
+  fs::path scratch_ = {};  ///< folder for hidden states
+  SmoothResult result_ = {};
+};
 
 }  // namespace
 
 SmoothResult smooth_checkpoint(const SmoothRequest& request, Diagnostics& diagnostics) {
   SmoothRequest settled = request;
   if (settled.dataset.empty()) settled.dataset = kDefaultDataset;
-  return smooth(settled, diagnostics);
+  return Smoother(settled, diagnostics).run();
 }
 
 std::vector<std::pair<std::string, std::string>> smoothing_lines(const SmoothResult& result) {
@@ -208,14 +312,21 @@ std::vector<std::pair<std::string, std::string>> smoothing_lines(const SmoothRes
   if (written.widened > 0)
     changed += ", of which " + std::to_string(written.widened) +
                " are float32 now: their dtype does not hold the values";
-  return {{"samples", std::to_string(result.num_samples) + ", " +
-                          std::to_string(result.num_tokens) + " tokens"},
-          {"K", result.smoothing.aligned.empty()
-                    ? side_text(result.smoothing.k, result.smoothing.k_reason)
-                    : aligned_text(result.smoothing.aligned)},
-          {"V", side_text(result.smoothing.v, result.smoothing.v_reason)},
-          {"changed", changed},
-          {"function", function_text(written, result.smoothing)}};
+  std::vector<std::pair<std::string, std::string>> lines{
+      {"samples",
+       std::to_string(result.num_samples) + ", " + std::to_string(result.num_tokens) + " tokens"},
+      {"K", result.smoothing.aligned.empty()
+                ? side_text(result.smoothing.k, result.smoothing.k_reason)
+                : aligned_text(result.smoothing.aligned)},
+      {"V", side_text(result.smoothing.v, result.smoothing.v_reason)},
+      {"changed", changed},
+      {"function", function_text(written, result.smoothing)}};
+  if (!result.gain) return lines;
+  if (const std::string text = gain_text(*result.gain); !text.empty())
+    lines.emplace_back("FP8 cache", text);
+  if (const auto& without = result.gain->without; !without.empty())
+    lines.emplace_back("left alone", layer_range_text(without) + ", where attention gains nothing");
+  return lines;
 }
 
 }  // namespace kvcal

@@ -8,6 +8,7 @@
 #include "family/family_choice.h"
 #include "rewrite/rewritten_checkpoint.h"
 #include "rewrite/smoothing.h"
+#include "run/attention_gain.h"
 #include "run/devices.h"
 
 namespace kvcal {
@@ -31,16 +32,27 @@ struct SmoothRequest {
   std::string version;  ///< of the program, for the manifest
 };
 
+/// Attention with an FP8 cache, of the model as it was and as it is written.
+struct AlignmentGain {
+  CacheAttention before, after;
+  std::vector<int64_t> without;  ///< layers that stay as they were, since they gained nothing
+};
+
 struct SmoothResult {
   RewrittenCheckpoint written;
   Smoothing smoothing;
+  std::optional<AlignmentGain> gain = {};  ///< where K of any layer was aligned
   int64_t num_samples = 0, num_tokens = 0;
   Json manifest = {};  ///< as kvcal_manifest.json has it
+
+  /// Whether the function's K and V have other values than the model's.
+  bool is_changed() const { return written.changed > 0; }
 };
 
 /// Runs the text through the model, layer by layer, and writes a checkpoint of the same function
-/// whose K and V have even channels (smoothing_of), or whose K is aligned (align_layer), complete
-/// or not at all. Throws Error, and Interrupted where the user asks to stop.
+/// whose K and V have even channels (smoothing_of), or whose K is aligned (align_layer) where
+/// attention over an FP8 cache then loses less, complete or not at all. Throws Error, and
+/// Interrupted where the user asks to stop.
 SmoothResult smooth_checkpoint(const SmoothRequest& request, Diagnostics& diagnostics);
 
 /// Pairs of a label and a text of one line.

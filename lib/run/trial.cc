@@ -10,7 +10,6 @@
 #include "recipe/recipe.h"
 #include "run/closing_lines.h"
 #include "run/kl_budget.h"
-#include "stored/smoothed_for.h"
 
 namespace kvcal {
 namespace {
@@ -105,6 +104,7 @@ std::vector<Remedy> remedies_of(const Trial& trial, const CalibrateRequest& requ
                                  .model = model,
                                  .calibrate = calibrate_line(request, model),
                                  .output = output,
+                                 .is_rewritten = is_rewritten(trial.result),
                                  .calibrated = calibrated_damage(trial.measured),
                                  .unit = unit_damage(trial.measured),
                                  .bytes_fp8 = trial.result.summary->cache_bytes_fp8,
@@ -175,7 +175,7 @@ std::vector<std::pair<std::string, std::string>> trial_lines(const Trial& trial)
   for (const auto& more : {measured_lines(trial.measured), made_lines(trial.result)})
     lines.insert(lines.end(), more.begin(), more.end());
   if (trial.budget) lines.emplace_back("KL budget", budget_text(*trial.budget));
-  if (smoothed_for(trial.result.output.manifest) == SmoothedFor::kFp8E4m3)
+  if (is_rewritten(trial.result))
     lines.emplace_back(
         "rewritten",
         "for fp8_e4m3 with one scale a layer or head; E5M2 and dynamic caches may lose far "

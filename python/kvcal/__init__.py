@@ -67,6 +67,7 @@ def calibrate(
     save_statistics: Path | None = None,
     kv_forward: str | None = None,
     headroom: float | None = None,
+    smooth: bool = False,
     moe_all_experts: bool = False,
     no_mtp: bool = False,
     stop_when_stable: float | str | None = None,
@@ -92,7 +93,7 @@ def calibrate(
     recognized. num_samples: how many are used at most. format: one or several of the program's
     formats; engine: engines that must use the scales, instead of a format. measure: also measures KL and perplexity.
     kl_budget: leaves the fewest layers in 16 bits that keep the mean KL within it, else raises `Error` and writes nothing.
-    The other arguments are the options of `kvcal calibrate`.
+    smooth: rewrites the weights first, of the same function, so that an fp8_e4m3 cache loses less of K. The other arguments are the options of `kvcal calibrate`.
     """
     arguments = dict(locals())
     data = arguments.pop("dataset")
