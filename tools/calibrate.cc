@@ -191,12 +191,16 @@ std::vector<ServedEngine> print_result(const CalibrateOptions& options,
                      request.model, request.output, diagnostics);
   const bool is_printed_later = options.json && options.measures && result.summary;
   if (is_printed_later) return engines;
-  print_output(result.output, engines, options.json, [&] {
+  const std::vector<Remedy> remedies =
+      options.measures ? std::vector<Remedy>()
+                       : predicted_remedies(request, name_of_source(request.model), result);
+  WrittenOutput shown = result.output;
+  if (!remedies.empty()) shown.manifest["remedies"] = to_json(remedies);
+  print_output(shown, engines, options.json, [&] {
     std::cout << calibration_text(result, most_rows());
     if (result.stop) std::cout << stop_text(*result.stop);
   });
-  if (!options.json && !options.measures && !is_quiet())
-    std::cout << remedies_text(predicted_remedies(request, name_of_source(request.model), result));
+  if (!options.json && !is_quiet()) std::cout << remedies_text(remedies);
   return engines;
 }
 

@@ -167,6 +167,20 @@ MeasuredScales measure_scales(const CalibrateRequest& request, const Calibration
                                         : std::vector<MeasuredCache>()};
 }
 
+Likelihood measure_rewritten(const CalibrateRequest& request, const CalibrationResult& result,
+                             const MeasureOptions& options, const std::string& rewritten,
+                             Diagnostics& diagnostics) {
+  EvalOptions eval = eval_options(request, result, options);
+  eval.model = rewritten;
+  eval.reference = request.model;
+  eval.variants = {std::string(kUnit) + "=" + request.output.kv_cache_dtype + ":unit"};
+  EvalVariants variants(eval, true, diagnostics);
+  const std::vector<ScoredSequence> sequences =
+      read_left_sequences(eval, variants.model(), diagnostics);
+  Scorer scorer = variants.make_scorer();
+  return summarize(score_all(scorer, sequences, diagnostics), 0);
+}
+
 int num_models_measured(const MeasureOptions& options) {
   constexpr int kFp8Alone = 3;  // 16 bits, calibrated scales, scale 1.0
   constexpr int kMore = 4;      // FP8 by head, E5M2, two caches of NVFP4

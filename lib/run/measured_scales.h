@@ -47,6 +47,12 @@ BetterScales better_of(const MeasuredScales& measured);
 MeasuredScales measure_scales(const CalibrateRequest& request, const CalibrationResult& result,
                               const MeasureOptions& options, Diagnostics& diagnostics);
 
+/// Scale 1.0 on rewritten weights in this folder, measured on the same text against the request's
+/// model with a cache of 16 bits.
+Likelihood measure_rewritten(const CalibrateRequest& request, const CalibrationResult& result,
+                             const MeasureOptions& options, const std::string& rewritten,
+                             Diagnostics& diagnostics);
+
 /// The value of "measured" in a manifest.
 Json to_json(const MeasuredScales& measured);
 /// Models that measure_scales runs side by side, the reference included.

@@ -107,8 +107,10 @@ std::vector<Remedy> remedies_of(const RemedyFacts& facts) {
                         .damage = unit,
                         .bytes_per_token = facts.bytes_fp8,
                         .command = unit_serve_line(facts.model)});
-  if (!facts.is_rewritten && !reason_against_key_factors(facts.config))
+  const bool helps = !facts.rewritten || damage_found(*facts.rewritten) < found;
+  if (!facts.is_rewritten && helps && !reason_against_key_factors(facts.config))
     remedies.push_back({.name = "weights of the same function, rewritten for this cache",
+                        .damage = facts.rewritten,
                         .bytes_per_token = facts.bytes_fp8,
                         .command = facts.calibrate + " --smooth" + output});
   if (const MeasuredCache* cache = best_cache(facts, found))

@@ -39,6 +39,7 @@ struct RemedyFacts {
   const std::vector<MeasuredCache>* caches = nullptr;  ///< of every type; nullptr: not measured
   /// Layers in 16 bits that were measured; nullptr: none were.
   const KlBudgetOutcome* proposed = nullptr;
+  std::optional<CacheDamage> rewritten = {};  ///< scale 1.0 on rewritten weights, where measured
 };
 
 /// Whether the result's weights were rewritten for an E4M3 cache, in this run or before it.

@@ -7,9 +7,15 @@
 
 #include "core/folder.h"
 #include "core/number_text.h"
+#include "datasets/named_dataset.h"
 #include "recipe/recipe.h"
+#include "rewrite/kv_factors.h"
 #include "run/closing_lines.h"
 #include "run/kl_budget.h"
+#include "run/output_files.h"
+#include "run/smooth_checkpoint.h"
+#include "run/smoothed_model.h"
+#include "stored/quantization_config.h"
 
 namespace kvcal {
 namespace {
@@ -69,6 +75,42 @@ std::string advice_text(const TrialFindings& found) {
   return "";
 }
 
+/// Bytes of a model's files of weights.
+uint64_t weight_bytes(const ModelDir& model) {
+  uint64_t bytes = 0;
+  for (const SafetensorsFile& shard : model.shards())
+    for (const TensorView& tensor : shard.tensors()) bytes += tensor.bytes.size();
+  return bytes;
+}
+
+/// Rewrites the model in a folder for temporary files and measures scale 1.0 on it; nullopt: it
+/// cannot be rewritten, gains nothing by it, or the folder has no room.
+std::optional<Likelihood> try_rewriting(const TrialRequest& request, const CalibrationResult& found,
+                                        Diagnostics& diagnostics) {
+  CalibrateRequest settled = request.calibration;
+  if (settled.dataset.empty()) settled.dataset = kDefaultDataset;  // as the calibration did
+  if (found.cost)
+    settled.samples.num_calibration_samples = static_cast<int64_t>(found.cost->num_samples);
+  const ModelDir model(settled.model);
+  const bool is_for_e4m3 = found.calibration.kv_format == fp8::Format::kE4m3Fn;
+  if (!is_for_e4m3 || is_rewritten(found) || read_quantization_config(model).form ||
+      reason_against_key_factors(found.config))
+    return std::nullopt;
+  const fs::path folder = temporary_folder();
+  const uint64_t needed = weight_bytes(model);
+  if (const auto free = free_bytes_at(folder); free && *free < needed + needed / 16) {
+    diagnostics.note("rewritten weights are not tried: " + folder.string() + " has no room for " +
+                     byte_text(static_cast<double>(needed)));
+    return std::nullopt;
+  }
+  AtomicDirectory scratch(folder / ("kvcal-rewritten-" + std::to_string(::getpid())), true);
+  SmoothRequest smooth = smooth_request(settled);
+  smooth.output = (scratch.path() / "model").string();
+  diagnostics.inform("trying weights that are rewritten for this cache");
+  if (!smooth_checkpoint(smooth, diagnostics).is_changed()) return std::nullopt;
+  return measure_rewritten(settled, found, request.measure, smooth.output, diagnostics);
+}
+
 std::string context_text(uint64_t bytes) {
   constexpr uint64_t kGiB = uint64_t{1} << 30;
   return "twice as long in the same memory: 1 GiB holds " + std::to_string(kGiB / bytes) +
@@ -100,16 +142,18 @@ TrialAdvice advice_of(const TrialFindings& found) {
 
 std::vector<Remedy> remedies_of(const Trial& trial, const CalibrateRequest& request,
                                 const std::string& model, const std::string& output) {
-  return remedies_of(RemedyFacts{.config = trial.result.config,
-                                 .model = model,
-                                 .calibrate = calibrate_line(request, model),
-                                 .output = output,
-                                 .is_rewritten = is_rewritten(trial.result),
-                                 .calibrated = calibrated_damage(trial.measured),
-                                 .unit = unit_damage(trial.measured),
-                                 .bytes_fp8 = trial.result.summary->cache_bytes_fp8,
-                                 .caches = &trial.measured.caches,
-                                 .proposed = trial.budget ? &*trial.budget : nullptr});
+  return remedies_of(RemedyFacts{
+      .config = trial.result.config,
+      .model = model,
+      .calibrate = calibrate_line(request, model),
+      .output = output,
+      .is_rewritten = is_rewritten(trial.result),
+      .calibrated = calibrated_damage(trial.measured),
+      .unit = unit_damage(trial.measured),
+      .bytes_fp8 = trial.result.summary->cache_bytes_fp8,
+      .caches = &trial.measured.caches,
+      .proposed = trial.budget ? &*trial.budget : nullptr,
+      .rewritten = trial.rewritten ? std::optional(damage_of(*trial.rewritten)) : std::nullopt});
 }
 
 void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnostics,
@@ -143,10 +187,12 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
   trial->measured = measure_scales(calibration, trial->result, request.measure, diagnostics);
   // Weights that the recipe quantizes are no reference for a cache alone.
   const TrialFindings found = findings_of(*trial);
-  if (!budgeted.budget.kl && !has_weights && found.calibrated.damage != Damage::kFine &&
-      found.unit.damage != Damage::kFine)
-    budgeted.budget.kl = kFineLimits.kl_mean;
+  const bool is_fine =
+      found.calibrated.damage == Damage::kFine || found.unit.damage == Damage::kFine;
+  const bool tries_remedies = !has_weights && !is_fine;
+  if (!budgeted.budget.kl && tries_remedies) budgeted.budget.kl = kFineLimits.kl_mean;
   if (budgeted.budget.kl) trial->budget = propose_layers(budgeted, trial->result, diagnostics);
+  if (tries_remedies) trial->rewritten = try_rewriting(request, trial->result, diagnostics);
   steps.done(*trial);
 }
 
@@ -161,6 +207,14 @@ Json to_json(const Trial& trial) {
                {"cache_bytes_per_token",
                 {{"fp8", summary.cache_bytes_fp8}, {"16-bit", 2 * summary.cache_bytes_fp8}}}};
   if (trial.budget) json["kl_budget"] = to_json(*trial.budget);
+  if (trial.rewritten) {
+    const CacheDamage damage = damage_of(*trial.rewritten);
+    Json& rewritten =
+        json["rewritten"] = {{"kl_mean", damage.kl_mean},
+                             {"kl_stderr", damage.kl_stderr},
+                             {"perplexity_increase", damage.perplexity_increase.value()}};
+    add_verdict(damage, rewritten);
+  }
   if (const auto& cost = trial.result.cost)
     json["calibration"] = {{"num_samples", cost->num_samples},
                            {"num_tokens", cost->num_tokens},
@@ -175,6 +229,9 @@ std::vector<std::pair<std::string, std::string>> trial_lines(const Trial& trial)
   for (const auto& more : {measured_lines(trial.measured), made_lines(trial.result)})
     lines.insert(lines.end(), more.begin(), more.end());
   if (trial.budget) lines.emplace_back("KL budget", budget_text(*trial.budget));
+  if (trial.rewritten)
+    lines.emplace_back("rewritten", "with scale 1.0 on weights that are rewritten for it " +
+                                        verdict_text(damage_of(*trial.rewritten)));
   if (is_rewritten(trial.result))
     lines.emplace_back(
         "rewritten",

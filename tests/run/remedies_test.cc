@@ -67,7 +67,7 @@ TEST_CASE("remedies: each says its cost, its memory and the line to type") {
         "remedies:\n"
         "  weights of the same function, rewritten for this cache: KL to be measured, 128 bytes a "
         "token\n"
-        "      kvcal smooth 'my model' --for fp8_e4m3 -o ./out-smooth\n"
+        "      kvcal calibrate 'my model' --smooth -o ./out\n"
         "  another cache, int8_per_token_head: KL 0.0156 (fine), 132 bytes a token\n"
         "      vllm serve 'my model' --kv-cache-dtype int8_per_token_head\n"
         "  16 bits for the layers that cost most: KL at most 0.02, memory as it then says\n"
@@ -79,6 +79,25 @@ TEST_CASE("remedies: each says its cost, its memory and the line to type") {
   CHECK(json.at(1).at("bytes_per_token") == 132);
   CHECK(json.at(2).at("kl_limit") == 0.02);
   CHECK_FALSE(json.at(2).contains("kl_mean"));
+}
+
+TEST_CASE("remedies: rewritten weights have their measured cost, and are offered where they help") {
+  const ModelFixture fixture("llama");
+  RemedyFacts facts = facts_of(fixture.config, 0.37, 0.3);
+  facts.rewritten = damage_of_kl(0.0065);
+  const std::vector<Remedy> better = remedies_of(facts);
+  CHECK(better.at(0).name == "weights of the same function, rewritten for this cache");
+  CHECK(to_json(better).at(0).at("kl_mean") == 0.0065);
+  CHECK(to_json(better).at(0).at("verdict") == "fine");
+  facts.rewritten = damage_of_kl(0.2);
+  CHECK(
+      names_of(remedies_of(facts)) ==
+      std::vector<std::string>{"16 bits for the layers that cost most", "16 bits for all layers"});
+  facts.rewritten.reset();
+  facts.is_rewritten = true;
+  CHECK(
+      names_of(remedies_of(facts)) ==
+      std::vector<std::string>{"16 bits for the layers that cost most", "16 bits for all layers"});
 }
 
 TEST_CASE("remedies: none whose own numbers are as bad") {

@@ -166,3 +166,7 @@ bad "A comparison with the cache it compares with" <<'CASE'
 add_tokenizer
 $ kvcal generate model --prompt Hi --compare --kv-cache-dtype float16
 CASE
+
+bad "Headroom that makes scales smaller" 2 <<'CASE'
+$ kvcal calibrate model --dataset data.jsonl --headroom 0.5 --output out
+CASE

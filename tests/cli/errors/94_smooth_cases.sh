@@ -18,3 +18,15 @@ bad "Smoothing without text to run" <<'CASE'
 printf '' >empty.jsonl
 $ kvcal smooth model --dataset empty.jsonl --output out
 CASE
+
+bad "Rewriting for a calibration whose output has no weights" <<'CASE'
+$ kvcal calibrate model --dataset data.jsonl --smooth --scales-only --output out
+CASE
+
+bad "Rewriting for an FP8 cache of another type" <<'CASE'
+$ kvcal calibrate model --dataset data.jsonl --smooth --kv-cache-dtype fp8_e5m2 --output out
+CASE
+
+bad "Statistics of a rewritten model" <<'CASE'
+$ kvcal calibrate model --dataset data.jsonl --smooth --kv-forward exact --save-statistics kept --output out
+CASE
