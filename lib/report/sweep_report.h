@@ -14,6 +14,7 @@ struct SweepCell {
   std::vector<std::string> choices = {};  ///< of each dimension; empty where it has none
   Measures measures = {};
   bool is_pareto = false;
+  std::string verdict = {};  ///< in words; empty: no KL was measured
 
   bool is_done() const { return status == "done"; }
 };

@@ -133,16 +133,20 @@ Json samples_json(const GsmTaskResult& result) {
 
 Json rows_json(const std::vector<MixedCacheRow>& rows) {
   Json list = Json::array();
-  for (const MixedCacheRow& row : rows)
-    list.push_back({{"num_kept", row.kept.size()},
-                    {"layers", row.kept},
-                    {"kl_mean", *row.result.kl_mean},
-                    {"kl_stderr", *row.result.kl_stderr},
-                    {"kl_p99", *row.result.kl_p99},
-                    {"top1_agreement", *row.result.top1_agreement},
-                    {"perplexity", row.result.perplexity},
-                    {"bytes_per_token", row.bytes_per_token},
-                    {"is_proposed", row.is_proposed}});
+  for (const MixedCacheRow& row : rows) {
+    Json& json = list.emplace_back(Json{{"num_kept", row.kept.size()},
+                                        {"layers", row.kept},
+                                        {"kl_mean", *row.result.kl_mean},
+                                        {"kl_stderr", *row.result.kl_stderr},
+                                        {"kl_p99", *row.result.kl_p99},
+                                        {"top1_agreement", *row.result.top1_agreement},
+                                        {"perplexity", row.result.perplexity},
+                                        {"bytes_per_token", row.bytes_per_token},
+                                        {"is_proposed", row.is_proposed}});
+    if (row.result.perplexity_increase)
+      json["perplexity_increase"] = *row.result.perplexity_increase;
+    add_verdict(damage_of(row.result), json);
+  }
   return list;
 }
 

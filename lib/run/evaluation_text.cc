@@ -156,11 +156,13 @@ std::string evaluation_text(const SensitivityResult& result, size_t most_rows) {
     ranking.add({std::to_string(layer.layer), fixed("%.6f", layer.kl_mean)});
   out << ranking.text();
   out << "\nthe worst layers in 16 bits, all others FP8:\n";
-  TextTable rows({"kept", "mean KL", "perplexity", "same top", "bytes a token", ""});
+  TextTable rows({"kept", "mean KL", "perplexity", "same top", "bytes a token", "verdict", ""});
   for (const MixedCacheRow& row : result.rows)
     rows.add({std::to_string(row.kept.size()), fixed("%.6f", *row.result.kl_mean),
               fixed("%.4f", row.result.perplexity), exact_percent(*row.result.top1_agreement),
-              std::to_string(row.bytes_per_token), row.is_proposed ? "proposed" : ""});
+              std::to_string(row.bytes_per_token),
+              std::string(words_of(judge(damage_of(row.result)).damage)),
+              row.is_proposed ? "proposed" : ""});
   out << rows.text();
   if (result.proposal) put_proposal(*result.proposal, out);
   return out.str();

@@ -8,6 +8,7 @@
 #include "core/join.h"
 #include "core/registry.h"
 #include "core/sha256.h"
+#include "quant/damage_verdict.h"
 
 namespace kvcal {
 namespace {
@@ -28,6 +29,13 @@ std::string_view name_of(CellOutcome::Status status) {
 const Json* number_of(const CellOutcome& outcome, const std::string& name) {
   const Json* value = outcome.result.is_object() ? find_field(outcome.result, name) : nullptr;
   return value && value->is_number() ? value : nullptr;
+}
+
+/// What the cell's cache and weights cost; nullopt: no KL was measured.
+std::optional<CacheDamage> damage_of(const CellOutcome& outcome) {
+  if (!number_of(outcome, "kl_mean")) return std::nullopt;
+  const Json* tokens = number_of(outcome, "num_tokens");
+  return read_damage(outcome.result, tokens ? tokens->get<int64_t>() : 0);
 }
 
 /// Whether each cell is on the front; nullopt for those that are not done or lack a number, which
@@ -65,6 +73,8 @@ Json cell_json(const Cell& cell, const SweepFile& sweep, const CellOutcome& outc
     json[metric.name] = value ? *value : Json();
   }
   json["is_pareto"] = is_on_front ? Json(*is_on_front) : Json();
+  const auto damage = damage_of(outcome);
+  json["verdict"] = damage ? Json(name_of(judge(*damage).damage)) : Json();
   return json;
 }
 
@@ -73,6 +83,7 @@ report::SweepCell page_cell(const Cell& cell, const CellOutcome& outcome, bool i
                          .status = std::string(name_of(outcome.status)),
                          .error = outcome.error,
                          .is_pareto = is_on_front};
+  if (const auto damage = damage_of(outcome)) page.verdict = words_of(judge(*damage).damage);
   for (const Metric& metric : all_metrics())
     if (const Json* value = number_of(outcome, metric.name))
       page.measures.set(metric.name, value->get<double>());

@@ -93,6 +93,9 @@ std::string cells_text(const std::vector<report::SweepCell>& cells, size_t most_
   const std::vector<std::string> metrics = telling_metrics(cells);
   std::vector<std::string> heading{"cell"};
   heading.insert(heading.end(), metrics.begin(), metrics.end());
+  const bool has_verdict = std::ranges::any_of(
+      cells, [](const report::SweepCell& cell) { return !cell.verdict.empty(); });
+  if (has_verdict) heading.push_back("verdict");
   heading.insert(heading.end(), {"front", "status"});
   TextTable table(heading);
   const bool has_all = cells.size() <= most_rows;
@@ -103,6 +106,7 @@ std::string cells_text(const std::vector<report::SweepCell>& cells, size_t most_
     std::vector<std::string> row{cell.id};
     for (const std::string& name : metrics)
       row.push_back(metric_cell(name, cell.measures.at(name)));
+    if (has_verdict) row.push_back(cell.verdict);
     row.push_back(cell.is_pareto ? "*" : "");
     row.push_back(cell.status);
     table.add(std::move(row));
