@@ -146,6 +146,7 @@ void read_cache(Arguments& arguments, CacheOptions& cache, Diagnostics& diagnost
   arguments.read("kv_cache_dtype", cache.kv_cache_dtype);
   read_model(arguments, "scales", cache.scales, diagnostics);
   arguments.read("unit_scales", cache.unit_scales);
+  arguments.read("kv_cache_dtype_skip_layers", cache.skip_layers);
 }
 
 void read_device(Arguments& arguments, DeviceOptions& device) {

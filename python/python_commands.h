@@ -57,7 +57,7 @@ class FamilyArgument {
 /// Columns of a data set, text_column and the others, and max_record_bytes.
 void read_records(Arguments& arguments, RecordOptions& records);
 
-/// kv_cache_dtype, scales and unit_scales.
+/// kv_cache_dtype, scales, unit_scales and kv_cache_dtype_skip_layers.
 void read_cache(Arguments& arguments, CacheOptions& cache, Diagnostics& diagnostics);
 
 /// device, compute_dtype and threads.

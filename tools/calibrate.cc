@@ -224,8 +224,7 @@ void run_dry(const CalibrateOptions& options) {
                       .max_seq_length = options.measure.max_seq_length,
                       .num_models = 0};
   if (options.measures) scoring.num_models += 3;
-  // The reference, none to four layers in 16 bits, and what is written with the reference.
-  if (options.request.budget.kl) scoring.num_models += 8;
+  if (options.request.budget.kl) scoring.num_models += kBudgetModels;
   if (scoring.num_models == 0) scoring = {};
   const CalibrationPreview preview = preview_calibration(options.request, scoring, diagnostics);
   if (options.json)

@@ -161,6 +161,8 @@ void add_cache_options(CLI::App& command, CacheOptions& options) {
             "overlay, a checkpoint, a folder of rank files");
   command.add_flag("--unit-scales", options.unit_scales,
                    "Scale 1.0 in every layer, as engines use without scales");
+  add_skip_layers_option(command, options.skip_layers,
+                         "Layers whose cache stays in 16 bits, of every quantized cache, as 0,1");
 }
 
 }  // namespace kvcal

@@ -107,7 +107,9 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagn
     in_context("--variant " + spec.name, [&] {
       LoadedModel& own = spec.folder.empty() ? model : load(spec.folder, options, diagnostics);
       if (!spec.scales) {
-        variants_.emplace_back(spec.name, own, spec.cache, diagnostics);
+        CacheOptions cache = spec.cache;
+        cache.skip_layers = options.cache.skip_layers;
+        variants_.emplace_back(spec.name, own, cache, diagnostics);
         return;
       }
       const CacheType type = parse_cache_type(spec.cache.kv_cache_dtype);

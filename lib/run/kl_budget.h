@@ -31,6 +31,10 @@ class BudgetMissed : public Error {
 /// Throws Error where the request has a budget that cannot be searched for.
 void check_budget(const CalibrateRequest& request, const Calibration& planned);
 
+/// Models that a search with few layers in 16 bits runs: the reference, none to four layers, and
+/// what is written with the reference.
+inline constexpr int kBudgetModels = 8;
+
 /// Chooses layers whose caches stay in 16 bits, by the KL that is measured on text of the data set
 /// behind the calibration's samples. At most half of the layers stay so: with more, the cache takes
 /// over three quarters of one in 16 bits.

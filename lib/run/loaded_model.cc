@@ -7,6 +7,7 @@
 #include "core/number_text.h"
 #include "core/process_memory.h"
 #include "recipe/recipe.h"
+#include "run/skipped_layers.h"
 #include "stored/dialect.h"
 #include "stored/kv_scales.h"
 
@@ -79,7 +80,8 @@ CacheType cache_type_of(const CacheOptions& options, const LoadedModel& model,
     return in_context("--kv-cache-dtype", [&] { return parse_cache_type(options.kv_cache_dtype); });
   if (!options.scales.empty())
     return cache_dtype_of(read_scales_of(options.scales, model.config).format);
-  const bool has_scales = read_checkpoint_scales(model.model_dir, model.config).has_value();
+  const bool has_scales =
+      read_checkpoint_scales(model.model_dir, model.config, options.skip_layers).has_value();
   const KvScheme& scheme = model.quantization.kv;
   if (!options.unit_scales && scheme.cache == KvScheme::Cache::kNvfp4) {
     if (!has_scales) fail_without_scales(scheme, "NVFP4");
@@ -150,8 +152,9 @@ std::vector<LayerKvScales> scales_of_place(const std::string& place, const Model
                                        : std::move(other.layers);
 }
 
-std::vector<LayerKvScales> scales_of_checkpoint(const LoadedModel& model, const CacheType& type) {
-  auto scales = read_checkpoint_scales(model.model_dir, model.config);
+std::vector<LayerKvScales> scales_of_checkpoint(const CacheOptions& options,
+                                                const LoadedModel& model, const CacheType& type) {
+  auto scales = read_checkpoint_scales(model.model_dir, model.config, options.skip_layers);
   if (!scales)
     fail(model.path, ": has no KV scales for a ", name_of(type),
          " cache; calibrate it, name a file or folder with --scales, or ask for scale 1.0 with "
@@ -165,18 +168,30 @@ std::vector<LayerKvScales> scales_of_checkpoint(const LoadedModel& model, const 
              : *std::move(scales);
 }
 
+/// Scales of all layers, those of skip_layers among them where they have any.
+std::vector<LayerKvScales> scales_of_all(const CacheOptions& options, const LoadedModel& model,
+                                         const CacheType& type) {
+  if (!needs_scales(type))
+    return std::vector<LayerKvScales>(static_cast<size_t>(model.config.num_hidden_layers));
+  if (options.unit_scales) return unit_scales(model.config);
+  return scales_as(type, options.scales.empty()
+                             ? scales_of_checkpoint(options, model, type)
+                             : scales_of_place(options.scales, model.config, type));
+}
+
 }  // namespace
 
 std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,
                                      const CacheType& type, Diagnostics& diagnostics) {
   if (!is_quantized(type)) return {};
-  if (!needs_scales(type))
-    return std::vector<LayerKvScales>(static_cast<size_t>(model.config.num_hidden_layers));
-  if (options.unit_scales) return unit_scales(model.config);
-  auto scales = options.scales.empty() ? scales_of_checkpoint(model, type)
-                                       : scales_of_place(options.scales, model.config, type);
+  const std::vector<int64_t> skipped = in_context("--kv-cache-dtype-skip-layers", [&] {
+    return with_readers(options.skip_layers, model.config);
+  });
+  std::vector<LayerKvScales> scales = scales_of_all(options, model, type);
+  for (const int64_t layer : skipped)
+    scales.at(static_cast<size_t>(layer)) = {.k = {}, .v = {}, .ignored = true};
   note_ignored(scales, model.config, diagnostics);
-  return scales_as(type, std::move(scales));
+  return scales;
 }
 
 }  // namespace kvcal

@@ -6,6 +6,7 @@
 #include "convert/kept_quantization.h"
 #include "core/number_text.h"
 #include "export/layer_scales.h"
+#include "run/skipped_layers.h"
 #include "stored/find_draft_layer.h"
 #include "stored/unrun_modules.h"
 #include "stored/weights.h"
@@ -13,22 +14,11 @@
 namespace kvcal {
 
 void CalibrationSubject::leave_out(const std::vector<int64_t>& layers) {
-  const std::vector<int64_t> attention = config.attention_layers();
-  for (const int64_t layer : layers)
-    if (std::ranges::find(attention, layer) == attention.end())
-      fail("layer ", layer, " is none of the layers with K and V, which are ",
-           range_text(attention));
-  for (const int64_t layer : attention) {
-    // The cache is stored one way for all that read it.
-    const int64_t source = config.layer(layer).cache_layer;
-    const bool is_named = std::ranges::any_of(
-        layers, [&](int64_t one) { return config.layer(one).cache_layer == source; });
-    if (!is_named) continue;
+  for (const int64_t layer : with_readers(layers, config))
     for (Modifier& modifier : recipe.modifiers)
       if (const std::string module = config.attention_module(layer);
           std::ranges::find(modifier.ignore, module) == modifier.ignore.end())
         modifier.ignore.push_back(module);
-  }
   SilentDiagnostics told_before;
   plan = resolve_plan(recipe, config, told_before, unrun_modules(model_dir, config));
 }

@@ -173,7 +173,8 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
   steps.estimated(preview_calibration(calibration,
                                       {.num_sequences = request.measure.num_sequences,
                                        .max_seq_length = request.measure.max_seq_length,
-                                       .num_models = num_models_measured(request.measure)},
+                                       .num_models = num_models_measured(request.measure) +
+                                                     (calibration.budget.kl ? kBudgetModels : 0)},
                                       silent));
   std::optional<Trial> trial;
   CalibrateRequest budgeted = calibration;

@@ -148,12 +148,14 @@ bool is_ignored(const Json& config, const std::string& module) {
 }  // namespace
 
 std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
-                                                                 const ModelConfig& config) {
-  return read_all_scales(scale_tensors_of(model_dir), config);
+                                                                 const ModelConfig& config,
+                                                                 std::span<const int64_t> skipped) {
+  return read_all_scales(scale_tensors_of(model_dir), config, skipped);
 }
 
 std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& tensors,
-                                                          const ModelConfig& config) {
+                                                          const ModelConfig& config,
+                                                          std::span<const int64_t> skipped) {
   std::vector<LayerKvScales> layers;
   std::string without;
   int64_t count = 0, wanted = 0;
@@ -170,7 +172,8 @@ std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& te
       layers.back().q.clear();
       --wanted;
     } else if (const std::string module = config.attention_module(layer);
-               is_ignored(tensors.config, module)) {
+               is_ignored(tensors.config, module) ||
+               std::ranges::find(skipped, layer) != skipped.end()) {
       layers.back().ignored = true;
     } else {
       without = module;
@@ -180,7 +183,7 @@ std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& te
   if (!without.empty())
     fail(tensors.path, ": ", count, " of ", wanted, " layers have KV scales; ", without,
          " has none, and quantization_config does not leave it out (ignore, or ",
-         kQuantizedCachesKey, ")");
+         kQuantizedCachesKey, "), nor --kv-cache-dtype-skip-layers, where a command has that");
   return layers;
 }
 

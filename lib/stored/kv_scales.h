@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,12 +42,14 @@ const KvForm* find_form(const ScaleTensors& tensors, const ModelConfig& config);
 
 /// Reads the scales of all layers, one entry a layer, empty without attention. A layer without
 /// scales is ignored where quantization_config.ignore names it, or where ModelOpt's
-/// kv_cache_quantized_layers does not. nullopt where no layer has scales.
+/// kv_cache_quantized_layers does not, or where it is one of skipped, whose caches are told to stay
+/// in 16 bits. nullopt where no layer has scales.
 /// Throws Error as read_layer_scales does, and where another layer has no scales.
 std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& tensors,
-                                                          const ModelConfig& config);
-std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
-                                                                 const ModelConfig& config);
+                                                          const ModelConfig& config,
+                                                          std::span<const int64_t> skipped = {});
+std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(
+    const ModelDir& model_dir, const ModelConfig& config, std::span<const int64_t> skipped = {});
 
 /// Throws Error where the scheme says per tensor and a layer has a scale a head, or the reverse:
 /// engines stop there.

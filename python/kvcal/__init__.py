@@ -202,6 +202,7 @@ def evaluate(
     kv_cache_dtype: str | None = None,
     scales: Path | None = None,
     unit_scales: bool = False,
+    kv_cache_dtype_skip_layers: Layers | None = None,
     variants: Names | None = None,
     num_samples: int | None = None,
     max_seq_length: int | None = None,

@@ -37,7 +37,7 @@ class Session:
             [(log_probability, is_greedy)] = session.score([(ids, session.encode(" calm"))])
             [text] = session.generate([(ids, 20)], stop=["."])
 
-    kv_cache_dtype, scales and unit_scales choose the cache as in `evaluate`; the other arguments are options of
+    kv_cache_dtype, scales, unit_scales and kv_cache_dtype_skip_layers choose the cache as in `evaluate`; the other arguments are options of
     `kvcal eval`. Answers do not depend on what is asked together or before, nor on batch_size. The methods raise
     `kvcal.Error`, and Ctrl-C leaves them as it leaves the functions.
     """
@@ -49,6 +49,7 @@ class Session:
         kv_cache_dtype: str | None = None,
         scales: str | os.PathLike[str] | None = None,
         unit_scales: bool = False,
+        kv_cache_dtype_skip_layers: int | Sequence[int] | None = None,
         family: str | None = None,
         family_file: str | os.PathLike[str] | None = None,
         device: str | None = None,

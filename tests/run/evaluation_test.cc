@@ -72,6 +72,27 @@ TEST_CASE("evaluation: KL is given for each variant and layer before texts are w
   CHECK(page.texts.size() == 1);
 }
 
+TEST_CASE("evaluation: skipped layers keep 16 bits in every quantized cache") {
+  const TextCheckpoint files;
+  SilentDiagnostics silent;
+  EvalOptions options = options_of(files);
+  options.variants = {"unit=fp8_e4m3:unit", "int8=int8_per_token_head"};
+  const LikelihoodResult whole =
+      evaluate_likelihood(options, {.has_reference = true, .per_layer = true}, silent);
+  options.cache.skip_layers = {0};
+  const LikelihoodResult skipped = evaluate_likelihood(options, {.has_reference = true}, silent);
+  for (size_t i = 0; i < 2; ++i) {
+    // Of two layers, the other one is quantized alone.
+    CHECK(*skipped.variants[i].all.kl_mean > 0.0);
+    CHECK(*skipped.variants[i].all.kl_mean == *whole.variants[i].layers[1].result.kl_mean);
+  }
+  CHECK(skipped.variants[0].cache.bytes_per_token ==
+        whole.variants[0].cache.bytes_per_token * 3 / 2);
+  options.cache.skip_layers = {2};
+  CHECK(contains(message_of([&] { evaluate_likelihood(options, {}, silent); }),
+                 "--kv-cache-dtype-skip-layers: layer 2 is none of the layers with K and V"));
+}
+
 TEST_CASE("evaluation: GSM8K keeps each variant's answers") {
   const TextCheckpoint files;
   SilentDiagnostics silent;

@@ -128,8 +128,8 @@ TEST_CASE("evaluation text: sensitivity ranks layers and proposes which to keep"
       "    0  0.010000\n"
       "\n"
       "the worst layers in 16 bits, all others FP8:\n"
-      "kept   mean KL  perplexity  same top  bytes a token          \n"
-      "   1  0.010000      4.4817   99.25 %             96  proposed\n";
+      "kept   mean KL  perplexity  same top  bytes a token     verdict          \n"
+      "   1  0.010000      4.4817   99.25 %             96  noticeable  proposed\n";
   CHECK(evaluation_text(result, 40) == tables +
                                            "to stay within 0.01 keep 1 of 2 layers in 16 bits: 1\n"
                                            "vLLM: --kv-cache-dtype-skip-layers 1\n");
