@@ -140,6 +140,12 @@ void read_records(Arguments& arguments, RecordOptions& records) {
   for (const auto& [name, column] : kRecordColumns)
     arguments.read(std::string(name), records.columns.*column);
   arguments.read("max_record_bytes", records.max_bytes, 1, INT64_MAX);
+  arguments.read("chat_template", records.chat.template_file);
+  records.chat.variables = arguments.read_json("chat_template_kwargs");
+  std::string skip;
+  arguments.read_text("skip_bad_records", skip);
+  if (!skip.empty())
+    records.skip = in_context("skip_bad_records", [&] { return parse_skip_limit(skip); });
 }
 
 void read_cache(Arguments& arguments, CacheOptions& cache, Diagnostics& diagnostics) {

@@ -79,6 +79,7 @@ void add_generate(CLI::App& app, std::function<void()>& run) {
   command->add_flag("--chat", options->request.is_chat,
                     "Put the prompt into the model's chat template");
   command->add_option("--system", options->request.system, "System message, with --chat");
+  add_chat_options(*command, options->request.chat);
   add_number(*command, "--max-new-tokens", options->request.generate.max_new_tokens,
              "Tokens to write at most", 1, int64_t{1} << 24);
   add_cache_options(*command, options->request.cache);

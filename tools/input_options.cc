@@ -45,6 +45,36 @@ CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string
   return add_path(command, name, dataset, help, local_dataset);
 }
 
+namespace {
+
+Json parse_variables(const std::string& text) {
+  Json variables = parse_json(text, {.max_bytes = size_t{1} << 20});
+  if (!variables.is_object()) fail("found ", kind_of(variables), ", expected an object");
+  return variables;
+}
+
+void add_skip_option(CLI::App& command, SkipLimit& skip) {
+  command
+      .add_option_function<std::string>(
+          "--skip-bad-records", [&skip](const std::string& text) { skip = parse_skip_limit(text); },
+          "Records that cannot be used to pass over at most, such as 10, or 1% of all")
+      ->check(is_number_text(parse_skip_limit))
+      ->default_str("0");
+}
+
+}  // namespace
+
+void add_chat_options(CLI::App& command, ChatOptions& chat) {
+  add_text(command, "--chat-template", chat.template_file,
+           "File with the chat template to use instead of the model's");
+  command
+      .add_option_function<std::string>(
+          "--chat-template-kwargs",
+          [&chat](const std::string& text) { chat.variables = parse_variables(text); },
+          "Variables of the chat template, as a JSON object")
+      ->check(is_number_text(parse_variables));
+}
+
 void add_record_options(CLI::App& command, RecordOptions& records) {
   RecordColumns& columns = records.columns;
   add_text(command, "--text-column", columns.text, "Column or key of the data set that holds text");
@@ -54,6 +84,8 @@ void add_record_options(CLI::App& command, RecordOptions& records) {
            "Column that holds the answer to --prompt-column");
   add_text(command, "--messages-column", columns.messages,
            "Column that holds a conversation: messages, or ShareGPT turns");
+  add_chat_options(command, records.chat);
+  add_skip_option(command, records.skip);
   const auto parse = [](const std::string& text) -> size_t {
     const uint64_t size = parse_byte_size(text);
     if (size == 0) fail("0 is no limit, expected a size like 8MiB");

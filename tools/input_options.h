@@ -21,8 +21,10 @@ CLI::Option* add_described_model(CLI::App& command, const std::string& name, std
 /// A data set's path, name or id.
 CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string& dataset,
                          const std::string& help);
-/// --text-column, --prompt-column, --response-column and --messages-column of its records, and
-/// --max-record-bytes.
+/// --chat-template and --chat-template-kwargs.
+void add_chat_options(CLI::App& command, ChatOptions& chat);
+/// --text-column, --prompt-column, --response-column and --messages-column of its records,
+/// --max-record-bytes, --skip-bad-records and those of add_chat_options.
 void add_record_options(CLI::App& command, RecordOptions& records);
 /// Variants of eval, which may name models.
 CLI::Option* add_variants(CLI::App& command, const std::string& name,

@@ -143,6 +143,10 @@ std::string ChatTemplate::render(const Json& variables, const TemplateClock& clo
   });
 }
 
+ContentFormat ChatTemplate::content_format() const {
+  return content_format_of(program_->tree);
+}
+
 Json special_token_texts(const std::filesystem::path& folder) {
   const Json config = read_object(folder / "tokenizer_config.json");
   const Json special_tokens = read_object(folder / "special_tokens_map.json");
@@ -153,10 +157,18 @@ Json special_token_texts(const std::filesystem::path& folder) {
   return tokens;
 }
 
-std::optional<ChatFormat> ChatFormat::from_folder(const std::filesystem::path& folder) {
-  auto found = find_templates(folder, read_object(folder / "tokenizer_config.json"));
+std::optional<ChatFormat> ChatFormat::from_folder(const std::filesystem::path& folder,
+                                                  const ChatOptions& options) {
+  std::optional<NamedTemplates> found;
+  if (!options.template_file.empty())
+    found = {options.template_file,
+             read_text(options.template_file, TemplateLimits{}.max_template_bytes),
+             {}};
+  else
+    found = find_templates(folder, read_object(folder / "tokenizer_config.json"));
   if (!found) return std::nullopt;
   Json variables = special_token_texts(folder);
+  if (options.variables.is_object()) variables.update(options.variables);
   return in_context(found->place.string(), [&] {
     return ChatFormat(std::move(found->source), std::move(found->tool_use), std::move(variables));
   });
@@ -170,16 +182,16 @@ ChatFormat::ChatFormat(std::string source, std::optional<std::string> tool_use, 
 
 std::string ChatFormat::render(const Json& messages, bool add_generation_prompt, const Json& more,
                                const TemplateClock& clock) const {
-  Json variables = variables_;
-  variables["messages"] = messages;
-  variables["tools"] = nullptr;
-  variables["documents"] = nullptr;
-  variables["add_generation_prompt"] = add_generation_prompt;
-  if (more.is_object())
-    for (const auto& [key, value] : more.items()) variables[key] = value;
-  if (!tool_use_ || variables["tools"].is_null()) return template_.render(variables, clock);
-  return in_context("template 'tool_use'",
-                    [&] { return ChatTemplate(*tool_use_).render(variables, clock); });
+  Json variables = {
+      {"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", add_generation_prompt}};
+  variables.update(variables_);
+  if (more.is_object()) variables.update(more);
+  const auto rendered = [&](const ChatTemplate& chosen) {
+    variables["messages"] = served_messages(messages, chosen.content_format());
+    return chosen.render(variables, clock);
+  };
+  if (!tool_use_ || variables["tools"].is_null()) return rendered(template_);
+  return in_context("template 'tool_use'", [&] { return rendered(ChatTemplate(*tool_use_)); });
 }
 
 }  // namespace kvcal

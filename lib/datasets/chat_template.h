@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include "core/json.h"
+#include "datasets/chat_messages.h"
+#include "datasets/record_columns.h"
 #include "jinja/run.h"
 
 namespace kvcal {
@@ -31,6 +33,7 @@ class ChatTemplate {
   /// `eos_token`, `tools`, … as transformers passes them. Throws Error (line, cause;
   /// raise_exception's own message).
   std::string render(const Json& variables, const TemplateClock& clock = {}) const;
+  ContentFormat content_format() const;
 
  private:
   struct Program;
@@ -47,12 +50,14 @@ class ChatFormat {
   /// Reads chat_template.jinja with additional_chat_templates/, else tokenizer_config.json's
   /// chat_template, else that of chat_template.json (from before chat_template.jinja); the last two
   /// hold a string, a list of named templates or an object of them. Of named ones "default" is
-  /// taken, and "tool_use" where there are tools. nullopt where the folder has none.
-  static std::optional<ChatFormat> from_folder(const std::filesystem::path& folder);
+  /// taken, and "tool_use" where there are tools. nullopt where the folder has none, and options
+  /// name no file.
+  static std::optional<ChatFormat> from_folder(const std::filesystem::path& folder,
+                                               const ChatOptions& options = {});
 
-  /// messages: an array of {"role", "content", …}. `tools` and `documents` are none, as
-  /// transformers passes them; more: an object of further variables, such as `tools` or
-  /// `date_string`.
+  /// messages: an array of {"role", "content", …}, which are passed as a server does
+  /// (served_messages). `tools` and `documents` are none, as transformers passes them; more: an
+  /// object of further variables, such as `tools` or `date_string`.
   std::string render(const Json& messages, bool add_generation_prompt, const Json& more = {},
                      const TemplateClock& clock = {}) const;
   /// The template's text.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,6 +28,9 @@ struct Record {
   /// "chat.jsonl:17" (line), "chat.json:12, record 3" (line and index) or "chat.parquet: row 17"
   /// (from 0), for error messages.
   std::string place;
+  /// Of messages: the variables that the record gives the template, `tools`, `documents` and those
+  /// of `chat_template_kwargs`; null: none.
+  Json variables = nullptr;
 };
 
 /// A data set that can be asked for single records: reading keeps offsets, not texts. Not for
@@ -37,9 +41,6 @@ class Dataset {
   virtual int64_t size() const = 0;
   /// Throws Error with file and line.
   virtual Record record(int64_t index) const = 0;
-  /// Keys or columns of the object that a record is made of, those that hold text; empty where
-  /// there are none, or it is made of no object. For messages.
-  virtual std::vector<std::string> text_keys(int64_t /*index*/) const { return {}; }
   /// The caller says before it reads: the records at these indices will be asked for, in any order.
   /// Tables are then read once from the beginning to the end.
   virtual void will_read(std::span<const int64_t> /*indices*/) const {}
@@ -93,7 +94,22 @@ struct SampleOptions {
   int64_t num_calibration_samples = 512;
   int64_t max_seq_length = 2048;
   std::optional<uint64_t> shuffle_seed;
+  SkipLimit skip = {};
 };
+
+/// Records that could not be used and were passed over.
+struct SkippedRecords {
+  int64_t count = 0;
+  std::map<std::string, int64_t> reasons = {};  ///< by the error without its place
+  std::string first = {};                       ///< the first one's error
+};
+
+/// "12" records, or "1%" or "0.01" of the data set. Throws Error.
+SkipLimit parse_skip_limit(const std::string& text);
+
+/// The first record that can be read, past those that may be skipped. Throws Error of one that may
+/// not.
+Record first_record(const Dataset& dataset, const SkipLimit& skip);
 
 /// The indices of a data set's records in the order in which samples are read.
 std::vector<int64_t> reading_order(const Dataset& dataset, const std::optional<uint64_t>& seed);
@@ -113,10 +129,14 @@ int64_t longest_of(std::span<const Sample> samples);
 /// Templates that ask for the date (strftime_now) get 26 Jul 2024, so that the day changes nothing.
 /// Renders, tokenizes (no special tokens added), cuts and drops empty ones, in data set (or
 /// shuffled) order, until num_calibration_samples are kept or records end. tokenizer and chat may
-/// be null if no record needs them. Warns when records run out and when some were dropped. Throws
-/// Error for records that cannot be used, ids outside [0, vocab_size), or when nothing is left.
+/// be null if no record needs them; without chat the texts of a conversation are joined by empty
+/// lines. Warns when records run out, when some were dropped or skipped, and when a template leaves
+/// out a message's text. Throws Error for records that cannot be used, beyond those that may be
+/// skipped, ids outside [0, vocab_size), or when nothing is left. skipped: receives those passed
+/// over, or null.
 std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokenizer,
                                  const ChatFormat* chat, int64_t vocab_size,
-                                 const SampleOptions& options, Diagnostics& diagnostics);
+                                 const SampleOptions& options, Diagnostics& diagnostics,
+                                 SkippedRecords* skipped = nullptr);
 
 }  // namespace kvcal

@@ -14,7 +14,8 @@ namespace {
 
 using Kind = RecordMapping::Kind;
 
-// The records that are recognized, in the order they are judged.
+// The records that are recognized, in the order they are judged: first the usual keys, then shapes
+// of published data sets and logs, by their names.
 const std::vector<RecordMapping> kKnownRecords{
     {.kind = Kind::kInputIds, .field = "input_ids"},
     {.kind = Kind::kMessages, .field = "messages"},
@@ -24,7 +25,23 @@ const std::vector<RecordMapping> kKnownRecords{
     {.kind = Kind::kPair, .field = "prompt", .response = "response"},
     {.kind = Kind::kPair, .field = "prompt", .response = "completion"},
     {.kind = Kind::kText, .field = "content"},
+    {.kind = Kind::kMessages, .field = "body.messages"},  // requests of OpenAI's batches
+    {.kind = Kind::kMessages, .field = "body.input"},     // the same, of responses
+    {.kind = Kind::kMessages, .field = "inputs.messages", .response = "outputs"},  // LangSmith
+    {.kind = Kind::kMessages, .field = "input", .response = "output"},   // logs of responses
+    {.kind = Kind::kMessages, .field = "prompt", .response = "chosen"},  // DPO pairs
+    {.kind = Kind::kMessages, .field = "chosen"},                        // DPO pairs
+    {.kind = Kind::kPair, .field = "prompt", .response = "chosen"},      // DPO pairs
+    {.kind = Kind::kTranscript, .field = "chosen"},                      // hh-rlhf
+    {.kind = Kind::kPair, .field = "instruction", .input = "context", .response = "response"},
+    {.kind = Kind::kPair, .field = "question", .response = "response", .system = "system_prompt"},
+    {.kind = Kind::kPair, .field = "question", .response = "answer"},
+    {.kind = Kind::kPair, .field = "query", .response = "response"},
+    {.kind = Kind::kPair, .field = "problem", .response = "solution"},
+    {.kind = Kind::kText, .field = "code"},
 };
+/// Of them, the number of those by usual keys, which say by their name what they hold.
+constexpr size_t kNumUsual = 8;
 constexpr std::string_view kKnownKeys =
     "'input_ids', 'messages', 'conversations', 'text', 'instruction' with 'output', 'prompt' with "
     "'response' or 'completion', 'content'";
@@ -177,14 +194,25 @@ Json turns_to_messages(const Json& value, std::string_view key) {
   return messages;
 }
 
+namespace {
+
+std::vector<std::string> keys_of(std::span<const RecordMapping> records) {
+  std::vector<std::string> keys;
+  for (const RecordMapping& known : records)
+    for (std::string& field : fields_of(known))
+      if (std::ranges::find(keys, field) == keys.end()) keys.push_back(std::move(field));
+  return keys;
+}
+
+}  // namespace
+
 std::span<const std::string> record_keys() {
-  static const std::vector<std::string> kKeys = [] {
-    std::vector<std::string> keys;
-    for (const RecordMapping& known : kKnownRecords)
-      for (std::string& field : fields_of(known))
-        if (std::ranges::find(keys, field) == keys.end()) keys.push_back(std::move(field));
-    return keys;
-  }();
+  static const std::vector<std::string> kKeys = keys_of(kKnownRecords);
+  return kKeys;
+}
+
+std::span<const std::string> usual_record_keys() {
+  static const std::vector<std::string> kKeys = keys_of(std::span(kKnownRecords).first(kNumUsual));
   return kKeys;
 }
 
@@ -194,37 +222,74 @@ bool holds_empty_text(const Json& value) {
   return value.is_string() && value.get_ref<const std::string&>().empty();
 }
 
+bool holds_messages(const Json& value) {
+  return value.is_array() && !value.empty() && std::ranges::all_of(value, [](const Json& message) {
+           return message.is_object() && message.contains("role");
+         });
+}
+
 /// Whether the object is a record of this kind. An empty cell of a table of text holds no array.
 bool matches(const RecordMapping& known, const Json& object) {
-  const Json* value = find_field(object, known.field);
-  if (!value || (!known.response.empty() && !object.contains(known.response))) return false;
-  const bool is_array = known.kind != Kind::kText && known.kind != Kind::kPair;
-  return !is_array || !holds_empty_text(*value);
+  const bool is_usual = &known < kKnownRecords.data() + kNumUsual;
+  const Json* value = is_usual ? find_field(object, known.field) : find_value(object, known.field);
+  if (!value) return false;
+  const bool needs_response = known.kind == Kind::kPair;
+  if (needs_response && !object.contains(known.response)) return false;
+  if (is_usual) {
+    const bool is_array = known.kind != Kind::kText && known.kind != Kind::kPair;
+    return !is_array || !holds_empty_text(*value);
+  }
+  if (known.kind == Kind::kMessages) return holds_messages(*value);
+  const Json* response = needs_response ? find_field(object, known.response) : value;
+  const bool is_transcript = value->is_string() && value->get_ref<const std::string&>().find(
+                                                       "\n\nAssistant:") != std::string::npos;
+  return value->is_string() && response && response->is_string() &&
+         (known.kind != Kind::kTranscript || is_transcript);
 }
 
-bool has_letter(std::string_view text) {
-  return std::ranges::any_of(text, [](char c) {
+constexpr std::string_view kNamedColumns =
+    "--text-column, or --prompt-column and --response-column, or --messages-column";
+constexpr size_t kProseWords = 2;
+
+/// Whether a value is a text that somebody wrote: two words or more, no name, path or number.
+bool is_prose(const Json& value) {
+  if (!value.is_string()) return false;
+  const std::string_view text = ascii_trimmed(value.get_ref<const std::string&>());
+  const bool has_letter = std::ranges::any_of(text, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (static_cast<uint8_t>(c) & 0x80);
   });
+  return has_letter && static_cast<size_t>(std::ranges::count_if(
+                           text, [](char c) { return c == ' ' || c == '\n'; })) >= kProseWords - 1;
 }
 
-/// The options that would read the object: its first value that looks like a conversation, else
-/// the two longest texts as a pair, or the longest.
+/// The path of the first messages in the object or in objects in it; empty: there are none.
+std::string path_of_messages(const Json& object, int depth = 3) {
+  for (const auto& [key, value] : object.items()) {
+    const bool is_text =
+        value.is_string() && value.get_ref<const std::string&>().starts_with("[{\"");
+    if (holds_messages(value) || is_text) return key;
+    if (!value.is_object() || depth == 1) continue;
+    if (const std::string path = path_of_messages(value, depth - 1); !path.empty())
+      return key + "." + path;
+  }
+  return {};
+}
+
+/// The options that would read the object: of its messages, else of its two longest texts as a
+/// pair, or of the longest. Names none that would read no text.
 std::string advice_on(const Json& object) {
+  if (const std::string path = path_of_messages(object); !path.empty())
+    return "--messages-column '" + path + "'";
   struct Text {
     size_t size = 0, place = 0;
     std::string key;
   };
   std::vector<Text> texts;
-  for (const auto& [key, value] : object.items()) {
-    const std::string text = value.is_string() ? value.get<std::string>() : "";
-    if ((value.is_array() && !value.empty() && value[0].is_object()) || text.starts_with("[{"))
-      return "--messages-column '" + key + "'";
-    if (has_letter(text)) texts.push_back({text.size(), texts.size(), key});
-  }
+  for (const auto& [key, value] : object.items())
+    if (is_prose(value))
+      texts.push_back({value.get_ref<const std::string&>().size(), texts.size(), key});
   std::ranges::stable_sort(texts, std::greater{}, &Text::size);
-  if (texts.empty())
-    return "--text-column, or --prompt-column and --response-column, or --messages-column";
+  if (texts.empty()) return std::string(kNamedColumns);
   const std::string text = "--text-column '" + texts[0].key + "'";
   if (texts.size() == 1) return text;
   texts.resize(2);

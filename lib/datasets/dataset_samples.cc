@@ -1,12 +1,13 @@
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <ctime>
 #include <numeric>
 #include <utility>
 
 #include "core/error.h"
 #include "core/interrupt.h"
-#include "core/join.h"
+#include "core/number_text.h"
 #include "datasets/dataset.h"
 
 namespace kvcal {
@@ -26,20 +27,6 @@ std::tm calibration_clock() {
   date.tm_wday = 5;
   date.tm_yday = 207;
   return date;
-}
-
-[[noreturn]] void fail_without_template(const std::vector<std::string>& text_keys) {
-  fail(
-      "the record is a conversation and the model has no chat template; put chat_template.jinja "
-      "into the model's folder, or ",
-      text_keys.empty()
-          ? "use a data set of 'text' or 'input_ids'"
-          : "read one of its columns as text: --text-column " +
-                join(text_keys, ", or ", [](const std::string& key) { return "'" + key + "'"; }));
-}
-
-std::string render(const Json& messages, const ChatFormat& chat) {
-  return chat.render(messages, /*add_generation_prompt=*/false, /*more=*/{}, calibration_clock);
 }
 
 /// Takes images, audio and video out of messages, of which the model runs the text alone; the
@@ -66,23 +53,6 @@ int64_t drop_media(Json& messages) {
     *content = kept.empty() ? Json("") : std::move(kept);
   }
   return dropped;
-}
-
-/// Ids of one record, all of them; index: its place in the data set.
-std::vector<TokenId> ids_of(const Dataset& dataset, int64_t index, Record record,
-                            const Tokenizer* tokenizer, const ChatFormat* chat) {
-  if (auto* ids = std::get_if<std::vector<TokenId>>(&record.content)) return std::move(*ids);
-  if (!tokenizer)
-    fail(
-        "the record is not tokenized and there is no tokenizer; give the model's folder one, or "
-        "use a data "
-        "set of 'input_ids'");
-  if (const auto* messages = std::get_if<Json>(&record.content)) {
-    if (messages->empty()) return {};
-    if (!chat) fail_without_template(dataset.text_keys(index));
-    return tokenizer->encode(render(*messages, *chat), /*add_special_tokens=*/false);
-  }
-  return tokenizer->encode(std::get<std::string>(record.content), /*add_special_tokens=*/false);
 }
 
 void check_ids(const std::vector<TokenId>& ids, int64_t vocab_size, bool is_given) {
@@ -118,6 +88,28 @@ void warn_of_missing(const SampleOptions& options, int64_t records, int64_t kept
 
 }  // namespace
 
+SkipLimit parse_skip_limit(const std::string& text) {
+  if (text.find_first_of("%.") != std::string::npos) return {.part = parse_part(text)};
+  int64_t records = 0;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, records);
+  if (error != std::errc() || parsed != end || records < 0)
+    fail("found '", text, "', expected a number of records such as 10, or a part such as 1%");
+  return {.records = records};
+}
+
+Record first_record(const Dataset& dataset, const SkipLimit& skip) {
+  for (int64_t index = 0;; ++index) {
+    try {
+      return dataset.record(index);
+    } catch (const SystemError&) {
+      throw;
+    } catch (const Error&) {
+      if (index >= std::min(skip.of(dataset.size()), dataset.size() - 1)) throw;
+    }
+  }
+}
+
 std::vector<int64_t> reading_order(const Dataset& dataset, const std::optional<uint64_t>& seed) {
   if (seed) return shuffled_indices(dataset.size(), *seed);
   std::vector<int64_t> order(static_cast<size_t>(dataset.size()));
@@ -143,43 +135,170 @@ int64_t longest_of(std::span<const Sample> samples) {
   return static_cast<int64_t>(longest);
 }
 
-std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokenizer,
-                                 const ChatFormat* chat, int64_t vocab_size,
-                                 const SampleOptions& options, Diagnostics& diagnostics) {
-  check_options(options);
-  const int64_t wanted = std::min(options.num_calibration_samples, dataset.size());
-  const auto longest = static_cast<size_t>(options.max_seq_length);
-  const std::vector<int64_t> order = reading_order(dataset, options.shuffle_seed);
-  dataset.will_read(std::span(order).first(static_cast<size_t>(wanted)));
-  std::vector<Sample> samples;
-  int64_t dropped = 0, empty_since = 0, media = 0;
-  for (const int64_t index : order) {
-    throw_if_interrupted();
-    if (std::ssize(samples) == options.num_calibration_samples) break;
-    Record record = dataset.record(index);
-    const std::string place = record.place;
-    const bool is_given = std::holds_alternative<std::vector<TokenId>>(record.content);
-    if (auto* messages = std::get_if<Json>(&record.content)) media += drop_media(*messages);
-    std::vector<TokenId> ids = in_context(place, [&] {
-      std::vector<TokenId> all = ids_of(dataset, index, std::move(record), tokenizer, chat);
-      check_ids(all, vocab_size, is_given);
-      return all;
-    });
+namespace {
+
+/// An error's message without the places before it.
+std::string reason_of(const std::string& message) {
+  const size_t colon = message.rfind(": ");
+  return colon == std::string::npos ? message : message.substr(colon + 2);
+}
+
+/// Reads, renders, tokenizes and cuts records until there are enough samples.
+class SampleReader {
+ public:
+  SampleReader(const Dataset& dataset, const Tokenizer* tokenizer, const ChatFormat* chat,
+               int64_t vocab_size, const SampleOptions& options, Diagnostics& diagnostics)
+      : dataset_(dataset),
+        tokenizer_(tokenizer),
+        chat_(chat),
+        vocab_size_(vocab_size),
+        options_(options),
+        most_skipped_(options.skip.of(dataset.size())),
+        diagnostics_(diagnostics) {}
+
+  std::vector<Sample> run() {
+    const int64_t wanted = std::min(options_.num_calibration_samples, dataset_.size());
+    const std::vector<int64_t> order = reading_order(dataset_, options_.shuffle_seed);
+    dataset_.will_read(std::span(order).first(static_cast<size_t>(wanted)));
+    for (const int64_t index : order) {
+      throw_if_interrupted();
+      if (std::ssize(samples_) == options_.num_calibration_samples) break;
+      add(index);
+      diagnostics_.progress("tokenizing", std::ssize(samples_), wanted, "samples");
+    }
+    if (samples_.empty())
+      fail("the data set gives no sample: all of its ", dataset_.size(), " records are empty",
+           skipped_.count > 0 ? " or cannot be used" : "");
+    warn();
+    return std::move(samples_);
+  }
+
+  SkippedRecords skipped() const { return skipped_; }
+
+ private:
+  void add(int64_t index) {
+    std::string place;
+    std::vector<TokenId> ids;
+    if (most_skipped_ == 0) {
+      ids = read(index, place);
+    } else {
+      try {
+        ids = read(index, place);
+      } catch (const SystemError&) {
+        throw;
+      } catch (const Error& error) {
+        return skip(error);
+      }
+    }
+    const auto longest = static_cast<size_t>(options_.max_seq_length);
     if (ids.size() > longest) ids.resize(longest);
     if (!ids.empty()) {
-      samples.push_back({index, std::move(ids)});
-      empty_since = 0;
-    } else if (++dropped, ++empty_since > kMostEmpty) {
+      samples_.push_back({index, std::move(ids)});
+      empty_since_ = 0;
+    } else if (++dropped_, ++empty_since_ > kMostEmpty) {
       fail(place, ": ", kMostEmpty, " records in a row are empty; is it the right data set?");
     }
-    diagnostics.progress("tokenizing", std::ssize(samples), wanted, "samples");
   }
-  if (samples.empty())
-    fail("the data set gives no sample: all of its ", dataset.size(), " records are empty");
-  if (media > 0)
-    diagnostics.warn("left " + std::to_string(media) +
-                     " images, audio and video parts out of the messages: only text is run");
-  warn_of_missing(options, dataset.size(), std::ssize(samples), dropped, diagnostics);
+
+  /// All ids of a record.
+  std::vector<TokenId> read(int64_t index, std::string& place) {
+    Record record = dataset_.record(index);
+    place = record.place;
+    const bool is_given = std::holds_alternative<std::vector<TokenId>>(record.content);
+    const int64_t media = std::holds_alternative<Json>(record.content)
+                              ? drop_media(std::get<Json>(record.content))
+                              : 0;
+    std::vector<TokenId> ids = in_context(place, [&] {
+      std::vector<TokenId> all = ids_of(index, std::move(record));
+      check_ids(all, vocab_size_, is_given);
+      return all;
+    });
+    media_ += media;
+    return ids;
+  }
+
+  std::vector<TokenId> ids_of(int64_t index, Record record) {
+    if (auto* ids = std::get_if<std::vector<TokenId>>(&record.content)) return std::move(*ids);
+    if (!tokenizer_)
+      fail(
+          "the record is not tokenized and there is no tokenizer; give the model's folder one, or "
+          "use a data "
+          "set of 'input_ids'");
+    const auto* messages = std::get_if<Json>(&record.content);
+    if (!messages)
+      return tokenizer_->encode(std::get<std::string>(record.content),
+                                /*add_special_tokens=*/false);
+    if (messages->empty()) return {};
+    return tokenizer_->encode(text_of(*messages, record, index), /*add_special_tokens=*/false);
+  }
+
+  std::string text_of(const Json& messages, const Record& record, int64_t index) {
+    if (!chat_) {
+      has_joined_ = true;
+      return joined_texts(messages);
+    }
+    std::string text = chat_->render(messages, /*add_generation_prompt=*/false, record.variables,
+                                     calibration_clock);
+    const int64_t lost = first_unrendered(messages, text);
+    if (lost >= 0 && num_lost_++ == 0)
+      lost_ = record.place + " (record " + std::to_string(index) + "): messages[" +
+              std::to_string(lost) + "], of role '" +
+              messages[static_cast<size_t>(lost)].value("role", "") + "'";
+    return text;
+  }
+
+  void skip(const Error& error) {
+    const std::string message = error.message();
+    if (skipped_.count == 0) skipped_.first = message;
+    ++skipped_.count;
+    ++skipped_.reasons[reason_of(message)];
+    if (skipped_.count > most_skipped_)
+      fail(skipped_.count, " records cannot be used, and --skip-bad-records lets at most ",
+           most_skipped_, " of ", dataset_.size(), " be passed over; the last: ", message);
+  }
+
+  void warn() const {
+    if (media_ > 0)
+      diagnostics_.warn("left " + std::to_string(media_) +
+                        " images, audio and video parts out of the messages: only text is run");
+    if (has_joined_)
+      diagnostics_.note(
+          "the model has no chat template: the texts of each conversation are joined by empty "
+          "lines (--chat-template FILE renders them)");
+    if (num_lost_ > 0)
+      diagnostics_.warn("the chat template leaves out text of " + std::to_string(num_lost_) +
+                        (num_lost_ == 1 ? " record: " : " records, the first: ") + lost_);
+    if (skipped_.count > 0)
+      diagnostics_.warn("passed over " + std::to_string(skipped_.count) +
+                        (skipped_.count == 1 ? " record that" : " records that") +
+                        " cannot be used, the first: " + skipped_.first);
+    warn_of_missing(options_, dataset_.size(), std::ssize(samples_), dropped_, diagnostics_);
+  }
+
+  const Dataset& dataset_;
+  const Tokenizer* tokenizer_;
+  const ChatFormat* chat_;
+  int64_t vocab_size_;
+  const SampleOptions& options_;
+  int64_t most_skipped_;
+  Diagnostics& diagnostics_;
+  std::vector<Sample> samples_;
+  SkippedRecords skipped_;
+  int64_t dropped_ = 0, empty_since_ = 0, media_ = 0, num_lost_ = 0;
+  bool has_joined_ = false;
+  std::string lost_;  ///< the first message that the template leaves out
+};
+
+}  // namespace
+
+std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokenizer,
+                                 const ChatFormat* chat, int64_t vocab_size,
+                                 const SampleOptions& options, Diagnostics& diagnostics,
+                                 SkippedRecords* skipped) {
+  check_options(options);
+  SampleReader reader(dataset, tokenizer, chat, vocab_size, options, diagnostics);
+  std::vector<Sample> samples = reader.run();
+  if (skipped) *skipped = reader.skipped();
   return samples;
 }
 

@@ -68,7 +68,7 @@ bool has_header(std::string_view text, char delimiter) {
   try {
     size_t at = read_row(text, 0, delimiter, names);
     const auto is_key = [](const std::string& name) {
-      return std::ranges::find(record_keys(), name) != record_keys().end();
+      return std::ranges::find(usual_record_keys(), name) != usual_record_keys().end();
     };
     if (std::ranges::none_of(names, is_key)) return false;
     while (at < text.size() && fields.empty()) at = read_row(text, at, delimiter, fields);

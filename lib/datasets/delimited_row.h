@@ -18,7 +18,7 @@ size_t read_row(std::string_view text, size_t begin, char delimiter,
                 std::vector<std::string>& fields);
 
 /// The delimiter, a comma or a tab, where a text begins with a header: its first row names a key of
-/// records (record_keys), and the second one has as many fields.
+/// records (usual_record_keys), and the second one has as many fields.
 std::optional<char> delimiter_by_header(std::string_view text);
 
 }  // namespace kvcal

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,10 +28,30 @@ struct RecordColumns {
 /// takes about 20 times as much memory.
 inline constexpr size_t kDefaultRecordBytes = size_t{8} << 20;
 
+/// How a caller wants conversations rendered.
+struct ChatOptions {
+  std::string template_file = {};  ///< instead of the model's template; empty: that
+  /// Variables of the template, such as enable_thinking, as an object; null: none. A record's own
+  /// `chat_template_kwargs` come after them.
+  Json variables = nullptr;
+};
+
+/// How many records that cannot be used a run passes over: so many, or this part of the data set.
+struct SkipLimit {
+  int64_t records = 0;
+  double part = 0.0;
+
+  int64_t of(int64_t num_records) const {
+    return std::max(records, static_cast<int64_t>(part * static_cast<double>(num_records)));
+  }
+};
+
 /// How a caller wants the records of a data set read.
 struct RecordOptions {
   RecordColumns columns = {};  ///< of objects, where they are not recognized
   size_t max_bytes = kDefaultRecordBytes;
+  ChatOptions chat = {};
+  SkipLimit skip = {};
 };
 
 /// The columns by their names in files; options are called "--text-column".
@@ -45,6 +67,15 @@ inline Json to_json(const RecordColumns& columns) {
   Json json = Json::object();
   for (const auto& [key, column] : kRecordColumns)
     if (!(columns.*column).empty()) json[std::string(key)] = columns.*column;
+  return json;
+}
+
+/// Those that are set: "chat_template", its file's name, and "chat_template_kwargs".
+inline Json to_json(const ChatOptions& chat) {
+  Json json = Json::object();
+  if (const std::string& file = chat.template_file; !file.empty())
+    json["chat_template"] = file.substr(file.rfind('/') + 1);
+  if (!chat.variables.is_null()) json["chat_template_kwargs"] = chat.variables;
   return json;
 }
 

@@ -40,25 +40,10 @@ class SourceDataset : public Dataset {
       return make_record_(value, std::move(place));
     });
   }
-  std::vector<std::string> text_keys(int64_t index) const override {
-    std::vector<std::string> keys;
-    if (source_->holds_ids()) return keys;
-    const Json value = source_->read(index);
-    for (const auto& [key, field] : value.items())
-      if (is_prose(field)) keys.push_back(key);
-    return keys;
-  }
   void will_read(std::span<const int64_t> indices) const override { source_->will_read(indices); }
   std::string sha256() const override { return source_->sha256(); }
 
  private:
-  /// Text, but for an array that a column of text holds as JSON.
-  static bool is_prose(const Json& field) {
-    if (!field.is_string()) return false;
-    const auto& text = field.get_ref<const std::string&>();
-    return !text.empty() && !text.starts_with('[');
-  }
-
   std::unique_ptr<RecordSource> source_;
   MakeRecord make_record_;
 };

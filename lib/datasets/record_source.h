@@ -101,6 +101,8 @@ class Joined {
 
 /// The keys that make a record, in the order they are judged.
 std::span<const std::string> record_keys();
+/// Of them, those that no text has for its first words.
+std::span<const std::string> usual_record_keys();
 
 /// The request of open_records.
 struct RecordRequest {

@@ -52,7 +52,7 @@ std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
     fail("the stride is ", options.stride, ", more than the ", options.max_seq_length,
          " tokens of a window: tokens between windows would not be scored");
   const auto dataset = open_dataset(path, {.records = options.records});
-  const auto first = dataset->record(0);
+  const auto first = first_record(*dataset, options.records.skip);
   if (std::holds_alternative<std::string>(first.content))
     return windows_of(
         path, make_tokenizer(tokenizer_folder)->encode(text_of(*dataset, options), true), options);
@@ -61,11 +61,13 @@ std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
          std::holds_alternative<Json>(first.content) ? "chats" : "lists of ids");
   const bool is_chat = std::holds_alternative<Json>(first.content);
   const auto tokenizer = is_chat ? make_tokenizer(tokenizer_folder) : nullptr;
-  const auto chat = is_chat ? ChatFormat::from_folder(tokenizer_folder) : std::nullopt;
+  const auto chat =
+      is_chat ? ChatFormat::from_folder(tokenizer_folder, options.records.chat) : std::nullopt;
   const SampleOptions samples{.num_calibration_samples = std::min(
                                   options.num_skipped + options.num_sequences, dataset->size()),
                               .max_seq_length = options.max_seq_length,
-                              .shuffle_seed = options.shuffle_seed};
+                              .shuffle_seed = options.shuffle_seed,
+                              .skip = options.records.skip};
   std::vector<ScoredSequence> sequences;
   int64_t left_to_skip = options.num_skipped;
   for (Sample& sample : read_samples(*dataset, tokenizer.get(), chat ? &*chat : nullptr, vocab_size,

@@ -207,6 +207,7 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calib
   if (!origin.family_sha256.empty()) manifest["model"]["family_sha256"] = origin.family_sha256;
   manifest["recipe"] = recipe_json(input, recipe, calibration);
   manifest["dataset"] = dataset_json(origin);
+  if (manifest["dataset"].is_object()) manifest["dataset"].update(input.reading);
   manifest["compute_dtype"] = origin.compute_dtype;
   manifest["kv_forward"] = origin.kv_forward;
   if (!origin.inputs.empty()) manifest["inputs"] = origin.inputs;

@@ -27,6 +27,8 @@ struct ManifestInput {
   std::optional<StopOutcome> stop;  ///< of a run that may stop early
   Json summary = {};                ///< of the scales of K and V (calib/scale_summary.h), or null
   Json kl_budget = {};              ///< layers in 16 bits that keep it, and their KL; or null
+  /// Members of "dataset": how conversations were rendered, and what was skipped.
+  Json reading = Json::object();
   // These two and origin.device depend on the machine and may be left out.
   bool leave_out_machine = false;
   std::map<std::string, double> seconds;

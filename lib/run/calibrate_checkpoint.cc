@@ -41,6 +41,7 @@ struct RunInputs {
   std::vector<std::unique_ptr<Backend>> backends;
   std::unique_ptr<Dataset> dataset;
   std::vector<Sample> samples;
+  SkippedRecords skipped = {};
   LayerwiseOptions layerwise;
   int threads = 0;
   std::string inputs = {};  ///< as in Provenance
@@ -74,6 +75,9 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   origin.dataset_sha256 = run->dataset->sha256();
   if (!request.records.columns.is_empty())
     origin.dataset_columns = to_json(request.records.columns).dump();
+  input.reading = to_json(request.records.chat);
+  if (run->skipped.count > 0)
+    input.reading["skipped"] = {{"count", run->skipped.count}, {"reasons", run->skipped.reasons}};
   origin.compute_dtype = name_of(run->layerwise.compute_type);
   origin.kv_forward = request.kv_forward;
   origin.inputs = run->inputs;
@@ -175,7 +179,8 @@ class Calibrating {
       const GpuStart beside(devices);
       inputs_.threads = devices.threads;
       inputs_.dataset = open_dataset(request_.dataset, {.records = request_.records});
-      inputs_.samples = samples_for(*plan_.subject, *inputs_.dataset, request_.samples, told());
+      inputs_.samples = samples_for(*plan_.subject, *inputs_.dataset, request_.records,
+                                    request_.samples, told(), &inputs_.skipped);
       inputs_.backends = open_backends(devices, told());
       inputs_.layerwise = layerwise_options(request_, *inputs_.backends[0], plan_.subject->config,
                                             scratch_folder());

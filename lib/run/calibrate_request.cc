@@ -5,8 +5,10 @@
 #include "calib/derive.h"
 #include "calib/resolve_plan.h"
 #include "core/file.h"
+#include "core/json_limits.h"
 #include "core/number_text.h"
 #include "core/registry.h"
+#include "core/sha256.h"
 #include "core/shell_word.h"
 #include "datasets/named_dataset.h"
 #include "export/checkpoint_copy.h"
@@ -125,6 +127,13 @@ Json deciding_options(const CalibrateRequest& request) {
   if (request.headroom != 1.0) deciding["--headroom"] = request.headroom;
   if (!request.records.columns.is_empty())
     deciding["columns of --dataset"] = to_json(request.records.columns);
+  const ChatOptions& chat = request.records.chat;
+  if (!chat.template_file.empty())
+    deciding["--chat-template"] =
+        sha256_hex(read_text(chat.template_file, kSmallFileLimits.max_bytes));
+  if (!chat.variables.is_null()) deciding["--chat-template-kwargs"] = chat.variables;
+  if (const SkipLimit& skip = request.records.skip; skip.records > 0 || skip.part > 0)
+    deciding["--skip-bad-records"] = {skip.records, skip.part};
   if (request.family) deciding["--family"] = request.family.value;
   if (request.family.is_from_file()) deciding["--family-file"] = request.family.file_sha256;
   return deciding;
@@ -142,6 +151,14 @@ std::string calibrate_line(const CalibrateRequest& request, const std::string& m
     }
   if (request.records.max_bytes != kDefaultRecordBytes)
     line += " --max-record-bytes " + std::to_string(request.records.max_bytes);
+  const ChatOptions& chat = request.records.chat;
+  if (!chat.template_file.empty()) line += " --chat-template " + shell_word(chat.template_file);
+  if (!chat.variables.is_null())
+    line += " --chat-template-kwargs " + shell_word(chat.variables.dump());
+  if (const SkipLimit& skip = request.records.skip; skip.part > 0)
+    line += " --skip-bad-records " + short_float(100 * skip.part) + "%";
+  else if (skip.records > 0)
+    line += " --skip-bad-records " + std::to_string(skip.records);
   for (size_t i = 0; i < request.skip_layers.size(); ++i)
     line +=
         (i == 0 ? " --kv-cache-dtype-skip-layers " : ",") + std::to_string(request.skip_layers[i]);

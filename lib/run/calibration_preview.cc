@@ -149,7 +149,8 @@ CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWo
   const LayerwiseOptions layerwise =
       layerwise_options(request, *backends[0], subject.config, preview.disk);
   const auto dataset = open_dataset(request.dataset, {.records = request.records});
-  const std::vector<Sample> samples = samples_for(subject, *dataset, request.samples, diagnostics);
+  const std::vector<Sample> samples =
+      samples_for(subject, *dataset, request.records, request.samples, diagnostics);
   const Weights weights(subject.model_dir, subject.config, &subject.quantization);
   const Inputs inputs{request, subject, weights, backends, lengths_of(samples)};
   preview.num_samples = samples.size();

@@ -7,7 +7,7 @@ namespace {
 
 std::vector<TokenId> prompt_ids(const TextRequest& request, const LoadedModel& model) {
   if (!request.is_chat) return model.tokenizer->encode(request.prompt, true);
-  const auto chat = ChatFormat::from_folder(model.model_dir.path());
+  const auto chat = ChatFormat::from_folder(model.model_dir.path(), request.chat);
   if (!chat) fail(request.model, ": has no chat template; leave --chat out");
   Json messages = Json::array();
   if (!request.system.empty())

@@ -16,6 +16,7 @@ struct TextRequest {
   FamilyChoice family = {};  ///< of a model_type that is not known
   std::string system = {};   ///< a system message; needs is_chat
   bool is_chat = false;      ///< puts the prompt into the model's chat template
+  ChatOptions chat = {};     ///< of that
   bool ignores_eos = false;
   CacheOptions cache = {};
   GenerateOptions generate = {};  ///< stop_tokens are the model's

@@ -210,7 +210,7 @@ class Smoother {
   SmoothResult run() {
     check();
     const auto dataset = open_dataset(request_.dataset, {.records = request_.records});
-    samples_ = samples_for(subject_, *dataset, request_.samples, diagnostics_);
+    samples_ = samples_for(subject_, *dataset, request_.records, request_.samples, diagnostics_);
     AtomicDirectory output(request_.output, request_.overwrite);
     scratch_ = output.target().parent_path();
     backends_ = open_backends(request_.device, diagnostics_);

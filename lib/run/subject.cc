@@ -57,17 +57,21 @@ CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
 }
 
 std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
-                                const SampleOptions& options, Diagnostics& diagnostics) {
+                                const RecordOptions& records, const SampleOptions& options,
+                                Diagnostics& diagnostics, SkippedRecords* skipped) {
   // Already tokenized data needs no tokenizer.
-  const bool is_tokenized = std::holds_alternative<std::vector<TokenId>>(dataset.record(0).content);
+  const Record first = first_record(dataset, records.skip);
+  const bool is_tokenized = std::holds_alternative<std::vector<TokenId>>(first.content);
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatFormat> chat;
   if (!is_tokenized) {
     tokenizer = make_tokenizer(subject.model_dir.path());
-    chat = ChatFormat::from_folder(subject.model_dir.path());
+    chat = ChatFormat::from_folder(subject.model_dir.path(), records.chat);
   }
+  SampleOptions tolerant = options;
+  tolerant.skip = records.skip;
   return read_samples(dataset, tokenizer.get(), chat ? &*chat : nullptr, subject.config.vocab_size,
-                      options, diagnostics);
+                      tolerant, diagnostics, skipped);
 }
 
 }  // namespace kvcal

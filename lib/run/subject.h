@@ -44,9 +44,11 @@ CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
                                 const std::string& model, Diagnostics& diagnostics,
                                 const FamilyChoice& family = {}, bool with_draft = false);
 
-/// Tokenized samples of the data set. Throws Error as read_samples does, and where text needs a
-/// tokenizer or chat template that the model lacks.
+/// Tokenized samples of the data set, whose conversations records.chat renders, and of which
+/// records.skip may be passed over. Throws Error as read_samples does, and where text needs a
+/// tokenizer that the model lacks. skipped: as of read_samples.
 std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
-                                const SampleOptions& options, Diagnostics& diagnostics);
+                                const RecordOptions& records, const SampleOptions& options,
+                                Diagnostics& diagnostics, SkippedRecords* skipped = nullptr);
 
 }  // namespace kvcal

@@ -77,7 +77,7 @@ class CalibrationTask {
 
   CalibrationText read_text(int64_t num_samples, std::optional<uint64_t> seed) const {
     const auto dataset = open_dataset(text_source().dataset, {.records = text_source().records});
-    return {dataset->sha256(), samples_for(subject_, *dataset,
+    return {dataset->sha256(), samples_for(subject_, *dataset, text_source().records,
                                            {.num_calibration_samples = num_samples,
                                             .max_seq_length = text_source().max_seq_length,
                                             .shuffle_seed = seed},

@@ -74,7 +74,7 @@ void SweepEstimate::read_texts(size_t model, Diagnostics& diagnostics) {
     const auto dataset = open_dataset(sweep_.file.calibration->dataset,
                                       {.records = sweep_.file.calibration->records});
     for (const Sample& sample :
-         samples_for(subject, *dataset,
+         samples_for(subject, *dataset, sweep_.file.calibration->records,
                      {.num_calibration_samples = *samples,
                      .max_seq_length = sweep_.file.calibration->max_seq_length,
                      .shuffle_seed = seed},

@@ -218,14 +218,6 @@ TEST_CASE("read_samples: what cannot be used is an error with its place") {
         "a.jsonl:1: the record is not tokenized and there is no tokenizer; give the model's folder "
         "one, or use "
         "a data set of 'input_ids'");
-  CHECK(error(chat, &tokenizer) ==
-        "a.jsonl:1: the record is a conversation and the model has no chat template; put "
-        "chat_template.jinja "
-        "into the model's folder, or use a data set of 'text' or 'input_ids'");
-  CHECK(error(R"({"prompt": "hi", "response": "ho", "id": 7, "tags": "[1]"})", &tokenizer) ==
-        "a.jsonl:1: the record is a conversation and the model has no chat template; put "
-        "chat_template.jinja into the model's folder, or read one of its columns as text: "
-        "--text-column 'prompt', or 'response'");
   CHECK(error(text, &foreign) ==
         "a.jsonl:2: the tokenizer gives id 1097, the model's vocabulary has 256 ids; is this the "
         "model's own "
@@ -240,6 +232,127 @@ TEST_CASE("read_samples: what cannot be used is an error with its place") {
   CHECK(error(text, &tokenizer,
               {.num_calibration_samples = 1, .max_seq_length = 0, .shuffle_seed = {}}) ==
         "max_seq_length is 0, expected at least 1");
+}
+
+TEST_CASE("read_samples: without a template the texts of a conversation are joined, said once") {
+  const test::ScratchFolder scratch;
+  const auto dataset = open_dataset(scratch.write("a.jsonl", R"(
+{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}
+{"prompt": "one", "response": "two"}
+)"));
+  const ByteTokenizer tokenizer;
+  KeptDiagnostics diagnostics;
+  CHECK(shown(read_samples(*dataset, &tokenizer, nullptr, 256,
+                           {.num_calibration_samples = 2, .shuffle_seed = {}}, diagnostics)) ==
+        std::vector<std::string>{"0:hi\n\na\nb", "1:one\n\ntwo"});
+  CHECK(diagnostics.warnings.empty());
+}
+
+TEST_CASE("read_samples: a message that the template leaves out is a warning with its record") {
+  const test::ScratchFolder scratch;
+  scratch.write("chat_template.jinja",
+                "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }};{% endif %}"
+                "{% endfor %}");
+  const auto dataset = open_dataset(scratch.write("a.jsonl", R"(
+{"messages": [{"role": "user", "content": "hi"}]}
+{"messages": [{"role": "developer", "content": "be brief"}, {"role": "user", "content": "hi"}]}
+{"messages": [{"role": "developer", "content": "be kind"}, {"role": "user", "content": "ho"}]}
+)"));
+  const auto chat = ChatFormat::from_folder(scratch.path());
+  const ByteTokenizer tokenizer;
+  KeptDiagnostics diagnostics;
+  CHECK(read_samples(*dataset, &tokenizer, &*chat, 256,
+                     {.num_calibration_samples = 3, .shuffle_seed = {}}, diagnostics)
+            .size() == 3);
+  REQUIRE(diagnostics.warnings.size() == 1);
+  CHECK(
+      diagnostics.warnings[0].starts_with("the chat template leaves out text of 2 records, the "
+                                          "first: "));
+  CHECK(
+      diagnostics.warnings[0].ends_with("a.jsonl:3 (record 1): messages[0], of role 'developer'"));
+}
+
+TEST_CASE("read_samples: bad records are passed over, up to the limit, and counted by reason") {
+  const test::ScratchFolder scratch;
+  const auto dataset = open_dataset(scratch.write("a.jsonl", R"(
+{"messages": 5}
+{"text": "abc"}
+{"text": "broken
+{"messages": 5}
+{"text": "de"}
+)"));
+  const ByteTokenizer tokenizer;
+  KeptDiagnostics diagnostics;
+  SampleOptions options{
+      .num_calibration_samples = 5, .shuffle_seed = {}, .skip = parse_skip_limit("60%")};
+  CHECK(first_record(*dataset, options.skip).place.ends_with("a.jsonl:3"));
+  SkippedRecords skipped;
+  CHECK(shown(read_samples(*dataset, &tokenizer, nullptr, 256, options, diagnostics, &skipped)) ==
+        std::vector<std::string>{"1:abc", "4:de"});
+  CHECK(skipped.count == 3);
+  CHECK(skipped.reasons.size() == 2);
+  CHECK(skipped.first.find("a.jsonl:2") != std::string::npos);
+  CHECK(std::ranges::any_of(diagnostics.warnings, [](const std::string& warning) {
+    return warning.starts_with("passed over 3 records that cannot be used, the first: ");
+  }));
+  options.skip = parse_skip_limit("2");
+  const std::string error = test::error_of(scratch.path(), [&] {
+    read_samples(*dataset, &tokenizer, nullptr, 256, options, diagnostics);
+  });
+  CHECK(
+      error.starts_with("3 records cannot be used, and --skip-bad-records lets at most 2 of 5 be "
+                        "passed over; the last: a.jsonl:5: "));
+  for (const char* wrong : {"", "-1", "x", "101%", "1.5"})
+    CHECK_THROWS_AS(parse_skip_limit(wrong), Error);
+}
+
+TEST_CASE("open_dataset: shapes of published data sets and logs are known") {
+  const test::ScratchFolder scratch;
+  const auto messages_of = [&](const std::string& line) {
+    const Record record = open_dataset(scratch.write("a.jsonl", line))->record(0);
+    return std::holds_alternative<Json>(record.content)
+               ? std::get<Json>(record.content)
+               : Json(std::get<std::string>(record.content));
+  };
+  const Json pair =
+      parse_json(R"([{"role": "user", "content": "a b"}, {"role": "assistant", "content": "c"}])");
+  for (
+      const std::string line :
+      {R"({"custom_id": "1", "method": "POST", "url": "/v1", "body": {"model": "m", "messages": [{"role": "user", "content": "a b"}, {"role": "assistant", "content": "c"}]}})",
+       R"({"id": "r", "inputs": {"messages": [{"role": "user", "content": "a b"}]}, "outputs": {"content": "c"}})",
+       R"({"input": [{"role": "user", "content": "a b"}], "output": [{"type": "reasoning"}, {"role": "assistant", "content": "c"}]})",
+       R"({"prompt": [{"role": "user", "content": "a b"}], "chosen": [{"role": "assistant", "content": "c"}], "rejected": []})",
+       R"({"prompt": "a b", "chosen": [{"role": "user", "content": "a b"}, {"role": "assistant", "content": "c"}]})",
+       R"({"prompt": "a b", "chosen": "c", "rejected": "d"})",
+       R"({"chosen": "\n\nHuman: a b\n\nAssistant: c", "rejected": "\n\nHuman: a b"})",
+       R"({"instruction": "a b", "context": "", "response": "c", "category": "x"})",
+       R"({"system_prompt": "", "question": "a b", "response": "c"})",
+       R"({"question": "a b", "answer": "c"})", R"({"query": "a b", "response": "c"})",
+       R"({"problem": "a b", "solution": "c"})"}) {
+    INFO(line);
+    CHECK(messages_of(line) == pair);
+  }
+  CHECK(messages_of(R"x({"path": "x.py", "code": "print(1)"})x") == "print(1)");
+  CHECK(messages_of(R"({"system_prompt": "s", "question": "q", "response": "r"})").at(0) ==
+        Json{{"role", "system"}, {"content", "s"}});
+}
+
+TEST_CASE("open_dataset: advice names messages by their path, and no texts that nobody wrote") {
+  const test::ScratchFolder scratch;
+  const auto error = [&](const std::string& line) {
+    return test::error_of(scratch.path(),
+                          [&] { open_dataset(scratch.write("a.jsonl", line))->record(0); });
+  };
+  const std::string none = error(R"({"method": "POST", "url": "/v1/chat/completions"})");
+  CHECK(
+      none.ends_with("say which to read with --text-column, or --prompt-column and "
+                     "--response-column, or --messages-column"));
+  const std::string path =
+      error(R"({"run": {"log": {"turns": [{"role": "user", "content": "hi"}]}}})");
+  CHECK(path.ends_with("say which to read with --messages-column 'run.log.turns'"));
+  const auto dataset = open_dataset(scratch.path() / "a.jsonl",
+                                    {.records = {.columns = {.messages = "run.log.turns"}}});
+  CHECK(std::get<Json>(dataset->record(0).content).size() == 1);
 }
 
 TEST_CASE("read_samples: what the template refuses is told with the record's place") {

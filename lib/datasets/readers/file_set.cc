@@ -16,10 +16,6 @@ class JoinedDataset : public Dataset {
     const auto [part, own] = parts_.find(index);
     return part->record(own);
   }
-  std::vector<std::string> text_keys(int64_t index) const override {
-    const auto [part, own] = parts_.find(index);
-    return part->text_keys(own);
-  }
   void will_read(std::span<const int64_t> indices) const override { parts_.will_read(indices); }
   std::string sha256() const override { return set_.sha256(); }
   /// Each file as it would be alone, with an empty line between them.
