@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RECIPES = {"tensor": "fp8_kv_tensor", "mse": "fp8_kv_mse", "attention": "fp8_kv_attention_mse"}
 
 
@@ -48,7 +49,7 @@ def row(options, spec, folder):
     seconds, variants = {}, ["--variant", "unit=fp8_e4m3:unit"]
     for name, recipe in RECIPES.items():
         begun = time.monotonic()
-        run(options, "calibrate", measured, "--recipe", recipe, "--dataset", data, "--num-samples", options.num_samples, "--max-seq-length",
+        run(options, "calibrate", measured, "--recipe", ROOT / "recipes" / f"{recipe}.yaml", "--dataset", data, "--num-samples", options.num_samples, "--max-seq-length",
             options.length, "--compute-dtype", options.compute_dtype, "--kv-forward", options.kv_forward, "--scales-only", "-o", folder / name)
         seconds[name] = time.monotonic() - begun
         variants += ["--variant", f"{name}=fp8_e4m3:{folder / name}"]

@@ -79,11 +79,11 @@ TEST_CASE(
   const auto observer = make_observer(args_of("attention_mse"));
   CHECK(amax(args_of("attention_mse"), seen_of({{-4.0f, 1.0f}, {2.0f}})) == 4.0f);
   CHECK(observer->judges_attention());
-  const std::vector<Scale> tried = observer->candidates({0.5f});
+  const std::vector<Scale> tried = observer->candidates({0.75f});
   CHECK(tried.front().value == 1.0f);
-  CHECK(std::ranges::none_of(tried, [](Scale one) { return one.value == 0.5f; }));
+  CHECK(std::ranges::none_of(tried, [](Scale one) { return one.value == 0.75f; }));
   for (const float power : {0.015625f, 0.25f, 2.0f})  // of two, exactly
-    CHECK(std::ranges::count(tried, 0.5f * power, &Scale::value) == 1);
+    CHECK(std::ranges::count(tried, 0.75f * power, &Scale::value) == 1);
   const auto error = [](double squares) { return AttentionError{.error = squares, .output = 8.0}; };
   CHECK(observer->best(std::vector{error(2), error(3), error(1), error(1)}) == 2);
   CHECK(observer->best(std::vector{error(2), error(2), error(4)}) == 0);
