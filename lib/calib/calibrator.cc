@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "calib/compared_scales.h"
 #include "calib/exact_pass.h"
 #include "calib/observed_statistics.h"
 #include "calib/resolve_plan.h"
@@ -13,31 +14,12 @@
 namespace kvcal {
 namespace {
 
-std::vector<float> scale_of_each_head(const std::vector<Scale>& scales, int64_t heads) {
-  std::vector<float> result;
-  for (int64_t head = 0; head < heads; ++head)
-    result.push_back(scales[scales.size() == 1 ? 0 : static_cast<size_t>(head)].value);
-  return result;
-}
-
 bool may_clip(const PlannedAttention& planned) {
   return !planned.ignored && make_observer(planned.kv)->may_clip();
 }
 
 bool is_quantized(const PlannedAttention& planned, const CalibrationOptions& options) {
   return options.kv_forward == KvForward::kQuantized && !planned.ignored;
-}
-
-KvQuantization quantization_of(const AttentionCalibration& layer, const ModelConfig& config,
-                               const CalibrationOptions& options) {
-  const int64_t heads = config.cache(layer.layer).heads;
-  KvQuantization quantization{.dtype = options.derive.kv_dtype,
-                              .k_scales = scale_of_each_head(layer.k.scales, heads),
-                              .v_scales = scale_of_each_head(layer.v.scales, heads)};
-  if (layer.q)
-    quantization.q_scales =
-        scale_of_each_head(layer.q->scales, config.attention(layer.layer).heads);
-  return quantization;
 }
 
 class Calibrator {
@@ -112,6 +94,7 @@ class Calibrator {
     AttentionStatistics statistics = reader_.statistics(planned.layer, &seen);
     AttentionCalibration layer =
         derive_attention(statistics, planned, config_, options_.derive, diagnostics_);
+    choose_scales(planned, layer);
     if (!in_one_pass) {
       const SaturationCounts saturated = move_on(layer, quantizes, clips);
       // Without clipping, only the rounding of amax / scale could exceed the largest code.
@@ -127,6 +110,14 @@ class Calibrator {
     statistics.compared = compared_scales(layer);
     calibration_.layers.push_back(std::move(layer));
     if (kept_) kept_->attention.push_back(std::move(statistics));
+  }
+
+  void choose_scales(const PlannedAttention& planned, AttentionCalibration& layer) {
+    if (!judges_attention(planned)) return;
+    if (observation_of(plan_, options_).compares(layer.layer, config_))
+      return choose_by_attention(forward_, config_, planned, options_, layer);
+    diagnostics_.note("attention of " + layer.module +
+                      " is not compared, so the largest values seen make its scales");
   }
 
   void compare_attention(AttentionCalibration& layer) {
@@ -153,6 +144,10 @@ class Calibrator {
         std::ranges::find(calibration_.layers, config_.layer(planned.layer).cache_layer,
                           &AttentionCalibration::layer);
     KVCAL_CHECK(source != calibration_.layers.end());
+    if (judges_attention(planned)) {
+      layer.k.scales = source->k.scales;
+      layer.v.scales = source->v.scales;
+    }
     layer.k.num_saturated = source->k.num_saturated;
     layer.v.num_saturated = source->v.num_saturated;
     if (runs && quantizes && !pass_.is_end(planned.layer)) {
@@ -210,23 +205,9 @@ ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOption
           .head = inputs,
           .all_experts = options.derive.all_experts,
           .linears = inputs ? LinearDetail::kSamples : LinearDetail::kNone,
-          .compared_samples = options.compared_samples > 0 ? std::optional(options.compared_samples)
-                                                           : std::nullopt};
-}
-
-AttentionDamage damage_of(LayerForward& forward, const ModelConfig& config,
-                          const AttentionCalibration& layer, const CalibrationOptions& options) {
-  const std::vector<float> ones(static_cast<size_t>(config.cache(layer.layer).heads), 1.0f);
-  const KvQuantization candidates[] = {
-      quantization_of(layer, config, options),
-      {.dtype = options.derive.kv_dtype, .k_scales = ones, .v_scales = ones}};
-  const AttentionComparison found = forward.compare_attention(layer.layer, candidates);
-  return {.calibrated = found.of(0), .unit = found.of(1)};
-}
-
-std::optional<ComparedScales> compared_scales(const AttentionCalibration& layer) {
-  if (!layer.damage) return std::nullopt;
-  return ComparedScales{.damage = *layer.damage, .k = layer.k.scales, .v = layer.v.scales};
+          .compared_samples =
+              options.compared_samples > 0 ? std::optional(options.compared_samples) : std::nullopt,
+          .compares_first = std::ranges::any_of(plan.attention, judges_attention)};
 }
 
 bool needs_one_pass(const QuantPlan& plan, const CalibrationOptions& options) {

@@ -34,13 +34,6 @@ struct CalibrationOptions {
 /// it.
 ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOptions& options);
 
-/// Compares a layer's attention with its scales, and with scale 1.0, once its last pass has run.
-AttentionDamage damage_of(LayerForward& forward, const ModelConfig& config,
-                          const AttentionCalibration& layer, const CalibrationOptions& options);
-
-/// That, for the statistics; nullopt where attention was not compared.
-std::optional<ComparedScales> compared_scales(const AttentionCalibration& layer);
-
 /// Whether one exact forward pass gives everything that a calibration by the plan needs: no layer
 /// reads quantized K and V, and no clipped values need counting.
 bool needs_one_pass(const QuantPlan& plan, const CalibrationOptions& options);

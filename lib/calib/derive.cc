@@ -235,6 +235,14 @@ void check_headroom(const QuantPlan& plan, double headroom) {
   }
 }
 
+void check_statistics_suffice(const QuantPlan& plan) {
+  for (const PlannedAttention& planned : plan.attention)
+    if (!planned.ignored && make_observer(planned.kv)->judges_attention())
+      fail("observer '", planned.kv.observer.value_or(""), "' of ", planned.module,
+           " judges scales by attention, which statistics do not hold; expected another observer, "
+           "or kvcal calibrate, which runs the model");
+}
+
 Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype,
                               double headroom) {
   Calibration calibration;

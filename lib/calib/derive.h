@@ -47,13 +47,18 @@ std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const Qua
                                              Diagnostics& diagnostics);
 
 /// Makes the calibration of a plan from statistics alone: the same scales as the exact-forward run
-/// that kept them. Throws Error where the statistics lack something.
+/// that kept them, but for observers that judge attention: for these the first scales, of amax.
+/// Throws Error where the statistics lack something.
 Calibration derive(const Statistics& statistics, const QuantPlan& plan, const ModelConfig& config,
                    const DeriveOptions& options, Diagnostics& diagnostics);
 
 /// Throws Error where the plan has no scales for headroom, or an observer that leaves out what
 /// headroom makes room for. headroom of 1 is always right.
 void check_headroom(const QuantPlan& plan, double headroom);
+
+/// Throws Error where the plan has an observer that judges scales by attention, which statistics do
+/// not hold.
+void check_statistics_suffice(const QuantPlan& plan);
 
 /// Calibration of the plan, still without layers and inputs.
 Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype,

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <set>
 
+#include "calib/compared_scales.h"
 #include "calib/exact_pass.h"
 #include "calib/scale_history.h"
 

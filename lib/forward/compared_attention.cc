@@ -250,7 +250,6 @@ AttentionComparison ComparedAttention::compare(LayerRunner& runner, const Packed
       errors_of[i] = errors(
           kept, exact, attend(layer, kept, read_quantized(runner, layer, kept, candidates[i])));
   }
-  begin_layer(-1);
   return comparison;
 }
 

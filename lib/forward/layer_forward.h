@@ -124,7 +124,7 @@ class LayerForward {
   }
   /// Compares attention over K and V quantized as each candidate does, with scale 1 or others, in
   /// the samples that the request names. Call after the last pass over a layer with a cache of its
-  /// own: what it needs was kept by the pass that ended the layer.
+  /// own, or with compares_first after one that observes: it needs what that pass has kept.
   AttentionComparison compare_attention(int64_t layer, std::span<const KvQuantization> candidates) {
     return std::get<AttentionComparison>(
         run({.pass = LayerPass::kCompareAttention, .layer = layer, .candidates = candidates}));

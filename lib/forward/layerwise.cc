@@ -249,7 +249,7 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
   const int64_t index = layer_;
   // Passes that end the layer see all its inputs; other passes would show some of them twice.
   show_linears(pass.finishes ? linears_.get() : nullptr);
-  if (pass.is_last && request_.compares(index, config_)) compared_->begin_layer(index);
+  if (pass.compares && request_.compares(index, config_)) compared_->begin_layer(index);
   hidden_->walk(pass.finishes ? Access::kUpdate : Access::kRead, [&](size_t at, float* hidden) {
     throw_if_interrupted();
     const SampleBatch& batch = batches_[at];
@@ -265,7 +265,7 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
     const LayerRunner::KeysValues made = keys_values(layer, input, pass, held.kept);
     EnterCacheArgs args = made.entry();
     const bool has_own_cache = config_.has_own_cache(index);
-    const bool is_compared = pass.is_last && request_.compares(index, config_) &&
+    const bool is_compared = pass.compares && request_.compares(index, config_) &&
                              compared_->compares(batch.first_sample);
     if (is_compared) compared_->keep_keys(batch.first_sample, input.tokens.segments, made);
     if (has_own_cache) {
@@ -385,7 +385,7 @@ LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed) {
               {.observers = &observers,
                .storage = storage ? &*storage : nullptr,
                .keeps = !is_end,
-               .is_last = is_end});
+               .compares = is_end || request_.compares_first});
   LayerObservation seen = observers.take(backend_);
   refuse_zero_cache(seen, config_, weights_, layer_);
   return seen;
@@ -404,7 +404,8 @@ LayerAdvance LayerwiseForward::advance_quantized(const PackedLayer& packed,
   const Storage storage = own.has_own_cache
                               ? Storage(backend_, own, longest_batch_, quantization)
                               : Storage(backend_, own, &quantization, Storage::OfReader{});
-  run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true, .is_last = true});
+  run_batches(packed, Share::kSecondHalf,
+              {.storage = &storage, .finishes = true, .compares = true});
   return {storage.saturated(backend_), take_linears()};
 }
 
@@ -419,7 +420,8 @@ LayerwiseForward::Storage LayerwiseForward::unquantized_storage() const {
 
 LayerAdvance LayerwiseForward::advance_unquantized(const PackedLayer& packed) {
   const Storage storage = unquantized_storage();
-  run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true, .is_last = true});
+  run_batches(packed, Share::kSecondHalf,
+              {.storage = &storage, .finishes = true, .compares = true});
   return {.linears = take_linears()};
 }
 
@@ -427,7 +429,7 @@ LayerObservation LayerwiseForward::observe_and_advance(const PackedLayer& packed
   Observers observers = make_observers();
   const Storage storage = unquantized_storage();
   run_batches(packed, Share::kWhole,
-              {.observers = &observers, .storage = &storage, .finishes = true, .is_last = true});
+              {.observers = &observers, .storage = &storage, .finishes = true, .compares = true});
   LayerObservation seen = observers.take(backend_);
   refuse_zero_cache(seen, config_, weights_, layer_);
   seen.linears = take_linears();

@@ -96,7 +96,7 @@ class LayerwiseForward : public LayerForward {
     const Storage* storage = nullptr;
     bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
     bool keeps = false;     ///< keeps K, V and their input for a later pass that finishes the layer
-    bool is_last = false;   ///< over the layer: keeps what compare_attention needs
+    bool compares = false;  ///< keeps what compare_attention needs
   };
   /// The buffers of a batch where the pass keeps what it makes, or an earlier one has; null: there
   /// is none, or no room.

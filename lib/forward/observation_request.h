@@ -27,6 +27,9 @@ struct ObservationRequest {
   /// a part of a run that has none of them, which packs the same layers all the same. nullopt: no
   /// attention is compared.
   std::optional<int64_t> compared_samples = {};
+  /// Passes that observe keep what compare_attention needs, too: scales are chosen by it before
+  /// the layer is advanced.
+  bool compares_first = false;
 
   /// Whether the attention of the layer is compared: it has a cache of its own, and is no draft
   /// layer, of which K and V alone are run.

@@ -6,7 +6,8 @@ namespace kvcal {
 
 // One row per observer: observers/<name>.cc defines <name>_observer(). A weight is observed once,
 // as a whole, so static_minmax and minmax equal memoryless_minmax for it, and mse equals
-// memoryless_mse. Source: llm-compressor `initialize_observer`. percentile and entropy are ours.
+// memoryless_mse. Source: llm-compressor `initialize_observer`. percentile, entropy and
+// attention_mse are ours.
 #define KVCAL_OBSERVERS(ROW) \
   ROW(static_minmax)         \
   ROW(minmax)                \
@@ -14,7 +15,8 @@ namespace kvcal {
   ROW(mse)                   \
   ROW(memoryless_mse)        \
   ROW(percentile)            \
-  ROW(entropy)
+  ROW(entropy)               \
+  ROW(attention_mse)
 
 #define KVCAL_DECLARE(name) ObserverRow name##_observer();
 KVCAL_OBSERVERS(KVCAL_DECLARE)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/registry.h"
+#include "quant/attention_error.h"
 #include "quant/magnitude_histogram.h"
 #include "quant/quant_args.h"
 #include "quant/scale.h"
@@ -34,6 +35,20 @@ class Observer {
   Amax amax(const Observed& seen, fp8::Format format) const;
   /// Whether the result may be smaller than the largest observed magnitude, so that values clip.
   virtual bool may_clip() const = 0;
+
+  /// Scales of K that a calibration tries in attention beside made, the scale of amax. Empty: amax
+  /// decides alone.
+  virtual std::vector<Scale> candidates(Scale made) const {
+    static_cast<void>(made);
+    return {};
+  }
+  bool judges_attention() const { return !candidates({1.0f}).empty(); }
+  /// Index of the best scale. errors: of the heads that read the group, with made and with each of
+  /// the candidates.
+  virtual size_t best(std::span<const AttentionError> errors) const {
+    static_cast<void>(errors);
+    return 0;
+  }
 
  private:
   /// Called with at least one sample that is not empty.

@@ -141,7 +141,10 @@ CalibrationResult scales_from_statistics(ScalesRequest request, Diagnostics& dia
     return resolve_plan(recipe, result.config, diagnostics,
                         model ? unrun_modules(*model, result.config) : std::vector<UnrunModule>());
   });
-  in_context(request.recipe, [&] { check_headroom(plan, request.headroom); });
+  in_context(request.recipe, [&] {
+    check_headroom(plan, request.headroom);
+    check_statistics_suffice(plan);
+  });
   const KvDType kv_dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype);
   result.calibration = in_context(request.statistics, [&] {
     return derive(statistics, plan, result.config,

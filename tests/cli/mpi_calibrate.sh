@@ -26,8 +26,8 @@ make_inputs() {
   for i in $(seq 400); do printf '{"input_ids": [%s]}\n' "$(seq -s, "$((i % 9))" 119)"; done >long.jsonl
 }
 
-recipe() {  # OBSERVER
-  printf 'quant_stage:\n  quant_modifiers:\n    QuantizationModifier:\n      ignore: [lm_head]\n      config_groups:\n        group_0:\n          targets: [Linear]\n          weights: {num_bits: 8, type: float, strategy: tensor, symmetric: true}\n          input_activations: {num_bits: 8, type: float, strategy: tensor, symmetric: true, dynamic: false, observer: %s}\n      kv_cache_scheme: {num_bits: 8, type: float, strategy: attn_head, symmetric: true, dynamic: false, observer: %s}\n' "$1" "$1"
+recipe() {  # OBSERVER [OBSERVER OF INPUTS]
+  printf 'quant_stage:\n  quant_modifiers:\n    QuantizationModifier:\n      ignore: [lm_head]\n      config_groups:\n        group_0:\n          targets: [Linear]\n          weights: {num_bits: 8, type: float, strategy: tensor, symmetric: true}\n          input_activations: {num_bits: 8, type: float, strategy: tensor, symmetric: true, dynamic: false, observer: %s}\n      kv_cache_scheme: {num_bits: 8, type: float, strategy: attn_head, symmetric: true, dynamic: false, observer: %s}\n' "${2:-$1}" "$1"
 }
 
 ranks() {  # COUNT ARGUMENT...
@@ -50,8 +50,8 @@ make_inputs
 # observers share.
 check_equal_bytes() {
   local observer forward count counts
-  for observer in static_minmax minmax memoryless_minmax mse percentile entropy; do
-    recipe $observer >recipe.yaml
+  for observer in static_minmax minmax memoryless_minmax mse percentile entropy attention_mse; do
+    if [[ $observer == attention_mse ]]; then recipe $observer static_minmax; else recipe $observer; fi >recipe.yaml
     counts=3
     [[ $observer == mse ]] && counts="1 2 3 4"
     for forward in quantized exact; do

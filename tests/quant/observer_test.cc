@@ -1,5 +1,7 @@
 #include "quant/observer.h"
 
+#include <algorithm>
+
 #include "core/json.h"
 #include "support/catch.h"
 
@@ -35,7 +37,7 @@ float amax(const QuantArgs& args, const Observed& seen) {
 }  // namespace
 
 TEST_CASE("observers refuse to answer before they saw anything") {
-  CHECK(observers_for(ArgsRole::kKvCache).size() == 6);
+  CHECK(observers_for(ArgsRole::kKvCache).size() == 7);
   for (const std::string& name : observers_for(ArgsRole::kKvCache)) {
     INFO(name);
     Observed empty;
@@ -52,7 +54,8 @@ TEST_CASE("extremes: of all samples, of the last, and averaged") {
   // min: -4, -2.5, -2.25; max: 1, 4.5, 3.25. A sample that had nothing is no batch.
   CHECK(amax(args_of("minmax", {{"averaging_constant", 0.5}}), seen) == 3.25f);
   CHECK_FALSE(make_observer(args_of("static_minmax"))->may_clip());
-  for (const std::string name : {"memoryless_minmax", "minmax", "mse", "percentile", "entropy"})
+  for (const std::string name :
+       {"memoryless_minmax", "minmax", "mse", "percentile", "entropy", "attention_mse"})
     CHECK(make_observer(args_of(name))->may_clip());
 }
 
@@ -69,6 +72,31 @@ TEST_CASE("observers of the histogram lie between nothing and the extreme") {
   }
   CHECK(amax(args_of("percentile", {{"percentile", 100.0}}), seen) == 40.0f);
   CHECK(amax(args_of("percentile", {{"percentile", 99.0}}), seen) < 0.5f);
+}
+
+TEST_CASE(
+    "attention_mse begins with the extremes and takes the least error, the first of equal ones") {
+  const auto observer = make_observer(args_of("attention_mse"));
+  CHECK(amax(args_of("attention_mse"), seen_of({{-4.0f, 1.0f}, {2.0f}})) == 4.0f);
+  CHECK(observer->judges_attention());
+  const std::vector<Scale> tried = observer->candidates({0.75f});
+  CHECK(tried.front().value == 1.0f);
+  CHECK(std::ranges::none_of(tried, [](Scale one) { return one.value == 0.75f; }));
+  for (const float power : {0.015625f, 0.25f, 2.0f})  // of two, exactly
+    CHECK(std::ranges::count(tried, 0.75f * power, &Scale::value) == 1);
+  const auto error = [](double squares) { return AttentionError{.error = squares, .output = 8.0}; };
+  CHECK(observer->best(std::vector{error(2), error(3), error(1), error(1)}) == 2);
+  CHECK(observer->best(std::vector{error(2), error(2), error(4)}) == 0);
+  for (const std::string& name : observers_for(ArgsRole::kKvCache)) {
+    INFO(name);
+    const auto other = make_observer(args_of(name));
+    CHECK(other->judges_attention() == (name == "attention_mse"));
+    CHECK(other->candidates({0.5f}).empty() == (name != "attention_mse"));
+  }
+  CHECK_FALSE(
+      observers().at("attention_mse").why_not[static_cast<size_t>(ArgsRole::kWeights)].empty());
+  CHECK_FALSE(
+      observers().at("attention_mse").why_not[static_cast<size_t>(ArgsRole::kInputs)].empty());
 }
 
 TEST_CASE("an observer's arguments out of range are errors") {

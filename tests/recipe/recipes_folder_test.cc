@@ -31,7 +31,7 @@ TEST_CASE(
       CHECK(line.starts_with("# ") == (i < 3));
     }
   }
-  CHECK(num_recipes == 17);
+  CHECK(num_recipes == 18);
 }
 
 TEST_CASE("recipes: what those for the KV cache alone ask for") {
@@ -46,7 +46,7 @@ TEST_CASE("recipes: what those for the KV cache alone ask for") {
   CHECK(minmax.modifiers[0].kv_cache_scheme->strategy == Strategy::kTensor);
   CHECK(minmax.modifiers[0].kv_cache_scheme->observer == "minmax");
   CHECK(minmax.modifiers[0].kv_cache_scheme->observer_kwargs["averaging_constant"] == 0.01);
-  const char* observers[] = {"mse", "percentile", "entropy"};
+  const char* observers[] = {"mse", "percentile", "entropy", "attention_mse"};
   for (const char* observer : observers) {
     const Recipe recipe = read_recipe(folder / ("fp8_kv_" + std::string(observer) + ".yaml"));
     CHECK(recipe.modifiers[0].kv_cache_scheme->observer == observer);

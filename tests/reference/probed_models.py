@@ -1,4 +1,4 @@
-"""The model fixtures in transformers with a function of ours around attention. Used by query_extremes.py and attention_damage.py."""
+"""The model fixtures in transformers with a function of ours around attention. Used by query_extremes.py, attention_damage.py and attention_choice.py."""
 import json
 import pathlib
 import sys

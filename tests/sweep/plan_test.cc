@@ -123,6 +123,18 @@ TEST_CASE("plan: one exact pass serves all recipes and dtypes, a quantized one o
   for (const Observation& one : more.plan.observations) CHECK(one.observes_all);
 }
 
+TEST_CASE("plan: scales that attention judges come from a pass of their own") {
+  std::string text = test::sweep_text(
+      "{models: m1, recipes: [max, mse], kv_forward: [quantized, exact], num_samples: 8}");
+  text.replace(text.find("observer: mse"), 13, "observer: attention_mse");
+  const SweepFile sweep = parse_sweep(text, "/sweeps");
+  const SweepPlan plan = expand(sweep, std::vector{KvDType::kFloat16, KvDType::kFloat16});
+  CHECK(plan.calibrations.size() == 4);
+  CHECK(plan.observations.size() == 1);
+  for (const PlannedCalibration& one : plan.calibrations)
+    CHECK(one.observation.has_value() == (one.kv_forward == "exact" && one.recipe == 0));
+}
+
 TEST_CASE("plan: text to calibrate with is asked for only where it is needed") {
   std::string text = test::sweep_text("{models: m1, recipes: max, num_samples: 8}");
   text.erase(text.find("calibration: {"), text.find("evaluation:") - text.find("calibration: {"));

@@ -113,6 +113,12 @@ sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 1e-3/' model/config.json
 $ kvcal scales --statistics kept.safetensors --recipe recipe.yaml --model model --output out
 CASE
 
+bad "Statistics for an observer that judges attention" <<'CASE'
+# Statistics hold K, V and queries value by value, but no attention.
+kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output old --kv-forward exact --reproducible --save-statistics kept.safetensors >/dev/null
+$ kvcal scales --statistics kept.safetensors --recipe fp8_kv_attention_mse --model model --output out
+CASE
+
 bad "Scales for no model" <<'CASE'
 $ kvcal scales --statistics kept.safetensors --recipe recipe.yaml --output out
 CASE
