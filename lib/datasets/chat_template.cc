@@ -161,9 +161,12 @@ std::optional<ChatFormat> ChatFormat::from_folder(const std::filesystem::path& f
                                                   const ChatOptions& options) {
   std::optional<NamedTemplates> found;
   if (!options.template_file.empty())
-    found = {options.template_file,
-             read_text(options.template_file, TemplateLimits{}.max_template_bytes),
-             {}};
+    found = {
+        options.template_file,
+        in_context(
+            "--chat-template",
+            [&] { return read_text(options.template_file, TemplateLimits{}.max_template_bytes); }),
+        {}};
   else
     found = find_templates(folder, read_object(folder / "tokenizer_config.json"));
   if (!found) return std::nullopt;

@@ -35,7 +35,7 @@ KvForward parse_kv_forward(const std::string& name) {
 void check_targets(const CalibrateRequest& request, const CalibrationSubject& subject) {
   const std::string& output = request.output.output;
   const std::vector<std::string> inputs{request.model, request.recipe, request.dataset,
-                                        request.family.file()};
+                                        request.family.file(), request.records.chat.template_file};
   if (!output.empty()) {
     check_target(subject.model_dir, output);
     in_context("--output", [&] { check_keeps_inputs(output, inputs); });

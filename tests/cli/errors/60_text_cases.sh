@@ -56,17 +56,30 @@ edit_config 's/("m": )[0-9]+/\14000/' model/tokenizer.json
 $ kvcal generate model --prompt calm
 CASE
 
-bad "Conversations and no chat template" <<'CASE'
+bad "A chat template that is not there" <<'CASE'
 add_tokenizer
-rm model/chat_template.jinja
-eval "$CHAT"
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --chat-template qwen.jinja --output out
 CASE
 
-bad "A table of chats and no chat template" <<'CASE'
+bad "Variables of a template that are no object" 2 <<'CASE'
 add_tokenizer
-rm model/chat_template.jinja
-printf 'id,instruction,output\n1,"Why?","So."\n' >chats.csv
-$ kvcal calibrate model --dataset chats.csv --output out
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --chat-template-kwargs '[1]' --output out
+CASE
+
+bad "Arguments of a tool call that are no JSON" <<'CASE'
+add_tokenizer
+printf '{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "add", "arguments": "{a: 1}"}}]}]}\n' >calls.jsonl
+$ kvcal calibrate model --dataset calls.jsonl --output out
+CASE
+
+bad "More bad records than may be skipped" <<'CASE'
+add_tokenizer
+printf '{"text": "a b"}\n{"text": 1}\n{"text": 2}\n' >mixed.jsonl
+$ kvcal calibrate model --dataset mixed.jsonl --skip-bad-records 1 --output out
+CASE
+
+bad "A number of records to skip that is none" 2 <<'CASE'
+$ kvcal calibrate model --dataset data.jsonl --skip-bad-records few --output out
 CASE
 
 bad "A template with a syntax error" <<'CASE'
