@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "datasets/record_columns.h"
 #include "eval/generate.h"
 #include "run/loaded_model.h"
 
