@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+
+namespace kvcal::ptx {
+
+/// Does an operation of a stream, or records it where the stream is captured. Operations run when
+/// they are issued: the order of streams is the simulated device's to judge (tests/simulator).
+void issue(cudaStream_t stream, std::function<void()> operation);
+
+}  // namespace kvcal::ptx

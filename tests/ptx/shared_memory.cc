@@ -1,0 +1,119 @@
+#include "shared_memory.h"
+
+#include <algorithm>
+#include <string>
+
+#include "program.h"
+#include "report.h"
+#include "warp.h"
+
+namespace kvcal::ptx {
+
+void SharedMemory::reset(uint32_t end) {
+  end_ = end;
+  ++epoch_;  // accesses of earlier blocks are of the past
+  bytes_.assign(end - kSharedBase, std::byte{0xff});
+  accesses_.resize((end - kSharedBase + kGranule - 1) / kGranule);
+  for (Accesses& accesses : accesses_) accesses.is_unpublished = false;
+  unpublished_.clear();
+}
+
+SharedMemory::Accesses* SharedMemory::granules(uint32_t address) {
+  return &accesses_[(address - kSharedBase) / kGranule];
+}
+
+void SharedMemory::check(const Warp& warp, const Instruction& instruction, uint32_t address,
+                         uint32_t bytes, uint32_t alignment) const {
+  if (address % alignment != 0)
+    stop(warp, instruction,
+         "shared address " + hex(address) + " is not aligned to " + std::to_string(alignment));
+  if (address < kSharedBase || address >= end_ || bytes > end_ - address)
+    stop(warp, instruction,
+         "shared access out of bounds: " + std::to_string(bytes) + " bytes at " + hex(address) +
+             ", the block has " + hex(kSharedBase) + " to " + hex(end_));
+}
+
+void SharedMemory::note_write(const Warp& warp, const Instruction& instruction, Accesses& accesses,
+                              int lane) {
+  const auto id = static_cast<uint8_t>(warp.id());
+  if (accesses.write_epoch == epoch_ && accesses.writer != id)
+    stop(warp, instruction,
+         "race: warp " + std::to_string(accesses.writer) + " wrote this shared memory, too");
+  if (accesses.read_epoch == epoch_ && (accesses.readers & ~(1u << id)) != 0)
+    stop(warp, instruction, "race: shared memory is written that another warp read");
+  accesses.write_epoch = epoch_;
+  accesses.write_sync = warp.sync_epoch();
+  accesses.writer = id;
+  accesses.writer_lane = static_cast<uint8_t>(lane);
+  if (!accesses.is_unpublished) {
+    accesses.is_unpublished = true;
+    unpublished_.push_back(static_cast<uint32_t>(&accesses - accesses_.data()));
+  }
+}
+
+void SharedMemory::note_read(const Warp& warp, const Instruction& instruction, Accesses& accesses,
+                             int lane) {
+  if (accesses.write_epoch == epoch_) {
+    if (accesses.writer != warp.id())
+      stop(warp, instruction,
+           "race: warp " + std::to_string(accesses.writer) +
+               " wrote this shared memory since the block's last barrier");
+    if (accesses.writer_lane != lane && accesses.write_sync == warp.sync_epoch())
+      stop(warp, instruction,
+           "race: lane " + std::to_string(accesses.writer_lane) +
+               " wrote this shared memory since the warp's last barrier");
+  }
+  if (accesses.read_epoch != epoch_) {
+    accesses.read_epoch = epoch_;
+    accesses.readers = 0;
+  }
+  accesses.readers |= 1u << warp.id();
+}
+
+std::byte* SharedMemory::access(Warp& warp, const Instruction& instruction, uint32_t address,
+                                uint32_t bytes, bool writes, int lane) {
+  check(warp, instruction, address, bytes, bytes);
+  Accesses* const first = granules(address);
+  const uint32_t count = std::max(1u, bytes / kGranule);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (writes)
+      note_write(warp, instruction, first[i], lane);
+    else
+      note_read(warp, instruction, first[i], lane);
+  }
+  return &bytes_[address - kSharedBase];
+}
+
+std::byte* SharedMemory::access_atomically(const Warp& warp, const Instruction& instruction,
+                                           uint32_t address, uint32_t bytes) {
+  check(warp, instruction, address, bytes, bytes);
+  return &bytes_[address - kSharedBase];
+}
+
+const std::byte* SharedMemory::read_by_product(const Warp& warp, const Instruction& instruction,
+                                               uint32_t address, uint32_t bytes) const {
+  check(warp, instruction, address, bytes, bytes);
+  const uint32_t first = (address - kSharedBase) / kGranule;
+  for (uint32_t i = first; i < first + bytes / kGranule; ++i) {
+    const Accesses& accesses = accesses_[i];
+    if (accesses.is_unpublished)
+      stop(warp, instruction,
+           "a product reads shared memory that no fence.proxy.async published, at " + hex(address));
+    if (accesses.write_epoch == epoch_ && accesses.writer != warp.id())
+      stop(warp, instruction,
+           "race: a product reads what warp " + std::to_string(accesses.writer) +
+               " wrote since the block's last barrier");
+  }
+  return &bytes_[address - kSharedBase];
+}
+
+void SharedMemory::publish(int warp, uint32_t lanes) {
+  std::erase_if(unpublished_, [&](uint32_t granule) {
+    Accesses& accesses = accesses_[granule];
+    if (accesses.writer != warp || (lanes >> accesses.writer_lane & 1) == 0) return false;
+    accesses.is_unpublished = false;
+    return true;
+  });
+}
+
+}  // namespace kvcal::ptx
