@@ -29,6 +29,8 @@ macro(add_cuda_kernels)  # a macro: languages are enabled for the whole project
                                              $<$<BOOL:${KVCAL_WERROR}>:-Werror=all-warnings> --threads=2)
   if(KVCAL_PTX_JUDGE)
     target_compile_options(kernels_gpu PRIVATE -Xfatbin=-compress=false)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/gpu/device_memory.cu PROPERTIES
+                                COMPILE_DEFINITIONS KVCAL_EXACT_DEVICE_MEMORY)
     target_link_libraries(kernels_gpu PUBLIC ptx_judge)
   endif()
   # The standard is named above: CMake 3.25 does not know which ones the newest nvcc has.

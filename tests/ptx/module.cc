@@ -93,16 +93,22 @@ void mutate(std::string& text) {
   const char* const asked = std::getenv("KVCAL_PTX_MUTATION");
   if (!asked) return;
   const std::vector<std::string_view> lines = split(asked, '\n');
-  if (lines.size() != 3) stop("KVCAL_PTX_MUTATION has not three lines");
+  if (lines.size() != 4) stop("KVCAL_PTX_MUTATION has not four lines");
+  const std::string_view kernel = lines[0], from = lines[1], to = lines[2], which = lines[3];
+  int places = 0;
   for (size_t at = text.find(".entry"); at != text.npos; at = text.find(".entry", at + 1)) {
     const size_t name_end = text.find('(', at);
-    if (text.substr(at, name_end - at).find(lines[0]) == text.npos) continue;
-    const size_t found = text.find(lines[1], name_end);
-    if (found >= text.find(".entry", name_end)) continue;
-    note("mutation applied: " + text.substr(text.rfind('\n', found) + 1,
-                                            text.find('\n', found) - text.rfind('\n', found) - 1));
-    text.replace(found, lines[1].size(), lines[2]);
+    if (text.substr(at, name_end - at).find(kernel) == text.npos) continue;
+    // With what stands before the body, such as bounds of launches.
+    size_t found = text.find(from, text.find(')', name_end));
+    for (int index = 0; found < text.find("\n}", name_end); ++index) {
+      const bool is_meant = which == "all" || which == std::to_string(index);
+      if (is_meant) text.replace(found, from.size(), to);
+      places += is_meant ? 1 : 0;
+      found = text.find(from, found + (is_meant ? to.size() : from.size()));
+    }
   }
+  if (places > 0) note("mutated: " + std::to_string(places) + " places");
 }
 
 void Module::load() {

@@ -45,8 +45,8 @@ int chip();
 std::string ptx_of(const void* fat_binary);
 
 /// Applies the change to PTX that $KVCAL_PTX_MUTATION asks for (tests/ptx/mutations.py), so that
-/// the judge itself is judged. The value has three lines: part of a kernel's name, a text in one
-/// statement of it, and what replaces that text there.
+/// the judge itself is judged. The value has four lines: part of kernels' names, a text in their
+/// bodies, what replaces it, and which of its occurrences, from 0 or "all".
 void mutate(std::string& text);
 
 }  // namespace kvcal::ptx

@@ -24,7 +24,7 @@ constexpr int kFirstA = 32, kWordsOfA = 4;
 /// eight elements: along the depth, or along outer where it is transposed.
 std::vector<uint16_t> described_elements(const Warp& warp, const Instruction& instruction,
                                          uint64_t descriptor, int outer_begin, int outer_count,
-                                         bool transposed) {
+                                         bool transposed, bool has_started) {
   if (descriptor >> 62 != kSwizzle128)
     stop(warp, instruction, "a descriptor is not of the swizzle of 128 bytes: " + hex(descriptor));
   if ((descriptor >> 49 & 7) != 0)
@@ -41,7 +41,8 @@ std::vector<uint16_t> described_elements(const Warp& warp, const Instruction& in
     const uint32_t plain =
         start + row / 8 * stride + row % 8 * 128 + column / 64 * leading + column % 64 * 2;
     const uint32_t swizzled = plain ^ (plain >> 7 & 7) << 4;
-    std::memcpy(to, warp.block().shared.read_by_product(warp, instruction, swizzled, 16), 16);
+    std::memcpy(
+        to, warp.block().shared.read_by_product(warp, instruction, swizzled, 16, has_started), 16);
   };
   for (int outer = 0; outer < outer_count; outer += transposed ? kChunk : 1)
     for (int k = 0; k < kDepth; k += transposed ? 1 : kChunk) {
@@ -59,18 +60,19 @@ const Operands& operands_of(bool is_described) {
 }
 
 /// What a product reads of shared memory: b's 64 columns, then this warp's rows of a if described.
-std::vector<uint16_t> elements_of(const Warp& warp, const AsyncProduct& product,
-                                  bool is_described) {
+std::vector<uint16_t> elements_of(const Warp& warp, const AsyncProduct& product, bool is_described,
+                                  bool has_started) {
   const Instruction& instruction = *product.instruction;
   const Operands& where = operands_of(is_described);
   const auto is_set = [&](int operand) {
     return warp.words(instruction.operands[operand])[0] != 0;
   };
-  std::vector<uint16_t> elements =
-      described_elements(warp, instruction, product.b, 0, kColumns, is_set(where.transposed_b));
+  std::vector<uint16_t> elements = described_elements(warp, instruction, product.b, 0, kColumns,
+                                                      is_set(where.transposed_b), has_started);
   if (is_described) {
-    const std::vector<uint16_t> rows = described_elements(
-        warp, instruction, product.a, warp.id() % 4 * kRows, kRows, is_set(where.transposed_a));
+    const std::vector<uint16_t> rows =
+        described_elements(warp, instruction, product.a, warp.id() % 4 * kRows, kRows,
+                           is_set(where.transposed_a), has_started);
     elements.insert(elements.end(), rows.begin(), rows.end());
   }
   return elements;
@@ -127,7 +129,7 @@ void start_product(Warp& warp, const Instruction& instruction, uint32_t) {
   if (adds != 0 && adds != kAllLanes)
     stop(warp, instruction, "scale-d is not the same in all lanes");
   warp.block().check_warpgroup(warp, instruction, product.a, product.b);
-  product.elements = elements_of(warp, product, kIsDescribed);
+  product.elements = elements_of(warp, product, kIsDescribed, false);
   product.registers = registers_of(warp, instruction, kIsDescribed,
                                    adds != 0 && !adds_to_same_sums(warp, instruction));
   warp.products.open.push_back(std::move(product));
@@ -136,7 +138,7 @@ void start_product(Warp& warp, const Instruction& instruction, uint32_t) {
 /// Ends the program where a product's operands are not what they were when it started.
 void check_unchanged(const Warp& warp, const AsyncProduct& product, bool is_described) {
   const Instruction& instruction = *product.instruction;
-  if (elements_of(warp, product, is_described) != product.elements)
+  if (elements_of(warp, product, is_described, true) != product.elements)
     stop(warp, instruction, "shared memory changed while a product read it");
   const size_t of_a = is_described ? 0 : kWordsOfA * kLanes;
   const bool with_sums = product.registers.size() > of_a;

@@ -91,11 +91,15 @@ std::byte* SharedMemory::access_atomically(const Warp& warp, const Instruction& 
 }
 
 const std::byte* SharedMemory::read_by_product(const Warp& warp, const Instruction& instruction,
-                                               uint32_t address, uint32_t bytes) const {
+                                               uint32_t address, uint32_t bytes,
+                                               bool has_started) const {
   check(warp, instruction, address, bytes, bytes);
   const uint32_t first = (address - kSharedBase) / kGranule;
   for (uint32_t i = first; i < first + bytes / kGranule; ++i) {
     const Accesses& accesses = accesses_[i];
+    if (has_started && accesses.is_unpublished)
+      stop(warp, instruction,
+           "shared memory was written while a product may read it, at " + hex(address));
     if (accesses.is_unpublished)
       stop(warp, instruction,
            "a product reads shared memory that no fence.proxy.async published, at " + hex(address));

@@ -23,9 +23,9 @@ class SharedMemory {
   std::byte* access_atomically(const Warp& warp, const Instruction& instruction, uint32_t address,
                                uint32_t bytes);
   /// For a product of a warpgroup, which reads through the asynchronous proxy: bytes must be
-  /// published, too.
+  /// published, too. has_started: it may have read them before; they must still be the same.
   const std::byte* read_by_product(const Warp& warp, const Instruction& instruction,
-                                   uint32_t address, uint32_t bytes) const;
+                                   uint32_t address, uint32_t bytes, bool has_started) const;
 
   /// Makes the writes of a warp's lanes visible to the asynchronous proxy.
   void publish(int warp, uint32_t lanes);
