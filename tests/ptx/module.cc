@@ -158,7 +158,7 @@ Parsed Module::parse_all() {
     load();
   }
   for (const auto& [name, entry] : entries_) {
-    ++parsed.kernels;
+    parsed.kernels.push_back(name);
     parsed.instructions += kernel(name).code.size();
   }
   return parsed;

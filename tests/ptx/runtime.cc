@@ -145,7 +145,7 @@ Parsed parse_everything() {
   Parsed all;
   for (const auto& module : program().modules) {
     const Parsed parsed = module->parse_all();
-    all.kernels += parsed.kernels;
+    all.kernels.insert(all.kernels.end(), parsed.kernels.begin(), parsed.kernels.end());
     all.instructions += parsed.instructions;
   }
   return all;

@@ -18,19 +18,14 @@ void SharedMemory::reset(uint32_t end) {
   unpublished_.clear();
 }
 
-SharedMemory::Accesses* SharedMemory::granules(uint32_t address) {
-  return &accesses_[(address - kSharedBase) / kGranule];
-}
-
-void SharedMemory::check(const Warp& warp, const Instruction& instruction, uint32_t address,
-                         uint32_t bytes, uint32_t alignment) const {
-  if (address % alignment != 0)
+void SharedMemory::stop_at(const Warp& warp, const Instruction& instruction, uint32_t address,
+                           uint32_t bytes) const {
+  if (address % bytes != 0)
     stop(warp, instruction,
-         "shared address " + hex(address) + " is not aligned to " + std::to_string(alignment));
-  if (address < kSharedBase || address >= end_ || bytes > end_ - address)
-    stop(warp, instruction,
-         "shared access out of bounds: " + std::to_string(bytes) + " bytes at " + hex(address) +
-             ", the block has " + hex(kSharedBase) + " to " + hex(end_));
+         "shared address " + hex(address) + " is not aligned to " + std::to_string(bytes));
+  stop(warp, instruction,
+       "shared access out of bounds: " + std::to_string(bytes) + " bytes at " + hex(address) +
+           ", the block has " + hex(kSharedBase) + " to " + hex(end_));
 }
 
 void SharedMemory::note_write(const Warp& warp, const Instruction& instruction, Accesses& accesses,
@@ -70,30 +65,16 @@ void SharedMemory::note_read(const Warp& warp, const Instruction& instruction, A
   accesses.readers |= 1u << warp.id();
 }
 
-std::byte* SharedMemory::access(Warp& warp, const Instruction& instruction, uint32_t address,
-                                uint32_t bytes, bool writes, int lane) {
-  check(warp, instruction, address, bytes, bytes);
-  Accesses* const first = granules(address);
-  const uint32_t count = std::max(1u, bytes / kGranule);
-  for (uint32_t i = 0; i < count; ++i) {
-    if (writes)
-      note_write(warp, instruction, first[i], lane);
-    else
-      note_read(warp, instruction, first[i], lane);
-  }
-  return &bytes_[address - kSharedBase];
-}
-
 std::byte* SharedMemory::access_atomically(const Warp& warp, const Instruction& instruction,
                                            uint32_t address, uint32_t bytes) {
-  check(warp, instruction, address, bytes, bytes);
+  check(warp, instruction, address, bytes);
   return &bytes_[address - kSharedBase];
 }
 
 const std::byte* SharedMemory::read_by_product(const Warp& warp, const Instruction& instruction,
                                                uint32_t address, uint32_t bytes,
                                                bool has_started) const {
-  check(warp, instruction, address, bytes, bytes);
+  check(warp, instruction, address, bytes);
   const uint32_t first = (address - kSharedBase) / kGranule;
   for (uint32_t i = first; i < first + bytes / kGranule; ++i) {
     const Accesses& accesses = accesses_[i];

@@ -1,13 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "program.h"
+
 // Shared memory of a block, with what is needed to find races and missing fences.
 namespace kvcal::ptx {
-
-class Warp;
-struct Instruction;
 
 class SharedMemory {
  public:
@@ -42,11 +42,17 @@ class SharedMemory {
     uint8_t writer = 0, writer_lane = 0;
     bool is_unpublished = false;
   };
-  void check(const Warp& warp, const Instruction& instruction, uint32_t address, uint32_t bytes,
-             uint32_t alignment) const;
+  /// Ends the program where an address is out of bounds or not aligned.
+  void check(const Warp& warp, const Instruction& instruction, uint32_t address,
+             uint32_t bytes) const {
+    if (address % bytes != 0 || address < kSharedBase || address >= end_ || bytes > end_ - address)
+        [[unlikely]]
+      stop_at(warp, instruction, address, bytes);
+  }
+  [[noreturn]] void stop_at(const Warp& warp, const Instruction& instruction, uint32_t address,
+                            uint32_t bytes) const;
   void note_write(const Warp& warp, const Instruction& instruction, Accesses& accesses, int lane);
   void note_read(const Warp& warp, const Instruction& instruction, Accesses& accesses, int lane);
-  Accesses* granules(uint32_t address);
 
   uint32_t end_ = 0, epoch_ = 1;
   std::vector<std::byte> bytes_;

@@ -101,6 +101,21 @@ class Warp {
   std::byte* file_;
 };
 
+inline std::byte* SharedMemory::access(Warp& warp, const Instruction& instruction, uint32_t address,
+                                       uint32_t bytes, bool writes, int lane) {
+  check(warp, instruction, address, bytes);
+  Accesses* const first = &accesses_[(address - kSharedBase) / kGranule];
+  for (uint32_t i = 0; i < (bytes + kGranule - 1) / kGranule; ++i) {
+    if (writes)
+      note_write(warp, instruction, first[i], lane);
+    else if (first[i].write_epoch == epoch_ || first[i].read_epoch != epoch_)
+      note_read(warp, instruction, first[i], lane);
+    else
+      first[i].readers |= 1u << warp.id();
+  }
+  return &bytes_[address - kSharedBase];
+}
+
 /// The values of a register as T; those of 8 and 16 bits are the lower part of a word.
 template <class T>
 class Register {
