@@ -38,11 +38,6 @@ inline bool is_device(std::string_view name) {
   return name == "simulated" || (!name.empty() && name == gpu_device_name());
 }
 
-/// Whether a CPU executes the device's code (tests/ptx): slow, and without a vendor's library.
-inline bool is_on_cpu(const Backend& backend) {
-  return backend.description().find("PTX on the CPU") != std::string::npos;
-}
-
 /// Names of all backends that can run here, or of the devices alone (only_devices()).
 inline std::vector<std::string> backend_names() {
   std::vector<std::string> names;
