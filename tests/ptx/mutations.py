@@ -81,8 +81,10 @@ MUTATIONS = [
     Mutation("register_not_initialized", text="0f00000000;", replacement="%f0;", which="0", expected=WRONG, **NORM),
     Mutation("product_barrier_missing_80", kernel="13matmul_kernelIfE", text="bar.sync 0;", replacement="", which="0",
              file="matmul_test", case="matmul: every backend*", expected="race", chip="80", products="kernels"),
-    Mutation("atomic_missing", kernel="18enter_cache_kernelIfLb1E", text="atom.global.max.u32", which="all",
+    Mutation("atomic_missing", kernel="18enter_cache_kernelINS1_7NothingELb1E", text="atom.global.max.u32", which="all",
              replacement="atom.global.min.u32", file="kv_test", case="observe_kv: every backend*", expected=WRONG),
+    Mutation("histogram_barrier_missing", kernel="18enter_cache_kernelINS1_7NothingELb1E", text="bar.sync 0;", replacement="",
+             which="0", file="kv_test", case="observe_kv: every backend*", expected="race: .*since the block's last barrier"),
     # What a launch may ask for, and what the judge must know.
     Mutation("launch_bounds", text="1024, 1, 1", replacement="32, 1, 1", which="0",
              expected="does not start: .* its launch bounds allow 32", **NORM),

@@ -28,14 +28,27 @@ void SharedMemory::stop_at(const Warp& warp, const Instruction& instruction, uin
            ", the block has " + hex(kSharedBase) + " to " + hex(end_));
 }
 
+void SharedMemory::check_atomics(const Warp& warp, const Instruction& instruction,
+                                 const Accesses& accesses) const {
+  if (accesses.atomic_epoch == epoch_ && (accesses.atomic_users & ~(1u << warp.id())) != 0)
+    stop(warp, instruction,
+         "race: another warp changed this shared memory atomically since the block's last barrier");
+}
+
+void SharedMemory::check_readers(const Warp& warp, const Instruction& instruction,
+                                 const Accesses& accesses) const {
+  if (accesses.read_epoch == epoch_ && (accesses.readers & ~(1u << warp.id())) != 0)
+    stop(warp, instruction, "race: shared memory is written that another warp read");
+}
+
 void SharedMemory::note_write(const Warp& warp, const Instruction& instruction, Accesses& accesses,
                               int lane) {
   const auto id = static_cast<uint8_t>(warp.id());
   if (accesses.write_epoch == epoch_ && accesses.writer != id)
     stop(warp, instruction,
          "race: warp " + std::to_string(accesses.writer) + " wrote this shared memory, too");
-  if (accesses.read_epoch == epoch_ && (accesses.readers & ~(1u << id)) != 0)
-    stop(warp, instruction, "race: shared memory is written that another warp read");
+  check_readers(warp, instruction, accesses);
+  check_atomics(warp, instruction, accesses);
   accesses.write_epoch = epoch_;
   accesses.write_sync = warp.sync_epoch();
   accesses.writer = id;
@@ -58,6 +71,7 @@ void SharedMemory::note_read(const Warp& warp, const Instruction& instruction, A
            "race: lane " + std::to_string(accesses.writer_lane) +
                " wrote this shared memory since the warp's last barrier");
   }
+  check_atomics(warp, instruction, accesses);
   if (accesses.read_epoch != epoch_) {
     accesses.read_epoch = epoch_;
     accesses.readers = 0;
@@ -68,6 +82,17 @@ void SharedMemory::note_read(const Warp& warp, const Instruction& instruction, A
 std::byte* SharedMemory::access_atomically(const Warp& warp, const Instruction& instruction,
                                            uint32_t address, uint32_t bytes) {
   check(warp, instruction, address, bytes);
+  for (uint32_t i = 0; i < bytes / kGranule; ++i) {
+    Accesses& accesses = accesses_[(address - kSharedBase) / kGranule + i];
+    if (accesses.write_epoch == epoch_ && accesses.writer != warp.id())
+      stop(warp, instruction,
+           "race: warp " + std::to_string(accesses.writer) +
+               " wrote this shared memory since the block's last barrier");
+    check_readers(warp, instruction, accesses);
+    if (accesses.atomic_epoch != epoch_) accesses.atomic_users = 0;
+    accesses.atomic_epoch = epoch_;
+    accesses.atomic_users |= 1u << warp.id();
+  }
   return &bytes_[address - kSharedBase];
 }
 

@@ -19,7 +19,7 @@ class SharedMemory {
   /// barrier, or another lane since the warp's last one, and one of both accesses wrote.
   std::byte* access(Warp& warp, const Instruction& instruction, uint32_t address, uint32_t bytes,
                     bool writes, int lane);
-  /// The same for an atomic operation, which races with none.
+  /// The same for an atomic operation, which does not race with other atomic ones.
   std::byte* access_atomically(const Warp& warp, const Instruction& instruction, uint32_t address,
                                uint32_t bytes);
   /// For a product of a warpgroup, which reads through the asynchronous proxy: bytes must be
@@ -36,9 +36,9 @@ class SharedMemory {
   /// Accesses are kept for two bytes together, since no kernel shares single bytes.
   static constexpr uint32_t kGranule = 2;
   struct Accesses {
-    uint32_t write_epoch = 0, read_epoch = 0;  ///< of the block's barriers, from 1
-    uint32_t write_sync = 0;                   ///< of the writing warp's barriers
-    uint32_t readers = 0;                      ///< mask of warps
+    uint32_t write_epoch = 0, read_epoch = 0, atomic_epoch = 0;  ///< of the block's barriers
+    uint32_t write_sync = 0;                                     ///< of the writing warp's barriers
+    uint32_t readers = 0, atomic_users = 0;                      ///< masks of warps
     uint8_t writer = 0, writer_lane = 0;
     bool is_unpublished = false;
   };
@@ -51,6 +51,10 @@ class SharedMemory {
   }
   [[noreturn]] void stop_at(const Warp& warp, const Instruction& instruction, uint32_t address,
                             uint32_t bytes) const;
+  void check_atomics(const Warp& warp, const Instruction& instruction,
+                     const Accesses& accesses) const;
+  void check_readers(const Warp& warp, const Instruction& instruction,
+                     const Accesses& accesses) const;
   void note_write(const Warp& warp, const Instruction& instruction, Accesses& accesses, int lane);
   void note_read(const Warp& warp, const Instruction& instruction, Accesses& accesses, int lane);
 

@@ -108,7 +108,8 @@ inline std::byte* SharedMemory::access(Warp& warp, const Instruction& instructio
   for (uint32_t i = 0; i < (bytes + kGranule - 1) / kGranule; ++i) {
     if (writes)
       note_write(warp, instruction, first[i], lane);
-    else if (first[i].write_epoch == epoch_ || first[i].read_epoch != epoch_)
+    else if (first[i].write_epoch == epoch_ || first[i].read_epoch != epoch_ ||
+             first[i].atomic_epoch == epoch_)
       note_read(warp, instruction, first[i], lane);
     else
       first[i].readers |= 1u << warp.id();
