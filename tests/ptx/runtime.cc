@@ -16,7 +16,6 @@
 #include "launch.h"
 #include "module.h"
 #include "report.h"
-#include "stream_state.h"
 
 namespace kvcal::ptx {
 namespace {

@@ -9,7 +9,6 @@
 #include "device_memory.h"
 #include "report.h"
 #include "runtime.h"
-#include "stream_state.h"
 
 namespace kvcal::ptx {
 namespace {
