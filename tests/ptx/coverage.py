@@ -13,9 +13,22 @@ def demangled(path):
     return {name.replace("(anonymous namespace)::", "") for name in found.splitlines()}
 
 
+# Launched beside rocBLAS alone, which has no bias.
+OF_OTHER_VENDORS = {"kvcal::gpu::add_bias_kernel"}
+
+
+def without_parameters(name):
+    """kvcal::gpu::norm_kernel<float, false> of void kvcal::gpu::norm_kernel<float, false>(...)."""
+    depth = 0
+    for at in range(len(name) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(name[at], 0)
+        if depth == 0:
+            return name[:at].removeprefix("void ")
+    return name
+
+
 def function_of(name):
-    """kvcal::gpu::norm_kernel of void kvcal::gpu::norm_kernel<float, false>(...)."""
-    return name.split("(")[0].removeprefix("void ").split("<")[0]
+    return without_parameters(name).split("<")[0]
 
 
 def main():
@@ -23,8 +36,8 @@ def main():
     missing = everything - launched
     print(f"{len(everything & launched)} of {len(everything)} kernels were launched; not:")
     for name in sorted(missing):
-        print("  " + name.split("(")[0].removeprefix("void "))
-    never = sorted({function_of(name) for name in missing} - {function_of(name) for name in launched})
+        print("  " + without_parameters(name))
+    never = sorted({function_of(name) for name in missing} - {function_of(name) for name in launched} - OF_OTHER_VENDORS)
     if never:
         print("error: no instance was launched of " + ", ".join(never), file=sys.stderr)
     return 1 if never or not everything else 0
