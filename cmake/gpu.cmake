@@ -1,9 +1,15 @@
 # kernels/gpu for a real device: KVCAL_GPU is CUDA or HIP. The sources are the same.
 #   KVCAL_GPU_ARCHITECTURES   such as "90a" or "gfx90a;gfx942"; empty: all we support that the compiler knows
+#   KVCAL_PTX_JUDGE           no device runs the kernels, but tests/ptx, which executes the PTX that this build carries
 set(KVCAL_GPU_ARCHITECTURES "" CACHE STRING "Chips to compile kernels/gpu for; empty: all supported ones")
+option(KVCAL_PTX_JUDGE "With KVCAL_GPU=CUDA: programs run the kernels' PTX on the CPU (tests/ptx)" OFF)
 
 macro(add_cuda_kernels)  # a macro: languages are enabled for the whole project
-  if(KVCAL_GPU_ARCHITECTURES)
+  if(KVCAL_PTX_JUDGE)
+    # The oldest chip's instructions, and those of the chip that has the most of those that we use.
+    set(CMAKE_CUDA_ARCHITECTURES "80-virtual;90a-virtual")
+    set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # tests/ptx stands in for it
+  elseif(KVCAL_GPU_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES ${KVCAL_GPU_ARCHITECTURES})
   else()
     # Code of two kinds stays as PTX too: for chips between the listed ones, and for later ones. 90a is 90 with products
@@ -21,6 +27,12 @@ macro(add_cuda_kernels)  # a macro: languages are enabled for the whole project
   # No contraction and no fast math: sums and products are rounded as on the CPU.
   target_compile_options(kernels_gpu PRIVATE -std=c++20 --fmad=false -Xcompiler=-Wall,-Wextra
                                              $<$<BOOL:${KVCAL_WERROR}>:-Werror=all-warnings> --threads=2)
+  if(KVCAL_PTX_JUDGE)
+    target_compile_options(kernels_gpu PRIVATE -Xfatbin=-compress=false)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/gpu/device_memory.cu PROPERTIES
+                                COMPILE_DEFINITIONS KVCAL_EXACT_DEVICE_MEMORY)
+    target_link_libraries(kernels_gpu PUBLIC ptx_judge)
+  endif()
   # The standard is named above: CMake 3.25 does not know which ones the newest nvcc has.
   set_target_properties(kernels_gpu PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}"
                                                CUDA_STANDARD_REQUIRED OFF CUDA_EXTENSIONS ON)
@@ -82,8 +94,14 @@ function(add_hip_kernels)
   target_link_libraries(kernels_gpu PUBLIC ${KVCAL_HIP_RUNTIME} PRIVATE ${CMAKE_DL_LIBS})
 endfunction()
 
+if(KVCAL_PTX_JUDGE AND NOT (KVCAL_GPU STREQUAL "CUDA" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"))
+  message(FATAL_ERROR "KVCAL_PTX_JUDGE needs KVCAL_GPU=CUDA, found '${KVCAL_GPU}', and an x86-64 processor, found ${CMAKE_SYSTEM_PROCESSOR}")
+endif()
 if(KVCAL_GPU STREQUAL "CUDA")
   add_cuda_kernels()
+  if(KVCAL_PTX_JUDGE)
+    add_subdirectory(${PROJECT_SOURCE_DIR}/tests/ptx)
+  endif()
   set(gpu_name cuda)
 elseif(KVCAL_GPU STREQUAL "HIP")
   add_hip_kernels()

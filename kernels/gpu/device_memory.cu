@@ -6,8 +6,17 @@
 namespace kvcal::gpu {
 namespace {
 
+#if defined(KVCAL_EXACT_DEVICE_MEMORY)
+/// Blocks end where their content ends and are used once, so that a device that checks bounds sees
+/// all of them.
+constexpr bool kIsExact = true;
+#else
+constexpr bool kIsExact = false;
+#endif
+
 /// Rounds to the sizes of blocks, so that they can be reused.
 size_t rounded(size_t bytes) {
+  if (kIsExact) return std::max(bytes, size_t{1});
   const size_t step = bytes < size_t{1} << 20 ? size_t{512} : size_t{2} << 20;
   return std::max(step, (bytes + step - 1) / step * step);
 }
@@ -64,6 +73,11 @@ void DeviceMemory::give_back(std::byte* data, Stream& last_user) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(used_, data, &DeviceBlock::data);
     KVCAL_CHECK(found != used_.end());
+    if (kIsExact) {
+      release_device(data);
+      used_.erase(found);
+      return;
+    }
     if (!found->released) found->released = std::make_unique<Event>();
     found->released->record(last_user);
     found->last_user = &last_user;
