@@ -56,7 +56,6 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
       config_(read_model_config(model_, options.family)),
       kept_(read_kept_quantization(model_)) {
   read_scales(options);
-  check_described(formats);
   settle_weights(formats);
   if (source_.layers.empty() && restored_.linears.empty() && !recoded_.has_coded())
     fail(checkpoint.string(), ": has no KV scales",
@@ -105,18 +104,6 @@ void Conversion::warn_of_scales() {
                                     : std::string(": its manifest says that scales are made")) +
         " of K before RoPE, and the cache holds K after it: its largest magnitude may be "
         "up to sqrt(2) = 1.414 times larger, which saturates, or as much smaller");
-}
-
-void Conversion::check_described(const std::vector<std::string>& formats) const {
-  if (std::ranges::none_of(formats, [](const std::string& format) {
-        return any_has(format, &OutputFormat::is_checkpoint);
-      }))
-    return;
-  const CheckpointQuantization quantization =
-      read_checkpoint_quantization(model_, config_, matches_target);
-  // Weights of forms that are kept and not read.
-  if (!quantization.problems.empty()) return;
-  in_context(model_.given_path().string(), [&] { Weights(model_, config_, &quantization); });
 }
 
 void Conversion::settle_weights(const std::vector<std::string>& formats) {

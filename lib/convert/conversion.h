@@ -50,9 +50,6 @@ class Conversion {
  private:
   void read_scales(const ConversionOptions& options);
   void warn_of_scales();
-  /// Throws Error where the output would have weights that config.json does not describe, such as
-  /// coded ones of a module that it excludes: no reader would take them for what they are.
-  void check_described(const std::vector<std::string>& formats) const;
   void settle_weights(const std::vector<std::string>& formats);
   /// Gives the weights the form of one of the formats.
   void recode(const std::vector<std::string>& formats);

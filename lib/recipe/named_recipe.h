@@ -16,6 +16,8 @@ std::span<const EmbeddedText> builtin_recipes();
 
 /// The recipe of calibrations for which none is named.
 inline constexpr std::string_view kDefaultRecipe = "fp8_kv_tensor";
+/// The same with scales of K that are chosen by what they do to attention.
+inline constexpr std::string_view kAttentionRecipe = "fp8_kv_attention_mse";
 
 /// Text of the recipe that `given` names where no such file is there: a file of recipes/ without
 /// its extension ("fp8_kv_tensor"), or a preset of compressed-tensors in any case ("FP8_DYNAMIC"),

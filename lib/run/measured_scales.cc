@@ -167,13 +167,13 @@ MeasuredScales measure_scales(const CalibrateRequest& request, const Calibration
                                         : std::vector<MeasuredCache>()};
 }
 
-Likelihood measure_rewritten(const CalibrateRequest& request, const CalibrationResult& result,
-                             const MeasureOptions& options, const std::string& rewritten,
-                             Diagnostics& diagnostics) {
+Likelihood measure_other(const CalibrateRequest& request, const CalibrationResult& result,
+                         const MeasureOptions& options, const OtherCache& other,
+                         Diagnostics& diagnostics) {
   EvalOptions eval = eval_options(request, result, options);
-  eval.model = rewritten;
-  eval.reference = request.model;
-  eval.variants = {std::string(kUnit) + "=" + request.output.kv_cache_dtype + ":unit"};
+  eval.model = other.model;
+  if (other.model != request.model) eval.reference = request.model;
+  eval.variants = {"other=" + request.output.kv_cache_dtype + ":" + other.scales};
   EvalVariants variants(eval, true, diagnostics);
   const std::vector<ScoredSequence> sequences =
       read_left_sequences(eval, variants.model(), diagnostics);

@@ -47,11 +47,15 @@ BetterScales better_of(const MeasuredScales& measured);
 MeasuredScales measure_scales(const CalibrateRequest& request, const CalibrationResult& result,
                               const MeasureOptions& options, Diagnostics& diagnostics);
 
-/// Scale 1.0 on rewritten weights in this folder, measured on the same text against the request's
-/// model with a cache of 16 bits.
-Likelihood measure_rewritten(const CalibrateRequest& request, const CalibrationResult& result,
-                             const MeasureOptions& options, const std::string& rewritten,
-                             Diagnostics& diagnostics);
+/// Another way to serve the model with the request's cache.
+struct OtherCache {
+  std::string model;   ///< with these weights
+  std::string scales;  ///< a folder, or "unit"
+};
+/// Measures it on the same text, against the request's model with a cache of 16 bits.
+Likelihood measure_other(const CalibrateRequest& request, const CalibrationResult& result,
+                         const MeasureOptions& options, const OtherCache& other,
+                         Diagnostics& diagnostics);
 
 /// The value of "measured" in a manifest.
 Json to_json(const MeasuredScales& measured);

@@ -107,6 +107,11 @@ std::vector<Remedy> remedies_of(const RemedyFacts& facts) {
                         .damage = unit,
                         .bytes_per_token = facts.bytes_fp8,
                         .command = unit_serve_line(facts.model)});
+  if (!facts.by_attention.empty() && (!facts.attention || damage_found(*facts.attention) < found))
+    remedies.push_back({.name = "scales of K chosen by what they do to attention",
+                        .damage = facts.attention,
+                        .bytes_per_token = facts.bytes_fp8,
+                        .command = facts.by_attention + output});
   const bool helps = !facts.rewritten || damage_found(*facts.rewritten) < found;
   if (!facts.is_rewritten && helps && !reason_against_key_factors(facts.config))
     remedies.push_back({.name = "weights of the same function, rewritten for this cache",
@@ -127,6 +132,13 @@ std::vector<Remedy> remedies_of(const RemedyFacts& facts) {
   return remedies;
 }
 
+std::string attention_line(const CalibrateRequest& request, const std::string& model) {
+  if (request.recipe != kDefaultRecipe || request.smooths) return {};  // which takes it by itself
+  CalibrateRequest chosen = request;
+  chosen.recipe = kAttentionRecipe;
+  return calibrate_line(chosen, model);
+}
+
 bool is_rewritten(const CalibrationResult& result) {
   return smoothed_for(result.output.manifest) == SmoothedFor::kFp8E4m3;
 }
@@ -142,7 +154,8 @@ RemedyFacts facts_of(const CalibrateRequest& request, const std::string& model,
           .output = request.output.output,
           .are_made = true,
           .is_rewritten = is_rewritten(result),
-          .bytes_fp8 = result.summary ? result.summary->cache_bytes_fp8 : 0};
+          .bytes_fp8 = result.summary ? result.summary->cache_bytes_fp8 : 0,
+          .by_attention = attention_line(request, model)};
 }
 
 }  // namespace

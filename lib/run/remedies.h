@@ -40,7 +40,15 @@ struct RemedyFacts {
   /// Layers in 16 bits that were measured; nullptr: none were.
   const KlBudgetOutcome* proposed = nullptr;
   std::optional<CacheDamage> rewritten = {};  ///< scale 1.0 on rewritten weights, where measured
+  /// The line that makes scales of K chosen by attention, without --output; empty: the scales are
+  /// of another recipe than the default one.
+  std::string by_attention = {};
+  std::optional<CacheDamage> attention = {};  ///< with such scales, where measured
 };
+
+/// The request's line with scales of K chosen by attention (recipes/fp8_kv_attention_mse.yaml);
+/// empty where it has another recipe than the default one, or rewrites the model.
+std::string attention_line(const CalibrateRequest& request, const std::string& model);
 
 /// Whether the result's weights were rewritten for an E4M3 cache, in this run or before it.
 bool is_rewritten(const CalibrationResult& result);

@@ -55,6 +55,8 @@ SmoothedModel::SmoothedModel(const CalibrateRequest& request, const RankSession&
   const SmoothResult result = smooth_checkpoint(smooth, diagnostics);
   diagnostics.inform(lines_of(result));
   if (!result.is_changed()) return;
+  // The constant parts decide the largest K, and a scale from it serves them alone.
+  if (request_.recipe == kDefaultRecipe) request_.recipe = kAttentionRecipe;
   const Json& model = result.manifest.at("model");
   request_.source = {.path = model.at("path").get<std::string>(),
                      .sha256 = model.at("sha256").get<std::string>()};

@@ -23,7 +23,8 @@ class SmoothedModel {
   SmoothedModel(const CalibrateRequest& request, const RankSession& session,
                 Diagnostics& diagnostics);
 
-  /// The request for the rewritten model; for its own one where no rewriting gains anything.
+  /// The request for the rewritten model, in place of the default recipe with scales of K chosen by
+  /// attention; for its own model where no rewriting gains anything.
   const CalibrateRequest& request() const { return request_; }
 
  private:

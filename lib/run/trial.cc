@@ -83,32 +83,81 @@ uint64_t weight_bytes(const ModelDir& model) {
   return bytes;
 }
 
+/// The trial's calibration as it was settled.
+CalibrateRequest settled_request(const TrialRequest& request, const CalibrationResult& found) {
+  CalibrateRequest settled = request.calibration;
+  settled.budget.kl.reset();
+  settled.num_held_out = 0;
+  if (settled.dataset.empty()) settled.dataset = kDefaultDataset;
+  if (found.cost)
+    settled.samples.num_calibration_samples = static_cast<int64_t>(found.cost->num_samples);
+  return settled;
+}
+
+/// A folder below that for temporary files, gone with the value.
+AtomicDirectory scratch_folder(const std::string& name) {
+  return {temporary_folder() / ("kvcal-" + name + "-" + std::to_string(::getpid())), true};
+}
+
 /// Rewrites the model in a folder for temporary files and measures scale 1.0 on it; nullopt: it
 /// cannot be rewritten, gains nothing by it, or the folder has no room.
 std::optional<Likelihood> try_rewriting(const TrialRequest& request, const CalibrationResult& found,
                                         Diagnostics& diagnostics) {
-  CalibrateRequest settled = request.calibration;
-  if (settled.dataset.empty()) settled.dataset = kDefaultDataset;  // as the calibration did
-  if (found.cost)
-    settled.samples.num_calibration_samples = static_cast<int64_t>(found.cost->num_samples);
+  const CalibrateRequest settled = settled_request(request, found);
   const ModelDir model(settled.model);
   const bool is_for_e4m3 = found.calibration.kv_format == fp8::Format::kE4m3Fn;
   if (!is_for_e4m3 || is_rewritten(found) || read_quantization_config(model).form ||
       reason_against_key_factors(found.config))
     return std::nullopt;
-  const fs::path folder = temporary_folder();
   const uint64_t needed = weight_bytes(model);
+  const fs::path folder = temporary_folder();
   if (const auto free = free_bytes_at(folder); free && *free < needed + needed / 16) {
     diagnostics.note("rewritten weights are not tried: " + folder.string() + " has no room for " +
                      byte_text(static_cast<double>(needed)));
     return std::nullopt;
   }
-  AtomicDirectory scratch(folder / ("kvcal-rewritten-" + std::to_string(::getpid())), true);
+  const AtomicDirectory scratch = scratch_folder("rewritten");
   SmoothRequest smooth = smooth_request(settled);
   smooth.output = (scratch.path() / "model").string();
   diagnostics.inform("trying weights that are rewritten for this cache");
   if (!smooth_checkpoint(smooth, diagnostics).is_changed()) return std::nullopt;
-  return measure_rewritten(settled, found, request.measure, smooth.output, diagnostics);
+  return measure_other(settled, found, request.measure, {.model = smooth.output, .scales = "unit"},
+                       diagnostics);
+}
+
+/// Measures scales of K that are chosen by attention; nullopt: the recipe is not the default one.
+std::optional<Likelihood> try_attention_scales(const TrialRequest& request,
+                                               const CalibrationResult& found, RankSession& session,
+                                               Diagnostics& diagnostics) {
+  CalibrateRequest settled = settled_request(request, found);
+  if (settled.recipe != kDefaultRecipe) return std::nullopt;
+  const AtomicDirectory scratch = scratch_folder("attention");
+  settled.recipe = kAttentionRecipe;
+  OutputOptions output;
+  output.output = (scratch.path() / "scales").string();
+  output.scales_only = true;
+  output.kv_cache_dtype = settled.output.kv_cache_dtype;
+  settled.output = output;
+  settled.state.folder = "none";
+  diagnostics.inform("trying scales of K that are chosen by attention");
+  SilentDiagnostics silent;  // what was said of the model already
+  calibrate_checkpoint(settled, session, silent, {.written = [](const CalibrationResult&) {}});
+  return measure_other(settled, found, request.measure,
+                       {.model = settled.model, .scales = settled.output.output}, diagnostics);
+}
+
+/// "with these scales fine: KL ..".
+std::string tried_text(const std::string& what, const Likelihood& result) {
+  return "with " + what + " " + verdict_text(damage_of(result));
+}
+
+Json tried_json(const Likelihood& result) {
+  const CacheDamage damage = damage_of(result);
+  Json json = {{"kl_mean", damage.kl_mean},
+               {"kl_stderr", damage.kl_stderr},
+               {"perplexity_increase", damage.perplexity_increase.value()}};
+  add_verdict(damage, json);
+  return json;
 }
 
 std::string context_text(uint64_t bytes) {
@@ -140,20 +189,30 @@ TrialAdvice advice_of(const TrialFindings& found) {
   return TrialAdvice::kOtherData;
 }
 
+namespace {
+
+std::optional<CacheDamage> damage_of_tried(const std::optional<Likelihood>& result) {
+  if (!result) return std::nullopt;
+  return damage_of(*result);
+}
+
+}  // namespace
+
 std::vector<Remedy> remedies_of(const Trial& trial, const CalibrateRequest& request,
                                 const std::string& model, const std::string& output) {
-  return remedies_of(RemedyFacts{
-      .config = trial.result.config,
-      .model = model,
-      .calibrate = calibrate_line(request, model),
-      .output = output,
-      .is_rewritten = is_rewritten(trial.result),
-      .calibrated = calibrated_damage(trial.measured),
-      .unit = unit_damage(trial.measured),
-      .bytes_fp8 = trial.result.summary->cache_bytes_fp8,
-      .caches = &trial.measured.caches,
-      .proposed = trial.budget ? &*trial.budget : nullptr,
-      .rewritten = trial.rewritten ? std::optional(damage_of(*trial.rewritten)) : std::nullopt});
+  return remedies_of(RemedyFacts{.config = trial.result.config,
+                                 .model = model,
+                                 .calibrate = calibrate_line(request, model),
+                                 .output = output,
+                                 .is_rewritten = is_rewritten(trial.result),
+                                 .calibrated = calibrated_damage(trial.measured),
+                                 .unit = unit_damage(trial.measured),
+                                 .bytes_fp8 = trial.result.summary->cache_bytes_fp8,
+                                 .caches = &trial.measured.caches,
+                                 .proposed = trial.budget ? &*trial.budget : nullptr,
+                                 .rewritten = damage_of_tried(trial.rewritten),
+                                 .by_attention = attention_line(request, model),
+                                 .attention = damage_of_tried(trial.attention)});
 }
 
 void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnostics,
@@ -193,7 +252,10 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
   const bool tries_remedies = !has_weights && !is_fine;
   if (!budgeted.budget.kl && tries_remedies) budgeted.budget.kl = kFineLimits.kl_mean;
   if (budgeted.budget.kl) trial->budget = propose_layers(budgeted, trial->result, diagnostics);
-  if (tries_remedies) trial->rewritten = try_rewriting(request, trial->result, diagnostics);
+  if (tries_remedies) {
+    trial->attention = try_attention_scales(request, trial->result, session, diagnostics);
+    trial->rewritten = try_rewriting(request, trial->result, diagnostics);
+  }
   steps.done(*trial);
 }
 
@@ -208,14 +270,8 @@ Json to_json(const Trial& trial) {
                {"cache_bytes_per_token",
                 {{"fp8", summary.cache_bytes_fp8}, {"16-bit", 2 * summary.cache_bytes_fp8}}}};
   if (trial.budget) json["kl_budget"] = to_json(*trial.budget);
-  if (trial.rewritten) {
-    const CacheDamage damage = damage_of(*trial.rewritten);
-    Json& rewritten =
-        json["rewritten"] = {{"kl_mean", damage.kl_mean},
-                             {"kl_stderr", damage.kl_stderr},
-                             {"perplexity_increase", damage.perplexity_increase.value()}};
-    add_verdict(damage, rewritten);
-  }
+  if (trial.attention) json["attention_scales"] = tried_json(*trial.attention);
+  if (trial.rewritten) json["rewritten"] = tried_json(*trial.rewritten);
   if (const auto& cost = trial.result.cost)
     json["calibration"] = {{"num_samples", cost->num_samples},
                            {"num_tokens", cost->num_tokens},
@@ -230,9 +286,12 @@ std::vector<std::pair<std::string, std::string>> trial_lines(const Trial& trial)
   for (const auto& more : {measured_lines(trial.measured), made_lines(trial.result)})
     lines.insert(lines.end(), more.begin(), more.end());
   if (trial.budget) lines.emplace_back("KL budget", budget_text(*trial.budget));
+  if (trial.attention)
+    lines.emplace_back("attention",
+                       tried_text("scales of K chosen by what they do to it", *trial.attention));
   if (trial.rewritten)
-    lines.emplace_back("rewritten", "with scale 1.0 on weights that are rewritten for it " +
-                                        verdict_text(damage_of(*trial.rewritten)));
+    lines.emplace_back("rewritten", tried_text("scale 1.0 on weights that are rewritten for it",
+                                               *trial.rewritten));
   if (is_rewritten(trial.result))
     lines.emplace_back(
         "rewritten",

@@ -23,8 +23,9 @@ struct TrialRequest {
   /// output.output: where the checkpoint is kept; empty: nowhere. The data set's records are
   /// divided where they are too few for samples and sequences.
   /// With a KL budget, layers in 16 bits are proposed that keep it; the scales are those of all.
-  /// Where neither scales are fine, both ways out are tried: layers in 16 bits, and weights that
-  /// are rewritten in the folder for temporary files, where that has room for the model.
+  /// Where neither scales are fine, the ways out are tried: layers in 16 bits, scales of K chosen
+  /// by attention, and weights that are rewritten in the folder for temporary files, where that has
+  /// room for the model.
   CalibrateRequest calibration;
   MeasureOptions measure;
 };
@@ -34,6 +35,8 @@ struct Trial {
   CalibrationResult result;  ///< its folders are gone after the trial, unless an output was named
   MeasuredScales measured;
   std::optional<KlBudgetOutcome> budget = {};  ///< with a KL budget
+  /// Scales of K chosen by attention; nullopt: not tried.
+  std::optional<Likelihood> attention = {};
   /// Scale 1.0 on weights that were rewritten for it; nullopt: not tried, or it gains nothing.
   std::optional<Likelihood> rewritten = {};
 };

@@ -97,10 +97,11 @@ TEST_CASE("conversion: every layer has scales of K and V, or config.json ignores
   };
   const std::string module = "model.layers.1.self_attn";
   CHECK(message_without({module + ".v_scale"}) == ": " + module + " has a k_scale and no v_scale");
-  CHECK(message_without({module + ".k_scale", module + ".v_scale"}) ==
-        ": 1 of 2 layers have KV scales; " + module +
-            " has none, and quantization_config does not leave it out (ignore, or "
-            "kv_cache_quantized_layers)");
+  CHECK(
+      message_without({module + ".k_scale", module + ".v_scale"}) ==
+      ": 1 of 2 layers have KV scales; " + module +
+          " has none, and quantization_config does not leave it out (ignore, or "
+          "kv_cache_quantized_layers), nor --kv-cache-dtype-skip-layers, where a command has that");
   change_config(scratch / "2",
                 [&](Json& config) { config["quantization_config"]["ignore"] = {module}; });
   CHECK(refusal(scratch / "2", "modelopt") == "no error");

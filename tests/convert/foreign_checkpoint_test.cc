@@ -114,7 +114,8 @@ TEST_CASE("layers without scales are known by config.json's ignore or by our man
   CHECK(refusal_of({.checkpoint = scratch / "modelopt", .formats = {"quark"}}) ==
         (scratch / "modelopt").string() +
             ": 2 of 3 layers have KV scales; model.layers.0.self_attn has none, and "
-            "quantization_config does not leave it out (ignore, or kv_cache_quantized_layers)");
+            "quantization_config does not leave it out (ignore, or kv_cache_quantized_layers), nor "
+            "--kv-cache-dtype-skip-layers, where a command has that");
 }
 
 TEST_CASE("an embedding and the head tied to it stay compressed-tensors'") {

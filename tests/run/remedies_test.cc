@@ -100,6 +100,24 @@ TEST_CASE("remedies: rewritten weights have their measured cost, and are offered
       std::vector<std::string>{"16 bits for the layers that cost most", "16 bits for all layers"});
 }
 
+TEST_CASE("remedies: scales that are chosen by attention come before what changes more") {
+  const ModelFixture fixture("llama");
+  RemedyFacts facts = facts_of(fixture.config, 0.37, 0.3);
+  facts.by_attention = "kvcal calibrate m --recipe fp8_kv_attention_mse";
+  facts.attention = damage_of_kl(0.0086);
+  const std::vector<Remedy> remedies = remedies_of(facts);
+  CHECK(remedies.at(0).name == "scales of K chosen by what they do to attention");
+  CHECK(remedies.at(0).command == "kvcal calibrate m --recipe fp8_kv_attention_mse -o ./out");
+  CHECK(to_json(remedies).at(0).at("verdict") == "fine");
+  facts.attention = damage_of_kl(0.4);
+  CHECK(names_of(remedies_of(facts)).at(0) ==
+        "weights of the same function, rewritten for this cache");
+  CalibrateRequest request;
+  CHECK(attention_line(request, "m") == "kvcal calibrate m --recipe fp8_kv_attention_mse");
+  request.recipe = "mine.yaml";
+  CHECK(attention_line(request, "m").empty());
+}
+
 TEST_CASE("remedies: none whose own numbers are as bad") {
   const ModelFixture fixture("llama");
   const std::vector<MeasuredCache> caches{

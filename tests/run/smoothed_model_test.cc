@@ -92,6 +92,7 @@ TEST_CASE("smoothed_model: one run writes what smooth and then calibrate write")
   REQUIRE(biased.smooth("even").is_changed());
   CalibrateRequest second = biased.request("second");
   second.smooths = false;
+  second.recipe = kAttentionRecipe;
   second.model = (biased.files.folder / "even").string();
   REQUIRE(calibrated(second, lines));
   check_same_tensors(biased.files.folder / "out", biased.files.folder / "second");

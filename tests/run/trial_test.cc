@@ -185,7 +185,7 @@ TEST_CASE("trial: without an output nothing is kept, and one record of two is le
   CHECK(labels == std::vector<std::string>{"advice", "verdict", "verdict 1.0", "difference",
                                            "measured", "KL", "perplexity", "calibrated", "KV cache",
                                            "rounding", "scale 1.0", "margin 1.0", "KL budget",
-                                           "context"});
+                                           "attention", "context"});
   CHECK(outcome.json.at("advice") == "weigh");  // few tokens, and what they show is not fine
   CHECK(outcome.json.at("calibration").at("num_samples") == 1);
   CHECK(outcome.json.at("cache_bytes_per_token").at("16-bit") ==
