@@ -17,8 +17,8 @@ namespace kvcal {
 /// Dtype and scales of a run's KV cache.
 struct CacheOptions {
   std::string kv_cache_dtype = "auto";  ///< or a type by name
-  std::string scales = {};     ///< file or folder whose scales replace the checkpoint's; or empty
-  bool unit_scales = false;    ///< scale 1.0 in every layer
+  std::string scales = {};   ///< file or folder whose scales replace the checkpoint's; or empty
+  bool unit_scales = false;  ///< scale 1.0 in every layer
   /// Layers whose cache stays in 16 bits, beside those that the checkpoint leaves out.
   std::vector<int64_t> skip_layers = {};
   bool fp8_attention = false;  ///< Q and softmax weights are FP8, too (fp8_attention.h)

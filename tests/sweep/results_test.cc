@@ -184,15 +184,15 @@ TEST_CASE("csv: fields with commas, quotes and line breaks are quoted, as RFC 41
       done(0.25, 20),
       {.status = CellOutcome::Status::kFailed, .error = "a \"b\", c\nd", .result = {}}};
   const std::string csv = to_csv(results_json(all.sweep, all.plan, some_inputs(), outcomes));
-  CHECK(
-      csv ==
-      "id,model,recipe,kv_cache_dtype,scale_source,kv_forward,num_samples,seed,status,error,"
-      "perplexity,nll,kl_mean,kl_stderr,kl_p99,kl_max,top1_agreement,perplexity_increase,exact_"
-      "match_strict,exact_match_strict_stderr,"
-      "exact_match_flexible,exact_match_flexible_stderr,bytes_per_token,weight_bytes,is_pareto,verdict\r\n"
-      "m1/float16,m1,,float16,,,,,done,,,,0.25,,,,,,,,,,20,,true,do_not_serve\r\n"
-      "m1/max/fp8_e4m3/quantized/8,m1,max,fp8_e4m3,calibrated,quantized,8,,failed,"
-      "\"a \"\"b\"\", c\nd\",,,,,,,,,,,,,,,,\r\n");
+  CHECK(csv ==
+        "id,model,recipe,kv_cache_dtype,scale_source,kv_forward,num_samples,seed,status,error,"
+        "perplexity,nll,kl_mean,kl_stderr,kl_p99,kl_max,top1_agreement,perplexity_increase,exact_"
+        "match_strict,exact_match_strict_stderr,"
+        "exact_match_flexible,exact_match_flexible_stderr,bytes_per_token,weight_bytes,is_pareto,"
+        "verdict\r\n"
+        "m1/float16,m1,,float16,,,,,done,,,,0.25,,,,,,,,,,20,,true,do_not_serve\r\n"
+        "m1/max/fp8_e4m3/quantized/8,m1,max,fp8_e4m3,calibrated,quantized,8,,failed,"
+        "\"a \"\"b\"\", c\nd\",,,,,,,,,,,,,,,,\r\n");
 }
 
 TEST_CASE("metrics: an unknown name is told with the nearest") {
