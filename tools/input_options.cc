@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "core/byte_size.h"
 #include "core/error.h"
+#include "datasets/dataset.h"
 #include "run/named_inputs.h"
 
 namespace kvcal {

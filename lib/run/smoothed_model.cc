@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/replaceable.h"
 #include "run/planned_run.h"
 #include "run/smooth_checkpoint.h"
 
