@@ -248,7 +248,7 @@ class SampleReader {
   }
 
   void skip(const Error& error) {
-    const std::string message = error.message();
+    const std::string& message = error.message();
     if (skipped_.count == 0) skipped_.first = message;
     ++skipped_.count;
     ++skipped_.reasons[reason_of(message)];
