@@ -65,7 +65,7 @@ std::vector<std::string_view> names_of_messages(const jinja::SyntaxTree& tree) {
   return names;
 }
 
-/// The texts of parts, joined by line breaks; nullopt: a part is of another kind.
+/// The texts of parts, joined by line breaks; parts of other kinds have none.
 std::string text_of_parts(const Json& parts) {
   std::string text;
   bool is_first = true;
@@ -176,12 +176,17 @@ std::string joined_texts(const Json& messages) {
 }
 
 int64_t first_unrendered(const Json& messages, std::string_view rendered) {
+  // Templates keep the order, so a message is looked for behind the one before it first.
+  size_t behind = 0;
+  const auto is_there = [&](std::string_view line) {
+    const size_t found = rendered.find(line, behind);
+    if (found == std::string_view::npos) return rendered.find(line) != std::string_view::npos;
+    behind = found;
+    return true;
+  };
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string text = content_text(messages[i]);
     const std::vector<std::string_view> lines = lines_of(text);
-    const auto is_there = [&](std::string_view line) {
-      return rendered.find(line) != std::string_view::npos;
-    };
     if (!lines.empty() && std::ranges::none_of(lines, is_there)) return static_cast<int64_t>(i);
   }
   return -1;

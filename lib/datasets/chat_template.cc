@@ -111,6 +111,7 @@ std::optional<NamedTemplates> find_templates(const std::filesystem::path& folder
 struct ChatTemplate::Program {
   jinja::SyntaxTree tree;
   TemplateLimits limits;
+  ContentFormat content_format = content_format_of(tree);
 };
 
 ChatTemplate::ChatTemplate(std::string_view source, TemplateLimits limits) {
@@ -144,7 +145,7 @@ std::string ChatTemplate::render(const Json& variables, const TemplateClock& clo
 }
 
 ContentFormat ChatTemplate::content_format() const {
-  return content_format_of(program_->tree);
+  return program_->content_format;
 }
 
 Json special_token_texts(const std::filesystem::path& folder) {
