@@ -25,9 +25,7 @@ namespace {
 
 /// Bytes of the weights that a format with a checkpoint writes: once for all such formats.
 uint64_t weight_bytes(const CalibrationSubject& subject) {
-  uint64_t bytes = 0;
-  for (const std::string& name : subject.model_dir.tensor_names())
-    bytes += subject.model_dir.tensor(name).bytes.size();
+  uint64_t bytes = tensor_bytes(subject.model_dir);
   for (const PlannedLinear& linear : subject.plan.linears)
     if (const TensorView* weight = subject.model_dir.find(linear.module + ".weight"))
       bytes -= weight->bytes.size() - element_count(weight->shape);  // a byte an element
@@ -142,7 +140,7 @@ CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWo
   const auto backends = open_backends(request.device, diagnostics);
   preview.device = description_of(backends);
   preview.output_bytes = output_bytes(request, plan);
-  if (request.smooths) preview.smoothed_bytes = weight_bytes(subject);
+  if (request.smooths) preview.smoothed_bytes = tensor_bytes(subject.model_dir);
   preview.disk = existing_folder_of(request.output.output);
   preview.free_bytes = free_bytes_at(preview.disk);
   if (!runs_text(request, subject)) return preview;

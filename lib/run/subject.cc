@@ -56,6 +56,12 @@ CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
           std::move(plan),   std::move(kept),      std::move(quantization)};
 }
 
+uint64_t tensor_bytes(const ModelDir& model) {
+  uint64_t bytes = 0;
+  for (const std::string& name : model.tensor_names()) bytes += model.tensor(name).bytes.size();
+  return bytes;
+}
+
 std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
                                 const RecordOptions& records, const SampleOptions& options,
                                 Diagnostics& diagnostics, SkippedRecords* skipped) {

@@ -44,6 +44,9 @@ CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
                                 const std::string& model, Diagnostics& diagnostics,
                                 const FamilyChoice& family = {}, bool with_draft = false);
 
+/// Bytes of all tensors of a checkpoint.
+uint64_t tensor_bytes(const ModelDir& model);
+
 /// Tokenized samples of the data set, whose conversations records.chat renders, and of which
 /// records.skip may be passed over. Throws Error as read_samples does, and where text needs a
 /// tokenizer that the model lacks. skipped: as of read_samples.

@@ -75,14 +75,6 @@ std::string advice_text(const TrialFindings& found) {
   return "";
 }
 
-/// Bytes of a model's files of weights.
-uint64_t weight_bytes(const ModelDir& model) {
-  uint64_t bytes = 0;
-  for (const SafetensorsFile& shard : model.shards())
-    for (const TensorView& tensor : shard.tensors()) bytes += tensor.bytes.size();
-  return bytes;
-}
-
 /// The trial's calibration as it was settled.
 CalibrateRequest settled_request(const TrialRequest& request, const CalibrationResult& found) {
   CalibrateRequest settled = request.calibration;
@@ -109,7 +101,7 @@ std::optional<Likelihood> try_rewriting(const TrialRequest& request, const Calib
   if (!is_for_e4m3 || is_rewritten(found) || read_quantization_config(model).form ||
       reason_against_key_factors(found.config))
     return std::nullopt;
-  const uint64_t needed = weight_bytes(model);
+  const uint64_t needed = tensor_bytes(model);
   const fs::path folder = temporary_folder();
   if (const auto free = free_bytes_at(folder); free && *free < needed + needed / 16) {
     diagnostics.note("rewritten weights are not tried: " + folder.string() + " has no room for " +

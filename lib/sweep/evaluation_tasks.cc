@@ -7,6 +7,7 @@
 #include "eval/sequences.h"
 #include "quant/usable_scale.h"
 #include "run/loaded_model.h"
+#include "run/subject.h"
 #include "stored/kv_scales.h"
 #include "sweep/sweep_inputs.h"
 
@@ -94,12 +95,6 @@ std::vector<LayerKvScales> CellWeights::scales_of(const Cell& cell) const {
   return kvcal::scales_of(cache, model_, cell.cache, context_.diagnostics);
 }
 
-int64_t weight_bytes(const ModelDir& model) {
-  uint64_t bytes = 0;
-  for (const std::string& name : model.tensor_names()) bytes += model.tensor(name).bytes.size();
-  return static_cast<int64_t>(bytes);
-}
-
 /// A cell that is being scored.
 struct ScoredCell {
   const Cell* cell = nullptr;
@@ -183,7 +178,7 @@ class Evaluation {
                       {"perplexity_increase", *all.perplexity_increase},
                       {"bytes_per_token",
                        KvCache::bytes_per_token(reference().config, one.cell->cache, one.scales)},
-                      {"weight_bytes", weight_bytes(weights_.model().model_dir)}};
+                      {"weight_bytes", tensor_bytes(weights_.model().model_dir)}};
     json["sequences"] = std::move(sequences);
     return json;
   }
