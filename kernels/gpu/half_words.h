@@ -42,9 +42,14 @@ __device__ inline float power_of_two(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 #elif defined(__AMDGCN__)
-  float result;
-  asm("v_exp_f32 %0, %1" : "=v"(result) : "v"(x));
-  return result;
+  // Functions that the compiler knows, for it adds the wait state that gfx940 and later need before
+  // the result is used; to an instruction in an asm it adds none. Compilers without the newer
+  // function make the same instruction of the older one.
+#if __has_builtin(__builtin_amdgcn_exp2f)
+  return __builtin_amdgcn_exp2f(x);
+#else
+  return __builtin_exp2f(x);
+#endif
 #else
   return exp2f(x);
 #endif
