@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 
 #include "core/error.h"
 #include "core/join.h"
@@ -16,20 +17,32 @@ namespace fs = std::filesystem;
 
 /// Folders of Python packages that hold libraries of CUDA and ROCm.
 constexpr const char* kPackages[] = {"nvidia/cu13/lib", "nvidia/cublas/lib", "torch/lib"};
+/// How such folders' names begin that end with chips: _rocm_sdk_libraries_gfx94X_dcgpu/lib. Older
+/// and newer packages of ROCm have the name alone.
+constexpr const char* kPackagePrefixes[] = {"_rocm_sdk_libraries", "_rocm_sdk_devel"};
+
+std::vector<fs::path> folders_in(const fs::path& folder, const std::string& prefix) {
+  std::vector<fs::path> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none))
+    if (entry.path().filename().string().starts_with(prefix)) found.push_back(entry.path());
+  std::sort(found.begin(), found.end());
+  return found;
+}
 
 /// Folders below a given one that may hold the library: its own, and those of Python packages, as
 /// the folder may be a site-packages or the prefix of an installation.
 std::vector<fs::path> folders_below(const fs::path& given) {
   std::vector<fs::path> roots{given};
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(given / "lib", none))
-    if (entry.path().filename().string().starts_with("python3"))
-      for (const char* packages : {"site-packages", "dist-packages"})
-        roots.push_back(entry.path() / packages);
-  std::sort(roots.begin() + 1, roots.end());
+  for (const fs::path& python : folders_in(given / "lib", "python3"))
+    for (const char* packages : {"dist-packages", "site-packages"})
+      roots.push_back(python / packages);
   std::vector<fs::path> folders{given, given / "lib", given / "lib64"};
-  for (const fs::path& root : roots)
+  for (const fs::path& root : roots) {
     for (const char* package : kPackages) folders.push_back(root / package);
+    for (const char* prefix : kPackagePrefixes)
+      for (const fs::path& package : folders_in(root, prefix)) folders.push_back(package / "lib");
+  }
   return folders;
 }
 
@@ -75,10 +88,10 @@ std::vector<std::string> prefixes_of_python() {
 }
 
 /// Why an opened library does not serve; "" where it does.
-std::string missing_function(void* handle, const LibrarySearch& search) {
+std::string problem_with(void* handle, const LibrarySearch& search) {
   for (const std::string& function : search.functions)
     if (!dlsym(handle, function.c_str())) return "has no function " + function;
-  return "";
+  return search.problem_of ? search.problem_of(handle) : "";
 }
 
 /// Names to open, in order.
@@ -114,6 +127,49 @@ LibraryPlaces library_places(std::vector<std::string> folders) {
   return places;
 }
 
+namespace {
+
+/// The numbers in a name, to compare versions.
+std::vector<int64_t> numbers_in(const std::string& name) {
+  std::vector<int64_t> numbers;
+  bool is_inside = false;
+  for (const char letter : name) {
+    const bool is_digit = letter >= '0' && letter <= '9';
+    if (is_digit && !is_inside) numbers.push_back(0);
+    if (is_digit) numbers.back() = numbers.back() * 10 + (letter - '0');
+    is_inside = is_digit;
+  }
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<std::string> rocm_folders(const fs::path& root) {
+  std::vector<std::string> folders;
+  if (const std::string asked = value_of("ROCM_PATH"); !asked.empty())
+    folders.push_back(asked + "/lib");
+  folders.push_back((root / "rocm/lib").string());
+  for (const auto& [folder, prefix] : {std::pair{root / "rocm", "core-"}, {root, "rocm-"}}) {
+    std::vector<fs::path> versions = folders_in(folder, prefix);
+    std::ranges::stable_sort(versions, std::greater<>(), [](const fs::path& version) {
+      return numbers_in(version.filename().string());
+    });
+    for (const fs::path& version : versions) folders.push_back((version / "lib").string());
+  }
+  return folders;
+}
+
+std::string version_in(const std::string& text) {
+  size_t end = 0;
+  int dots = 0;
+  for (; end < text.size(); ++end) {
+    if (text[end] == '.' && ++dots < 3) continue;
+    if (text[end] < '0' || text[end] > '9') break;
+  }
+  while (end > 0 && text[end - 1] == '.') --end;
+  return text.substr(0, end);
+}
+
 FoundLibrary find_library(const LibrarySearch& search, const LibraryPlaces& places) {
   std::string reason;  // of the first file that exists and does not serve
   for (const std::string& file : candidates(search, places)) {
@@ -124,9 +180,9 @@ FoundLibrary find_library(const LibrarySearch& search, const LibraryPlaces& plac
         reason = error ? error : file + " cannot be opened";
       continue;
     }
-    const std::string missing = missing_function(handle, search);
-    if (missing.empty()) return {.handle = handle, .path = file, .problem = {}};
-    if (reason.empty()) reason = file + " " + missing;
+    const std::string problem = problem_with(handle, search);
+    if (problem.empty()) return {.handle = handle, .path = file, .problem = {}};
+    if (reason.empty()) reason = file + " " + problem;
     dlclose(handle);
   }
   if (!places.asked.empty())

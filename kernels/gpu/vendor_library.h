@@ -1,5 +1,7 @@
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,12 +21,22 @@ struct LibraryPlaces {
 /// folders, and what the process's environment and the system name.
 LibraryPlaces library_places(std::vector<std::string> folders);
 
+/// Folders of libraries of AMD's installers: of $ROCM_PATH, then root/rocm and, for several
+/// versions side by side, root/rocm/core-VERSION and root/rocm-VERSION, the newest first.
+std::vector<std::string> rocm_folders(const std::filesystem::path& root = "/opt");
+
 struct LibrarySearch {
   std::string title;                   ///< "cuBLASLt"
   std::vector<std::string> names;      ///< of files, the best first
   std::vector<std::string> functions;  ///< that it must have
-  std::string remedy;                  ///< how to install it, in a few words
+  /// Why an opened library with these functions does not serve, or ""; null: each serves.
+  std::function<std::string(void* handle)> problem_of = nullptr;
+  std::string remedy;  ///< how to install it, in a few words
 };
+
+/// The numbers that a library's text of its version begins with, at most three: of "5.0.2.abcdef12"
+/// 5.0.2. The text may end early, at a zero.
+std::string version_in(const std::string& text);
 
 /// What the search finds. Without a handle, problem says why and what to do, in one line.
 struct FoundLibrary {

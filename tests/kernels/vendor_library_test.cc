@@ -43,9 +43,12 @@ FoundLibrary find(const LibraryPlaces& places, const LibrarySearch& search = kSe
 }
 
 TEST_CASE("vendor library: packages of Python and the installer's folder are looked into") {
-  for (const char* below : {"lib/python3.11/site-packages/nvidia/cublas/lib",
-                            "lib/python3.12/dist-packages/nvidia/cu13/lib", "nvidia/cublas/lib",
-                            "lib/python3.9/site-packages/torch/lib", "lib64"}) {
+  for (const char* below :
+       {"lib/python3.11/site-packages/nvidia/cublas/lib",
+        "lib/python3.12/dist-packages/nvidia/cu13/lib", "nvidia/cublas/lib",
+        "lib/python3.9/site-packages/torch/lib",
+        "lib/python3.12/site-packages/_rocm_sdk_libraries_gfx94X_dcgpu/lib",
+        "lib/python3.13/site-packages/_rocm_sdk_libraries/lib", "_rocm_sdk_devel/lib", "lib64"}) {
     INFO(below);
     const ScratchFolder scratch;
     const std::string file = add_library(scratch / below), prefix = scratch.path();
@@ -73,6 +76,44 @@ TEST_CASE("vendor library: one that is missing or foreign is told with what to d
   other.functions = {"cos", "cublasLtCreate"};
   CHECK(find(places, other).problem ==
         "Products cannot be used (" + file + " has no function cublasLtCreate)" + after);
+}
+
+TEST_CASE("vendor library: AMD's folders are looked into by version") {
+  const ScratchFolder scratch;
+  for (const char* folder :
+       {"rocm-6.4.1", "rocm-7.0.2", "rocm-7.10.0", "rocm/core-7.9", "rocm/core-7.12", "other-8.0"})
+    fs::create_directories(scratch / folder);
+  const test::ScopedVariable path("ROCM_PATH", nullptr);
+  const std::string root = scratch.path().string();
+  const std::vector<std::string> expected{root + "/rocm/lib",          root + "/rocm/core-7.12/lib",
+                                          root + "/rocm/core-7.9/lib", root + "/rocm-7.10.0/lib",
+                                          root + "/rocm-7.0.2/lib",    root + "/rocm-6.4.1/lib"};
+  CHECK(rocm_folders(scratch.path()) == expected);
+  path.set("/mine");
+  CHECK(rocm_folders(scratch.path()).front() == "/mine/lib");
+}
+
+TEST_CASE("vendor library: a library of another runtime is refused, and hides none") {
+  const ScratchFolder scratch;
+  const std::string first = add_library(scratch / "first"),
+                    second = add_library(scratch / "second");
+  LibrarySearch search = kSearch;
+  int asked = 0;
+  search.problem_of = [&](void*) { return asked++ == 0 ? "is of another runtime" : ""; };
+  const LibraryPlaces places{
+      .asked = {}, .folders = {scratch / "first", scratch / "second"}, .python = {}};
+  CHECK(find(places, search).path == second);
+  asked = 0;
+  CHECK(find({.asked = {}, .folders = {scratch / "first"}, .python = {}}, search)
+            .problem.starts_with("Products cannot be used (" + first + " is of another runtime)"));
+}
+
+TEST_CASE("vendor library: the version that a text begins with") {
+  CHECK(version_in("5.0.2.abcdef12") == "5.0.2");
+  CHECK(version_in("4.2.0.60200-66~22.04") == "4.2.0");
+  CHECK(version_in(std::string("5.1\0\0", 5)) == "5.1");
+  CHECK(version_in("2.47.") == "2.47");
+  CHECK(version_in("unknown").empty());
 }
 
 TEST_CASE("vendor library: a file that does not serve hides none that does") {
