@@ -87,8 +87,9 @@ void Event::record(Stream& stream) {
 void Event::synchronize() const {
   if (queue) queue->run_until(position);
 }
-double Event::since(const Event&) const {
-  return 0.0;
+/// An operation takes a millisecond.
+double Event::since(const Event& start) const {
+  return start.queue == queue ? static_cast<double>(position - start.position) : 0.0;
 }
 
 Graph::~Graph() = default;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,44 @@ namespace kvcal {
 
 class Backend;
 class PackGroup;
+
+/// How a library computes the products of one shape, for people.
+struct ProductChoice {
+  std::string product;    ///< "bfloat16, 4096 to 28672"
+  std::string algorithm;  ///< "66, tile 128x256, stages 64xAUTO, cluster 2x1x1"
+  std::string reason;     ///< "fastest of 5 timed", "first, not timed"
+  bool operator==(const ProductChoice&) const = default;
+};
+
+/// Device time of one part of the operations.
+struct PartTime {
+  std::string part;  ///< "products"
+  double seconds = 0.0;
+};
+
+/// Told where each operation begins and ends, those that run within another too.
+class OperationWatch {
+ public:
+  virtual ~OperationWatch() = default;
+  virtual void begin(std::string_view operation) = 0;
+  virtual void end() = 0;
+};
+
+/// An operation as the watch sees it, if there is one.
+class WatchedOperation {
+ public:
+  WatchedOperation(OperationWatch* watch, std::string_view operation) : watch_(watch) {
+    if (watch_) watch_->begin(operation);
+  }
+  ~WatchedOperation() {
+    if (watch_) watch_->end();
+  }
+  WatchedOperation(const WatchedOperation&) = delete;
+  WatchedOperation& operator=(const WatchedOperation&) = delete;
+
+ private:
+  OperationWatch* watch_;
+};
 
 /// Operations recorded once and replayed many times (a CUDA graph).
 class Recording {
@@ -77,6 +116,11 @@ class Backend {
   /// Kernels that operations have used so far and that a user may want to know, for the manifest:
   /// "attention on tensor cores".
   virtual std::string kernels_used() const { return ""; }
+  /// Algorithms that the backend's matrix library has chosen so far.
+  virtual std::vector<ProductChoice> product_choices() const { return {}; }
+  /// Device time of the operations so far, by part, for which this waits; empty unless it is taken
+  /// (BackendOptions::times_parts).
+  virtual std::vector<PartTime> part_times() { return {}; }
   virtual bool supports(ComputeType type) const = 0;
   /// The type that --compute-dtype auto chooses.
   virtual ComputeType preferred_compute_type() const = 0;
@@ -141,10 +185,11 @@ class Backend {
   virtual std::unique_ptr<PackGroup> make_pack_group(std::span<Backend* const> backends);
 
   // The operations: norm(args) checks the arguments and runs do_norm(args).
-#define KVCAL_OPERATION(name, Args) \
-  void name(const Args& args) {     \
-    check(args);                    \
-    do_##name(args);                \
+#define KVCAL_OPERATION(name, Args)                \
+  void name(const Args& args) {                    \
+    check(args);                                   \
+    const WatchedOperation watched(watch_, #name); \
+    do_##name(args);                               \
   }
   KVCAL_OPERATIONS(KVCAL_OPERATION)
   KVCAL_FUSED_OPERATIONS(KVCAL_OPERATION)
@@ -157,6 +202,8 @@ class Backend {
 #define KVCAL_OPERATION(name, Args) virtual void do_##name(const Args& args);
   KVCAL_FUSED_OPERATIONS(KVCAL_OPERATION)
 #undef KVCAL_OPERATION
+
+  OperationWatch* watch_ = nullptr;  ///< of a backend that times its operations
 
  private:
   // Checks with KVCAL_CHECK that heads, widths, strides and segments are consistent. Throws Error
@@ -175,6 +222,10 @@ inline Buffer::~Buffer() {
 struct BackendOptions {
   int num_threads = 0;   ///< of the host; 0: one a core; a GPU's packing takes a few of them
   int device_index = 0;  ///< of a GPU
+  /// Whether a GPU's matrix library takes the fastest algorithm that a short trial finds instead of
+  /// its own favourite. Both give the same bytes; the trial takes 0.3 s and memory.
+  bool times_products = false;
+  bool times_parts = false;  ///< whether a GPU takes the time of its operations
 };
 
 }  // namespace kvcal
