@@ -12,6 +12,7 @@
 #include "run/calibrate_checkpoint.h"
 #include "run/calibration_preview.h"
 #include "run/calibration_text.h"
+#include "run/device_work.h"
 #include "run/kl_budget.h"
 #include "run/measured_scales.h"
 #include "run/remedies.h"
@@ -105,8 +106,9 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
       ->each([output](const std::string&) { output->required(false); })
       ->trigger_on_parse();
   add_report_options(command, options.request.report);
-  command.add_flag("--reproducible", options.request.reproducible,
-                   "Leave device, seconds and peak memory out of the manifest");
+  command.add_flag(
+      "--reproducible", options.request.reproducible,
+      "Leave device, seconds and peak memory out of the manifest, and time no algorithms");
   command.add_flag("--json", options.json, "Print the manifest instead of a table");
   command.add_flag("--measure", options.measures,
                    "Then measure KL and perplexity of the scales and of scale 1.0 against 16 bits, "
@@ -198,6 +200,8 @@ std::vector<ServedEngine> print_result(const CalibrateOptions& options,
   if (!remedies.empty()) shown.manifest["remedies"] = to_json(remedies);
   print_output(shown, engines, options.json, [&] {
     std::cout << calibration_text(result, most_rows());
+    if (result.cost && is_verbose())
+      std::cout << device_work_text(result.cost->products, result.cost->parts);
     if (result.stop) std::cout << stop_text(*result.stop);
   });
   if (!options.json && !is_quiet()) std::cout << remedies_text(remedies);
@@ -246,6 +250,7 @@ void run_calibrate(CalibrateOptions options) {
   request.report.overwrite = request.output.overwrite;
   request.version = KVCAL_VERSION;
   request.resume_command = resuming_command_line();
+  request.times_parts = is_verbose() && !options.json;
   std::vector<ServedEngine> engines;        // on the rank that writes
   std::optional<CalibrationResult> result;  // there, too
   size_t num_plots = 0;

@@ -78,10 +78,16 @@ GpuBackend::GpuBackend(const BackendOptions& options)
       properties_(properties(device_)),
       small_(kSmallChunk, 8),
       pack_threads_(options.num_threads) {
-  OpenedMatmul opened = open_vendor_matmul();
+  OpenedMatmul opened =
+      open_vendor_matmul({.device = properties_.name + ", " + properties_.architecture,
+                          .times_products = options.times_products});
   vendor_ = std::move(opened.matmul);
   vendor_name_ = vendor_ ? vendor_->name() : "own matmul";
   if (!vendor_) warnings_.push_back(std::move(opened.problem));
+  if (options.times_parts) {
+    part_clock_ = std::make_unique<PartClock>(compute_, memory_);
+    watch_ = part_clock_.get();
+  }
   if (!asks_for_warpgroups()) return;
   attends_with_warpgroups_ = has_warpgroup_matrix(properties_.architecture, compiled_chips());
   if (!attends_with_warpgroups_)
@@ -115,6 +121,16 @@ std::string GpuBackend::kernels_used() const {
                   : units == AttentionUnits::kMatrix ? cores
                                                      : cores + " by wgmma";
          });
+}
+
+std::vector<ProductChoice> GpuBackend::product_choices() const {
+  return vendor_ ? vendor_->choices() : std::vector<ProductChoice>{};
+}
+
+std::vector<PartTime> GpuBackend::part_times() {
+  if (!part_clock_) return {};
+  use_device(device_);
+  return part_clock_->times();
 }
 
 void GpuBackend::note_attention(AttentionUnits units, const std::string& slow) {
@@ -157,18 +173,26 @@ void GpuBackend::free(std::byte* data, size_t) noexcept {
 void GpuBackend::copy_in(std::span<const std::byte> host, std::byte* data) {
   check_not_recording("host memory is copied");
   stream();
+  const WatchedOperation watched(watch_, PartClock::kCopy);
   small_.copy(host, data, compute_);
 }
 
 void GpuBackend::copy_out(const std::byte* data, std::span<std::byte> host) {
   check_not_recording("memory is copied out");
   if (host.empty()) return;
-  stream().copy(host.data(), data, host.size());
+  stream();
+  {
+    const WatchedOperation watched(watch_, PartClock::kCopy);
+    compute_.copy(host.data(), data, host.size());
+  }
   compute_.synchronize();
 }
 
 void GpuBackend::fill_zero(std::byte* data, size_t bytes) {
-  if (bytes > 0) stream().fill_zero(data, bytes);
+  if (bytes == 0) return;
+  stream();
+  const WatchedOperation watched(watch_, "fill_zero");
+  compute_.fill_zero(data, bytes);
 }
 
 Buffer GpuBackend::allocate_pinned(size_t bytes) {
@@ -197,7 +221,9 @@ void GpuBackend::write_back(std::span<const std::byte> data, std::byte* pinned) 
 }
 
 void GpuBackend::await_fetches() {
-  stream().wait(fetched_);
+  stream();
+  const WatchedOperation watched(watch_, PartClock::kWait);
+  compute_.wait(fetched_);
 }
 
 std::unique_ptr<Recording> GpuBackend::record(const std::function<void()>& body) {

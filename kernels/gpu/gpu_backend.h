@@ -9,6 +9,7 @@
 #include "backend/pack_group.h"
 #include "kernels/gpu/device_memory.h"
 #include "kernels/gpu/make_gpu_backend.h"
+#include "kernels/gpu/part_clock.h"
 #include "kernels/gpu/portability.h"
 #include "kernels/gpu/side_streams.h"
 #include "kernels/gpu/vendor_matmul.h"
@@ -41,6 +42,8 @@ class GpuBackend : public Backend {
   std::string description() const override;
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
   std::string kernels_used() const override;
+  std::vector<ProductChoice> product_choices() const override;
+  std::vector<PartTime> part_times() override;
   bool supports(ComputeType) const override { return true; }
   ComputeType preferred_compute_type() const override { return ComputeType::kBFloat16; }
   int64_t preferred_batch_tokens(int64_t) const override { return 16384; }
@@ -123,7 +126,8 @@ class GpuBackend : public Backend {
   DeviceMemory memory_;
   Staging small_;  ///< for copy_in
   int pack_threads_;
-  std::unique_ptr<PackGroup> alone_;  ///< for pack_alone; null before the first
+  std::unique_ptr<PackGroup> alone_;       ///< for pack_alone; null before the first
+  std::unique_ptr<PartClock> part_clock_;  ///< of compute_; null: no time is taken
   std::unique_ptr<VendorMatmul> vendor_;
   std::string vendor_name_;
   std::vector<std::string> warnings_;

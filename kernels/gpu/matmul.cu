@@ -158,7 +158,9 @@ void multiply_own(const MatmulProblem& problem, Stream& stream) {
 
 void GpuBackend::await_upload(const GpuMatrix& weight) {
   if (weight.number <= awaited_) return;
-  stream().wait(weight.ready);  // uploads are in order: this one stands for all before
+  stream();
+  const WatchedOperation watched(watch_, PartClock::kWait);
+  compute_.wait(weight.ready);  // uploads are in order: this one stands for all before
   awaited_ = weight.number;
 }
 

@@ -3,8 +3,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "backend/operations.h"
+#include "backend/backend.h"
 #include "kernels/gpu/device_memory.h"
 #include "kernels/gpu/portability.h"
 
@@ -53,6 +54,8 @@ class VendorMatmul {
   /// Runs the product. A row's bytes depend neither on the other rows nor on their number, unless
   /// is_decoding.
   virtual void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) = 0;
+  /// The algorithms that it has chosen so far, for prefill alone.
+  virtual std::vector<ProductChoice> choices() const { return {}; }
 };
 
 /// Calls multiply with a fixed number of rows, for libraries whose choice of kernel depends on that
@@ -64,12 +67,16 @@ void run_in_fixed_rows(Stream& stream, DeviceMemory& memory, const MatmulProblem
 /// out += bias in every row, for libraries without a bias.
 void add_bias(Stream& stream, const MatmulProblem& problem);
 
+struct MatmulOptions {
+  std::string device;           ///< its kind: "NVIDIA H200, sm_90"
+  bool times_products = false;  ///< BackendOptions::times_products
+};
 /// The library, or why it cannot be used and what to do.
 struct OpenedMatmul {
   std::unique_ptr<VendorMatmul> matmul;
   std::string problem;
 };
 /// Throws Error where the user named a library that cannot be used.
-OpenedMatmul open_vendor_matmul();
+OpenedMatmul open_vendor_matmul(const MatmulOptions& options);
 
 }  // namespace kvcal::gpu

@@ -215,6 +215,7 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calib
   if (input.stop) manifest["stop"] = stop_json(*input.stop);
   if (!input.leave_out_machine) {
     manifest["device"] = origin.device;
+    if (!input.products.is_null()) manifest["products"] = input.products;
     manifest["seconds"] = input.seconds;
     manifest["peak_rss_bytes"] = input.peak_rss_bytes;
   }

@@ -29,8 +29,9 @@ struct ManifestInput {
   Json kl_budget = {};              ///< layers in 16 bits that keep it, and their KL; or null
   /// Members of "dataset": how conversations were rendered, and what was skipped.
   Json reading = Json::object();
-  // These two and origin.device depend on the machine and may be left out.
+  // These and origin.device depend on the machine and may be left out.
   bool leave_out_machine = false;
+  Json products = {};  ///< algorithms of a GPU's matrix library, or null
   std::map<std::string, double> seconds;
   uint64_t peak_rss_bytes = 0;
 };

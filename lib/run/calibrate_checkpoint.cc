@@ -13,6 +13,7 @@
 #include "hub/hub_cache.h"
 #include "quant/observer.h"
 #include "run/closing_lines.h"
+#include "run/device_work.h"
 #include "run/kl_budget.h"
 #include "run/named_inputs.h"
 #include "run/planned_run.h"
@@ -83,6 +84,7 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   origin.inputs = run->inputs;
   origin.all_experts = request.all_experts;
   origin.device = description_of(run->backends);
+  input.products = products_json(product_choices_of(run->backends));
   input.stop = result.stop;
   set_samples(run->samples, origin);
   return input;
@@ -94,6 +96,8 @@ RunCost cost_of(const ManifestInput& input, const RunInputs& run) {
                .seconds = 0,
                .peak_bytes = input.peak_rss_bytes};
   if (!run.backends.at(0)->is_host()) cost.device = input.origin.device;
+  cost.products = product_choices_of(run.backends);
+  cost.parts = part_times_of(run.backends);
   for (const auto& [stage, seconds] : input.seconds) cost.seconds += seconds;
   return cost;
 }
@@ -174,7 +178,8 @@ class Calibrating {
   }
 
   void read_inputs() {
-    const DeviceOptions devices = devices_of_rank(request_.device, ranks());
+    const DeviceOptions devices =
+        timed_devices(request_, devices_of_rank(request_.device, ranks()));
     together(ranks(), [&] {
       const GpuStart beside(devices);
       inputs_.threads = devices.threads;

@@ -103,6 +103,12 @@ CalibrationOptions calibration_options(const CalibrateRequest& request,
           .compared_samples = compared_samples(lengths)};
 }
 
+DeviceOptions timed_devices(const CalibrateRequest& request, DeviceOptions devices) {
+  devices.times_products = !request.reproducible && request.memory_limit.empty();
+  devices.times_parts = request.times_parts;
+  return devices;
+}
+
 StopRule stop_rule(const CalibrateRequest& request) {
   return in_context("--stop-when-stable", [&] {
     const double ratio = parse_fraction(request.stable_ratio);

@@ -60,6 +60,7 @@ struct CalibrateRequest {
   bool all_experts = false;
   bool no_mtp = false;         ///< leaves out the draft layer
   bool reproducible = false;   ///< leaves device, seconds and peak memory out of the manifest
+  bool times_parts = false;    ///< takes the time of a GPU's parts, for RunCost
   ReportFiles report;          ///< the caller draws them after the run; they are checked before it
   std::string version;         ///< of the program, for manifest and state
   std::string resume_command;  ///< for the message of a run that can be resumed
@@ -68,6 +69,9 @@ struct CalibrateRequest {
 /// lengths: of the samples, in tokens; empty: they are not known yet.
 CalibrationOptions calibration_options(const CalibrateRequest& request,
                                        std::span<const int64_t> lengths);
+/// The request's devices, of its rank, and what is timed on them. Algorithms of products are not
+/// where the run is to be reproducible, or where memory is limited, which a trial needs.
+DeviceOptions timed_devices(const CalibrateRequest& request, DeviceOptions devices);
 /// Rule of stable_ratio, which must be set.
 StopRule stop_rule(const CalibrateRequest& request);
 /// Options that change a run's result, for the fingerprint of its state.

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "calib/scale_summary.h"
 #include "family/model_config.h"
 #include "quant/calibration.h"
@@ -18,9 +19,11 @@ namespace kvcal {
 struct RunCost {
   size_t num_samples = 0;
   uint64_t num_tokens = 0;
-  double seconds = 0;       ///< from the start to the written output
-  uint64_t peak_bytes = 0;  ///< of memory, of this process
-  std::string device = {};  ///< of a GPU, with the kernels that ran there
+  double seconds = 0;                        ///< from the start to the written output
+  uint64_t peak_bytes = 0;                   ///< of memory, of this process
+  std::string device = {};                   ///< of a GPU, with the kernels that ran there
+  std::vector<ProductChoice> products = {};  ///< of its matrix library
+  std::vector<PartTime> parts = {};          ///< of its time, with CalibrateRequest::times_parts
 };
 
 /// Scales of a recipe for a model, from a run or from its statistics.

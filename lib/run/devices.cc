@@ -109,7 +109,10 @@ std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options
     if (choice.indices.empty()) choice.indices.push_back(takes_gpu ? options.default_index : 0);
     std::vector<std::unique_ptr<Backend>> backends;
     for (const int index : choice.indices)
-      backends.push_back(make({.num_threads = options.threads, .device_index = index}));
+      backends.push_back(make({.num_threads = options.threads,
+                               .device_index = index,
+                               .times_products = options.times_products,
+                               .times_parts = options.times_parts}));
     tell_warnings(borrowed(backends), diagnostics);
     return backends;
   });

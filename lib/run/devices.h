@@ -21,8 +21,9 @@ struct DeviceOptions {
   std::string compute_dtype = "auto";  ///< or float32, bfloat16, float16
   /// Inputs of Linears that the checkpoint quantizes: as engines run them, or 16bit.
   std::string inputs = "as-served";
-  int threads = 0;        ///< 0: one for each core
-  int default_index = 0;  ///< of a GPU that is not given by number
+  int threads = 0;                                   ///< 0: one for each core
+  int default_index = 0;                             ///< of a GPU that is not given by number
+  bool times_products = false, times_parts = false;  ///< BackendOptions
 };
 
 /// Number of the GPU that the options may take first; none where they take another device. gpu: the

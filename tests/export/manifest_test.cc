@@ -67,6 +67,19 @@ TEST_CASE("manifest: columns stand beside the data set where they were named") {
         Json({{"prompt_column", "q"}, {"response_column", "a"}}));
 }
 
+TEST_CASE("manifest: algorithms of products stand beside the device, and go with it") {
+  const QuantizedParts parts("dynamic");
+  ManifestInput input = run_over("d");
+  const auto manifest = [&] { return make_manifest(input, parts.recipe, parts.calibration); };
+  CHECK(manifest().contains("device"));
+  CHECK(!manifest().contains("products"));
+  input.products = {{{"product", "bfloat16, 16 to 8"}, {"algorithm", "66"}, {"chosen", "first"}}};
+  CHECK(manifest().at("products") == input.products);
+  input.leave_out_machine = true;
+  CHECK(!manifest().contains("device"));
+  CHECK(!manifest().contains("products"));
+}
+
 TEST_CASE("manifest: KV alone has the keys it had, queries add theirs") {
   const Calibration calibration = calibration_of(export_case("single_head"));
   const Json kv = make_manifest(run_over("d"), recipe_of(calibration), calibration);

@@ -15,6 +15,11 @@
 /// the program with a message, as does work given to a device that is not the current one; memory
 /// starts as NaN and is aligned no better than promised; out-of-bounds accesses are the sanitizers'
 /// to find.
+namespace kvcal::gpu {
+class VendorMatmul;
+struct MatmulOptions;
+}  // namespace kvcal::gpu
+
 namespace kvcal::gpu::simulator {
 
 /// Ends the program, telling what a real device would not have borne.
@@ -81,6 +86,9 @@ void set_order(Order order);
 
 /// Whether backends made from now on find a vendor's matrix library.
 void set_vendor_matmul(bool exists);
+/// The same, and which one; null: no other than by the call above.
+using MakeMatmul = std::function<std::unique_ptr<VendorMatmul>(const MatmulOptions&)>;
+void set_vendor_matmul(MakeMatmul make);
 
 /// What backends made from now on take the chip for.
 struct Chip {

@@ -11,6 +11,7 @@ namespace kvcal::gpu {
 namespace {
 
 bool has_vendor_matmul = false;
+simulator::MakeMatmul make_matmul;
 
 float element(const MatmulProblem& problem, const void* data, int64_t i) {
   const ComputeType type = problem.type;
@@ -85,7 +86,8 @@ class PlainLoops : public VendorMatmul {
 
 }  // namespace
 
-OpenedMatmul open_vendor_matmul() {
+OpenedMatmul open_vendor_matmul(const MatmulOptions& options) {
+  if (make_matmul) return {.matmul = make_matmul(options), .problem = {}};
   if (!has_vendor_matmul) return {.matmul = nullptr, .problem = "plain loops were not found"};
   return {.matmul = std::make_unique<PlainLoops>(), .problem = {}};
 }
@@ -93,6 +95,9 @@ OpenedMatmul open_vendor_matmul() {
 namespace simulator {
 void set_vendor_matmul(bool exists) {
   has_vendor_matmul = exists;
+}
+void set_vendor_matmul(MakeMatmul make) {
+  make_matmul = std::move(make);
 }
 }  // namespace simulator
 

@@ -28,13 +28,17 @@ class PretendingBackend : public Backend {
   std::vector<std::string> calls;         ///< their names in order
   uint64_t allocated = 0, peak = 0;       ///< bytes of the device's memory, now and at most
   int64_t num_recordings = 0, num_plays = 0;
-  std::vector<std::string> warnings;  ///< that take_warnings gives
-  std::string used;                   ///< what kernels_used says
+  std::vector<std::string> warnings;        ///< that take_warnings gives
+  std::string used;                         ///< what kernels_used says
+  std::vector<ProductChoice> made_choices;  ///< what product_choices says
+  std::vector<PartTime> taken_times;        ///< what part_times says
 
   std::string_view name() const override { return "pretending"; }
   std::string description() const override { return "pretending " + inner_->description(); }
   std::vector<std::string> take_warnings() override { return std::exchange(warnings, {}); }
   std::string kernels_used() const override { return used; }
+  std::vector<ProductChoice> product_choices() const override { return made_choices; }
+  std::vector<PartTime> part_times() override { return taken_times; }
   bool supports(ComputeType type) const override { return inner_->supports(type); }
   ComputeType preferred_compute_type() const override { return inner_->preferred_compute_type(); }
   int64_t preferred_batch_tokens(int64_t bytes_per_token) const override {

@@ -39,8 +39,12 @@ bool is_quiet() {
   return chosen == Verbosity::kQuiet;
 }
 
+bool is_verbose() {
+  return chosen == Verbosity::kVerbose;
+}
+
 size_t most_rows() {
-  return chosen == Verbosity::kVerbose ? std::numeric_limits<size_t>::max() : kMostRows;
+  return is_verbose() ? std::numeric_limits<size_t>::max() : kMostRows;
 }
 
 bool has_unicode(const std::function<const char*(const char*)>& environment) {

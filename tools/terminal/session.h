@@ -24,6 +24,8 @@ enum class Verbosity { kQuiet, kNormal, kVerbose };
 void set_verbosity(Verbosity verbosity);
 /// Whether progress, notes and summaries are left out.
 bool is_quiet();
+/// Whether the user asks for all.
+bool is_verbose();
 /// The most rows that a table is printed with; a longer one has a summary instead, unless the user
 /// asks for all.
 size_t most_rows();

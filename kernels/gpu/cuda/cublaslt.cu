@@ -2,23 +2,24 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
-#include <set>
-#include <tuple>
+#include <optional>
+#include <span>
 
+#include "kernels/gpu/chosen_matmul.h"
 #include "kernels/gpu/vendor_library.h"
-#include "kernels/gpu/vendor_matmul.h"
 
 namespace kvcal::gpu {
 namespace {
 
-/// Number of rows for the choice of an algorithm. The algorithm then serves any number of rows, so
-/// that a row's sum always has the same order.
+/// Number of rows for the choice of an algorithm.
 constexpr int64_t kChosenForRows = 8192;
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 /// Guaranteed alignment of matrices and their rows.
 constexpr uint32_t kAlignment = 16;
-/// Number of requested algorithms; the first that sums in one sequence is used.
+/// Number of requested algorithms.
 constexpr int kAsked = 8;
 
 /// Functions that every supported version has.
@@ -164,16 +165,78 @@ class Preference {
   }
 };
 
-/// Key of the chosen algorithms: everything in a problem that the choice depends on.
-using Key = std::tuple<cudaDataType_t, ComputeType, int64_t, int64_t, int64_t, bool, bool, int64_t>;
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(Algorithm::data));
+cublasLtMatmulAlgo_t own(const Algorithm& algorithm) {
+  cublasLtMatmulAlgo_t own;
+  std::memcpy(&own, algorithm.data.data(), sizeof(own));
+  return own;
+}
 
-struct Chosen {
-  bool exists = false;
-  cublasLtMatmulAlgo_t algorithm{};
-  std::set<int64_t> rows_taken, rows_refused;
+/// A value of an algorithm's configuration; nullopt where the library does not tell it.
+template <class Value>
+std::optional<Value> config_of(const cublasLtMatmulAlgo_t& algorithm,
+                               cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  const Library& lt = library();
+  Value value{};
+  size_t written = 0;
+  if (!lt.cublasLtMatmulAlgoConfigGetAttribute ||
+      lt.cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof(value),
+                                              &written) != CUBLAS_STATUS_SUCCESS)
+    return std::nullopt;
+  return value;
+}
+
+struct NamedId {
+  uint32_t id;
+  const char* name;
 };
+#define KVCAL_TILE(size) \
+  { CUBLASLT_MATMUL_TILE_##size, #size }
+/// Tiles of the kernels for many rows; others are told by their number.
+constexpr NamedId kTiles[] = {KVCAL_TILE(64x64),   KVCAL_TILE(64x128),  KVCAL_TILE(128x64),
+                              KVCAL_TILE(64x256),  KVCAL_TILE(128x128), KVCAL_TILE(256x64),
+                              KVCAL_TILE(128x256), KVCAL_TILE(256x128), KVCAL_TILE(128x160),
+                              KVCAL_TILE(192x128), KVCAL_TILE(128x192), KVCAL_TILE(128x96)};
+#undef KVCAL_TILE
+#define KVCAL_STAGES(size) \
+  { CUBLASLT_MATMUL_STAGES_##size, #size }
+constexpr NamedId kStages[] = {
+    KVCAL_STAGES(32x3),    KVCAL_STAGES(32x4),    KVCAL_STAGES(32x5),    KVCAL_STAGES(32x6),
+    KVCAL_STAGES(64x3),    KVCAL_STAGES(64x4),    KVCAL_STAGES(64x5),    KVCAL_STAGES(64x6),
+    KVCAL_STAGES(128x3),   KVCAL_STAGES(128x4),   KVCAL_STAGES(128x5),   KVCAL_STAGES(128x6),
+    KVCAL_STAGES(32xAUTO), KVCAL_STAGES(64xAUTO), KVCAL_STAGES(128xAUTO)};
+#undef KVCAL_STAGES
+#define KVCAL_CLUSTER(size) \
+  { CUBLASLT_CLUSTER_SHAPE_##size, #size }
+constexpr NamedId kClusters[] = {{CUBLASLT_CLUSTER_SHAPE_AUTO, "auto"},
+                                 KVCAL_CLUSTER(1x1x1),
+                                 KVCAL_CLUSTER(2x1x1),
+                                 KVCAL_CLUSTER(1x2x1),
+                                 KVCAL_CLUSTER(2x2x1),
+                                 KVCAL_CLUSTER(4x1x1),
+                                 KVCAL_CLUSTER(1x4x1),
+                                 KVCAL_CLUSTER(4x2x1),
+                                 KVCAL_CLUSTER(2x4x1)};
+#undef KVCAL_CLUSTER
 
-class CublasLt : public VendorMatmul {
+std::string name_in(std::span<const NamedId> names, uint32_t id) {
+  const auto found = std::ranges::find(names, id, &NamedId::id);
+  return found == names.end() ? "id " + std::to_string(id) : found->name;
+}
+
+std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
+  const auto id = config_of<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID);
+  std::string text = id ? std::to_string(*id) : "unknown";
+  if (const auto tile = config_of<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID))
+    text += ", tile " + name_in(kTiles, *tile);
+  if (const auto stages = config_of<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID))
+    text += ", stages " + name_in(kStages, *stages);
+  if (const auto cluster = config_of<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID))
+    text += ", cluster " + name_in(kClusters, *cluster);
+  return text;
+}
+
+class CublasLt : public AlgorithmLibrary {
  public:
   CublasLt() {
     const Library& lt = library();
@@ -192,22 +255,53 @@ class CublasLt : public VendorMatmul {
            std::to_string(version / 100 % 100);
   }
 
-  /// Checks each problem itself; only the later steps are cached by shape. With aligned rows, all
-  /// rows start like the first, which starts like its buffer. So the answer depends neither on the
-  /// number of rows nor on which rows are multiplied together.
-  bool takes(const MatmulProblem& problem) override {
-    return has_plain_scales(problem) && has_aligned_rows(problem) && is_aligned(problem) &&
-           chosen(problem).exists;
+  /// With aligned rows, all rows start like the first, which starts like its buffer.
+  bool fits(const MatmulProblem& problem) const override {
+    return has_plain_scales(problem) && has_aligned_rows(problem) && is_aligned(problem);
   }
-
+  int64_t rows() const override { return kChosenForRows; }
   bool runs_side_by_side() const override { return true; }
 
-  void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
-    Chosen& choice = chosen(problem);
-    KVCAL_CHECK(choice.exists);
-    if (takes_rows(choice, problem)) return multiply(stream, choice, problem);
-    run_in_fixed_rows(stream, memory, problem, rows_chosen_for(problem),
-                      [&](const MatmulProblem& part) { multiply(stream, choice, part); });
+  std::vector<Algorithm> algorithms(const MatmulProblem& problem) override {
+    const Description description(problem, problem.rows);
+    const Preference preference;
+    cublasLtMatmulHeuristicResult_t results[kAsked] = {};
+    int found = 0;
+    const auto status = library().cublasLtMatmulAlgoGetHeuristic(
+        handle_, description.product, description.weight, description.x, description.out,
+        description.out, preference.handle, kAsked, results, &found);
+    std::vector<Algorithm> all;
+    if (status != CUBLAS_STATUS_SUCCESS) return all;
+    for (const auto& result : std::span(results, static_cast<size_t>(found))) {
+      if (result.state != CUBLAS_STATUS_SUCCESS || !is_unsplit(result.algo)) continue;
+      Algorithm& added = all.emplace_back();
+      std::memcpy(added.data.data(), &result.algo, sizeof(result.algo));
+      added.text = text_of(result.algo);
+    }
+    return all;
+  }
+
+  bool takes_rows(const Algorithm& algorithm, const MatmulProblem& problem) override {
+    const Description description(problem, problem.rows);
+    const cublasLtMatmulAlgo_t checked = own(algorithm);
+    cublasLtMatmulHeuristicResult_t result{};
+    const auto status = library().cublasLtMatmulAlgoCheck(
+        handle_, description.product, description.weight, description.x, description.out,
+        description.out, &checked, &result);
+    return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kWorkspaceBytes;
+  }
+
+  void multiply(Stream& stream, const MatmulProblem& problem, const Algorithm& algorithm) override {
+    void* const workspace = workspace_of(stream);
+    const Description description(problem, problem.rows);
+    const cublasLtMatmulAlgo_t used = own(algorithm);
+    const float one = 1.0f, before = problem.accumulate ? 1.0f : 0.0f;
+    library().check(
+        library().cublasLtMatmul(handle_, description.product, &one, problem.weight,
+                                 description.weight, problem.x, description.x, &before, problem.out,
+                                 description.out, problem.out, description.out, &used, workspace,
+                                 kWorkspaceBytes, stream.handle),
+        "multiplying");
   }
 
  private:
@@ -230,70 +324,12 @@ class CublasLt : public VendorMatmul {
       if (reinterpret_cast<uintptr_t>(data) % kAlignment != 0) return false;
     return true;
   }
-  static int64_t rows_chosen_for(const MatmulProblem& problem) {
-    return problem.is_decoding ? problem.rows : kChosenForRows;
-  }
-
-  Chosen& chosen(const MatmulProblem& problem) {
-    const Key key{data_type_of(problem),   problem.out_type,        problem.in,
-                  problem.out_features,    problem.out_stride,      problem.accumulate,
-                  problem.bias != nullptr, rows_chosen_for(problem)};
-    const auto [entry, is_new] = chosen_.try_emplace(key);
-    if (is_new) choose(problem, entry->second);
-    return entry->second;
-  }
-
-  void choose(const MatmulProblem& problem, Chosen& choice) {
-    const Description description(problem, rows_chosen_for(problem));
-    const Preference preference;
-    cublasLtMatmulHeuristicResult_t results[kAsked] = {};
-    int found = 0;
-    const auto status = library().cublasLtMatmulAlgoGetHeuristic(
-        handle_, description.product, description.weight, description.x, description.out,
-        description.out, preference.handle, kAsked, results, &found);
-    if (status != CUBLAS_STATUS_SUCCESS) return;
-    for (int i = 0; i < found && !choice.exists; ++i) {
-      if (results[i].state != CUBLAS_STATUS_SUCCESS || !is_unsplit(results[i].algo)) continue;
-      choice.exists = true;
-      choice.algorithm = results[i].algo;
-    }
-  }
-
   /// Whether a sum is computed in one sequence. A library that cannot tell was asked for such
   /// algorithms.
   static bool is_unsplit(const cublasLtMatmulAlgo_t& algorithm) {
-    const Library& lt = library();
-    if (!lt.cublasLtMatmulAlgoConfigGetAttribute) return true;
-    int32_t splits = 0;
-    size_t written = 0;
-    const auto status = lt.cublasLtMatmulAlgoConfigGetAttribute(
-        &algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits, sizeof(splits), &written);
-    return status == CUBLAS_STATUS_SUCCESS && splits <= 1;
-  }
-
-  bool takes_rows(Chosen& choice, const MatmulProblem& problem) {
-    if (choice.rows_taken.contains(problem.rows)) return true;
-    if (choice.rows_refused.contains(problem.rows)) return false;
-    const Description description(problem, problem.rows);
-    cublasLtMatmulHeuristicResult_t result{};
-    const auto status = library().cublasLtMatmulAlgoCheck(
-        handle_, description.product, description.weight, description.x, description.out,
-        description.out, &choice.algorithm, &result);
-    const bool takes = status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kWorkspaceBytes;
-    (takes ? choice.rows_taken : choice.rows_refused).insert(problem.rows);
-    return takes;
-  }
-
-  void multiply(Stream& stream, const Chosen& choice, const MatmulProblem& problem) {
-    void* const workspace = workspace_of(stream);
-    const Description description(problem, problem.rows);
-    const float one = 1.0f, before = problem.accumulate ? 1.0f : 0.0f;
-    library().check(
-        library().cublasLtMatmul(handle_, description.product, &one, problem.weight,
-                                 description.weight, problem.x, description.x, &before, problem.out,
-                                 description.out, problem.out, description.out, &choice.algorithm,
-                                 workspace, kWorkspaceBytes, stream.handle),
-        "multiplying");
+    if (!library().cublasLtMatmulAlgoConfigGetAttribute) return true;
+    const auto splits = config_of<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+    return splits && *splits <= 1;
   }
 
   /// Products that run side by side may not share one.
@@ -306,14 +342,14 @@ class CublasLt : public VendorMatmul {
 
   cublasLtHandle_t handle_ = nullptr;
   std::map<cudaStream_t, void*> workspaces_;
-  std::map<Key, Chosen> chosen_;
 };
 
 }  // namespace
 
-OpenedMatmul open_vendor_matmul() {
+OpenedMatmul open_vendor_matmul(const MatmulOptions& options) {
   if (!library().found.handle) return {.matmul = nullptr, .problem = library().found.problem};
-  return {.matmul = std::make_unique<CublasLt>(), .problem = {}};
+  return {.matmul = std::make_unique<ChosenMatmul>(std::make_unique<CublasLt>(), options),
+          .problem = {}};
 }
 
 }  // namespace kvcal::gpu

@@ -26,6 +26,8 @@ using CreateHandle = int(Handle*);
 using DestroyHandle = int(Handle);
 using SetStream = int(Handle, hipStream_t);
 using SetAtomicsMode = int(Handle, int);
+using GetVersionSize = int(size_t*);
+using GetVersion = int(char*, size_t);
 using StatusToString = const char*(int);
 using GemmEx = int(Handle, int transposes_a, int transposes_b, int m, int n, int k,
                    const void* alpha, const void* a, int a_type, int lda, const void* b, int b_type,
@@ -33,16 +35,30 @@ using GemmEx = int(Handle, int transposes_a, int transposes_b, int m, int n, int
                    int d_type, int ldd, int compute_type, int algorithm, int32_t solution,
                    uint32_t flags);
 
+/// A library brings the HIP runtime that it was built for, and streams of one runtime mean nothing
+/// to another: that of ROCm 6 has another name than that of ROCm 7, and both can be loaded.
+std::string runtime_problem(void* handle) {
+  constexpr const char* kFunction = "hipStreamCreateWithFlags";
+  const void* const of_library = dlsym(handle, kFunction);
+  if (!of_library || of_library == dlsym(RTLD_DEFAULT, kFunction)) return "";
+  Dl_info runtime{};
+  const bool is_known = dladdr(of_library, &runtime) != 0 && runtime.dli_fname;
+  return "is of another ROCm than this program: it needs " +
+         std::string(is_known ? runtime.dli_fname : "another HIP runtime");
+}
+
+/// The first: of ROCm 7, of 6, of 5.6, of Debian and of ROCm up to 5.5, of PyTorch's packages.
 const LibrarySearch kSearch{
     .title = "rocBLAS",
     .names = {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0",
               "librocblas.so"},
     .functions = {"rocblas_create_handle", "rocblas_destroy_handle", "rocblas_set_stream",
                   "rocblas_set_atomics_mode", "rocblas_status_to_string", "rocblas_gemm_ex"},
+    .problem_of = runtime_problem,
     .remedy = "install it (apt-get install librocblas0, or AMD's package rocblas)"};
 
 struct Library {
-  FoundLibrary found = find_library(kSearch, library_places({"/opt/rocm/lib"}));
+  FoundLibrary found = find_library(kSearch, library_places(rocm_folders()));
   template <class Function>
   Function* find(const char* name) const {
     return found.handle ? reinterpret_cast<Function*>(dlsym(found.handle, name)) : nullptr;
@@ -53,6 +69,8 @@ struct Library {
   SetAtomicsMode* set_atomics_mode = find<SetAtomicsMode>("rocblas_set_atomics_mode");
   StatusToString* status_to_string = find<StatusToString>("rocblas_status_to_string");
   GemmEx* gemm_ex = find<GemmEx>("rocblas_gemm_ex");
+  GetVersionSize* get_version_size = find<GetVersionSize>("rocblas_get_version_string_size");
+  GetVersion* get_version = find<GetVersion>("rocblas_get_version_string");
   void check(int status, const char* what) const {
     if (status != kSuccess) fail("rocBLAS: ", what, ": ", status_to_string(status));
   }
@@ -78,7 +96,16 @@ class RocBlas : public VendorMatmul {
   }
   ~RocBlas() override { library().destroy(handle_); }
 
-  std::string name() const override { return "rocBLAS"; }
+  /// The library's text begins with its version: "5.0.2.abcdef12".
+  std::string name() const override {
+    const Library& blas = library();
+    size_t size = 0;
+    if (!blas.get_version_size || !blas.get_version || blas.get_version_size(&size) != kSuccess)
+      return "rocBLAS";
+    std::string version(size, '\0');
+    if (size == 0 || blas.get_version(version.data(), size) != kSuccess) return "rocBLAS";
+    return "rocBLAS " + version_in(version);
+  }
   bool takes(const MatmulProblem& problem) override {
     constexpr int64_t kMost = int64_t{1} << 30;
     return !problem.is_fp8 && problem.out_type == ComputeType::kFloat32 &&
@@ -141,7 +168,7 @@ class RocBlas : public VendorMatmul {
 
 }  // namespace
 
-OpenedMatmul open_vendor_matmul() {
+OpenedMatmul open_vendor_matmul(const MatmulOptions&) {
   if (!library().found.handle) return {.matmul = nullptr, .problem = library().found.problem};
   return {.matmul = std::make_unique<RocBlas>(), .problem = {}};
 }

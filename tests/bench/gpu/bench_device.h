@@ -21,9 +21,9 @@ namespace kvcal::bench {
 /// A backend with a clock and random data. "simulated" works where the tests' device is linked.
 class Device {
  public:
-  Device(const std::string& name, bool is_quick) : is_quick_(is_quick) {
+  Device(const std::string& name, bool is_quick, BackendOptions options = {})
+      : is_quick_(is_quick) {
     const size_t colon = name.find(':');
-    BackendOptions options;
     if (colon != std::string::npos)
       std::from_chars(name.data() + colon + 1, name.data() + name.size(), options.device_index);
 #ifdef KVCAL_BENCH_GPU

@@ -3,6 +3,7 @@
 // cache.
 //   device_forward MODEL [--device cuda[:N]] [--samples 512] [--tokens 2048] [--decode 128]
 //   [--prompt 512] [--parts]
+// Prefill's time on the device's clock is told by part, and the algorithms of its products.
 // --square: the size of the product that gives the rate. --parts: the prefill's time by operation,
 // each waited for, which costs some of what runs side by side otherwise. MODEL may come from `kvcal
 // synth`.
@@ -85,10 +86,27 @@ double run_layers(const Options& options, const ModelConfig& config, const Weigh
   return seconds_since(begin);
 }
 
+/// The device's time by part since before, a line, and the algorithms of products, a line each.
+void print_device_work(Backend& backend, const std::vector<PartTime>& before, double seconds) {
+  std::vector<PartTime> parts = backend.part_times();
+  double idle = seconds;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].seconds -= before[i].seconds;
+    idle -= parts[i].seconds;
+    std::printf("%s%s %.3f s", i == 0 ? "  by part: " : ", ", parts[i].part.c_str(),
+                parts[i].seconds);
+  }
+  if (!parts.empty()) std::printf(", idle %.3f s\n", std::max(idle, 0.0));
+  for (const ProductChoice& choice : backend.product_choices())
+    std::printf("  %s: algorithm %s, %s\n", choice.product.c_str(), choice.algorithm.c_str(),
+                choice.reason.c_str());
+}
+
 void prefill(const Options& options, const ModelConfig& config, const Weights& weights,
              Device& device) {
   const int64_t layers = config.num_hidden_layers;
   const double rate = matmul_rate(device, options.square);
+  const std::vector<PartTime> before = device.backend().part_times();
   const double seconds = run_layers(options, config, weights, device.backend());
   const double tokens = static_cast<double>(options.samples * options.tokens);
   // The last layer stops after K and V.
@@ -99,6 +117,7 @@ void prefill(const Options& options, const ModelConfig& config, const Weights& w
       "%.0f %% of the matrix rate (%.1f)\n",
       tokens, static_cast<long long>(layers), seconds, tokens / seconds, flop / seconds / 1e12,
       100 * flop / seconds / rate, rate / 1e12);
+  print_device_work(device.backend(), before, seconds);
 }
 
 void prefill_by_parts(const Options& options, const ModelConfig& config, const Weights& weights,
@@ -155,7 +174,7 @@ void run(const Options& options) {
   const ModelDir model_dir(options.model);
   const ModelConfig config = read_model_config(model_dir);
   const Weights weights(model_dir, config);
-  Device device(options.device, false);
+  Device device(options.device, false, {.times_products = true, .times_parts = !options.parts});
   std::printf("%s\n", device.backend().description().c_str());
   if (options.parts) return prefill_by_parts(options, config, weights, device.release());
   if (options.samples > 0) prefill(options, config, weights, device);
