@@ -253,11 +253,17 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t handle, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-    cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t* results, int* found) {
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoCheck(handle, description, a, b, c, d, nullptr, results);
-  *found = status == CUBLAS_STATUS_SUCCESS ? 1 : 0;
-  return status;
+    cublasLtMatmulPreference_t, int asked, cublasLtMatmulHeuristicResult_t* results, int* found) {
+  // Several, which are the same, so that a caller has something to choose from.
+  constexpr int kAlgorithms = 2;
+  *found = 0;
+  for (int i = 0; i < kAlgorithms && i < asked; ++i) {
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoCheck(handle, description, a, b, c, d, nullptr, &results[i]);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    ++*found;
+  }
+  return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*,
                                                     cublasLtMatmulAlgoConfigAttributes_t,

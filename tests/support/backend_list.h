@@ -16,11 +16,14 @@
 namespace kvcal::test {
 
 /// By name: those of kBackends, and "simulated", the GPU's kernels on a device of the tests.
-inline std::unique_ptr<Backend> make_backend(std::string_view name, int num_threads = 1) {
+inline std::unique_ptr<Backend> make_backend(std::string_view name, const BackendOptions& options) {
 #ifdef KVCAL_TEST_SIMULATED_GPU
-  if (name == "simulated") return make_gpu_backend({});
+  if (name == "simulated") return make_gpu_backend(options);
 #endif
-  return kBackends.at(name)({.num_threads = num_threads});
+  return kBackends.at(name)(options);
+}
+inline std::unique_ptr<Backend> make_backend(std::string_view name, int num_threads = 1) {
+  return make_backend(name, {.num_threads = num_threads});
 }
 
 /// Whether KVCAL_TEST_BACKENDS=gpu keeps the loops over backends to devices, for sanitizers that
