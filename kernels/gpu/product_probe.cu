@@ -8,6 +8,8 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr int64_t kMostBlocks = 512;
 constexpr size_t kMostBytes = size_t{4} << 30, kPiece = 256;
+/// Of the free memory, most is left to others: the next layer is packed meanwhile.
+constexpr size_t kFreeShare = 8;
 /// The first row of x that the shorter product has too, a part of its rows: no multiple of a tile.
 constexpr int64_t kShift = 37;
 
@@ -91,7 +93,7 @@ std::unique_ptr<ProductProbe> ProductProbe::make(AlgorithmLibrary& library, Stre
                                                  const MatmulProblem& shape) {
   const int64_t rows = library.rows();
   const size_t bytes = x_bytes(shape, rows) + weight_bytes(shape) + out_bytes(shape, rows) + kPiece;
-  if (bytes > kMostBytes || bytes > memory_state().free / 2) return nullptr;
+  if (bytes > kMostBytes || bytes > memory_state().free / kFreeShare) return nullptr;
   auto* memory = static_cast<std::byte*>(allocate_device(bytes));
   if (!memory) return nullptr;
   return std::unique_ptr<ProductProbe>(new ProductProbe(library, stream, shape, memory));

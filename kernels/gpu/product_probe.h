@@ -11,8 +11,8 @@ namespace kvcal::gpu {
 /// model's weights nor its activations matter, so what is found holds for every model.
 class ProductProbe {
  public:
-  /// nullptr where the device has not twice the memory that it takes, or it were above 4 GiB. rows:
-  /// of the shorter product.
+  /// nullptr where it would take more than an eighth of the free memory, of which the next layer
+  /// needs some meanwhile, or than 4 GiB. The shorter product has library.rows() rows.
   static std::unique_ptr<ProductProbe> make(AlgorithmLibrary& library, Stream& stream,
                                             const MatmulProblem& shape);
   ~ProductProbe();
