@@ -31,10 +31,11 @@ bool ChosenMatmul::takes(const MatmulProblem& problem) {
 
 ChosenMatmul::Choice& ChosenMatmul::choice_for(const MatmulProblem& problem) {
   const std::string shape_text = text_of(problem);
-  const auto [entry, is_new] = made_.try_emplace(shape_text);
-  if (!is_new) return entry->second;
+  for (Choice& made : made_)
+    if (made.shape == shape_text) return made;
   MatmulProblem shape = problem;
-  Choice& choice = entry->second;
+  Choice& choice = made_.emplace_back();
+  choice.shape = shape_text;
   choice.is_decoding = problem.is_decoding;
   // Rows of decoding are few, and a choice for their number may depend on it.
   if (!problem.is_decoding) shape.rows = library_->rows();
@@ -65,9 +66,9 @@ void ChosenMatmul::run(Stream& stream, DeviceMemory& memory, const MatmulProblem
 
 std::vector<ProductChoice> ChosenMatmul::choices() const {
   std::vector<ProductChoice> all;
-  for (const auto& [shape, choice] : made_)
+  for (const Choice& choice : made_)
     if (choice.chosen.exists && !choice.is_decoding)
-      all.push_back({.product = shape,
+      all.push_back({.product = choice.shape,
                      .algorithm = choice.chosen.algorithm.text,
                      .reason = choice.chosen.reason});
   return all;

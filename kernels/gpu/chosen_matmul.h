@@ -1,6 +1,6 @@
 #pragma once
 
-#include <map>
+#include <deque>
 #include <set>
 
 #include "kernels/gpu/product_choice.h"
@@ -22,6 +22,7 @@ class ChosenMatmul : public VendorMatmul {
 
  private:
   struct Choice {
+    std::string shape;
     ChosenAlgorithm chosen;
     bool is_decoding = false;
     std::set<int64_t> rows_taken, rows_refused;
@@ -33,7 +34,7 @@ class ChosenMatmul : public VendorMatmul {
   MatmulOptions options_;
   ProductChoices& choices_;
   Stream trials_;
-  std::map<std::string, Choice> made_;  ///< by the text of the shape
+  std::deque<Choice> made_;  ///< of the few shapes that a model has, in order of first use
 };
 
 }  // namespace kvcal::gpu
