@@ -22,6 +22,8 @@ constexpr double kLeastGain = 0.5;
 /// Constant parts that decide a calibrated scale: the deviation of the largest of many texts is a
 /// few spreads, and the scale may move by a 100th.
 constexpr double kLeastPinned = 10.0;
+/// How far they stand above all that varies, which may reach further in other text.
+constexpr float kLeastAbove = 2.5f;
 constexpr int kFactorsOfOctave = 64;
 constexpr size_t kMostRows = 1024;
 
@@ -72,55 +74,57 @@ class LayerAligner {
         unit.change = {};
     }
     const std::vector<Unit*> pinned = pin();
-    float amax = 0.0f;
-    for (const Unit& unit : units_) amax = std::max(amax, reach_after(unit));
-    const std::vector<float> after = scales_of(amax);
+    const float reach = reach_of_all();
+    const std::vector<float> planned = scales_of(reach);
     for (Unit& unit : units_) {
-      if (std::ranges::find(pinned, &unit) == pinned.end())
-        choose(unit, after, std::min(kMostConstant, double{amax}));
-      settle(unit, after);
+      if (std::ranges::find(pinned, &unit) != pinned.end()) continue;
+      choose(unit, planned, std::min(kMostConstant, double{reach}));
+      if (error_of(unit, unit.change, planned) >= kLeastGain * unit.error_before) unit.change = {};
     }
+    settle();
     return result();
   }
 
  private:
-  /// Brings the steadiest constant part of each head to one length above all that varies in the
+  /// Brings the steadiest constant part of each head to 448 · 2^-n, above all that varies in the
   /// layer. So it decides a calibrated scale, whatever the text and whether the scale is a layer's
-  /// or a head's, and the other constant parts find their codes where they were put.
+  /// or a head's, and that scale is a power of two: the other constant parts find the same codes
+  /// with it as with scale 1.0.
   std::vector<Unit*> pin() {
     std::map<size_t, Unit*> steadiest;  // by head
-    float rest = 0.0f;
+    const auto steadiness = [](const Unit& of) { return of.constant() / (of.spread + 1e-30); };
     for (Unit& unit : units_) {
-      const bool is_constant = unit.is_changed() && unit.change.offset == 0.0f &&
-                               unit.constant() >= kLeastPinned * unit.spread;
-      if (!is_constant) {
-        rest = std::max(rest, reach_after(unit));
-        continue;
-      }
+      if (unit.change.offset != 0.0f || unit.constant() < kLeastPinned * unit.spread) continue;
+      if (!unit.is_changed() && unit.constant() < kMostConstant) continue;
       Unit*& head = steadiest[unit.firsts.front() / static_cast<size_t>(sizes_.head_dim)];
-      const auto steadiness = [](const Unit& of) { return of.constant() / (of.spread + 1e-30); };
       if (!head || steadiness(unit) > steadiness(*head)) head = &unit;
     }
     std::vector<Unit*> pinned;
     for (const auto& [head, unit] : steadiest) pinned.push_back(unit);
-    const double top = std::min(std::max(kMostConstant, 2.5 * double{rest}), 0.95 * kE4m3Max);
-    double least = std::numeric_limits<double>::infinity(), length = top;
-    for (int i = 0; i < kFactorsOfOctave; ++i) {
-      const double wanted = top * std::exp2(-static_cast<double>(i) / kFactorsOfOctave);
-      double error = 0.0;
-      for (const Unit* unit : pinned)
-        error += error_of(*unit, moved_to(*unit, wanted), kUncalibrated);
-      if (error >= least) continue;
-      least = error;
-      length = wanted;
-    }
-    for (Unit* unit : pinned) unit->change = moved_to(*unit, length);
+    // Constant parts that move later move to low lengths.
+    float rest = 0.0f;
+    for (const Unit& unit : units_)
+      if (std::ranges::find(pinned, &unit) == pinned.end())
+        rest = std::max(rest, reach_after(unit));
+    float reach = kE4m3Max;
+    while (reach / 2.0f >= std::max(kMostConstant, double{kLeastAbove * rest})) reach /= 2.0f;
+    for (Unit* unit : pinned) pin(*unit, reach);
     return pinned;
   }
 
-  /// The unit's change with the factor that brings its constant part to a length.
-  static UnitChange moved_to(const Unit& unit, double length) {
-    return {.angle = unit.change.angle, .factor = static_cast<float>(length / unit.constant())};
+  /// Gives the unit the factor with which it reaches so far, and the best angle for that.
+  void pin(Unit& unit, float reach) const {
+    double least = std::numeric_limits<double>::infinity();
+    UnitChange best;
+    for (const double angle : angles_of(unit)) {
+      unit.change = {.angle = angle};
+      unit.change.factor = reach / reach_after(unit);
+      const double error = error_of(unit, unit.change, kUncalibrated);
+      if (error >= least) continue;
+      least = error;
+      best = unit.change;
+    }
+    unit.change = best;
   }
 
   void read_rows(std::span<const KeyRows> samples) {
@@ -196,6 +200,12 @@ class LayerAligner {
     return error;
   }
 
+  float reach_of_all() const {
+    float reach = 0.0f;
+    for (const Unit& unit : units_) reach = std::max(reach, reach_after(unit));
+    return reach;
+  }
+
   /// The largest magnitude behind the change; of a turned pair, or a shifted channel, in the rows.
   float reach_after(const Unit& unit) const {
     if (unit.change.angle == 0.0 && unit.change.offset == 0.0f)
@@ -250,12 +260,24 @@ class LayerAligner {
                                           std::exp2(-static_cast<double>(i) / kFactorsOfOctave))});
   }
 
-  void settle(Unit& unit, const std::vector<float>& scales) const {
-    if (!unit.is_changed()) return;
-    unit.error_after = error_of(unit, unit.change, scales);
-    if (unit.error_after < kLeastGain * unit.error_before) return;
-    unit.change = {};
-    unit.error_after = unit.error_before;
+  /// Takes errors behind the changes, with the scale that results, and all changes back where what
+  /// changed gains too little or the rest loses by it: one unit decides where all codes lie.
+  void settle() {
+    const std::vector<float> after = scales_of(reach_of_all());
+    double before_of_changed = 0.0, after_of_changed = 0.0, before_of_all = 0.0, after_of_all = 0.0;
+    for (Unit& unit : units_) {
+      unit.error_after = error_of(unit, unit.change, after);
+      before_of_all += unit.error_before;
+      after_of_all += unit.error_after;
+      if (!unit.is_changed()) continue;
+      before_of_changed += unit.error_before;
+      after_of_changed += unit.error_after;
+    }
+    if (after_of_changed < kLeastGain * before_of_changed && after_of_all < before_of_all) return;
+    for (Unit& unit : units_) {
+      unit.change = {};
+      unit.error_after = unit.error_before;
+    }
   }
 
   LayerAlignment result() const {

@@ -222,6 +222,26 @@ TEST_CASE("alignment: a large constant part is turned onto one channel, and code
   CHECK(aligned(config, turning_rows(config, 30.0, 0.0, 0.1, 1.0)).changed() == 0);
 }
 
+TEST_CASE("alignment: the largest K becomes 448 / 2^n, so a calibrated scale is a power of two") {
+  const ModelConfig config = config_of("llama");
+  const auto other = static_cast<size_t>(key_units(config, 0).turning[0][1]);
+  for (const double length : {150.0, 200.0, 300.0, 355.0, 420.0}) {
+    const KeyRows rows = turning_rows(config, length * 0.6, -length * 0.8, 0.5, 1e-6);
+    const LayerAlignment made = aligned(config, rows);
+    REQUIRE_FALSE(made.factors.key_turns.empty());
+    const double cos = std::cos(made.factors.key_turns[0]),
+                 sin = std::sin(made.factors.key_turns[0]);
+    double largest = 0.0;
+    for (size_t row = 0; row < rows.cached.size(); row += made.factors.k.size())
+      largest = std::max(largest, std::fabs(cos * double{rows.cached[row]} -
+                                            sin * double{rows.cached[row + other]}));
+    largest *= double{made.factors.k[0]};
+    const double halvings = std::log2(448.0 / largest);
+    CHECK(std::fabs(halvings - std::round(halvings)) < 1e-5);
+    CHECK(largest >= 2.5 * 0.5 * 3.0);  // well above what varies
+  }
+}
+
 TEST_CASE("alignment: what scale 1.0 would clip gets into the range by a power of two") {
   const ModelConfig config = config_of("llama");
   const LayerAlignment made = aligned(config, turning_rows(config, 0.0, 0.0, 400.0, 0.1));
