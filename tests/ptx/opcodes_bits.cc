@@ -38,12 +38,21 @@ uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selectors) {
 }
 
 /// b with `count` bits of a put at `at`.
-uint32_t insert_bits(uint32_t a, uint32_t b, uint32_t at, uint32_t count) {
+template <class T>
+T insert_bits(T a, T b, uint32_t at, uint32_t count) {
+  constexpr uint32_t kBits = 8 * sizeof(T);
   at &= 0xff;
   count &= 0xff;
-  if (at >= 32) return b;
-  const uint64_t mask = ((uint64_t{1} << std::min(count, 32u)) - 1) << at;
-  return static_cast<uint32_t>((b & ~mask) | ((static_cast<uint64_t>(a) << at) & mask));
+  if (at >= kBits) return b;
+  const T mask = (count >= kBits ? ~T{0} : (T{1} << count) - 1) << at;
+  return (b & ~mask) | (a << at & mask);
+}
+
+template <class T>
+void add_insertion(Opcodes& opcodes, const std::string& bits) {
+  opcodes.add_each<T, T, T, uint32_t, uint32_t>(
+      "bfi.b" + bits,
+      [](T a, T b, uint32_t at, uint32_t count) { return insert_bits(a, b, at, count); });
 }
 
 /// The upper or the lower word of b:a shifted.
@@ -75,8 +84,8 @@ void add_bit_opcodes(Opcodes& opcodes) {
   add_logic<uint64_t>(opcodes, "64");
   add_funnel_shifts(opcodes);
   opcodes.add_each<U, U, U, U>("prmt.b32", [](U a, U b, U s) { return permute_bytes(a, b, s); });
-  opcodes.add_each<U, U, U, U, U>(
-      "bfi.b32", [](U a, U b, U at, U count) { return insert_bits(a, b, at, count); });
+  add_insertion<uint32_t>(opcodes, "32");
+  add_insertion<uint64_t>(opcodes, "64");
   opcodes.add_each<U, U>("clz.b32", [](U a) { return static_cast<U>(std::countl_zero(a)); });
   opcodes.add_each<U, uint64_t>("clz.b64",
                                 [](uint64_t a) { return static_cast<U>(std::countl_zero(a)); });
