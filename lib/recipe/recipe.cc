@@ -5,6 +5,7 @@
 #include "core/join.h"
 #include "core/json.h"
 #include "core/registry.h"
+#include "quant/observer.h"
 #include "recipe/grammar.h"
 #include "recipe/named_recipe.h"
 #include "recipe/yaml_tree.h"
@@ -66,6 +67,12 @@ bool needs_data(const Modifier& modifier) {
     return group.second.input_activations && !group.second.input_activations->dynamic;
   };
   return modifier.kv_cache_scheme || std::ranges::any_of(modifier.config_groups, is_static);
+}
+
+bool chooses_by_attention(const Recipe& recipe) {
+  return std::ranges::any_of(recipe.modifiers, [](const Modifier& one) {
+    return one.kv_cache_scheme && make_observer(*one.kv_cache_scheme)->judges_attention();
+  });
 }
 
 Recipe parse_recipe(std::string_view text) {

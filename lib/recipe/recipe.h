@@ -56,6 +56,8 @@ struct Recipe {
 /// Whether the modifier has scales from calibration: of a KV cache, of attention, or of static
 /// inputs.
 bool needs_data(const Modifier& modifier);
+/// Whether scales of K follow from what attention does with them, which statistics do not hold.
+bool chooses_by_attention(const Recipe& recipe);
 
 /// Parses a recipe in llm-compressor's YAML (or JSON) form. Throws Error with line, column and "did
 /// you mean" for an unknown key, and an Error of its own for a key that kvcal knows and does not

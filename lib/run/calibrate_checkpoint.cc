@@ -252,7 +252,8 @@ class Calibrating {
   CalibrationResult measured(const CalibrationRun& run, Statistics& statistics) {
     const CalibrationOptions how = calibration_options(request_, lengths_of(inputs_.samples));
     Statistics* kept = request_.save_statistics.empty() ? nullptr : &statistics;
-    CalibrationResult result{.config = plan_.subject->config};
+    CalibrationResult result{.config = plan_.subject->config,
+                             .by_attention = chooses_by_attention(plan_.subject->recipe)};
     if (request_.stable_ratio.empty() || !needs_data(plan_.subject->plan)) {
       result.calibration = measure(*plan_.subject, run, how, kept, diagnostics_);
       return result;

@@ -29,6 +29,7 @@ struct RunCost {
 /// Scales of a recipe for a model, from a run or from its statistics.
 struct CalibrationResult {
   ModelConfig config;
+  bool by_attention = false;  ///< scales of K are chosen so, as its Recipe says
   Calibration calibration = {};
   WrittenOutput output = {};
   std::optional<ScaleSummary> summary = {};    ///< nullopt: no scales of K and V

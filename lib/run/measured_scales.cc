@@ -97,16 +97,13 @@ Json likelihood_json(const Likelihood& result, const CacheDamage& damage) {
   return json;
 }
 
-/// Share of the values of K or of V of the layers where any is clipped, the larger of both.
-double clipped_share(const ScaleSummary& summary, CodeErrors SideErrors::*scales) {
-  double largest = 0;
-  for (SideErrors LayerErrors::*side : {&LayerErrors::k, &LayerErrors::v}) {
-    CodeErrors sum;
-    for (const LayerErrors& layer : summary.layers)
-      if (const CodeErrors& one = layer.*side.*scales; one.clipped > 0) sum.add(one);
-    if (sum.values > 0) largest = std::max(largest, sum.clipped / sum.values);
-  }
-  return largest;
+/// Share of the values of K or of V of the layers where any is clipped.
+double clipped_share(const ScaleSummary& summary, SideErrors LayerErrors::*side,
+                     CodeErrors SideErrors::*scales) {
+  CodeErrors sum;
+  for (const LayerErrors& layer : summary.layers)
+    if (const CodeErrors& one = layer.*side.*scales; one.clipped > 0) sum.add(one);
+  return sum.values > 0 ? sum.clipped / sum.values : 0.0;
 }
 
 std::string gain_text(const MeasuredScales& measured) {
@@ -153,15 +150,19 @@ MeasuredScales measure_scales(const CalibrateRequest& request, const Calibration
       read_left_sequences(eval, variants.model(), diagnostics);
   Scorer scorer = variants.make_scorer();
   const std::vector<SequenceScores> scores = score_all(scorer, sequences, diagnostics);
-  const auto clipped = [&](CodeErrors SideErrors::*scales) {
-    return result.summary ? clipped_share(*result.summary, scales) : 0.0;
+  // What scales clip of K that were judged by attention is what all keys have in common.
+  const auto clipped = [&](CodeErrors SideErrors::*scales, bool counts_k) {
+    if (!result.summary) return 0.0;
+    const double of_v = clipped_share(*result.summary, &LayerErrors::v, scales);
+    return counts_k ? std::max(of_v, clipped_share(*result.summary, &LayerErrors::k, scales))
+                    : of_v;
   };
   return {.num_sequences = sequences.size(),
           .is_held_out = eval.sequences.num_skipped > 0,
           .calibrated = summarize(scores, 0),
           .unit = summarize(scores, 1),
-          .calibrated_clipped = clipped(&SideErrors::calibrated),
-          .unit_clipped = clipped(&SideErrors::unit),
+          .calibrated_clipped = clipped(&SideErrors::calibrated, !result.by_attention),
+          .unit_clipped = clipped(&SideErrors::unit, true),
           .gain = kl_difference(scores, 1, 0),
           .caches = options.every_cache ? measured_caches(variants, scores)
                                         : std::vector<MeasuredCache>()};

@@ -128,14 +128,14 @@ class CalibrationTask {
     }
     const CalibrationText text = read_text(*planned.num_samples, planned.seed);
     set_samples(text.samples, origin);
-    return measure(
-        subject_, run_of(text),
-        {.kv_forward =
-             planned.kv_forward == "quantized" ? KvForward::kQuantized : KvForward::kExact,
-         .derive = {.kv_dtype = kv_dtype_},
-         .compared_samples =
-             judges_attention(subject_.recipe) ? compared_samples(lengths_of(text.samples)) : 0},
-        nullptr, context_.diagnostics);
+    return measure(subject_, run_of(text),
+                   {.kv_forward = planned.kv_forward == "quantized" ? KvForward::kQuantized
+                                                                    : KvForward::kExact,
+                    .derive = {.kv_dtype = kv_dtype_},
+                    .compared_samples = chooses_by_attention(subject_.recipe)
+                                            ? compared_samples(lengths_of(text.samples))
+                                            : 0},
+                   nullptr, context_.diagnostics);
   }
 
   /// The calibration as the checkpoint holds it: weights, inputs, and scales of K and V where the

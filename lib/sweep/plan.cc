@@ -115,7 +115,7 @@ class Expansion {
       calibration.kv_cache_dtype = cell.cache.format ? KvDType::kFp8E4m3 : cell.cache.dtype;
     // Without K and V in FP8 the forward pass is exact, whatever was asked for.
     if (cell.num_samples && cell.kv_forward != "quantized" &&
-        !judges_attention(recipe_of(calibration, sweep_)))
+        !chooses_by_attention(recipe_of(calibration, sweep_)))
       calibration.observation = observation_of(cell);
     // Recipes that differ in K and V alone are the same without them.
     const std::string asked = to_yaml(recipe_of(calibration, sweep_));

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "quant/observer.h"
-
 namespace kvcal {
 namespace {
 
@@ -53,12 +51,6 @@ bool has_static_inputs(const Recipe& recipe) {
 
 bool needs_more_than_kv(const Recipe& recipe) {
   return has_static_inputs(recipe) || any_group(recipe, is_for_attention);
-}
-
-bool judges_attention(const Recipe& recipe) {
-  return std::ranges::any_of(recipe.modifiers, [](const Modifier& one) {
-    return one.kv_cache_scheme && make_observer(*one.kv_cache_scheme)->judges_attention();
-  });
 }
 
 Recipe without_kv(const Recipe& recipe) {

@@ -24,9 +24,6 @@ bool has_static_inputs(const Recipe& recipe);
 /// Whether it quantizes queries or inputs of Linears: statistics of K and V are not enough.
 bool needs_more_than_kv(const Recipe& recipe);
 
-/// Whether scales of K and V follow from what attention does with them, which statistics do not
-/// hold.
-bool judges_attention(const Recipe& recipe);
 /// The part of a recipe for weights and inputs, for K and V that keep 16 bits or get other scales.
 /// The recipe must quantize weights.
 Recipe without_kv(const Recipe& recipe);

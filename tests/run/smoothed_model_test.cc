@@ -125,6 +125,28 @@ TEST_CASE("smoothed_model: what is measured runs the rewritten weights against t
   CHECK(*mended.unit.kl_mean < *damaged.unit.kl_mean);
 }
 
+TEST_CASE("smoothed_model: what scales chosen by attention clip of K is not held against them") {
+  const Biased biased;
+  test::KeptLines lines;
+  CalibrateRequest request = biased.request("out");
+  request.smooths = false;
+  request.recipe = kAttentionRecipe;
+  auto result = calibrated(request, lines);
+  REQUIRE(result);
+  CHECK(result->by_attention);
+  // As if scales clipped half of K, and then all of V, in one layer.
+  CodeErrors& k = result->summary->layers.at(0).k.calibrated;
+  k.clipped = 0.5 * k.values;
+  const MeasureOptions options{.num_sequences = 4, .max_seq_length = 64};
+  CHECK(measure_scales(request, *result, options, lines).calibrated_clipped == 0.0);
+  result->by_attention = false;
+  CHECK(measure_scales(request, *result, options, lines).calibrated_clipped > 0.1);
+  result->by_attention = true;
+  CodeErrors& v = result->summary->layers.at(0).v.calibrated;
+  v.clipped = v.values;
+  CHECK(measure_scales(request, *result, options, lines).calibrated_clipped == 1.0);
+}
+
 TEST_CASE("smoothed_model: a model that gains nothing is calibrated as it is") {
   const test::TextCheckpoint files;
   CalibrateRequest request = Biased("bias:norm=1").request("");
