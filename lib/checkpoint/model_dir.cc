@@ -169,7 +169,7 @@ void ModelDir::open_single_file() {
   list_tensors();
 }
 
-void ModelDir::check_index_of_single_file() const {
+void ModelDir::check_index_of_single_file() {
   const fs::path index_path = path_ / kIndexFileName;
   const Json index = read_index(index_path);
   in_context(index_path.string(), [&] {
@@ -177,8 +177,9 @@ void ModelDir::check_index_of_single_file() const {
     if (files != shard_names_)
       fail("weight_map names ", files.empty() ? "no file" : files.front(), ", and the folder has ",
            kSingleFileName, "; engines differ in which they load");
-    check_weight_map(index.at("weight_map"));
+    absent_ = check_weight_map(index.at("weight_map"));
   });
+  for (AbsentTensor& tensor : absent_) tensor.problem = index_path.string() + ": " + tensor.problem;
 }
 
 void ModelDir::list_tensors() {
@@ -216,28 +217,45 @@ void ModelDir::open_indexed_shards() {
   in_context(index_path.string(), [&] {
     shard_names_ = indexed_files(index_);
     if (shard_names_.empty()) fail("weight_map is empty");
-    for (const std::string& name : shard_names_)
-      if (!is_there(path_ / name)) fail("weight_map names shard ", name, ", which does not exist");
+    const std::string first = shard_names_.front();
+    std::erase_if(shard_names_, [&](const std::string& name) { return !is_there(path_ / name); });
+    if (shard_names_.empty()) fail("weight_map names shard ", first, ", which does not exist");
   });
   for (const std::string& name : shard_names_) shards_.emplace_back(path_ / name);
   in_context(index_path.string(), [&] {
     list_tensors();
-    check_weight_map(index_.at("weight_map"));
+    absent_ = check_weight_map(index_.at("weight_map"));
   });
+  for (AbsentTensor& tensor : absent_) {
+    index_.at("weight_map").erase(tensor.name);
+    tensor.problem = index_path.string() + ": " + tensor.problem;
+  }
 }
 
-void ModelDir::check_weight_map(const Json& weight_map) const {
+void ModelDir::check_complete() const {
+  if (!absent_.empty()) fail(absent_.front().problem);
+}
+
+std::vector<AbsentTensor> ModelDir::check_weight_map(const Json& weight_map) const {
+  std::vector<AbsentTensor> absent;
   for (const auto& item : weight_map.items()) {
-    const auto shard = std::lower_bound(shard_names_.begin(), shard_names_.end(),
-                                        item.value().get_ref<const std::string&>());
-    if (!shards_[static_cast<size_t>(shard - shard_names_.begin())].find(item.key()))
-      fail("weight_map puts tensor '", item.key(), "' into ", *shard, ", which does not hold it");
+    const std::string& name = item.value().get_ref<const std::string&>();
+    const auto shard = std::ranges::lower_bound(shard_names_, name);
+    if (shard == shard_names_.end() || *shard != name) {
+      absent.push_back({item.key(), "weight_map names shard " + name + ", which does not exist"});
+    } else if (!shards_[static_cast<size_t>(shard - shard_names_.begin())].find(item.key())) {
+      std::string problem =
+          "weight_map puts tensor '" + item.key() + "' into " + name + ", which does not hold it";
+      if (find(item.key())) fail(problem);  // another shard holds it
+      absent.push_back({item.key(), std::move(problem)});
+    }
   }
-  if (weight_map.size() == tensors_.size()) return;
+  if (weight_map.size() - absent.size() == tensors_.size()) return absent;
   std::set<std::string_view> listed;
   for (const auto& item : weight_map.items()) listed.insert(item.key());
   for (const auto& [name, tensor] : tensors_)
     if (!listed.contains(name)) fail("weight_map lacks tensor '", name, "', which a shard holds");
+  return absent;
 }
 
 void ModelDir::fail_without_weights() const {

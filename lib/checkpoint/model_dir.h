@@ -28,6 +28,12 @@ std::vector<std::string> indexed_files(const Json& index);
 /// Reads model.safetensors.index.json. Throws Error naming the file.
 Json read_index(const fs::path& path);
 
+/// A tensor that the index names and no file holds.
+struct AbsentTensor {
+  std::string name;
+  std::string problem;  ///< with the index's path
+};
+
 /// A Hugging Face model: a plain folder with config.json, or a hub cache folder. Owns the mappings;
 /// every view borrows from it and stays valid when it is moved.
 class ModelDir {
@@ -43,11 +49,16 @@ class ModelDir {
   const fs::path& given_path() const { return given_path_; }  ///< as the user wrote it
   const Json& config() const { return config_; }              ///< config.json, unchanged
   /// Shards in name order: model.safetensors, or those of model.safetensors.index.json, whose
-  /// weight_map must name exactly the tensors of the shards, each in its shard.
+  /// weight_map must name all tensors of the shards, each in its shard.
   const std::vector<SafetensorsFile>& shards() const { return shards_; }
   const std::vector<std::string>& shard_names() const { return shard_names_; }
-  /// model.safetensors.index.json; nullptr for a single file.
+  /// model.safetensors.index.json, without the absent tensors; nullptr for a single file.
   const Json* index() const { return index_.is_null() ? nullptr : &index_; }
+  /// Tensors that the index names and no file holds: published indexes name prediction layers that
+  /// were left out. Who knows which tensors run refuses those of them; else check_complete.
+  const std::vector<AbsentTensor>& absent() const { return absent_; }
+  /// Throws Error where there are any.
+  void check_complete() const;
 
   /// nullptr where the checkpoint has no such tensor.
   const TensorView* find(std::string_view name) const&;
@@ -78,18 +89,21 @@ class ModelDir {
  private:
   void open_single_file();
   /// Throws Error where an index beside the single file is not of that file.
-  void check_index_of_single_file() const;
+  void check_index_of_single_file();
   void open_indexed_shards();
   void read_config();
   void list_tensors();
   void count_elements();
-  void check_weight_map(const Json& weight_map) const;
+  /// Throws Error for a tensor in another shard, and for one that is not listed. Returns the
+  /// absent.
+  std::vector<AbsentTensor> check_weight_map(const Json& weight_map) const;
   [[noreturn]] void fail_without_weights() const;
 
   fs::path given_path_, path_;
   Json config_, index_;
   std::vector<std::string> shard_names_;
   std::vector<SafetensorsFile> shards_;
+  std::vector<AbsentTensor> absent_;
   bool may_repeat_ = false;  ///< whether a name may be in several shards
   std::map<std::string_view, const TensorView*> tensors_;  ///< names and views of shards_
   uint64_t num_elements_ = 0;

@@ -63,6 +63,7 @@ std::string config_of(const ModelDir& model, const WeightScheme& scheme,
 QuantizeResult quantize_checkpoint(const QuantizeRequest& request, Diagnostics& diagnostics) {
   const WeightScheme scheme = in_context("--scheme", [&] { return weight_scheme(request.scheme); });
   const ModelDir model(request.checkpoint);
+  model.check_complete();
   const WeightsByName found = weights_by_name(model, request.ignore);
   check_fit(found, model, scheme.weights, scheme.name);
   check_target(model, request.output);

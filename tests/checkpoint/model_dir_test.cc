@@ -216,17 +216,32 @@ TEST_CASE("model_dir: the index must say what the shards hold") {
         "weight_map is empty");
   CHECK(ChangedIndex([](Json& index) { index["weight_map"][kTensor] = 3; }).message() ==
         "key '" + std::string(kTensor) + "' is an integer (3), expected the name of a shard");
-  CHECK(ChangedIndex([](Json& index) {
-          index["weight_map"]["x"] = "model-00003-of-00003.safetensors";
-        }).message() ==
-        "weight_map names shard model-00003-of-00003.safetensors, which does not exist");
-  CHECK(ChangedIndex([](Json& index) { index["weight_map"]["x"] = kFirst; }).message() ==
-        "weight_map puts tensor 'x' into model-00001-of-00002.safetensors, which does not hold it");
   CHECK(ChangedIndex([](Json& index) { index["weight_map"][kTensor] = kSecond; }).message() ==
         "weight_map puts tensor '" + std::string(kTensor) +
             "' into model-00002-of-00002.safetensors, which does not hold it");
   CHECK(ChangedIndex([](Json& index) { index["weight_map"].erase(kTensor); }).message() ==
         "weight_map lacks tensor '" + std::string(kTensor) + "', which a shard holds");
+}
+
+TEST_CASE("model_dir: tensors that the index alone has are told, and leave it") {
+  const auto check = [](const std::string& file, const std::string& problem) {
+    const ChangedIndex changed([&](Json& index) { index["weight_map"]["x"] = file; });
+    const ModelDir model(changed.path());
+    REQUIRE(model.absent().size() == 1);
+    CHECK(model.absent()[0].name == "x");
+    const std::string whole = (changed.path() / kIndexFileName).string() + ": " + problem;
+    CHECK(model.absent()[0].problem == whole);
+    CHECK(message_of([&] { model.check_complete(); }) == whole);
+    CHECK_FALSE(model.index()->at("weight_map").contains("x"));
+    CHECK(model.shard_names() == std::vector<std::string>{kFirst, kSecond});
+  };
+  check("model-00003-of-00003.safetensors",
+        "weight_map names shard model-00003-of-00003.safetensors, which does not exist");
+  check(kFirst,
+        "weight_map puts tensor 'x' into model-00001-of-00002.safetensors, which does not hold it");
+  const ModelDir whole(kFixtures / "sharded");
+  CHECK(whole.absent().empty());
+  CHECK(message_of([&] { whole.check_complete(); }) == "no error");
 }
 
 TEST_CASE("model_dir: a shard's name leads nowhere else") {
