@@ -35,12 +35,16 @@ KvScheme read_kv_scheme(const QuantizationConfig& config);
 /// Parses compressed-tensors' arguments of a cache. Throws Error where no engine supports them.
 void parse_cache_args(const Json& args, KvScheme& scheme);
 
-/// Scheme of an FP8 cache read by parse(scheme); an Error of parse becomes the problem of kOther.
+/// Scheme of an FP8 cache read by parse(scheme); an Error of parse becomes the problem of kOther,
+/// an UnknownKey is thrown on.
 template <class Parse>
 KvScheme fp8_or_other(const std::string& where, const Parse& parse) {
   KvScheme scheme{.cache = KvScheme::Cache::kFp8, .where = where};
   try {
     parse(scheme);
+  } catch (UnknownKey& error) {  // which no choice of a cache explains
+    error.add_context(where);
+    throw;
   } catch (const Error& error) {
     scheme.cache = KvScheme::Cache::kOther;
     scheme.problem = error.what();

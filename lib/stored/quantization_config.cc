@@ -1,9 +1,11 @@
 #include "stored/quantization_config.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "core/folder.h"
+#include "core/join.h"
 #include "core/json_limits.h"
 #include "core/registry.h"
 #include "stored/stored_form.h"
@@ -112,18 +114,54 @@ QuantizationConfig read_quantization_config(const ModelDir& model_dir) {
   return config;
 }
 
-void check_keys(const Json& object, std::span<const std::string_view> known) {
-  for (const auto& [key, value] : object.items())
-    if (std::ranges::find(known, key) == known.end())
-      fail("unknown key '", key, "'", did_you_mean(key, {known.begin(), known.end()}));
+namespace {
+
+/// Whether a value says nothing: transformers and llm-compressor write null for keys of newer or
+/// older versions, and empty lists.
+bool says_nothing(const Json& value) {
+  return value.is_null() || value == "" || (value.is_structured() && value.empty());
 }
 
-void check_spelling(const Json& object, std::span<const std::string_view> known) {
-  for (const auto& [key, value] : object.items()) {
-    if (std::ranges::find(known, key) != known.end()) continue;
-    const std::string meant = did_you_mean(key, {known.begin(), known.end()});
-    if (!meant.empty()) fail("unknown key '", key, "'", meant);
+bool is_known(std::string_view key, std::span<const std::string_view> known) {
+  return std::ranges::find(known, key) != known.end();
+}
+
+/// The names that forms give to lists of modules that stay in 16 bits, or to the modules that do
+/// not.
+constexpr std::array<std::string_view, 7> kModuleLists{
+    "exclude",         "exclude_modules",       "ignore",
+    "ignored_layers",  "llm_int8_skip_modules", "modules_to_not_convert",
+    "quantized_layers"};
+
+std::string meant_by(const std::string& key, std::span<const std::string_view> known) {
+  return did_you_mean(key, {known.begin(), known.end()});
+}
+
+[[noreturn]] void fail_unknown(const std::string& key, const std::string& why) {
+  throw UnknownKey("unknown key '" + key + "'" + why);
+}
+
+}  // namespace
+
+void check_keys(const QuantizationConfig& config, std::span<const std::string_view> known) {
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : config.json.items()) {
+    if (is_known(key, known) || says_nothing(value)) continue;
+    if (is_known(key, kModuleLists))
+      fail_unknown(key, ": a list of modules that quant_method " +
+                            std::string(config.form ? config.form->method : "") + " does not have");
+    if (const std::string meant = meant_by(key, known); !meant.empty()) fail_unknown(key, meant);
+    unknown.push_back("'" + key + "'");
   }
+  if (unknown.empty() || !config.warnings) return;
+  config.warnings->push_back(config.where + ": unknown " +
+                             (unknown.size() == 1 ? "key " : "keys ") + join(unknown, ", ") +
+                             (unknown.size() == 1 ? " is" : " are") + " passed over");
+}
+
+void check_keys(const Json& object, std::span<const std::string_view> known) {
+  for (const auto& [key, value] : object.items())
+    if (!is_known(key, known) && !says_nothing(value)) fail_unknown(key, meant_by(key, known));
 }
 
 }  // namespace kvcal

@@ -4,8 +4,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/model_dir.h"
+#include "core/error.h"
 
 namespace kvcal {
 
@@ -27,6 +29,8 @@ struct QuantizationConfig {
   Json json = {};                    ///< object with the form's keys
   bool is_nested = false;            ///< has the keys of the form's own file
   std::string where = {};            ///< file and key, for messages
+  /// Receives a line for each key that is not known and changes nothing; nullptr: nobody asks.
+  std::vector<std::string>* warnings = nullptr;
 };
 
 /// Reads the config; form is nullptr where there is none. Throws Error for an unsupported
@@ -36,10 +40,21 @@ QuantizationConfig read_quantization_config(const ModelDir& model_dir);
 /// The form whose own file lies in folder; nullptr: none.
 const StoredForm* form_beside(const std::filesystem::path& folder);
 
-/// Throws Error naming a key of object that is not among known.
-void check_keys(const Json& object, std::span<const std::string_view> known);
+/// An unknown key that may change what the config means.
+class UnknownKey : public Error {
+ public:
+  using Error::Error;
+};
 
-/// For forms without a schema: throws Error where an unknown key resembles a known one.
-void check_spelling(const Json& object, std::span<const std::string_view> known);
+/// Checks the keys of the config itself. A key that the form does not have is
+/// - nothing, where its value is null or empty, for then it says nothing;
+/// - an UnknownKey, where it resembles one of known, or is another form's list of modules;
+/// - else a line of config.warnings: forms grow keys that name their writer, or set its kernels.
+/// Source: vLLM 0.32 and transformers 5.17, which read the keys that they know.
+void check_keys(const QuantizationConfig& config, std::span<const std::string_view> known);
+
+/// Checks the keys of an object that describes codes, such as compressed-tensors' arguments. Throws
+/// UnknownKey for one that is not among known and says something.
+void check_keys(const Json& object, std::span<const std::string_view> known);
 
 }  // namespace kvcal

@@ -82,7 +82,11 @@ TEST_CASE("a KV cache that no engine runs is no FP8 cache") {
   CHECK(contains(problem(tensors_with({{"num_bits", 4}})), "type 'float' of 4 bits"));
   CHECK(contains(problem(tensors_with({{"type", "int"}})), "type 'int' of 8 bits"));
   CHECK(contains(problem(tensors_with({{"symmetric", false}})), "asymmetric"));
-  CHECK(contains(problem(tensors_with({{"strategi", "token"}})), "did you mean 'strategy'?"));
+  CHECK(contains(test::message_of([&] {
+                   problem(tensors_with({{"strategi", "token"}}));
+                 }),
+                 "quantization_config.kv_cache_scheme: unknown key 'strategi' (did you mean "
+                 "'strategy'?)"));
   CHECK(contains(
       problem({{"quant_method", "modelopt"}, {"kv_cache_quant_algo", "NVFP4_AFFINE"}}),
       "quantization_config.kv_cache_quant_algo: found \"NVFP4_AFFINE\", expected FP8 or NVFP4"));

@@ -15,7 +15,7 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
       "quant_method", "bits",    "group_size",
       "zero_point",   "w_bit",   "q_group_size",
       "version",      "backend", "modules_to_not_convert"};
-  check_spelling(config, kKeys);
+  check_keys(source, kKeys);
   const char* bits_key = find_field(config, "w_bit") ? "w_bit" : "bits";
   if (const int64_t bits = required_int(config, bits_key); bits != 4)
     fail("key '", bits_key, "' is ", bits, ", expected 4");

@@ -23,7 +23,7 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
                                                    "bnb_4bit_compute_dtype",
                                                    "bnb_4bit_quant_storage",
                                                    "bnb_4bit_use_double_quant"};
-  check_spelling(config, kKeys);
+  check_keys(source, kKeys);
   const bool is_4bit = optional_bool(config, "load_in_4bit").value_or(false);
   if (is_4bit == optional_bool(config, "load_in_8bit").value_or(false))
     fail("keys 'load_in_4bit' and 'load_in_8bit' are both ", is_4bit ? "true" : "false",

@@ -198,7 +198,7 @@ class ConfigGroups : public ModuleSchemes {
 std::unique_ptr<ModuleSchemes> read_groups(const QuantizationConfig& source,
                                            TargetMatcher matches) {
   const Json& config = source.json;
-  check_keys(config, kConfigKeys);
+  check_keys(source, kConfigKeys);
   check_format(config);
   check_transforms(config);
   check_sparsity(config);

@@ -26,7 +26,7 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
                                                    "store_dtype",
                                                    "producer",
                                                    "version"};
-  check_spelling(config, kKeys);
+  check_keys(source, kKeys);
   if (const auto format = optional_string(config, "fmt"); format && *format != "e4m3")
     fail("key 'fmt' is '", *format, "', whose weights are not read; expected e4m3");
   if (find_field(config, "modules_to_convert"))

@@ -41,7 +41,7 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
                                                    "meta",
                                                    "modules_to_not_convert",
                                                    "format"};
-  check_spelling(config, kKeys);
+  check_keys(source, kKeys);
   GptqArgs args;
   const int64_t bits = required_int(config, "bits");
   if (bits != 2 && bits != 3 && bits != 4 && bits != 8)

@@ -89,7 +89,7 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
                                                    kQuantizedCachesKey,
                                                    kCacheSchemaKey,
                                                    "kv_cache_deployment_supported"};
-  check_spelling(config, kKeys);
+  check_keys(source, kKeys);
   const auto written = optional_string(config, "quant_algo");
   if (!written) return nullptr;  // KV scales alone
   if (normalised_name(*written) == "mixed-precision" ||

@@ -13,7 +13,7 @@ constexpr int64_t kGroup = 32, kBlockBytes = kGroup / 2;
 std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
   constexpr std::array<std::string_view, 4> kKeys{"quant_method", "modules_to_not_convert",
                                                   "dequantize", "dtype"};
-  check_spelling(source.json, kKeys);
+  check_keys(source, kKeys);
   return nullptr;
 }
 
