@@ -173,6 +173,7 @@ Json python_calibrate(Arguments& arguments, Diagnostics& diagnostics) {
   request.budget.num_sequences = measure.num_sequences;
   if ((measures || request.budget.kl) && !arguments.is_given("num_samples"))
     request.num_held_out = measure.num_sequences;
+  request.is_measured = measures;
   if (request.output.output.empty()) fail("output: is missing, expected a folder to write");
   std::optional<CalibrationResult> result;
   // A process has one MPI, which is the caller's.

@@ -245,6 +245,7 @@ void run_calibrate(CalibrateOptions options) {
   options.request.budget.max_seq_length = options.measure.max_seq_length;
   if ((options.measures || has_budget) && !options.has_num_samples)
     options.request.num_held_out = options.measure.num_sequences;
+  options.request.is_measured = options.measures;
   if (options.is_dry_run) return run_dry(options);
   CalibrateRequest& request = options.request;
   request.report.overwrite = request.output.overwrite;

@@ -56,6 +56,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
       config_(read_model_config(model_, options.family)),
       kept_(read_kept_quantization(model_)) {
   read_scales(options);
+  check_weights(formats);
   settle_weights(formats);
   if (source_.layers.empty() && restored_.linears.empty() && !recoded_.has_coded())
     fail(checkpoint.string(), ": has no KV scales",
@@ -106,6 +107,34 @@ void Conversion::warn_of_scales() {
         "up to sqrt(2) = 1.414 times larger, which saturates, or as much smaller");
 }
 
+void Conversion::check_weights(const std::vector<std::string>& formats) {
+  const bool writes_checkpoint = std::ranges::any_of(formats, [](const std::string& format) {
+    return any_has(format, &OutputFormat::is_checkpoint);
+  });
+  if (!writes_checkpoint) return;
+  const std::optional<CheckpointQuantization> quantization = read_weights();
+  if (!quantization) return;
+  for (const std::string& warning : quantization->warnings) warnings_.push_back(warning);
+  if (!quantization->problems.empty())
+    fail(model_.given_path().string(), ": ", quantization->problems.front());
+  check_described(model_, config_, *quantization);
+}
+
+std::optional<CheckpointQuantization> Conversion::read_weights() {
+  try {
+    return read_checkpoint_quantization(model_, config_, matches_target);
+  } catch (const UnknownKey&) {
+    throw;
+  } catch (const SystemError&) {
+    throw;
+  } catch (const Error& error) {
+    // Where the weights change their form, this is an error (settle_weights).
+    warnings_.push_back("weights are kept as they are, and no command reads them: " +
+                        error.message());
+    return std::nullopt;
+  }
+}
+
 void Conversion::settle_weights(const std::vector<std::string>& formats) {
   if (!kept_ || std::ranges::all_of(formats, [&](const std::string& format) {
         return keeps_weights(*kept_, format);
@@ -114,7 +143,6 @@ void Conversion::settle_weights(const std::vector<std::string>& formats) {
   restored_ = read_checkpoint_quantization(model_, config_, matches_target);
   if (!restored_.problems.empty())
     fail(model_.given_path().string(), ": ", restored_.problems.front());
-  for (const std::string& warning : restored_.warnings) warnings_.push_back(warning);
   if (restored_.has_coded()) return recode(formats);
   check_all_weights_are_read();
   kept_.reset();

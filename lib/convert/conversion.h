@@ -50,6 +50,10 @@ class Conversion {
  private:
   void read_scales(const ConversionOptions& options);
   void warn_of_scales();
+  /// Throws Error where a checkpoint among the formats would have weights that are not read.
+  void check_weights(const std::vector<std::string>& formats);
+  /// nullopt: they are of a form that is kept and not read.
+  std::optional<CheckpointQuantization> read_weights();
   void settle_weights(const std::vector<std::string>& formats);
   /// Gives the weights the form of one of the formats.
   void recode(const std::vector<std::string>& formats);

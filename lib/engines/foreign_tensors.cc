@@ -11,6 +11,18 @@ namespace {
 
 using NameSet = std::set<std::string, std::less<>>;
 
+/// Whether the engine makes another model than one of texts, with a head of its own for scores,
+/// labels or embeddings. Source: vLLM 0.32, `as_seq_cls_model`, `as_embedding_model`.
+bool has_other_head(const ModelDir& model_dir) {
+  const auto listed = model_dir.config().find("architectures");
+  if (listed == model_dir.config().end() || !listed->is_array() || listed->empty() ||
+      !listed->front().is_string())
+    return false;
+  const auto& name = listed->front().get_ref<const std::string&>();
+  return !name.ends_with("ForCausalLM") && !name.ends_with("LMHeadModel") &&
+         !name.ends_with("ForConditionalGeneration");
+}
+
 struct KnownNames {
   NameSet tensors;
   NameSet modules;  ///< that hold tensors
@@ -47,7 +59,9 @@ std::vector<std::string> foreign_tensors(const ModelDir& model_dir, const ModelC
   NameSet own;
   for (const ScaleTensor& scale : scales) own.insert(scale.name);
   NameSet foreign;
+  const bool other_head = has_other_head(model_dir);
   for (const std::string& name : model_dir.tensor_names()) {
+    if (other_head && is_beside_model(name, config)) continue;
     if (own.contains(name) || is_unused_tensor(name, config) ||
         is_known_tensor(name, known, has_quantized_weights))
       continue;

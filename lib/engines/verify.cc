@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/json_limits.h"
 #include "core/number_text.h"
+#include "engines/described_weights.h"
 #include "engines/draft_scales.h"
 #include "engines/foreign_tensors.h"
 #include "engines/loaded_files.h"
@@ -208,6 +209,28 @@ void check_foreign(const VerifyCase& subject, const ModelDir& model_dir, Finding
   }
 }
 
+/// Codes in modules that the config leaves in 16 bits: the engine makes a parameter of 16 bits for
+/// them. Their shapes or their scales fit none; codes of FP8 without scales would be numbers.
+void check_described(const VerifyCase& subject, const ModelDir& model_dir, Findings& findings,
+                     bool& loads) {
+  const DescribedWeights described = read_described_weights(model_dir, subject.config);
+  if (!described.unknown_key.empty())
+    findings.add(Severity::kWarning, described.unknown_key + ", which other commands refuse");
+  for (const std::string& warning : described.warnings) findings.add(Severity::kWarning, warning);
+  if (described.undescribed.empty()) return;
+  const size_t more = described.undescribed.size() - 1;
+  const std::string which = described.undescribed.front() +
+                            (more > 0 ? " and " + std::to_string(more) + " more" : "") +
+                            ": codes of a module that the config leaves in 16 bits";
+  const std::string remedy = "describe the module in quantization_config, or store it in 16 bits";
+  if (subject.engine.unknown == Unknown::kRefused) {
+    loads = false;
+    findings.add(Severity::kError, "its loader stops at " + which, remedy);
+  } else {
+    findings.add(Severity::kWarning, "it stops at, or takes for numbers, " + which, remedy);
+  }
+}
+
 /// Whether text_config says nothing of a model.
 bool has_bare_text_config(const Json& config) {
   const auto text = config.find("text_config");
@@ -280,6 +303,7 @@ void fill(VerifyReport& report, const VerifyCase& subject, const ModelDir& model
   for (const int64_t layer : subject.config.attention_layers())
     heads.insert(subject.config.cache(layer).heads);
   for (const int64_t count : heads) check_ranks(subject, count, findings, report.loads);
+  check_described(subject, model_dir, findings, report.loads);
   if (!subject.miss) check_foreign(subject, model_dir, findings, report.loads);
   const MissEffect effect = model_effect(subject, findings);
   if (effect == MissEffect::kRefused || effect == MissEffect::kRefusedWithoutGroups ||

@@ -12,6 +12,7 @@
 #include "quant/weight_scales.h"
 #include "recipe/recipe.h"
 #include "recipe/target.h"
+#include "stored/tensor_account.h"
 
 namespace kvcal {
 namespace {
@@ -78,7 +79,28 @@ class Search {
   }
 
  private:
+  /// Throws Error for codes, and for scales of codes. Whatever pattern leaves such a module as it
+  /// is, the output's config would say that its weight is of 16 bits.
+  void check_is_no_code(const TensorView& tensor) const {
+    const size_t dot = tensor.name.rfind('.');
+    const std::string_view last =
+        dot == std::string_view::npos ? tensor.name : tensor.name.substr(dot + 1);
+    const auto has_beside = [&](std::string_view end) {
+      return dot != std::string_view::npos &&
+             model_.find(std::string(tensor.name.substr(0, dot)) + std::string(end)) != nullptr;
+    };
+    const bool is_code = last == "weight" && tensor.shape.rank() == 2 && !is_float(tensor.dtype);
+    const bool is_scale =
+        is_name_of_codes(last) &&
+        (has_beside(kWeight) || has_beside(".qweight") || has_beside(".weight_packed"));
+    if (is_code || is_scale)
+      fail(tensor.name, " is ", tensor.dtype, ", ",
+           is_scale ? "of a quantized weight" : "expected F16, BF16 or F32",
+           "; the checkpoint is quantized already");
+  }
+
   void see(const TensorView& tensor) {
+    check_is_no_code(tensor);
     const std::optional<std::string> module = module_of(tensor.name);
     const std::string name = module.value_or(std::string(tensor.name));
     modules_.push_back(name);

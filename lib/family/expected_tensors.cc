@@ -47,7 +47,8 @@ void append(const TensorRow& row, const std::string& prefix, int64_t layer,
 template <class Visit>
 void for_each_row(const ModelConfig& config, const Visit& visit) {
   for (const TensorRow& row : config.architecture->model_tensors)
-    if (config.holds(row.conditions, nullptr)) visit(row, kNoLayer);
+    if (config.holds(row.conditions, nullptr) && !(config.lacks_head && row.is_of_head()))
+      visit(row, kNoLayer);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     for (const TensorRow& row : config.architecture->layer_tensors)
       if (config.holds(row.conditions, &config.layers[static_cast<size_t>(layer)]))
@@ -89,6 +90,16 @@ bool is_unused_tensor(std::string_view name, const ModelConfig& config) {
          is_outside_text(name, config) || skipped_layer_of(name, config) != kNoLayer ||
          name.ends_with("rotary_emb.inv_freq") ||  // what older transformers saved along
          is_of_prediction_layer(name, config);
+}
+
+bool is_beside_model(std::string_view name, const ModelConfig& config) {
+  if (config.wrapper) return false;  // its row names what lies outside
+  return !config.backbone_prefix.empty() && !name.starts_with(config.backbone_prefix) &&
+         std::ranges::none_of(config.architecture->model_tensors, [&](const TensorRow& row) {
+           const std::string_view module = row.name.substr(0, row.name.rfind('.'));
+           return row.is_of_head() && name.starts_with(config.head_prefix) &&
+                  name.substr(config.head_prefix.size()).starts_with(module);
+         });
 }
 
 int64_t skipped_layer_of(std::string_view name, const ModelConfig& config) {

@@ -32,6 +32,10 @@ uint64_t num_expected_elements(const ModelConfig& config);
 
 /// Whether checkpoints hold such a tensor and the text model does not use it.
 bool is_unused_tensor(std::string_view name, const ModelConfig& config);
+/// Whether a tensor lies beside the layers and is no lm_head: the head of a reward model, of a
+/// classifier, or a projection of embeddings. No K or V depends on it. False where the names of the
+/// layers have no prefix, for then nothing tells, and of known wrappers (is_outside_text).
+bool is_beside_model(std::string_view name, const ModelConfig& config);
 /// Number of the tensor's layer where that does nothing, as layers that attend to an image; else
 /// kNoLayer.
 int64_t skipped_layer_of(std::string_view name, const ModelConfig& config);

@@ -242,6 +242,9 @@ struct ModelConfig {
   int64_t weight_block_rows = 0, weight_block_columns = 0;  ///< FP8 block-scaled; 0: 16 bits
 
   std::string backbone_prefix, head_prefix;  ///< prefixes of the tensors' names
+  /// The checkpoint has no tensor of lm_head and ties none: an embedder or a reward model, whose K
+  /// and V need none.
+  bool lacks_head = false;
 
   /// With the draft layer.
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }

@@ -40,7 +40,8 @@ void add_modules(const ModelConfig& config, const TensorRow& row, const std::str
                  const LayerConfig* layer, std::vector<ModuleName>& modules) {
   const std::string_view class_name = class_of(row);
   // A tied lm_head is also a module.
-  if (class_name.empty() || (row.role != Role::kLmHead && !config.holds(row.conditions, layer)))
+  if (class_name.empty() || (row.role != Role::kLmHead && !config.holds(row.conditions, layer)) ||
+      (row.is_of_head() && config.lacks_head))
     return;
   for (int64_t i = 0; i < config.size_of(row.repeat, layer); ++i) {
     const std::string name = prefix + row.name_of(i);

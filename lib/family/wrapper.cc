@@ -120,11 +120,14 @@ TextModel text_model_of(const Json& config, const FamilyChoice& family) {
 
 std::vector<NamePrefix> name_prefixes(const ModelConfig& config) {
   const std::vector<NamePrefix>& own = config.architecture->prefixes;
-  if (config.wrapper_type.empty()) return own;
   std::vector<TextPlace> places;
-  if (config.wrapper) places = config.wrapper->places;
-  places.insert(places.end(), usual_places().begin(), usual_places().end());
-  std::vector<NamePrefix> prefixes;
+  if (config.wrapper_type.empty()) {
+    places.push_back({"", TextPlace::Holds::kModel});
+  } else {
+    if (config.wrapper) places = config.wrapper->places;
+    places.insert(places.end(), usual_places().begin(), usual_places().end());
+  }
+  std::vector<NamePrefix> prefixes, bare;
   for (const TextPlace& place : places) {
     const std::string prefix(place.prefix);
     if (place.holds == TextPlace::Holds::kBackbone) {
@@ -133,7 +136,9 @@ std::vector<NamePrefix> name_prefixes(const ModelConfig& config) {
     }
     for (const NamePrefix& inner : own)
       prefixes.push_back({prefix + inner.backbone, prefix + inner.head});
+    bare.push_back({prefix, prefix});
   }
+  prefixes.insert(prefixes.end(), bare.begin(), bare.end());
   return prefixes;
 }
 

@@ -62,7 +62,8 @@ struct TextModel {
 /// types, and where the family is not that of a known type.
 TextModel text_model_of(const Json& config, const FamilyChoice& family = {});
 
-/// Prefixes that the text model's tensors may have, the most likely first.
+/// Prefixes that the text model's tensors may have, the most likely first; last those of a model
+/// that was saved without its head (AutoModel), whose names lack the backbone's prefix.
 std::vector<NamePrefix> name_prefixes(const ModelConfig& config);
 
 /// Entries of an `ignore` list for the modules that is_outside_text holds for, and for lm_head,

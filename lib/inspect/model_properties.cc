@@ -130,6 +130,10 @@ void add_tensors(Properties& properties, const ModelConfig& config, const Weight
   if (has({Role::kExpertGateUp})) fused.emplace_back("experts' gate/up");
   properties.push_back({"biases", biases, join(biases, ", ")});
   properties.push_back({"fused", fused, join(fused, ", ")});
+  if (const std::string& problem = weights.head_problem(); !problem.empty()) {
+    properties.push_back({"lm_head", nullptr, "not read: " + problem});
+    return;
+  }
   const bool is_tied = !weights.has(Role::kLmHead);
   properties.push_back({"tied_embeddings", is_tied, is_tied ? "yes" : "no"});
 }

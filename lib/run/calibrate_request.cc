@@ -218,6 +218,20 @@ void warn_of_idle_options(const CalibrateRequest& request, const CalibrationSubj
                      " may lose far more than that of the model it was made of");
 }
 
+/// Throws Error where a tensor that is run is not read; lm_head is, where it is quantized or
+/// measured.
+void check_weights(const CalibrateRequest& request, const CalibrationSubject& subject) {
+  const Weights weights(subject.model_dir, subject.config, &subject.quantization);
+  const auto is_quantized = [&](const ModuleName& module) {
+    return module.role == Role::kLmHead &&
+           std::ranges::find(subject.plan.linears, module.name, &PlannedLinear::module) !=
+               subject.plan.linears.end();
+  };
+  if (request.is_measured || request.budget.kl ||
+      std::ranges::any_of(list_modules(subject.config), is_quantized))
+    weights.check_head();
+}
+
 void check_request(const CalibrateRequest& request, const CalibrationSubject& subject,
                    const OutputFormats& formats) {
   const CalibrationOptions calibration = calibration_options(request, {});
@@ -231,8 +245,7 @@ void check_request(const CalibrateRequest& request, const CalibrationSubject& su
         "depends on the recipe");
   in_context(request.recipe, [&] { check_headroom(subject.plan, request.headroom); });
   subject.check_source();
-  in_context(request.model,
-             [&] { Weights(subject.model_dir, subject.config, &subject.quantization); });
+  in_context(request.model, [&] { check_weights(request, subject); });
   Calibration planned =
       planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype);
   formats.check(subject.output_of(planned));

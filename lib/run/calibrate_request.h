@@ -42,6 +42,7 @@ struct CalibrateRequest {
   /// Records of the data set for a measurement: fewer samples are used where it has too few for
   /// both, which leaves half of its records, rounded up, at most.
   int64_t num_held_out = 0;
+  bool is_measured = false;  ///< tokens' probabilities follow the calibration, which need lm_head
   std::string kv_forward = "quantized";  ///< or exact
   /// Whose caches keep 16 bits, beside those of layers that the recipe ignores.
   std::vector<int64_t> skip_layers = {};

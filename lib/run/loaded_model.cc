@@ -25,7 +25,12 @@ LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& dev
       model_dir(path),
       config(read_model_config(model_dir, family)),
       quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
-      weights(in_context(path, [&] { return Weights(model_dir, config, &quantization); })),
+      weights(in_context(path,
+                         [&] {
+                           Weights all(model_dir, config, &quantization);
+                           all.check_head();
+                           return all;
+                         })),
       tokenizer(has_tokenizer ? make_tokenizer(model_dir.path()) : nullptr),
       own_backend(shared ? nullptr : open_backend(device, diagnostics)),
       backend(shared ? *shared : *own_backend),

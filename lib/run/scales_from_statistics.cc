@@ -93,9 +93,11 @@ void check_output(const ScalesRequest& request) {
 void write(ScalesRequest& request, const ModelDir& model, const Statistics& statistics,
            const Recipe& recipe, CalibrationResult& result, Diagnostics& diagnostics) {
   const auto kept = read_kept_quantization(model);
-  CheckpointQuantization weights;
-  if (kept && request.output.formats.empty())
-    weights = read_checkpoint_quantization(model, result.config, matches_target);
+  const CheckpointQuantization weights =
+      read_checkpoint_quantization(model, result.config, matches_target);
+  for (const std::string& warning : weights.warnings)
+    diagnostics.warn(request.model + ": " + warning);
+  check_described(model, result.config, weights);
   settle_formats(request.output, model,
                  {.kept = kept ? &*kept : nullptr,
                   .weights = &weights,

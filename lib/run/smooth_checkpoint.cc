@@ -235,6 +235,7 @@ class Smoother {
 
   void check() const {
     check_can_be_rewritten(subject_.model_dir);
+    check_described(subject_.model_dir, subject_.config, subject_.quantization);
     in_context(request_.model, [&] {
       if (request_.cache == SmoothedFor::kInt8)
         check_can_be_smoothed(subject_.config);

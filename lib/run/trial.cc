@@ -211,6 +211,7 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
                const TrialSteps& steps) {
   CalibrateRequest& calibration = request.calibration;
   calibration.num_held_out = request.measure.num_sequences;
+  calibration.is_measured = true;
   const bool has_weights = makes_weights(calibration);
   // Without commit() the folder goes with the trial.
   std::optional<AtomicDirectory> scratch;

@@ -9,6 +9,7 @@
 #include "stored/dialect.h"
 #include "stored/mapped_tensors.h"
 #include "stored/stored_form.h"
+#include "stored/tensor_account.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -35,6 +36,7 @@ class Reader {
   explicit Reader(const ModelDir& model_dir) : model_dir_(model_dir) {}
 
   void add(const ModuleName& module, const ModuleScheme* scheme) {
+    is_head_ = module.role == Role::kLmHead;
     if (scheme && !scheme->unrun_input.empty()) unrun_inputs_.insert(scheme->unrun_input);
     if (scheme && scheme->storage && add_coded(module, *scheme)) return;
     std::string name = module.name;
@@ -43,14 +45,17 @@ class Reader {
       name = other;
       weight = model_dir_.find(name + ".weight");
     }
+    if (const TensorView* codes = weight ? nullptr : other_codes(name)) {
+      add_undescribed(*codes, scheme);
+      return;
+    }
+    const bool is_fp8 = weight && weight->dtype == DType::kF8E4M3;
     if (!weight) {  // tied, or missing: Weights knows
       if (scheme && module.role == Role::kLmHead) tied_head_ = {name, scheme};
-    } else if (weight->dtype != DType::kF8E4M3) {
+    } else if (is_other_code(weight->dtype) || (is_fp8 && (!scheme || scheme->storage))) {
+      add_undescribed(*weight, scheme);
+    } else if (!is_fp8) {
       if (scheme) add_unquantized(*weight, *scheme, *module.role);
-    } else if (!scheme || scheme->storage) {
-      problem("unreadable: ", weight->name,
-              " is F8_E4M3, and the config does not say that the module is ",
-              scheme ? "FP8" : "quantized");
     } else {
       const bool is_bound = bind(name, *weight, *scheme, module.class_name == "Embedding");
       if (is_bound && module.role == Role::kEmbedding) embedding_ = name;
@@ -72,8 +77,11 @@ class Reader {
   }
 
   CheckpointQuantization take() {
+    is_head_ = false;
     if (tied_head_.scheme && !embedding_.empty()) bind_tied_head();
     if (!left_.empty()) tell_left();
+    if (!result_.head_problem.empty())
+      result_.warnings.push_back(result_.head_problem + "; K and V need no lm_head");
     for (const std::string& input : unrun_inputs_)
       result_.warnings.push_back(input + ": inputs run in 16 bits here, engines quantize them");
     return std::move(result_);
@@ -82,7 +90,10 @@ class Reader {
  private:
   template <class... Parts>
   void problem(const Parts&... parts) {
-    result_.problems.push_back(line_of(parts...));
+    if (!is_head_)
+      result_.problems.push_back(line_of(parts...));
+    else if (result_.head_problem.empty())
+      result_.head_problem = line_of(parts...);
   }
 
   /// The scales of all layers were checked, and those of one layer at a time are needed.
@@ -111,6 +122,32 @@ class Reader {
       problem(error.what());
     }
     return true;
+  }
+
+  /// Codes of a module under a name of their own; nullptr: it has none.
+  const TensorView* other_codes(const std::string& module) const {
+    for (const std::string_view end : kNamesOfCodes)
+      if (const TensorView* found = model_dir_.find(module + std::string(end))) return found;
+    return nullptr;
+  }
+
+  /// Whether weights of the dtype are codes that are not FP8 with plain scales.
+  static bool is_other_code(DType dtype) {
+    constexpr std::array kCodes{DType::kF4,     DType::kU8,     DType::kI8,
+                                DType::kF8E5M2, DType::kF8E8M0, DType::kF8E4M3Fnuz,
+                                DType::kI32,    DType::kU32,    DType::kF8E5M2Fnuz};
+    return std::ranges::find(kCodes, dtype) != kCodes.end();
+  }
+
+  /// Adds codes that the module's scheme, or its absence, does not explain.
+  void add_undescribed(const TensorView& weight, const ModuleScheme* scheme) {
+    result_.undescribed.emplace(weight.name);
+    if (!scheme)
+      problem("unreadable: ", weight.name, " is ", weight.dtype,
+              ", and the config does not say that the module is quantized");
+    else
+      problem("unreadable: ", weight.name, " is ", weight.dtype, ", and ", scheme->source,
+              scheme->storage ? " describes other codes" : " says FP8, which is F8_E4M3");
   }
 
   /// Adds a 16-bit weight of a module that has a scheme.
@@ -271,6 +308,7 @@ class Reader {
   CheckpointQuantization result_;
   std::string embedding_;  ///< an FP8 one
   TiedHead tied_head_;
+  bool is_head_ = false;  ///< problems are lm_head's
   std::vector<const TensorView*> left_;
   std::set<std::string> unrun_inputs_;
   std::string left_source_;
@@ -298,10 +336,27 @@ void CheckpointQuantization::leave_inputs() {
   for (auto& [module, linear] : linears) linear.input = InputQuantization::kNone;
 }
 
+namespace {
+
+/// read_model_config refuses those that run.
+std::vector<std::string> warnings_of_index(const ModelDir& model_dir) {
+  const std::vector<AbsentTensor>& absent = model_dir.absent();
+  if (absent.empty()) return {};
+  const std::string more = absent.size() == 1
+                               ? ", which is"
+                               : " and " + std::to_string(absent.size() - 1) + " more, which are";
+  return {std::string(kIndexFileName) + " names " + absent.front().name + more +
+          " in no file and not run"};
+}
+
+}  // namespace
+
 CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
                                                     const ModelConfig& config,
                                                     TargetMatcher matches) {
-  const QuantizationConfig source = read_quantization_config(model_dir);
+  QuantizationConfig source = read_quantization_config(model_dir);
+  std::vector<std::string> warnings = warnings_of_index(model_dir);
+  source.warnings = &warnings;
   const auto schemes = read_module_schemes(source, matches);
   Reader reader(model_dir);
   for (const ModuleName& module : list_modules(config))
@@ -312,6 +367,7 @@ CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
     for (const ExpectedTensor& tensor : expected_tensors(config))
       reader.add_stacked(*source.form, tensor);
   CheckpointQuantization quantization = reader.take();
+  quantization.warnings.insert(quantization.warnings.begin(), warnings.begin(), warnings.end());
   if (stacks_experts && quantization.stacked.empty())
     quantization.problems.push_back("not quantized: quant_method " +
                                     std::string(source.form->method) +

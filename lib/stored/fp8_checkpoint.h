@@ -39,9 +39,14 @@ struct CheckpointQuantization {
   std::vector<std::unique_ptr<CodedMatrix>> matrices;  ///< those of linears and stacked
   /// Tensors that only linears and stacked read: scales, and codes with names of their own.
   std::set<std::string, std::less<>> tensors;
+  /// Codes of modules that the config does not describe so. They are among problems, too, or are
+  /// head_problem.
+  std::set<std::string, std::less<>> undescribed;
   KvScheme kv;  ///< KV cache scheme of the config
   /// Contradictions, one line each. Weights reports them with its own.
   std::vector<std::string> problems;
+  /// The first contradiction about lm_head, which K and V do not need; empty: none.
+  std::string head_problem;
   /// Warnings for the user: points that an engine might read differently.
   std::vector<std::string> warnings;
 

@@ -49,11 +49,29 @@ void find_saved_names(const ModelDir& model_dir, ModelConfig& config) {
     }
 }
 
+/// Whether the checkpoint has any tensor of lm_head, in whatever form.
+bool has_any_of_head(const ModelDir& model_dir, const ModelConfig& config) {
+  return std::ranges::any_of(config.architecture->model_tensors, [&](const TensorRow& row) {
+    if (row.role != Role::kLmHead) return false;
+    const std::string module =
+        config.head_prefix + std::string(row.name.substr(0, row.name.rfind('.') + 1));
+    return std::ranges::any_of(model_dir.tensor_names(),
+                               [&](const std::string& name) { return name.starts_with(module); });
+  });
+}
+
 bool has_head(const ModelDir& model_dir, const ModelConfig& config) {
   return std::ranges::any_of(config.architecture->model_tensors, [&](const TensorRow& row) {
     return row.role == Role::kLmHead &&
            model_dir.find(config.head_prefix + std::string(row.name)) != nullptr;
   });
+}
+
+/// Throws Error for a tensor that runs, and that the index alone has.
+void check_index(const ModelDir& model_dir, const ModelConfig& config) {
+  for (const AbsentTensor& tensor : model_dir.absent())
+    if (!is_unused_tensor(tensor.name, config) && !is_beside_model(tensor.name, config))
+      fail(tensor.problem);
 }
 
 }  // namespace
@@ -65,6 +83,8 @@ ModelConfig read_model_config(const ModelDir& model_dir, const FamilyChoice& fam
   find_expert_layout(model_dir, config);
   find_saved_names(model_dir, config);
   if (config.ties_by_file) config.tie_word_embeddings = !has_head(model_dir, config);
+  check_index(model_dir, config);
+  config.lacks_head = !config.tie_word_embeddings && !has_any_of_head(model_dir, config);
   return config;
 }
 

@@ -1,252 +1,38 @@
 #include "stored/weights.h"
 
 #include <algorithm>
-#include <optional>
-#include <set>
-#include <sstream>
 #include <utility>
 
 #include "family/expected_tensors.h"
 #include "stored/coded_matrix.h"
 #include "stored/fp8_checkpoint.h"
-#include "stored/kv_scales.h"
 #include "stored/row_decoders.h"
+#include "stored/weight_binder.h"
 #include "stored/weight_rows.h"
 
 namespace kvcal {
 namespace {
 
-/// Collects all problems, so that one run reports all of them.
-class Problems {
- public:
-  template <class... Parts>
-  void add(const Parts&... parts) {
-    if (++count_ > kMaxShown) return;
-    std::ostringstream line;
-    (line << ... << parts);
-    text_ += "\n  " + shown_text(line.str());
-  }
-  void fail_if_any(const ModelConfig& config) const {
-    if (count_ == 0) return;
-    const std::string more =
-        count_ > kMaxShown ? "\n  and " + std::to_string(count_ - kMaxShown) + " more" : "";
-    fail("the checkpoint does not hold a ", config.model_type,
-         " of this config.json:", Lines{text_ + more});
-  }
-
- private:
-  static constexpr int kMaxShown = 20;
-  std::string text_;
-  int64_t count_ = 0;
-};
-
 constexpr std::string_view kWeight = ".weight";
-
-int64_t divided_up(int64_t value, int64_t by) {
-  return (value + by - 1) / by;
-}
-
-/// Whether the role is read as stored, and so is never FP8.
-bool is_of_embedding_or_norm(Role role) {
-  const TensorClass tensor_class = row_of(role).tensor_class;
-  return tensor_class == TensorClass::kEmbedding || tensor_class == TensorClass::kNorm ||
-         role == Role::kLmHead;
-}
 
 }  // namespace
 
-/// Fills the tables and records problems.
-class Weights::Binder {
- public:
-  Binder(const ModelDir& model_dir, const ModelConfig& config,
-         const CheckpointQuantization* quantization)
-      : model_dir_(model_dir),
-        config_(config),
-        quantization_(quantization),
-        names_(model_dir.tensor_names()) {}
+TensorAccount Weights::account(const ModelDir& model_dir, const ModelConfig& config,
+                               const CheckpointQuantization* quantization) {
+  Binder binder(model_dir, config, quantization);
+  Table table;
+  for (const ExpectedTensor& tensor : expected_tensors(config)) binder.bind(tensor, table);
+  return binder.finish();
+}
 
-  void bind(const ExpectedTensor& tensor, Table& table) {
-    const TensorRow& row = *tensor.row;
-    if (is_split(tensor)) {
-      for (const ExpertTensor& one : split_into_experts(tensor, config_))
-        if (const auto bound = bind_one(one.name, one.shape, one.role, Layout::kOutIn))
-          table[{one.role, one.slice.index}] = *bound;
-      return;
-    }
-    if (quantization_ && bind_coded_stack(tensor, table)) return;
-    const auto bound = bind_one(tensor.name, tensor.shape, row.role, row.layout);
-    if (!bound) return;
-    if (row.is_stacked()) {
-      bind_stacked(tensor, *bound, table);
-    } else {
-      table[{row.role, tensor.index}] = *bound;
-    }
-  }
-
-  void finish() {
-    // The file may hold a tied lm_head anyway, or only its scale, which transformers needs where
-    // the shared matrix is FP8.
-    for (const TensorRow& row : config_.architecture->model_tensors)
-      if (row.is_of_head())
-        for (const char* ending : {"", "_scale"})
-          expected_.insert(config_.head_prefix + std::string(row.name) + ending);
-    for (const int64_t layer : config_.attention_layers())
-      if (!config_.has_own_cache(layer))
-        for (const std::string_view name : config_.architecture->ignored_without_cache)
-          expected_.insert(config_.layer_prefix(layer) + std::string(name));
-    expected_.merge(kv_scale_names(config_));
-    if (quantization_) {
-      expected_.insert(quantization_->tensors.begin(), quantization_->tensors.end());
-      for (const std::string& problem : quantization_->problems) problems_.add(problem);
-    }
-    for (const std::string& name : model_dir_.tensor_names())
-      if (!expected_.contains(name) && !is_unused_tensor(name, config_))
-        problems_.add("unexpected: ", name, " ", model_dir_.tensor(name).shape);
-    problems_.fail_if_any(config_);
-  }
-
- private:
-  /// Whether experts of the tensor's layer have tensors of their own instead of a stacked one.
-  bool is_split(const ExpectedTensor& tensor) const {
-    if (tensor.row->split.empty() || model_dir_.find(tensor.name)) return false;
-    if (quantization_ && quantization_->stacked.contains(tensor.name)) return false;
-    const std::string_view own = tensor.row->split.front().name;
-    const std::string prefix =
-        config_.layer_prefix(tensor.layer) + std::string(own.substr(0, own.find("{}")));
-    return std::ranges::any_of(names_, [&](const std::string& name) {
-      return name.size() > prefix.size() && name.starts_with(prefix) &&
-             name[prefix.size()] >= '0' && name[prefix.size()] <= '9';
-    });
-  }
-
-  std::optional<Bound> bind_one(const std::string& own_name, const Shape& wanted, Role role,
-                                Layout layout) {
-    const std::string name = name_in_file(own_name);
-    expected_.insert(name);
-    if (const LinearQuantization* linear = coded_linear(name)) {
-      const auto bound = bind_coded(name, *linear->coded, wanted, layout);
-      return bound ? std::optional(with(*bound, *linear)) : std::nullopt;
-    }
-    const TensorView* tensor = model_dir_.find(name);
-    if (!tensor) {
-      problems_.add("missing: ", name, " ", wanted);
-      return std::nullopt;
-    }
-    if (tensor->shape != wanted) {
-      problems_.add("misshapen: ", name, " is ", tensor->shape, ", expected ", wanted);
-      return std::nullopt;
-    }
-    Bound bound{.view = *tensor, .block_scale = nullptr, .layout = layout};
-    if (tensor->dtype == DType::kF8E4M3 && quantization_) {
-      bound.quantization = quantization_of(name, layout);
-    } else if (tensor->dtype == DType::kF8E4M3 && config_.weight_block_rows > 0 &&
-               wanted.rank() == 2 && layout == Layout::kOutIn && !is_of_embedding_or_norm(role)) {
-      bound.block_scale = block_scale(name, wanted);
-    } else if (!is_float(tensor->dtype)) {
-      problems_.add("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16");
-    }
-    return bound;
-  }
-
-  std::string name_in_file(const std::string& name) const {
-    if (model_dir_.find(name) || coded_linear(name) || !name.ends_with(kWeight)) return name;
-    const std::string other =
-        renamed_expert(name.substr(0, name.size() - kWeight.size())) + std::string(kWeight);
-    return model_dir_.find(other) || coded_linear(other) ? other : name;
-  }
-
-  /// The quantization of a weight by its name in the family's table; nullptr where it is 16-bit or
-  /// FP8 with plain scales.
-  const LinearQuantization* coded_linear(const std::string& name) const {
-    if (!quantization_ || !name.ends_with(kWeight)) return nullptr;
-    const auto found = quantization_->linears.find(name.substr(0, name.size() - kWeight.size()));
-    return found != quantization_->linears.end() && found->second.coded ? &found->second : nullptr;
-  }
-
-  static Bound with(Bound bound, const LinearQuantization& quantization) {
-    bound.quantization = &quantization;
-    return bound;
-  }
-
-  /// Binds codes, whose rows are outputs for any layout. wanted: shape in the family's table.
-  std::optional<Bound> bind_coded(const std::string& name, const CodedMatrix& coded,
-                                  const Shape& wanted, Layout layout) {
-    const bool is_turned = layout == Layout::kInOut || layout == Layout::kInOutInterleaved;
-    const Shape expected = is_turned && wanted.rank() == 2 ? Shape{wanted[1], wanted[0]} : wanted;
-    if (coded.shape() != expected) {
-      problems_.add("misshapen: ", name, " has codes of ", coded.shape(), ", expected ", expected);
-      return std::nullopt;
-    }
-    Bound bound{.view = coded.codes(), .block_scale = nullptr, .coded = &coded};
-    bound.view.shape = coded.shape();
-    const bool is_interleaved =
-        layout == Layout::kInOutInterleaved || layout == Layout::kOutInterleaved;
-    bound.layout = is_interleaved ? Layout::kOutInterleaved : Layout::kOutIn;
-    return bound;
-  }
-
-  /// Binds a matrix of each expert. Returns whether the checkpoint stores the tensor as codes.
-  bool bind_coded_stack(const ExpectedTensor& tensor, Table& table) {
-    const auto found = quantization_->stacked.find(tensor.name);
-    if (found == quantization_->stacked.end()) return false;
-    const std::vector<const CodedMatrix*>& matrices = found->second;
-    if (std::ssize(matrices) != tensor.count || tensor.row->is_flat) {
-      problems_.add("misshapen: ", tensor.name, " has codes of ", matrices.size(),
-                    " experts, expected ", tensor.count);
-      return true;
-    }
-    for (int64_t i = 0; i < tensor.count; ++i)
-      if (const auto bound = bind_coded(tensor.name, *matrices[static_cast<size_t>(i)],
-                                        {tensor.shape[1], tensor.shape[2]}, tensor.row->layout))
-        table[{tensor.row->role, i}] = *bound;
-    return true;
-  }
-
-  /// Quantization of an F8_E4M3 weight. Missing scales were reported when the scales were read.
-  const LinearQuantization* quantization_of(const std::string& name, Layout layout) {
-    const auto found =
-        name.ends_with(kWeight)
-            ? quantization_->linears.find(name.substr(0, name.size() - kWeight.size()))
-            : quantization_->linears.end();
-    if (found != quantization_->linears.end() && layout == Layout::kOutIn) return &found->second;
-    if (quantization_->problems.empty())
-      problems_.add("unreadable: ", name, " is F8_E4M3, expected F32, F16 or BF16");
-    return nullptr;
-  }
-
-  const TensorView* block_scale(const std::string& name, const Shape& shape) {
-    const std::string scale_name = name + "_scale_inv";
-    const Shape wanted{divided_up(shape[0], config_.weight_block_rows),
-                       divided_up(shape[1], config_.weight_block_columns)};
-    expected_.insert(scale_name);
-    const TensorView* scale = model_dir_.find(scale_name);
-    if (!scale) {
-      problems_.add("missing: ", scale_name, " ", wanted, " of the F8_E4M3 weight");
-    } else if (scale->shape != wanted) {
-      problems_.add("misshapen: ", scale_name, " is ", scale->shape, ", expected ", wanted);
-    } else if (!is_float(scale->dtype)) {
-      problems_.add("unreadable: ", scale_name, " is ", scale->dtype,
-                    ", expected F32, F16 or BF16");
-    }
-    return scale;
-  }
-
-  /// Binds one tensor [count, ...] as count tensors.
-  static void bind_stacked(const ExpectedTensor& tensor, const Bound& bound, Table& table) {
-    for (int64_t i = 0; i < tensor.count; ++i) {
-      Bound entry = bound;
-      entry.view = expert_of(bound.view, i, tensor.row->is_flat ? tensor.count : 0);
-      table[{tensor.row->role, i}] = entry;
-    }
-  }
-
-  const ModelDir& model_dir_;
-  const ModelConfig& config_;
-  const CheckpointQuantization* quantization_;
-  const std::vector<std::string> names_;  ///< of the checkpoint's tensors
-  Problems problems_;
-  std::set<std::string, std::less<>> expected_;
-};
+void check_described(const ModelDir& model_dir, const ModelConfig& config,
+                     const CheckpointQuantization& quantization) {
+  in_context(model_dir.given_path().string(), [&] {
+    const TensorAccount account = Weights::account(model_dir, config, &quantization);
+    check_account(account, config);
+    if (!account.head_problem.empty() && !config.lacks_head) fail(account.head_problem);
+  });
+}
 
 Weights::Weights(const ModelDir& model_dir, const ModelConfig& config,
                  const CheckpointQuantization* quantization)
@@ -256,9 +42,11 @@ Weights::Weights(const ModelDir& model_dir, const ModelConfig& config,
   for (const ExpectedTensor& tensor : expected_tensors(config))
     binder.bind(tensor,
                 tensor.layer == kNoLayer ? model_ : layers_[static_cast<size_t>(tensor.layer)]);
-  binder.finish();
+  const TensorAccount account = binder.finish();
+  check_account(account, config);
+  head_problem_ = account.head_problem;
   for (const TensorRow& row : config.architecture->model_tensors)
-    if (quantization && row.role == Role::kLmHead && !has(Role::kLmHead)) {
+    if (quantization && row.role == Role::kLmHead && !has(Role::kLmHead) && head_problem_.empty()) {
       const std::string module = config.head_prefix + std::string(row.name);
       const auto tied =
           quantization->linears.find(module.substr(0, module.size() - kWeight.size()));
@@ -284,6 +72,15 @@ std::vector<Weights::LayerTensor> Weights::tensors(const Table& table) {
           {.role = key.first, .view = bound.quantization->weight_scale, .is_scale = true});
   }
   return all;
+}
+
+void Weights::check_head() const {
+  if (!head_problem_.empty()) fail("the model gives no probabilities of tokens: ", head_problem_);
+}
+
+Role Weights::output_embedding() const {
+  KVCAL_CHECK(head_problem_.empty());
+  return has(Role::kLmHead) ? Role::kLmHead : Role::kEmbedding;
 }
 
 bool Weights::has(Role role) const {

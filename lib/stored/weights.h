@@ -11,11 +11,13 @@
 #include "backend/row_decoder.h"
 #include "checkpoint/model_dir.h"
 #include "family/architecture.h"
+#include "stored/tensor_account.h"
 
 namespace kvcal {
 
 /// Reads a checkpoint's config.json, and finds the prefixes of its tensors. Throws Error as
-/// parse_model_config does, with the file's path in front.
+/// parse_model_config does, with the file's path in front, and for an index that names tensors that
+/// run and are not there.
 ModelConfig read_model_config(const ModelDir& model_dir, const FamilyChoice& family = {});
 
 /// Rows of a matrix or a bias, one part after the other. Borrows from the ModelDir where the file
@@ -38,10 +40,14 @@ struct LinearQuantization;
 class Weights {
  public:
   /// Checks names, shapes and dtypes of all tensors. Throws one Error that lists every missing,
-  /// unexpected or misshapen tensor. quantization: of the same checkpoint, borrowed; null: weights
-  /// are 16-bit or block-scaled, and products use numbers.
+  /// unexpected or misshapen tensor, those of lm_head apart (head_problem). quantization: of the
+  /// same checkpoint, borrowed; null: weights are 16-bit or block-scaled, and products use numbers.
   Weights(const ModelDir& model_dir, const ModelConfig& config,
           const CheckpointQuantization* quantization = nullptr);
+
+  /// What each tensor of a checkpoint is for, without throwing; arguments as above.
+  static TensorAccount account(const ModelDir& model_dir, const ModelConfig& config,
+                               const CheckpointQuantization* quantization);
 
   /// A tensor of a layer as the file holds it.
   struct LayerTensor {
@@ -83,8 +89,13 @@ class Weights {
   /// scales rows.
   WeightRows codes(int64_t layer, Role role, int64_t index = 0) const;
   WeightRows codes(Role role, int64_t index = 0) const;
-  /// lm_head, or the embedding where the two are tied.
-  Role output_embedding() const { return has(Role::kLmHead) ? Role::kLmHead : Role::kEmbedding; }
+  /// Why lm_head cannot be multiplied by: it is missing, or of a form that is not read. K and V
+  /// need none. Empty: it can.
+  const std::string& head_problem() const { return head_problem_; }
+  /// Throws Error where head_problem is not empty.
+  void check_head() const;
+  /// lm_head, or the embedding where the two are tied. check_head must pass.
+  Role output_embedding() const;
   /// Tells the system that a layer's bytes are needed soon, or no longer. will_need may wait for a
   /// disk, and throws Interrupted.
   void will_need(int64_t layer) const;
@@ -125,7 +136,13 @@ class Weights {
   Table model_;
   std::vector<Table> layers_;
   const LinearQuantization* tied_head_ = nullptr;
+  std::string head_problem_;
 };
+
+/// Throws Error where Weights does, and for a head of codes that the config does not describe: what
+/// writes a checkpoint with such tensors would leave codes that nobody reads.
+void check_described(const ModelDir& model_dir, const ModelConfig& config,
+                     const CheckpointQuantization& quantization);
 
 /// Converts F32, F16 or BF16 parts to float32.
 std::vector<float> as_float32(std::span<const TensorView> parts);

@@ -44,33 +44,6 @@ Tensor scale_of(const std::string& name, float value) {
   return {name, DType::kF32, Shape{1}, {bytes.begin(), bytes.end()}};
 }
 
-/// A llama whose Linears are packed 4-bit numbers, as llm-compressor's W4A16 has them.
-void write_w4a16(const fs::path& folder) {
-  copy_folder(model_fixture("llama"), folder);
-  const ModelDir model(folder);
-  std::set<std::string, std::less<>> removed;
-  std::vector<Tensor> packed;
-  for (const std::string& name : model.tensor_names()) {
-    if (!name.ends_with("_proj.weight")) continue;
-    const Shape shape{model.tensor(name).shape[0], model.tensor(name).shape[1] / 8};
-    packed.push_back({name + "_packed", DType::kI32, shape,
-                      std::vector<std::byte>(byte_count(shape, DType::kI32), std::byte{0x37})});
-    removed.insert(name);
-  }
-  change_tensors(folder, removed, packed);
-  change_config(folder, [](Json& config) {
-    config["quantization_config"] = {
-        {"quant_method", "compressed-tensors"},
-        {"format", "pack-quantized"},
-        {"ignore", {"lm_head"}},
-        {"kv_cache_scheme", nullptr},
-        {"config_groups",
-         {{"group_0",
-           {{"targets", {"Linear"}},
-            {"weights", {{"num_bits", 4}, {"type", "int"}, {"group_size", 16}}}}}}}};
-  });
-}
-
 }  // namespace
 
 TEST_CASE("conversion: without scales and FP8 weights there is nothing to convert") {
@@ -197,9 +170,11 @@ TEST_CASE("conversion: ranks must divide the heads that get their scales") {
 TEST_CASE("conversion: weights that are quantized in another way keep it, or are refused") {
   const ScratchFolder scratch;
   write_source(scratch / "scales");
-  write_w4a16(scratch / "w4a16");
   const std::string config = (scratch / "w4a16" / "config.json").string();
   const fs::path int4 = test::tests_folder() / "fixtures" / "quantized" / "packed_int4";
+  copy_folder(int4, scratch / "w4a16");
+  change_config(scratch / "w4a16",
+                [](Json& json) { json["quantization_config"]["kv_cache_scheme"] = nullptr; });
   write_scales_json((scratch / "unit.json").string(), {{1.0f, 1.0f}});
   for (const char* format : {"modelopt", "quark", "fp8"})
     CHECK(contains(refusal(int4, format, scratch / "unit.json"),

@@ -1,9 +1,19 @@
 topic "Weights" "Every tensor of the checkpoint is held against config.json; one run lists all that is wrong."
 
 bad "A missing tensor" <<'CASE'
-# The output embedding is not tied to the input embedding, and is not there.
+edit_header model/model.safetensors 's/model.norm.weight/other.norm.weight/'
+CASE
+
+bad "A model without lm_head, where tokens get probabilities" <<'CASE'
+# K and V need none, so embedders and reward models are calibrated; --measure, generate and eval need it.
 use_model llama_tied_bf16
 edit_config 's/"tie_word_embeddings": true/"tie_word_embeddings": false/'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --measure
+CASE
+
+bad "An lm_head of codes that nothing describes, where tokens get probabilities" <<'CASE'
+edit_header model/model.safetensors 's/("lm_head.weight":\{"dtype":)"F16","shape":\[160,48\]/\1"U8","shape":[160,96]/'
+$ kvcal eval model --task perplexity --dataset data.jsonl
 CASE
 
 bad "Missing layers" <<'CASE'

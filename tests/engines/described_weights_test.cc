@@ -1,0 +1,94 @@
+// Codes that the config does not describe, unknown keys and heads of other tasks, as verify tells
+// them.
+#include <algorithm>
+#include <functional>
+
+#include "checkpoint/safetensors.h"
+#include "engines/verify.h"
+#include "support/catch.h"
+#include "support/folders.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+using test::contains;
+using test::ScratchFolder;
+
+namespace {
+
+constexpr const char* kExcluded = "model.layers.1.mlp.down_proj";
+
+/// What verify says of a fixture whose config was changed, and that has these tensors, too.
+VerifyReport report_of(const fs::path& from, const std::string& engine,
+                       const std::function<void(Json&)>& change,
+                       const std::vector<std::string>& others = {}) {
+  const ScratchFolder scratch;
+  Json config = parse_json(read_text(from / "config.json"), {.has_python_constants = true});
+  change(config);
+  test::write_file(scratch / "config.json", dump_json(config));
+  const SafetensorsFile file(from / "model.safetensors");
+  std::vector<TensorSource> sources;
+  for (const TensorView& view : file.tensors()) sources.push_back(source_of(file, view));
+  const float one = 1.0f;
+  std::vector<Tensor> added;
+  for (const std::string& name : others)
+    added.push_back(make_f32_tensor(name, Shape{1}, std::span(&one, 1)));
+  for (const Tensor& tensor : added) sources.push_back(source_of(tensor));
+  write_safetensors(scratch / "model.safetensors", std::move(sources), {});
+  return verify_checkpoint(scratch.path(), engine, {});
+}
+
+bool says(const VerifyReport& report, Severity severity, const std::string& text) {
+  return std::ranges::any_of(report.findings, [&](const Finding& finding) {
+    return finding.severity == severity && contains(finding.message, text);
+  });
+}
+
+fs::path fixtures() {
+  return test::tests_folder() / "fixtures";
+}
+
+}  // namespace
+
+TEST_CASE("verify: codes of a module that the config excludes stop vLLM's loader") {
+  const auto exclude = [](Json& config) {
+    config["quantization_config"]["ignored_layers"].push_back(kExcluded);
+  };
+  const fs::path form = fixtures() / "quantized" / "autofp8";
+  const std::string text = std::string(kExcluded) +
+                           ".weight (F8_E4M3): codes of a module that the config leaves in 16 bits";
+  const VerifyReport vllm = report_of(form, "vllm", exclude);
+  CHECK_FALSE(vllm.loads);
+  CHECK(says(vllm, Severity::kError, "its loader stops at " + text));
+  CHECK(says(report_of(form, "sglang", exclude), Severity::kWarning,
+             "it stops at, or takes for numbers, " + text));
+  const auto same = [](Json&) {};
+  for (const char* engine : {"vllm", "sglang"})
+    for (const Finding& finding : report_of(form, engine, same).findings)
+      CHECK_FALSE(contains(finding.message, "codes of a module"));
+}
+
+TEST_CASE("verify: unknown keys are warnings, as other commands tell or refuse them") {
+  const fs::path form = fixtures() / "quantized" / "autofp8";
+  const auto with = [&](const char* key, const Json& value) {
+    return report_of(form, "vllm",
+                     [&](Json& config) { config["quantization_config"][key] = value; });
+  };
+  CHECK(says(with("written_on", "a Sunday"), Severity::kWarning,
+             "unknown key 'written_on' is passed over"));
+  CHECK(says(with("exclude_modules", Json::array({"lm_head"})), Severity::kWarning,
+             "unknown key 'exclude_modules'"));
+  for (const Finding& finding : with("written_on", Json()).findings)
+    CHECK_FALSE(contains(finding.message, "written_on"));
+}
+
+TEST_CASE("verify: a head of another task has a place where the architecture has one") {
+  const auto as = [](const char* architecture) {
+    return [=](Json& config) { config["architectures"] = {architecture}; };
+  };
+  const fs::path llama = fixtures() / "models" / "llama";
+  const std::string text = "its loader stops at score.weight";
+  CHECK(says(report_of(llama, "vllm", as("LlamaForCausalLM"), {"score.weight"}), Severity::kError,
+             text));
+  CHECK_FALSE(says(report_of(llama, "vllm", as("LlamaForSequenceClassification"), {"score.weight"}),
+                   Severity::kError, text));
+}
