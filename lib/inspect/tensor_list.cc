@@ -14,7 +14,7 @@ constexpr std::string_view kWeight = ".weight";
 /// "weight_scale" or another word of an FP8 Linear; empty for any other tensor.
 std::string_view scale_word(std::string_view name, const std::map<std::string, Role>& roles) {
   for (const std::string_view word :
-       {"weight_scale", "input_scale", "weight_zero_point", "input_zero_point"})
+       {"weight_scale", "input_scale", "activation_scale", "weight_zero_point", "input_zero_point"})
     if (name.ends_with(word) &&
         roles.contains(std::string(name.substr(0, name.size() - word.size())) + "weight"))
       return word;

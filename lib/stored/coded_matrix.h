@@ -59,8 +59,8 @@ class CodedStorage {
   virtual std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const = 0;
 };
 
-/// Value at index of F32, F16, BF16, F8_E4M3 or U8 (a power of two, E8M0), from bytes of any
-/// alignment.
+/// Value at index of F32, F16, BF16, F8_E4M3, F8_E8M0 or U8 (a power of two, E8M0 too), from bytes
+/// of any alignment.
 float scale_at(const TensorView& scales, int64_t index);
 /// values[i] = scale_at(scales, first + i).
 void scales_at(const TensorView& scales, int64_t first, std::span<float> values);

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "core/registry.h"
 #include "family/config_reader.h"
 #include "stored/quantization_config.h"
 
@@ -87,6 +88,13 @@ int64_t positive_group(const Json& config, std::string_view key) {
   if (group != -1 && (group < 1 || group > kMaxWidth))
     fail("key '", key, "' is ", group, ", expected -1, or 1 or more");
   return group == -1 ? 0 : group;
+}
+
+bool means_e4m3fn(std::string_view word) {
+  std::string rest = normalised_name(word);
+  for (const std::string_view prefix : {"torch.", "float8", "fp8", "f8", "_"})
+    if (rest.starts_with(prefix)) rest.erase(0, prefix.size());
+  return rest == "e4m3" || rest == "e4m3fn" || rest == "e4m3_fn";
 }
 
 Strategy parse_fp8_args(const Json& args) {

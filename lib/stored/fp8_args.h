@@ -29,6 +29,10 @@ Strategy parse_fp8_args(const Json& args);
 /// below 1.
 int64_t positive_group(const Json& config, std::string_view key);
 
+/// Whether a word of a config, "e4m3", "float8_e4m3fn", "fp8_e4m3" or "torch.float8_e4m3fn", means
+/// E4M3FN.
+bool means_e4m3fn(std::string_view word);
+
 /// Value of the key "dynamic". Throws Error where it is neither true nor false.
 bool is_dynamic(const Json& args);
 

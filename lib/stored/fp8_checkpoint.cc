@@ -187,7 +187,7 @@ class Reader {
         linear.coded ? linear.coded->width() : model_dir_.tensor(embedding_ + ".weight").shape[1];
     set_input(tied_head_.name, width, *tied_head_.scheme, linear);
     // llm-compressor omits it, transformers needs it.
-    const std::string scale_name = tied_head_.name + std::string(tied_head_.scheme->scale_name);
+    const std::string scale_name = name_in_file(tied_head_.name, tied_head_.scheme->scale_names);
     if (model_dir_.find(scale_name)) result_.tensors.insert(scale_name);
     result_.linears.emplace(tied_head_.name, std::move(linear));
   }
@@ -226,9 +226,20 @@ class Reader {
     }
   }
 
+  /// Name of a scale of the module, by the names that its form may have.
+  std::string name_in_file(const std::string& module,
+                           const std::array<std::string_view, 2>& names) {
+    const std::string usual = module + std::string(names[0]),
+                      other = module + std::string(names[1]);
+    if (names[1].empty() || !model_dir_.find(other)) return usual;
+    if (!model_dir_.find(usual)) return other;
+    problem("contradictory: ", usual, " and ", other, " are the same scale, expected one of them");
+    return usual;
+  }
+
   bool read_weight_scale(const std::string& name, const TensorView& weight,
                          const ModuleScheme& scheme, LinearQuantization& linear) {
-    const std::string scale_name = name + std::string(scheme.scale_name);
+    const std::string scale_name = name_in_file(name, scheme.scale_names);
     const int64_t rows = weight.shape[0], columns = weight.shape[1];
     linear.strategy = scheme.strategy;
     linear.block_rows = rows;
@@ -255,14 +266,16 @@ class Reader {
               scheme.source, ")");
       return false;
     }
-    if (!check_values(*scale)) return false;
-    linear.weight_scale = *scale;
+    TensorView scales = *scale;
+    if (scheme.has_exponents && scales.dtype == DType::kU8) scales.dtype = DType::kF8E8M0;
+    if (!check_values(scales)) return false;
+    linear.weight_scale = scales;
     linear.weight_scale.shape = grid;
     return true;
   }
 
   float read_input_scale(const std::string& name, const ModuleScheme& scheme) {
-    const std::string scale_name = name + ".input_scale";
+    const std::string scale_name = name_in_file(name, scheme.input_scale_names);
     result_.tensors.insert(scale_name);
     const TensorView* scale = model_dir_.find(scale_name);
     if (!scale) {
@@ -276,8 +289,9 @@ class Reader {
   }
 
   bool check_values(const TensorView& scale) {
-    if (!is_float(scale.dtype)) {
-      problem("unreadable: ", scale.name, " is ", scale.dtype, ", expected F32, F16 or BF16");
+    if (!is_float(scale.dtype) && scale.dtype != DType::kF8E8M0) {
+      problem("unreadable: ", scale.name, " is ", scale.dtype,
+              ", expected F32, F16, BF16 or F8_E8M0");
       return false;
     }
     for (const float value : as_float32(std::span(&scale, 1)))

@@ -19,8 +19,8 @@ namespace kvcal {
 struct LinearQuantization {
   /// Weight that is not FP8 with the scales below; borrowed from the CheckpointQuantization.
   const CodedMatrix* coded = nullptr;
-  TensorView weight_scale;                ///< F32, F16 or BF16, [rows of blocks, columns of blocks]
-  Strategy strategy = Strategy::kTensor;  ///< as the config says: kTensor, kChannel or kBlock
+  TensorView weight_scale;  ///< as scale_at reads, [rows of blocks, columns of blocks]
+  Strategy strategy = Strategy::kTensor;      ///< as the config says: kTensor, kChannel or kBlock
   int64_t block_rows = 0, block_columns = 0;  ///< of the weight; each block has one scale
   InputQuantization input = InputQuantization::kNone;
   float input_scale = 0.0f;  ///< kStatic

@@ -30,15 +30,9 @@ class SchemeWithExceptions : public ModuleSchemes {
   }
 
   const ModuleScheme* find(const ModuleName& module) const override {
-    const auto is_excepted = [&](const std::string& entry) {
-      if (how_ == ExceptionMatch::kParts) return has_part(module.name, entry);
-      // Older ModelOpt lists substrings of names. Source: vLLM 0.32 `is_layer_excluded`.
-      return module.name.find(entry) != std::string::npos ||
-             ::fnmatch(entry.c_str(), module.name.c_str(), FNM_NOESCAPE) == 0;
-    };
-    if (module.class_name == "Embedding" || std::ranges::any_of(except_, is_excepted))
-      return nullptr;
-    return &scheme_;
+    const bool is_read =
+        module.class_name != "Embedding" && !is_exception(except_, how_, module.name);
+    return is_read ? &scheme_ : nullptr;
   }
 
  private:
@@ -48,6 +42,16 @@ class SchemeWithExceptions : public ModuleSchemes {
 };
 
 }  // namespace
+
+bool is_exception(const std::vector<std::string>& entries, ExceptionMatch how,
+                  const std::string& module) {
+  return std::ranges::any_of(entries, [&](const std::string& entry) {
+    if (how == ExceptionMatch::kParts) return has_part(module, entry);
+    // Older ModelOpt lists substrings of names. Source: vLLM 0.32 `is_layer_excluded`.
+    return module.find(entry) != std::string::npos ||
+           ::fnmatch(entry.c_str(), module.c_str(), FNM_NOESCAPE) == 0;
+  });
+}
 
 std::unique_ptr<ModuleSchemes> all_but(std::vector<std::string> except, ExceptionMatch how,
                                        ModuleScheme scheme, std::unique_ptr<CodedStorage> storage) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,12 +27,16 @@ struct ModuleScheme {
   Strategy strategy = Strategy::kTensor;      ///< of the weight: kTensor, kChannel or kBlock
   int64_t block_rows = 0, block_columns = 0;  ///< kBlock
   InputQuantization input = InputQuantization::kNone;
-  int64_t group = 0;                              ///< kDynamicGroup: values that share a scale
-  bool infers_groups = false;                     ///< from the weight's blocks, without a key
-  bool lists_few_exceptions = false;              ///< 16-bit weights are often unlisted
-  std::string_view scale_name = ".weight_scale";  ///< suffix after the module's name
-  std::string source;                             ///< file and key, for messages
-  std::string unrun_input;  ///< quantization of inputs that is not run, for messages; or empty
+  int64_t group = 0;                  ///< kDynamicGroup: values that share a scale
+  bool infers_groups = false;         ///< from the weight's blocks, without a key
+  bool lists_few_exceptions = false;  ///< 16-bit weights are often unlisted
+  /// Suffixes after the module's name of the weight's scale and of a static input's: the usual one,
+  /// and one of other writers.
+  std::array<std::string_view, 2> scale_names{".weight_scale", ""};
+  std::array<std::string_view, 2> input_scale_names{".input_scale", ""};
+  bool has_exponents = false;  ///< scales of U8 are powers of two, as F8_E8M0
+  std::string source;          ///< file and key, for messages
+  std::string unrun_input;     ///< quantization of inputs that is not run, for messages; or empty
   /// Reads weights that are not FP8 with one of the scales above; borrowed from the schemes.
   const CodedStorage* storage = nullptr;
 };
@@ -62,6 +67,9 @@ enum class ExceptionMatch : uint8_t {
   kParts,      ///< some of its dot-separated parts
   kWildcards,  ///< an fnmatch pattern, or any substring
 };
+
+bool is_exception(const std::vector<std::string>& entries, ExceptionMatch how,
+                  const std::string& module);
 
 /// One scheme for all Linears outside a list of exceptions. storage: of weights that are not FP8.
 std::unique_ptr<ModuleSchemes> all_but(std::vector<std::string> except, ExceptionMatch how,

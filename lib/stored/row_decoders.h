@@ -20,7 +20,7 @@ class FloatRows : public RowDecoder {
 };
 
 /// F8_E4M3 [rows, width] with one scale for each block of block_rows x block_columns. scale is F32,
-/// F16 or BF16 [ceil(rows / block_rows), ceil(width / block_columns)]. Borrows the codes.
+/// F16, BF16 or F8_E8M0 [ceil(rows / block_rows), ceil(width / block_columns)]. Borrows the codes.
 class BlockScaledRows : public RowDecoder {
  public:
   BlockScaledRows(TensorView codes, const TensorView& scale, int64_t block_rows,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "quant/half.h"
+#include "stored/coded_matrix.h"
 #include "stored/row_decoders.h"
 
 namespace kvcal {
@@ -111,17 +111,9 @@ WeightRows deinterleaved(const TensorView& tensor) {
 std::vector<float> as_float32(std::span<const TensorView> parts) {
   std::vector<float> values;
   for (const TensorView& part : parts) {
-    const size_t first = values.size(), count = element_count(part.shape);
-    values.resize(first + count);
-    for (size_t i = 0; i < count; ++i) {
-      if (part.dtype == DType::kF32) {
-        std::memcpy(&values[first + i], part.bytes.data() + 4 * i, 4);
-        continue;
-      }
-      uint16_t bits = 0;
-      std::memcpy(&bits, part.bytes.data() + 2 * i, 2);
-      values[first + i] = part.dtype == DType::kF16 ? to_float(F16{bits}) : to_float(BF16{bits});
-    }
+    const size_t first = values.size();
+    values.resize(first + element_count(part.shape));
+    scales_at(part, 0, std::span(values).subspan(first));
   }
   return values;
 }

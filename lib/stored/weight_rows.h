@@ -13,8 +13,8 @@ TensorView rows_of(const TensorView& tensor, int64_t begin, int64_t count);
 void check_codes(const TensorView& codes);
 
 /// Dequantizes F8_E4M3 [rows, width] with one scale for each block of block_rows x block_columns,
-/// to F32. scale is F32, F16 or BF16 [ceil(rows / block_rows), ceil(width / block_columns)]. Throws
-/// Error where a code is NaN.
+/// to F32. scale is F32, F16, BF16 or F8_E8M0 [ceil(rows / block_rows), ceil(width /
+/// block_columns)]. Throws Error where a code is NaN.
 WeightRows dequantized(const TensorView& codes, const TensorView& scale, int64_t block_rows,
                        int64_t block_columns);
 

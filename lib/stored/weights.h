@@ -144,7 +144,7 @@ class Weights {
 void check_described(const ModelDir& model_dir, const ModelConfig& config,
                      const CheckpointQuantization& quantization);
 
-/// Converts F32, F16 or BF16 parts to float32.
+/// Converts parts of F32, F16, BF16 or F8_E8M0 to float32.
 std::vector<float> as_float32(std::span<const TensorView> parts);
 
 }  // namespace kvcal

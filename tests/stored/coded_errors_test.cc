@@ -1,4 +1,5 @@
 // Quantized checkpoints that contradict themselves.
+#include <algorithm>
 #include <cstring>
 
 #include "checkpoint/safetensors.h"
@@ -73,6 +74,43 @@ auto with_key(const std::string& pointer, const Json& value) {
 const auto kSame = [](Json&) {};
 
 }  // namespace
+
+TEST_CASE("FP8 with scales of blocks: names and dtypes") {
+  const std::string own = std::string(kModule) + ".weight_scale_inv";
+  const auto renamed = [&](std::vector<Tensor>& tensors) {
+    for (Tensor& tensor : tensors)
+      if (tensor.name == own) tensor.name = std::string(kModule) + ".weight_scale";
+  };
+  CHECK(message("fp8_e8m0", kSame, renamed) == "no error");
+  const auto doubled = [&](std::vector<Tensor>& tensors) {
+    Tensor copy = *std::ranges::find(tensors, own, &Tensor::name);
+    copy.name = std::string(kModule) + ".weight_scale";
+    tensors.push_back(copy);
+  };
+  CHECK(contains(message("fp8_e8m0", kSame, doubled),
+                 "contradictory: " + own + " and " + kModule +
+                     ".weight_scale are the same scale, expected one of them"));
+  CHECK(contains(message("fp8_e8m0", kSame, with_bytes(".weight_scale_inv", {0xff})),
+                 own + " holds nan, expected a scale"));
+  // Bytes are exponents only where the config says so.
+  CHECK(contains(message("fp8_e8m0_bytes", with_key("/scale_fmt", "float"), drop_nothing),
+                 own + " is U8, expected F32, F16, BF16 or F8_E8M0"));
+}
+
+TEST_CASE("a static input's scale has either name, and one") {
+  const auto with = [](const char* end) {
+    return [end](std::vector<Tensor>& tensors) {
+      Tensor copy =
+          *std::ranges::find(tensors, std::string(kModule) + ".activation_scale", &Tensor::name);
+      copy.name = std::string(kModule) + end;
+      tensors.push_back(copy);
+    };
+  };
+  CHECK(contains(message("fp8_scalar_names", kSame, with(".input_scale")),
+                 "are the same scale, expected one of them"));
+  CHECK(contains(message("fp8_scalar_names", kSame, without(".activation_scale")),
+                 std::string("missing: ") + kModule + ".input_scale"));
+}
 
 TEST_CASE("quantized weights: an unchanged copy has no error") {
   for (const char* kind : {"packed_int4_zeros", "gptq_4", "awq", "bnb_nf4", "gpt_oss"})

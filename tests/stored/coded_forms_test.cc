@@ -110,7 +110,7 @@ TEST_CASE("weights of every stored form have the values that the form's library 
     check_kind(entry.path());
     kinds.insert(entry.path().filename().string());
   }
-  CHECK(kinds.size() == 25);
+  CHECK(kinds.size() == 29);
 }
 
 TEST_CASE("rows of codes are the same in any range") {

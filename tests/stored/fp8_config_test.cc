@@ -120,6 +120,19 @@ TEST_CASE("keys that published configs have are read or without effect") {
   CHECK(error_with_config(of_modelopt) == "no error");
 }
 
+TEST_CASE("every word for E4M3FN is read, and no other format") {
+  const auto error_with_format = [](const char* word) {
+    return error_with_config(
+        {{"quant_method", "fp8"}, {"activation_scheme", "static"}, {"fmt", word}});
+  };
+  for (const char* word : {"e4m3", "E4M3", "e4m3fn", "float8_e4m3fn", "float8_e4m3", "fp8_e4m3",
+                           "fp8_e4m3fn", "torch.float8_e4m3fn", "F8_E4M3"})
+    CHECK(error_with_format(word) == "no error");
+  for (const char* word : {"e5m2", "float8_e5m2", "e4m3fnuz", "float8_e4m3fnuz", "fp8", "int8", ""})
+    CHECK(contains(error_with_format(word), std::string("key 'fmt' is '") + word +
+                                                "', whose weights are not read; expected e4m3"));
+}
+
 TEST_CASE("a quant_method that is not read is named with those that are") {
   for (const auto& [method, hint] :
        {std::pair<const char*, const char*>{"compressed_tensors",

@@ -27,11 +27,16 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
                                                    "producer",
                                                    "version"};
   check_keys(source, kKeys);
-  if (const auto format = optional_string(config, "fmt"); format && *format != "e4m3")
-    fail("key 'fmt' is '", *format, "', whose weights are not read; expected e4m3");
+  if (const auto format = optional_string(config, "fmt"); format && !means_e4m3fn(*format))
+    fail("key 'fmt' is '", *format, "', whose weights are not read; expected e4m3 (E4M3FN)");
   if (find_field(config, "modules_to_convert"))
     fail("key 'modules_to_convert' is not read; expected modules_to_not_convert");
+  // Scales have AutoFP8's names or DeepSeek's: Ministral 3 has the latter with one scale per
+  // tensor, others have the former with blocks.
   ModuleScheme scheme;
+  scheme.scale_names = {".weight_scale", ".weight_scale_inv"};
+  scheme.input_scale_names = {".input_scale", ".activation_scale"};
+  scheme.has_exponents = optional_string(config, "scale_fmt") == "ue8m0";
   scheme.source = "quant_method fp8";
   scheme.lists_few_exceptions = true;
   const std::string activation = optional_string(config, "activation_scheme").value_or("dynamic");
@@ -43,7 +48,7 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
     if (is_static) fail("activation_scheme static does not go with weight_block_size");
     std::tie(scheme.block_rows, scheme.block_columns) = parse_block("weight_block_size", block);
     scheme.strategy = Strategy::kBlock;
-    scheme.scale_name = ".weight_scale_inv";
+    std::ranges::reverse(scheme.scale_names);
     scheme.input = InputQuantization::kDynamicGroup;
     scheme.group = scheme.block_columns;
     scheme.infers_groups = true;
