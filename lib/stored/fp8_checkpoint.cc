@@ -382,7 +382,7 @@ CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
       reader.add_stacked(*source.form, tensor);
   CheckpointQuantization quantization = reader.take();
   quantization.warnings.insert(quantization.warnings.begin(), warnings.begin(), warnings.end());
-  if (stacks_experts && quantization.stacked.empty())
+  if (stacks_experts && !schemes && quantization.stacked.empty())
     quantization.problems.push_back("not quantized: quant_method " +
                                     std::string(source.form->method) +
                                     " says that experts are, and no tensor ends with _blocks");

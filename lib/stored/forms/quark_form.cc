@@ -1,5 +1,10 @@
+#include <fnmatch.h>
+
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <tuple>
+#include <vector>
 
 #include "stored/float_matrix.h"
 #include "stored/fp8_args.h"
@@ -10,18 +15,31 @@ namespace kvcal {
 namespace {
 namespace quark {
 
-/// Scheme of one tensor in Quark's config. Throws Error for anything but E4M3.
-std::string quark_qscheme(const Json& tensor) {
-  const std::string dtype = required_string(tensor, "dtype");
-  if (dtype != "fp8_e4m3")
-    fail("key 'dtype' is '", dtype, "', which is not read; expected fp8_e4m3");
-  return required_string(tensor, "qscheme");
+const Json* object_at(const Json& object, std::string_view key) {
+  const Json* found = object.is_object() ? find_field(object, key) : nullptr;
+  if (found && !found->is_object()) fail_kind(key, "an object", *found);
+  return found;
 }
 
-void read_quark_weight(const Json& weight, ModuleScheme& scheme) {
-  const std::string qscheme = quark_qscheme(weight);
-  if (optional_bool(weight, "is_dynamic").value_or(false))
-    fail("weights with dynamic scales are not read");
+/// A power of two for each 32 values. Source: vLLM 0.32 `ocp_mx_weight_dtype_and_rows`.
+bool has_exponents(const Json& tensor) {
+  return optional_string(tensor, "qscheme") == "per_group" &&
+         optional_string(tensor, "scale_format") == "e8m0" &&
+         optional_int(tensor, "group_size") == 32;
+}
+
+/// Codes of a weight that is not FP8 with plain scales; nullptr: it is.
+std::unique_ptr<CodedStorage> storage_of(const Json& weight, const std::string& dtype) {
+  const bool is_mx = has_exponents(weight);
+  if (dtype == "fp4" && is_mx)
+    return fp4_codes({.codes_name = ".weight", .group = 32, .has_exponents = true});
+  if (dtype == "fp8_e4m3") return is_mx ? mxfp8_codes() : nullptr;
+  fail("key 'dtype' is '", dtype,
+       "', which is not read; expected fp8_e4m3, or fp4 with a scale_format of e8m0 for each 32");
+}
+
+void read_fp8_weight(const Json& weight, ModuleScheme& scheme) {
+  const std::string qscheme = required_string(weight, "qscheme");
   if (qscheme == "per_channel") {
     scheme.strategy = Strategy::kChannel;
   } else if (qscheme == "per_block") {
@@ -33,8 +51,15 @@ void read_quark_weight(const Json& weight, ModuleScheme& scheme) {
   }
 }
 
-void read_quark_inputs(const Json& inputs, ModuleScheme& scheme) {
-  const std::string qscheme = quark_qscheme(inputs);
+void read_inputs(const Json& inputs, ModuleScheme& scheme) {
+  const std::string dtype = required_string(inputs, "dtype");
+  const std::string qscheme = required_string(inputs, "qscheme");
+  if (has_exponents(inputs)) {
+    scheme.unrun_input = scheme.source + " quantizes inputs to " + dtype + " with powers of two";
+    return;
+  }
+  if (dtype != "fp8_e4m3")
+    fail("key 'dtype' is '", dtype, "', which is not run; expected fp8_e4m3");
   if (!optional_bool(inputs, "is_dynamic").value_or(false)) {
     if (qscheme != "per_tensor")
       fail("static inputs with qscheme '", qscheme, "' are not run, expected per_tensor");
@@ -48,49 +73,105 @@ void read_quark_inputs(const Json& inputs, ModuleScheme& scheme) {
   }
 }
 
-/// Throws Error unless entries of layer_quant_config repeat the global one, except for outputs.
-void check_quark_layers(const Json& config, const Json& global) {
-  const Json* layers = find_field(config, "layer_quant_config");
-  if (!layers || !layers->is_object()) return;
-  const auto part = [](const Json& of, std::string_view key) {
-    const Json* found = of.is_object() ? find_field(of, key) : nullptr;
-    return found ? *found : Json();
+/// Schemes of Quark's config. The first pattern of layer_quant_config that names a module decides,
+/// else layer_type_quant_config, else global_quant_config; excluded modules are 16-bit. Source:
+/// vLLM 0.32 `QuarkConfig._find_matched_config`.
+class LayerSchemes : public ModuleSchemes {
+ public:
+  LayerSchemes(const Json& config, TargetMatcher matches)
+      : matches_(matches), except_(strings_of(config, "exclude")) {
+    if (const Json* global = object_at(config, "global_quant_config"))
+      global_ = read("global_quant_config", *global);
+    add_all(config, "layer_quant_config", layers_);
+    add_all(config, "layer_type_quant_config", types_);
+  }
+
+  bool is_empty() const {
+    const auto is_16_bit = [](const Named& one) { return !one.scheme; };
+    return !global_ && std::ranges::all_of(layers_, is_16_bit) &&
+           std::ranges::all_of(types_, is_16_bit);
+  }
+
+  const ModuleScheme* find(const ModuleName& module) const override {
+    if (module.class_name == "Embedding" || is_excluded(module)) return nullptr;
+    for (const Named& one : layers_)
+      if (names(one.pattern, module)) return of(one.scheme);
+    for (const Named& one : types_)
+      if (one.pattern == module.class_name) return of(one.scheme);
+    return of(global_);
+  }
+
+ private:
+  struct Named {
+    std::string pattern;
+    std::optional<ModuleScheme> scheme;  ///< nullopt: 16-bit
   };
-  for (const auto& [name, layer] : layers->items())
-    for (const char* key : {"weight", "input_tensors"})
-      if (part(layer, key) != part(global, key))
-        fail("key 'layer_quant_config.", name, ".", key,
-             "' is another than global_quant_config's, which is not read");
-}
 
-const Json* global_weight(const Json& config) {
-  const Json* global = find_field(config, "global_quant_config");
-  return global && global->is_object() ? find_field(*global, "weight") : nullptr;
-}
+  static const ModuleScheme* of(const std::optional<ModuleScheme>& scheme) {
+    return scheme ? &*scheme : nullptr;
+  }
 
-/// MXFP4 of gpt-oss' stacked experts, the only 4-bit floats that are read in this form.
+  void add_all(const Json& config, const std::string& key, std::vector<Named>& into) {
+    const Json* layers = object_at(config, key);
+    if (!layers) return;
+    for (const auto& [pattern, layer] : layers->items())
+      into.push_back({pattern, read(key + "." + pattern, layer)});
+  }
+
+  std::optional<ModuleScheme> read(const std::string& key, const Json& layer) {
+    const Json* weight = in_context(key, [&] { return object_at(layer, "weight"); });
+    if (!weight) return std::nullopt;
+    ModuleScheme scheme;
+    scheme.source = key;
+    in_context(key + ".weight", [&] {
+      if (optional_bool(*weight, "is_dynamic").value_or(false))
+        fail("weights with dynamic scales are not read");
+      if (auto storage = storage_of(*weight, required_string(*weight, "dtype")))
+        scheme.storage = keep(std::move(storage));
+      else
+        read_fp8_weight(*weight, scheme);
+    });
+    in_context(key + ".input_tensors", [&] {
+      if (const Json* inputs = object_at(layer, "input_tensors")) read_inputs(*inputs, scheme);
+    });
+    return scheme;
+  }
+
+  bool names(const std::string& pattern, const ModuleName& module) const {
+    const auto is_named = [&](const std::string& name) {
+      return pattern.starts_with("re:")
+                 ? matches_(pattern, name, "")
+                 : ::fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+    };
+    return is_named(module.name) || (!module.alias.empty() && is_named(module.alias));
+  }
+
+  bool is_excluded(const ModuleName& module) const {
+    return is_exception(except_, ExceptionMatch::kWildcards, module.name) ||
+           std::ranges::any_of(except_,
+                               [&](const std::string& entry) { return names(entry, module); });
+  }
+
+  TargetMatcher matches_;
+  std::vector<std::string> except_;
+  std::optional<ModuleScheme> global_;
+  std::vector<Named> layers_, types_;
+};
+
+/// Whether the experts may be gpt-oss' stacked ones, in MXFP4.
 bool stacks_experts(const QuantizationConfig& source) {
-  const Json* weight = global_weight(source.json);
+  const Json* global = find_field(source.json, "global_quant_config");
+  const Json* weight = global && global->is_object() ? find_field(*global, "weight") : nullptr;
   return weight && weight->is_object() && optional_string(*weight, "dtype") == "fp4" &&
-         optional_string(*weight, "scale_format") == "e8m0" &&
-         optional_int(*weight, "group_size") == 32;
+         has_exponents(*weight);
 }
 
-/// AMD Quark's export of FP8 weights. Source: vLLM 0.32 `QuarkConfig._is_fp8_w8a8`.
-std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
-  const Json& config = source.json;
-  const Json* global = find_field(config, "global_quant_config");
-  const Json none = Json::object();
-  const Json* weight = global_weight(config);
-  if (stacks_experts(source)) return nullptr;
-  check_quark_layers(config, global ? *global : none);
-  if (!weight) return nullptr;  // KV scales alone
-  ModuleScheme scheme;
-  scheme.source = "global_quant_config";
-  in_context("global_quant_config.weight", [&] { read_quark_weight(*weight, scheme); });
-  if (const Json* inputs = find_field(*global, "input_tensors"))
-    in_context("global_quant_config.input_tensors", [&] { read_quark_inputs(*inputs, scheme); });
-  return all_but(strings_of(config, "exclude"), ExceptionMatch::kWildcards, std::move(scheme));
+/// AMD Quark's export.
+std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source,
+                                            TargetMatcher matches) {
+  auto schemes = std::make_unique<LayerSchemes>(source.json, matches);
+  if (schemes->is_empty()) return nullptr;  // KV scales alone
+  return schemes;
 }
 
 /// Reads the outputs of the Linears in a list. Source: vLLM 0.32 `QuarkConfig.from_config`.
