@@ -28,6 +28,12 @@ std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model) {
       if (!json.is_object()) fail("is ", kind_of(json), ", expected an object");
       return json;
     });
+  // A form's own file is no part of the output, whose config.json says the same.
+  if (kept.config.is_null() && kept.modelopt_file.is_null())
+    if (const QuantizationConfig beside = read_quantization_config(model); beside.form) {
+      kept.config = beside.json;
+      kept.config["quant_method"] = beside.form->method;
+    }
   if (kept.config.is_null() && kept.modelopt_file.is_null()) return std::nullopt;
   kept.format = in_context((model.path() / "config.json").string() + ": quantization_config", [&] {
     if (kept.config.is_null()) return std::string(form_beside(model.path())->method);

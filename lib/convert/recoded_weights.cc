@@ -197,6 +197,7 @@ std::string recoding_target(const KeptQuantization& kept, const std::vector<std:
 }
 
 std::string recoding_problem(const CheckpointQuantization& weights) {
+  if (!weights.has_coded()) return "kvcal convert writes FP8 weights in the form of others";
   for (const auto& [module, linear] : weights.linears)
     if (!linear.coded) return module + ".weight: is FP8 beside weights of other types";
   return at_first(weights, [](const CodedMatrix& matrix) { return matrix.packing_problem(); });

@@ -9,6 +9,7 @@
 #include "core/registry.h"
 #include "family/architecture.h"
 #include "family/config_reader.h"
+#include "family/unread_quantization.h"
 #include "family/wrapper.h"
 
 namespace kvcal {
@@ -351,7 +352,8 @@ void parse_quantization(const Json& json, ModelConfig& config) {
   // Other methods may have 16-bit weights with KV scales; these never do.
   constexpr std::array<std::string_view, 2> kUnread{"hqq", "torchao"};
   if (method && std::ranges::find(kUnread, *method) != kUnread.end())
-    fail("key 'quantization_config.quant_method' is '", *method, "', whose weights are not read");
+    fail("key 'quantization_config.quant_method' is '", *method, "', whose weights are not read",
+         about_unread(*method));
   if (!method || *method != "fp8") return;
   const Json* block = find_field(*quantization, "weight_block_size");
   if (!block) return;  // a scale a tensor

@@ -40,6 +40,9 @@ QuantizationConfig read_quantization_config(const ModelDir& model_dir);
 /// The form whose own file lies in folder; nullptr: none.
 const StoredForm* form_beside(const std::filesystem::path& folder);
 
+/// did_you_mean for the words of a key, whose numbers must be the same: nvfp8 is not nvfp4.
+std::string near_word(std::string_view word, std::span<const std::string_view> known);
+
 /// An unknown key that may change what the config means.
 class UnknownKey : public Error {
  public:

@@ -30,10 +30,12 @@ struct RankScales {
 /// readers need. Each file of forms/ defines one; stored_form.cc lists them.
 struct StoredForm {
   std::string_view name;
-  std::string_view method = {};           ///< quant_method; empty: the form has only KV scales
-  bool has_method_variants = false;       ///< also a quant_method that begins with method
-  std::string_view config_file = {};      ///< read where config.json has no quantization_config
-  std::string_view nested_key = {};       ///< of config_file: the object that holds the form's keys
+  std::string_view method = {};       ///< quant_method; empty: the form has only KV scales
+  bool has_method_variants = false;   ///< also a quant_method that begins with method
+  std::string_view config_file = {};  ///< read where config.json has no quantization_config
+  std::string_view nested_key = {};   ///< of config_file: the object that holds the form's keys
+  /// Keys that say how weights are stored. Either file may have them; both must agree.
+  std::span<const std::string_view> weight_keys = {};
   std::span<const KvForm> kv_names = {};  ///< names of the form's KV scales
   /// Position at which the usual writer of the form observes K; nullopt: as kv_names say.
   std::optional<KeyPosition> keys = {};

@@ -11,17 +11,27 @@ namespace awq {
 
 std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
   const Json& config = source.json;
-  constexpr std::array<std::string_view, 9> kKeys{
-      "quant_method", "bits",    "group_size",
-      "zero_point",   "w_bit",   "q_group_size",
-      "version",      "backend", "modules_to_not_convert"};
+  constexpr std::array<std::string_view, 12> kKeys{"quant_method",
+                                                   "bits",
+                                                   "group_size",
+                                                   "zero_point",
+                                                   "w_bit",
+                                                   "q_group_size",
+                                                   "version",
+                                                   "backend",
+                                                   "modules_to_not_convert",
+                                                   "format",
+                                                   "checkpoint_format",
+                                                   "method"};
   check_keys(source, kKeys);
   const char* bits_key = find_field(config, "w_bit") ? "w_bit" : "bits";
   if (const int64_t bits = required_int(config, bits_key); bits != 4)
     fail("key '", bits_key, "' is ", bits, ", expected 4");
-  const std::string version = normalised_name(optional_string(config, "version").value_or("gemm"));
-  if (version != "gemm")
-    fail("key 'version' is '", version, "', whose layout is not read; expected gemm");
+  // GPTQModel writes the layout as format, too.
+  for (const char* key : {"version", "format", "checkpoint_format"})
+    if (const auto layout = optional_string(config, key);
+        layout && normalised_name(*layout) != "gemm")
+      fail("key '", key, "' is '", *layout, "', whose layout is not read; expected gemm");
   if (!optional_bool(config, "zero_point").value_or(true))
     fail("key 'zero_point' is false, which is not read; expected true");
   const char* group_key = find_field(config, "q_group_size") ? "q_group_size" : "group_size";

@@ -20,11 +20,14 @@ constexpr std::array<std::string_view, 5> kGroupKeys{"targets", "weights", "inpu
                                                      "output_activations", "format"};
 /// Keys of compressed-tensors' `QuantizationConfig` and `ModelCompressor`, keys that transformers'
 /// `CompressedTensorsConfig` saves, and keys that name the writer of the file.
-constexpr std::array<std::string_view, 15> kConfigKeys{
+/// AutoRound's key of attention modules with quantized queries, beside the groups. Source:
+/// auto-round 0.16 `export_to_static_fp.py`, `_get_attention_config`.
+constexpr std::string_view kAttentionKey = "attention_input_activations";
+constexpr std::array<std::string_view, 16> kConfigKeys{
     "config_groups",   "format",           "global_compression_ratio", "ignore",
     "kv_cache_scheme", "quant_method",     "quantization_status",      "sparsity_config",
     "version",         "transform_config", "run_compressed",           "dequantize",
-    "producer",        "provider",         "use_optimized_inference"};
+    "producer",        "provider",         "use_optimized_inference",  kAttentionKey};
 
 /// Formats that are read. A config that was never saved with a format has
 /// "fakequant".
@@ -46,7 +49,7 @@ void check_format(const Json& object) {
   if (!format || std::ranges::find(kFormats, *format) != kFormats.end()) return;
   const bool is_known = std::ranges::find(kOtherFormats, *format) != kOtherFormats.end();
   fail("key 'format' is '", *format, "', which is not read",
-       is_known ? "" : did_you_mean(*format, {kFormats.begin(), kFormats.end()}),
+       is_known ? "" : near_word(*format, kFormats),
        "; expected float-quantized, pack-quantized, int-quantized, nvfp4-pack-quantized, "
        "mxfp4-pack-quantized, mxfp8-quantized, naive-quantized, mixed-precision or dense");
 }
@@ -195,6 +198,23 @@ class ConfigGroups : public ModuleSchemes {
   std::map<std::string, size_t, std::less<>> targets_;
 };
 
+/// Scales of queries are static, and stored with those of the cache.
+void check_attention(const Json& config) {
+  const Json* attention = find_field(config, kAttentionKey);
+  if (!attention) return;
+  in_context(std::string(kAttentionKey), [&] {
+    if (!attention->is_object()) fail("found ", kind_of(*attention), ", expected an object");
+    constexpr std::array<std::string_view, 2> kKeys{"targets", "input_activations"};
+    check_keys(*attention, kKeys);
+    const Json* inputs = find_field(*attention, "input_activations");
+    if (!inputs) fail_missing("input_activations", "an object");
+    in_context("input_activations", [&] {
+      parse_fp8_args(*inputs);
+      if (is_dynamic(*inputs)) fail("queries with dynamic scales are not read");
+    });
+  });
+}
+
 std::unique_ptr<ModuleSchemes> read_groups(const QuantizationConfig& source,
                                            TargetMatcher matches) {
   const Json& config = source.json;
@@ -202,6 +222,7 @@ std::unique_ptr<ModuleSchemes> read_groups(const QuantizationConfig& source,
   check_format(config);
   check_transforms(config);
   check_sparsity(config);
+  check_attention(config);
   auto groups = std::make_unique<ConfigGroups>(config, matches);
   if (groups->is_empty()) return nullptr;
   return groups;
@@ -236,13 +257,14 @@ bool strip_cache(Json& config) {
 
 /// Removes the groups with only inputs, which are for attention modules.
 bool strip_queries(Json& config) {
+  const bool has_key = config.erase(std::string(kAttentionKey)) > 0;
   const auto groups = config.find("config_groups");
-  if (groups == config.end() || !groups->is_object()) return false;
+  if (groups == config.end() || !groups->is_object()) return has_key;
   const size_t before = groups->size();
   for (auto group = groups->begin(); group != groups->end();)
     group = member(*group, "input_activations") && !member(*group, "weights") ? groups->erase(group)
                                                                               : std::next(group);
-  return groups->size() != before;
+  return has_key || groups->size() != before;
 }
 
 }  // namespace compressed_tensors

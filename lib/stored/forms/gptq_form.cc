@@ -1,5 +1,6 @@
 #include <array>
 
+#include "core/registry.h"
 #include "stored/fp8_args.h"
 #include "stored/integer_matrix.h"
 #include "stored/stored_form.h"
@@ -22,25 +23,50 @@ void check_overrides(const Json& config) {
              " than the rest, which is not read");
 }
 
+/// The layout's name. Both keys are in use, and the layouts differ in the zero points. Source:
+/// GPTQModel 7.7 `BaseQuantizeConfig.from_quant_config`, vLLM 0.32 `auto_gptq.py`.
+std::string format_of(const Json& config) {
+  const auto own = optional_string(config, "format");
+  const auto other = optional_string(config, "checkpoint_format");
+  if (own && other && normalised_name(*own) != normalised_name(*other))
+    fail("key 'format' is '", *own, "' and key 'checkpoint_format' is '", *other,
+         "'; engines differ in which they read");
+  const std::string format = own ? *own : other.value_or("gptq");
+  const std::string name = normalised_name(format);
+  const bool is_marlin = optional_bool(config, "is_marlin_format").value_or(false);
+  if ((name != "gptq" && name != "gptq_v2") || is_marlin)
+    fail("key '",
+         is_marlin ? "is_marlin_format"
+         : own     ? "format"
+                   : "checkpoint_format",
+         "' is ", is_marlin ? "true" : "'" + format + "'",
+         ", which is not read; expected gptq or gptq_v2");
+  return name;
+}
+
+constexpr std::array<std::string_view, 20> kKeys{"quant_method",
+                                                 "bits",
+                                                 "group_size",
+                                                 "desc_act",
+                                                 "sym",
+                                                 "lm_head",
+                                                 "static_groups",
+                                                 "checkpoint_format",
+                                                 "damp_percent",
+                                                 "pack_dtype",
+                                                 "true_sequential",
+                                                 "is_marlin_format",
+                                                 "dynamic",
+                                                 "quantization",
+                                                 "meta",
+                                                 "modules_to_not_convert",
+                                                 "format",
+                                                 "method",
+                                                 "model_name_or_path",
+                                                 "model_file_base_name"};
+
 std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
   const Json& config = source.json;
-  constexpr std::array<std::string_view, 17> kKeys{"quant_method",
-                                                   "bits",
-                                                   "group_size",
-                                                   "desc_act",
-                                                   "sym",
-                                                   "lm_head",
-                                                   "static_groups",
-                                                   "checkpoint_format",
-                                                   "damp_percent",
-                                                   "pack_dtype",
-                                                   "true_sequential",
-                                                   "is_marlin_format",
-                                                   "dynamic",
-                                                   "quantization",
-                                                   "meta",
-                                                   "modules_to_not_convert",
-                                                   "format"};
   check_keys(source, kKeys);
   GptqArgs args;
   const int64_t bits = required_int(config, "bits");
@@ -48,11 +74,7 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
     fail("key 'bits' is ", bits, ", expected 2, 3, 4 or 8");
   args.bits = static_cast<int>(bits);
   args.group = positive_group(config, "group_size");
-  const std::string format = optional_string(config, "checkpoint_format").value_or("gptq");
-  if ((format != "gptq" && format != "gptq_v2") ||
-      optional_bool(config, "is_marlin_format").value_or(false))
-    fail("key 'checkpoint_format' is '", format, "', which is not read; expected gptq or gptq_v2");
-  args.stores_less_one = format == "gptq";
+  args.stores_less_one = format_of(config) == "gptq";
   args.needs_index = optional_bool(config, "desc_act").value_or(false);
   if (const auto dtype = optional_string(config, "pack_dtype"); dtype && *dtype != "int32")
     fail("key 'pack_dtype' is '", *dtype, "', which is not read; expected int32");
@@ -68,8 +90,13 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
 }  // namespace
 
 const StoredForm& gptq_form() {
+  // AutoGPTQ before transformers knew it wrote the file alone.
+  static constexpr std::array<std::string_view, 5> kWeightKeys{"bits", "group_size", "desc_act",
+                                                               "format", "checkpoint_format"};
   static const StoredForm kForm{.name = "gptq",
                                 .method = "gptq",
+                                .config_file = "quantize_config.json",
+                                .weight_keys = kWeightKeys,
                                 .read_schemes = gptq::read_schemes,
                                 .read_cache_scheme = no_cache_scheme,
                                 .strip_cache = keeps_config};

@@ -2,6 +2,9 @@
 #include <array>
 #include <cctype>
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/registry.h"
 #include "stored/float_matrix.h"
@@ -31,10 +34,17 @@ Algorithm algorithm_of(const Json& config, const std::string& written) {
   } else if (algo == "FP8_PER_CHANNEL_PER_TOKEN") {
     scheme.strategy = Strategy::kChannel;
     scheme.input = InputQuantization::kDynamicToken;
-  } else if (algo == "FP8_PB_WO") {
+  } else if (algo == "FP8_PB_WO" || algo == "FP8_BLOCK_SCALES") {  // early name of the same
+    const int64_t side =
+        find_field(config, "group_size") ? positive_group(config, "group_size") : 0;
     scheme.strategy = Strategy::kBlock;
-    scheme.block_rows = scheme.block_columns = scheme.group = 128;
+    scheme.block_rows = scheme.block_columns = scheme.group = side > 0 ? side : 128;
     scheme.input = InputQuantization::kDynamicGroup;
+  } else if (algo == "MXFP8") {
+    if (const int64_t group = optional_int(config, "group_size").value_or(32); group != 32)
+      fail("key 'group_size' is ", group, ", expected 32 for ", algo);
+    algorithm.storage = mxfp8_codes();
+    scheme.unrun_input = scheme.source + " quantizes inputs to MXFP8";
   } else if (algo == "NVFP4" || algo == "W4A16_NVFP4") {
     if (const int64_t group = optional_int(config, "group_size").value_or(16); group != 16)
       fail("key 'group_size' is ", group, ", expected 16 for ", algo);
@@ -43,15 +53,15 @@ Algorithm algorithm_of(const Json& config, const std::string& written) {
   } else {
     fail("key 'quant_algo' is '", written,
          "', whose weights are not read; expected FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, "
-         "NVFP4, W4A16_NVFP4 or MIXED_PRECISION");
+         "MXFP8, NVFP4, W4A16_NVFP4 or MIXED_PRECISION");
   }
   return algorithm;
 }
 
-/// An algorithm for each listed module; the others are 16-bit.
+/// An algorithm for each listed module and for what is in it; the others are 16-bit.
 class ListedSchemes : public ModuleSchemes {
  public:
-  explicit ListedSchemes(const Json& layers) {
+  ListedSchemes(const Json& layers, std::vector<std::string> except) : except_(std::move(except)) {
     for (const auto& [module, layer] : layers.items())
       in_context("quantized_layers." + module, [&, &module = module, &layer = layer] {
         if (!layer.is_object()) fail("found ", kind_of(layer), ", expected an object");
@@ -60,13 +70,40 @@ class ListedSchemes : public ModuleSchemes {
         schemes_.emplace(module, std::move(one.scheme));
       });
   }
+
   const ModuleScheme* find(const ModuleName& module) const override {
-    const auto found = schemes_.find(module.name);
-    return found == schemes_.end() ? nullptr : &found->second;
+    if (is_exception(except_, ExceptionMatch::kWildcards, module.name)) return nullptr;
+    for (const std::string& name : names_of(module))
+      if (const ModuleScheme* scheme = nearest(name)) return scheme;
+    return nullptr;
   }
 
  private:
+  /// Names under which a list may have the module. Source: vLLM 0.32
+  /// `_quantized_layer_prefix_candidates`.
+  static std::vector<std::string> names_of(const ModuleName& module) {
+    std::vector<std::string> names{module.name};
+    if (!module.alias.empty()) names.push_back(module.alias);
+    constexpr std::string_view kOuter = "language_model.model.", kInner = "model.language_model.";
+    for (const auto& [from, to] : {std::pair(kOuter, kInner), std::pair(kInner, kOuter)})
+      if (module.name.starts_with(from))
+        names.push_back(std::string(to) + module.name.substr(from.size()));
+    return names;
+  }
+
+  /// The scheme of the module, or of the smallest listed one that it is in: experts may be listed
+  /// as "model.layers.0.mlp.experts".
+  const ModuleScheme* nearest(std::string_view name) const {
+    while (true) {
+      if (const auto found = schemes_.find(name); found != schemes_.end()) return &found->second;
+      const size_t dot = name.rfind('.');
+      if (dot == std::string_view::npos) return nullptr;
+      name = name.substr(0, dot);
+    }
+  }
+
   std::map<std::string, ModuleScheme, std::less<>> schemes_;
+  std::vector<std::string> except_;
 };
 
 std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
@@ -95,8 +132,10 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
   if (normalised_name(*written) == "mixed-precision" ||
       normalised_name(*written) == "mixed_precision") {
     const Json* layers = find_field(config, "quantized_layers");
-    if (!layers || !layers->is_object()) fail_missing("quantized_layers", "an object of modules");
-    return std::make_unique<ListedSchemes>(*layers);
+    if (!layers || !layers->is_object() || layers->empty())
+      fail("key 'quantized_layers' is missing or empty here and in ", kModelOptFileName,
+           ", expected an object of modules");
+    return std::make_unique<ListedSchemes>(*layers, strings_of(config, exclude_key));
   }
   Algorithm algorithm = algorithm_of(config, *written);
   return all_but(strings_of(config, exclude_key), ExceptionMatch::kWildcards,
@@ -181,12 +220,15 @@ const StoredForm& modelopt_form() {
                                                   .k = ".qkv_proj.k_scale",
                                                   .v = ".qkv_proj.v_scale",
                                                   .keys = KeyPosition::kAfterRope}}};
+  static constexpr std::array<std::string_view, 3> kWeightKeys{"quant_algo", "group_size",
+                                                               "quantized_layers"};
   // vLLM's "modelopt_fp4", "modelopt_mixed", ... too; quant_algo tells them apart.
   static const StoredForm kForm{.name = "modelopt",
                                 .method = "modelopt",
                                 .has_method_variants = true,
                                 .config_file = kModelOptFileName,
                                 .nested_key = "quantization",
+                                .weight_keys = kWeightKeys,
                                 .kv_names = kNames,
                                 .read_schemes = modelopt::read_schemes,
                                 .read_cache_scheme = modelopt::read_cache_scheme,
