@@ -5,9 +5,11 @@
 namespace kvcal {
 
 // One function for each file of forms/.
+const StoredForm& auto_round_form();
 const StoredForm& awq_form();
 const StoredForm& bitsandbytes_form();
 const StoredForm& compressed_tensors_form();
+const StoredForm& fbgemm_fp8_form();
 const StoredForm& fp8_form();
 const StoredForm& gptq_form();
 const StoredForm& modelopt_form();
@@ -25,6 +27,8 @@ std::span<const StoredForm* const> stored_forms() {
       &quark_form(),               // AMD Quark
       &gptq_form(),                // GPTQ, GPTQModel
       &awq_form(),                 // AutoAWQ
+      &auto_round_form(),          // AutoRound
+      &fbgemm_fp8_form(),          // FBGEMM
       &mxfp4_form(),               // gpt-oss
       &bitsandbytes_form(),        // bitsandbytes
       &tgi_form(),                 // text-generation-inference

@@ -8,6 +8,7 @@
 #include "stored/weights.h"
 #include "support/catch.h"
 #include "support/folders.h"
+#include "support/scratch_folder.h"
 
 namespace kvcal {
 namespace {
@@ -101,7 +102,124 @@ void check_kind(const fs::path& folder) {
   check_rows_to_pack(weights);
 }
 
+/// Runs check_kind on a copy of a fixture. change: of config.json, and of the form's own file or
+/// null where there is none; a file that is null is left out.
+template <class Change>
+void check_changed(const std::string& kind, const Change& change) {
+  const fs::path from = test::tests_folder() / "fixtures" / "quantized" / kind;
+  const test::ScratchFolder scratch;
+  const fs::path folder = scratch / kind;
+  fs::copy(from, folder);
+  Json config = parse_json(read_text(from / "config.json")), own;
+  const fs::path own_file = folder / "hf_quant_config.json";
+  if (fs::exists(own_file)) own = parse_json(read_text(own_file));
+  change(config, own);
+  test::write_file(folder / "config.json", dump_json(config));
+  fs::remove(own_file);
+  if (!own.is_null()) test::write_file(own_file, dump_json(own));
+  check_kind(folder);
+}
+
 }  // namespace
+
+TEST_CASE("GPTQ's layout has its name under either key, or both") {
+  struct Case {
+    const char* kind;
+    Json keys;
+  };
+  for (const auto& [kind, keys] :
+       {Case{"gptq_v2", {{"format", "gptq_v2"}}},
+        Case{"gptq_v2", {{"checkpoint_format", "gptq_v2"}}},
+        Case{"gptq_v2", {{"format", "gptq_v2"}, {"checkpoint_format", "gptq_v2"}}},
+        Case{"gptq_8", {{"format", "gptq"}}}, Case{"gptq_8", {{"checkpoint_format", "gptq"}}},
+        Case{"gptq_8", {{"format", "gptq"}, {"checkpoint_format", "gptq"}}},
+        Case{"gptq_8", Json::object()}}) {
+    INFO(keys.dump());
+    check_changed(kind, [&keys = keys](Json& config, Json&) {
+      Json& quantization = config["quantization_config"];
+      quantization.erase("checkpoint_format");
+      quantization.update(keys);
+    });
+  }
+  const auto with = [](const char* own, const char* other) {
+    return test::message_of([&] {
+      check_changed("gptq_v2", [&](Json& config, Json&) {
+        config["quantization_config"]["format"] = own;
+        config["quantization_config"]["checkpoint_format"] = other;
+      });
+    });
+  };
+  for (const auto& [own, other] : {std::pair("gptq", "gptq_v2"), std::pair("gptq_v2", "gptq")})
+    CHECK(test::contains(with(own, other), std::string("key 'format' is '") + own +
+                                               "' and key 'checkpoint_format' is '" + other + "'"));
+  CHECK(test::contains(with("marlin", "marlin"),
+                       "key 'format' is 'marlin', which is not read; expected gptq or gptq_v2"));
+}
+
+TEST_CASE("ModelOpt's list of modules stands in either file, or in both alike") {
+  constexpr const char* kList = "quantized_layers";
+  const auto into_config = [&](Json& config, Json& own) {
+    config["quantization_config"][kList] = own["quantization"][kList];
+  };
+  check_changed("modelopt_mixed", into_config);
+  check_changed("modelopt_mixed", [&](Json& config, Json& own) {
+    into_config(config, own);
+    own = nullptr;
+  });
+  check_changed("modelopt_mixed",
+                [&](Json& config, Json&) { config.erase("quantization_config"); });
+  // Experts by name, not as one module.
+  check_changed("modelopt_mixed", [&](Json&, Json& own) {
+    Json& list = own["quantization"][kList];
+    for (const char* layer : {"0", "1"}) {
+      const std::string experts = std::string("model.layers.") + layer + ".mlp.experts";
+      const Json one = list[experts];
+      list.erase(experts);
+      for (int expert = 0; expert < 4; ++expert)
+        for (const char* name : {"gate_proj", "up_proj", "down_proj"})
+          list[experts + "." + std::to_string(expert) + "." + name] = one;
+    }
+  });
+  const std::string differs = test::message_of([&] {
+    check_changed("modelopt_mixed", [&](Json& config, Json& own) {
+      into_config(config, own);
+      config["quantization_config"][kList]["model.layers.0.mlp.experts"]["quant_algo"] = "NVFP4";
+    });
+  });
+  CHECK(test::contains(
+      differs,
+      "hf_quant_config.json: key "
+      "'quantization.quantized_layers.model.layers.0.mlp.experts.quant_algo' is \"W4A16_NVFP4\""));
+  CHECK(test::contains(differs, "says \"NVFP4\"; engines differ in which they read"));
+  CHECK(test::contains(test::message_of([&] {
+                         check_changed("modelopt_mixed", [](Json&, Json& own) { own = nullptr; });
+                       }),
+                       "key 'quantized_layers' is missing or empty here and in "
+                       "hf_quant_config.json"));
+}
+
+TEST_CASE("AutoRound: blocks and single Linears") {
+  const auto message = [](const Json& keys) {
+    return test::message_of([&] {
+      check_changed("auto_round_gptq",
+                    [&](Json& config, Json&) { config["quantization_config"].update(keys); });
+    });
+  };
+  CHECK(message({{"block_name_to_quantize", {"model.layers.0", "model.layers.1"}}}) == "no error");
+  CHECK(message({{"block_name_to_quantize", "model.layers.0,model.layers.1"}}) == "no error");
+  CHECK(message({{"packing_format", "auto_round:gptq"}}) == "no error");
+  CHECK(test::contains(message({{"packing_format", "auto_round:humming"}}),
+                       "key 'packing_format' is 'auto_round:humming', which is not read"));
+  CHECK(test::contains(message({{"data_type", "nv_fp"}}), "data_type 'nv_fp' of 4 bits"));
+  CHECK(test::contains(message({{"rotation_config", {{"hadamard_type", "random"}}}}),
+                       "key 'rotation_config' asks for rotations"));
+  CHECK(test::contains(message({{"extra_config", {{"model.layers.0.mlp.up_proj", {{"bits", 5}}}}}}),
+                       "key 'bits' is 5, expected 2, 3, 4 or 8"));
+  // Codes of another width than the rest, named by its end and by a pattern: the shapes say so.
+  for (const char* name : {"mlp.up_proj", ".*layers\\.0.*up_proj"})
+    CHECK(
+        test::contains(message({{"extra_config", {{name, {{"bits", 8}}}}}}), "model.layers.0.mlp"));
+}
 
 TEST_CASE("weights of every stored form have the values that the form's library decodes") {
   std::set<std::string> kinds;
@@ -110,7 +228,7 @@ TEST_CASE("weights of every stored form have the values that the form's library 
     check_kind(entry.path());
     kinds.insert(entry.path().filename().string());
   }
-  CHECK(kinds.size() == 29);
+  CHECK(kinds.size() == 38);
 }
 
 TEST_CASE("rows of codes are the same in any range") {

@@ -77,6 +77,21 @@ TEST_CASE("keys of compressed-tensors that change the result are refused by name
         std::string(side) + ": unknown key 'strategi' (did you mean 'strategy'?)"));
 }
 
+TEST_CASE("AutoRound's key of quantized queries is read, not others' values in it") {
+  using namespace nlohmann::literals;
+  const Json args = {
+      {"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}, {"dynamic", false}};
+  const auto with = [&](const Json& attention) {
+    return error_with("/attention_input_activations"_json_pointer, attention);
+  };
+  CHECK(with({{"targets", {"LlamaAttention"}}, {"input_activations", args}}) == "no error");
+  CHECK(contains(with({{"targets", {"LlamaAttention"}}}),
+                 "attention_input_activations: key 'input_activations' is missing"));
+  Json dynamic = args;
+  dynamic["dynamic"] = true;
+  CHECK(contains(with({{"input_activations", dynamic}}), "queries with dynamic scales"));
+}
+
 TEST_CASE("keys that published configs have are read or without effect") {
   using namespace nlohmann::literals;
   CHECK(error_with("/transform_config"_json_pointer, {{"config_groups", Json::object()}}) ==
@@ -138,12 +153,43 @@ TEST_CASE("a quant_method that is not read is named with those that are") {
        {std::pair<const char*, const char*>{"compressed_tensors",
                                             " (did you mean 'compressed-tensors'?)"},
         {"int4_woq", ""}})
-    CHECK(contains(error_with_config({{"quant_method", method}}),
-                   std::string("quantization_config: key 'quant_method' is '") + method +
-                       "', which is not read" + hint +
-                       "; expected compressed-tensors, fp8, modelopt, quark, gptq, awq, mxfp4 or "
-                       "bitsandbytes"));
+    CHECK(
+        contains(error_with_config({{"quant_method", method}}),
+                 std::string("quantization_config: key 'quant_method' is '") + method +
+                     "', which is not read" + hint +
+                     "; expected compressed-tensors, fp8, modelopt, quark, gptq, awq, auto-round, "
+                     "fbgemm_fp8, mxfp4 or bitsandbytes"));
   CHECK(contains(error_with_config({{"bits", 8}}), "key 'quant_method' is missing"));
+}
+
+TEST_CASE("a quant_method that stays out is explained, and no near word is suggested") {
+  for (const char* method : {"exl2", "aqlm", "vptq", "quanto", "mxfp8", "marlin"}) {
+    const std::string error = error_with_config({{"quant_method", method}});
+    CHECK(contains(error, std::string("key 'quant_method' is '") + method +
+                              "', whose weights are not read: "));
+    CHECK(contains(error, "; start from the checkpoint that it was made from"));
+  }
+  for (const char* method : {"hqq", "torchao"})
+    CHECK(contains(error_with_config({{"quant_method", method}}), "; start from the checkpoint"));
+  for (const char* method : {"gpqt", "aqw", "fp4", "auto-awq"}) {
+    const std::string error = error_with_config({{"quant_method", method}});
+    CHECK(contains(error, "which is not read; expected compressed-tensors"));
+  }
+  CHECK(
+      contains(error_with_config({{"quant_method", "auto_round"}}), "did you mean 'auto-round'?"));
+  const Json of_mlx = {{"group_size", 64}, {"bits", 4}, {"mode", "affine"}};
+  CHECK(contains(error_with_config(of_mlx), "as MLX writes them"));
+  CHECK(contains(error_of(
+                     "static_kv",
+                     [&](Json& config) {
+                       config.erase("quantization_config");
+                       config["quantization"] = of_mlx;
+                     },
+                     kSameTensor),
+                 "config.json: quantization: has bits, group_size and no quant_method"));
+  using namespace nlohmann::literals;
+  const std::string nvfp8 = error_with("/format"_json_pointer, "nvfp8-pack-quantized");
+  CHECK(contains(nvfp8, "key 'format' is 'nvfp8-pack-quantized', which is not read; expected"));
 }
 
 namespace {
@@ -190,8 +236,9 @@ TEST_CASE("quark: what is not read is named") {
                  "global_quant_config.input_tensors: static inputs with qscheme 'per_channel'"));
   Json config = quark_config(tensor, tensor);
   config["layer_quant_config"]["*down_proj"] = {{"weight", nullptr}, {"input_tensors", tensor}};
-  CHECK(
-      contains(error_with_config(config), "key 'layer_quant_config.*down_proj.weight' is another"));
+  CHECK(contains(error_with_config(config),
+                 "down_proj.weight is F8_E4M3, and the config does not say that the module is "
+                 "quantized"));
 }
 
 TEST_CASE("blocks as a text are those of a list") {

@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "core/registry.h"
+#include "stored/float_matrix.h"
+#include "stored/fp8_args.h"
+#include "stored/integer_matrix.h"
+#include "stored/stored_form.h"
+
+namespace kvcal {
+namespace {
+namespace auto_round {
+
+/// How the weights of some Linears are stored.
+struct Settings {
+  int64_t bits = 4;
+  int64_t group = 128;  ///< 0: one for all columns
+  auto operator<=>(const Settings&) const = default;
+};
+
+Settings settings_of(const Json& config, const Settings& otherwise) {
+  Settings settings = otherwise;
+  if (const auto bits = optional_int(config, "bits")) settings.bits = *bits;
+  if (find_field(config, "group_size")) settings.group = positive_group(config, "group_size");
+  return settings;
+}
+
+/// Layout of integers. Source: auto-round 0.16 `inference/backend.py`, where GPTQ_FORMAT stores
+/// zero points less one and GPTQ_FORMAT_NO_ZP as they are.
+enum class Layout : uint8_t { kGptq, kGptqV2, kAwq };
+
+Layout layout_of(const std::string& packing) {
+  std::string name = normalised_name(packing);
+  constexpr std::string_view kOwn = "auto_round:";
+  if (name.starts_with(kOwn)) name.erase(0, kOwn.size());
+  if (name == "auto" || name == "auto_gptq" || name == "gptq") return Layout::kGptq;
+  if (name == "auto_awq" || name == "awq") return Layout::kAwq;
+  if (name == "auto_round" || name == "gptqmodel") return Layout::kGptqV2;
+  fail("key 'packing_format' is '", packing,
+       "', which is not read for integers; expected auto_round:auto_gptq, auto_round:auto_awq, "
+       "auto_round:gptqmodel or auto_round");
+}
+
+/// Weights of AutoRound's own config: GPTQ's or AWQ's tensors, or powers of two for 32 columns as
+/// compressed-tensors stores them. extra_config has settings of single Linears. Source: vLLM 0.32
+/// `INCConfigParser`.
+class LayerSchemes : public ModuleSchemes {
+ public:
+  LayerSchemes(const Json& config, TargetMatcher matches)
+      : matches_(matches),
+        settings_(settings_of(config, {})),
+        data_type_(normalised_name(optional_string(config, "data_type").value_or("int"))),
+        blocks_(blocks_of(config)) {
+    if (data_type_ == "int")
+      layout_ = layout_of(optional_string(config, "packing_format").value_or("auto"));
+    if (const Json* extra = find_field(config, "extra_config"); extra && extra->is_object())
+      for (const auto& [name, one] : extra->items())
+        in_context("extra_config." + name, [&, &name = name, &one = one] {
+          if (!one.is_object()) fail("found ", kind_of(one), ", expected an object");
+          check_type(one);
+          extra_.emplace_back(name, settings_of(one, settings_));
+          add(extra_.back().second, config);
+        });
+    add(settings_, config);
+  }
+
+  const ModuleScheme* find(const ModuleName& module) const override {
+    if (module.class_name == "Embedding") return nullptr;
+    const auto own = own_settings(module);
+    if (!own && !is_in_blocks(module)) return nullptr;
+    const auto found = schemes_.find(own.value_or(settings_));
+    return found == schemes_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  static std::vector<std::string> blocks_of(const Json& config) {
+    for (const char* key : {"block_name_to_quantize", "to_quant_block_names"}) {
+      const Json* value = find_field(config, key);
+      if (!value) continue;
+      if (!value->is_string()) return strings_of(config, key);
+      std::vector<std::string> blocks;
+      std::string_view rest = value->get_ref<const std::string&>();
+      while (!rest.empty()) {
+        const std::string_view one = rest.substr(0, rest.find(','));
+        blocks.emplace_back(one);
+        rest.remove_prefix(std::min(one.size() + 1, rest.size()));
+      }
+      return blocks;
+    }
+    return {};
+  }
+
+  /// Throws Error where a Linear has codes of another type than the rest.
+  void check_type(const Json& one) const {
+    const auto type = optional_string(one, "data_type");
+    const bool is_16_bit = optional_int(one, "bits").value_or(settings_.bits) >= 16;
+    if (type && !is_16_bit && normalised_name(*type) != data_type_)
+      fail("key 'data_type' is '", *type, "', expected that of the rest, ", data_type_);
+  }
+
+  /// Adds the scheme of settings, unless it is there; none for 16 bits.
+  void add(const Settings& settings, const Json& config) {
+    if (settings.bits >= 16 || schemes_.contains(settings)) return;
+    ModuleScheme scheme;
+    scheme.source = "quant_method auto-round";
+    scheme.lists_few_exceptions = true;
+    scheme.storage = keep(storage_of(settings));
+    if (data_type_ != "int" && optional_int(config, "act_bits").value_or(16) < 16)
+      scheme.unrun_input = scheme.source + " quantizes inputs to " + data_type_;
+    schemes_.emplace(settings, std::move(scheme));
+  }
+
+  std::unique_ptr<CodedStorage> storage_of(const Settings& settings) const {
+    const auto [bits, group] = settings;
+    if (data_type_.starts_with("mx_fp") && group == 32) {
+      if (bits == 4) return fp4_codes({.group = 32, .has_exponents = true});
+      if (bits == 8) return mxfp8_codes();
+    }
+    if (data_type_ != "int")
+      fail("data_type '", data_type_, "' of ", bits, " bits in groups of ", group,
+           " is not read; expected int, or mx_fp of 4 or 8 bits in groups of 32");
+    const bool is_awq = layout_ == Layout::kAwq;
+    if (is_awq ? bits != 4 : bits != 2 && bits != 3 && bits != 4 && bits != 8)
+      fail("key 'bits' is ", bits, ", expected ", is_awq ? "4" : "2, 3, 4 or 8");
+    if (is_awq) return awq_integers(group);
+    return gptq_integers({.bits = static_cast<int>(bits),
+                          .group = group,
+                          .stores_less_one = layout_ == Layout::kGptq});
+  }
+
+  /// Settings that the config has for the module: by its name, its end, or a pattern.
+  std::optional<Settings> own_settings(const ModuleName& module) const {
+    constexpr std::string_view kSpecial = "*+?^$()[]{}|\\";
+    const auto is_named = [&](const std::string& name, const std::string& by) {
+      return !name.empty() && (name == by || name.ends_with("." + by));
+    };
+    for (const auto& [by, settings] : extra_)
+      if (is_named(module.name, by) || is_named(module.alias, by)) return settings;
+    for (const auto& [by, settings] : extra_)
+      if (by.find_first_of(kSpecial) != std::string::npos &&
+          matches_("re:.*(?:" + by + ")", module.name, ""))
+        return settings;
+    return std::nullopt;
+  }
+
+  bool is_in_blocks(const ModuleName& module) const {
+    if (blocks_.empty()) return module.role != Role::kLmHead;
+    return std::ranges::any_of(blocks_, [&](const std::string& block) {
+      return module.name.starts_with(block) || module.alias.starts_with(block);
+    });
+  }
+
+  TargetMatcher matches_;
+  Settings settings_;
+  std::string data_type_;
+  std::vector<std::string> blocks_;
+  Layout layout_ = Layout::kGptq;
+  std::vector<std::pair<std::string, Settings>> extra_;
+  std::map<Settings, ModuleScheme> schemes_;
+};
+
+/// FP8 with a scale for the tensor (group_size 0), each row (-1) or each block. Source: auto-round
+/// 0.16 `export_to_fp8.py`.
+std::unique_ptr<ModuleSchemes> read_fp8(const Json& config) {
+  ModuleScheme scheme;
+  scheme.source = "quant_method auto-round";
+  scheme.lists_few_exceptions = true;
+  const bool has_static = !optional_bool(config, "act_dynamic").value_or(true);
+  const bool has_inputs = optional_int(config, "act_bits").value_or(16) < 16;
+  if (has_inputs)
+    scheme.input = has_static ? InputQuantization::kStatic : InputQuantization::kDynamicToken;
+  const Json* group = find_field(config, "group_size");
+  if (group && group->is_array()) {
+    std::tie(scheme.block_rows, scheme.block_columns) = parse_block("group_size", group);
+    scheme.strategy = Strategy::kBlock;
+    scheme.scale_names = {".weight_scale_inv", ".weight_scale"};
+    if (has_inputs) scheme.input = InputQuantization::kDynamicGroup;
+    scheme.group = scheme.block_columns;
+    scheme.infers_groups = true;
+  } else if (group && *group == -1) {
+    scheme.strategy = Strategy::kChannel;
+  } else if (!group || *group != 0) {
+    fail("key 'group_size' is ", group ? group->dump() : "absent",
+         ", expected 0, -1 or two sizes for FP8");
+  }
+  std::vector<std::string> except{"lm_head"};
+  if (const Json* extra = find_field(config, "extra_config"); extra && extra->is_object())
+    for (const auto& [name, one] : extra->items()) {
+      if (!one.is_object() || optional_int(one, "bits").value_or(8) < 16)
+        fail("key 'extra_config.", name, "' is ", one.dump(), ", expected bits of 16");
+      except.push_back(name);
+    }
+  return all_but(std::move(except), ExceptionMatch::kParts, std::move(scheme));
+}
+
+std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source,
+                                            TargetMatcher matches) {
+  const Json& config = source.json;
+  if (const Json* rotation = find_field(config, "rotation_config"); rotation && !rotation->empty())
+    fail("key 'rotation_config' asks for rotations of inputs, which are not run; expected none");
+  const std::string type = normalised_name(optional_string(config, "data_type").value_or("int"));
+  if (type == "fp" || type == "fp8" || means_e4m3fn(type)) return read_fp8(config);
+  return std::make_unique<LayerSchemes>(config, matches);
+}
+
+}  // namespace auto_round
+}  // namespace
+
+/// AutoRound's own config. Its exports to other forms have those forms' configs.
+const StoredForm& auto_round_form() {
+  static const StoredForm kForm{.name = "auto-round",
+                                .method = "auto-round",
+                                .read_schemes = auto_round::read_schemes,
+                                .read_cache_scheme = no_cache_scheme,
+                                .strip_cache = keeps_config};
+  return kForm;
+}
+
+}  // namespace kvcal
