@@ -57,8 +57,8 @@ verdict() {  # "vLLM 0.32: KV cache fp8, layer 0 has 0.0114009 0.0136649"
 overlay_format() {
   case $form in
     modelopt*) echo modelopt ;;
-    autofp8) echo fp8 ;;
-    quark) echo quark ;;
+    autofp8 | fp8_*) echo fp8 ;;
+    quark*) echo quark ;;
     *) echo compressed-tensors ;;
   esac
 }

@@ -64,11 +64,19 @@ const Json& group_of(const Opened& opened) {
 
 }  // namespace
 
-TEST_CASE("recoded weights: GPTQ, AWQ and bitsandbytes' INT8 have the same values") {
+TEST_CASE("recoded weights: GPTQ, AWQ, AutoRound and bitsandbytes' INT8 have the same values") {
   // The library multiplies INT8 by SCB and by 1/127, which rounds twice; a scale rounds once.
-  const std::vector<std::pair<std::string, double>> kinds{
-      {"gptq_2", 0},  {"gptq_3", 0}, {"gptq_4", 0},  {"gptq_8", 0},
-      {"gptq_v2", 0}, {"awq", 0},    {"bnb_int8", 2}};
+  const std::vector<std::pair<std::string, double>> kinds{{"gptq_2", 0},
+                                                          {"gptq_3", 0},
+                                                          {"gptq_4", 0},
+                                                          {"gptq_8", 0},
+                                                          {"gptq_v2", 0},
+                                                          {"gptq_old", 0},
+                                                          {"awq", 0},
+                                                          {"auto_round_gptq", 0},
+                                                          {"auto_round_gptq_v2", 0},
+                                                          {"auto_round_awq", 0},
+                                                          {"bnb_int8", 2}};
   for (const auto& [kind, units] : kinds) {
     INFO(kind);
     const ScratchFolder scratch;
