@@ -118,10 +118,10 @@ void check_agreement(const std::vector<ConfigPlace>& places) {
 /// disagree.
 void add_own_file(const ModelDir& model_dir, QuantizationConfig& config) {
   const StoredForm* form = form_beside(model_dir.path());
-  if (!form || !config.json.is_object()) return;
+  // A file of another form is of weights that config.json describes anew.
+  if (!form || form != config.form) return;
   const fs::path path = model_dir.path() / form->config_file;
   const QuantizationConfig beside = read_own_file(*form, path);
-  if (beside.form != config.form) return;  // of weights that config.json describes anew
   const std::string outer = beside.is_nested ? std::string(form->nested_key) + "." : "";
   for (const std::string_view key : form->weight_keys) {
     const Json *in_file = find_field(beside.json, key), *in_config = find_field(config.json, key);

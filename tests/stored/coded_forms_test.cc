@@ -1,4 +1,5 @@
 // Quantized weights of every form, against what the form's own library decodes.
+#include <regex>
 #include <set>
 
 #include "core/json.h"
@@ -17,6 +18,10 @@ bool matches(std::string_view pattern, std::string_view name, std::string_view c
   if (!pattern.starts_with("re:.*")) return pattern == name || pattern == class_name;
   // The fixtures' patterns are ".*WORD.*".
   return name.find(pattern.substr(5, pattern.size() - 7)) != std::string_view::npos;
+}
+
+bool matches_regex(std::string_view pattern, std::string_view name, std::string_view) {
+  return std::regex_match(std::string(name), std::regex(std::string(pattern.substr(3)) + ".*"));
 }
 
 std::vector<float> decoded(const CodedMatrix& matrix) {
@@ -102,22 +107,27 @@ void check_kind(const fs::path& folder) {
   check_rows_to_pack(weights);
 }
 
-/// Runs check_kind on a copy of a fixture. change: of config.json, and of the form's own file or
-/// null where there is none; a file that is null is left out.
+/// A copy of a fixture. change: of config.json, and of ModelOpt's own file, null where there is
+/// none; a file that is null is left out.
 template <class Change>
-void check_changed(const std::string& kind, const Change& change) {
+fs::path changed_copy(const std::string& kind, const test::ScratchFolder& scratch,
+                      const Change& change) {
   const fs::path from = test::tests_folder() / "fixtures" / "quantized" / kind;
-  const test::ScratchFolder scratch;
-  const fs::path folder = scratch / kind;
+  const fs::path folder = scratch / kind, own_file = folder / "hf_quant_config.json";
   fs::copy(from, folder);
   Json config = parse_json(read_text(from / "config.json")), own;
-  const fs::path own_file = folder / "hf_quant_config.json";
   if (fs::exists(own_file)) own = parse_json(read_text(own_file));
   change(config, own);
   test::write_file(folder / "config.json", dump_json(config));
   fs::remove(own_file);
   if (!own.is_null()) test::write_file(own_file, dump_json(own));
-  check_kind(folder);
+  return folder;
+}
+
+template <class Change>
+void check_changed(const std::string& kind, const Change& change) {
+  const test::ScratchFolder scratch;
+  check_kind(changed_copy(kind, scratch, change));
 }
 
 }  // namespace
@@ -215,10 +225,25 @@ TEST_CASE("AutoRound: blocks and single Linears") {
                        "key 'rotation_config' asks for rotations"));
   CHECK(test::contains(message({{"extra_config", {{"model.layers.0.mlp.up_proj", {{"bits", 5}}}}}}),
                        "key 'bits' is 5, expected 2, 3, 4 or 8"));
-  // Codes of another width than the rest, named by its end and by a pattern: the shapes say so.
-  for (const char* name : {"mlp.up_proj", ".*layers\\.0.*up_proj"})
-    CHECK(
-        test::contains(message({{"extra_config", {{name, {{"bits", 8}}}}}}), "model.layers.0.mlp"));
+  // Codes of another width, named by their end and by a pattern, contradict the shapes of their
+  // scales.
+  const auto modules = [](const std::string& name) {
+    const test::ScratchFolder scratch;
+    const fs::path folder = changed_copy("auto_round_gptq", scratch, [&](Json& config, Json&) {
+      config["quantization_config"]["extra_config"] = {{name, {{"bits", 8}}}};
+    });
+    const ModelDir model_dir(folder);
+    std::string all;
+    for (const std::string& problem :
+         read_checkpoint_quantization(model_dir, read_model_config(model_dir), matches_regex)
+             .problems)
+      all += problem.substr(0, problem.find(" is ")) + ";";
+    return all;
+  };
+  CHECK(modules("mlp.up_proj") ==
+        "misshapen: model.layers.0.mlp.up_proj.scales;"
+        "misshapen: model.layers.1.mlp.up_proj.scales;");
+  CHECK(modules(".*layers\\.0.*up_proj") == "misshapen: model.layers.0.mlp.up_proj.scales;");
 }
 
 TEST_CASE("weights of every stored form have the values that the form's library decodes") {
