@@ -177,6 +177,10 @@ void SafetensorsFile::leave_out(const std::set<std::string, std::less<>>& names)
 }
 
 void SafetensorsFile::add(std::vector<TensorSource> sources) {
+  std::set<std::string, std::less<>> replaced;
+  for (const TensorSource& source : sources)
+    if (by_name_.contains(source.name)) replaced.insert(source.name);
+  leave_out(replaced);
   for (TensorSource& source : sources) {
     const auto [kept, is_new] = added_.emplace(source.name, source);
     KVCAL_CHECK(is_new && !by_name_.contains(source.name));

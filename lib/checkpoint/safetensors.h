@@ -54,7 +54,7 @@ class SafetensorsFile {
   uint64_t offset_of(const TensorView& tensor) const;
   /// Hides these tensors from now on; views of others must be fetched again.
   void leave_out(const std::set<std::string, std::less<>>& names);
-  /// Adds tensors that copies of this file get and the file does not hold: their views have no
+  /// Adds tensors that copies of this file get, in place of its own of the same name: views have no
   /// bytes, and source_of returns these sources. Views of others must be fetched again.
   void add(std::vector<TensorSource> sources);
   /// Whether no tensor is hidden or added.

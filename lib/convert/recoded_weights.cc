@@ -68,7 +68,11 @@ class Recoder {
     }
     add_stacked();
     check_all_are_read();
-    for (auto& [shard, sources] : added_) model_.add(shard, std::move(sources));
+    for (auto& [shard, sources] : added_) {
+      for (const TensorSource& source : sources)
+        hidden_.erase(source.name);  // Quark's weight_scale
+      model_.add(shard, std::move(sources));
+    }
     Recoded recoded{
         .kept = {.format = std::string(kCompressedTensors), .config = config_of_schemes()},
         .caveat = at_first(weights_, [&](const auto& one) { return caveat_of(args_of(one)); })};
@@ -95,8 +99,11 @@ class Recoder {
   }
 
   void add_to_shard_of(std::string_view tensor, std::vector<TensorSource> sources) {
-    std::vector<TensorSource>& added = added_[shard_of(model_, tensor)];
-    std::ranges::move(sources, std::back_inserter(added));
+    // A tensor of the same name is replaced in its own shard.
+    for (TensorSource& source : sources) {
+      const bool is_there = model_.find(source.name) != nullptr;
+      added_[shard_of(model_, is_there ? source.name : tensor)].push_back(std::move(source));
+    }
   }
 
   /// Experts are split in all tensors of a layer, so that each expert has its biases.

@@ -156,6 +156,24 @@ TEST_CASE("recoded weights: codes that compressed-tensors lacks are refused, wit
                  "same codes"));
 }
 
+TEST_CASE("recoded weights: Quark's MXFP4 keeps its codes, under names that it has already") {
+  for (const char* kind : {"quark_mxfp4", "quark_mxfp4_moe"}) {
+    INFO(kind);
+    const ScratchFolder scratch;
+    recode(kind, scratch / "out");
+    const Opened source(quantized(kind)), written(scratch / "out");
+    REQUIRE_FALSE(source.quantization.linears.empty());
+    CHECK(written.quantization.linears.size() == source.quantization.linears.size());
+    for (const auto& [module, linear] : source.quantization.linears) {
+      INFO(module);
+      const auto other = written.quantization.linears.find(module);
+      REQUIRE(other != written.quantization.linears.end());
+      CHECK(largest_difference(decoded(*other->second.coded), decoded(*linear.coded)) == 0);
+    }
+    CHECK(group_of(written).at("format") == "mxfp4-pack-quantized");
+  }
+}
+
 TEST_CASE("recoded weights: quantized tensors outside the model would be lost, and are refused") {
   const ScratchFolder scratch;
   copy_folder(quantized("gptq_4"), scratch / "model");
