@@ -199,7 +199,10 @@ TEST_CASE("conversion: weights that are quantized in another way keep it, or are
   });
   for (const char* format : {"compressed-tensors", "tgi"})
     CHECK(refusal(scratch / "w4a16", format, scratch / "scales") ==
-          config + ": key 'quantization_config.quant_method' is 'hqq', whose weights are not read");
+          config +
+              ": key 'quantization_config.quant_method' is 'hqq', whose weights are not read: HQQ, "
+              "packed as its kernels want it; start from the checkpoint that it was made "
+              "from, in 16 bits, FP8, GPTQ, AWQ or compressed-tensors");
 }
 
 TEST_CASE("conversion: FP8 weights must be whole to be written in another form") {
