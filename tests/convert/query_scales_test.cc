@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include "convert/output_model.h"
 #include "convert/support/convert_case.h"
+#include "stored/weights.h"
 #include "support/folders.h"
 
 using namespace kvcal;
@@ -71,6 +73,20 @@ TEST_CASE("queries: without their scales nothing in config.json asks for them") 
             .at("quantization_config")
             .at("config_groups")
             .empty());
+}
+
+TEST_CASE("queries: a checkpoint that is calibrated anew asks for none") {
+  const ModelDir source(kAttention);
+  SilentDiagnostics silent;
+  const auto output =
+      output_model(source, read_model_config(source), {"compressed-tensors"}, silent);
+  REQUIRE(output);
+  for (const std::string& name : output->model.tensor_names()) {
+    INFO(name);
+    CHECK_FALSE(name.ends_with("q_scale"));
+  }
+  // The group of attention was all that was quantized.
+  CHECK_FALSE(output->kept);
 }
 
 TEST_CASE("queries: have the cache's strategy, which cannot be changed for K and V alone") {

@@ -13,7 +13,7 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
   const Json& config = source.json;
   constexpr std::array<std::string_view, 4> kKeys{"quant_method", "activation_scale_ub",
                                                   "modules_to_not_convert", "kv_cache_scheme"};
-  check_spelling(config, kKeys);
+  check_keys(source, kKeys);
   ModuleScheme scheme;
   scheme.source = "quant_method fbgemm_fp8";
   scheme.lists_few_exceptions = true;

@@ -43,7 +43,7 @@ CASE
 
 bad "A missing block scale" <<'CASE'
 use_model deepseek_v3_fp8
-edit_header model/model.safetensors 's/layers.0.mlp.up_proj.weight_scale_inv/layers.0.mlp.up_proj.weight_scale/'
+edit_header model/model.safetensors 's/layers.0.mlp.up_proj.weight_scale_inv/layers.0.mlp.up_proj.weight_scale_old/'
 CASE
 
 bad "Blocks of another size than the scales have" <<'CASE'
