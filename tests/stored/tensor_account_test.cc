@@ -44,8 +44,8 @@ struct Changed {
     Json config = parse_json(read_text(from / "config.json"), {.has_python_constants = true});
     change_config(config);
     test::write_file(scratch / "config.json", dump_json(config));
-    if (fs::exists(from / "hf_quant_config.json"))
-      fs::copy_file(from / "hf_quant_config.json", scratch / "hf_quant_config.json");
+    for (const char* file : {"hf_quant_config.json", "quantize_config.json"})
+      if (fs::exists(from / file)) fs::copy_file(from / file, scratch / file);
     const SafetensorsFile file(from / "model.safetensors");
     std::vector<Tensor> tensors;
     for (const TensorView& view : file.tensors())

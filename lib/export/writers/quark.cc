@@ -1,8 +1,12 @@
+#include <fnmatch.h>
+
 #include "engines/engine_rules.h"
 #include "export/layer_scales.h"
 #include "export/quark_config.h"
 #include "export/scalar_scales.h"
 #include "export/writer.h"
+#include "recipe/recipe.h"
+#include "stored/json_member.h"
 
 namespace kvcal {
 namespace {
@@ -117,6 +121,34 @@ Json base_config(const ExportInput& input) {
   return quark_config(layer_config(linear_config(plan), nullptr), excluded);
 }
 
+/// The settings that the config has for a Linear: of the first pattern that names it, else of its
+/// type, else of all. Source: vLLM 0.32 `QuarkConfig._find_matched_config`.
+const Json& settings_of(const Json& config, const std::string& linear) {
+  if (const Json* layers = member(config, "layer_quant_config"))
+    for (const auto& [pattern, settings] : layers->items())
+      if (pattern.starts_with("re:")
+              ? matches_target(pattern, linear, "")
+              : ::fnmatch(pattern.c_str(), linear.c_str(), FNM_NOESCAPE) == 0)
+        return settings;
+  if (const Json* types = member(config, "layer_type_quant_config"))
+    if (const Json* own = member(*types, "Linear")) return *own;
+  return config.at("global_quant_config");
+}
+
+/// The settings that this Linear of all layers with a cache has, "k_proj". Throws Error where they
+/// differ, since one pattern of all layers is to have them.
+Json settings_of_all(const Json& config, const ExportInput& input, const std::string& linear) {
+  const Json* settings = nullptr;
+  for (const AttentionCalibration& layer : input.calibration.layers) {
+    const Json& own = settings_of(config, layer.module + "." + linear);
+    if (settings && own != *settings)
+      fail("Quark's form describes ", linear, " of all layers at once, and that of ", layer.module,
+           " is quantized otherwise than the first layer's");
+    settings = &own;
+  }
+  return settings ? *settings : config.at("global_quant_config");
+}
+
 /// Adds the outputs of K's and V's Linears, and keeps their other settings. Source: AMD Quark
 /// 0.13's export; vLLM 0.32 `QuarkConfig.from_config`, which requires the same for K and V.
 Json quantization_config(const ExportInput& input) {
@@ -128,14 +160,16 @@ Json quantization_config(const ExportInput& input) {
   exported["kv_cache_group"] = names;
   Json& layers = config["layer_quant_config"];
   if (!layers.is_object()) layers = Json::object();
+  const Json described = config;
   for (const Json& name : names) {
-    Json& layer = layers[name.get<std::string>()];
-    if (!layer.is_object()) layer = config["global_quant_config"];
+    const auto pattern = name.get<std::string>();
+    Json& layer = layers[pattern];
+    if (!layer.is_object()) layer = settings_of_all(described, input, pattern.substr(1));
     layer["output_tensors"] = per_tensor();
   }
   // Without exclusions, readers that fuse Q, K and V need an entry of Q.
-  if (config.value("exclude", Json::array()).empty())
-    layers["*q_proj"] = config["global_quant_config"];
+  if (config.value("exclude", Json::array()).empty() && !layers.contains("*q_proj"))
+    layers["*q_proj"] = settings_of_all(described, input, "q_proj");
   return config;
 }
 
