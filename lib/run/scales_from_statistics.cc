@@ -30,9 +30,12 @@ ModelConfig config_of(const ScalesRequest& request, const Statistics& statistics
         return parse_model_config(parse_json(statistics.origin.model_config), request.family);
       });
     });
-  if (model->sha256() != statistics.origin.model_sha256)
+  if (model->sha256() != statistics.origin.model_sha256) {
+    const std::vector<AbsentTensor>& absent = model->absent();
     fail(request.model, ": is not the model of ", request.statistics, ", which was made with '",
-         statistics.origin.model_path, "' (sha256 ", statistics.origin.model_sha256, ")");
+         statistics.origin.model_path, "' (sha256 ", statistics.origin.model_sha256, ")",
+         absent.empty() ? "" : "; " + absent.front().problem);
+  }
   return read_model_config(*model, request.family);
 }
 
