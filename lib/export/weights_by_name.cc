@@ -90,9 +90,8 @@ class Search {
              model_.find(std::string(tensor.name.substr(0, dot)) + std::string(end)) != nullptr;
     };
     const bool is_code = last == "weight" && tensor.shape.rank() == 2 && !is_float(tensor.dtype);
-    const bool is_scale =
-        is_name_of_codes(last) &&
-        (has_beside(kWeight) || has_beside(".qweight") || has_beside(".weight_packed"));
+    const bool is_scale = is_name_of_codes(last) &&
+                          (has_beside(kWeight) || std::ranges::any_of(kNamesOfCodes, has_beside));
     if (is_code || is_scale)
       fail(tensor.name, " is ", tensor.dtype, ", ",
            is_scale ? "of a quantized weight" : "expected F16, BF16 or F32",

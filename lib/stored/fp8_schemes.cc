@@ -53,6 +53,12 @@ bool is_exception(const std::vector<std::string>& entries, ExceptionMatch how,
   });
 }
 
+bool is_named_by_quark(const std::string& pattern, const std::string& module,
+                       TargetMatcher matches) {
+  return pattern.starts_with("re:") ? matches(pattern, module, "")
+                                    : ::fnmatch(pattern.c_str(), module.c_str(), FNM_NOESCAPE) == 0;
+}
+
 std::unique_ptr<ModuleSchemes> all_but(std::vector<std::string> except, ExceptionMatch how,
                                        ModuleScheme scheme, std::unique_ptr<CodedStorage> storage) {
   return std::make_unique<SchemeWithExceptions>(std::move(except), how, std::move(scheme),

@@ -70,6 +70,10 @@ enum class ExceptionMatch : uint8_t {
 
 bool is_exception(const std::vector<std::string>& entries, ExceptionMatch how,
                   const std::string& module);
+/// How a pattern of Quark's configs matches a module's name: "re:" and an expression, or an fnmatch
+/// pattern of the whole name. Source: vLLM 0.32 `QuarkConfig._find_matched_config`.
+bool is_named_by_quark(const std::string& pattern, const std::string& module,
+                       TargetMatcher matches);
 
 /// One scheme for all Linears outside a list of exceptions. storage: of weights that are not FP8.
 std::unique_ptr<ModuleSchemes> all_but(std::vector<std::string> except, ExceptionMatch how,

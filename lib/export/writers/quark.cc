@@ -1,11 +1,10 @@
-#include <fnmatch.h>
-
 #include "engines/engine_rules.h"
 #include "export/layer_scales.h"
 #include "export/quark_config.h"
 #include "export/scalar_scales.h"
 #include "export/writer.h"
 #include "recipe/recipe.h"
+#include "stored/fp8_schemes.h"
 #include "stored/json_member.h"
 
 namespace kvcal {
@@ -126,10 +125,7 @@ Json base_config(const ExportInput& input) {
 const Json& settings_of(const Json& config, const std::string& linear) {
   if (const Json* layers = member(config, "layer_quant_config"))
     for (const auto& [pattern, settings] : layers->items())
-      if (pattern.starts_with("re:")
-              ? matches_target(pattern, linear, "")
-              : ::fnmatch(pattern.c_str(), linear.c_str(), FNM_NOESCAPE) == 0)
-        return settings;
+      if (is_named_by_quark(pattern, linear, matches_target)) return settings;
   if (const Json* types = member(config, "layer_type_quant_config"))
     if (const Json* own = member(*types, "Linear")) return *own;
   return config.at("global_quant_config");

@@ -1,5 +1,3 @@
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -139,9 +137,7 @@ class LayerSchemes : public ModuleSchemes {
 
   bool names(const std::string& pattern, const ModuleName& module) const {
     const auto is_named = [&](const std::string& name) {
-      return pattern.starts_with("re:")
-                 ? matches_(pattern, name, "")
-                 : ::fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+      return is_named_by_quark(pattern, name, matches_);
     };
     return is_named(module.name) || (!module.alias.empty() && is_named(module.alias));
   }
