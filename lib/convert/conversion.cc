@@ -56,8 +56,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
       config_(read_model_config(model_, options.family)),
       kept_(read_kept_quantization(model_)) {
   read_scales(options);
-  check_weights(formats);
-  settle_weights(formats);
+  settle_weights(formats, check_weights(formats));
   if (source_.layers.empty() && restored_.linears.empty() && !recoded_.has_coded())
     fail(checkpoint.string(), ": has no KV scales",
          kept_ ? ", and its weights are in the wanted form already" : " and no FP8 weights",
@@ -107,17 +106,19 @@ void Conversion::warn_of_scales() {
         "up to sqrt(2) = 1.414 times larger, which saturates, or as much smaller");
 }
 
-void Conversion::check_weights(const std::vector<std::string>& formats) {
+std::optional<CheckpointQuantization> Conversion::check_weights(
+    const std::vector<std::string>& formats) {
   const bool writes_checkpoint = std::ranges::any_of(formats, [](const std::string& format) {
     return any_has(format, &OutputFormat::is_checkpoint);
   });
-  if (!writes_checkpoint) return;
-  const std::optional<CheckpointQuantization> quantization = read_weights();
-  if (!quantization) return;
+  if (!writes_checkpoint) return std::nullopt;
+  std::optional<CheckpointQuantization> quantization = read_weights();
+  if (!quantization) return std::nullopt;
   for (const std::string& warning : quantization->warnings) warnings_.push_back(warning);
   if (!quantization->problems.empty())
     fail(model_.given_path().string(), ": ", quantization->problems.front());
   check_described(model_, config_, *quantization);
+  return quantization;
 }
 
 std::optional<CheckpointQuantization> Conversion::read_weights() {
@@ -135,12 +136,14 @@ std::optional<CheckpointQuantization> Conversion::read_weights() {
   }
 }
 
-void Conversion::settle_weights(const std::vector<std::string>& formats) {
+void Conversion::settle_weights(const std::vector<std::string>& formats,
+                                std::optional<CheckpointQuantization> checked) {
   if (!kept_ || std::ranges::all_of(formats, [&](const std::string& format) {
         return keeps_weights(*kept_, format);
       }))
     return;
-  restored_ = read_checkpoint_quantization(model_, config_, matches_target);
+  restored_ =
+      checked ? *std::move(checked) : read_checkpoint_quantization(model_, config_, matches_target);
   if (!restored_.problems.empty())
     fail(model_.given_path().string(), ": ", restored_.problems.front());
   if (restored_.has_coded()) return recode(formats);
@@ -184,10 +187,8 @@ void Conversion::settle_queries(const std::vector<std::string>& formats) {
       });
   if (are_written) return;
   for (LayerKvScales& layer : source_.layers) layer.q.clear();
-  // A group of attention modules would make readers look for them.
-  const bool are_asked_for = form && form->strip_queries(kept_->config);
+  const bool are_asked_for = strip_queries(kept_);
   if (are_read || are_asked_for) notes_.emplace_back("scales of queries are not written");
-  if (form && !form->strip_cache(kept_->config)) kept_.reset();
 }
 
 std::optional<Strategy> Conversion::strategy_for(const std::vector<std::string>& formats,

@@ -51,10 +51,12 @@ class Conversion {
   void read_scales(const ConversionOptions& options);
   void warn_of_scales();
   /// Throws Error where a checkpoint among the formats would have weights that are not read.
-  void check_weights(const std::vector<std::string>& formats);
+  /// nullopt: there is none, or as read_weights.
+  std::optional<CheckpointQuantization> check_weights(const std::vector<std::string>& formats);
   /// nullopt: they are of a form that is kept and not read.
   std::optional<CheckpointQuantization> read_weights();
-  void settle_weights(const std::vector<std::string>& formats);
+  void settle_weights(const std::vector<std::string>& formats,
+                      std::optional<CheckpointQuantization> checked);
   /// Gives the weights the form of one of the formats.
   void recode(const std::vector<std::string>& formats);
   /// Throws Error for FP8 weights whose scales nothing would write.

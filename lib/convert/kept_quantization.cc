@@ -48,4 +48,11 @@ std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model) {
   return in_config || in_file ? std::optional(std::move(kept)) : std::nullopt;
 }
 
+bool strip_queries(std::optional<KeptQuantization>& kept) {
+  const StoredForm* form = kept ? form_of_method(kept->format) : nullptr;
+  if (!form || !form->strip_queries || !form->strip_queries(kept->config)) return false;
+  if (!form->strip_cache(kept->config)) kept.reset();
+  return true;
+}
+
 }  // namespace kvcal

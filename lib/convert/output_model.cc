@@ -5,20 +5,8 @@
 #include "recipe/recipe.h"
 #include "stored/dialect.h"
 #include "stored/kv_scales.h"
-#include "stored/stored_form.h"
 
 namespace kvcal {
-namespace {
-
-/// Takes queries out of the description, whose scales strip_scales removes: readers would look for
-/// them.
-void strip_queries(std::optional<KeptQuantization>& kept) {
-  const StoredForm* form = kept ? form_of_method(kept->format) : nullptr;
-  if (!form || !form->strip_queries || !form->strip_queries(kept->config)) return;
-  if (!form->strip_cache(kept->config)) kept.reset();
-}
-
-}  // namespace
 
 std::optional<OutputModel> output_model(const ModelDir& source, const ModelConfig& config,
                                         const std::vector<std::string>& formats,
