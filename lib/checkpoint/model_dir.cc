@@ -179,7 +179,6 @@ void ModelDir::check_index_of_single_file() {
            kSingleFileName, "; engines differ in which they load");
     absent_ = check_weight_map(index.at("weight_map"));
   });
-  for (AbsentTensor& tensor : absent_) tensor.problem = index_path.string() + ": " + tensor.problem;
 }
 
 void ModelDir::list_tensors() {
@@ -226,10 +225,7 @@ void ModelDir::open_indexed_shards() {
     list_tensors();
     absent_ = check_weight_map(index_.at("weight_map"));
   });
-  for (AbsentTensor& tensor : absent_) {
-    index_.at("weight_map").erase(tensor.name);
-    tensor.problem = index_path.string() + ": " + tensor.problem;
-  }
+  for (const AbsentTensor& tensor : absent_) index_.at("weight_map").erase(tensor.name);
 }
 
 void ModelDir::check_complete() const {
@@ -238,16 +234,18 @@ void ModelDir::check_complete() const {
 
 std::vector<AbsentTensor> ModelDir::check_weight_map(const Json& weight_map) const {
   std::vector<AbsentTensor> absent;
+  const std::string where = (path_ / kIndexFileName).string() + ": ";
   for (const auto& item : weight_map.items()) {
     const std::string& name = item.value().get_ref<const std::string&>();
     const auto shard = std::ranges::lower_bound(shard_names_, name);
     if (shard == shard_names_.end() || *shard != name) {
-      absent.push_back({item.key(), "weight_map names shard " + name + ", which does not exist"});
+      absent.push_back(
+          {item.key(), where + "weight_map names shard " + name + ", which does not exist"});
     } else if (!shards_[static_cast<size_t>(shard - shard_names_.begin())].find(item.key())) {
-      std::string problem =
+      const std::string problem =
           "weight_map puts tensor '" + item.key() + "' into " + name + ", which does not hold it";
       if (find(item.key())) fail(problem);  // another shard holds it
-      absent.push_back({item.key(), std::move(problem)});
+      absent.push_back({item.key(), where + problem});
     }
   }
   if (weight_map.size() - absent.size() == tensors_.size()) return absent;
