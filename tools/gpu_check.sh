@@ -87,9 +87,10 @@ failed() { failures=$((failures + 1)); note "$1"; }
 noted_lines() { sed 's/^/        /' | tee -a "$results/summary.txt"; }
 wanted() { [[ -z $only || ,$only, == *,$1,* ]]; }
 
-# The seconds that a part may take: its share of the minutes, and no more than are left.
+# The seconds that a part may take: its share of the minutes, and no more than are left. A program that is told to end has ten
+# seconds more (--kill-after).
 limit_of() {  # SECONDS, of ten minutes
-  local limit=$(($1 * minutes / 10)) left=$((minutes * 60 - $(elapsed)))
+  local limit=$(($1 * minutes / 10)) left=$((minutes * 60 - 12 - $(elapsed)))
   limit=$((limit < left ? limit : left))
   echo $((limit > 0 ? limit : 0))
 }
