@@ -125,8 +125,10 @@ void set_options(Transfer& transfer, const HttpRequest& request) {
   set(CURLOPT_MAXREDIRS, kMostRedirects);
   set(CURLOPT_NOBODY, request.is_head ? 1L : 0L);
   // CURLOPT_RESUME_FROM would refuse a server that answers with the whole file.
-  const std::string range = std::to_string(request.offset) + "-";
-  if (request.offset > 0) set(CURLOPT_RANGE, range.c_str());
+  const uint64_t end = request.offset + request.size;
+  const std::string range = std::to_string(request.offset) + "-" +
+                            (request.size > 0 ? std::to_string(end - 1) : std::string());
+  if (request.offset > 0 || request.size > 0) set(CURLOPT_RANGE, range.c_str());
   set(CURLOPT_WRITEFUNCTION, write_body);
   set(CURLOPT_WRITEDATA, static_cast<void*>(&transfer));
   set(CURLOPT_HEADERFUNCTION, write_header);

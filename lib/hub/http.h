@@ -16,6 +16,7 @@ struct HttpRequest {
   std::string url;
   std::string token = {};  ///< sent to the host of url alone, not to those it redirects to
   uint64_t offset = 0;     ///< first byte wanted of the file
+  uint64_t size = 0;       ///< bytes wanted from there; 0: all
   bool is_head = false;    ///< no body; redirects are not followed
 };
 

@@ -136,26 +136,48 @@ fs::path Hub::model(const HubId& id) {
   }
 }
 
-fs::path Hub::description(const HubId& id) {
-  const auto cached = cache_.snapshot(id);
-  if (cached && missing_of(*cached).needed.empty()) return *cached;
-  fs::path folder;
-  // Another program may have fetched config.json alone; then the index is not known.
-  const bool is_described = cached && is_there(*cached / "config.json") &&
-                            (settings_.is_offline || is_there(*cached / kIndexName));
-  if (is_described) {
-    folder = *cached;
-  } else {
-    check_may_download(id, cached ? "the snapshot in it lacks config.json" : "");
-    const Listing listing = list(id);
-    std::vector<std::string> wanted =
-        in_context(id.text(), [&] { return model_files(listing.names); });
-    std::erase_if(wanted, [](const std::string& name) { return name.ends_with(".safetensors"); });
-    folder = fetch(id, listing, wanted);
-  }
-  if (is_quantized(folder)) return model(id);
+std::optional<fs::path> Hub::whole_snapshot(const HubId& id) const {
+  auto snapshot = cache_.snapshot(id);
+  return snapshot && missing_of(*snapshot).needed.empty() ? snapshot : std::nullopt;
+}
+
+fs::path Hub::offline_description(const HubId& id) {
+  const auto snapshot = cache_.snapshot(id);
+  const bool is_described = snapshot && is_there(*snapshot / "config.json");
+  if (!is_described || is_quantized(*snapshot)) return model(id);  // says what the cache lacks
   diagnostics_.note(id.text() + ": weights not fetched, config.json describes them");
-  return folder / "config.json";
+  return *snapshot / "config.json";
+}
+
+HubModel Hub::outline(const HubId& id) {
+  check_may_download(id, "");
+  const Listing listing = list(id);
+  const std::vector<std::string> wanted =
+      in_context(id.text(), [&] { return model_files(listing.names); });
+  HubModel model{.commit = listing.commit, .snapshot = {}, .names = {}, .weights = {}};
+  for (HubFile& file : look_up(id, listing, wanted)) {
+    if (file.name.ends_with(".safetensors"))
+      model.weights.push_back(std::move(file));
+    else if (describes_weights(file.name, file.size))
+      model.names.push_back(file.name);
+  }
+  model.snapshot = fetch(id, listing, model.names, /*is_complete=*/false);
+  return model;
+}
+
+std::vector<std::string> Hub::read(const HubId& id, const std::string& commit,
+                                   std::span<const HubFilePart> parts) {
+  std::vector<std::unique_ptr<SimpleRequest>> requests;
+  for (const HubFilePart& part : parts)
+    requests.push_back(std::make_unique<SimpleRequest>(
+        settings_, id, file_url(settings_, id, commit, part.name), part.name, part.range));
+  run_http_jobs(borrowed(requests), [] {});
+  std::vector<std::string> bodies;
+  for (const auto& request : requests) {
+    received_ += request->body().size();
+    bodies.push_back(request->body());
+  }
+  return bodies;
 }
 
 fs::path Hub::dataset(const HubId& id) {
@@ -182,9 +204,11 @@ void Hub::check_may_download(const HubId& id, const std::string& lacking) const 
 }
 
 Hub::Listing Hub::list(const HubId& id) {
-  SimpleRequest request(settings_, id, revision_url(settings_, id), "", /*is_head=*/false);
+  SimpleRequest request(settings_, id, revision_url(settings_, id), "",
+                        SimpleRequest::Wants::kBody);
   HttpJob* const job = &request;
   run_http_jobs({&job, 1}, [] {});
+  received_ += request.body().size();
   return in_context(id.text() + ": the answer of " + settings_.endpoint, [&] {
     const Json answer = parse_json(request.body());
     Listing listing{.commit = required_string(answer, "sha"), .names = {}};
@@ -206,7 +230,8 @@ std::vector<HubFile> Hub::look_up(const HubId& id, const Listing& listing,
   std::vector<std::unique_ptr<SimpleRequest>> requests;
   for (const std::string& name : names)
     requests.push_back(std::make_unique<SimpleRequest>(
-        settings_, id, file_url(settings_, id, listing.commit, name), name, /*is_head=*/true));
+        settings_, id, file_url(settings_, id, listing.commit, name), name,
+        SimpleRequest::Wants::kHeaders));
   run_http_jobs(borrowed(requests), [] {});
   std::vector<HubFile> files;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -254,9 +279,11 @@ void Hub::download(const HubId& id, const Listing& listing, std::span<const HubF
     for (const auto& download : downloads) done += download->received();
     diagnostics_.progress(stage, static_cast<int64_t>(done), static_cast<int64_t>(total), "B");
   });
+  received_ += total;
 }
 
-fs::path Hub::fetch(const HubId& id, const Listing& listing, std::span<const std::string> names) {
+fs::path Hub::fetch(const HubId& id, const Listing& listing, std::span<const std::string> names,
+                    bool is_complete) {
   const fs::path snapshot = cache_.snapshot(id, listing.commit);
   std::vector<std::string> absent;
   for (const std::string& name : names)
@@ -270,8 +297,10 @@ fs::path Hub::fetch(const HubId& id, const Listing& listing, std::span<const std
     mark_cache(cache_);
     check_space(id, lacking);
     download(id, listing, lacking);
-    diagnostics_.note(id.text() + ": commit " + listing.commit + " is now in " +
-                      cache_.folder(id).string());
+    // Without its weights a model is not there.
+    if (is_complete)
+      diagnostics_.note(id.text() + ": commit " + listing.commit + " is now in " +
+                        cache_.folder(id).string());
   }
   link_snapshot(cache_, id, listing.commit, files);
   return snapshot;

@@ -69,6 +69,14 @@ std::vector<std::string> model_files(std::span<const std::string> names) {
   return wanted;
 }
 
+bool describes_weights(std::string_view name, uint64_t size) {
+  constexpr std::array<std::string_view, 3> kLong{kIndex, "kv_cache_scales.json",
+                                                  "kvcal_manifest.json"};
+  constexpr std::array<std::string_view, 4> kEnds{".json", ".py", ".yaml", ".yml"};
+  constexpr uint64_t kMostBytes = uint64_t{1} << 20;
+  return ends_with_any(name, kLong) || (ends_with_any(name, kEnds) && size <= kMostBytes);
+}
+
 MissingModelFiles missing_model_files(std::span<const std::string> names,
                                       std::span<const std::string> indexed) {
   constexpr std::array<std::string_view, 4> kTokenizers{"tokenizer.json", "tokenizer.model",

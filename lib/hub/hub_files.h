@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hub/hub_id.h"
@@ -14,6 +16,10 @@ namespace kvcal {
 /// consolidated.safetensors beside model.safetensors. Throws Error where no weights are left, with
 /// those that were found.
 std::vector<std::string> model_files(std::span<const std::string> names);
+
+/// Whether a file beside the weights, of so many bytes, may say what they are: config.json, the
+/// index, a manifest; not the tokenizer's long files.
+bool describes_weights(std::string_view name, uint64_t size);
 
 /// What a local copy of a model lacks, of config.json, all weights, and a tokenizer.
 struct MissingModelFiles {

@@ -111,20 +111,35 @@ std::optional<milliseconds> Retries::pause_after(const HttpResponse& response) {
 }
 
 SimpleRequest::SimpleRequest(const HubSettings& settings, const HubId& id, std::string url,
-                             std::string file, bool is_head)
+                             std::string file, Wants wants)
     : settings_(settings),
       id_(id),
       url_(std::move(url)),
       file_(std::move(file)),
-      is_head_(is_head) {}
+      is_head_(wants == Wants::kHeaders) {}
+
+SimpleRequest::SimpleRequest(const HubSettings& settings, const HubId& id, std::string url,
+                             std::string file, ByteRange range)
+    : SimpleRequest(settings, id, std::move(url), std::move(file), Wants::kBody) {
+  range_ = range;
+}
 
 std::optional<HttpRequest> SimpleRequest::request() {
   body_.clear();
-  return HttpRequest{.url = url_, .token = settings_.token, .is_head = is_head_};
+  return HttpRequest{.url = url_,
+                     .token = settings_.token,
+                     .offset = range_.offset,
+                     .size = range_.size,
+                     .is_head = is_head_};
 }
 
-void SimpleRequest::receive(int, std::span<const std::byte> bytes) {
-  constexpr size_t kMostBytes = size_t{64} << 20;
+void SimpleRequest::receive(int status, std::span<const std::byte> bytes) {
+  constexpr size_t kMostBytes = size_t{128} << 20;
+  // Files have hundreds of gigabytes: the first piece of a whole one is the end.
+  if (range_.size > 0 && status == 200 && body_.size() + bytes.size() > range_.size)
+    fail(id_.text(), ": ", file_, ": ", settings_.endpoint, " was asked for ", range_.size,
+         " bytes and sends the whole file; hf download ", id_.name,
+         " fetches it, then give its folder");
   if (body_.size() + bytes.size() > kMostBytes)
     fail(id_.text(), ": ", url_, " has more than ", kMostBytes, " bytes");
   body_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -148,12 +163,24 @@ bool SimpleRequest::follow(const HttpResponse& response) {
   return true;
 }
 
+void SimpleRequest::check_range(const HttpResponse& response) const {
+  const std::string sent = response.header("content-range");  // "bytes 8-15/1000"
+  const std::string wanted = "bytes " + std::to_string(range_.offset) + "-" +
+                             std::to_string(range_.offset + range_.size - 1) + "/";
+  const bool is_whole_file = response.status == 200 && range_.offset == 0;
+  if (body_.size() != range_.size || (!is_whole_file && !sent.starts_with(wanted)))
+    fail(id_.text(), ": ", file_, ": ", settings_.endpoint, " sends ", body_.size(), " bytes",
+         sent.empty() ? "" : " (" + sent + ")", ", asked was for ", range_.size, " from ",
+         range_.offset);
+}
+
 milliseconds SimpleRequest::finish(const HttpResponse& response) {
   if (const auto pause = retries_.pause_after(response)) return *pause;
   if (follow(response)) return milliseconds(0);
   const bool is_success =
       response.error.empty() && response.status >= 200 && response.status < (is_head_ ? 400 : 300);
   if (!is_success) fail_response(settings_, id_, file_, response);
+  if (range_.size > 0) check_range(response);
   response_ = response;
   is_done_ = true;
   return milliseconds(0);

@@ -41,12 +41,21 @@ class Retries {
   int count_ = 0;
 };
 
-/// A request whose whole body, or whose headers, are wanted. A redirect of a HEAD request to the
-/// hub itself (a repository with a new name) is followed, any other is its answer.
+/// Bytes of a file.
+struct ByteRange {
+  uint64_t offset = 0, size = 0;
+};
+
+/// A request whose body, or whose headers, are wanted. A redirect of a HEAD request to the hub
+/// itself (a repository with a new name) is followed, any other is its answer.
 class SimpleRequest : public HttpJob {
  public:
+  enum class Wants : uint8_t { kHeaders, kBody };
   SimpleRequest(const HubSettings& settings, const HubId& id, std::string url, std::string file,
-                bool is_head);
+                Wants wants);
+  /// Wants these bytes, which the file has. finish throws Error where the server sends others.
+  SimpleRequest(const HubSettings& settings, const HubId& id, std::string url, std::string file,
+                ByteRange range);
   std::optional<HttpRequest> request() override;
   bool is_done() const override { return is_done_; }
   void receive(int status, std::span<const std::byte> bytes) override;
@@ -57,11 +66,14 @@ class SimpleRequest : public HttpJob {
 
  private:
   bool follow(const HttpResponse& response);
+  /// Throws Error where a server that was asked for a range sends something else.
+  void check_range(const HttpResponse& response) const;
 
   const HubSettings& settings_;
   const HubId& id_;
   std::string url_, file_, body_;
   bool is_head_ = false, is_done_ = false;
+  ByteRange range_;  ///< without bytes: the whole file is wanted
   int redirects_ = 0;
   HttpResponse response_;
   Retries retries_;

@@ -111,3 +111,15 @@ TEST_CASE("hub files: the hash is what the ETag says") {
   CHECK_FALSE(is_hash("d41d8cd98f00b204e9800998ecf8427e"));
   CHECK_FALSE(is_hash(std::string(64, 'G')));
 }
+
+TEST_CASE("hub files: what may describe weights") {
+  CHECK(describes_weights("config.json", 900));
+  CHECK(describes_weights("hf_quant_config.json", 900));
+  CHECK(describes_weights("configuration_llama.py", 20'000));
+  // An index of 92,000 tensors has 9 MB.
+  CHECK(describes_weights("model.safetensors.index.json", 9'000'000));
+  CHECK(describes_weights("kvcal_manifest.json", 3'000'000));
+  CHECK_FALSE(describes_weights("tokenizer.json", 7'000'000));
+  CHECK_FALSE(describes_weights("tokenizer.model", 500'000));
+  CHECK_FALSE(describes_weights("README.md", 5'000));
+}

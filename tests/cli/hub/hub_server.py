@@ -4,6 +4,7 @@
 Source of addresses and headers: huggingface_hub 2.4 (hf_api.py, file_download.py), what the hub answers to it.
 """
 
+import contextlib
 import hashlib
 import json
 import ssl
@@ -16,11 +17,35 @@ LARGE = (".safetensors", ".parquet")
 
 
 def git_blob_hash(content):
+    if isinstance(content, Hollow):
+        return "0" * 40
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 def etag_of(name, content):
+    if isinstance(content, Hollow):
+        return hashlib.sha256(name.encode()).hexdigest()
     return hashlib.sha256(content).hexdigest() if name.endswith(LARGE) else git_blob_hash(content)
+
+
+class Hollow:
+    """A large file: zeros but for some bytes."""
+
+    def __init__(self, size, parts):
+        """parts: {offset: bytes}, sorted."""
+        self.size, self.parts = size, parts
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, wanted):
+        begin, end, _ = wanted.indices(self.size)
+        result = bytearray(end - begin)
+        for offset, part in self.parts.items():
+            first, last = max(begin, offset), min(end, offset + len(part))
+            if first < last:
+                result[first - begin:last - begin] = part[first - offset:last - offset]
+        return bytes(result)
 
 
 @dataclass
@@ -41,6 +66,7 @@ class Fault:
     cut_after: int = -1  # send so many bytes, then close the connection
     is_damaged: bool = False  # turn a bit of the last byte
     ignores_range: bool = False
+    shifted_by: int = 0  # sends a range that begins so many bytes later
     stalls: object = None  # with cut_after: set half_sent, and wait for this threading.Event
 
 
@@ -53,6 +79,7 @@ class Hub:
         self.repositories = {}  # "models/owner/name" or "datasets/owner/name" -> Repository
         self.faults = {}  # file name -> list of Fault; "" for the API
         self.log = []  # (host, method, path, headers)
+        self.sent = 0  # bytes of files
         self.half_sent = threading.Event()
         self.changed = threading.Condition()
 
@@ -80,7 +107,7 @@ class Hub:
             assert self.changed.wait_for(lambda: self.requests(method, ending=ending), timeout=300), f"no {method} {ending}"
 
     def _serve(self, host):
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, host))
+        server = _Server(("127.0.0.1", 0), _handler(self, host))
         if self.certificate and host == "hub":
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self.certificate)
@@ -88,6 +115,11 @@ class Hub:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return server
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        """A client that hangs up is no fault of the server."""
 
 
 def _handler(hub, host):
@@ -214,27 +246,35 @@ def _handler(hub, host):
             return self.send_bytes(hub.repositories[name].files[file], fault, {"ETag": '"of-the-storage"'})
 
         def send_bytes(self, content, fault, headers):
-            begin = 0
+            begin, end = 0, len(content)
             wanted = self.headers.get("Range", "")
-            if wanted.startswith("bytes=") and not fault.ignores_range:
-                begin = int(wanted[len("bytes="):].split("-")[0])
+            is_range = wanted.startswith("bytes=") and not fault.ignores_range
+            if is_range:
+                first, last = wanted[len("bytes="):].split("-")
+                begin, end = int(first) + fault.shifted_by, min(int(last or end) + 1, end)
             if begin >= len(content) > 0:
                 return self.refuse(416)
             if fault.is_damaged:
                 content = content[:-1] + bytes([content[-1] ^ 1])
-            self.send_response(206 if begin else 200)
+            self.send_response(206 if is_range else 200)
             for name, value in headers.items():
                 self.send_header(name, value)
-            if begin:
-                self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
-            self.send_header("Content-Length", str(len(content) - begin))
+            if is_range:
+                self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(content)}")
+            self.send_header("Content-Length", str(end - begin))
             self.end_headers()
             if self.command == "HEAD":
                 return None
+            if fault.cut_after >= 0:
+                end = min(end, begin + fault.cut_after)
+            # A client that does not want so much of a large file hangs up.
+            with contextlib.suppress(ConnectionError):
+                for part in range(begin, end, 1 << 20):
+                    self.wfile.write(content[part:min(part + (1 << 20), end)])
+            with hub.changed:
+                hub.sent += end - begin
             if fault.cut_after < 0:
-                self.wfile.write(content[begin:])
                 return None
-            self.wfile.write(content[begin:begin + fault.cut_after])
             self.wfile.flush()
             if fault.stalls is not None:
                 hub.half_sent.set()
