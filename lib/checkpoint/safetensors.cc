@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "checkpoint/hollow_file.h"
 #include "checkpoint/safetensors_stream.h"
 #include "core/checked.h"
 #include "core/interrupt.h"
@@ -113,6 +114,10 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
     });
     read_header(header);
   });
+  if (const auto present = present_tensors(path))
+    for (TensorView& tensor : tensors_)
+      if (!present->contains(tensor.name))
+        tensor.bytes = {(const std::byte*)nullptr, tensor.bytes.size()};
 }
 
 std::string_view SafetensorsFile::header_text() {

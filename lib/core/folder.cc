@@ -1,6 +1,9 @@
 #include "core/folder.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <string_view>
 
@@ -70,6 +73,12 @@ fs::path temporary_folder() {
   if (error) fail_code(folder, kUse, error);
   if (!fs::is_directory(status)) fail(folder.string(), ": ", kUse, ": is no folder");
   return folder;
+}
+
+fs::path temporary_path(std::string_view kind) {
+  static std::atomic<int> count = 0;
+  return temporary_folder() / ("kvcal-" + std::string(kind) + "-" + std::to_string(::getpid()) +
+                               "-" + std::to_string(++count));
 }
 
 }  // namespace kvcal

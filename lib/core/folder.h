@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 namespace kvcal {
@@ -22,5 +23,7 @@ bool is_folder(const std::filesystem::path& path);
 /// Folder for temporary files: $TMPDIR, $TMP, $TEMP or $TEMPDIR, else /tmp. Throws Error naming it
 /// where it cannot be used.
 std::filesystem::path temporary_folder();
+/// A path in it that nothing else of this process gets, "kvcal-KIND-PID-N".
+std::filesystem::path temporary_path(std::string_view kind);
 
 }  // namespace kvcal

@@ -96,6 +96,13 @@ uint64_t element_count(const Shape& shape);
 /// do not fill whole bytes.
 uint64_t byte_count(const Shape& shape, DType dtype);
 
+/// Thrown where an answer depends on values of a tensor that the file does not hold.
+class HollowTensor : public Error {
+ public:
+  explicit HollowTensor(std::string_view name)
+      : Error("depends on values of " + std::string(name) + ", which were not fetched") {}
+};
+
 /// Bytes of a tensor owned elsewhere, row-major. Copy freely; do not outlive the owner.
 struct TensorView {
   std::string_view name;  ///< full checkpoint name, for messages
@@ -103,9 +110,14 @@ struct TensorView {
   Shape shape;
   std::span<const std::byte> bytes;
 
-  /// The elements as T. Throws Error if the dtype differs or the bytes are not aligned for T.
+  /// Whether bytes has a size alone: the file does not hold the tensor's values
+  /// (checkpoint/hollow_file.h).
+  bool is_hollow() const { return bytes.data() == nullptr && !bytes.empty(); }
+  /// The elements as T. Throws Error if the dtype differs or the bytes are not aligned for T, and
+  /// HollowTensor.
   template <class T>
   std::span<const T> as() const {
+    if (is_hollow()) throw HollowTensor(name);
     if (dtype != kDTypeOf<T>) fail(name, " holds ", dtype, ", was read as ", kDTypeOf<T>);
     if (reinterpret_cast<uintptr_t>(bytes.data()) % alignof(T) != 0)
       fail(name, " is not aligned for ", dtype);

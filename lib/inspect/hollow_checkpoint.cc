@@ -1,11 +1,9 @@
 #include "inspect/hollow_checkpoint.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <atomic>
 
+#include "checkpoint/hollow_file.h"
 #include "checkpoint/model_dir.h"
 #include "core/checked.h"
 #include "core/file.h"
@@ -50,17 +48,10 @@ std::string length_of(const std::string& header) {
   return bytes;
 }
 
-/// A name in the temporary folder that nothing else of this process has.
-fs::path own_name() {
-  static std::atomic<int> count = 0;
-  return temporary_folder() /
-         ("kvcal-config-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
-}
-
 }  // namespace
 
 HollowCheckpoint::HollowCheckpoint(const fs::path& config_file, const FamilyChoice& family)
-    : folder_(own_name(), false) {
+    : folder_(temporary_path("config"), false) {
   const Json given = read_model_config(config_file);
   in_context(config_file.string(), [&] { write(given, family); });
 }
@@ -69,9 +60,9 @@ void HollowCheckpoint::write(const Json& given, const FamilyChoice& family) cons
   const Json config = synthetic_config(given, {.family = family});
   const Header header = header_of(parse_model_config(config, family));
   write_text_file(path() / "config.json", dump_as_python(config));
-  const fs::path weights = path() / kSingleFileName;
-  write_text_file(weights, length_of(header.text) + header.text);
-  fs::resize_file(weights, 8 + header.text.size() + header.data_bytes);
+  write_hollow_file(path() / kSingleFileName, length_of(header.text) + header.text,
+                    8 + header.text.size() + header.data_bytes);
+  write_present_tensors(path(), {});
 }
 
 fs::path lone_config(const fs::path& given) {

@@ -45,6 +45,7 @@ int32_t int32_at(const TensorView& tensor, int64_t index) {
 }
 
 void scales_at(const TensorView& scales, int64_t first, std::span<float> values) {
+  if (scales.is_hollow()) throw HollowTensor(scales.name);
   // One switch for each dtype, not one for each value.
   const std::byte* const bytes = scales.bytes.data();
   const auto read = [&]<class Bits>(Bits, const auto& value_of) {
@@ -102,7 +103,7 @@ bool are_scales(const TensorView& scales) {
 }  // namespace
 
 void check_scales(const TensorView& scales) {
-  if (are_scales(scales)) return;
+  if (scales.is_hollow() || are_scales(scales)) return;
   const auto count = static_cast<int64_t>(element_count(scales.shape));
   for (int64_t i = 0; i < count; ++i) {
     const float value = scale_at(scales, i);

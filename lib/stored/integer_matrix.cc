@@ -6,7 +6,7 @@
 namespace kvcal {
 
 void check_index(const ColumnGroups& groups) {
-  if (!groups.index) return;
+  if (!groups.index || groups.index->is_hollow()) return;
   const auto width = static_cast<int64_t>(element_count(groups.index->shape));
   for (int64_t column = 0; column < width; ++column) {
     const int32_t group = int32_at(*groups.index, column);

@@ -172,6 +172,8 @@ TensorSource shape_source(std::string name, const std::array<int64_t, 2>& shape)
 }
 
 QuantArgs packed_args(const IntegerMatrix& matrix) {
+  for (const TensorView& tensor : matrix.scales())
+    if (tensor.is_hollow()) throw HollowTensor(tensor.name);
   const ColumnGroups& groups = matrix.groups();
   QuantArgs args;
   args.num_bits = matrix.bits();

@@ -60,7 +60,7 @@ class Bitsandbytes4bit : public CodedMatrix {
   /// scales: absmax, quant_map, and of nested states nested_absmax, nested_quant_map.
   Bitsandbytes4bit(const QuantState& state, TensorView codes, std::vector<TensorView> scales)
       : CodedMatrix(state.shape, std::move(codes), std::move(scales)), state_(state) {
-    for (size_t i = 0; i < map_.size(); ++i)
+    for (size_t i = 0; i < map_.size() && !scales_[1].is_hollow(); ++i)
       map_[i] = scale_at(scales_[1], static_cast<int64_t>(i));
   }
 
@@ -145,6 +145,7 @@ class Storage4bit : public CodedStorage {
 
  private:
   static void check_finite(const TensorView& values) {
+    if (values.is_hollow()) return;
     for (int64_t i = 0; i < static_cast<int64_t>(element_count(values.shape)); ++i)
       if (!std::isfinite(scale_at(values, i)))
         fail("unreadable: ", values.name, " holds ", scale_at(values, i),
@@ -209,7 +210,7 @@ class Storage8bit : public CodedStorage {
   std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
     const TensorView& codes = tensors.need(kWeightCodes, {DType::kI8}, 2);
     const TensorView& largest = tensors.need(".SCB", {DType::kF32}, Shape{codes.shape[0]});
-    for (int64_t row = 0; row < codes.shape[0]; ++row)
+    for (int64_t row = 0; row < codes.shape[0] && !largest.is_hollow(); ++row)
       if (const float value = scale_at(largest, row); !std::isfinite(value) || value < 0)
         fail("unreadable: ", largest.name, " holds ", value, ", expected finite magnitudes");
     check_format(tensors);
@@ -220,7 +221,8 @@ class Storage8bit : public CodedStorage {
   /// Format 0 is row-major; others are tiles of a GPU.
   static void check_format(ModuleTensors& tensors) {
     const TensorView* format = tensors.find(".weight_format", {DType::kU8});
-    if (format && !format->bytes.empty() && format->bytes[0] != std::byte{0})
+    if (format && !format->bytes.empty() && !format->is_hollow() &&
+        format->bytes[0] != std::byte{0})
       fail("unreadable: ", format->name, " is ", static_cast<int>(format->bytes[0]),
            ", expected 0 (row-major)");
   }

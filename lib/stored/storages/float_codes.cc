@@ -100,7 +100,7 @@ class Fp4Codes : public CodedStorage {
     if (!args_.global_name.empty()) {
       scales.push_back(tensors.need(args_.global_name, {DType::kF32}, Shape{1}));
       check_scales(scales[1]);
-      global.value = scale_at(scales[1], 0);
+      if (!scales[1].is_hollow()) global.value = scale_at(scales[1], 0);
     }
     tensors.pass(".input_scale");
     tensors.pass(".input_global_scale");
