@@ -434,7 +434,7 @@ struct EngineRules {
 /// A checkpoint, as far as misses tell checkpoints apart.
 struct MissSubject {
   std::string_view model_type, method;  ///< quant_method
-  std::vector<std::string> names = {};  ///< of its scales
+  std::vector<std::string> names = {};  ///< of its scales; of those of Linears the ends alone
   bool has_weights = false;             ///< quantized ones
   const Json* config = nullptr;         ///< config.json; nullptr: not known
 };

@@ -15,10 +15,10 @@ namespace kvcal {
 namespace {
 
 /// Ends of names that belong to quantized Linears and say nothing of the cache.
-constexpr std::array<std::string_view, 9> kLinearScales{
+constexpr std::array<std::string_view, 10> kLinearScales{
     ".weight_scale",     ".weight_scale_inv",    ".input_scale",      ".weight_scale_2",
     ".scales",           ".weight_global_scale", ".input_zero_point", ".input_global_scale",
-    ".weight_zero_point"};
+    ".activation_scale", ".weight_zero_point"};
 
 /// Ends of names that are told outside of known attention modules too.
 constexpr std::array<std::string_view, 9> kCacheScales{".k_scale",
@@ -148,6 +148,22 @@ std::vector<ScaleTensor> collect(const ModelDir& model_dir, const Accept& accept
 }
 
 }  // namespace
+
+std::vector<std::string> linear_scale_endings(const ModelDir& model_dir) {
+  std::vector<std::string> found;
+  for (const std::string_view end : kLinearScales)
+    if (std::ranges::any_of(model_dir.shards(), [&](const SafetensorsFile& shard) {
+          return std::ranges::any_of(shard.tensors(), [&](const TensorView& tensor) {
+            return tensor.name.ends_with(end);
+          });
+        }))
+      found.emplace_back(end);
+  return found;
+}
+
+bool may_be_scale_of_cache(std::string_view name) {
+  return is_attention_scale(name);
+}
 
 std::vector<ScaleTensor> find_scale_tensors(const ModelDir& model_dir, const ModelConfig& config) {
   const std::vector<AttentionModule> modules = attention_modules(config);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/model_dir.h"
@@ -21,9 +22,15 @@ struct ScaleTensor {
   std::string file = {};  ///< name of the shard
 };
 
+/// Whether a name may be that of such a tensor, of a model of any family.
+bool may_be_scale_of_cache(std::string_view name);
+
 /// All of a checkpoint, by shard and in each sorted by name, as engines' loaders meet them.
 /// Weights' and inputs' scales of quantized Linears are not among them.
 std::vector<ScaleTensor> find_scale_tensors(const ModelDir& model_dir, const ModelConfig& config);
+
+/// Ends of names of scales that belong to quantized Linears, those that the checkpoint has.
+std::vector<std::string> linear_scale_endings(const ModelDir& model_dir);
 
 /// The scales of the draft layer, which config has, in the same order.
 std::vector<ScaleTensor> draft_scale_tensors(const ModelDir& model_dir, const ModelConfig& config);

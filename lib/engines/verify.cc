@@ -368,6 +368,7 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
   const std::string model_type = required_string(model_dir.config(), "model_type");
   MissSubject missed{.model_type = model_type,
                      .method = declaration.method,
+                     .names = linear_scale_endings(model_dir),
                      .has_weights = declares_weights(declaration),
                      .config = &model_dir.config()};
   for (const ScaleTensor& tensor : tensors) missed.names.push_back(tensor.name);

@@ -67,6 +67,29 @@ TEST_CASE("verify: codes of a module that the config excludes stop vLLM's loader
       CHECK_FALSE(contains(finding.message, "codes of a module"));
 }
 
+// Seen with vLLM 0.32: "There is no module or parameter named
+// 'layers.0.mlp.down_proj.activation_scale' in LlamaModel", the same of ministral3; a mistral3
+// checkpoint with the same tensors loads with its K and V scales.
+TEST_CASE(
+    "verify: activation_scale says nothing of the cache, and vLLM knows it in mistral3 alone") {
+  const auto same = [](Json&) {};
+  const fs::path form = fixtures() / "quantized" / "fp8_scalar_names";
+  const VerifyReport vllm = report_of(form, "vllm", same);
+  CHECK_FALSE(vllm.loads);
+  CHECK(says(vllm, Severity::kError, "its loader stops at activation_scale"));
+  for (const Finding& finding : report_of(form, "transformers", same).findings)
+    CHECK_FALSE(contains(finding.message, "activation_scale"));
+
+  const auto quantize = [](Json& config) {
+    config["quantization_config"] = {{"quant_method", "fp8"}, {"activation_scheme", "static"}};
+  };
+  const VerifyReport wrapped =
+      report_of(fixtures() / "models" / "mistral3", "vllm", quantize,
+                {"language_model.model.layers.0.self_attn.k_proj.activation_scale"});
+  for (const Finding& finding : wrapped.findings)
+    CHECK_FALSE(contains(finding.message, "activation_scale"));
+}
+
 TEST_CASE("verify: unknown keys are warnings, as other commands tell or refuse them") {
   const fs::path form = fixtures() / "quantized" / "autofp8";
   const auto with = [&](const char* key, const Json& value) {

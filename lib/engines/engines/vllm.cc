@@ -237,6 +237,13 @@ std::vector<Miss> vllm_misses() {
        .why = "its model file does not know the normalization of each head (qk_layernorm)",
        .effect = kNoModel,
        .settings = {{.key = "qk_layernorm"}}},
+      // Run with llama and ministral3, and with mistral3, whose loader renames them
+      // (mistral3.py:435).
+      {.types = {"llama", "ministral3", "mistral"},
+       .why = "its loader stops at activation_scale, a name that it knows in mistral3 alone",
+       .effect = kRefused,
+       .methods = {"fp8"},
+       .names = {".activation_scale"}},
       {.types = {"kimi_k25", "llama4"},
        .why = kStopsAtOtherNames,
        .effect = kRefused,
