@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checkpoints of every quantized form that is read (tests/fixtures/quantized), each broken in several ways, x the commands
-# that write a checkpoint: none succeeds and leaves one that inspect refuses.
+# Checkpoints of every quantized form that is read (tests/fixtures/quantized), each broken in several ways, x all commands that
+# take a checkpoint: none that writes succeeds and leaves one that inspect refuses, and none that reads succeeds with one that
+# inspect refuses.
 #   tests/cli/broken_forms.sh [FORM...]      KVCAL names the program
 
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
@@ -13,6 +14,13 @@ for i in 1 2 3; do
   echo '{"input_ids": [1, 9, 33, 61, 2, 8, 17, 17, 40, 5]}'
 done >data.jsonl
 quiet=(--device reference --compute-dtype float32)
+# A token for each of the fixtures' 64 numbers.
+TOKENIZER=$SCRATCH_ROOT/tokenizer.json
+python3 -B - >"$TOKENIZER" <<'PY'
+import json, string
+print(json.dumps({"version": "1.0", "added_tokens": [],
+                  "model": {"type": "BPE", "merges": [], "vocab": {c: i for i, c in enumerate(string.printable[:64])}}}))
+PY
 
 cat >break.py <<'PY'
 """break.py FOLDER HOW: breaks the checkpoint in the folder; prints what was done, nothing where HOW does not apply."""
@@ -111,6 +119,16 @@ try() {  # OUTPUT COMMAND...
     fail "$form, $done, $2: wrote what inspect refuses: $(head -3 inspect.err)"
 }
 
+# Runs a command that writes nothing: it ends well or says why, and does not end well where inspect refuses the checkpoint.
+ask() {  # COMMAND...
+  checks=$((checks + 1))
+  if "$@" >log.out 2>log.err; then
+    $accepted || fail "$form, $done, $2: ended well with what inspect refuses: $(head -1 inspect.err)"
+    return
+  fi
+  grep -q '^error: ' log.err || fail "$form, $done, $2: ended with an error and said nothing: $(cat log.err)"
+}
+
 written=0
 for folder in "${@:-$FORMS/*/}"; do
   for place in $folder; do
@@ -127,6 +145,13 @@ for folder in "${@:-$FORMS/*/}"; do
       cp -r "$place" model
       done=$(python3 -B break.py model "$how")
       [[ -n $done ]] || continue
+      accepted=false
+      if "$KVCAL" inspect model >inspect.out 2>inspect.err; then accepted=true; fi
+      cp "$TOKENIZER" model/
+      ask "$KVCAL" generate model --prompt ab --max-new-tokens 1 "${quiet[@]}"
+      ask "$KVCAL" eval model --task perplexity --dataset data.jsonl "${quiet[@]}"
+      ask "$KVCAL" verify model --engine all --allow-16-bit
+      ask "$KVCAL" verify model --engine vllm --allow-16-bit
       try out "$KVCAL" calibrate model --dataset data.jsonl --output out --state none "${quiet[@]}"
       for format in compressed-tensors modelopt; do
         try out "$KVCAL" convert model --scales scales --format "$format" --output out
