@@ -2,6 +2,7 @@
 
 #include "hub/hub_cache.h"
 #include "inspect/inspection.h"
+#include "inspect/remote_checkpoint.h"
 #include "inspect/verification.h"
 #include "kvcal_version.h"
 #include "ranks/rank_session.h"
@@ -236,28 +237,51 @@ Json python_apply(Arguments& arguments, Diagnostics& diagnostics) {
                          diagnostics);
 }
 
+namespace {
+
+CheckpointSource read_checkpoint(Arguments& arguments, bool offline_config,
+                                 Diagnostics& diagnostics) {
+  std::string given;
+  arguments.read("checkpoint", given);
+  return checkpoint_source(given, offline_config, diagnostics);
+}
+
+std::vector<VerifyReport> verified(const CheckpointSource& checkpoint,
+                                   const std::vector<std::string>& engines,
+                                   const VerifyOptions& options) {
+  std::vector<VerifyReport> reports;
+  in_name_of(checkpoint, [&] { reports = verify(checkpoint.path, engines, options); });
+  return reports;
+}
+
+}  // namespace
+
 Json python_inspect(Arguments& arguments, Diagnostics& diagnostics) {
-  std::string checkpoint;
   bool tensors = false;
   FamilyChoice choice;
   const FamilyArgument family(arguments, choice);
-  arguments.read("checkpoint", checkpoint);
-  if (!checkpoint.empty()) checkpoint = local_description(checkpoint, diagnostics);
+  const CheckpointSource checkpoint =
+      read_checkpoint(arguments, /*offline_config=*/true, diagnostics);
   arguments.read("tensors", tensors);
   arguments.expect_all_read();
-  const InspectionResult found = inspect(checkpoint, {}, choice);
-  for (const std::string& warning : found.quantization.warnings)
-    diagnostics.warn(checkpoint + ": " + warning);
-  return inspection_json(found, tensors);
+  Json json;
+  in_name_of(checkpoint, [&] {
+    const InspectionResult found = inspect(checkpoint.path, {}, choice);
+    for (const std::string& warning : found.quantization.warnings)
+      diagnostics.warn(checkpoint.name + ": " + checkpoint.named(warning));
+    json = checkpoint.named(inspection_json(found, tensors));
+  });
+  return json;
 }
 
 Json python_verify(Arguments& arguments, Diagnostics& diagnostics) {
-  std::string checkpoint, scales;
+  std::string scales;
   std::vector<std::string> engines;
   VerifyOptions options;
   bool allow_16_bit = false;
   const FamilyArgument family(arguments, options.family);
-  read_model(arguments, "checkpoint", checkpoint, diagnostics);
+  const CheckpointSource checkpoint =
+      read_checkpoint(arguments, /*offline_config=*/false, diagnostics);
   arguments.read("engine", engines);
   arguments.read("kv_cache_dtype", options.kv_cache_dtype);
   arguments.read("kv_cache_dtype_skip_layers", options.skip_layers);
@@ -267,14 +291,15 @@ Json python_verify(Arguments& arguments, Diagnostics& diagnostics) {
   arguments.read("allow_16_bit", allow_16_bit);
   arguments.expect_all_read();
   options.scales = scales;
-  const std::vector<VerifyReport> reports = verify(checkpoint, engines, options);
+  const std::vector<VerifyReport> reports = verified(checkpoint, engines, options);
   Json result{{"reports", Json::array()}};
-  for (const VerifyReport& report : reports) result["reports"].push_back(report_json(report));
+  for (const VerifyReport& report : reports)
+    result["reports"].push_back(checkpoint.named(report_json(report)));
   const Verdict verdict = verdict_of(reports);
   result["holding"] = verdict.holding;
   result["unknown"] = verdict.unknown;
   const std::string problem = problem_of(verdict, options, allow_16_bit);
-  if (!problem.empty()) result["problem"] = checkpoint + ": " + problem;
+  if (!problem.empty()) result["problem"] = checkpoint.name + ": " + problem;
   return result;
 }
 

@@ -36,9 +36,13 @@ CLI::Option* add_model(CLI::App& command, const std::string& name, std::string& 
   return add_path(command, name, model, help, local_model);
 }
 
-CLI::Option* add_described_model(CLI::App& command, const std::string& name, std::string& model,
-                                 const std::string& help) {
-  return add_path(command, name, model, help, local_description);
+CLI::Option* add_checkpoint(CLI::App& command, CheckpointSource& checkpoint, bool offline_config,
+                            const std::string& help) {
+  CLI::Option* option = add_text(command, "checkpoint", checkpoint.path, help);
+  inputs.push_back({option, [&checkpoint, offline_config](Diagnostics& diagnostics) {
+                      checkpoint = checkpoint_source(checkpoint.path, offline_config, diagnostics);
+                    }});
+  return option;
 }
 
 CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string& dataset,

@@ -6,6 +6,7 @@
 
 #include "core/diagnostics.h"
 #include "datasets/record_columns.h"
+#include "inspect/remote_checkpoint.h"
 
 namespace kvcal {
 
@@ -15,9 +16,10 @@ namespace kvcal {
 /// A model's folder, or an id of one.
 CLI::Option* add_model(CLI::App& command, const std::string& name, std::string& model,
                        const std::string& help);
-/// The same of a command that reads no weights of a 16-bit model of the hub.
-CLI::Option* add_described_model(CLI::App& command, const std::string& name, std::string& model,
-                                 const std::string& help);
+/// "checkpoint" of a command that runs nothing: a model's folder, or an id of one, whose weights
+/// are not fetched (checkpoint_source).
+CLI::Option* add_checkpoint(CLI::App& command, CheckpointSource& checkpoint, bool offline_config,
+                            const std::string& help);
 /// A data set's path, name or id.
 CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string& dataset,
                          const std::string& help);

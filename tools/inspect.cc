@@ -13,29 +13,31 @@ namespace kvcal {
 namespace {
 
 struct InspectOptions {
-  std::string checkpoint;
+  CheckpointSource checkpoint;
   FamilyChoice family;
   bool json = false, tensors = false;
   ReportFiles drawn;
 };
 
-void draw(const ReportFiles& files, const report::CheckpointReport& page) {
+void draw(const InspectOptions& options, const report::CheckpointReport& page) {
   TerminalDiagnostics diagnostics;
-  write_report_files(files, checkpoint_page(page), checkpoint_plots(page), diagnostics);
+  write_report_files(options.drawn, options.checkpoint.named(checkpoint_page(page)),
+                     checkpoint_plots(page), diagnostics);
 }
 
 void run_inspect(const InspectOptions& options) {
+  const CheckpointSource& checkpoint = options.checkpoint;
   check_report_files(options.drawn);
-  const InspectionResult found = inspect(options.checkpoint, {}, options.family);
+  const InspectionResult found = inspect(checkpoint.path, {}, options.family);
   check_report_files(options.drawn, found.model_dir);
   for (const std::string& warning : found.quantization.warnings)
-    std::cerr << "warning: " << options.checkpoint << ": " << warning << '\n';
-  if (options.drawn.is_asked_for()) draw(options.drawn, page_values(found, KVCAL_VERSION));
+    std::cerr << "warning: " << checkpoint.name << ": " << checkpoint.named(warning) << '\n';
+  if (options.drawn.is_asked_for()) draw(options, page_values(found, KVCAL_VERSION));
   if (options.json) {
-    std::cout << dump_json(inspection_json(found, options.tensors));
+    std::cout << dump_json(checkpoint.named(inspection_json(found, options.tensors)));
     return;
   }
-  std::cout << inspection_text(found, has_unicode());
+  std::cout << checkpoint.named(inspection_text(found, has_unicode()));
   if (options.tensors) std::cout << tensors_text(found.tensors);
 }
 
@@ -45,9 +47,9 @@ void add_inspect(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand(
       "inspect", "Show the architecture, who supports it, and the scales and sizes of every layer");
-  add_described_model(*command, "checkpoint", options->checkpoint,
-                      "Model folder, with or without scales, a config.json alone, or an id of the "
-                      "hub, of which weights are fetched only where they are quantized")
+  add_checkpoint(*command, options->checkpoint, /*offline_config=*/true,
+                 "Model folder, with or without scales, a config.json alone, or an id of the hub, "
+                 "of which headers and scales alone are fetched")
       ->required();
   add_family_options(*command, options->family);
   command->add_flag("--tensors", options->tensors, "List every tensor: role, dtype and shape");
@@ -55,7 +57,9 @@ void add_inspect(CLI::App& app, std::function<void()>& run) {
   add_report_options(*command, options->drawn);
   command->add_flag("--overwrite", options->drawn.overwrite,
                     "Replace what --html and --plots name");
-  command->callback([options, &run] { run = [options] { run_inspect(*options); }; });
+  command->callback([options, &run] {
+    run = [options] { in_name_of(options->checkpoint, [&] { run_inspect(*options); }); };
+  });
 }
 
 }  // namespace kvcal

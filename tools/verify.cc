@@ -14,7 +14,7 @@ namespace kvcal {
 namespace {
 
 struct VerifyCommand {
-  std::string checkpoint;
+  CheckpointSource checkpoint;
   std::vector<std::string> engines;
   VerifyOptions options;
   bool allow_16_bit = false, json = false;
@@ -36,23 +36,24 @@ CLI::Validator one_cache_dtype_spelling() {
 
 void run_verify(const VerifyCommand& command) {
   const std::vector<VerifyReport> reports =
-      verify(command.checkpoint, command.engines, command.options);
+      verify(command.checkpoint.path, command.engines, command.options);
   if (command.json) {
     Json list = Json::array();
     for (const VerifyReport& report : reports) list.push_back(report_json(report));
-    std::cout << dump_json(list.size() == 1 ? list[0] : list);
+    std::cout << dump_json(command.checkpoint.named(list.size() == 1 ? list[0] : list));
   }
   size_t num_rows = 0;
   for (const VerifyReport& report : reports) num_rows += report.layers.size();
   for (const VerifyReport& report : reports) {
     if (command.json) continue;
     if (&report != &reports.front()) std::cout << '\n';
-    std::cout << verification_text(report, command.checkpoint, num_rows > most_rows());
+    std::cout << command.checkpoint.named(
+        verification_text(report, command.checkpoint.name, num_rows > most_rows()));
   }
   const Verdict verdict = verdict_of(reports);
   std::cout.flush();
   const std::string problem = problem_of(verdict, command.options, command.allow_16_bit);
-  if (!problem.empty()) fail(command.checkpoint, ": ", problem);
+  if (!problem.empty()) fail(command.checkpoint.name, ": ", problem);
   if (!command.json) std::cout << verdict_text(verdict) << '\n';
 }
 
@@ -62,8 +63,9 @@ void add_verify(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<VerifyCommand>();
   CLI::App* command = app.add_subcommand(
       "verify", "Tell what serving engines would make of a checkpoint's KV scales");
-  add_model(*command, "checkpoint", options->checkpoint,
-            "Model folder, with or without scales, or an id of the hub")
+  add_checkpoint(*command, options->checkpoint, /*offline_config=*/false,
+                 "Model folder, with or without scales, or an id of the hub, of which headers and "
+                 "scales alone are fetched")
       ->required();
   add_family_options(*command, options->options.family);
   command
@@ -88,7 +90,9 @@ void add_verify(CLI::App& app, std::function<void()>& run) {
   command->add_flag("--allow-16-bit", options->allow_16_bit,
                     "Accept a checkpoint without scales; otherwise it is an error");
   command->add_flag("--json", options->json, "Print JSON instead of tables");
-  command->callback([options, &run] { run = [options] { run_verify(*options); }; });
+  command->callback([options, &run] {
+    run = [options] { in_name_of(options->checkpoint, [&] { run_verify(*options); }); };
+  });
 }
 
 }  // namespace kvcal

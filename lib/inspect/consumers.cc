@@ -31,13 +31,17 @@ Calibration unit_calibration(const ModelConfig& config, Strategy strategy) {
   return calibration;
 }
 
-/// The message of the Error that body throws, empty for none.
+/// The message of the Error that body throws, empty for none. is_known: whether it depends on no
+/// value that was not fetched.
 template <class Body>
-std::string refusal_of(const Body& body) {
+std::string refusal_of(const Body& body, bool* is_known = nullptr) {
   try {
     body();
   } catch (const SystemError&) {
     throw;
+  } catch (const HollowTensor& error) {
+    if (is_known) *is_known = false;
+    return error.what();
   } catch (const Error& error) {
     return error.what();
   }
@@ -50,15 +54,17 @@ FormatSupport conversion_support(const std::string& name, const Writer& writer,
   FormatSupport support{.format = name};
   SilentDiagnostics silent;
   for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead}) {
-    const std::string refusal = refusal_of([&] {
-      const Conversion conversion(
-          model_dir.given_path(), {name},
-          {.scales = {}, .strategy = strategy, .dialect = {}, .family = config.chosen}, silent);
-      const ExportInput input = conversion.input();
-      writer.check(input);
-      support.strategies.emplace_back(name_of(strategy));
-      if (support.strategies.size() == 1) support.notes = writer.notes(input);
-    });
+    const std::string refusal = refusal_of(
+        [&] {
+          const Conversion conversion(
+              model_dir.given_path(), {name},
+              {.scales = {}, .strategy = strategy, .dialect = {}, .family = config.chosen}, silent);
+          const ExportInput input = conversion.input();
+          writer.check(input);
+          support.strategies.emplace_back(name_of(strategy));
+          if (support.strategies.size() == 1) support.notes = writer.notes(input);
+        },
+        &support.is_known);
     if (support.reason.empty()) support.reason = refusal;
   }
   return support;
@@ -70,7 +76,8 @@ FormatSupport format_support(const std::string& name, const Writer& writer,
   FormatSupport support{.format = name};
   SilentDiagnostics silent;
   std::optional<OutputModel> other;
-  support.reason = refusal_of([&] { other = output_model(model_dir, config, {name}, silent); });
+  support.reason = refusal_of([&] { other = output_model(model_dir, config, {name}, silent); },
+                              &support.is_known);
   if (!support.reason.empty()) return support;
   const auto kept = other ? other->kept : read_kept_quantization(model_dir);
   for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead}) {
@@ -81,11 +88,13 @@ FormatSupport format_support(const std::string& name, const Writer& writer,
                             .calibration = calibration,
                             .recipe = &recipe,
                             .kept = kept ? &*kept : nullptr};
-    const std::string refusal = refusal_of([&] {
-      writer.check(input);
-      support.strategies.emplace_back(name_of(strategy));
-      if (support.strategies.size() == 1) support.notes = writer.notes(input);
-    });
+    const std::string refusal = refusal_of(
+        [&] {
+          writer.check(input);
+          support.strategies.emplace_back(name_of(strategy));
+          if (support.strategies.size() == 1) support.notes = writer.notes(input);
+        },
+        &support.is_known);
     if (support.reason.empty()) support.reason = refusal;
   }
   return support;
@@ -120,7 +129,7 @@ Json consumers_json(const Consumers& consumers) {
   for (const FormatSupport& format : consumers.formats) {
     const bool is_supported = !format.strategies.empty();
     formats.push_back({{"format", format.format},
-                       {"supported", is_supported},
+                       {"supported", format.is_known ? Json(is_supported) : Json()},
                        {"strategies", format.strategies},
                        {"reason", is_supported ? Json() : Json(format.reason)},
                        {"notes", format.notes}});

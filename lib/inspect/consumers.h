@@ -17,6 +17,7 @@ struct FormatSupport {
   std::vector<std::string> strategies =
       {};  ///< those it can hold; empty: none, for the reason below
   std::string reason = {};
+  bool is_known = true;  ///< false: the reason is that values were not fetched (RemoteCheckpoint)
   std::vector<std::string> notes = {};  ///< of its writer
 };
 
@@ -31,9 +32,9 @@ struct Consumers {
 /// for new ones. An engine's answer for scales that are there is verify's.
 Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config);
 
-/// {"calibration": {"supported", "reason"}, "formats": [{"format", "supported", "strategies",
-/// "reason", "notes"}], "engines": [{"engine", "version", "format", "reads", "note"}],
-/// "served": [{"engine", "title", "fate", "note"}]}
+/// {"calibration": {"supported", "reason"}, "formats": [{"format", "supported" (null: not known),
+/// "strategies", "reason", "notes"}], "engines": [{"engine", "version", "format", "reads",
+/// "note"}], "served": [{"engine", "title", "fate", "note"}]}
 Json consumers_json(const Consumers& consumers);
 
 }  // namespace kvcal

@@ -43,6 +43,7 @@ std::string support_text(const std::string& refusal) {
 }
 
 std::string format_text(const FormatSupport& format) {
+  if (!format.is_known) return "not known: " + format.reason;
   if (format.strategies.empty()) return support_text(format.reason);
   std::string text = support_text({}) + ", strategy " + join(format.strategies, ", ");
   for (const std::string& note : format.notes) text += "; " + note;

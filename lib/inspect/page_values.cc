@@ -8,6 +8,7 @@
 #include "core/number_text.h"
 #include "engines/verify.h"
 #include "export/manifest.h"
+#include "hub/hub_cache.h"
 #include "inspect/manifest_reader.h"
 
 namespace kvcal {
@@ -237,6 +238,12 @@ void show_place(const std::string& folder, const std::string& place,
     }
 }
 
+/// A checkpoint's name: owner/name of one of the hub, else its folder's.
+std::string title_of(const fs::path& folder) {
+  const std::string name = name_of_source(folder);
+  return name == folder.string() ? name_of_folder(folder) : name.substr(0, name.find('@'));
+}
+
 /// The folder that holds the checkpoint of an output, itself or the first of its formats; empty for
 /// none.
 fs::path checkpoint_in(const fs::path& output) {
@@ -251,7 +258,7 @@ fs::path checkpoint_in(const fs::path& output) {
 CheckpointReport page_values(const InspectionResult& checkpoint, const std::string& version) {
   CheckpointReport page;
   page.path = checkpoint.path;
-  page.name = name_of_folder(checkpoint.model_dir.path());
+  page.name = title_of(checkpoint.model_dir.path());
   page.model_type = checkpoint.config.model_type;
   page.scale_format = checkpoint.scale_form;
   page.version = version;

@@ -34,11 +34,6 @@ std::string local_model(const std::string& given, Diagnostics& diagnostics) {
   return id ? Hub(hub_settings(), diagnostics).model(*id).string() : given;
 }
 
-std::string local_description(const std::string& given, Diagnostics& diagnostics) {
-  const auto id = id_of(given, HubRepo::kModel);
-  return id ? Hub(hub_settings(), diagnostics).description(*id).string() : given;
-}
-
 std::string local_dataset(const std::string& given, Diagnostics& diagnostics) {
   if (named_dataset(given, ".yaml")) {
     fetch_named(given, diagnostics);

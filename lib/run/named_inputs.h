@@ -14,10 +14,6 @@ namespace kvcal {
 /// given: a folder or an id of a model; anything else is returned as it is.
 std::string local_model(const std::string& given, Diagnostics& diagnostics);
 
-/// local_model for who needs no weights: of a model of 16 bits that is not in the cache, a
-/// config.json alone.
-std::string local_description(const std::string& given, Diagnostics& diagnostics);
-
 /// given: a path or pattern, a name of datasets/named_dataset.h, or an id of a data set. A name
 /// stays as it is: the hub's copy of its data set is then in the cache, where open_dataset finds
 /// it.
