@@ -43,6 +43,7 @@ DescribedWeights read_described_weights(const ModelDir& model_dir, const ModelCo
       text << name << " (" << model_dir.tensor(name).dtype << ")";
       described.undescribed.push_back(text.str());
     }
+    if (described.undescribed.empty()) described.problems = quantization.problems;
   } catch (const UnknownKey& error) {
     described.unknown_key = error.message();
   } catch (const SystemError&) {

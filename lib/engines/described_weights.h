@@ -13,6 +13,8 @@ struct DescribedWeights {
   /// Names and dtypes of codes that run in no module which the config quantizes, "lm_head.weight
   /// (U8)"; none where kvcal does not read the config.
   std::vector<std::string> undescribed;
+  /// What else of quantized weights is missing, misshapen or unreadable, with the tensor's name.
+  std::vector<std::string> problems;
   std::vector<std::string> warnings;  ///< of keys that are passed over, and of the index
   std::string unknown_key;            ///< that other commands stop at; empty: none
 };

@@ -217,6 +217,11 @@ void check_described(const VerifyCase& subject, const ModelDir& model_dir, Findi
   if (!described.unknown_key.empty())
     findings.add(Severity::kWarning, described.unknown_key + ", which other commands refuse");
   for (const std::string& warning : described.warnings) findings.add(Severity::kWarning, warning);
+  // Run: vLLM 0.32 loads an FP8 weight without its scale, and computes with what memory held.
+  for (const std::string& problem : described.problems)
+    findings.add(Severity::kError,
+                 problem + "; the weights cannot be right, and a loader may pass it over",
+                 "fetch the checkpoint again, or quantize its source");
   if (described.undescribed.empty()) return;
   const size_t more = described.undescribed.size() - 1;
   const std::string which = described.undescribed.front() +

@@ -37,6 +37,20 @@ VerifyReport report_of(const fs::path& from, const std::string& engine,
   return verify_checkpoint(scratch.path(), engine, {});
 }
 
+/// What verify says of a fixture that lacks a tensor.
+VerifyReport report_without(const fs::path& from, const std::string& engine,
+                            const std::string& tensor) {
+  const ScratchFolder scratch;
+  fs::copy_file(from / "config.json", scratch / "config.json");
+  const SafetensorsFile file(from / "model.safetensors");
+  std::vector<TensorSource> sources;
+  for (const TensorView& view : file.tensors())
+    if (view.name != tensor) sources.push_back(source_of(file, view));
+  REQUIRE(sources.size() + 1 == file.tensors().size());
+  write_safetensors(scratch / "model.safetensors", std::move(sources), {});
+  return verify_checkpoint(scratch.path(), engine, {});
+}
+
 bool says(const VerifyReport& report, Severity severity, const std::string& text) {
   return std::ranges::any_of(report.findings, [&](const Finding& finding) {
     return finding.severity == severity && contains(finding.message, text);
@@ -88,6 +102,17 @@ TEST_CASE(
                 {"language_model.model.layers.0.self_attn.k_proj.activation_scale"});
   for (const Finding& finding : wrapped.findings)
     CHECK_FALSE(contains(finding.message, "activation_scale"));
+}
+
+// vLLM 0.32 was run with such a checkpoint: it loads.
+TEST_CASE("verify: a quantized weight without its scale is an error") {
+  const fs::path form = fixtures() / "quantized" / "autofp8";
+  const std::string scale = "model.layers.0.mlp.down_proj.weight_scale";
+  for (const char* engine : {"vllm", "sglang", "transformers"}) {
+    CHECK(says(report_without(form, engine, scale), Severity::kError, "missing: " + scale));
+    for (const Finding& finding : report_of(form, engine, [](Json&) {}).findings)
+      CHECK_FALSE(contains(finding.message, "missing: "));
+  }
 }
 
 TEST_CASE("verify: unknown keys are warnings, as other commands tell or refuse them") {
