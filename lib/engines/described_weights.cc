@@ -43,7 +43,8 @@ DescribedWeights read_described_weights(const ModelDir& model_dir, const ModelCo
       text << name << " (" << model_dir.tensor(name).dtype << ")";
       described.undescribed.push_back(text.str());
     }
-    if (described.undescribed.empty()) described.problems = quantization.problems;
+    if (described.undescribed.empty())
+      described.problems = Weights::account(model_dir, config, &quantization).problems;
   } catch (const UnknownKey& error) {
     described.unknown_key = error.message();
   } catch (const SystemError&) {

@@ -13,7 +13,7 @@ struct DescribedWeights {
   /// Names and dtypes of codes that run in no module which the config quantizes, "lm_head.weight
   /// (U8)"; none where kvcal does not read the config.
   std::vector<std::string> undescribed;
-  /// What else of quantized weights is missing, misshapen or unreadable, with the tensor's name.
+  /// What else keeps a model with codes from running (TensorAccount::problems).
   std::vector<std::string> problems;
   std::vector<std::string> warnings;  ///< of keys that are passed over, and of the index
   std::string unknown_key;            ///< that other commands stop at; empty: none

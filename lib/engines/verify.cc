@@ -209,6 +209,11 @@ void check_foreign(const VerifyCase& subject, const ModelDir& model_dir, Finding
   }
 }
 
+std::string first_of(const std::vector<std::string>& lines) {
+  const size_t more = lines.size() - 1;
+  return lines.front() + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+}
+
 /// Codes in modules that the config leaves in 16 bits: the engine makes a parameter of 16 bits for
 /// them. Their shapes or their scales fit none; codes of FP8 without scales would be numbers.
 void check_described(const VerifyCase& subject, const ModelDir& model_dir, Findings& findings,
@@ -217,16 +222,16 @@ void check_described(const VerifyCase& subject, const ModelDir& model_dir, Findi
   if (!described.unknown_key.empty())
     findings.add(Severity::kWarning, described.unknown_key + ", which other commands refuse");
   for (const std::string& warning : described.warnings) findings.add(Severity::kWarning, warning);
-  // Run: vLLM 0.32 loads an FP8 weight without its scale, and computes with what memory held.
-  for (const std::string& problem : described.problems)
+  // Run with vLLM 0.32: it loads an FP8 weight without its scale, and stops at a scale without
+  // codes.
+  if (!described.problems.empty())
     findings.add(Severity::kError,
-                 problem + "; the weights cannot be right, and a loader may pass it over",
+                 first_of(described.problems) +
+                     "; loaders stop there, or compute with what their memory held",
                  "fetch the checkpoint again, or quantize its source");
   if (described.undescribed.empty()) return;
-  const size_t more = described.undescribed.size() - 1;
-  const std::string which = described.undescribed.front() +
-                            (more > 0 ? " and " + std::to_string(more) + " more" : "") +
-                            ": codes of a module that the config leaves in 16 bits";
+  const std::string which =
+      first_of(described.undescribed) + ": codes of a module that the config leaves in 16 bits";
   const std::string remedy = "describe the module in quantization_config, or store it in 16 bits";
   if (subject.engine.unknown == Unknown::kRefused) {
     loads = false;

@@ -241,7 +241,7 @@ std::vector<Miss> vllm_misses() {
       // (mistral3.py:435).
       {.types = {"llama", "ministral3", "mistral"},
        .why = "its loader stops at activation_scale, a name that it knows in mistral3 alone",
-       .effect = kRefused,
+       .effect = kNoModel,
        .methods = {"fp8"},
        .names = {".activation_scale"}},
       {.types = {"kimi_k25", "llama4"},
