@@ -86,6 +86,7 @@ Json gsm8k(EvalOptions& eval, Arguments& arguments, Diagnostics& diagnostics) {
   arguments.read("add_bos_token", questions.add_bos_token);
   arguments.read("apply_chat_template", questions.apply_chat_template);
   arguments.read("fewshot_as_multiturn", questions.fewshot_as_multiturn);
+  read_chat(arguments, questions.chat);
   arguments.read("batch_size", questions.batch_size, 0, int64_t{1} << 16);
   arguments.read_text("cache_memory", memory);
   read_gate(arguments, "min_exact_match", parse_part, options.gates.min_strict);
@@ -94,6 +95,8 @@ Json gsm8k(EvalOptions& eval, Arguments& arguments, Diagnostics& diagnostics) {
   arguments.expect_all_read();
   if (has_turns && !questions.apply_chat_template)
     fail("fewshot_as_multiturn needs apply_chat_template");
+  if (!to_json(questions.chat).empty() && !questions.apply_chat_template)
+    fail("chat_template and chat_template_kwargs need apply_chat_template");
   if (questions.batch_size > 0 && !memory.empty())
     fail("batch_size and cache_memory both say how many questions go together; give one");
   questions.fewshot_dataset = fewshot;

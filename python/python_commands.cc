@@ -137,12 +137,16 @@ FamilyArgument::FamilyArgument(Arguments& arguments, FamilyChoice& family) {
   family = file_->choice();
 }
 
+void read_chat(Arguments& arguments, ChatOptions& chat) {
+  arguments.read("chat_template", chat.template_file);
+  chat.variables = arguments.read_json("chat_template_kwargs");
+}
+
 void read_records(Arguments& arguments, RecordOptions& records) {
   for (const auto& [name, column] : kRecordColumns)
     arguments.read(std::string(name), records.columns.*column);
   arguments.read("max_record_bytes", records.max_bytes, 1, INT64_MAX);
-  arguments.read("chat_template", records.chat.template_file);
-  records.chat.variables = arguments.read_json("chat_template_kwargs");
+  read_chat(arguments, records.chat);
   std::string skip;
   arguments.read_text("skip_bad_records", skip);
   if (!skip.empty())

@@ -54,7 +54,11 @@ class FamilyArgument {
   std::optional<FamilyFile> file_;
 };
 
-/// Columns of a data set, text_column and the others, and max_record_bytes.
+/// chat_template and chat_template_kwargs.
+void read_chat(Arguments& arguments, ChatOptions& chat);
+
+/// Columns of a data set, text_column and the others, max_record_bytes, skip_bad_records, and those
+/// of read_chat.
 void read_records(Arguments& arguments, RecordOptions& records);
 
 /// kv_cache_dtype, scales, unit_scales and kv_cache_dtype_skip_layers.

@@ -100,7 +100,7 @@ Json session_chat(ModelSession& session, Arguments& arguments, Diagnostics&) {
   arguments.expect_all_read();
   if (!messages.is_array()) fail_kind("messages", "a list", messages);
   if (!session.chat()) fail(session.model().path, ": has no chat template");
-  return {{"text", session.chat()->render(messages, add_generation_prompt, variables)}};
+  return {{"text", session.chat()->render_as_given(messages, add_generation_prompt, variables)}};
 }
 
 Json session_score(ModelSession& session, Arguments& arguments, Diagnostics&) {

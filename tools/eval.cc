@@ -89,6 +89,10 @@ void run_likelihood(EvalCommand command) {
 void run_gsm8k(EvalCommand command) {
   if (command.fewshot_as_multiturn && !command.gsm8k.questions.apply_chat_template)
     fail("--fewshot-as-multiturn needs --apply-chat-template");
+  const ChatOptions& chat = command.eval.sequences.records.chat;
+  if (!to_json(chat).empty() && !command.gsm8k.questions.apply_chat_template)
+    fail("--chat-template and --chat-template-kwargs need --apply-chat-template");
+  command.gsm8k.questions.chat = chat;
   if (command.gsm8k.questions.batch_size > 0 && !command.cache_memory.empty())
     fail("--batch-size and --cache-memory both say how many questions go together; give one");
   command.gsm8k.questions.fewshot_as_multiturn = command.fewshot_as_multiturn.value_or(true);
@@ -234,7 +238,7 @@ void add_sequence_options(CLI::App& command, SequenceOptions& options) {
              "Of text: tokens from a window's begin to the next one's; 0: --max-seq-length. "
              "A window scores what the one before has not",
              0, int64_t{1} << 24);
-  add_record_options(command, options.records);
+  add_reading_options(command, options.records);
 }
 
 void add_sensitivity_options(CLI::App& command, EvalCommand& options) {
@@ -294,6 +298,7 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
                     "Queries and softmax weights in FP8, too, as vLLM's CUDA backends compute with "
                     "an fp8_e4m3 cache");
   add_sequence_options(*command->add_option_group(kOfSequences.title), options->eval.sequences);
+  add_chat_options(*command, options->eval.sequences.records.chat);
   add_variants(*command->add_option_group(kOfVariants.title), "--variant", options->eval.variants,
                "Instead of --kv-cache-dtype and scales: one of several caches that are scored in "
                "the same pass, NAME=CACHE[+attention][:SCALES] or NAME=model:FOLDER; "

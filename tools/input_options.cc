@@ -80,7 +80,7 @@ void add_chat_options(CLI::App& command, ChatOptions& chat) {
       ->check(is_number_text(parse_variables));
 }
 
-void add_record_options(CLI::App& command, RecordOptions& records) {
+void add_reading_options(CLI::App& command, RecordOptions& records) {
   RecordColumns& columns = records.columns;
   add_text(command, "--text-column", columns.text, "Column or key of the data set that holds text");
   add_text(command, "--prompt-column", columns.prompt,
@@ -89,7 +89,6 @@ void add_record_options(CLI::App& command, RecordOptions& records) {
            "Column that holds the answer to --prompt-column");
   add_text(command, "--messages-column", columns.messages,
            "Column that holds a conversation: messages, or ShareGPT turns");
-  add_chat_options(command, records.chat);
   add_skip_option(command, records.skip);
   const auto parse = [](const std::string& text) -> size_t {
     const uint64_t size = parse_byte_size(text);
@@ -103,6 +102,11 @@ void add_record_options(CLI::App& command, RecordOptions& records) {
           "The longest record of a data set; reading one takes about 20 times as much memory")
       ->check(is_number_text(parse))
       ->default_str("8MiB");
+}
+
+void add_record_options(CLI::App& command, RecordOptions& records) {
+  add_reading_options(command, records);
+  add_chat_options(command, records.chat);
 }
 
 CLI::Option* add_variants(CLI::App& command, const std::string& name,

@@ -26,7 +26,9 @@ CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string
 /// --chat-template and --chat-template-kwargs.
 void add_chat_options(CLI::App& command, ChatOptions& chat);
 /// --text-column, --prompt-column, --response-column and --messages-column of its records,
-/// --max-record-bytes, --skip-bad-records and those of add_chat_options.
+/// --max-record-bytes and --skip-bad-records.
+void add_reading_options(CLI::App& command, RecordOptions& records);
+/// Those of add_reading_options and add_chat_options.
 void add_record_options(CLI::App& command, RecordOptions& records);
 /// Variants of eval, which may name models.
 CLI::Option* add_variants(CLI::App& command, const std::string& name,

@@ -1,115 +1,193 @@
 #include "datasets/chat_messages.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/ascii.h"
 #include "core/error.h"
 #include "core/json_limits.h"
-#include "jinja/run.h"
 
 namespace kvcal {
 namespace {
 
-using jinja::Expression;
-using jinja::ExpressionKind;
-using jinja::StatementKind;
+constexpr std::array<std::string_view, 8> kMedia{
+    "image", "image_url", "input_image", "video", "video_url", "audio", "audio_url", "input_audio"};
+constexpr std::string_view kToolReference = "tool_reference";
 
-bool is_name(const Expression* expression, std::string_view name) {
-  return expression && expression->kind == ExpressionKind::kName && expression->text == name;
+struct TextPart {
+  std::string_view type, key;
+};
+constexpr std::array kTextParts{TextPart{"text", "text"}, TextPart{"input_text", "text"},
+                                TextPart{"output_text", "text"}, TextPart{"refusal", "refusal"},
+                                TextPart{"thinking", "thinking"}};
+
+std::string type_of(const Json& part) {
+  const Json* type = find_field(part, "type");
+  if (!type) return "text";
+  if (!type->is_string()) fail_kind("type", "a string", *type);
+  return type->get<std::string>();
 }
 
-/// The text of a constant of a template; empty for other constants.
-std::string_view text_of(const jinja::Value& value) {
-  jinja::Run run(TemplateLimits{});  // which counts what it reads
-  return value.is_string() ? run.text_of(value) : std::string_view();
+/// The text of a part; nothing where it has none, as media.
+std::optional<std::string> text_of(const Json& part) {
+  if (part.is_string()) return part.get<std::string>();
+  if (!part.is_object()) fail("a part of content is ", kind_of(part), ", expected an object");
+  const std::string type = type_of(part);
+  if (std::ranges::find(kMedia, type) != kMedia.end()) return std::nullopt;
+  if (type == kToolReference) return optional_string(part, "name");
+  const auto known = std::ranges::find(kTextParts, type, &TextPart::type);
+  if (known == kTextParts.end())
+    fail("a part of content has the type '", type.substr(0, 40),
+         "', expected text or one of the types of media");
+  return optional_string(part, known->key);
 }
 
-/// variable.key or variable['key'].
-bool is_member(const Expression* expression, std::string_view variable, std::string_view key) {
-  if (!expression || expression->items.empty() || !is_name(expression->items[0], variable))
-    return false;
-  if (expression->kind == ExpressionKind::kAttribute) return expression->text == key;
-  if (expression->kind != ExpressionKind::kItem) return false;
-  const Expression* index = expression->items.at(1);
-  return index && index->kind == ExpressionKind::kConstant && text_of(index->value) == key;
-}
-
-/// The variable itself, or its member, through filters, tests and slices.
-bool reads(const Expression* expression, std::string_view variable, std::string_view key) {
-  if (!expression) return false;
-  const bool is_slice = expression->kind == ExpressionKind::kItem && expression->items.at(1) &&
-                        expression->items[1]->kind == ExpressionKind::kSlice;
-  if (is_slice || expression->kind == ExpressionKind::kFilter ||
-      expression->kind == ExpressionKind::kTest)
-    return reads(expression->items.at(0), variable, key);
-  return key.empty() ? is_name(expression, variable) : is_member(expression, variable, key);
-}
-
-/// "messages" and the names that are set to it or to a part of it.
-std::vector<std::string_view> names_of_messages(const jinja::SyntaxTree& tree) {
-  std::vector<std::string_view> names{"messages"};
-  for (size_t i = 0; i < names.size(); ++i)
-    for (const auto& statement : tree.statements) {
-      if (statement->kind != StatementKind::kSet || !reads(statement->value, names[i], ""))
-        continue;
-      const Expression* target = statement->target;
-      if (target->kind == ExpressionKind::kName &&
-          std::ranges::find(names, target->text) == names.end())
-        names.push_back(target->text);
-    }
-  return names;
+/// A part as a template that takes parts gets it: of text its text alone, beside keys that do not
+/// say what it is; null: none.
+Json served_part(const Json& part) {
+  const auto text = text_of(part);
+  const bool is_text = part.is_string() || std::ranges::find(kTextParts, type_of(part),
+                                                             &TextPart::type) != kTextParts.end();
+  if (!is_text) return part;
+  if (!text) return nullptr;
+  Json served = {{"type", "text"}, {"text", *text}};
+  if (part.is_object())
+    for (const auto& [key, value] : part.items())
+      if (key != "type" && key != "closed" &&
+          std::ranges::find(kTextParts, key, &TextPart::key) == kTextParts.end())
+        served[key] = value;
+  return served;
 }
 
 /// The texts of parts, joined by line breaks; parts of other kinds have none.
 std::string text_of_parts(const Json& parts) {
-  std::string text;
+  std::string all;
   bool is_first = true;
   for (const Json& part : parts) {
-    std::optional<std::string> own;
-    if (part.is_string()) own = part.get<std::string>();
-    if (part.is_object())
-      for (const char* key : {"text", "refusal", "thinking"})
-        if (const Json* value = find_field(part, key); value && value->is_string() && !own)
-          own = value->get<std::string>();
-    if (!own) continue;
-    if (!is_first) text += '\n';
-    is_first = false;
-    text += *own;
+    const auto text = text_of(part);
+    if (!text) continue;
+    if (!std::exchange(is_first, false)) all += '\n';
+    all += *text;
   }
-  return text;
+  return all;
 }
 
-void parse_arguments(Json& call) {
-  if (!call.is_object()) return;
-  const auto function = call.find("function");
-  Json& holder = function != call.end() && function->is_object() ? *function : call;
-  const auto arguments = holder.find("arguments");
-  if (arguments == holder.end() || !arguments->is_string()) return;
-  const std::string text = arguments->get<std::string>();
-  if (ascii_trimmed(text).empty()) {
-    *arguments = Json::object();
-    return;
-  }
+Json served_content(const Json& message, const std::string& role, ContentFormat format) {
+  const Json* found = find_field(message, "content");
+  Json parts = Json::array();
+  if (found && found->is_array())
+    parts = *found;
+  else if (found)
+    parts.push_back(found->is_string() ? *found : Json(found->dump()));
+  // Few templates loop over a tool's answer.
+  const auto is_reference = [](const Json& part) {
+    return part.is_object() && type_of(part) == kToolReference;
+  };
+  const bool is_answer = role == "tool" && std::ranges::none_of(parts, is_reference);
+  if (format == ContentFormat::kString || is_answer) return text_of_parts(parts);
+  Json served = Json::array();
+  for (const Json& part : parts)
+    if (Json own = served_part(part); !own.is_null()) served.push_back(std::move(own));
+  return served;
+}
+
+/// The object that arguments are, or that their text holds; nothing where it holds none.
+std::optional<Json> object_of(const Json& arguments) {
+  if (arguments.is_object()) return arguments;
+  if (!arguments.is_string()) return std::nullopt;
+  const std::string& text = arguments.get_ref<const std::string&>();
   try {
-    *arguments = parse_json(text, {.max_bytes = text.size()});
-  } catch (const Error& error) {
-    fail("the arguments of a tool call are text, which is read as JSON: ", error.message());
+    Json parsed = parse_json(text, {.max_bytes = text.size()});
+    if (parsed.is_object()) return parsed;
+  } catch (const Error&) {
   }
+  return std::nullopt;
 }
 
-void serve_calls(Json& message) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return;
-  if (calls->empty()) {
-    message.erase(calls);
-    return;
+const Json& function_of(const Json& call) {
+  const Json* function = find_field(call, "function");
+  return function && function->is_object() ? *function : call;
+}
+
+void copy_keys(const Json& from, std::initializer_list<const char*> keys, Json& to) {
+  for (const char* key : keys)
+    if (const auto found = from.find(key); found != from.end()) to[key] = *found;
+}
+
+/// The order of keys is that of vLLM's types, which templates that print a call show.
+Json served_call(const Json& call) {
+  if (!call.is_object()) fail("a tool call is ", kind_of(call), ", expected an object");
+  const Json& function = function_of(call);
+  const Json* given = find_field(function, "arguments");
+  Json arguments = (given ? object_of(*given) : std::nullopt).value_or(Json::object());
+  if (&function == &call) {
+    Json flat = call;
+    flat["arguments"] = std::move(arguments);
+    return flat;
   }
-  for (Json& call : *calls) parse_arguments(call);
+  Json served = Json::object();
+  copy_keys(call, {"id"}, served);
+  served["function"] = {{"arguments", std::move(arguments)}};
+  copy_keys(function, {"name"}, served["function"]);
+  copy_keys(call, {"type"}, served);
+  return served;
+}
+
+/// Whether messages of a role have a key. Others do not reach a template.
+bool is_served(std::string_view role, std::string_view key) {
+  if (key == "role" || key == "content" || key == "name" || key == "task") return true;
+  if (role == "assistant")
+    return key == "tool_calls" || key == "reasoning" || key == "reasoning_content";
+  return (role == "tool" && key == "tool_call_id") || (role == "developer" && key == "tools");
+}
+
+Json served_message(const Json& message, ContentFormat format) {
+  const std::string role = required_string(message, "role");
+  Json served = {{"role", role}, {"content", served_content(message, role, format)}};
+  if (const Json* calls = find_field(message, "tool_calls");
+      calls && calls->is_array() && !calls->empty() && is_served(role, "tool_calls"))
+    for (const Json& call : *calls) served["tool_calls"].push_back(served_call(call));
+  const Json* reasoning = find_field(message, "reasoning");
+  if (!reasoning) reasoning = find_field(message, "reasoning_content");
+  if (reasoning && is_served(role, "reasoning"))
+    for (const char* key : {"reasoning", "reasoning_content"}) served[key] = *reasoning;
+  for (const char* key : {"name", "task"})
+    if (const Json* text = find_field(message, key); text && text->is_string()) served[key] = *text;
+  for (const char* key : {"tool_call_id", "tools"})
+    if (is_served(role, key)) copy_keys(message, {key}, served);
+  return served;
+}
+
+/// Developers' messages as the system's, and all of these as one in front.
+Json without_developers(Json messages) {
+  std::string text;
+  Json others = Json::array();
+  bool is_in_front = true;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    Json& message = messages[i];
+    if (message["role"] == "developer") {
+      message["role"] = "system";
+      message.erase("tools");
+    }
+    if (message["role"] != "system") {
+      others.push_back(message);
+      continue;
+    }
+    is_in_front = is_in_front && i == 0;
+    const Json& content = message["content"];
+    const std::string own =
+        content.is_array() ? text_of_parts(content) : content.get<std::string>();
+    if (!own.empty()) text += (text.empty() ? "" : "\n\n") + own;
+  }
+  if (is_in_front) return messages;
+  others.insert(others.begin(), Json{{"role", "system"}, {"content", text}});
+  return others;
 }
 
 std::vector<std::string_view> lines_of(std::string_view text) {
@@ -132,39 +210,58 @@ std::string content_text(const Json& message) {
 
 }  // namespace
 
-ContentFormat content_format_of(const jinja::SyntaxTree& tree) {
-  const std::vector<std::string_view> messages = names_of_messages(tree);
-  std::vector<std::string_view> message_names;
-  const auto for_each_loop = [&](const auto& visit) {
-    for (const auto& statement : tree.statements)
-      if (statement->kind == StatementKind::kFor &&
-          statement->target->kind == ExpressionKind::kName)
-        visit(*statement);
-  };
-  for_each_loop([&](const jinja::Statement& loop) {
-    if (std::ranges::any_of(messages, [&](auto name) { return reads(loop.value, name, ""); }))
-      message_names.push_back(loop.target->text);
-  });
-  bool loops = false;
-  for_each_loop([&](const jinja::Statement& loop) {
-    // Macros get it under this name.
-    loops = loops || is_name(loop.value, "content") ||
-            std::ranges::any_of(message_names,
-                                [&](auto name) { return reads(loop.value, name, "content"); });
-  });
-  return loops ? ContentFormat::kParts : ContentFormat::kString;
+bool is_media(const Json& part) {
+  return part.is_object() && std::ranges::find(kMedia, type_of(part)) != kMedia.end();
 }
 
-Json served_messages(Json messages, ContentFormat format) {
-  for (size_t i = 0; i < messages.size(); ++i) {
-    Json& message = messages[i];
-    if (!message.is_object()) continue;
-    in_context("messages[" + std::to_string(i) + "]", [&] { serve_calls(message); });
-    Json& content = message["content"];
-    if (content.is_null()) content = Json::array();
-    if (format == ContentFormat::kString && content.is_array()) content = text_of_parts(content);
+Json served_messages(const Json& messages, ContentFormat format, bool has_developers) {
+  Json served = Json::array();
+  for (size_t i = 0; i < messages.size(); ++i)
+    served.push_back(in_context("messages[" + std::to_string(i) + "]",
+                                [&] { return served_message(messages[i], format); }));
+  const bool is_converted = !has_developers && std::ranges::any_of(served, [](const Json& message) {
+    return message.at("role") == "developer";
+  });
+  return is_converted ? without_developers(std::move(served)) : served;
+}
+
+Json served_tools(const Json& tools) {
+  if (!tools.is_array()) return tools;
+  Json all = Json::array();
+  for (const Json& tool : tools) {
+    const Json* function = tool.is_object() ? find_field(tool, "function") : nullptr;
+    if (!function || !function->is_object()) {
+      all.push_back(tool);
+      continue;
+    }
+    Json served = {{"name", nullptr}, {"description", nullptr}, {"parameters", nullptr}};
+    copy_keys(*function, {"name", "description", "parameters"}, served);
+    for (const char* key : {"strict", "defer_loading"})
+      if (const Json* value = find_field(*function, key)) served[key] = *value;
+    all.push_back({{"type", tool.value("type", "function")}, {"function", std::move(served)}});
   }
-  return messages;
+  return all;
+}
+
+std::string first_unserved(const Json& messages,
+                           const std::set<std::string, std::less<>>& template_keys) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& message = messages[i];
+    const std::string role = message.value("role", "");
+    const std::string place = "messages[" + std::to_string(i) + "]";
+    for (const auto& [key, value] : message.items())
+      if (!value.is_null() && !is_served(role, key) && template_keys.contains(key))
+        return place + " of role '" + role + "' has the key '" + key + "'";
+    const Json* calls = find_field(message, "tool_calls");
+    if (!calls || !calls->is_array()) continue;
+    for (const Json& call : *calls) {
+      const Json* arguments =
+          call.is_object() ? find_field(function_of(call), "arguments") : nullptr;
+      if (arguments && *arguments != "" && !object_of(*arguments))
+        return place + " calls a tool with arguments that are no JSON object";
+    }
+  }
+  return {};
 }
 
 std::string joined_texts(const Json& messages) {

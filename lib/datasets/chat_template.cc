@@ -111,7 +111,9 @@ std::optional<NamedTemplates> find_templates(const std::filesystem::path& folder
 struct ChatTemplate::Program {
   jinja::SyntaxTree tree;
   TemplateLimits limits;
+  bool has_developers;  ///< Source: vLLM's rule
   ContentFormat content_format = content_format_of(tree);
+  std::set<std::string, std::less<>> keys = keys_named_in(tree);
 };
 
 ChatTemplate::ChatTemplate(std::string_view source, TemplateLimits limits) {
@@ -119,7 +121,9 @@ ChatTemplate::ChatTemplate(std::string_view source, TemplateLimits limits) {
     if (source.size() > limits.max_template_bytes)
       fail(source.size(), " bytes, the limit is ", limits.max_template_bytes);
     if (!utf8::is_valid(source)) fail("not valid UTF-8");
-    program_ = std::make_unique<Program>(Program{jinja::parse(source), limits});
+    const bool has_developers =
+        source.find("\"developer\"") != source.npos || source.find("'developer'") != source.npos;
+    program_ = std::make_unique<Program>(Program{jinja::parse(source), limits, has_developers});
   });
 }
 
@@ -146,6 +150,14 @@ std::string ChatTemplate::render(const Json& variables, const TemplateClock& clo
 
 ContentFormat ChatTemplate::content_format() const {
   return program_->content_format;
+}
+
+Json ChatTemplate::served(const Json& messages) const {
+  return served_messages(messages, program_->content_format, program_->has_developers);
+}
+
+const std::set<std::string, std::less<>>& ChatTemplate::keys() const {
+  return program_->keys;
 }
 
 Json special_token_texts(const std::filesystem::path& folder) {
@@ -184,18 +196,36 @@ ChatFormat::ChatFormat(std::string source, std::optional<std::string> tool_use, 
       tool_use_(std::move(tool_use)),
       variables_(std::move(variables)) {}
 
-std::string ChatFormat::render(const Json& messages, bool add_generation_prompt, const Json& more,
-                               const TemplateClock& clock) const {
+Json ChatFormat::variables(bool add_generation_prompt) const {
   Json variables = {
       {"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", add_generation_prompt}};
   variables.update(variables_);
-  if (more.is_object()) variables.update(more);
+  return variables;
+}
+
+std::string ChatFormat::render(const Json& messages, bool add_generation_prompt, const Json& more,
+                               const TemplateClock& clock) const {
+  Json all = variables(add_generation_prompt);
+  if (more.is_object()) all.update(more);
+  all["tools"] = served_tools(all["tools"]);
   const auto rendered = [&](const ChatTemplate& chosen) {
-    variables["messages"] = served_messages(messages, chosen.content_format());
-    return chosen.render(variables, clock);
+    all["messages"] = chosen.served(messages);
+    return chosen.render(all, clock);
   };
-  if (!tool_use_ || variables["tools"].is_null()) return rendered(template_);
+  if (!tool_use_ || all["tools"].is_null()) return rendered(template_);
   return in_context("template 'tool_use'", [&] { return rendered(ChatTemplate(*tool_use_)); });
+}
+
+std::string ChatFormat::render_as_given(const Json& messages, bool add_generation_prompt,
+                                        const Json& more) const {
+  Json all = variables(add_generation_prompt);
+  if (more.is_object()) all.update(more);
+  all["messages"] = messages;
+  return template_.render(all);
+}
+
+std::string ChatFormat::first_unserved(const Json& messages) const {
+  return kvcal::first_unserved(messages, template_.keys());
 }
 
 }  // namespace kvcal

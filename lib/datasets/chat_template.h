@@ -33,7 +33,11 @@ class ChatTemplate {
   /// `eos_token`, `tools`, … as transformers passes them. Throws Error (line, cause;
   /// raise_exception's own message).
   std::string render(const Json& variables, const TemplateClock& clock = {}) const;
+  /// Messages as a server passes them to this template (served_messages).
+  Json served(const Json& messages) const;
   ContentFormat content_format() const;
+  /// Keys of objects that the template names.
+  const std::set<std::string, std::less<>>& keys() const;
 
  private:
   struct Program;
@@ -56,15 +60,21 @@ class ChatFormat {
                                                const ChatOptions& options = {});
 
   /// messages: an array of {"role", "content", …}, which are passed as a server does
-  /// (served_messages). `tools` and `documents` are none, as transformers passes them; more: an
-  /// object of further variables, such as `tools` or `date_string`.
+  /// (served_messages), and so are tools. `tools` and `documents` are none, as transformers passes
+  /// them; more: an object of further variables, such as `tools` or `date_string`.
   std::string render(const Json& messages, bool add_generation_prompt, const Json& more = {},
                      const TemplateClock& clock = {}) const;
+  /// The same of messages passed as they are, as apply_chat_template of transformers does.
+  std::string render_as_given(const Json& messages, bool add_generation_prompt,
+                              const Json& more = {}) const;
+  /// What rendering leaves out of messages although the template would read it; empty: nothing.
+  std::string first_unserved(const Json& messages) const;
   /// The template's text.
   const std::string& source() const { return source_; }
 
  private:
   ChatFormat(std::string source, std::optional<std::string> tool_use, Json variables);
+  Json variables(bool add_generation_prompt) const;
   std::string source_;
   ChatTemplate template_;
   std::optional<std::string> tool_use_;  ///< source, parsed when it is wanted

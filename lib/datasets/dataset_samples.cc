@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <ctime>
 #include <numeric>
@@ -33,14 +32,6 @@ std::tm calibration_clock() {
 /// placeholders that templates write for them stand for embeddings that are not there. Returns
 /// their number.
 int64_t drop_media(Json& messages) {
-  constexpr std::array<std::string_view, 8> kMedia{"image",     "image_url",  "input_image",
-                                                   "video",     "video_url",  "audio",
-                                                   "audio_url", "input_audio"};
-  const auto is_media = [&](const Json& part) {
-    const auto type = part.is_object() ? part.find("type") : part.end();
-    return part.is_object() && type != part.end() && type->is_string() &&
-           std::ranges::find(kMedia, type->get_ref<const std::string&>()) != kMedia.end();
-  };
   int64_t dropped = 0;
   for (Json& message : messages) {
     const auto content = message.find("content");
@@ -239,6 +230,9 @@ class SampleReader {
     }
     std::string text = chat_->render(messages, /*add_generation_prompt=*/false, record.variables,
                                      calibration_clock);
+    if (const std::string what = chat_->first_unserved(messages);
+        !what.empty() && num_unserved_++ == 0)
+      unserved_ = record.place + " (record " + std::to_string(index) + "): " + what;
     const int64_t lost = first_unrendered(messages, text);
     if (lost >= 0 && num_lost_++ == 0)
       lost_ = record.place + " (record " + std::to_string(index) + "): messages[" +
@@ -268,6 +262,11 @@ class SampleReader {
     if (num_lost_ > 0)
       diagnostics_.warn("the chat template leaves out text of " + std::to_string(num_lost_) +
                         (num_lost_ == 1 ? " record: " : " records, the first: ") + lost_);
+    if (num_unserved_ > 0)
+      diagnostics_.warn("the chat template gets not all of " + std::to_string(num_unserved_) +
+                        (num_unserved_ == 1 ? " record, as servers do not pass it: "
+                                            : " records, as servers do not pass it, the first: ") +
+                        unserved_);
     if (skipped_.count > 0)
       diagnostics_.warn("passed over " + std::to_string(skipped_.count) +
                         (skipped_.count == 1 ? " record that" : " records that") +
@@ -284,9 +283,10 @@ class SampleReader {
   Diagnostics& diagnostics_;
   std::vector<Sample> samples_;
   SkippedRecords skipped_;
-  int64_t dropped_ = 0, empty_since_ = 0, media_ = 0, num_lost_ = 0;
+  int64_t dropped_ = 0, empty_since_ = 0, media_ = 0, num_lost_ = 0, num_unserved_ = 0;
   bool has_joined_ = false;
-  std::string lost_;  ///< the first message that the template leaves out
+  std::string lost_;      ///< the first message that the template leaves out
+  std::string unserved_;  ///< the first that a template would read and does not get
 };
 
 }  // namespace

@@ -70,6 +70,11 @@ inline Json to_json(const RecordColumns& columns) {
   return json;
 }
 
+/// All of the options that decides which samples a data set's records make: columns, the chat
+/// template's SHA-256, its variables, and the records that may be passed over. Throws Error for a
+/// template that cannot be read.
+Json identity_of(const RecordOptions& records);
+
 /// Those that are set: "chat_template", its file's name, and "chat_template_kwargs".
 inline Json to_json(const ChatOptions& chat) {
   Json json = Json::object();

@@ -34,7 +34,7 @@ std::vector<std::string> read_prompts(const GsmOptions& options,
   if (options.num_fewshot > 0) examples = read_gsm_records(source, "train", {});
   std::optional<ChatFormat> chat;
   if (options.apply_chat_template) {
-    chat = ChatFormat::from_folder(options.model_folder);
+    chat = ChatFormat::from_folder(options.model_folder, options.chat);
     if (!chat) fail(options.model_folder.string(), ": has no chat template");
   }
   return in_context(source.string(), [&] {

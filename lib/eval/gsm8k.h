@@ -8,6 +8,7 @@
 
 #include "core/diagnostics.h"
 #include "core/json.h"
+#include "datasets/record_columns.h"
 #include "eval/batch_generate.h"
 #include "forward/decoder.h"
 #include "tokenizers/tokenizer.h"
@@ -28,6 +29,7 @@ struct GsmOptions {
   /// Absent: what the tokenizer adds on its own.
   std::optional<bool> add_bos_token = {};
   bool apply_chat_template = false;
+  ChatOptions chat = {};             ///< with apply_chat_template
   bool fewshot_as_multiturn = true;  ///< with apply_chat_template
   /// Questions that are answered at a time; 0: kTextsTogether, or fewer where cache_bytes does not
   /// hold them. Changes no answer.

@@ -120,8 +120,8 @@ std::vector<std::string> gsm_prompts(std::span<const GsmRecord> questions,
       continue;
     }
     const Json one = Json::array({{{"role", "user"}, {"content", plain_prompt(drawn, question)}}});
-    prompts.push_back(
-        options.chat->render(options.fewshot_as_multiturn ? turns_of(drawn, question) : one, true));
+    prompts.push_back(options.chat->render_as_given(
+        options.fewshot_as_multiturn ? turns_of(drawn, question) : one, true));
   }
   return prompts;
 }

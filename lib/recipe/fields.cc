@@ -96,6 +96,33 @@ std::vector<std::string> read_strings(const Field& field) {
   return strings;
 }
 
+Json read_json(const Field& field) {
+  const auto part = [&](const std::string& name, const YamlNode& node) {
+    return read_json(Field{field.path + name, node, node});
+  };
+  const YamlNode& node = field.value;
+  Json json;
+  switch (node.kind) {
+    case YamlNode::Kind::kNull:
+      return nullptr;
+    case YamlNode::Kind::kScalar:
+      if (const auto value = bool_of(node)) return *value;
+      if (const auto value = number_of<int64_t>(node)) return *value;
+      if (const auto value = number_of<double>(node); value && std::isfinite(*value)) return *value;
+      return node.text;
+    case YamlNode::Kind::kList:
+      json = Json::array();
+      for (size_t i = 0; i < node.items.size(); ++i)
+        json.push_back(part("[" + std::to_string(i) + "]", node.items[i]));
+      return json;
+    case YamlNode::Kind::kMap:
+      json = Json::object();
+      for (const auto& [key, value] : node.entries) json[key.text] = part("." + key.text, value);
+      return json;
+  }
+  KVCAL_CHECK(false);
+}
+
 void check_map(const Field& field) {
   if (field.value.kind != YamlNode::Kind::kMap)
     fail_field(field, "found ", describe(field.value), ", expected a map of keys and values");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/json.h"
 #include "core/registry.h"
 #include "recipe/yaml_tree.h"
 
@@ -49,6 +50,8 @@ int64_t read_int(const Field& field);
 double read_number(const Field& field);
 std::string read_string(const Field& field);
 std::vector<std::string> read_strings(const Field& field);
+/// The value as JSON, of any type.
+Json read_json(const Field& field);
 
 /// Throws Error unless the value is a map.
 void check_map(const Field& field);

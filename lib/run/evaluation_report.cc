@@ -242,6 +242,7 @@ Json evaluation_json(const EvalOptions& options, const std::string& version,
   if (questions.limit) json["limit"] = *questions.limit;
   if (questions.add_bos_token) json["add_bos_token"] = *questions.add_bos_token;
   if (questions.apply_chat_template) json["fewshot_as_multiturn"] = questions.fewshot_as_multiturn;
+  json.update(to_json(questions.chat));
   for (const VariantAnswers& variant : result.variants) {
     Json& entry = json["variants"].emplace_back(Json{{"name", variant.cache.name}});
     entry.update(cache_json(variant.cache));

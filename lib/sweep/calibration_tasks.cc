@@ -56,6 +56,7 @@ class CalibrationTask {
     input.origin = model_origin();
     input.recipe_path = context_.sweep.file.recipes[planned.recipe].name;
     input.leave_out_machine = true;
+    if (planned.num_samples) input.reading = to_json(text_source().records.chat);
     const Calibration calibration =
         planned.num_samples ? from_text(planned, input.origin)
                             : empty_calibration(subject_.plan, subject_.config, kv_dtype_);

@@ -186,7 +186,7 @@ Json samples_json(const std::optional<int64_t>& count, const std::optional<uint6
                {"max_seq_length", sweep.calibration->max_seq_length},
                {"num_samples", *count},
                {"seed", or_null(seed)}};
-  json.update(to_json(sweep.calibration->records.columns));
+  json.update(identity_of(sweep.calibration->records));
   return json;
 }
 
@@ -238,7 +238,7 @@ std::string fingerprint_of(const Cell& cell, const SweepFile& sweep, const Sweep
                         {"num_samples", sweep.evaluation.num_samples},
                         {"max_seq_length", sweep.evaluation.max_seq_length},
                         {"stride", sweep.evaluation.stride}};
-  json["evaluation"].update(to_json(sweep.evaluation.records.columns));
+  json["evaluation"].update(identity_of(sweep.evaluation.records));
   return fingerprint_of(json);
 }
 

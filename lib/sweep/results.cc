@@ -116,8 +116,9 @@ Json recipes_json(const SweepFile& sweep) {
   return list;
 }
 
-void add_columns(const RecordColumns& columns, Json& json) {
-  if (!columns.is_empty()) json["columns"] = to_json(columns);
+void add_reading(const RecordOptions& records, Json& json) {
+  if (!records.columns.is_empty()) json["columns"] = to_json(records.columns);
+  json.update(to_json(records.chat));
 }
 
 Json evaluation_json(const SweepFile& sweep, const SweepInputs& inputs) {
@@ -126,7 +127,7 @@ Json evaluation_json(const SweepFile& sweep, const SweepInputs& inputs) {
                {"num_samples", sweep.evaluation.num_samples},
                {"max_seq_length", sweep.evaluation.max_seq_length},
                {"stride", sweep.evaluation.stride}};
-  add_columns(sweep.evaluation.records.columns, json);
+  add_reading(sweep.evaluation.records, json);
   return json;
 }
 
@@ -135,7 +136,7 @@ Json calibration_json(const SweepFile& sweep, const SweepInputs& inputs) {
   Json json = {{"dataset", sweep.calibration->dataset.filename().string()},
                {"sha256", inputs.calibration_sha256},
                {"max_seq_length", sweep.calibration->max_seq_length}};
-  add_columns(sweep.calibration->records.columns, json);
+  add_reading(sweep.calibration->records, json);
   return json;
 }
 

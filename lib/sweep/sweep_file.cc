@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "core/byte_size.h"
 #include "core/file.h"
 #include "core/folder.h"
+#include "datasets/dataset.h"
 #include "datasets/named_dataset.h"
 #include "hub/hub_id.h"
 #include "recipe/fields.h"
@@ -133,21 +135,40 @@ struct SectionDraft {
   Section section;
 };
 
+void read_dataset(const Field& field, const fs::path& folder, fs::path& dataset) {
+  const std::string text = read_string(field);
+  const bool is_name = dataset_seen_from(folder, text) == text;
+  const fs::path path = is_name ? fs::path(text) : input_path(field, folder, HubRepo::kDataset);
+  // A folder's name without the slash behind it, by which results call it.
+  dataset = path.has_filename() ? path : path.parent_path();
+}
 template <class Section>
 constexpr FieldRow<SectionDraft<Section>> kDatasetRow{
     "dataset", [](const Field& field, SectionDraft<Section>& draft) {
-      const std::string text = read_string(field);
-      const bool is_name = dataset_seen_from(draft.folder, text) == text;
-      const fs::path path =
-          is_name ? fs::path(text) : input_path(field, draft.folder, HubRepo::kDataset);
-      // A folder's name without the slash behind it, by which results call it.
-      draft.section.dataset = path.has_filename() ? path : path.parent_path();
+      read_dataset(field, draft.folder, draft.section.dataset);
     }};
-template <class Section>
-constexpr FieldRow<SectionDraft<Section>> kLengthRow{
-    "max_seq_length", [](const Field& field, SectionDraft<Section>& draft) {
-      draft.section.max_seq_length = read_count(field, 2);
-    }};
+
+void read_template(const Field& field, const fs::path& folder, ChatOptions& chat) {
+  const fs::path path = resolved(field, folder);
+  if (!is_there(path))
+    fail_field(field, "found ", describe(field.value),
+               ", expected the path of a chat template; there is no ", path.string());
+  chat.template_file = path.string();
+}
+
+/// A value that an option of the command line takes as text.
+template <class Parse>
+auto read_as_option(const Field& field, const Parse& parse) {
+  if (field.value.kind != YamlNode::Kind::kScalar)
+    fail_field(field, "found ", describe(field.value), ", expected one value");
+  return in_context(place_of(field.value) + field.path, [&] { return parse(field.value.text); });
+}
+
+size_t parse_record_bytes(const std::string& text) {
+  const uint64_t size = parse_byte_size(text);
+  if (size == 0) fail("0 is no limit, expected a size like 8MiB");
+  return size;
+}
 
 template <class Section, size_t kColumn>
 constexpr FieldRow<SectionDraft<Section>> kColumnRow{
@@ -155,11 +176,38 @@ constexpr FieldRow<SectionDraft<Section>> kColumnRow{
       draft.section.records.columns.*kRecordColumns[kColumn].second = read_string(field);
     }};
 
+/// The keys of a section with text: its data set, and how its records are read.
 template <class Section>
-constexpr FieldRow<SectionDraft<Section>> kRecordBytesRow{
-    "max_record_bytes", [](const Field& field, SectionDraft<Section>& draft) {
-      draft.section.records.max_bytes = static_cast<size_t>(read_count(field, 1));
-    }};
+constexpr std::array<FieldRow<SectionDraft<Section>>, 10> kTextRows{
+    kDatasetRow<Section>,
+    FieldRow<SectionDraft<Section>>{"max_seq_length",
+                                    [](const Field& field, SectionDraft<Section>& draft) {
+                                      draft.section.max_seq_length = read_count(field, 2);
+                                    }},
+    kColumnRow<Section, 0>,
+    kColumnRow<Section, 1>,
+    kColumnRow<Section, 2>,
+    kColumnRow<Section, 3>,
+    FieldRow<SectionDraft<Section>>{"max_record_bytes",
+                                    [](const Field& field, SectionDraft<Section>& draft) {
+                                      draft.section.records.max_bytes =
+                                          read_as_option(field, parse_record_bytes);
+                                    }},
+    FieldRow<SectionDraft<Section>>{"skip_bad_records",
+                                    [](const Field& field, SectionDraft<Section>& draft) {
+                                      draft.section.records.skip =
+                                          read_as_option(field, parse_skip_limit);
+                                    }},
+    FieldRow<SectionDraft<Section>>{"chat_template",
+                                    [](const Field& field, SectionDraft<Section>& draft) {
+                                      read_template(field, draft.folder,
+                                                    draft.section.records.chat);
+                                    }},
+    FieldRow<SectionDraft<Section>>{"chat_template_kwargs",
+                                    [](const Field& field, SectionDraft<Section>& draft) {
+                                      check_map(field);
+                                      draft.section.records.chat.variables = read_json(field);
+                                    }}};
 
 template <class Section>
 Section read_section(const Field& field, std::span<const FieldRow<SectionDraft<Section>>> rows,
@@ -172,32 +220,23 @@ Section read_section(const Field& field, std::span<const FieldRow<SectionDraft<S
 }
 
 void read_calibration(const Field& field, Draft& draft) {
-  using Rows = SectionDraft<SweepCalibration>;
-  constexpr std::array<FieldRow<Rows>, 7> kRows{
-      kDatasetRow<SweepCalibration>,    kLengthRow<SweepCalibration>,
-      kColumnRow<SweepCalibration, 0>,  kColumnRow<SweepCalibration, 1>,
-      kColumnRow<SweepCalibration, 2>,  kColumnRow<SweepCalibration, 3>,
-      kRecordBytesRow<SweepCalibration>};
-  draft.sweep.calibration = read_section<SweepCalibration>(field, kRows, draft.folder);
+  draft.sweep.calibration =
+      read_section<SweepCalibration>(field, kTextRows<SweepCalibration>, draft.folder);
 }
 
 void read_evaluation(const Field& field, Draft& draft) {
   using Rows = SectionDraft<SweepEvaluation>;
-  constexpr std::array<FieldRow<Rows>, 9> kRows{
-      kDatasetRow<SweepEvaluation>,
-      kLengthRow<SweepEvaluation>,
-      kColumnRow<SweepEvaluation, 0>,
-      kColumnRow<SweepEvaluation, 1>,
-      kColumnRow<SweepEvaluation, 2>,
-      kColumnRow<SweepEvaluation, 3>,
-      kRecordBytesRow<SweepEvaluation>,
+  constexpr std::array<FieldRow<Rows>, 2> kOwn{
       FieldRow<Rows>{
           "num_samples",
           [](const Field& one, Rows& rows) { rows.section.num_samples = read_count(one, 1); }},
       FieldRow<Rows>{"stride", [](const Field& one, Rows& rows) {
                        rows.section.stride = read_count(one, 1);
                      }}};
-  draft.sweep.evaluation = read_section<SweepEvaluation>(field, kRows, draft.folder);
+  std::vector<FieldRow<Rows>> rows(kTextRows<SweepEvaluation>.begin(),
+                                   kTextRows<SweepEvaluation>.end());
+  rows.insert(rows.end(), kOwn.begin(), kOwn.end());
+  draft.sweep.evaluation = read_section<SweepEvaluation>(field, rows, draft.folder);
 }
 
 void read_gsm8k(const Field& field, Draft& draft) {

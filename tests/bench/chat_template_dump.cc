@@ -1,16 +1,21 @@
-// Renders templates for comparison with transformers (tests/reference/compare_chat_template.py).
-//   chat_template_dump FOLDER < conversations.jsonl   each line {"messages": [...], …}: that
-//   folder's template chat_template_dump < templates.jsonl              each line {"template":
-//   "...", "variables": {...}}
-// Each line gives {"text": "..."} or {"error": "..."}.
+// Renders templates for comparison with other renderers: tests/reference/compare_chat_template.py
+// and served_templates.py.
+//   chat_template_dump < templates.jsonl        each line {"template": "...", "variables": {...}}
+//   chat_template_dump FOLDER < records.jsonl   each line a record, {"messages": [...], ...}
+// A record is rendered by the folder's template with its own "tools", "documents" and
+// "chat_template_kwargs". Keys beside these: "add_generation_prompt"; "chat_template", a file, and
+// "template_variables", as the options of such names; "ids", true for token ids.
+// Each line gives {"text": "...", "ids": [...]} or {"error": "..."}.
 #include <cstdio>
 #include <ctime>
 #include <iostream>
-#include <optional>
+#include <memory>
 #include <string>
 
 #include "core/json.h"
 #include "datasets/chat_template.h"
+#include "datasets/record_source.h"
+#include "tokenizers/tokenizer.h"
 
 namespace {
 
@@ -28,28 +33,53 @@ std::tm fixed_time() {
   return time;
 }
 
-std::string rendered(const std::optional<kvcal::ChatFormat>& format, const kvcal::Json& line) {
-  if (format) {
-    const bool has_prompt = line.value("add_generation_prompt", false);
-    return format->render(line.at("messages"), has_prompt, {}, fixed_time);
+class FolderRenderer {
+ public:
+  explicit FolderRenderer(std::string folder) : folder_(std::move(folder)) {}
+
+  kvcal::Json operator()(const kvcal::Json& line) {
+    const kvcal::ChatOptions options{
+        .template_file = line.value("chat_template", ""),
+        .variables = line.value("template_variables", kvcal::Json(nullptr))};
+    const auto format = kvcal::ChatFormat::from_folder(folder_, options);
+    if (!format) kvcal::fail(folder_, " holds no chat template");
+    const kvcal::Record record = kvcal::to_record(line, "the line");
+    kvcal::Json result;
+    const std::string text =
+        format->render(std::get<kvcal::Json>(record.content),
+                       line.value("add_generation_prompt", false), record.variables, fixed_time);
+    result["text"] = text;
+    if (line.value("ids", false)) result["ids"] = tokenizer().encode(text, false);
+    return result;
   }
-  return kvcal::ChatTemplate(line.at("template").get<std::string>())
-      .render(line.at("variables"), fixed_time);
+
+ private:
+  const kvcal::Tokenizer& tokenizer() {
+    if (!tokenizer_) tokenizer_ = kvcal::make_tokenizer(folder_);
+    return *tokenizer_;
+  }
+
+  std::string folder_;
+  std::unique_ptr<kvcal::Tokenizer> tokenizer_;
+};
+
+kvcal::Json rendered(const kvcal::Json& line) {
+  const kvcal::ChatTemplate chat(line.at("template").get<std::string>());
+  return {{"text", chat.render(line.at("variables"), fixed_time)}};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    std::optional<kvcal::ChatFormat> format;
-    if (argc > 1 && !(format = kvcal::ChatFormat::from_folder(argv[1])))
-      kvcal::fail(argv[1], " holds no chat template");
+    FolderRenderer renderer(argc > 1 ? argv[1] : "");
     for (std::string line; std::getline(std::cin, line);) {
       kvcal::Json result;
       try {
-        result["text"] = rendered(format, kvcal::parse_json(line));
+        const kvcal::Json read = kvcal::parse_json(line);
+        result = argc > 1 ? renderer(read) : rendered(read);
       } catch (const kvcal::Error& error) {
-        result["error"] = error.message();
+        result = {{"error", error.message()}};
       }
       std::cout << result.dump() << '\n';
     }

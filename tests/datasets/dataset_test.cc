@@ -154,7 +154,7 @@ TEST_CASE("read_samples: of messages with images, audio and video the text stays
   const auto dataset = open_dataset(scratch.write("a.jsonl", R"(
 {"messages": [{"role": "user", "content": [{"type": "image", "url": "a.png"}, {"type": "text", "text": "hi"}, {"type": "video_url"}]}]}
 {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}, {"role": "assistant", "content": "yes"}]}
-{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "thinking"}]}]}
+{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "tool_reference", "name": "b"}]}]}
 )"));
   const auto chat = ChatFormat::from_folder(scratch.path());
   REQUIRE(chat.has_value());
@@ -162,7 +162,8 @@ TEST_CASE("read_samples: of messages with images, audio and video the text stays
   KeptDiagnostics diagnostics;
   const SampleOptions all{.num_calibration_samples = 3, .max_seq_length = 99, .shuffle_seed = {}};
   CHECK(shown(read_samples(*dataset, &tokenizer, &*chat, 256, all, diagnostics)) ==
-        std::vector<std::string>{"0:user:hi;", "1:user:;assistant:yes;", "2:user:a<thinking>;"});
+        std::vector<std::string>{"0:user:hi;", "1:user:;assistant:yes;",
+                                 "2:user:a<tool_reference>;"});
   CHECK(diagnostics.warnings ==
         std::vector<std::string>{
             "left 3 images, audio and video parts out of the messages: only text is run"});
@@ -246,6 +247,26 @@ TEST_CASE("read_samples: without a template the texts of a conversation are join
                            {.num_calibration_samples = 2, .shuffle_seed = {}}, diagnostics)) ==
         std::vector<std::string>{"0:hi\n\na\nb", "1:one\n\ntwo"});
   CHECK(diagnostics.warnings.empty());
+}
+
+TEST_CASE("read_samples: what servers do not pass to the template is a warning with its record") {
+  const test::ScratchFolder scratch;
+  scratch.write("chat_template.jinja",
+                "{% for m in messages %}{{ m.thinking or '' }}{{ m.content }};{% endfor %}");
+  const auto dataset = open_dataset(scratch.write("a.jsonl", R"(
+{"messages": [{"role": "user", "content": "a", "weight": 1}]}
+{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "thinking": "hm"}]}
+)"));
+  const auto chat = ChatFormat::from_folder(scratch.path());
+  const ByteTokenizer tokenizer;
+  KeptDiagnostics diagnostics;
+  const SampleOptions all{.num_calibration_samples = 2, .max_seq_length = 99, .shuffle_seed = {}};
+  CHECK(shown(read_samples(*dataset, &tokenizer, &*chat, 256, all, diagnostics)) ==
+        std::vector<std::string>{"0:a;", "1:a;b;"});
+  REQUIRE(diagnostics.warnings.size() == 1);
+  CHECK(diagnostics.warnings[0].starts_with("the chat template gets not all of 1 record"));
+  CHECK(diagnostics.warnings[0].ends_with(
+      "a.jsonl:3 (record 1): messages[1] of role 'assistant' has the key 'thinking'"));
 }
 
 TEST_CASE("read_samples: a message that the template leaves out is a warning with its record") {

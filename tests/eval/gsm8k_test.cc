@@ -156,6 +156,21 @@ TEST_CASE("gsm8k: prompts, texts and scores are those of the harness's hf backen
   }
 }
 
+TEST_CASE("gsm8k: prompts are those of a chat template and of variables that a caller chooses") {
+  Setup setup;
+  GsmOptions options = options_of(reference().at("runs").at(0).at("settings"), setup.folder);
+  options.apply_chat_template = true;
+  options.limit = 1;
+  options.num_fewshot = 0;
+  const fs::path file = setup.scratch.path() / "own.jinja";
+  // A template that takes parts gets the text as it is, as from the harness.
+  write_file(file,
+             "{{ mark }}{% for m in messages %}{{ m.content is string }}{% for p in m.content %}"
+             "{% endfor %}{% endfor %}{{ add_generation_prompt }}");
+  options.chat = {.template_file = file.string(), .variables = {{"mark", "!"}}};
+  CHECK(setup.run(options).answers.at(0).prompt == "!TrueTrue");
+}
+
 TEST_CASE("gsm8k: means and standard errors are the harness's") {
   for (const Json& one : reference().at("errors")) {
     std::vector<bool> matches;

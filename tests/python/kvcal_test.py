@@ -236,6 +236,8 @@ class Errors(Case):
             kvcal.calibrate(MODEL, output="out", samples=4)
         with self.assertRaisesRegex(kvcal.Error, "unknown argument 'max_kl'"):
             kvcal.evaluate(MODEL, task="perplexity", dataset=IDS, max_kl=1)
+        with self.assertRaisesRegex(kvcal.Error, "chat_template and chat_template_kwargs need apply_chat_template"):
+            kvcal.evaluate(MODEL, task="gsm8k", dataset=IDS, fewshot_dataset=IDS, chat_template_kwargs={"mark": "!"})
 
     def test_lost_scales(self):
         kvcal.calibrate(MODEL, output="out", format="tgi", **CALIBRATION)

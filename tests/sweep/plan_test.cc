@@ -210,6 +210,11 @@ TEST_CASE("plan: a fingerprint changes with all that its result depends on, and 
   CHECK(replaced("name: test", "name: other") == "====");
   CHECK(replaced("max_seq_length: 64", "max_seq_length: 65") == "!!!!");
   CHECK(replaced("max_seq_length: 64", "max_seq_length: 64, text_column: a") == "!!!!");
+  CHECK(replaced("max_seq_length: 64", "max_seq_length: 64, chat_template_kwargs: {a: 1}") ==
+        "!!!!");
+  CHECK(replaced("max_seq_length: 32", "max_seq_length: 32, chat_template_kwargs: {a: 1}") ==
+        "!!==");
+  CHECK(replaced("max_seq_length: 32", "max_seq_length: 32, skip_bad_records: 1") == "!!==");
   CHECK(replaced("max_seq_length: 32", "max_seq_length: 33") == "!!==");
   CHECK(replaced("max_seq_length: 32", "max_seq_length: 32, text_column: a") == "!!==");
   CHECK(replaced("num_samples: 3", "num_samples: 4") == "!!==");

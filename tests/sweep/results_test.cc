@@ -85,10 +85,15 @@ TEST_CASE("results: columns stand beside the data set where they were named") {
       "columns"));
   all.sweep.evaluation.records.columns.text = "review";
   all.sweep.calibration->records.columns = {.prompt = "q", .response = "a"};
+  all.sweep.calibration->records.chat = {.template_file = "/t/chat.jinja",
+                                         .variables = {{"thinking", false}}};
   const Json results = results_json(all.sweep, all.plan, some_inputs(), outcomes);
   CHECK(results["evaluation"]["columns"] == Json{{"text_column", "review"}});
   CHECK(results["calibration"]["columns"] ==
         Json{{"prompt_column", "q"}, {"response_column", "a"}});
+  CHECK(results["calibration"]["chat_template"] == "chat.jinja");
+  CHECK(results["calibration"]["chat_template_kwargs"] == Json{{"thinking", false}});
+  CHECK_FALSE(results["evaluation"].contains("chat_template"));
 }
 
 TEST_CASE("results: every cell has every key, and null where there is nothing") {

@@ -90,6 +90,27 @@ TEST_CASE("sweep file: columns and limit are those of the section's data set") {
   CHECK(sweep.evaluation.records.max_bytes == kDefaultRecordBytes);
 }
 
+TEST_CASE("sweep file: conversations are rendered and records passed over as a section says") {
+  const test::ScratchFolder folder;
+  test::write_file(folder / "chat.jinja", "{{ messages }}");
+  const SweepFile sweep = parse_sweep(
+      "name: test\nmodels: [m]\n"
+      "calibration:\n  dataset: c.jsonl\n  messages_column: body.messages\n"
+      "  chat_template: chat.jinja\n  skip_bad_records: 1%\n  max_record_bytes: 16MiB\n"
+      "  chat_template_kwargs: {thinking: false, effort: 'true', depth: [1, 2.5, null, a]}\n"
+      "evaluation: {dataset: e.jsonl, skip_bad_records: 10}\ngrid: {}\n",
+      folder.path());
+  const RecordOptions& records = sweep.calibration->records;
+  CHECK(records.columns.messages == "body.messages");
+  CHECK(records.chat.template_file == (folder / "chat.jinja").string());
+  CHECK(records.chat.variables ==
+        parse_json(R"({"thinking": false, "effort": "true", "depth": [1, 2.5, null, "a"]})"));
+  CHECK(records.skip.part == 0.01);
+  CHECK(records.max_bytes == size_t{16} << 20);
+  CHECK(sweep.evaluation.records.skip.records == 10);
+  CHECK(sweep.evaluation.records.chat.variables.is_null());
+}
+
 TEST_CASE("sweep file: recipes and scales are found beside it") {
   const test::ScratchFolder folder;
   test::write_file(folder / "r/kv_mse.yaml", test::kv_recipe("mse"));

@@ -66,10 +66,10 @@ add_tokenizer
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --chat-template-kwargs '[1]' --output out
 CASE
 
-bad "Arguments of a tool call that are no JSON" <<'CASE'
+bad "A part of a message that is no text" <<'CASE'
 add_tokenizer
-printf '{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "add", "arguments": "{a: 1}"}}]}]}\n' >calls.jsonl
-$ kvcal calibrate model --dataset calls.jsonl --output out
+printf '{"messages": [{"role": "user", "content": [{"type": "drawing", "drawing": "a.svg"}]}]}\n' >parts.jsonl
+$ kvcal calibrate model --dataset parts.jsonl --output out
 CASE
 
 bad "More bad records than may be skipped" <<'CASE'

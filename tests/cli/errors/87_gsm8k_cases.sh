@@ -46,6 +46,11 @@ rm -f model/chat_template.jinja
 $GSM --apply-chat-template
 CASE
 
+bad "A chat template that is not applied" <<CASE
+add_questions
+$GSM --chat-template model/chat_template.jinja
+CASE
+
 bad "A token at the beginning that the tokenizer does not have" <<CASE
 add_questions
 echo '{}' >model/tokenizer_config.json

@@ -20,6 +20,18 @@ echo 'repeats: 3' >>sweep.yaml
 $ kvcal sweep sweep.yaml --output out
 CASE
 
+bad "A chat template of a sweep that is not there" <<'CASE'
+write_sweep '{}'
+sed -i 's/^calibration: {/&chat_template: chat.jinja, /' sweep.yaml
+$ kvcal sweep sweep.yaml --output out
+CASE
+
+bad "Records of a sweep to pass over that are no number" <<'CASE'
+write_sweep '{}'
+sed -i 's/^calibration: {/&skip_bad_records: some, /' sweep.yaml
+$ kvcal sweep sweep.yaml --output out
+CASE
+
 bad "A dimension that a grid does not have" <<'CASE'
 write_sweep '{kv_dtypes: fp8_e5m2}'
 $ kvcal sweep sweep.yaml --output out
