@@ -68,12 +68,17 @@ Shape shape_of(const StackedSlice& slice, const Shape& in_file) {
   return shape;
 }
 
+std::span<const std::byte> bytes_of_part(const TensorView& tensor, size_t begin, size_t count) {
+  if (tensor.is_hollow()) return {tensor.bytes.data(), count};
+  return tensor.bytes.subspan(begin, count);
+}
+
 TensorView expert_of(const TensorView& stacked, int64_t index, int64_t experts) {
   TensorView expert = stacked;
   expert.shape = with_experts(stacked.shape, experts);
   const size_t bytes = stacked.bytes.size() / static_cast<size_t>(expert.shape[0]);
   expert.shape.dims.erase(expert.shape.dims.begin());
-  expert.bytes = stacked.bytes.subspan(static_cast<size_t>(index) * bytes, bytes);
+  expert.bytes = bytes_of_part(stacked, static_cast<size_t>(index) * bytes, bytes);
   return expert;
 }
 
@@ -84,9 +89,10 @@ SliceValues values_of(const TensorView& stacked, const StackedSlice& slice) {
   SliceValues values{.view = expert, .owned = {}};
   values.view.shape = shape;
   if (slice.is_contiguous()) {
-    values.view.bytes = expert.bytes.subspan(static_cast<size_t>(slice.part) * bytes, bytes);
+    values.view.bytes = bytes_of_part(expert, static_cast<size_t>(slice.part) * bytes, bytes);
     return values;
   }
+  if (expert.is_hollow()) throw HollowTensor(stacked.name);
   values.owned.resize(bytes);
   const auto rows = static_cast<size_t>(shape[0]);
   (slice.is_transposed ? turn : gather)(expert, slice, rows, values.owned.data());

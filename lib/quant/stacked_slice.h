@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ RowChoice outputs_of(const StackedSlice& slice, int64_t outputs);
 /// Shape of the part: [outputs, inputs] or [outputs]. Throws Error, naming the tensor, where slice
 /// does not fit the shape in the file.
 Shape shape_of(const StackedSlice& slice, const Shape& in_file);
+
+/// Bytes of a part of a tensor, which are hollow where the tensor is.
+std::span<const std::byte> bytes_of_part(const TensorView& tensor, size_t begin, size_t count);
 
 /// All values of an expert in a stacked tensor. experts: as in StackedSlice.
 TensorView expert_of(const TensorView& stacked, int64_t index, int64_t experts = 0);

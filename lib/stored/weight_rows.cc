@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "quant/stacked_slice.h"
 #include "stored/coded_matrix.h"
 #include "stored/row_decoders.h"
 
@@ -33,7 +34,7 @@ TensorView rows_of(const TensorView& tensor, int64_t begin, int64_t count) {
   TensorView view = tensor;
   view.shape.dims[0] = count;
   view.bytes =
-      tensor.bytes.subspan(static_cast<size_t>(begin) * bytes, static_cast<size_t>(count) * bytes);
+      bytes_of_part(tensor, static_cast<size_t>(begin) * bytes, static_cast<size_t>(count) * bytes);
   return view;
 }
 

@@ -82,3 +82,17 @@ TEST_CASE("slices of stacked experts: biases, and tensors that do not hold the s
   slice.is_transposed = true;
   CHECK(refused({2, 6}) == "stack is [2, 6], expected 2 parts of more than 1 experts");
 }
+
+TEST_CASE("slices of stacked experts: a tensor without values has slices without values") {
+  const Tensor whole = stacked(2, 4, 3, false, DType::kF32);
+  TensorView hollow = whole.view();
+  hollow.bytes = {static_cast<const std::byte*>(nullptr), hollow.bytes.size()};
+  const TensorView expert = expert_of(hollow, 1);
+  CHECK(expert.is_hollow());
+  CHECK(expert.bytes.size() == whole.bytes.size() / 2);
+  const StackedSlice half{.tensor = "stack", .index = 1, .part = 1, .parts = 2};
+  CHECK(values_of(hollow, half).view.is_hollow());
+  StackedSlice gathered = half;
+  gathered.is_interleaved = true;
+  CHECK_THROWS_AS(values_of(hollow, gathered), HollowTensor);
+}
