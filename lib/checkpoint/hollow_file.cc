@@ -12,7 +12,13 @@
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kListName = ".kvcal_present_tensors.json";
+/// Folder beside hollow files: for each file with tensors that have bytes a list of their names,
+/// apart, since a checkpoint of hundreds of files is opened many times.
+constexpr std::string_view kListsName = ".kvcal_present_tensors";
+
+fs::path list_of(const fs::path& folder, const std::string& file) {
+  return folder / kListsName / (file + ".json");
+}
 
 }  // namespace
 
@@ -32,16 +38,18 @@ void fill_hollow_file(const fs::path& path, uint64_t offset, std::string_view by
 }
 
 void write_present_tensors(const fs::path& folder, const PresentTensors& tensors) {
-  write_text_file(folder / kListName, Json(tensors).dump());
+  make_folders(folder / kListsName);
+  for (const auto& [file, names] : tensors)
+    write_text_file(list_of(folder, file), Json(names).dump());
 }
 
 std::optional<std::set<std::string, std::less<>>> present_tensors(const fs::path& file) {
-  const fs::path list = file.parent_path() / kListName;
-  if (!is_there(list)) return std::nullopt;
+  const fs::path folder = file.parent_path();
+  if (!is_folder(folder / kListsName)) return std::nullopt;
   std::set<std::string, std::less<>> names;
-  const Json by_file = parse_json(read_text(list));
-  if (const Json* found = find_field(by_file, file.filename().string()))
-    for (const Json& name : *found) names.insert(name.get<std::string>());
+  const fs::path list = list_of(folder, file.filename().string());
+  if (!is_there(list)) return names;
+  for (const Json& name : parse_json(read_text(list))) names.insert(name.get<std::string>());
   return names;
 }
 

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 // A hollow file is a *.safetensors file with its header, its size and the bytes of some tensors;
 // the others are holes, which take no space on disks with sparse files. It answers every question
-// but those about values. A list beside the files says which tensors have bytes, so that no hole is
+// but those about values. Lists beside the files say which tensors have bytes, so that no hole is
 // taken for zeros: views of others are hollow (TensorView::is_hollow).
 
 /// Writes a file of so many bytes that begins with head, the header with its length; head is cut to

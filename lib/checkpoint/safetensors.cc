@@ -117,7 +117,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
   if (const auto present = present_tensors(path))
     for (TensorView& tensor : tensors_)
       if (!present->contains(tensor.name))
-        tensor.bytes = {(const std::byte*)nullptr, tensor.bytes.size()};
+        tensor.bytes = {static_cast<const std::byte*>(nullptr), tensor.bytes.size()};
 }
 
 std::string_view SafetensorsFile::header_text() {
