@@ -36,15 +36,6 @@ bool ends_with_any(std::string_view name, const Ends& ends) {
   return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-/// Whether the part of a name below an attention module is that of a scale of the cache, in any
-/// tool's words.
-bool is_attention_scale(std::string_view rest) {
-  if (ends_with_any(rest, kLinearScales)) return false;
-  const std::string plain = ascii_lower(std::string(rest));
-  return plain.find("scale") != std::string::npos || plain.find("scaling") != std::string::npos ||
-         plain.ends_with("amax") || plain.ends_with("zero_point");
-}
-
 template <class T>
 T element(std::span<const std::byte> bytes, size_t i) {
   T value;
@@ -161,8 +152,11 @@ std::vector<std::string> linear_scale_endings(const ModelDir& model_dir) {
   return found;
 }
 
-bool may_be_scale_of_cache(std::string_view name) {
-  return is_attention_scale(name);
+bool is_attention_scale(std::string_view rest) {
+  if (ends_with_any(rest, kLinearScales)) return false;
+  const std::string plain = ascii_lower(std::string(rest));
+  return plain.find("scale") != std::string::npos || plain.find("scaling") != std::string::npos ||
+         plain.ends_with("amax") || plain.ends_with("zero_point");
 }
 
 std::vector<ScaleTensor> find_scale_tensors(const ModelDir& model_dir, const ModelConfig& config) {

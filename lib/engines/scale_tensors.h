@@ -22,8 +22,9 @@ struct ScaleTensor {
   std::string file = {};  ///< name of the shard
 };
 
-/// Whether a name may be that of such a tensor, of a model of any family.
-bool may_be_scale_of_cache(std::string_view name);
+/// Whether a name, or the part of it below an attention module, is that of such a tensor in any
+/// tool's words. Outside of attention modules other scales may have it, too.
+bool is_attention_scale(std::string_view name);
 
 /// All of a checkpoint, by shard and in each sorted by name, as engines' loaders meet them.
 /// Weights' and inputs' scales of quantized Linears are not among them.

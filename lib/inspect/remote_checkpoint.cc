@@ -5,6 +5,7 @@
 #include "checkpoint/hollow_file.h"
 #include "checkpoint/safetensors.h"
 #include "core/folder.h"
+#include "core/number_text.h"
 #include "engines/scale_tensors.h"
 
 namespace kvcal {
@@ -38,7 +39,7 @@ uint64_t bytes_of_header(std::string_view begin, uint64_t file_size) {
 /// Whether a tensor may be a scale of the cache, or says the shape of a weight that codes alone do
 /// not say.
 bool is_wanted(std::string_view name) {
-  return may_be_scale_of_cache(name) || name.ends_with(".weight_shape") ||
+  return is_attention_scale(name) || name.ends_with(".weight_shape") ||
          name.find(".quant_state.") != name.npos;
 }
 
@@ -134,12 +135,6 @@ class HollowCopy {
   fs::path folder_;
 };
 
-std::string mebibytes(uint64_t bytes) {
-  constexpr uint64_t kMebi = uint64_t{1} << 20;
-  const uint64_t tenths = (10 * bytes + kMebi / 2) / kMebi;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
-}
-
 }  // namespace
 
 RemoteCheckpoint::RemoteCheckpoint(Hub& hub, const HubId& id, Diagnostics& diagnostics)
@@ -152,8 +147,8 @@ RemoteCheckpoint::RemoteCheckpoint(Hub& hub, const HubId& id, Diagnostics& diagn
   uint64_t all = 0;
   for (const HubFile& file : model.weights) all += file.size;
   diagnostics.note(
-      id.text() + ": read " + mebibytes(hub.received()) + " of " + mebibytes(all) +
-      ": all headers and " + std::to_string(num_tensors) +
+      id.text() + ": read " + byte_text(static_cast<double>(hub.received())) + " of " +
+      byte_text(static_cast<double>(all)) + ": all headers and " + std::to_string(num_tensors) +
       " tensors with scales of the cache or shapes; values of weights and of their own "
       "scales were not checked");
 }
