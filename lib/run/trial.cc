@@ -1,7 +1,4 @@
 #include "run/trial.h"
-
-#include <unistd.h>
-
 #include <algorithm>
 #include <optional>
 
@@ -88,7 +85,7 @@ CalibrateRequest settled_request(const TrialRequest& request, const CalibrationR
 
 /// A folder below that for temporary files, gone with the value.
 AtomicDirectory scratch_folder(const std::string& name) {
-  return {temporary_folder() / ("kvcal-" + name + "-" + std::to_string(::getpid())), true};
+  return {temporary_path(name), false};
 }
 
 /// Rewrites the model in a folder for temporary files and measures scale 1.0 on it; nullopt: it
@@ -216,7 +213,7 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
   // Without commit() the folder goes with the trial.
   std::optional<AtomicDirectory> scratch;
   if (calibration.output.output.empty()) {
-    scratch.emplace(temporary_folder() / ("kvcal-try-" + std::to_string(::getpid())), false);
+    scratch.emplace(temporary_path("try"), false);
     calibration.output.output = (scratch->path() / "scales").string();
     calibration.output.scales_only = !has_weights;
     calibration.state.folder = "none";
