@@ -5,7 +5,8 @@
 # to a machine without compilers (tools/gpu_check.sh).
 set(KVCAL_GPU_TESTED_LAYERS kernels forward calib eval)
 function(add_layer_test name)
-  cmake_parse_arguments(T "" "" "LIBS" ${ARGN})
+  cmake_parse_arguments(PARSE_ARGV 1 T "" "" "LIBS")
+  refuse_unparsed(add_layer_test ${name} "${T_UNPARSED_ARGUMENTS}" "")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/*_test.cc)
   if(NOT sources)
     return()

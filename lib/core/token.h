@@ -1,10 +1,2 @@
 #pragma once
-
-#include <cstdint>
-
-namespace kvcal {
-
-/// Index into a model's vocabulary.
-using TokenId = int32_t;
-
-}  // namespace kvcal
+#include "core/number.h"

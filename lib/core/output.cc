@@ -1,17 +1,144 @@
+#include "core/output.h"
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <thread>
+#include <utility>
+
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include <cstdio>
-#include <new>
-#include <utility>
-
+#include "core/error.h"
 #include "core/file.h"
 #include "core/file_in_use.h"
 #include "core/folder.h"
 #include "core/posix_file.h"
-#include "core/replaceable.h"
+#include "core/process.h"
 
 namespace kvcal {
+namespace {
+
+std::string_view name_of(fs::file_type type) {
+  switch (type) {
+    case fs::file_type::regular:
+      return "a file";
+    case fs::file_type::directory:
+      return "a folder";
+    case fs::file_type::symlink:
+      return "a symbolic link";
+    case fs::file_type::block:
+    case fs::file_type::character:
+      return "a device";
+    case fs::file_type::fifo:
+      return "a named pipe";
+    case fs::file_type::socket:
+      return "a socket";
+    default:
+      return "something that is neither a file nor a folder";
+  }
+}
+
+bool has_mark(const fs::path& folder) {
+  for (const std::string_view name : {kManifestName, kMarkName})
+    if (own_type_of(folder / name) == fs::file_type::regular) return true;
+  return false;
+}
+
+}  // namespace
+
+void check_replaceable(const fs::path& target, OutputKind kind, bool overwrite) {
+  // A name with a slash at its end would be what a link leads to.
+  const fs::path place = target.has_filename() ? target : target.parent_path();
+  const fs::file_type type = own_type_of(place);
+  if (type == fs::file_type::not_found) return;
+  if (!overwrite) fail(target.string(), ": exists; pass --overwrite to replace it");
+  const bool is_folder = kind == OutputKind::kFolder;
+  if (type != (is_folder ? fs::file_type::directory : fs::file_type::regular))
+    fail(target.string(), ": is ", name_of(type), "; --overwrite replaces only ",
+         is_folder ? "a folder" : "a regular file", " here");
+  if (!is_folder) return;
+  const std::vector<fs::path> inside = paths_in(place);
+  if (!inside.empty() && !has_mark(place))
+    fail(target.string(), ": is a folder that kvcal did not write (it holds ",
+         inside.front().filename().string(), ", and neither ", kManifestName, " nor ", kMarkName,
+         "); --overwrite replaces only its own outputs");
+}
+
+void check_holds_no_links(const fs::path& folder) {
+  for (const fs::path& path : paths_in(folder)) {
+    const fs::file_type type = own_type_of(path);
+    if (type == fs::file_type::directory)
+      check_holds_no_links(path);
+    else if (type != fs::file_type::regular && type != fs::file_type::not_found)
+      fail(path.string(), ": is ", name_of(type), ", and kvcal keeps only its own files here");
+  }
+}
+
+void mark_output(const fs::path& folder) {
+  if (own_type_of(folder / kManifestName) != fs::file_type::not_found) return;
+  write_text_file(
+      folder / kMarkName,
+      "kvcal wrote this folder. While this file is here, --overwrite may replace the folder.\n");
+}
+
+namespace {
+
+/// Whether path still names the open file; its holder may have removed it.
+bool is_same_file(int descriptor, const fs::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+std::string this_process() {
+  return "process " + std::to_string(::getpid()) + " on " + host_name();
+}
+
+/// Text of the holder, which may be anything. The holder writes it at once, so the wait is short.
+std::string holder(int descriptor, const fs::path& file) {
+  constexpr std::chrono::milliseconds kPause{5};
+  std::array<std::byte, 300> bytes;
+  for (int tries = 0; tries < 100; ++tries) {
+    const size_t count = read_at(descriptor, bytes, 0, file);
+    const std::string text(reinterpret_cast<const char*>(bytes.data()), count);
+    if (text.starts_with("process ")) return text;
+    std::this_thread::sleep_for(kPause);
+  }
+  return "another process";
+}
+
+}  // namespace
+
+TargetLock::TargetLock(const fs::path& target)
+    : file_(target.parent_path() / ("." + target.filename().string() + ".kvcal-lock")) {
+  for (;;) {
+    descriptor_ = open_file(file_, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
+    if (descriptor_ < 0) fail_errno(file_, "cannot create");
+    const Locked locked = try_lock(descriptor_, LOCK_EX);
+    is_held_ = locked == Locked::kYes;
+    if (locked == Locked::kNo) {
+      const std::string who = holder(descriptor_, file_);
+      ::close(descriptor_);
+      fail(target.string(), ": is being written by ", who, "; let it end, or give another output");
+    }
+    if (!is_held_ || is_same_file(descriptor_, file_)) break;
+    ::close(descriptor_);
+  }
+  // Only a hint for people, so a failure to read it is accepted.
+  const std::string who = this_process();
+  if (::ftruncate(descriptor_, 0) == 0)
+    static_cast<void>(retried([&] { return ::pwrite(descriptor_, who.data(), who.size(), 0); }));
+}
+
+TargetLock::~TargetLock() {
+  ::unlink(file_.c_str());  // still held: nobody else has this name open and locked
+  ::close(descriptor_);
+}
+
 namespace {
 
 /// ".name.partial-<pid>" beside the target.
