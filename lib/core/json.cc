@@ -302,10 +302,6 @@ Json sorted_keys(const Json& value) {
 
 namespace {
 
-bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
 /// Offset of the quote that ends the string that begins at begin, or of the text's last byte.
 size_t end_of_string(std::string_view text, size_t begin) {
   size_t at = text.find_first_of("\"\\", begin + 1);
