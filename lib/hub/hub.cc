@@ -11,7 +11,7 @@
 #include "core/join.h"
 #include "core/json.h"
 #include "core/json_limits.h"
-#include "hub/snapshot_links.h"
+#include "hub/hub_files.h"
 
 namespace kvcal {
 namespace {

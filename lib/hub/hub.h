@@ -7,10 +7,9 @@
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "hub/file_download.h"
 #include "hub/hub_files.h"
+#include "hub/hub_id.h"
 #include "hub/hub_request.h"
-#include "hub/hub_settings.h"
 
 namespace kvcal {
 
