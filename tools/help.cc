@@ -6,7 +6,7 @@
 #include "commands.h"
 #include "core/join.h"
 #include "core/json.h"
-#include "kernels/cpu/target_names.h"
+#include "kernels/backends.h"
 #include "kvcal_build_facts.h"
 #include "kvcal_version.h"
 #include "shell/completion.h"

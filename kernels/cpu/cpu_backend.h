@@ -8,13 +8,25 @@
 
 #include "backend/pack_shape.h"
 #include "core/parallel.h"
-#include "kernels/cpu/cache_sizes.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/tile_product.h"
 #include "kernels/host_backend.h"
 
 namespace kvcal::cpu {
+
+/// Bytes of this machine's caches; typical values where the system does not tell. Caches that a
+/// virtual machine shares with others count in full.
+struct CacheSizes {
+  int64_t level2 = int64_t{1} << 20;   ///< of a core
+  int64_t level3 = int64_t{16} << 20;  ///< of all cores
+};
+CacheSizes cache_sizes();
+
+/// Tokens of a batch whose activations, bytes_per_token each, stay in the caches of so many
+/// threads. A lower limit keeps every thread busy and amortizes the weights; an upper limit saves
+/// memory.
+int64_t batch_tokens_near(const CacheSizes& caches, int threads, int64_t bytes_per_token);
 
 /// The fast backend in host memory: oneDNN multiplies, vector code selected at run time does the
 /// rest, and both use our threads. The division of work never depends on the number of threads.
@@ -82,5 +94,7 @@ class CpuBackend : public HostBackend {
 }  // namespace kvcal::cpu
 
 namespace kvcal {
+
 std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options);
-}
+
+}  // namespace kvcal

@@ -11,7 +11,7 @@
 
 #include "core/checked.h"
 #include "core/error.h"
-#include "kernels/cpu/pair_columns.h"
+#include "kernels/cpu/gemm.h"
 #include "quant/half.h"
 
 namespace kvcal::cpu {

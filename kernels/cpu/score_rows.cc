@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "core/error.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/intrinsics.h"
-#include "kernels/cpu/softmax_weight.h"
 #include "kernels/cpu/tiled_cache.h"
 
 namespace kvcal::cpu {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/gpu/attention.h"
-#include "kernels/gpu/kv_words.h"
+#include "kernels/gpu/kv_number.h"
 
 // Split-KV attention for a few queries per sequence, as in generation, where reading the cache
 // dominates. Blocks take ranges of keys ("stretches") that begin at multiples of their length, and

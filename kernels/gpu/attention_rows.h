@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/gpu/attention_launch.h"
+#include "kernels/gpu/attention.h"
 #include "kernels/gpu/attention_tiles.h"
 
 // What warps do with the scores and sums of their own rows, which they keep in registers.

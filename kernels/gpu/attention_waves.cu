@@ -1,7 +1,7 @@
-#include "kernels/gpu/attention_launch.h"
+#include "kernels/gpu/attention.h"
 
 #if KVCAL_HAS_WAVE_MATRIX
-#include "kernels/gpu/wave_tiles.h"
+#include "kernels/gpu/wave_matrix.h"
 
 // Attention with the matrix instructions of wavefronts, in the steps of attention_matrix.cu. Scores
 // and results are kept transposed, so that a lane has one query of each tile: its maximum, sum and

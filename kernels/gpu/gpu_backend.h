@@ -6,12 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "backend/pack_group.h"
+#include "backend/pack_shape.h"
 #include "kernels/gpu/device_memory.h"
 #include "kernels/gpu/make_gpu_backend.h"
-#include "kernels/gpu/part_clock.h"
 #include "kernels/gpu/portability.h"
-#include "kernels/gpu/side_streams.h"
 #include "kernels/gpu/vendor_matmul.h"
 #include "kernels/host_backend.h"
 

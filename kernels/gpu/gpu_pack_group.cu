@@ -1,4 +1,4 @@
-#include "kernels/gpu/gpu_pack_group.h"
+#include "kernels/gpu/gpu_matrix.h"
 
 #include <algorithm>
 #include <cstring>

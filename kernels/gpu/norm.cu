@@ -1,4 +1,3 @@
-#include "kernels/gpu/functions.h"
 #include "kernels/gpu/gpu_backend.h"
 #include "kernels/gpu/row_access.h"
 

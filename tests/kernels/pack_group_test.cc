@@ -1,5 +1,5 @@
 // Matrices that several backends of one kind pack together.
-#include "backend/pack_group.h"
+#include "backend/pack_shape.h"
 
 #include <algorithm>
 #include <mutex>

@@ -1,7 +1,7 @@
 // How an algorithm of a matrix library is chosen, for a library whose algorithms the test scripts.
 #ifdef KVCAL_TEST_SIMULATED_GPU
 
-#include "kernels/gpu/chosen_matmul.h"
+#include "kernels/gpu/product_choice.h"
 #include "quant/half.h"
 #include "simulator/simulator.h"
 #include "support/catch.h"

@@ -1,9 +1,10 @@
-// Extremes and histogram of one head. The guard is Highway's, see vector-inl.h.
-#if defined(KVCAL_KERNELS_CPU_KV_OBSERVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef KVCAL_KERNELS_CPU_KV_OBSERVE_INL_H_
-#undef KVCAL_KERNELS_CPU_KV_OBSERVE_INL_H_
+// Dequantized rows of a KV cache. FP8 codes in vector code, compiled once per instruction set;
+// see vector-inl.h. Stores elements of a KV cache. Extremes and histogram of one head.
+#if defined(KVCAL_KERNELS_CPU_KV_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVCAL_KERNELS_CPU_KV_INL_H_
+#undef KVCAL_KERNELS_CPU_KV_INL_H_
 #else
-#define KVCAL_KERNELS_CPU_KV_OBSERVE_INL_H_
+#define KVCAL_KERNELS_CPU_KV_INL_H_
 #endif
 
 #include <algorithm>
@@ -12,9 +13,180 @@
 
 #include "kernels/cpu/kv_entry.h"
 #include "kernels/cpu/vector-inl.h"
+#include "quant/fp8.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
+
+/// Converts count elements from one float type to another.
+template <class In, class Out>
+HWY_INLINE void convert_row(const In* in, int64_t count, Out* out) {
+  store_row(
+      count, out, [in](int64_t i) HWY_ATTR { return load_as_float(in + i); },
+      [in](int64_t i, int64_t left) HWY_ATTR { return load_part(in + i, left); });
+}
+
+/// FP8 code → float16 bits, without the correction of the exponent bias: every FP8 number fits into
+/// float16 by a shift, and float16's conversion handles subnormals.
+template <fp8::Format kFormat>
+HWY_INLINE hn::Vec<DU16> half_bits(hn::Vec<DU16> code) {
+  const DU16 d;
+  if (kFormat == fp8::Format::kE5m2) return hn::ShiftLeft<8>(code);
+  const auto magnitude = hn::And(code, hn::Set(d, uint16_t{0x7f}));
+  const auto sign = hn::ShiftLeft<8>(hn::And(code, hn::Set(d, uint16_t{0x80})));
+  const auto bits = hn::Or(sign, hn::ShiftLeft<7>(magnitude));
+  const auto is_nan = kFormat == fp8::Format::kE4m3Fn
+                          ? hn::Eq(magnitude, hn::Set(d, uint16_t{0x7f}))
+                          : hn::Eq(code, hn::Set(d, uint16_t{0x80}));
+  return hn::IfThenElse(is_nan, hn::Set(d, uint16_t{0x7e00}), bits);
+}
+
+/// Remaining correction of the exponent bias: float16's is 15.
+template <fp8::Format kFormat>
+constexpr float kBiasScale = static_cast<float>(1 << (15 - fp8::layout_of(kFormat).bias));
+
+/// scale · code, rounded once: products with powers of two are exact.
+template <fp8::Format kFormat>
+HWY_INLINE VF read_codes(const uint8_t* codes, VF scale) {
+  const auto wide = hn::PromoteTo(DU16(), hn::LoadU(DU8(), codes));
+  return hn::Mul(scale, float_of_half(half_bits<kFormat>(wide)));
+}
+
+template <fp8::Format kFormat, class Out>
+void read_fp8_row(const uint8_t* codes, int64_t count, float scale, Out* out) {
+  const VF times = set(scale * kBiasScale<kFormat>);
+  store_row(
+      count, out, [=](int64_t i) HWY_ATTR { return read_codes<kFormat>(codes + i, times); },
+      [=](int64_t i, int64_t left) HWY_ATTR {
+        uint8_t tail[kMaxLanes] = {};
+        std::memcpy(tail, codes + i, static_cast<size_t>(left));
+        return read_codes<kFormat>(tail, times);
+      });
+}
+
+/// Some rows of one head.
+struct KvRows {
+  KvDType dtype = KvDType::kFloat32;
+  const std::byte* first = nullptr;
+  int64_t row_stride = 0;  ///< in elements
+  int64_t rows = 0, head_dim = 0;
+  float scale = 1.0f;  ///< FP8 only
+};
+
+template <class Out>
+HWY_INLINE void read_row(const KvRows& rows, const std::byte* row, Out* out) {
+  const auto* codes = reinterpret_cast<const uint8_t*>(row);
+  switch (rows.dtype) {
+    case KvDType::kFloat32:
+      return convert_row(reinterpret_cast<const float*>(row), rows.head_dim, out);
+    case KvDType::kFloat16:
+      return convert_row(reinterpret_cast<const F16*>(row), rows.head_dim, out);
+    case KvDType::kBFloat16:
+      return convert_row(reinterpret_cast<const BF16*>(row), rows.head_dim, out);
+    case KvDType::kFp8E4m3:
+      return read_fp8_row<fp8::Format::kE4m3Fn>(codes, rows.head_dim, rows.scale, out);
+    case KvDType::kFp8E4m3Fnuz:
+      return read_fp8_row<fp8::Format::kE4m3Fnuz>(codes, rows.head_dim, rows.scale, out);
+    case KvDType::kFp8E5m2:
+      return read_fp8_row<fp8::Format::kE5m2>(codes, rows.head_dim, rows.scale, out);
+  }
+}
+
+/// Converts rows to out [rows, head_dim], whose rows are out_stride apart.
+template <class Out>
+HWY_INLINE void read_kv(const KvRows& rows, Out* out, int64_t out_stride) {
+  const int64_t stride = rows.row_stride * bytes_per_element(rows.dtype);
+  for (int64_t row = 0; row < rows.rows; ++row)
+    read_row(rows, rows.first + row * stride, out + row * out_stride);
+}
+
+HWY_INLINE VI magnitude_bits(VF v) {
+  return hn::And(as_int(v), set_int(0x7fffffff));
+}
+
+/// fp8::encode as vector code, bit for bit.
+template <fp8::Format kFormat>
+HWY_INLINE VI encode(VF value) {
+  constexpr fp8::Layout kLayout = fp8::layout_of(kFormat);
+  constexpr int kDropped = 23 - kLayout.mantissa_bits;
+  constexpr bool kIsFnuz = kLayout.nan_code == 0x80;
+  constexpr int32_t kAnchor = (127 + 24 - kLayout.bias - kLayout.mantissa_bits) << 23;
+  const VI bits = as_int(value);
+  const VI sign = hn::And(hn::ShiftRight<24>(bits), set_int(0x80));
+  const VI magnitude = hn::And(bits, set_int(0x7fffffff));
+  const VI anchor = set_int(kAnchor);
+  const VI tiny = hn::Sub(as_int(hn::Add(as_float(magnitude), as_float(anchor))), anchor);
+  const VI odd = hn::And(hn::ShiftRight<kDropped>(magnitude), set_int(1));
+  const VI rounded = hn::Add(magnitude, hn::Add(odd, set_int((1 << (kDropped - 1)) - 1)));
+  VI code = hn::Sub(hn::ShiftRight<kDropped>(rounded),
+                    set_int((127 - kLayout.bias) << kLayout.mantissa_bits));
+  code = hn::IfThenElse(hn::Lt(magnitude, set_int((128 - kLayout.bias) << 23)), tiny, code);
+  const VI largest = set_int(static_cast<int32_t>(bits_of(fp8::max_value(kFormat))));
+  code = hn::IfThenElse(hn::Lt(magnitude, largest), code,
+                        set_int(static_cast<int32_t>(kLayout.max_code)));
+  VI full = hn::Or(sign, code);
+  if (kIsFnuz) full = hn::IfThenElse(hn::Eq(code, set_int(0)), code, full);
+  const VI nan = hn::Or(sign, set_int(static_cast<int32_t>(kLayout.nan_code)));
+  return hn::IfThenElse(hn::Gt(magnitude, set_int(0x7f800000)), nan, full);
+}
+
+/// Codes of x / scale; counts the finite values over the largest code.
+template <fp8::Format kFormat>
+HWY_INLINE VI quantize(VF x, VF scale, uint64_t& saturated) {
+  const VF scaled = hn::Div(x, scale);
+  const auto over = hn::Gt(hn::Abs(scaled), set(fp8::max_value(kFormat)));
+  const auto finite = hn::RebindMask(DF(), hn::Lt(magnitude_bits(x), set_int(0x7f800000)));
+  saturated += hn::CountTrue(DF(), hn::And(over, finite));
+  return encode<kFormat>(scaled);
+}
+
+/// Codes of count values; returns how many saturated.
+template <fp8::Format kFormat, class T>
+HWY_INLINE uint64_t quantize_row(const T* x, int64_t count, float scale, uint8_t* out) {
+  const DU8 d8;
+  const VF divisor = set(scale);
+  uint64_t saturated = 0;
+  int64_t i = 0;
+  for (; i + lanes() <= count; i += lanes()) {
+    const VI codes = quantize<kFormat>(load_as_float(x + i), divisor, saturated);
+    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(DU(), codes)), d8, out + i);
+  }
+  if (i < count) {
+    uint8_t tail[kMaxLanes];
+    const VI codes = quantize<kFormat>(load_part(x + i, count - i), divisor, saturated);
+    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(DU(), codes)), d8, tail);
+    std::memcpy(out + i, tail, static_cast<size_t>(count - i));
+  }
+  return saturated;
+}
+
+/// Stores one head of one token; returns how many values saturated.
+HWY_INLINE uint64_t store_head(const StoreKvArgs& args, const float* x, int64_t head, int64_t out) {
+  const int64_t head_dim = args.x.head_dim;
+  switch (args.dtype) {
+    case KvDType::kFloat32:
+      convert_row(x, head_dim, static_cast<float*>(args.out) + out);
+      return 0;
+    case KvDType::kFloat16:
+      convert_row(x, head_dim, static_cast<F16*>(args.out) + out);
+      return 0;
+    case KvDType::kBFloat16:
+      convert_row(x, head_dim, static_cast<BF16*>(args.out) + out);
+      return 0;
+    default:
+      break;
+  }
+  auto* codes = static_cast<uint8_t*>(args.out) + out;
+  switch (fp8_format(args.dtype)) {
+    case fp8::Format::kE4m3Fn:
+      return quantize_row<fp8::Format::kE4m3Fn>(x, head_dim, args.scales[head], codes);
+    case fp8::Format::kE4m3Fnuz:
+      return quantize_row<fp8::Format::kE4m3Fnuz>(x, head_dim, args.scales[head], codes);
+    case fp8::Format::kE5m2:
+      break;
+  }
+  return quantize_row<fp8::Format::kE5m2>(x, head_dim, args.scales[head], codes);
+}
 
 /// Some tokens of one head.
 struct HeadRows {

@@ -5,8 +5,13 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "kernels/cpu/amx_rows.h"
+#include "kernels/cpu/tiled_cache.h"
 
 namespace kvcal::cpu {
+
+/// Queries of one task: consecutive tokens times the heads that share a KV head.
+inline constexpr int64_t kQueries = 48;
 
 /// Queries processed together: consecutive tokens times the heads that share a KV head.
 struct AttentionTask {
@@ -43,5 +48,24 @@ inline std::vector<AttentionTask> cut_attention(const AttentionArgs& args, int64
   }
   return tasks;
 }
+
+/// Queries of a task.
+constexpr int64_t kAmxQueries = 128;
+
+/// Floats of working memory.
+inline int64_t amx_attention_scratch(const TiledCache& cache) {
+  constexpr int64_t kScores = kAmxRows * kAmxKeys;
+  return kAmxQueries * (cache.k_dim + cache.v_dim + 3 * 16) + (2 + kTileKeys / kAmxKeys) * kScores +
+         kAmxRows * kTileKeys / 2 + std::max(cache.k_dim, cache.v_dim);
+}
+
+/// A task of at most kAmxQueries queries with a cache that is in tiles, within a TileSession.
+void attend_by_amx(const AttentionArgs& args, const AttentionTask& task, const TiledCache& cache,
+                   float* scratch);
+
+/// Coefficients of 2^f for f in [-0.5, 0.5], from f^3 on: within 1e-4, at the Chebyshev nodes.
+inline constexpr float kPowerOfTwo[] = {0.05583828f, 0.24263948f, 0.69313673f, 0.99992456f};
+/// Added to x, it leaves in the low bits the whole number nearest to x, plus float32's bias.
+inline constexpr float kWholeAndBias = 0x1.8p23f + 127.0f;
 
 }  // namespace kvcal::cpu
