@@ -122,17 +122,17 @@ CacheLosses::CacheLosses(const Calibration& calibration, const ModelConfig& conf
   const std::vector<int64_t> cached = config.cached_layers();
   const std::set<int64_t> own(cached.begin(), cached.end());
   for (const AttentionCalibration& one : calibration.layers) {
-    if (one.ignored || !own.contains(one.layer) || one.k.statistics.head_histograms.empty())
+    if (one.ignored || !own.contains(one.layer) || one.k.head_histograms.empty())
       continue;
     const LayerCache& heads = config.cache(one.layer);
     const auto seed = 2 * static_cast<uint64_t>(one.layer);
     layers_.push_back({.layer = one.layer,
-                       .k = draw(one.k.statistics, heads.k_dim, seed),
-                       .v = draw(one.v.statistics, heads.v_dim, seed + 1)});
+                       .k = draw(one.k, heads.k_dim, seed),
+                       .v = draw(one.v, heads.v_dim, seed + 1)});
   }
 }
 
-CacheLosses::Side CacheLosses::draw(const KvStatistics& seen, int64_t head_dim, uint64_t seed) {
+CacheLosses::Side CacheLosses::draw(const KvTensorCalibration& seen, int64_t head_dim, uint64_t seed) {
   Side side{.seen = &seen, .head_dim = head_dim, .drawn = {}};
   std::mt19937_64 random(seed);
   for (size_t h = 0; h < seen.head_histograms.size(); ++h) {

@@ -43,7 +43,7 @@ class CacheLosses {
 
  private:
   struct Side {
-    const KvStatistics* seen = nullptr;
+    const KvTensorCalibration* seen = nullptr;
     int64_t head_dim = 0;
     std::vector<std::vector<float>> drawn;  ///< of each head [kDrawn, head_dim]; empty: no values
   };
@@ -51,7 +51,7 @@ class CacheLosses {
     int64_t layer = 0;
     Side k, v;
   };
-  static Side draw(const KvStatistics& seen, int64_t head_dim, uint64_t seed);
+  static Side draw(const KvTensorCalibration& seen, int64_t head_dim, uint64_t seed);
   static SideLoss loss_of(const Side& side, const CacheType& type,
                           const std::vector<Scale>& scales);
 

@@ -1,6 +1,7 @@
 #include "calib/derive.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "calib/convergence.h"
 #include "calib/observed_statistics.h"
@@ -19,73 +20,74 @@ void add(MagnitudeHistogram& sum, const MagnitudeHistogram& other) {
   for (size_t bin = 0; bin < sum.counts.size(); ++bin) sum.counts[bin] += other.counts[bin];
 }
 
-/// Observations grouped by heads that share a scale.
-std::vector<Observed> grouped(const TensorStatistics& seen, Strategy strategy) {
+/// Statistics of each group of heads that share a scale, as of one head.
+std::vector<TensorStatistics> grouped(const TensorStatistics& seen, Strategy strategy) {
   const auto heads = static_cast<size_t>(seen.heads);
-  const bool per_head = strategy == Strategy::kAttnHead;
-  std::vector<Observed> groups(per_head ? heads : 1);
-  for (Observed& group : groups) group.samples.resize(static_cast<size_t>(seen.samples()));
+  const size_t count = strategy == Strategy::kAttnHead ? heads : 1;
+  std::vector<TensorStatistics> groups(
+      count, {.ranges = std::vector<Range>(static_cast<size_t>(seen.samples())),
+              .histograms = std::vector<MagnitudeHistogram>(1)});
   for (size_t i = 0; i < seen.ranges.size(); ++i)
-    groups[per_head ? i % heads : 0].samples[i / heads].fold(seen.ranges[i]);
+    groups[i % heads % count].ranges[i / heads].fold(seen.ranges[i]);
   for (size_t head = 0; head < heads; ++head)
-    add(groups[per_head ? head : 0].histogram, seen.histograms[head]);
+    add(groups[head % count].histograms[0], seen.histograms[head]);
   return groups;
 }
 
 /// Merges K and V: engines keep the latent and the rotated key in one cache with only k_scale (vLLM
 /// `concat_and_cache_mla`).
-void share(std::vector<Observed>& k, std::vector<Observed>& v) {
+void share(std::vector<TensorStatistics>& k, std::vector<TensorStatistics>& v) {
   for (size_t group = 0; group < k.size(); ++group) {
-    for (size_t sample = 0; sample < k[group].samples.size(); ++sample)
-      k[group].samples[sample].fold(v[group].samples[sample]);
-    add(k[group].histogram, v[group].histogram);
+    for (size_t sample = 0; sample < k[group].ranges.size(); ++sample)
+      k[group].ranges[sample].fold(v[group].ranges[sample]);
+    add(k[group].histograms[0], v[group].histograms[0]);
     v[group] = k[group];
   }
 }
 
-/// Amax of each sample over all heads.
-std::vector<Amax> amax_by_sample(const TensorStatistics& seen) {
-  std::vector<Amax> samples(static_cast<size_t>(seen.samples()));
+/// Statistics of all samples, still without scales.
+KvTensorCalibration pooled(const TensorStatistics& seen) {
+  KvTensorCalibration all{.head_ranges = std::vector<Range>(static_cast<size_t>(seen.heads)),
+                          .head_histograms = seen.histograms};
+  std::vector<Amax> by_sample(static_cast<size_t>(seen.samples()));
   for (size_t i = 0; i < seen.ranges.size(); ++i) {
-    float& amax = samples[i / static_cast<size_t>(seen.heads)].value;
+    all.head_ranges[i % all.head_ranges.size()].fold(seen.ranges[i]);
+    float& amax = by_sample[i / all.head_ranges.size()].value;
     amax = std::max(amax, seen.ranges[i].amax().value);
   }
-  return samples;
-}
-
-KvStatistics pooled(const TensorStatistics& seen) {
-  KvStatistics statistics;
-  statistics.head_ranges.resize(static_cast<size_t>(seen.heads));
-  for (size_t i = 0; i < seen.ranges.size(); ++i)
-    statistics.head_ranges[i % statistics.head_ranges.size()].fold(seen.ranges[i]);
-  statistics.head_histograms = seen.histograms;
-  for (const Range& range : seen.positions) statistics.position_amax.push_back(range.amax());
-  statistics.convergence = convergence_of(amax_by_sample(seen));
+  for (const Range& range : seen.positions) all.position_amax.push_back(range.amax());
+  all.convergence = convergence_of(by_sample);
   for (const MagnitudeHistogram& histogram : seen.histograms)
-    for (const uint64_t count : histogram.counts) statistics.num_values += count;
-  return statistics;
-}
-
-/// 0 where nothing can exceed the range; else nullopt, to be counted.
-std::optional<uint64_t> saturation_of(const QuantArgs& args) {
-  return make_observer(args)->may_clip() ? std::nullopt : std::optional<uint64_t>(0);
+    all.num_values = std::accumulate(histogram.counts.begin(), histogram.counts.end(), all.num_values);
+  return all;
 }
 
 /// Headroom of 1 changes no bit: a product with 1.0f is exact.
-std::vector<Scale> scales_of(const std::vector<Observed>& groups, const QuantArgs& args,
+std::vector<Scale> scales_of(const std::vector<TensorStatistics>& groups, const QuantArgs& args,
                              fp8::Format format, double headroom = 1.0) {
   const auto observer = make_observer(args);
   std::vector<Scale> scales;
-  for (const Observed& group : groups) {
+  for (const TensorStatistics& group : groups) {
     const float amax = observer->amax(group, format).value * static_cast<float>(headroom);
     scales.push_back(scale_from(Amax{amax}, format));
   }
   return scales;
 }
 
+/// The calibration of K, V or Q. groups: grouped(seen), maybe shared with another tensor.
+KvTensorCalibration calibrated(const TensorStatistics& seen,
+                               const std::vector<TensorStatistics>& groups, const QuantArgs& args,
+                               const DeriveOptions& options) {
+  KvTensorCalibration side = pooled(seen);
+  side.scales = scales_of(groups, args, fp8_format(options.kv_dtype), options.headroom);
+  // Nothing exceeds the range of an observer that does not clip; else values are to be counted.
+  if (!make_observer(args)->may_clip()) side.num_saturated = 0;
+  return side;
+}
+
 void warn_of_zeros(const AttentionCalibration& layer, Diagnostics& diagnostics) {
   for (const auto& [name, side] : {std::pair{"K", &layer.k}, std::pair{"V", &layer.v}})
-    if (side->statistics.range().amax().value == 0.0f)
+    if (side->range().amax().value == 0.0f)
       diagnostics.warn(std::string(name) + " of " + layer.module +
                        " is zero everywhere; its scale is float32's epsilon");
 }
@@ -95,25 +97,17 @@ void warn_of_zeros(const AttentionCalibration& layer, Diagnostics& diagnostics) 
 AttentionCalibration derive_attention(const AttentionStatistics& seen,
                                       const PlannedAttention& planned, const ModelConfig& config,
                                       const DeriveOptions& options, Diagnostics& diagnostics) {
-  const auto saturated = saturation_of(planned.kv);
-  AttentionCalibration result{
-      .layer = planned.layer,
-      .module = planned.module,
-      .scales_at = draft_scale_module(config, planned.layer),
-      .ignored = planned.ignored,
-      .k = {.statistics = pooled(seen.k), .scales = {}, .num_saturated = saturated},
-      .v = {.statistics = pooled(seen.v), .scales = {}, .num_saturated = saturated}};
-  const fp8::Format format = fp8_format(options.kv_dtype);
   const Strategy strategy = resolved_strategy(planned.kv);
-  std::vector<Observed> k = grouped(seen.k, strategy), v = grouped(seen.v, strategy);
+  std::vector<TensorStatistics> k = grouped(seen.k, strategy), v = grouped(seen.v, strategy);
   if (config.architecture->has_latent_attention && options.ties_latent) share(k, v);
-  result.k.scales = scales_of(k, planned.kv, format, options.headroom);
-  result.v.scales = scales_of(v, planned.kv, format, options.headroom);
+  AttentionCalibration result{.layer = planned.layer,
+                              .module = planned.module,
+                              .scales_at = draft_scale_module(config, planned.layer),
+                              .ignored = planned.ignored,
+                              .k = calibrated(seen.k, k, planned.kv, options),
+                              .v = calibrated(seen.v, v, planned.kv, options)};
   if (planned.q && seen.q)
-    result.q = {
-        .statistics = pooled(*seen.q),
-        .scales = scales_of(grouped(*seen.q, strategy), *planned.q, format, options.headroom),
-        .num_saturated = saturation_of(*planned.q)};
+    result.q = calibrated(*seen.q, grouped(*seen.q, strategy), *planned.q, options);
   warn_of_zeros(result, diagnostics);
   return result;
 }
@@ -203,7 +197,7 @@ std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const Qua
     const uint64_t tokens = found == seen.end() ? 0 : found->second->tokens;
     report.add(linear.module, tokens);
     if (tokens == 0) continue;
-    const std::vector<Observed> groups = grouped(found->second->seen, Strategy::kTensor);
+    const std::vector<TensorStatistics> groups = grouped(found->second->seen, Strategy::kTensor);
     result.push_back({.module = linear.module,
                       .input_amax = groups[0].range().amax(),
                       .input_scale = scales_of(groups, *args, fp8::Format::kE4m3Fn)[0],
@@ -311,7 +305,6 @@ Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config
     const bool per_head = resolved_strategy(attention.kv) == Strategy::kAttnHead;
     const auto side = [&](int64_t heads) {
       return KvTensorCalibration{
-          .statistics = {},
           .scales = std::vector<Scale>(per_head ? static_cast<size_t>(heads) : size_t{1})};
     };
     planned.layers.push_back({.layer = attention.layer,

@@ -17,17 +17,16 @@ constexpr double kKlOfWeights = 2;
 
 CodeErrors errors_of(const KvTensorCalibration& side, bool is_unit, fp8::Format format) {
   CodeErrors errors;
-  const KvStatistics& seen = side.statistics;
-  for (size_t head = 0; head < seen.head_histograms.size(); ++head) {
+  for (size_t head = 0; head < side.head_histograms.size(); ++head) {
     const Scale own = side.scales[side.scales.size() == 1 ? 0 : head];
-    errors.add(code_errors(seen.head_histograms[head], seen.head_ranges[head].amax(),
+    errors.add(code_errors(side.head_histograms[head], side.head_ranges[head].amax(),
                            is_unit ? Scale{1.0f} : own, format));
   }
   return errors;
 }
 
 bool has_statistics(const KvTensorCalibration& side) {
-  const auto& histograms = side.statistics.head_histograms;
+  const auto& histograms = side.head_histograms;
   const auto is_seen = [](const MagnitudeHistogram& one) {
     return std::ranges::any_of(one.counts, [](uint64_t count) { return count > 0; });
   };
@@ -36,7 +35,7 @@ bool has_statistics(const KvTensorCalibration& side) {
 
 void look_at_growth(const KvTensorCalibration& side, int64_t layer, bool is_key,
                     std::optional<LateGrowth>& largest) {
-  const AmaxConvergence& seen = side.statistics.convergence;
+  const AmaxConvergence& seen = side.convergence;
   if (seen.num_samples.size() < 2) return;
   const int64_t all = seen.num_samples.back();
   // The first entry is one sample, so there is one of at most half of them.
@@ -85,7 +84,7 @@ void judge_unit_scale(ScaleSummary& summary) {
 }
 
 void add_margin(const KvTensorCalibration& side, double& largest, double& least_head) {
-  for (const Range& range : side.statistics.head_ranges) {
+  for (const Range& range : side.head_ranges) {
     const auto amax = static_cast<double>(range.amax().value);
     largest = std::max(largest, amax);
     if (amax > 0) least_head = least_head > 0 ? std::min(least_head, amax) : amax;

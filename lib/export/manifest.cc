@@ -19,14 +19,14 @@ Json scales_json(const std::vector<Scale>& scales, bool ignored) {
 
 namespace {
 
-Json head_amax_json(const KvStatistics& statistics) {
+Json head_amax_json(const KvTensorCalibration& side) {
   Json list = Json::array();
-  for (const Range& range : statistics.head_ranges) list.push_back(range.amax().value);
+  for (const Range& range : side.head_ranges) list.push_back(range.amax().value);
   return list;
 }
 
-Json histogram_json(const KvStatistics& statistics) {
-  const OctaveCounts octaves = octave_counts(statistics.head_histograms);
+Json histogram_json(const KvTensorCalibration& side) {
+  const OctaveCounts octaves = octave_counts(side.head_histograms);
   return {
       {"zeros", octaves.zeros}, {"first_octave", octaves.first_octave}, {"counts", octaves.counts}};
 }
@@ -34,7 +34,7 @@ Json histogram_json(const KvStatistics& statistics) {
 /// Fraction of saturated values; null where they were not counted.
 Json saturated_json(const KvTensorCalibration& side) {
   if (!side.num_saturated) return nullptr;
-  const uint64_t values = side.statistics.num_values;
+  const uint64_t values = side.num_values;
   return values == 0 ? 0.0 : static_cast<double>(*side.num_saturated) / static_cast<double>(values);
 }
 
@@ -49,23 +49,23 @@ Json running_json(const AmaxConvergence& side) {
 }
 
 Json convergence_json(const AttentionCalibration& layer) {
-  const AmaxConvergence& k = layer.k.statistics.convergence;
-  const AmaxConvergence& v = layer.v.statistics.convergence;
+  const AmaxConvergence& k = layer.k.convergence;
+  const AmaxConvergence& v = layer.v.convergence;
   Json json = {{"num_samples", k.num_samples},
                {"k_amax", running_json(k)},
                {"v_amax", running_json(v)},
                {"k_interval", interval_json(k)},
                {"v_interval", interval_json(v)}};
   if (!layer.q) return json;
-  json["q_amax"] = running_json(layer.q->statistics.convergence);
-  json["q_interval"] = interval_json(layer.q->statistics.convergence);
+  json["q_amax"] = running_json(layer.q->convergence);
+  json["q_interval"] = interval_json(layer.q->convergence);
   return json;
 }
 
 /// The largest magnitudes by bucket of positions.
 Json positions_json(const AttentionCalibration& layer) {
-  const std::vector<Amax>& k = layer.k.statistics.position_amax;
-  const std::vector<Amax>& v = layer.v.statistics.position_amax;
+  const std::vector<Amax>& k = layer.k.position_amax;
+  const std::vector<Amax>& v = layer.v.position_amax;
   Json first = Json::array(), k_amax = Json::array(), v_amax = Json::array();
   for (size_t bucket = 0; bucket < k.size(); ++bucket) first.push_back(first_position(bucket));
   for (const Amax& amax : k) k_amax.push_back(amax.value);
@@ -97,26 +97,26 @@ Json damage_json(const AttentionDamage& damage) {
 Json layer_json(const AttentionCalibration& layer) {
   Json json = {{"layer", layer.layer},
                {"module", layer.module},
-               {"k_amax", layer.k.statistics.range().amax().value},
-               {"v_amax", layer.v.statistics.range().amax().value},
+               {"k_amax", layer.k.range().amax().value},
+               {"v_amax", layer.v.range().amax().value},
                {"k_scale", scales_json(layer.k.scales, layer.ignored)},
                {"v_scale", scales_json(layer.v.scales, layer.ignored)},
-               {"k_head_amax", head_amax_json(layer.k.statistics)},
-               {"v_head_amax", head_amax_json(layer.v.statistics)},
+               {"k_head_amax", head_amax_json(layer.k)},
+               {"v_head_amax", head_amax_json(layer.v)},
                {"k_saturated", saturated_json(layer.k)},
                {"v_saturated", saturated_json(layer.v)},
-               {"k_histogram", histogram_json(layer.k.statistics)},
-               {"v_histogram", histogram_json(layer.v.statistics)}};
-  if (!layer.k.statistics.convergence.num_samples.empty())
+               {"k_histogram", histogram_json(layer.k)},
+               {"v_histogram", histogram_json(layer.v)}};
+  if (!layer.k.convergence.num_samples.empty())
     json["convergence"] = convergence_json(layer);
-  if (!layer.k.statistics.position_amax.empty()) json["positions"] = positions_json(layer);
+  if (!layer.k.position_amax.empty()) json["positions"] = positions_json(layer);
   if (layer.damage) json["attention_damage"] = damage_json(*layer.damage);
   if (!layer.q) return json;
-  json["q_amax"] = layer.q->statistics.range().amax().value;
+  json["q_amax"] = layer.q->range().amax().value;
   json["q_scale"] = scales_json(layer.q->scales, layer.ignored);
-  json["q_head_amax"] = head_amax_json(layer.q->statistics);
+  json["q_head_amax"] = head_amax_json(*layer.q);
   json["q_saturated"] = saturated_json(*layer.q);
-  json["q_histogram"] = histogram_json(layer.q->statistics);
+  json["q_histogram"] = histogram_json(*layer.q);
   return json;
 }
 

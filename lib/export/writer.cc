@@ -47,7 +47,7 @@ std::string list_formats() {
 namespace {
 
 void check_side(const KvTensorCalibration& side, Strategy strategy) {
-  const size_t heads = side.statistics.head_ranges.size();
+  const size_t heads = side.head_ranges.size();
   if (side.scales.empty()) fail("has no scale");
   if (strategy == Strategy::kTensor && side.scales.size() != 1)
     fail("has ", side.scales.size(), " scales, strategy tensor has one");

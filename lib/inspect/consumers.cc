@@ -20,8 +20,7 @@ Calibration unit_calibration(const ModelConfig& config, Strategy strategy) {
   calibration.is_latent = config.architecture->has_latent_attention;
   for (const int64_t layer : config.attention_layers()) {
     const int64_t count = strategy == Strategy::kAttnHead ? config.cache(layer).heads : 1;
-    const KvTensorCalibration side{.statistics = {},
-                                   .scales = std::vector<Scale>(static_cast<size_t>(count))};
+    const KvTensorCalibration side{.scales = std::vector<Scale>(static_cast<size_t>(count))};
     calibration.layers.push_back({.layer = layer,
                                   .module = config.attention_module(layer),
                                   .ignored = false,

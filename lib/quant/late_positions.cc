@@ -42,8 +42,8 @@ std::optional<LatePositions> late_positions(std::span<const AttentionCalibration
   if (max_positions > 0) late.advised = std::min(late.advised, max_positions);
   for (const AttentionCalibration& layer : layers) {
     if (layer.ignored) continue;
-    if (is_late(layer.k.statistics.position_amax, quarter)) late.k_layers.push_back(layer.layer);
-    if (is_late(layer.v.statistics.position_amax, quarter)) late.v_layers.push_back(layer.layer);
+    if (is_late(layer.k.position_amax, quarter)) late.k_layers.push_back(layer.layer);
+    if (is_late(layer.v.position_amax, quarter)) late.v_layers.push_back(layer.layer);
   }
   if (late.k_layers.empty() && late.v_layers.empty()) return std::nullopt;
   return late;

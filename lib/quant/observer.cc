@@ -51,8 +51,8 @@ std::vector<std::string> observers_for(ArgsRole role) {
   return names;
 }
 
-Amax Observer::amax(const Observed& seen, fp8::Format format) const {
-  if (std::ranges::all_of(seen.samples, &Range::empty)) fail("nothing was observed");
+Amax Observer::amax(const TensorStatistics& seen, fp8::Format format) const {
+  if (std::ranges::all_of(seen.ranges, &Range::empty)) fail("nothing was observed");
   return choose(seen, format);
 }
 

@@ -8,31 +8,19 @@
 
 #include "core/registry.h"
 #include "quant/attention_error.h"
-#include "quant/magnitude_histogram.h"
 #include "quant/quant_args.h"
 #include "quant/scale.h"
 #include "quant/setting_range.h"
+#include "quant/statistics.h"
 
 namespace kvcal {
-
-/// Observations of one scale group: extremes of each sample, and a histogram of all magnitudes.
-struct Observed {
-  std::vector<Range> samples;    ///< in data set order; empty where a sample had no values
-  MagnitudeHistogram histogram;  ///< of all samples
-
-  Range range() const {
-    Range all;
-    for (const Range& sample : samples) all.fold(sample);
-    return all;
-  }
-};
 
 /// Chooses the magnitude of the largest code for one quantization group.
 class Observer {
  public:
   virtual ~Observer() = default;
-  /// Amax for the observations of one group. Throws Error where nothing was observed.
-  Amax amax(const Observed& seen, fp8::Format format) const;
+  /// Amax of one group, whose statistics are of one head. Throws Error where nothing was observed.
+  Amax amax(const TensorStatistics& seen, fp8::Format format) const;
   /// Whether the result may be smaller than the largest observed magnitude, so that values clip.
   virtual bool may_clip() const = 0;
 
@@ -52,7 +40,7 @@ class Observer {
 
  private:
   /// Called with at least one sample that is not empty.
-  virtual Amax choose(const Observed& seen, fp8::Format format) const = 0;
+  virtual Amax choose(const TensorStatistics& seen, fp8::Format format) const = 0;
 };
 
 /// Use of QuantizationArgs, which restricts their values.

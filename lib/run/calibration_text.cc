@@ -59,10 +59,10 @@ std::string attention_text(const Calibration& calibration, size_t most_rows) {
   const auto clipped = [](const KvTensorCalibration& side) {
     if (!side.num_saturated) return std::string("-");
     return percent(static_cast<double>(*side.num_saturated) /
-                   static_cast<double>(side.statistics.num_values));
+                   static_cast<double>(side.num_values));
   };
   const auto amax = [](const KvTensorCalibration& side) {
-    return short_float(static_cast<double>(side.statistics.range().amax().value));
+    return short_float(static_cast<double>(side.range().amax().value));
   };
   for (const AttentionCalibration& layer : calibration.layers) {
     std::vector<std::string> row{std::to_string(layer.layer),

@@ -23,7 +23,7 @@ std::vector<Scale> scales_of_heads(const KvTensorCalibration& side,
                                    const Calibration& calibration) {
   if (side.scales.size() > 1) return side.scales;
   std::vector<Scale> heads;
-  for (const Range& range : side.statistics.head_ranges)
+  for (const Range& range : side.head_ranges)
     heads.push_back(scale_from(Amax{range.amax().value * static_cast<float>(calibration.headroom)},
                                calibration.kv_format));
   return heads;

@@ -63,7 +63,7 @@ std::vector<uint64_t> counts_of(const Calibration& calibration) {
   for (const AttentionCalibration& layer : calibration.layers)
     for (const auto* side : {&layer.k, &layer.v}) {
       counts.push_back(side->num_saturated.value());
-      for (const MagnitudeHistogram& histogram : side->statistics.head_histograms)
+      for (const MagnitudeHistogram& histogram : side->head_histograms)
         counts.insert(counts.end(), histogram.counts.begin(), histogram.counts.end());
     }
   return counts;

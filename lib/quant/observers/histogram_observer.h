@@ -11,9 +11,9 @@ class HistogramObserver : public Observer {
   bool may_clip() const override { return true; }
 
  private:
-  Amax choose(const Observed& seen, fp8::Format format) const override {
+  Amax choose(const TensorStatistics& seen, fp8::Format format) const override {
     const Amax largest = seen.range().amax();
-    return largest.value == 0.0f ? largest : search(seen.histogram, largest, format);
+    return largest.value == 0.0f ? largest : search(seen.histograms[0], largest, format);
   }
   virtual Amax search(const MagnitudeHistogram& histogram, Amax largest,
                       fp8::Format format) const = 0;

@@ -9,9 +9,9 @@ class MemorylessMinMax : public Observer {
   bool may_clip() const override { return true; }
 
  private:
-  Amax choose(const Observed& seen, fp8::Format) const override {
+  Amax choose(const TensorStatistics& seen, fp8::Format) const override {
     Range last;
-    for (const Range& sample : seen.samples)
+    for (const Range& sample : seen.ranges)
       if (!sample.empty()) last = sample;
     return last.amax();
   }

@@ -12,9 +12,9 @@ class MovingMinMax : public Observer {
   bool may_clip() const override { return true; }
 
  private:
-  Amax choose(const Observed& seen, fp8::Format) const override {
+  Amax choose(const TensorStatistics& seen, fp8::Format) const override {
     Range average;
-    for (const Range& sample : seen.samples) {
+    for (const Range& sample : seen.ranges) {
       if (sample.empty()) continue;
       // The first batch is not averaged with itself, which rounding may change.
       average = average.empty()
