@@ -2,8 +2,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "calib/calibrator.h"
+#include "quant/calibration.h"
 #include "quant/stop_rule.h"
 
 namespace kvcal {
@@ -27,5 +30,36 @@ StableCalibration calibrate_until_stable(const MakeForward& make_forward, const 
                                          const QuantPlan& plan, std::span<const Sample> samples,
                                          const CalibrationOptions& options, const StopRule& rule,
                                          Statistics* kept, Diagnostics& diagnostics);
+
+/// Movement of the scales while the number of samples grows.
+class ScaleHistory {
+ public:
+  explicit ScaleHistory(const StopRule& rule) : rule_(rule) {}
+
+  /// Adds the scales of the first num_samples samples, more than in the call before. All
+  /// calibrations have the same plan; a static input without a scale has none yet.
+  void add(int64_t num_samples, const Calibration& calibration);
+
+  /// Largest move from the newest scales that are at least a window old to the current ones;
+  /// nullopt: none are that old. A scale that is missing on one side counts as the largest move.
+  std::optional<ScaleMove> largest_move() const;
+  /// Whether the largest move stays within the rule's ratio.
+  bool is_stable() const;
+
+ private:
+  struct PlacedScale {
+    ScaleMove place;  ///< without num_samples and ratio
+    std::optional<Scale> scale;
+  };
+  struct Snapshot {
+    int64_t num_samples = 0;
+    std::vector<PlacedScale> scales;
+  };
+  static std::vector<PlacedScale> scales_of(const Calibration& calibration);
+  const Snapshot* window_before() const;
+
+  StopRule rule_;
+  std::vector<Snapshot> snapshots_;  ///< the newest, and those that later ones may be compared with
+};
 
 }  // namespace kvcal

@@ -107,8 +107,7 @@ Json layer_json(const AttentionCalibration& layer) {
                {"v_saturated", saturated_json(layer.v)},
                {"k_histogram", histogram_json(layer.k)},
                {"v_histogram", histogram_json(layer.v)}};
-  if (!layer.k.convergence.num_samples.empty())
-    json["convergence"] = convergence_json(layer);
+  if (!layer.k.convergence.num_samples.empty()) json["convergence"] = convergence_json(layer);
   if (!layer.k.position_amax.empty()) json["positions"] = positions_json(layer);
   if (layer.damage) json["attention_damage"] = damage_json(*layer.damage);
   if (!layer.q) return json;

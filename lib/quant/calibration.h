@@ -19,7 +19,7 @@ namespace kvcal {
 struct AmaxConvergence {
   std::vector<int64_t> num_samples;  ///< 1, 2, 4, …, all
   std::vector<Amax> running;         ///< over the first num_samples[i] samples
-  /// 95 % bootstrap interval of the amax over as many samples (calib/convergence.h).
+  /// 95 % bootstrap interval of the amax over as many samples (calib/scales/derive.h).
   Amax low, high;
 };
 

@@ -49,10 +49,10 @@ void observe_channels(const CalibrationSubject& subject, std::span<const Sample>
       .scratch_folder = scratch};
   if (backends[0]->is_host()) set_process_memory(layerwise, subject.config, request.device.threads);
   DividedForward forward(subject.config, weights, borrowed(backends), ids, layerwise, diagnostics);
-  ExactPass pass(forward, subject.config, observation);
+  forward.request(observation);
   AttentionReader reader(subject.config, samples);
-  for (int64_t layer = 0; layer <= pass.last_layer(); ++layer) {
-    LayerObservation seen = pass.run(layer);
+  for (int64_t layer = 0; layer <= observation.last_layer(subject.config); ++layer) {
+    const LayerObservation seen = run_exact(forward, subject.config, observation, layer);
     if (subject.config.has_attention(layer)) reader.statistics(layer, &seen);  // refuses NaN
     if (seen.channels) see(layer, seen);
   }

@@ -1,4 +1,4 @@
-#include "calib/cache_loss.h"
+#include "calib/summary/cache_loss.h"
 
 #include <cmath>
 #include <random>

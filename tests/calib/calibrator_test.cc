@@ -1,6 +1,6 @@
 #include "calib/calibrator.h"
 
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "forward/divided_forward.h"
 #include "quant/observer.h"
 #include "support/catch.h"

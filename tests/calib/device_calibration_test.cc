@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "calib/calibrator.h"
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "forward/divided_forward.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"

@@ -1,6 +1,6 @@
 // Static input scales of Linears beside K and V: equal to llm-compressor's in float32.
 #include "calib/calibrator.h"
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "forward/layerwise.h"
 #include "support/catch.h"
 #include "support/folders.h"
@@ -241,8 +241,7 @@ TEST_CASE("queries are of the cache's FP8 type") {
       return static_cast<double>(of.layers[i].k.range().amax().value);
     };
     CHECK(amax(e5m2) == Approx(amax(e4m3)).epsilon(0.1));
-    CHECK(e5m2.layers[i].q->scales[0].value ==
-          e5m2.layers[i].q->range().amax().value / 57344.0f);
+    CHECK(e5m2.layers[i].q->scales[0].value == e5m2.layers[i].q->range().amax().value / 57344.0f);
   }
 }
 

@@ -1,9 +1,8 @@
 // Ending a calibration when its scales have settled, and statistics that come in rounds.
 #include "calib/stable_calibration.h"
 
-#include "calib/exact_pass.h"
-#include "calib/resolve_plan.h"
-#include "calib/scale_history.h"
+#include "calib/plan/resolve_plan.h"
+#include "calib/statistics/observed_statistics.h"
 #include "forward/divided_forward.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"

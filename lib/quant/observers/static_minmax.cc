@@ -9,7 +9,9 @@ class StaticMinMax : public Observer {
   bool may_clip() const override { return false; }
 
  private:
-  Amax choose(const TensorStatistics& seen, fp8::Format) const override { return seen.range().amax(); }
+  Amax choose(const TensorStatistics& seen, fp8::Format) const override {
+    return seen.range().amax();
+  }
 };
 
 }  // namespace

@@ -1,10 +1,12 @@
-#include "calib/derive.h"
+#include "calib/scales/derive.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
-#include "calib/convergence.h"
-#include "calib/observed_statistics.h"
+#include "calib/statistics/observed_statistics.h"
+#include "core/error.h"
+#include "core/join.h"
 #include "core/number_text.h"
 #include "family/architecture.h"
 #include "family/draft_layer.h"
@@ -58,7 +60,8 @@ KvTensorCalibration pooled(const TensorStatistics& seen) {
   for (const Range& range : seen.positions) all.position_amax.push_back(range.amax());
   all.convergence = convergence_of(by_sample);
   for (const MagnitudeHistogram& histogram : seen.histograms)
-    all.num_values = std::accumulate(histogram.counts.begin(), histogram.counts.end(), all.num_values);
+    all.num_values =
+        std::accumulate(histogram.counts.begin(), histogram.counts.end(), all.num_values);
   return all;
 }
 
@@ -115,65 +118,47 @@ AttentionCalibration derive_attention(const AttentionStatistics& seen,
 namespace {
 
 /// Experts with their number of tokens, once each, in order.
-class ExpertCounts {
- public:
-  void add(const std::string& expert, uint64_t tokens) {
-    const std::pair entry(expert, tokens);
-    if (std::ranges::find(counts_, entry) == counts_.end()) counts_.push_back(entry);
-  }
-  bool empty() const { return counts_.empty(); }
-  size_t size() const { return counts_.size(); }
-  /// "…experts.3 (2 tokens), …": the experts with the fewest tokens first, at most ten.
-  std::string text() const {
-    constexpr size_t kShown = 10;
-    auto counts = counts_;
-    std::ranges::stable_sort(counts, {}, &std::pair<std::string, uint64_t>::second);
-    std::string text;
-    for (size_t i = 0; i < std::min(kShown, counts.size()); ++i) {
-      text += (i == 0 ? "" : ", ") + counts[i].first;
-      if (counts[i].second > 0) text += " (" + std::to_string(counts[i].second) + ")";
-    }
-    return text + (counts.size() > kShown ? ", …" : "");
-  }
+using ExpertCounts = std::vector<std::pair<std::string, uint64_t>>;
 
- private:
-  std::vector<std::pair<std::string, uint64_t>> counts_;
-};
+/// "3 experts of layer 2".
+std::string count_of(const ExpertCounts& experts, int64_t layer) {
+  return std::to_string(experts.size()) + (experts.size() == 1 ? " expert" : " experts") +
+         " of layer " + std::to_string(layer);
+}
 
-std::string count_of(const ExpertCounts& experts, std::string_view layer) {
-  return std::to_string(experts.size()) + (experts.size() == 1 ? " expert" : " experts") + " of " +
-         std::string(layer);
+/// "…experts.3 (2), …": the experts with the fewest tokens first, at most ten.
+std::string names_of(ExpertCounts experts) {
+  constexpr size_t kShown = 10;
+  std::ranges::stable_sort(experts, {}, &ExpertCounts::value_type::second);
+  const bool are_more = experts.size() > kShown;
+  experts.resize(std::min(kShown, experts.size()));
+  return join(experts, ", ",
+              [](const auto& one) {
+                return one.second == 0 ? one.first
+                                       : one.first + " (" + std::to_string(one.second) + ")";
+              }) +
+         (are_more ? ", …" : "");
 }
 
 /// Experts of one layer without tokens, or with too few for meaningful extremes.
-class TokenReport {
- public:
-  TokenReport(const InputNames& names, const DeriveOptions& options)
-      : names_(names), options_(options) {}
+struct TokenReport {
+  ExpertCounts unseen, rare;
 
-  void add(const std::string& module, uint64_t tokens) {
-    const auto expert = names_.expert_of(module);
-    if (tokens == 0 && !expert) fail("nothing was seen of the input of ", module);
-    // Other modules get every token, and the user knows their number.
-    if (!expert || (options_.all_experts && tokens > 0)) return;
-    if (tokens == 0) unseen_.add(*expert, 0);
-    if (tokens > 0 && tokens < kFewTokens) rare_.add(*expert, tokens);
+  void add(const std::string& expert, uint64_t tokens) {
+    ExpertCounts& counts = tokens == 0 ? unseen : rare;
+    const std::pair entry(expert, tokens);
+    if (tokens < kFewTokens && std::ranges::find(counts, entry) == counts.end())
+      counts.push_back(entry);
   }
-  void tell(int64_t layer, Diagnostics& diagnostics) const {
-    const std::string place = "layer " + std::to_string(layer);
-    if (!unseen_.empty() && !options_.leaves_out_unseen)
-      fail("no token reached ", count_of(unseen_, place),
-           ", which gives their inputs no scale: ", unseen_.text(),
-           options_.all_experts ? "" : "; show every expert all tokens with --moe-all-experts");
-    if (!rare_.empty())
+  void tell(int64_t layer, const DeriveOptions& options, Diagnostics& diagnostics) const {
+    if (!unseen.empty() && !options.leaves_out_unseen)
+      fail("no token reached ", count_of(unseen, layer),
+           ", which gives their inputs no scale: ", names_of(unseen),
+           options.all_experts ? "" : "; show every expert all tokens with --moe-all-experts");
+    if (!rare.empty())
       diagnostics.warn("fewer than " + std::to_string(kFewTokens) + " tokens reached " +
-                       count_of(rare_, place) + ": " + rare_.text());
+                       count_of(rare, layer) + ": " + names_of(rare));
   }
-
- private:
-  const InputNames& names_;
-  const DeriveOptions& options_;
-  ExpertCounts unseen_, rare_;
 };
 
 }  // namespace
@@ -188,14 +173,17 @@ std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const Qua
                                              int64_t layer, const InputNames& names,
                                              const DeriveOptions& options,
                                              Diagnostics& diagnostics) {
-  TokenReport report(names, options);
+  TokenReport report;
   std::vector<LinearCalibration> result;
   for (const PlannedLinear& linear : plan.linears) {
     const auto& args = plan.groups[linear.group].input_activations;
     if (linear.layer != layer || !args || args->dynamic) continue;
     const auto found = seen.find(names.of(linear.module));
     const uint64_t tokens = found == seen.end() ? 0 : found->second->tokens;
-    report.add(linear.module, tokens);
+    const auto expert = names.expert_of(linear.module);
+    if (tokens == 0 && !expert) fail("nothing was seen of the input of ", linear.module);
+    // Other modules get every token, and the user knows their number.
+    if (expert && !(options.all_experts && tokens > 0)) report.add(*expert, tokens);
     if (tokens == 0) continue;
     const std::vector<TensorStatistics> groups = grouped(found->second->seen, Strategy::kTensor);
     result.push_back({.module = linear.module,
@@ -203,7 +191,7 @@ std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const Qua
                       .input_scale = scales_of(groups, *args, fp8::Format::kE4m3Fn)[0],
                       .input_tokens = tokens});
   }
-  report.tell(layer, diagnostics);
+  report.tell(layer, options, diagnostics);
   return result;
 }
 
@@ -322,6 +310,41 @@ Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config
           {.module = linear.module, .input_amax = {}, .input_scale = {}, .input_tokens = 1});
   }
   return planned;
+}
+
+namespace {
+
+/// Probability outside the interval at each end.
+constexpr double kTail = 0.025;
+
+/// Smallest value (of ascending ones) that a draw's maximum does not exceed with the probability.
+Amax quantile_of_maximum(const std::vector<Amax>& values, double probability) {
+  const auto count = static_cast<double>(values.size());
+  for (size_t k = 1; k < values.size(); ++k)
+    if (count * std::log(static_cast<double>(k) / count) >= std::log(probability))
+      return values[k - 1];
+  return values.back();
+}
+
+}  // namespace
+
+AmaxConvergence convergence_of(std::span<const Amax> samples) {
+  KVCAL_CHECK(!samples.empty());
+  AmaxConvergence result;
+  Amax running;
+  const auto all = static_cast<int64_t>(samples.size());
+  for (int64_t seen = 1, next = 1; seen <= all; ++seen) {
+    running.value = std::max(running.value, samples[static_cast<size_t>(seen - 1)].value);
+    if (seen != next && seen != all) continue;
+    result.num_samples.push_back(seen);
+    result.running.push_back(running);
+    if (seen == next) next *= 2;
+  }
+  std::vector<Amax> ascending(samples.begin(), samples.end());
+  std::ranges::sort(ascending, {}, &Amax::value);
+  result.low = quantile_of_maximum(ascending, kTail);
+  result.high = quantile_of_maximum(ascending, 1.0 - kTail);
+  return result;
 }
 
 }  // namespace kvcal

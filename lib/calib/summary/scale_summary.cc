@@ -1,4 +1,4 @@
-#include "calib/scale_summary.h"
+#include "calib/summary/scale_summary.h"
 
 #include <algorithm>
 #include <set>
