@@ -198,4 +198,31 @@ SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
   return source;
 }
 
+std::vector<std::string> warnings_of(const SourceScales& source) {
+  if (source.layers.empty()) return {};
+  std::vector<std::string> warnings;
+  const auto all_are = [&](const auto& test) {
+    return std::ranges::all_of(source.layers, [&](const LayerKvScales& layer) {
+      return std::ranges::all_of(layer.k, test, &Scale::value) &&
+             std::ranges::all_of(layer.v, test, &Scale::value);
+    });
+  };
+  if (all_are([](float scale) { return scale == 1.0f; }))
+    warnings.push_back(source.path +
+                       ": every scale is 1.0, which is no calibration but what engines take "
+                       "without one");
+  else if (source.may_be_raised && all_are([](float scale) { return scale >= 1.0f; }))
+    warnings.push_back(source.path +
+                       ": no scale is below 1.0: ModelOpt raises smaller ones to that when it "
+                       "exports for TensorRT-LLM");
+  if (source.keys == KeyPosition::kBeforeRope)
+    warnings.push_back(
+        source.path +
+        (source.manifest.is_null() ? ": scales of this form (" + source.form + ") are made"
+                                   : std::string(": its manifest says that scales are made")) +
+        " of K before RoPE, and the cache holds K after it: its largest magnitude may be "
+        "up to sqrt(2) = 1.414 times larger, which saturates, or as much smaller");
+  return warnings;
+}
+
 }  // namespace kvcal

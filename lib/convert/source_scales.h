@@ -33,4 +33,7 @@ SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig&
 /// another checkpoint of the same model. Throws Error naming the place where it has none.
 SourceScales read_scales_of(const std::filesystem::path& place, const ModelConfig& config);
 
+/// Warnings for the user of scales that look uncalibrated, or are of K before RoPE.
+std::vector<std::string> warnings_of(const SourceScales& source);
+
 }  // namespace kvcal

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "quant/observer.h"
 #include "recipe/recipe.h"
 #include "stored/weights.h"

@@ -1,4 +1,4 @@
-#include "convert/kept_quantization.h"
+#include "convert/output_model.h"
 
 #include "convert/support/convert_case.h"
 

@@ -1,5 +1,5 @@
 // Weights of other forms in compressed-tensors': every value is the same.
-#include "convert/recoded_weights.h"
+#include "convert/output_model.h"
 
 #include <algorithm>
 #include <cmath>
