@@ -4,9 +4,8 @@
 
 #include "core/folder.h"
 #include "export/checkpoint_copy.h"
-#include "export/joined_writer.h"
 #include "export/manifest.h"
-#include "export/overlay.h"
+#include "export/writer.h"
 #include "stored/dialect.h"
 #include "stored/json_member.h"
 #include "stored/stored_form.h"

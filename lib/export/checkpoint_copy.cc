@@ -6,11 +6,14 @@
 
 #include "core/checked.h"
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/interrupt.h"
-#include "export/attention_scales.h"
+#include "export/layer_scales.h"
 #include "export/manifest.h"
-#include "export/overlay.h"
-#include "export/source_card.h"
+#include "export/model_card.h"
+#include "export/planned_weights.h"
+#include "export/quantized_copy.h"
+#include "export/writer.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
@@ -178,6 +181,92 @@ void copy_sidecar_files(const ModelDir& model, const std::vector<std::string>& t
 
 std::string config_text(const Json& config) {
   return dump_as_python(sorted_keys(config));
+}
+
+std::string changed_config(const ExportInput& input, const FormatParts& parts) {
+  Json config = input.model.config();
+  for (const auto& [key, value] : parts.config.items()) config[key] = value;
+  if (input.calibration.plan.unties_embedding) untie(config);
+  return config_text(config);
+}
+
+WrittenCheckpoint write_checkpoint(const ExportInput& input, const FormatParts& parts,
+                                   const std::filesystem::path& folder,
+                                   const WrittenCheckpoint* first) {
+  std::vector<std::string> taken;
+  for (const auto& [name, content] : parts.files) taken.push_back(name);
+  copy_sidecar_files(input.model, taken, folder);
+  WrittenCheckpoint written;
+  if (input.calibration.plan.quantizes_weights())
+    written = write_quantized_weights(input, parts, folder, first);
+  else
+    copy_weights({.model = input.model,
+                  .tensors = parts.tensors,
+                  .is_shared = input.shares_weights,
+                  .linked = first ? first->folder : std::filesystem::path(),
+                  .pool = input.pool},
+                 folder);
+  write_text_file(folder / "config.json", changed_config(input, parts));
+  return written;
+}
+
+std::map<std::string, std::string> recipe_and_arguments(const ExportInput& input) {
+  std::map<std::string, std::string> files;
+  if (input.recipe) files.emplace("recipe.yaml", to_yaml(*input.recipe));
+  if (auto arguments = vllm_arguments(input.calibration))
+    files.emplace(kVllmArgumentsName, *std::move(arguments));
+  return files;
+}
+
+namespace {
+
+/// The index of the source's shards and the overlay's.
+std::string index_with_scales(const ModelDir& model, const std::vector<Tensor>& tensors) {
+  IndexEntries entries;
+  for (size_t shard = 0; shard < model.shards().size(); ++shard)
+    for (const TensorView& tensor : model.shards()[shard].tensors())
+      entries.add(tensor, model.shard_names()[shard]);
+  for (const Tensor& tensor : tensors) entries.add(tensor.view(), std::string(kScalesFileName));
+  return index_text(model, std::move(entries));
+}
+
+}  // namespace
+
+void write_overlay(const ExportInput& input, const FormatParts& parts, const std::string& format,
+                   const std::filesystem::path& folder) {
+  if (input.calibration.plan.quantizes_weights())
+    fail("an overlay holds scales of K and V; FP8 weights make a checkpoint of their own");
+  for (const auto& [name, content] : parts.files) write_text_file(folder / name, content);
+  if (!parts.has_checkpoint) return;
+  write_safetensors(folder / kScalesFileName, sources_of(parts.tensors), {{"format", "pt"}});
+  write_text_file(folder / "config.json", changed_config(input, parts));
+  if (input.model.index())
+    write_text_file(folder / kIndexFileName, index_with_scales(input.model, parts.tensors));
+  const Json overlay = {{"format", format},
+                        {"model_type", required_string(input.model.config(), "model_type")},
+                        {"num_hidden_layers", input.calibration.num_hidden_layers},
+                        {"config", parts.config}};
+  write_text_file(folder / kOverlayName, dump_json(overlay));
+}
+
+Overlay read_overlay(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / kOverlayName;
+  if (!is_there(file))
+    fail(folder.string(), ": is no overlay: it has no ", kOverlayName,
+         ", which --scales-only writes");
+  const std::string text = read_text(file, size_t{16} << 20);
+  return in_context(file.string(), [&] {
+    const Json json = parse_json(text);
+    Overlay overlay{.format = required_string(json, "format"),
+                    .model_type = required_string(json, "model_type"),
+                    .num_hidden_layers = required_int(json, "num_hidden_layers"),
+                    .config = Json::object()};
+    const Json* config = find_field(json, "config");
+    if (!config || !config->is_object()) fail_missing("config", "an object");
+    overlay.config = *config;
+    in_context("key 'format'", [&] { make_writer(overlay.format); });
+    return overlay;
+  });
 }
 
 }  // namespace kvcal

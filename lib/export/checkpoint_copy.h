@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/model_dir.h"
+#include "export/writer.h"
 
 namespace kvcal {
 
@@ -80,5 +81,39 @@ void copy_sidecar_files(const ModelDir& model, const std::vector<std::string>& t
 /// config.json as compressed-tensors writes it (Python json.dump, indent 2, sorted keys): ASCII, no
 /// newline at the end.
 std::string config_text(const Json& config);
+
+/// Writes the model with a format's tensors and config.json, and its weights quantized where the
+/// plan says so, into folder. first: see Writer::write.
+WrittenCheckpoint write_checkpoint(const ExportInput& input, const FormatParts& parts,
+                                   const std::filesystem::path& folder,
+                                   const WrittenCheckpoint* first);
+
+/// The source's config.json with the parts' keys, as text.
+std::string changed_config(const ExportInput& input, const FormatParts& parts);
+
+/// recipe.yaml where there is a recipe, vllm.yaml where layers are ignored: name → content.
+std::map<std::string, std::string> recipe_and_arguments(const ExportInput& input);
+
+/// Name of the file that marks a folder as an overlay.
+inline constexpr std::string_view kOverlayName = "kvcal_overlay.json";
+
+/// Writes an overlay: the files that a format adds to a checkpoint, without the checkpoint. These
+/// are the scales as kScalesFileName, config.json, the index of a sharded model, the format's own
+/// files, and kOverlayName, which names the model and the format. Copied into the folder of a
+/// sharded checkpoint they give the result of write(); `kvcal apply` does it for any checkpoint.
+/// Throws Error where the plan quantizes weights: an overlay holds none.
+void write_overlay(const ExportInput& input, const FormatParts& parts, const std::string& format,
+                   const std::filesystem::path& folder);
+
+/// Content of kOverlayName.
+struct Overlay {
+  std::string format;  ///< as --format named it
+  std::string model_type;
+  int64_t num_hidden_layers = 0;
+  Json config;  ///< keys of config.json that the format set
+};
+
+/// Throws Error naming file and key.
+Overlay read_overlay(const std::filesystem::path& folder);
 
 }  // namespace kvcal

@@ -25,8 +25,8 @@ struct ManifestInput {
   Provenance origin;
   std::string recipe_path;
   std::optional<StopOutcome> stop;  ///< of a run that may stop early
-  Json summary = {};                ///< of the scales of K and V (calib/summary/scale_summary.h), or null
-  Json kl_budget = {};              ///< layers in 16 bits that keep it, and their KL; or null
+  Json summary = {};    ///< of the scales of K and V (calib/summary/scale_summary.h), or null
+  Json kl_budget = {};  ///< layers in 16 bits that keep it, and their KL; or null
   /// Members of "dataset": how conversations were rendered, and what was skipped.
   Json reading = Json::object();
   // These and origin.device depend on the machine and may be left out.

@@ -69,4 +69,8 @@ void untie(Json& config);
 /// Index of the shard that holds a tensor of the model.
 size_t shard_of(const ModelDir& model, std::string_view tensor);
 
+/// Notes for the user, a sentence each, on FP8 weights and inputs of a plan that engines do not
+/// support.
+std::vector<std::string> weight_notes(const ExportInput& input);
+
 }  // namespace kvcal

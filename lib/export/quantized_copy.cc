@@ -1,7 +1,6 @@
 #include "export/quantized_copy.h"
 
 #include <algorithm>
-#include <deque>
 #include <memory>
 #include <optional>
 
@@ -10,7 +9,6 @@
 #include "export/layer_scales.h"
 #include "export/planned_weights.h"
 #include "export/source_values.h"
-#include "export/split_values.h"
 #include "quant/weight_codes.h"
 #include "quant/weight_scales.h"
 
@@ -62,15 +60,11 @@ class CodedWeight {
 
   TensorSource codes() {
     if (!values_) return source_of(file_, *weight_.source);
-    return {.name = weight_.weight_name(),
-            .dtype = DType::kF8E4M3,
-            .shape = weight_.shape,
-            .bytes = {},
-            .file = {},
-            .file_offset = 0,
-            .generate = [this](uint64_t offset, std::span<std::byte> bytes) {
-              encode(offset, {reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()});
-            }};
+    return generated_source(
+        weight_.weight_name(), DType::kF8E4M3, weight_.shape,
+        [this](uint64_t offset, std::span<std::byte> bytes) {
+          encode(offset, {reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()});
+        });
   }
 
  private:
@@ -179,25 +173,15 @@ class QuantizedCopy {
     throw_if_interrupted();
     const SafetensorsFile& file = input_.model.shards()[shard];
     std::vector<std::unique_ptr<CodedWeight>> weights = coded_weights(shard);
-    const bool is_changed = !weights.empty() || !added_[shard].empty() || loses_tensors(file) ||
-                            (changes_.untied_head && changes_.untied_shard == shard);
-    const fs::path target = folder_ / output_name(shard);
-    if (!is_changed && file.is_whole()) return kvcal::copy_file(file.file().path(), target);
-
-    std::vector<TensorSource> sources;
-    std::deque<SplitValues> split;
-    for (const SplitCopy& copy : changes_.split)
-      if (copy.shard == shard) sources.push_back(split.emplace_back(copy, file).source());
+    std::vector<TensorSource> sources = sources_of(added_[shard]);
     for (const auto& weight : weights) sources.push_back(weight->codes());
-    for (const Tensor& tensor : added_[shard]) sources.push_back(source_of(tensor));
-    for (const TensorView& tensor : file.tensors())
-      if (!changes_.replaced.contains(tensor.name)) sources.push_back(source_of(file, tensor));
     if (changes_.untied_head && changes_.untied_shard == shard) {
       sources.push_back(source_of(file, *changes_.untied_head));
       sources.back().name = changes_.untied_head_name;
     }
-    write_safetensors(target, std::move(sources), metadata_of(file),
-                      {.pool = input_.pool, .written = [this](uint64_t n) { progress_.add(n); }});
+    kvcal::write_shard(file, shard, folder_ / output_name(shard), std::move(sources),
+                       changes_.split, changes_.replaced,
+                       {.pool = input_.pool, .written = [this](uint64_t n) { progress_.add(n); }});
     added_[shard].clear();
     added_[shard].shrink_to_fit();
   }
@@ -236,12 +220,6 @@ class QuantizedCopy {
     const Scale scale = inputs_.at(planned.module)->input_scale;
     added.push_back(scale_tensor(planned.input_scale_name(), form.scalar_shape(),
                                  {input_scale_in(dtype, scale)}, dtype));
-  }
-
-  bool loses_tensors(const SafetensorsFile& file) const {
-    return std::ranges::any_of(file.tensors(), [&](const TensorView& tensor) {
-      return changes_.replaced.contains(tensor.name);
-    });
   }
 
   std::string output_name(size_t shard) const {

@@ -1,8 +1,6 @@
-#include "export/attention_scales.h"
-#include "export/checkpoint_files.h"
 #include "export/layer_scales.h"
-#include "export/scalar_scales.h"
-#include "export/weight_notes.h"
+#include "export/checkpoint_copy.h"
+#include "export/planned_weights.h"
 #include "export/writer.h"
 
 namespace kvcal {

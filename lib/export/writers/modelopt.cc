@@ -1,6 +1,5 @@
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
-#include "export/scalar_scales.h"
 #include "export/writer.h"
 
 namespace kvcal {

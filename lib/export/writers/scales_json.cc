@@ -1,8 +1,7 @@
 #include <algorithm>
 
-#include "export/attention_scales.h"
-#include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
+#include "export/checkpoint_copy.h"
 #include "export/writer.h"
 #include "stored/kv_scales.h"
 

@@ -8,7 +8,6 @@
 #include "convert/conversion.h"
 #include "convert/output_model.h"
 #include "export/checkpoint_copy.h"
-#include "export/overlay.h"
 #include "stored/unrun_modules.h"
 #include "stored/weights.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "convert/conversion.h"
-#include "export/joined_writer.h"
+#include "export/writer.h"
 #include "export/manifest.h"
 #include "recipe/recipe.h"
 #include "support/catch.h"

@@ -19,4 +19,8 @@ Json config_groups(const Calibration& calibration);
 /// config.json's quantization_config: the ten keys of compressed-tensors 0.19.0.
 Json quantization_config(const Calibration& calibration);
 
+/// quantization_config in AMD Quark's words, without outputs of K and V. global: of all Linears but
+/// those that exclude names. Source: AMD Quark 0.13's export.
+Json quark_config(Json global, Json exclude);
+
 }  // namespace kvcal
