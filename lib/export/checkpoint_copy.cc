@@ -7,7 +7,6 @@
 #include "core/checked.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/interrupt.h"
 #include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/model_card.h"
@@ -83,11 +82,19 @@ std::map<std::string, std::string> metadata_of(const SafetensorsFile& shard) {
   return metadata;
 }
 
-void IndexEntries::add(const TensorView& tensor, const std::string& shard) {
-  total_size = checked_add(total_size, tensor.bytes.size());
-  num_elements = checked_add(num_elements, element_count(tensor.shape));
-  weight_map[std::string(tensor.name)] = shard;
-}
+namespace {
+
+/// Content of an index for the tensors of an output.
+struct IndexEntries {
+  Json weight_map = Json::object();  ///< tensor → shard
+  uint64_t total_size = 0, num_elements = 0;
+
+  void add(const TensorView& tensor, const std::string& shard) {
+    total_size = checked_add(total_size, tensor.bytes.size());
+    num_elements = checked_add(num_elements, element_count(tensor.shape));
+    weight_map[std::string(tensor.name)] = shard;
+  }
+};
 
 std::string index_text(const ModelDir& model, IndexEntries entries) {
   Json index = model.index() ? *model.index() : Json::object();
@@ -104,6 +111,8 @@ std::string index_text(const ModelDir& model, IndexEntries entries) {
   index["weight_map"] = std::move(entries.weight_map);
   return dump_json(sorted_keys(index));
 }
+
+}  // namespace
 
 void write_index(const ModelDir& model, const std::vector<std::string>& shard_names,
                  const std::filesystem::path& folder) {
@@ -134,38 +143,6 @@ void write_scales_shard(const ModelDir& model, const std::vector<Tensor>& tensor
   write_index(model, names, folder);
 }
 
-namespace {
-
-void copy_shard(const SafetensorsFile& shard, const std::filesystem::path& target,
-                ThreadPool* pool) {
-  throw_if_interrupted();
-  if (shard.is_whole()) return kvcal::copy_file(shard.file().path(), target);
-  std::vector<TensorSource> sources;
-  for (const TensorView& tensor : shard.tensors()) sources.push_back(source_of(shard, tensor));
-  write_safetensors(target, std::move(sources), metadata_of(shard), {.pool = pool});
-}
-
-}  // namespace
-
-void copy_weights(const WeightCopy& copy, const std::filesystem::path& folder) {
-  const ModelDir& model = copy.model;
-  if (!model.index() && !copy.is_shared) {
-    const SafetensorsFile& file = model.shards().front();
-    std::vector<TensorSource> sources = sources_of(copy.tensors);
-    for (const TensorView& tensor : file.tensors()) sources.push_back(source_of(file, tensor));
-    write_safetensors(folder / kSingleFileName, std::move(sources), metadata_of(file),
-                      {.pool = copy.pool});
-    return;
-  }
-  const std::vector<std::string> names = shared_shard_names(model);
-  for (size_t i = 0; i < names.size(); ++i)
-    if (copy.linked.empty())
-      copy_shard(model.shards()[i], folder / names[i], copy.pool);
-    else
-      link_or_copy(copy.linked / names[i], folder / names[i]);
-  write_scales_shard(model, copy.tensors, folder);
-}
-
 void copy_sidecar_files(const ModelDir& model, const std::vector<std::string>& taken,
                         const std::filesystem::path& folder) {
   const CopiedNames names(model, taken);
@@ -183,6 +160,9 @@ std::string config_text(const Json& config) {
   return dump_as_python(sorted_keys(config));
 }
 
+namespace {
+
+/// The source's config.json with the parts' keys, as text.
 std::string changed_config(const ExportInput& input, const FormatParts& parts) {
   Json config = input.model.config();
   for (const auto& [key, value] : parts.config.items()) config[key] = value;
@@ -190,22 +170,15 @@ std::string changed_config(const ExportInput& input, const FormatParts& parts) {
   return config_text(config);
 }
 
+}  // namespace
+
 WrittenCheckpoint write_checkpoint(const ExportInput& input, const FormatParts& parts,
                                    const std::filesystem::path& folder,
                                    const WrittenCheckpoint* first) {
   std::vector<std::string> taken;
   for (const auto& [name, content] : parts.files) taken.push_back(name);
   copy_sidecar_files(input.model, taken, folder);
-  WrittenCheckpoint written;
-  if (input.calibration.plan.quantizes_weights())
-    written = write_quantized_weights(input, parts, folder, first);
-  else
-    copy_weights({.model = input.model,
-                  .tensors = parts.tensors,
-                  .is_shared = input.shares_weights,
-                  .linked = first ? first->folder : std::filesystem::path(),
-                  .pool = input.pool},
-                 folder);
+  WrittenCheckpoint written = write_weights(input, parts, folder, first);
   write_text_file(folder / "config.json", changed_config(input, parts));
   return written;
 }

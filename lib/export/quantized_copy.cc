@@ -114,18 +114,20 @@ Tensor weight_scale_tensor(const WeightForm& form, const std::string& module,
                       form.scale_shape(scale_grid(args, weight.shape), strategy), scales, dtype);
 }
 
-class QuantizedCopy {
+class WeightsCopy {
  public:
-  QuantizedCopy(const ExportInput& input, const FormatParts& parts,
-                const std::filesystem::path& folder)
+  WeightsCopy(const ExportInput& input, const FormatParts& parts,
+              const std::filesystem::path& folder)
       : input_(input),
         parts_(parts),
         folder_(folder),
+        has_scales_shard_(input.shares_weights || (input.model.index() && !is_quantized())),
         changes_(weight_changes(input.model, input.calibration)),
         progress_(input.progress, changes_, input.calibration),
         added_(input.model.shards().size()) {
     for (const Tensor& tensor : parts.tensors)
-      added_to(input.shares_weights ? 0 : shard_beside(tensor.name)).push_back(tensor);
+      added_to(has_scales_shard_ || added_.size() == 1 ? 0 : shard_beside(tensor.name))
+          .push_back(tensor);
     for (const LinearCalibration& linear : input.calibration.linears)
       inputs_.emplace(linear.module, &linear);
   }
@@ -136,7 +138,7 @@ class QuantizedCopy {
       link_weights(*first);
     else
       for (size_t shard = 0; shard < model.shards().size(); ++shard) write_shard(shard);
-    if (input_.shares_weights)
+    if (has_scales_shard_)
       write_scales_shard(model, shared_, folder_);
     else if (model.index())
       write_index(model, model.shard_names(), folder_);
@@ -144,6 +146,8 @@ class QuantizedCopy {
   }
 
  private:
+  bool is_quantized() const { return input_.calibration.plan.quantizes_weights(); }
+
   /// Shard of an attention module or, for "self_attn.k_proj.k_scale", of its Linear, which does not
   /// exist where Q, K and V are fused.
   size_t shard_beside(const std::string& scale) const {
@@ -157,7 +161,7 @@ class QuantizedCopy {
 
   /// List that the scales of a shard go into.
   std::vector<Tensor>& added_to(size_t shard) {
-    return input_.shares_weights ? shared_ : added_[shard];
+    return has_scales_shard_ ? shared_ : added_[shard];
   }
 
   void link_weights(const WrittenCheckpoint& first) {
@@ -181,7 +185,8 @@ class QuantizedCopy {
     }
     kvcal::write_shard(file, shard, folder_ / output_name(shard), std::move(sources),
                        changes_.split, changes_.replaced,
-                       {.pool = input_.pool, .written = [this](uint64_t n) { progress_.add(n); }});
+                       {.pool = input_.pool, .written = [this](uint64_t n) { progress_.add(n); }},
+                       !is_quantized() && !has_scales_shard_);
     added_[shard].clear();
     added_[shard].shrink_to_fit();
   }
@@ -223,28 +228,29 @@ class QuantizedCopy {
   }
 
   std::string output_name(size_t shard) const {
-    if (input_.shares_weights) return shared_shard_names(input_.model)[shard];
+    if (has_scales_shard_) return shared_shard_names(input_.model)[shard];
     return input_.model.index() ? input_.model.shard_names()[shard] : std::string(kSingleFileName);
   }
 
   const ExportInput& input_;
   const FormatParts& parts_;
   const fs::path folder_;
+  const bool has_scales_shard_;  ///< scales lie in a shard of their own
   const WeightChanges changes_;
   Progress progress_;
   std::vector<std::vector<Tensor>> added_;  ///< to each shard
-  std::vector<Tensor> shared_;              ///< scales that lie in a shard of their own
+  std::vector<Tensor> shared_;              ///< to the scales' own shard
   std::map<std::string_view, const LinearCalibration*> inputs_;
   WrittenCheckpoint written_;
 };
 
 }  // namespace
 
-WrittenCheckpoint write_quantized_weights(const ExportInput& input, const FormatParts& parts,
-                                          const std::filesystem::path& folder,
-                                          const WrittenCheckpoint* first) {
-  KVCAL_CHECK(parts.weights != nullptr);
-  return QuantizedCopy(input, parts, folder).write(first);
+WrittenCheckpoint write_weights(const ExportInput& input, const FormatParts& parts,
+                                const std::filesystem::path& folder,
+                                const WrittenCheckpoint* first) {
+  KVCAL_CHECK(parts.weights || !input.calibration.plan.quantizes_weights());
+  return WeightsCopy(input, parts, folder).write(first);
 }
 
 }  // namespace kvcal

@@ -68,11 +68,13 @@ TensorSource split_source(const SplitCopy& copy, const SafetensorsFile& file) {
 
 void write_shard(const SafetensorsFile& file, size_t shard, const std::filesystem::path& target,
                  std::vector<TensorSource> sources, const std::vector<SplitCopy>& split,
-                 const std::set<std::string, std::less<>>& replaced, const WriteOptions& options) {
+                 const std::set<std::string, std::less<>>& replaced, const WriteOptions& options,
+                 bool needs_header) {
   for (const SplitCopy& copy : split)
     if (copy.shard == shard) sources.push_back(split_source(copy, file));
   const auto is_replaced = [&](const TensorView& tensor) { return replaced.contains(tensor.name); };
-  if (sources.empty() && file.is_whole() && std::ranges::none_of(file.tensors(), is_replaced))
+  if (!needs_header && sources.empty() && file.is_whole() &&
+      std::ranges::none_of(file.tensors(), is_replaced))
     return kvcal::copy_file(file.file().path(), target);
   for (const TensorView& tensor : file.tensors())
     if (!is_replaced(tensor)) sources.push_back(source_of(file, tensor));

@@ -65,9 +65,11 @@ inline TensorSource generated_source(std::string name, DType dtype, Shape shape,
 }
 
 /// Writes the shard file as target: with sources, with the experts' tensors of split that lie in
-/// the shard, and without the tensors in replaced. Copies it whole where nothing changes.
+/// the shard, and without the tensors in replaced. Where nothing changes, the file is copied whole,
+/// unless needs_header: then its metadata gets a "format" where it has none.
 void write_shard(const SafetensorsFile& file, size_t shard, const std::filesystem::path& target,
                  std::vector<TensorSource> sources, const std::vector<SplitCopy>& split,
-                 const std::set<std::string, std::less<>>& replaced, const WriteOptions& options);
+                 const std::set<std::string, std::less<>>& replaced, const WriteOptions& options,
+                 bool needs_header = false);
 
 }  // namespace kvcal
