@@ -73,6 +73,17 @@ void compare_attention(const MakeForward& make_forward, const ModelConfig& confi
   }
 }
 
+/// Size for comparisons: a missing scale counts as a larger move than any other.
+double size_of(const ScaleMove& move) {
+  return move.ratio.value_or(std::numeric_limits<double>::infinity());
+}
+
+std::optional<double> ratio_between(std::optional<Scale> before, std::optional<Scale> after) {
+  if (!before || !after) return {};
+  const auto from = static_cast<double>(before->value);
+  return std::fabs(static_cast<double>(after->value) - from) / from;
+}
+
 }  // namespace
 
 StableCalibration calibrate_until_stable(const MakeForward& make_forward, const ModelConfig& config,
@@ -127,21 +138,6 @@ StableCalibration calibrate_until_stable(const MakeForward& make_forward, const 
   }
   return result;
 }
-
-namespace {
-
-/// Size for comparisons: a missing scale counts as a larger move than any other.
-double size_of(const ScaleMove& move) {
-  return move.ratio.value_or(std::numeric_limits<double>::infinity());
-}
-
-std::optional<double> ratio_between(std::optional<Scale> before, std::optional<Scale> after) {
-  if (!before || !after) return {};
-  const auto from = static_cast<double>(before->value);
-  return std::fabs(static_cast<double>(after->value) - from) / from;
-}
-
-}  // namespace
 
 std::vector<ScaleHistory::PlacedScale> ScaleHistory::scales_of(const Calibration& calibration) {
   std::vector<PlacedScale> all;

@@ -270,58 +270,6 @@ Calibration calibration_of(const SourceScales& source, const CheckpointQuantizat
   return calibration;
 }
 
-}  // namespace
-
-Conversion::Conversion(const std::filesystem::path& checkpoint,
-                       const std::vector<std::string>& formats, const ConversionOptions& options,
-                       Diagnostics& diagnostics)
-    : model_(checkpoint), config_(read_model_config(model_, options.family)) {
-  auto kept = read_kept_quantization(model_);
-  source_ = read_scales(model_, config_, options, notes_);
-  warnings_ = warnings_of(source_);
-  auto read = read_weights(model_, config_, formats, warnings_);
-  weights_ = convert_weights(model_, config_, std::move(kept), formats, std::move(read), notes_,
-                             warnings_);
-  if (source_.layers.empty() && weights_.restored.linears.empty() && !weights_.recoded.has_coded())
-    fail(checkpoint.string(), ": has no KV scales",
-         weights_.kept ? ", and its weights are in the wanted form already" : " and no FP8 weights",
-         ": there is nothing to convert; give the scales with --scales");
-
-  const bool has_queries = std::ranges::any_of(
-      source_.layers, [](const LayerKvScales& layer) { return !layer.q.empty(); });
-  const bool keeps_queries = has_queries && hold_queries(formats, weights_.kept);
-  if (!keeps_queries) {
-    source_.layers = without_queries(std::move(source_.layers));
-    const bool are_described = strip_queries(weights_.kept);
-    if (has_queries || are_described) notes_.emplace_back("scales of queries are not written");
-  }
-  own_ = unmerged(source_);
-  if (const auto strategy = strategy_for(source_, config_, formats, options.strategy)) {
-    source_.layers =
-        with_strategy(std::move(source_.layers), own_, *strategy, config_, source_.path);
-    if (keeps_queries)
-      fail(model_.given_path().string(),
-           ": quantizes queries too, whose scales have the cache's strategy; --strategy is not for "
-           "it");
-  }
-  if (const float factor = dialect_factor(source_, options.dialect); factor != 1.0f) {
-    source_.layers = times(std::move(source_.layers), factor, source_.path);
-    own_ = times(std::move(own_), factor, source_.path);
-    source_.format = *options.dialect;
-    notes_.push_back(std::string("scales are ") + (factor == 2.0f ? "doubled" : "halved") +
-                     ": a code of E4M3FNUZ stands for half the value that it has in E4M3FN");
-  }
-  calibration_ =
-      calibration_of(source_, weights_.restored, model_, config_, options.strategy, diagnostics);
-  strip_scales(model_, config_, weights_.restored.tensors);
-}
-
-ExportInput Conversion::input() const {
-  return {.model = model_, .calibration = calibration_, .kept = kept()};
-}
-
-namespace {
-
 /// Octaves lost by the scale of own that loses most.
 double lost_octaves(const std::vector<Scale>& own, const std::vector<Scale>& held) {
   double most = 0.0;
@@ -333,28 +281,6 @@ double lost_octaves(const std::vector<Scale>& own, const std::vector<Scale>& hel
   }
   return most;
 }
-
-}  // namespace
-
-std::vector<LayerLoss> losses_of(const Conversion& conversion, const Writer& writer,
-                                 int64_t tp_size) {
-  std::vector<LayerLoss> losses;
-  for (const AttentionCalibration& layer : conversion.input().calibration.layers) {
-    if (layer.ignored) continue;
-    const LayerKvScales& own = conversion.own_scales(static_cast<size_t>(layer.layer));
-    const HeldScales held = writer.held(layer, tp_size);
-    losses.push_back({.layer = layer.layer,
-                      .k_scale = largest_of(own.k).value,
-                      .v_scale = largest_of(own.v).value,
-                      .k_written = largest_of(held.k).value,
-                      .v_written = largest_of(held.v).value,
-                      .k_octaves = lost_octaves(own.k, held.k),
-                      .v_octaves = lost_octaves(own.v, held.v)});
-  }
-  return losses;
-}
-
-namespace {
 
 /// The source's entry of a module, or a new one without calibration data.
 Json entry_of(const Json& layers, const AttentionCalibration& layer) {
@@ -409,6 +335,72 @@ Json losses_json(const std::vector<FormatLosses>& losses) {
 }
 
 }  // namespace
+
+Conversion::Conversion(const std::filesystem::path& checkpoint,
+                       const std::vector<std::string>& formats, const ConversionOptions& options,
+                       Diagnostics& diagnostics)
+    : model_(checkpoint), config_(read_model_config(model_, options.family)) {
+  auto kept = read_kept_quantization(model_);
+  source_ = read_scales(model_, config_, options, notes_);
+  warnings_ = warnings_of(source_);
+  auto read = read_weights(model_, config_, formats, warnings_);
+  weights_ = convert_weights(model_, config_, std::move(kept), formats, std::move(read), notes_,
+                             warnings_);
+  if (source_.layers.empty() && weights_.restored.linears.empty() && !weights_.recoded.has_coded())
+    fail(checkpoint.string(), ": has no KV scales",
+         weights_.kept ? ", and its weights are in the wanted form already" : " and no FP8 weights",
+         ": there is nothing to convert; give the scales with --scales");
+
+  const bool has_queries = std::ranges::any_of(
+      source_.layers, [](const LayerKvScales& layer) { return !layer.q.empty(); });
+  const bool keeps_queries = has_queries && hold_queries(formats, weights_.kept);
+  if (!keeps_queries) {
+    source_.layers = without_queries(std::move(source_.layers));
+    const bool are_described = strip_queries(weights_.kept);
+    if (has_queries || are_described) notes_.emplace_back("scales of queries are not written");
+  }
+  own_ = unmerged(source_);
+  if (const auto strategy = strategy_for(source_, config_, formats, options.strategy)) {
+    source_.layers =
+        with_strategy(std::move(source_.layers), own_, *strategy, config_, source_.path);
+    if (keeps_queries)
+      fail(model_.given_path().string(),
+           ": quantizes queries too, whose scales have the cache's strategy; --strategy is not for "
+           "it");
+  }
+  if (const float factor = dialect_factor(source_, options.dialect); factor != 1.0f) {
+    source_.layers = times(std::move(source_.layers), factor, source_.path);
+    own_ = times(std::move(own_), factor, source_.path);
+    source_.format = *options.dialect;
+    notes_.push_back(std::string("scales are ") + (factor == 2.0f ? "doubled" : "halved") +
+                     ": a code of E4M3FNUZ stands for half the value that it has in E4M3FN");
+  }
+  calibration_ =
+      calibration_of(source_, weights_.restored, model_, config_, options.strategy, diagnostics);
+  strip_scales(model_, config_, weights_.restored.tensors);
+}
+
+ExportInput Conversion::input() const {
+  return {.model = model_, .calibration = calibration_, .kept = kept()};
+}
+
+std::vector<LayerLoss> losses_of(const Conversion& conversion, const Writer& writer,
+                                 int64_t tp_size) {
+  std::vector<LayerLoss> losses;
+  for (const AttentionCalibration& layer : conversion.input().calibration.layers) {
+    if (layer.ignored) continue;
+    const LayerKvScales& own = conversion.own_scales(static_cast<size_t>(layer.layer));
+    const HeldScales held = writer.held(layer, tp_size);
+    losses.push_back({.layer = layer.layer,
+                      .k_scale = largest_of(own.k).value,
+                      .v_scale = largest_of(own.v).value,
+                      .k_written = largest_of(held.k).value,
+                      .v_written = largest_of(held.v).value,
+                      .k_octaves = lost_octaves(own.k, held.k),
+                      .v_octaves = lost_octaves(own.v, held.v)});
+  }
+  return losses;
+}
 
 Json conversion_manifest(const Conversion& conversion, const std::string& version,
                          const WrittenFormats& formats) {

@@ -97,6 +97,16 @@ void add_groups(std::vector<Group> groups, const std::vector<ModuleName>& module
   }
 }
 
+/// Takes the observer of written, where the other args are equal.
+void take_observer(const Json* written, std::optional<QuantArgs>& args) {
+  if (!written || !written->is_object() || !args) return;
+  QuantArgs with = *args;
+  if (const auto* observer = member(*written, "observer"); observer && observer->is_string())
+    with.observer = observer->get<std::string>();
+  if (const Json* settings = member(*written, "observer_kwargs")) with.observer_kwargs = *settings;
+  if (sorted_keys(to_json(with)) == sorted_keys(*written)) args = std::move(with);
+}
+
 }  // namespace
 
 QuantArgs cache_args(const Json& written, Strategy strategy) {
@@ -139,20 +149,6 @@ QuantPlan plan_of_modules(const ModelDir& model, const ModelConfig& config,
   for (PlannedLinear& linear : plan.linears) linear.module = stored_name(schemes, linear.module);
   return plan;
 }
-
-namespace {
-
-/// Takes the observer of written, where the other args are equal.
-void take_observer(const Json* written, std::optional<QuantArgs>& args) {
-  if (!written || !written->is_object() || !args) return;
-  QuantArgs with = *args;
-  if (const auto* observer = member(*written, "observer"); observer && observer->is_string())
-    with.observer = observer->get<std::string>();
-  if (const Json* settings = member(*written, "observer_kwargs")) with.observer_kwargs = *settings;
-  if (sorted_keys(to_json(with)) == sorted_keys(*written)) args = std::move(with);
-}
-
-}  // namespace
 
 void take_observers(const Json& manifest, QuantPlan& plan) {
   const Json* recipe = member(manifest, "recipe");

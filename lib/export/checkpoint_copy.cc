@@ -60,30 +60,6 @@ class CopiedNames {
   bool is_ours_ = false;
 };
 
-}  // namespace
-
-std::vector<TensorSource> sources_of(const std::vector<Tensor>& tensors) {
-  std::vector<TensorSource> sources;
-  for (const Tensor& tensor : tensors) sources.push_back(source_of(tensor));
-  return sources;
-}
-
-void check_tensors_are_new(const ModelDir& model, const std::vector<std::string>& names) {
-  for (const std::string& name : names)
-    if (model.find(name)) fail(model.path().string(), ": has a tensor ", name, " already");
-  const auto& shards = model.shard_names();
-  if (std::find(shards.begin(), shards.end(), kScalesFileName) != shards.end())
-    fail(model.path().string(), ": has a shard ", kScalesFileName, " already");
-}
-
-std::map<std::string, std::string> metadata_of(const SafetensorsFile& shard) {
-  std::map<std::string, std::string> metadata = shard.metadata();
-  metadata.emplace("format", "pt");
-  return metadata;
-}
-
-namespace {
-
 /// Content of an index for the tensors of an output.
 struct IndexEntries {
   Json weight_map = Json::object();  ///< tensor → shard
@@ -112,7 +88,45 @@ std::string index_text(const ModelDir& model, IndexEntries entries) {
   return dump_json(sorted_keys(index));
 }
 
+/// The source's config.json with the parts' keys, as text.
+std::string changed_config(const ExportInput& input, const FormatParts& parts) {
+  Json config = input.model.config();
+  for (const auto& [key, value] : parts.config.items()) config[key] = value;
+  if (input.calibration.plan.unties_embedding) untie(config);
+  return config_text(config);
+}
+
+/// The index of the source's shards and the overlay's.
+std::string index_with_scales(const ModelDir& model, const std::vector<Tensor>& tensors) {
+  IndexEntries entries;
+  for (size_t shard = 0; shard < model.shards().size(); ++shard)
+    for (const TensorView& tensor : model.shards()[shard].tensors())
+      entries.add(tensor, model.shard_names()[shard]);
+  for (const Tensor& tensor : tensors) entries.add(tensor.view(), std::string(kScalesFileName));
+  return index_text(model, std::move(entries));
+}
+
 }  // namespace
+
+std::vector<TensorSource> sources_of(const std::vector<Tensor>& tensors) {
+  std::vector<TensorSource> sources;
+  for (const Tensor& tensor : tensors) sources.push_back(source_of(tensor));
+  return sources;
+}
+
+void check_tensors_are_new(const ModelDir& model, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (model.find(name)) fail(model.path().string(), ": has a tensor ", name, " already");
+  const auto& shards = model.shard_names();
+  if (std::find(shards.begin(), shards.end(), kScalesFileName) != shards.end())
+    fail(model.path().string(), ": has a shard ", kScalesFileName, " already");
+}
+
+std::map<std::string, std::string> metadata_of(const SafetensorsFile& shard) {
+  std::map<std::string, std::string> metadata = shard.metadata();
+  metadata.emplace("format", "pt");
+  return metadata;
+}
 
 void write_index(const ModelDir& model, const std::vector<std::string>& shard_names,
                  const std::filesystem::path& folder) {
@@ -160,18 +174,6 @@ std::string config_text(const Json& config) {
   return dump_as_python(sorted_keys(config));
 }
 
-namespace {
-
-/// The source's config.json with the parts' keys, as text.
-std::string changed_config(const ExportInput& input, const FormatParts& parts) {
-  Json config = input.model.config();
-  for (const auto& [key, value] : parts.config.items()) config[key] = value;
-  if (input.calibration.plan.unties_embedding) untie(config);
-  return config_text(config);
-}
-
-}  // namespace
-
 WrittenCheckpoint write_checkpoint(const ExportInput& input, const FormatParts& parts,
                                    const std::filesystem::path& folder,
                                    const WrittenCheckpoint* first) {
@@ -190,20 +192,6 @@ std::map<std::string, std::string> recipe_and_arguments(const ExportInput& input
     files.emplace(kVllmArgumentsName, *std::move(arguments));
   return files;
 }
-
-namespace {
-
-/// The index of the source's shards and the overlay's.
-std::string index_with_scales(const ModelDir& model, const std::vector<Tensor>& tensors) {
-  IndexEntries entries;
-  for (size_t shard = 0; shard < model.shards().size(); ++shard)
-    for (const TensorView& tensor : model.shards()[shard].tensors())
-      entries.add(tensor, model.shard_names()[shard]);
-  for (const Tensor& tensor : tensors) entries.add(tensor.view(), std::string(kScalesFileName));
-  return index_text(model, std::move(entries));
-}
-
-}  // namespace
 
 void write_overlay(const ExportInput& input, const FormatParts& parts, const std::string& format,
                    const std::filesystem::path& folder) {

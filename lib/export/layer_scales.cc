@@ -38,6 +38,74 @@ std::span<const std::string> names_under(const std::vector<std::string>& sorted_
   return {begin, end};
 }
 
+constexpr std::string_view kScale = "_scale", kZeroPoint = "_zero_point";
+
+/// Q, K or V of a layer.
+struct Side {
+  char letter;
+  const KvTensorCalibration* calibration;
+  bool is_per_head;
+
+  std::string name(const AttentionCalibration& layer, std::string_view suffix) const {
+    const std::string module =
+        layer.scales_at.empty() ? layer.module : module_of_side(layer.scales_at, letter);
+    return module + "." + letter + std::string(suffix);
+  }
+};
+
+bool is_per_head(const QuantArgs& args) {
+  return resolved_strategy(args) == Strategy::kAttnHead;
+}
+
+bool queries_per_head(const Calibration& calibration, const AttentionCalibration& layer) {
+  const auto& attention = calibration.plan.attention;
+  const auto planned = std::ranges::find(attention, layer.module, &PlannedAttention::module);
+  return planned != attention.end() && planned->q && is_per_head(*planned->q);
+}
+
+/// The sides of a layer that have scales; none for an ignored layer.
+std::vector<Side> sides_of(const Calibration& calibration, const AttentionCalibration& layer) {
+  if (layer.ignored) return {};
+  const bool per_head = is_per_head(calibration.kv_args);
+  std::vector<Side> sides{{'k', &layer.k, per_head}, {'v', &layer.v, per_head}};
+  if (layer.q) sides.push_back({'q', &*layer.q, queries_per_head(calibration, layer)});
+  return sides;
+}
+
+/// "3, 7"
+std::string ignored_layers(const Calibration& calibration, std::string_view separator) {
+  std::vector<std::string> layers;
+  for (const AttentionCalibration& layer : calibration.layers)
+    if (layer.ignored) layers.push_back(std::to_string(layer.layer));
+  return join(layers, separator);
+}
+
+/// One zero per scale; E4M3's zero has only zero bits.
+Tensor zero_points(std::string name, const Shape& shape) {
+  return {std::move(name), DType::kF8E4M3, shape,
+          std::vector<std::byte>(byte_count(shape, DType::kF8E4M3))};
+}
+
+/// vLLM holds these scales in the 16-bit dtype that it runs the model in, and runs none of these
+/// methods in float32. Source: vLLM 0.32, `KVCacheScaleParameter`, whose tensor gets torch's
+/// default dtype, and `get_supported_act_dtypes`.
+void check_layer_scales(const ModelDir& model, const AttentionCalibration& layer,
+                        const ScalarForm& scalar) {
+  const KvForm& form = scalar.names;
+  std::vector<std::string> names;
+  // Scales with other names would take precedence, or be an error.
+  for (const KvForm& other : kv_forms())
+    for (const std::string_view name : {other.k, other.v})
+      names.push_back(layer.module + std::string(name));
+  check_tensors_are_new(model, names);
+  const DType dtype = run_dtype(model, layer.module);
+  const std::string where = std::string(name_of(dtype)) + ", in which vLLM holds it";
+  check_survives(layer.module + std::string(form.k), largest_of(layer.k.scales), dtype, where);
+  check_survives(layer.module + std::string(form.v), largest_of(layer.v.scales), dtype, where);
+  if (scalar.has_queries && layer.q)
+    check_survives(layer.module + std::string(form.q), largest_of(layer.q->scales), dtype, where);
+}
+
 }  // namespace
 
 Scale largest_of(const std::vector<Scale>& scales) {
@@ -180,58 +248,6 @@ void check_is_unquantized(const ModelDir& model) {
   });
 }
 
-namespace {
-
-constexpr std::string_view kScale = "_scale", kZeroPoint = "_zero_point";
-
-/// Q, K or V of a layer.
-struct Side {
-  char letter;
-  const KvTensorCalibration* calibration;
-  bool is_per_head;
-
-  std::string name(const AttentionCalibration& layer, std::string_view suffix) const {
-    const std::string module =
-        layer.scales_at.empty() ? layer.module : module_of_side(layer.scales_at, letter);
-    return module + "." + letter + std::string(suffix);
-  }
-};
-
-bool is_per_head(const QuantArgs& args) {
-  return resolved_strategy(args) == Strategy::kAttnHead;
-}
-
-bool queries_per_head(const Calibration& calibration, const AttentionCalibration& layer) {
-  const auto& attention = calibration.plan.attention;
-  const auto planned = std::ranges::find(attention, layer.module, &PlannedAttention::module);
-  return planned != attention.end() && planned->q && is_per_head(*planned->q);
-}
-
-/// The sides of a layer that have scales; none for an ignored layer.
-std::vector<Side> sides_of(const Calibration& calibration, const AttentionCalibration& layer) {
-  if (layer.ignored) return {};
-  const bool per_head = is_per_head(calibration.kv_args);
-  std::vector<Side> sides{{'k', &layer.k, per_head}, {'v', &layer.v, per_head}};
-  if (layer.q) sides.push_back({'q', &*layer.q, queries_per_head(calibration, layer)});
-  return sides;
-}
-
-/// "3, 7"
-std::string ignored_layers(const Calibration& calibration, std::string_view separator) {
-  std::vector<std::string> layers;
-  for (const AttentionCalibration& layer : calibration.layers)
-    if (layer.ignored) layers.push_back(std::to_string(layer.layer));
-  return join(layers, separator);
-}
-
-/// One zero per scale; E4M3's zero has only zero bits.
-Tensor zero_points(std::string name, const Shape& shape) {
-  return {std::move(name), DType::kF8E4M3, shape,
-          std::vector<std::byte>(byte_count(shape, DType::kF8E4M3))};
-}
-
-}  // namespace
-
 std::vector<Scale> tied_over_ranks(const std::vector<Scale>& scales, int64_t num_ranks) {
   const auto heads = static_cast<int64_t>(scales.size());
   if (num_ranks <= 1 || heads <= 1) return scales;
@@ -304,30 +320,6 @@ std::optional<std::string> vllm_arguments(const Calibration& calibration) {
          "kv-cache-dtype-skip-layers: [" +
          layers + "]\n";
 }
-
-namespace {
-
-/// vLLM holds these scales in the 16-bit dtype that it runs the model in, and runs none of these
-/// methods in float32. Source: vLLM 0.32, `KVCacheScaleParameter`, whose tensor gets torch's
-/// default dtype, and `get_supported_act_dtypes`.
-void check_layer_scales(const ModelDir& model, const AttentionCalibration& layer,
-                        const ScalarForm& scalar) {
-  const KvForm& form = scalar.names;
-  std::vector<std::string> names;
-  // Scales with other names would take precedence, or be an error.
-  for (const KvForm& other : kv_forms())
-    for (const std::string_view name : {other.k, other.v})
-      names.push_back(layer.module + std::string(name));
-  check_tensors_are_new(model, names);
-  const DType dtype = run_dtype(model, layer.module);
-  const std::string where = std::string(name_of(dtype)) + ", in which vLLM holds it";
-  check_survives(layer.module + std::string(form.k), largest_of(layer.k.scales), dtype, where);
-  check_survives(layer.module + std::string(form.v), largest_of(layer.v.scales), dtype, where);
-  if (scalar.has_queries && layer.q)
-    check_survives(layer.module + std::string(form.q), largest_of(layer.q->scales), dtype, where);
-}
-
-}  // namespace
 
 void check_scalar_scales(const ExportInput& input, const ScalarForm& form) {
   const Calibration& calibration = input.calibration;

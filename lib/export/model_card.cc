@@ -228,84 +228,6 @@ std::string smoothed_text(SmoothedFor cache) {
              : "the same function, with even channels of K and V for a KV cache of " + name;
 }
 
-}  // namespace
-
-ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
-                           const std::string& format) {
-  ModelCard card{.title = {},
-                 .base_model = {},
-                 .datasets = {},
-                 .tags = {},
-                 .accuracy = {},
-                 .facts = {},
-                 .scales = scale_table(manifest),
-                 .serving = {},
-                 .notes = {}};
-  const std::string weights = weights_text(manifest);
-  const std::string scheme = text_of(manifest, {"scheme"});
-  const std::string model = text_of(manifest, {"model", "path"});
-  const std::string name = source_text(model.empty() ? checkpoint : model);
-  const auto smoothed = smoothed_for(manifest);
-  card.title = file_name(name.substr(0, name.find('@'))) +
-               (!scheme.empty() ? ", weights in " + scheme
-                : smoothed && card.scales.empty()
-                    ? ", rewritten for a KV cache of " + std::string(name_of(*smoothed))
-                : card.scales.empty() ? ", weights in FP8"
-                : weights.empty()     ? " with an FP8 KV cache"
-                                      : ", weights and KV cache in FP8");
-  add_unless_empty(card.facts, "source", code(name));
-  add_unless_empty(card.facts, "made by", text_of(manifest, {"created_by"}));
-  if (const std::string recipe = text_of(manifest, {"recipe", "path"}); !recipe.empty())
-    card.facts.emplace_back("recipe", code(file_name(recipe)));
-  add_unless_empty(card.facts, "data", data_text(manifest));
-  add_unless_empty(card.facts, "weights", weights);
-  if (smoothed) card.facts.emplace_back("rewritten", smoothed_text(*smoothed));
-  if (!card.scales.empty()) add_unless_empty(card.facts, "scales", held_text(manifest));
-  if (member(manifest, {"conversion"})) {
-    const std::string form = text_of(manifest, {"conversion", "form"});
-    card.facts.emplace_back("converted",
-                            "from " + code(source_text(checkpoint)) +
-                                (form.empty() ? "" : ", scales in the form of " + form));
-  }
-  if (!format.empty()) card.facts.emplace_back("format", code(format));
-  card.tags = tags_of(card, manifest, format);
-  return card;
-}
-
-std::string card_text(const ModelCard& card, const SourceCard& source) {
-  std::string text = front_matter(card, source) + std::string(kCardBegin) + "\n# " + card.title +
-                     "\n\n" + accuracy_of(card.accuracy) + std::string(kFacts) + "\n" +
-                     list_of(card.facts);
-  if (!card.serving.empty()) {
-    text += "\n## Serve\n\nIn this folder:\n\n";
-    for (const std::string& line : card.serving) text += "- " + line + "\n";
-  }
-  if (!card.notes.empty()) {
-    text += "\n## Notes\n\n";
-    for (const std::string& note : card.notes) text += "- " + note + "\n";
-  }
-  if (!card.scales.empty())
-    text += "\n## Scales\n\n<details><summary>Scales of every layer</summary>\n\n" + card.scales +
-            "\n</details>\n";
-  text += "\n" + std::string(kCardEnd) + "\n";
-  if (!source.unread.empty())
-    text += "\nFront matter of the source's card, which is no valid YAML:\n\n" +
-            fenced(source.unread, "yaml");
-  if (!source.text.empty()) text += "\n" + source.text + "\n";
-  return text;
-}
-
-std::string with_accuracy(const std::string& card, const CardLines& lines) {
-  const size_t begin = card.find(kCardBegin);
-  if (begin == card.npos) return card;
-  const size_t facts = card.find(kFacts, begin);
-  if (facts == card.npos) return card;
-  const size_t before = card.substr(0, facts).find(kAccuracy, begin);
-  return card.substr(0, std::min(facts, before)) + accuracy_of(lines) + card.substr(facts);
-}
-
-namespace {
-
 constexpr size_t kMaxBytes = size_t{1} << 20;
 
 /// Text with line feeds alone, without a byte order mark.
@@ -395,6 +317,80 @@ size_t end_of_ours(const std::string& text) {
 }
 
 }  // namespace
+
+ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
+                           const std::string& format) {
+  ModelCard card{.title = {},
+                 .base_model = {},
+                 .datasets = {},
+                 .tags = {},
+                 .accuracy = {},
+                 .facts = {},
+                 .scales = scale_table(manifest),
+                 .serving = {},
+                 .notes = {}};
+  const std::string weights = weights_text(manifest);
+  const std::string scheme = text_of(manifest, {"scheme"});
+  const std::string model = text_of(manifest, {"model", "path"});
+  const std::string name = source_text(model.empty() ? checkpoint : model);
+  const auto smoothed = smoothed_for(manifest);
+  card.title = file_name(name.substr(0, name.find('@'))) +
+               (!scheme.empty() ? ", weights in " + scheme
+                : smoothed && card.scales.empty()
+                    ? ", rewritten for a KV cache of " + std::string(name_of(*smoothed))
+                : card.scales.empty() ? ", weights in FP8"
+                : weights.empty()     ? " with an FP8 KV cache"
+                                      : ", weights and KV cache in FP8");
+  add_unless_empty(card.facts, "source", code(name));
+  add_unless_empty(card.facts, "made by", text_of(manifest, {"created_by"}));
+  if (const std::string recipe = text_of(manifest, {"recipe", "path"}); !recipe.empty())
+    card.facts.emplace_back("recipe", code(file_name(recipe)));
+  add_unless_empty(card.facts, "data", data_text(manifest));
+  add_unless_empty(card.facts, "weights", weights);
+  if (smoothed) card.facts.emplace_back("rewritten", smoothed_text(*smoothed));
+  if (!card.scales.empty()) add_unless_empty(card.facts, "scales", held_text(manifest));
+  if (member(manifest, {"conversion"})) {
+    const std::string form = text_of(manifest, {"conversion", "form"});
+    card.facts.emplace_back("converted",
+                            "from " + code(source_text(checkpoint)) +
+                                (form.empty() ? "" : ", scales in the form of " + form));
+  }
+  if (!format.empty()) card.facts.emplace_back("format", code(format));
+  card.tags = tags_of(card, manifest, format);
+  return card;
+}
+
+std::string card_text(const ModelCard& card, const SourceCard& source) {
+  std::string text = front_matter(card, source) + std::string(kCardBegin) + "\n# " + card.title +
+                     "\n\n" + accuracy_of(card.accuracy) + std::string(kFacts) + "\n" +
+                     list_of(card.facts);
+  if (!card.serving.empty()) {
+    text += "\n## Serve\n\nIn this folder:\n\n";
+    for (const std::string& line : card.serving) text += "- " + line + "\n";
+  }
+  if (!card.notes.empty()) {
+    text += "\n## Notes\n\n";
+    for (const std::string& note : card.notes) text += "- " + note + "\n";
+  }
+  if (!card.scales.empty())
+    text += "\n## Scales\n\n<details><summary>Scales of every layer</summary>\n\n" + card.scales +
+            "\n</details>\n";
+  text += "\n" + std::string(kCardEnd) + "\n";
+  if (!source.unread.empty())
+    text += "\nFront matter of the source's card, which is no valid YAML:\n\n" +
+            fenced(source.unread, "yaml");
+  if (!source.text.empty()) text += "\n" + source.text + "\n";
+  return text;
+}
+
+std::string with_accuracy(const std::string& card, const CardLines& lines) {
+  const size_t begin = card.find(kCardBegin);
+  if (begin == card.npos) return card;
+  const size_t facts = card.find(kFacts, begin);
+  if (facts == card.npos) return card;
+  const size_t before = card.substr(0, facts).find(kAccuracy, begin);
+  return card.substr(0, std::min(facts, before)) + accuracy_of(lines) + card.substr(facts);
+}
 
 const CardField* SourceCard::find(std::string_view key) const {
   const auto found = std::ranges::find(fields, key, &CardField::key);

@@ -156,32 +156,6 @@ class PackedCopy {
   int64_t done_ = 0, total_ = 0;
 };
 
-}  // namespace
-
-void write_packed_weights(const PackedCopyInput& input, const std::filesystem::path& folder) {
-  PackedCopy(input, folder).write();
-}
-
-Json packed_config(const WeightScheme& scheme, const std::vector<std::string>& ignore) {
-  const std::string_view format = storage_of(scheme.weights, scheme.inputs).format;
-  const Json group = {{"format", format},
-                      {"input_activations", scheme.inputs ? to_json(*scheme.inputs) : Json()},
-                      {"output_activations", nullptr},
-                      {"targets", {"Linear"}},
-                      {"weights", to_json(scheme.weights)}};
-  return {{"config_groups", {{scheme.name, group}}},
-          {"format", format},
-          {"global_compression_ratio", nullptr},
-          {"ignore", ignore},
-          {"kv_cache_scheme", nullptr},
-          {"quant_method", "compressed-tensors"},
-          {"quantization_status", "compressed"},
-          {"transform_config", Json::object()},
-          {"version", kCompressedTensorsVersion}};
-}
-
-namespace {
-
 std::vector<std::string> modules_of(const WeightsByName& found) {
   std::vector<std::string> modules;
   for (const NamedWeight& weight : found.weights) modules.push_back(weight.module);
@@ -209,6 +183,28 @@ std::optional<std::pair<std::string, std::string>> unshared_pair(const WeightsBy
 }
 
 }  // namespace
+
+void write_packed_weights(const PackedCopyInput& input, const std::filesystem::path& folder) {
+  PackedCopy(input, folder).write();
+}
+
+Json packed_config(const WeightScheme& scheme, const std::vector<std::string>& ignore) {
+  const std::string_view format = storage_of(scheme.weights, scheme.inputs).format;
+  const Json group = {{"format", format},
+                      {"input_activations", scheme.inputs ? to_json(*scheme.inputs) : Json()},
+                      {"output_activations", nullptr},
+                      {"targets", {"Linear"}},
+                      {"weights", to_json(scheme.weights)}};
+  return {{"config_groups", {{scheme.name, group}}},
+          {"format", format},
+          {"global_compression_ratio", nullptr},
+          {"ignore", ignore},
+          {"kv_cache_scheme", nullptr},
+          {"quant_method", "compressed-tensors"},
+          {"quantization_status", "compressed"},
+          {"transform_config", Json::object()},
+          {"version", kCompressedTensorsVersion}};
+}
 
 std::vector<std::string> packed_notes(const WeightsByName& found, const WeightScheme& scheme) {
   std::vector<std::string> notes;

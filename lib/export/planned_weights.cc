@@ -89,44 +89,6 @@ void add_split_copy(const ModelDir& model, const SplitTensor& planned, WeightCha
   changes.replaced.insert(std::string(source.name));
 }
 
-}  // namespace
-
-WeightChanges weight_changes(const ModelDir& model, const Calibration& calibration) {
-  const QuantPlan& plan = calibration.plan;
-  // The plan names the tensor that an untied module is made from.
-  KVCAL_CHECK(!plan.unties_embedding || !plan.tied_head.empty());
-  WeightChanges changes;
-  Slices slices = slices_of(model, plan);
-  for (const PlannedLinear& linear : plan.linears) {
-    const QuantScheme& scheme = plan.groups.at(linear.group);
-    KVCAL_CHECK(scheme.weights.has_value());
-    if (const auto found = slices.find(linear.module + ".weight"); found != slices.end()) {
-      add_slice(model, linear.module, scheme, found->second->slice, changes);
-      slices.erase(found);
-      continue;
-    }
-    const bool is_tied_head = !plan.tied_head.empty() && linear.module == plan.tied_head;
-    const TensorView& source =
-        weight_of(model, is_tied_head ? plan.tied_embedding : linear.module, calibration);
-    // With equal quantization, both stay one tensor.
-    if (is_tied_head && !plan.unties_embedding) continue;
-    changes.quantized.push_back({.module = linear.module,
-                                 .scheme = &scheme,
-                                 .source = &source,
-                                 .shape = source.shape,
-                                 .shard = shard_of(model, source.name)});
-    if (!is_tied_head) changes.replaced.insert(std::string(source.name));
-    if (linear.module == plan.tied_embedding && find_module(plan, plan.tied_head) &&
-        !plan.unties_embedding)
-      changes.quantized.back().tied_module = plan.tied_head;
-  }
-  if (!plan.tied_head.empty()) change_tied_head(model, calibration, changes);
-  for (const auto& [name, planned] : slices) add_split_copy(model, *planned, changes);
-  return changes;
-}
-
-namespace {
-
 void check_input_scales_fit(const WeightChanges& changes, const Calibration& calibration) {
   std::map<std::string_view, const TensorView*> sources;
   for (const PlannedWeight& weight : changes.quantized) sources[weight.module] = weight.source;
@@ -137,45 +99,6 @@ void check_input_scales_fit(const WeightChanges& changes, const Calibration& cal
            dtype, "; write scales as float32 (--scale-dtype float32)");
   }
 }
-
-}  // namespace
-
-void check_weights(const ExportInput& input, const WeightForm& form) {
-  const WeightChanges changes = weight_changes(input.model, input.calibration);
-  std::vector<std::string> names;
-  for (const PlannedWeight& weight : changes.quantized) {
-    in_context(weight.weight_name(), [&] { scale_grid(*weight.scheme->weights, weight.shape); });
-    const Strategy strategy = resolved_strategy(*weight.scheme->weights);
-    names.push_back(form.scale_name(weight.module, strategy));
-    names.push_back(weight.input_scale_name());
-    if (!weight.tied_module.empty()) names.push_back(form.scale_name(weight.tied_module, strategy));
-  }
-  check_tensors_are_new(input.model, names);
-  if (input.scale_in_model_dtype) check_input_scales_fit(changes, input.calibration);
-}
-
-Scale input_scale_in(DType dtype, Scale scale) {
-  const float rounded = rounded_to(dtype, scale.value);
-  return {rounded == 0.0f ? zero_scale(dtype, ScaleArithmetic::kModelDtype) : rounded};
-}
-
-void untie(Json& config) {
-  constexpr const char* kKey = "tie_word_embeddings";
-  config[kKey] = false;
-  // In a multimodal model both levels count, by the key or by its default.
-  const auto text_config = config.find("text_config");
-  if (text_config != config.end() && text_config->is_object()) (*text_config)[kKey] = false;
-}
-
-size_t shard_of(const ModelDir& model, std::string_view tensor) {
-  const auto& shards = model.shards();
-  const auto it = std::ranges::find_if(
-      shards, [&](const SafetensorsFile& shard) { return shard.find(tensor) != nullptr; });
-  KVCAL_CHECK(it != shards.end());
-  return static_cast<size_t>(it - shards.begin());
-}
-
-namespace {
 
 using Notes = std::vector<std::string>;
 
@@ -356,6 +279,75 @@ void note_split_experts(const WeightChanges& changes, const QuantPlan& plan, Not
 }
 
 }  // namespace
+
+WeightChanges weight_changes(const ModelDir& model, const Calibration& calibration) {
+  const QuantPlan& plan = calibration.plan;
+  // The plan names the tensor that an untied module is made from.
+  KVCAL_CHECK(!plan.unties_embedding || !plan.tied_head.empty());
+  WeightChanges changes;
+  Slices slices = slices_of(model, plan);
+  for (const PlannedLinear& linear : plan.linears) {
+    const QuantScheme& scheme = plan.groups.at(linear.group);
+    KVCAL_CHECK(scheme.weights.has_value());
+    if (const auto found = slices.find(linear.module + ".weight"); found != slices.end()) {
+      add_slice(model, linear.module, scheme, found->second->slice, changes);
+      slices.erase(found);
+      continue;
+    }
+    const bool is_tied_head = !plan.tied_head.empty() && linear.module == plan.tied_head;
+    const TensorView& source =
+        weight_of(model, is_tied_head ? plan.tied_embedding : linear.module, calibration);
+    // With equal quantization, both stay one tensor.
+    if (is_tied_head && !plan.unties_embedding) continue;
+    changes.quantized.push_back({.module = linear.module,
+                                 .scheme = &scheme,
+                                 .source = &source,
+                                 .shape = source.shape,
+                                 .shard = shard_of(model, source.name)});
+    if (!is_tied_head) changes.replaced.insert(std::string(source.name));
+    if (linear.module == plan.tied_embedding && find_module(plan, plan.tied_head) &&
+        !plan.unties_embedding)
+      changes.quantized.back().tied_module = plan.tied_head;
+  }
+  if (!plan.tied_head.empty()) change_tied_head(model, calibration, changes);
+  for (const auto& [name, planned] : slices) add_split_copy(model, *planned, changes);
+  return changes;
+}
+
+void check_weights(const ExportInput& input, const WeightForm& form) {
+  const WeightChanges changes = weight_changes(input.model, input.calibration);
+  std::vector<std::string> names;
+  for (const PlannedWeight& weight : changes.quantized) {
+    in_context(weight.weight_name(), [&] { scale_grid(*weight.scheme->weights, weight.shape); });
+    const Strategy strategy = resolved_strategy(*weight.scheme->weights);
+    names.push_back(form.scale_name(weight.module, strategy));
+    names.push_back(weight.input_scale_name());
+    if (!weight.tied_module.empty()) names.push_back(form.scale_name(weight.tied_module, strategy));
+  }
+  check_tensors_are_new(input.model, names);
+  if (input.scale_in_model_dtype) check_input_scales_fit(changes, input.calibration);
+}
+
+Scale input_scale_in(DType dtype, Scale scale) {
+  const float rounded = rounded_to(dtype, scale.value);
+  return {rounded == 0.0f ? zero_scale(dtype, ScaleArithmetic::kModelDtype) : rounded};
+}
+
+void untie(Json& config) {
+  constexpr const char* kKey = "tie_word_embeddings";
+  config[kKey] = false;
+  // In a multimodal model both levels count, by the key or by its default.
+  const auto text_config = config.find("text_config");
+  if (text_config != config.end() && text_config->is_object()) (*text_config)[kKey] = false;
+}
+
+size_t shard_of(const ModelDir& model, std::string_view tensor) {
+  const auto& shards = model.shards();
+  const auto it = std::ranges::find_if(
+      shards, [&](const SafetensorsFile& shard) { return shard.find(tensor) != nullptr; });
+  KVCAL_CHECK(it != shards.end());
+  return static_cast<size_t>(it - shards.begin());
+}
 
 std::vector<std::string> weight_notes(const ExportInput& input) {
   Notes notes;

@@ -12,6 +12,25 @@ namespace {
 /// A read may map as much around the page as the page cache keeps contiguous: a huge page.
 constexpr uint64_t kMappedAround = uint64_t{2} << 20;
 
+/// Tensor of one expert that keeps its values: copied by range where it is contiguous, else
+/// assembled on demand.
+TensorSource split_source(const SplitCopy& copy, const SafetensorsFile& file) {
+  if (copy.planned->slice.is_contiguous()) {
+    TensorSource range = source_of(file, values_of(*copy.source, copy.planned->slice).view);
+    range.name = copy.planned->name;
+    return range;
+  }
+  const auto values = std::make_shared<SourceValues>(file, *copy.source, &copy.planned->slice);
+  const auto size = static_cast<uint64_t>(bits_of_dtype(copy.source->dtype) / 8);
+  return generated_source(copy.planned->name, copy.source->dtype, copy.shape,
+                          [values, size](uint64_t offset, std::span<std::byte> bytes) {
+                            values->prepare([](const TensorView&) {});
+                            std::ranges::copy(values->view().bytes.subspan(offset, bytes.size()),
+                                              bytes.begin());
+                            values->done(offset / size, bytes.size() / size);
+                          });
+}
+
 }  // namespace
 
 SourceValues::SourceValues(const SafetensorsFile& file, const TensorView& tensor,
@@ -42,29 +61,6 @@ void SourceValues::drop_pages(uint64_t first, uint64_t count) const {
   const uint64_t end = std::min<uint64_t>((first + count) * size + kMappedAround, bytes.size());
   file_.file().drop(bytes.subspan(begin, end - begin));
 }
-
-namespace {
-
-/// Tensor of one expert that keeps its values: copied by range where it is contiguous, else
-/// assembled on demand.
-TensorSource split_source(const SplitCopy& copy, const SafetensorsFile& file) {
-  if (copy.planned->slice.is_contiguous()) {
-    TensorSource range = source_of(file, values_of(*copy.source, copy.planned->slice).view);
-    range.name = copy.planned->name;
-    return range;
-  }
-  const auto values = std::make_shared<SourceValues>(file, *copy.source, &copy.planned->slice);
-  const auto size = static_cast<uint64_t>(bits_of_dtype(copy.source->dtype) / 8);
-  return generated_source(copy.planned->name, copy.source->dtype, copy.shape,
-                          [values, size](uint64_t offset, std::span<std::byte> bytes) {
-                            values->prepare([](const TensorView&) {});
-                            std::ranges::copy(values->view().bytes.subspan(offset, bytes.size()),
-                                              bytes.begin());
-                            values->done(offset / size, bytes.size() / size);
-                          });
-}
-
-}  // namespace
 
 void write_shard(const SafetensorsFile& file, size_t shard, const std::filesystem::path& target,
                  std::vector<TensorSource> sources, const std::vector<SplitCopy>& split,

@@ -213,31 +213,6 @@ class Search {
   bool has_head_ = false;
 };
 
-}  // namespace
-
-WeightsByName weights_by_name(const ModelDir& model, const std::vector<std::string>& ignore) {
-  return Search(model, ignore).run();
-}
-
-void check_fit(const WeightsByName& found, const ModelDir& model, const QuantArgs& args,
-               const std::string& scheme) {
-  constexpr size_t kMaxShown = 5;
-  std::vector<std::string> odd;
-  for (const NamedWeight& weight : found.weights) try {
-      scale_grid(args, weight.shape);
-    } catch (const Error& error) {
-      odd.push_back(weight.module + ": " + error.message());
-    }
-  if (odd.empty()) return;
-  const size_t count = odd.size();
-  odd.resize(std::min(count, kMaxShown));
-  fail(model.path().string(), ": ", count, count == 1 ? " weight does" : " weights do", " not fit ",
-       scheme, " (--ignore leaves them as they are): ", join(odd, "; "),
-       count > kMaxShown ? "; ..." : "");
-}
-
-namespace {
-
 using Words = std::span<const std::string_view>;
 
 /// One rule: a module is of a kind if one of its name's words, between dots, contains, is or ends
@@ -309,6 +284,27 @@ constexpr std::string_view stacked_name(Stacked kind) {
 }
 
 }  // namespace
+
+WeightsByName weights_by_name(const ModelDir& model, const std::vector<std::string>& ignore) {
+  return Search(model, ignore).run();
+}
+
+void check_fit(const WeightsByName& found, const ModelDir& model, const QuantArgs& args,
+               const std::string& scheme) {
+  constexpr size_t kMaxShown = 5;
+  std::vector<std::string> odd;
+  for (const NamedWeight& weight : found.weights) try {
+      scale_grid(args, weight.shape);
+    } catch (const Error& error) {
+      odd.push_back(weight.module + ": " + error.message());
+    }
+  if (odd.empty()) return;
+  const size_t count = odd.size();
+  odd.resize(std::min(count, kMaxShown));
+  fail(model.path().string(), ": ", count, count == 1 ? " weight does" : " weights do", " not fit ",
+       scheme, " (--ignore leaves them as they are): ", join(odd, "; "),
+       count > kMaxShown ? "; ..." : "");
+}
 
 std::optional<std::string_view> reason_by_name(std::string_view module) {
   const std::vector<std::string_view> words = words_of(module);

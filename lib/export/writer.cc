@@ -10,41 +10,6 @@
 #include "quant/usable_scale.h"
 
 namespace kvcal {
-
-// One maker for each file of writers/.
-std::unique_ptr<Writer> make_compressed_tensors_writer();
-std::unique_ptr<Writer> make_fp8_writer();
-std::unique_ptr<Writer> make_modelopt_writer();
-std::unique_ptr<Writer> make_quark_writer();
-std::unique_ptr<Writer> make_scales_json_writer();
-std::unique_ptr<Writer> make_tgi_writer();
-
-const Registry<OutputFormat> kWriters{
-    "format",
-    {
-        {"compressed-tensors",
-         {.make = make_compressed_tensors_writer, .holds_heads = true, .holds_queries = true}},
-        {"fp8", {.make = make_fp8_writer}},
-        {"modelopt", {.make = make_modelopt_writer, .holds_nvfp4 = true, .has_config_file = true}},
-        {"quark", {.make = make_quark_writer}},
-        {"scales-json",
-         {.make = make_scales_json_writer,
-          .keeps_any_weights = true,
-          .is_checkpoint = false,
-          .holds_ranks = true}},
-        {"tgi", {.make = make_tgi_writer, .keeps_any_weights = true}},
-    }};
-
-std::string list_formats() {
-  std::vector<std::string> names = kWriters.names();
-  std::stable_partition(names.begin(), names.end(),
-                        [](const std::string& name) { return kWriters.at(name).is_checkpoint; });
-  std::string all = names.front() + " (default)";
-  for (size_t i = 1; i < names.size(); ++i)
-    all += (i + 1 == names.size() ? " or " : ", ") + names[i];
-  return all;
-}
-
 namespace {
 
 void check_side(const KvTensorCalibration& side, Strategy strategy) {
@@ -108,65 +73,6 @@ void check_inputs(const Calibration& calibration) {
   if (next != calibration.linears.end())
     fail(next->module, ": has a scale of its input, and the plan none");
 }
-
-}  // namespace
-
-void check_calibration(const Calibration& calibration) {
-  if (!calibration.layers.empty() || !calibration.plan.quantizes_weights())
-    check_layers(calibration);
-  check_inputs(calibration);
-}
-
-void check_is_kv_only(const Calibration& calibration, std::string_view format) {
-  if (calibration.plan.quantizes_weights())
-    fail(format,
-         ", and FP8 weights are made; expected kv_cache_scheme alone, or this format in a run of "
-         "its "
-         "own");
-  check_calibration(calibration);
-}
-
-void check_kept(const ExportInput& input, std::string_view format, std::string_view title) {
-  if (!input.kept) return check_is_unquantized(input.model);
-  const std::string& kept = input.kept->format;
-  if (kept == format) return;
-  const std::string problem =
-      "the weights of the source are quantized in another form (quant_method '" + kept + "'): ";
-  if (!kWriters.find(kept))
-    fail(problem, "compressed-tensors holds the same codes where it has such, scales-json stands ",
-         "beside them");
-  fail(problem, kept, " keeps them, kvcal convert writes FP8 weights in ", title, "'s");
-}
-
-WrittenCheckpoint Writer::write(const ExportInput& input, const std::filesystem::path& folder,
-                                const WrittenCheckpoint* first) const {
-  const FormatParts parts = this->parts(input);
-  WrittenCheckpoint written;
-  if (parts.has_checkpoint) {
-    written = write_checkpoint(input, parts, folder, first);
-    written.folder = folder;
-  }
-  for (const auto& [name, content] : parts.files) write_text_file(folder / name, content);
-  return written;
-}
-
-void check_target(const ModelDir& model, const std::filesystem::path& target) {
-  for (const auto& folder : {model.path(), model.given_path()}) {
-    if (lies_in(target, folder))
-      fail(target.string(), ": lies in the source folder ", folder.string(),
-           ", which is never written to");
-    if (lies_in(folder, target))
-      fail(target.string(), ": holds the source folder ", folder.string(),
-           ", which an output would replace");
-  }
-  // Shards of a hub cache are links into another folder.
-  for (const SafetensorsFile& shard : model.shards())
-    if (lies_in(shard.file().path(), target))
-      fail(target.string(), ": holds ", shard.file().path().string(),
-           ", a file of the source, which an output would replace");
-}
-
-namespace {
 
 constexpr const char* kQuantizationKey = "quantization_config";
 
@@ -287,6 +193,95 @@ class JoinedWriter : public Writer {
 };
 
 }  // namespace
+
+// One maker for each file of writers/.
+std::unique_ptr<Writer> make_compressed_tensors_writer();
+std::unique_ptr<Writer> make_fp8_writer();
+std::unique_ptr<Writer> make_modelopt_writer();
+std::unique_ptr<Writer> make_quark_writer();
+std::unique_ptr<Writer> make_scales_json_writer();
+std::unique_ptr<Writer> make_tgi_writer();
+
+const Registry<OutputFormat> kWriters{
+    "format",
+    {
+        {"compressed-tensors",
+         {.make = make_compressed_tensors_writer, .holds_heads = true, .holds_queries = true}},
+        {"fp8", {.make = make_fp8_writer}},
+        {"modelopt", {.make = make_modelopt_writer, .holds_nvfp4 = true, .has_config_file = true}},
+        {"quark", {.make = make_quark_writer}},
+        {"scales-json",
+         {.make = make_scales_json_writer,
+          .keeps_any_weights = true,
+          .is_checkpoint = false,
+          .holds_ranks = true}},
+        {"tgi", {.make = make_tgi_writer, .keeps_any_weights = true}},
+    }};
+
+std::string list_formats() {
+  std::vector<std::string> names = kWriters.names();
+  std::stable_partition(names.begin(), names.end(),
+                        [](const std::string& name) { return kWriters.at(name).is_checkpoint; });
+  std::string all = names.front() + " (default)";
+  for (size_t i = 1; i < names.size(); ++i)
+    all += (i + 1 == names.size() ? " or " : ", ") + names[i];
+  return all;
+}
+
+void check_calibration(const Calibration& calibration) {
+  if (!calibration.layers.empty() || !calibration.plan.quantizes_weights())
+    check_layers(calibration);
+  check_inputs(calibration);
+}
+
+void check_is_kv_only(const Calibration& calibration, std::string_view format) {
+  if (calibration.plan.quantizes_weights())
+    fail(format,
+         ", and FP8 weights are made; expected kv_cache_scheme alone, or this format in a run of "
+         "its "
+         "own");
+  check_calibration(calibration);
+}
+
+void check_kept(const ExportInput& input, std::string_view format, std::string_view title) {
+  if (!input.kept) return check_is_unquantized(input.model);
+  const std::string& kept = input.kept->format;
+  if (kept == format) return;
+  const std::string problem =
+      "the weights of the source are quantized in another form (quant_method '" + kept + "'): ";
+  if (!kWriters.find(kept))
+    fail(problem, "compressed-tensors holds the same codes where it has such, scales-json stands ",
+         "beside them");
+  fail(problem, kept, " keeps them, kvcal convert writes FP8 weights in ", title, "'s");
+}
+
+WrittenCheckpoint Writer::write(const ExportInput& input, const std::filesystem::path& folder,
+                                const WrittenCheckpoint* first) const {
+  const FormatParts parts = this->parts(input);
+  WrittenCheckpoint written;
+  if (parts.has_checkpoint) {
+    written = write_checkpoint(input, parts, folder, first);
+    written.folder = folder;
+  }
+  for (const auto& [name, content] : parts.files) write_text_file(folder / name, content);
+  return written;
+}
+
+void check_target(const ModelDir& model, const std::filesystem::path& target) {
+  for (const auto& folder : {model.path(), model.given_path()}) {
+    if (lies_in(target, folder))
+      fail(target.string(), ": lies in the source folder ", folder.string(),
+           ", which is never written to");
+    if (lies_in(folder, target))
+      fail(target.string(), ": holds the source folder ", folder.string(),
+           ", which an output would replace");
+  }
+  // Shards of a hub cache are links into another folder.
+  for (const SafetensorsFile& shard : model.shards())
+    if (lies_in(shard.file().path(), target))
+      fail(target.string(), ": holds ", shard.file().path().string(),
+           ", a file of the source, which an output would replace");
+}
 
 std::vector<std::string> joined_names(std::string_view format) {
   std::vector<std::string> names;

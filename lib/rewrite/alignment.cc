@@ -324,20 +324,6 @@ class LayerAligner {
   std::vector<Unit> units_;
 };
 
-}  // namespace
-
-void check_can_be_aligned(const ModelConfig& config) {
-  if (const auto reason = reason_against_key_factors(config)) fail("nothing to align: ", *reason);
-}
-
-LayerAlignment align_layer(const ModelConfig& config, int64_t layer,
-                           std::span<const KeyRows> samples, const ChannelAmax& amax) {
-  check_can_be_aligned(config);
-  return LayerAligner(config, layer, samples, amax.k).run();
-}
-
-namespace {
-
 /// Sums of one channel's errors.
 struct ErrorSums {
   double sum = 0.0, squares = 0.0;
@@ -356,6 +342,16 @@ float cache_error(float value, float scale) {
 }
 
 }  // namespace
+
+void check_can_be_aligned(const ModelConfig& config) {
+  if (const auto reason = reason_against_key_factors(config)) fail("nothing to align: ", *reason);
+}
+
+LayerAlignment align_layer(const ModelConfig& config, int64_t layer,
+                           std::span<const KeyRows> samples, const ChannelAmax& amax) {
+  check_can_be_aligned(config);
+  return LayerAligner(config, layer, samples, amax.k).run();
+}
 
 double key_error(std::span<const float> first, std::span<const float> second,
                  const UnitChange& change, std::span<const float> scales) {

@@ -59,64 +59,6 @@ std::string text_at(const std::map<std::string, RecipePlace, std::less<>>& place
          pattern + "'";
 }
 
-}  // namespace
-
-bool matches(const std::string& pattern, const ModuleName& module) {
-  return pattern == module.class_name || matches_name(pattern, module);
-}
-
-bool is_ignored(const Modifier& modifier, const ModuleName& module) {
-  return std::ranges::any_of(modifier.ignore,
-                             [&](const std::string& pattern) { return matches(pattern, module); });
-}
-
-std::string target_text(const Modifier& modifier, const std::string& target) {
-  return text_at(modifier.target_places, "target", target);
-}
-
-void check_patterns(const Recipe& recipe, const NamedModules& modules) {
-  for (const Modifier& modifier : recipe.modifiers) {
-    for (const auto& [name, scheme] : modifier.config_groups)
-      for (const std::string& target : scheme.targets) {
-        require_match(target, target_text(modifier, target), modules);
-        if (scheme.weights) refuse_attention_alone(target, modifier, modules);
-      }
-    for (const std::string& pattern : modifier.ignore)
-      require_match(pattern, text_at(modifier.ignore_places, "ignore", pattern), modules);
-  }
-}
-
-Targets::Targets(const Modifier& modifier) : modifier_(modifier) {
-  for (const auto& [name, scheme] : modifier.config_groups)
-    for (const std::string& target : scheme.targets)
-      schemes_[{target.starts_with("re:"), target}] = &scheme;
-}
-
-template <class IsMeant>
-Chosen Targets::first_match(const ModuleName& module, const IsMeant& is_meant) const {
-  if (is_ignored(modifier_, module)) return {};
-  for (const auto& [target, scheme] : schemes_)
-    if (is_meant(target.second, *scheme) && matches_name(target.second, module))
-      return {&modifier_, scheme, target.second, true};
-  for (const auto& [target, scheme] : schemes_)
-    if (is_meant(target.second, *scheme) && target.second == module.class_name)
-      return {&modifier_, scheme, target.second, false};
-  return {};
-}
-
-Chosen Targets::choose(const ModuleName& module) const {
-  return first_match(module, [](const std::string&, const QuantScheme&) { return true; });
-}
-
-Chosen Targets::choose_for_attention(const ModuleName& module,
-                                     const std::vector<ModuleName>& modules) const {
-  return first_match(module, [&](const std::string& target, const QuantScheme& scheme) {
-    return !scheme.weights && !matches_matrix(target, modules);
-  });
-}
-
-namespace {
-
 using TargetLists = std::vector<std::vector<std::string>>;
 using Group = std::optional<size_t>;
 
@@ -253,6 +195,60 @@ bool has_equal_targets(const TargetLists& lists) {
 }
 
 }  // namespace
+
+bool matches(const std::string& pattern, const ModuleName& module) {
+  return pattern == module.class_name || matches_name(pattern, module);
+}
+
+bool is_ignored(const Modifier& modifier, const ModuleName& module) {
+  return std::ranges::any_of(modifier.ignore,
+                             [&](const std::string& pattern) { return matches(pattern, module); });
+}
+
+std::string target_text(const Modifier& modifier, const std::string& target) {
+  return text_at(modifier.target_places, "target", target);
+}
+
+void check_patterns(const Recipe& recipe, const NamedModules& modules) {
+  for (const Modifier& modifier : recipe.modifiers) {
+    for (const auto& [name, scheme] : modifier.config_groups)
+      for (const std::string& target : scheme.targets) {
+        require_match(target, target_text(modifier, target), modules);
+        if (scheme.weights) refuse_attention_alone(target, modifier, modules);
+      }
+    for (const std::string& pattern : modifier.ignore)
+      require_match(pattern, text_at(modifier.ignore_places, "ignore", pattern), modules);
+  }
+}
+
+Targets::Targets(const Modifier& modifier) : modifier_(modifier) {
+  for (const auto& [name, scheme] : modifier.config_groups)
+    for (const std::string& target : scheme.targets)
+      schemes_[{target.starts_with("re:"), target}] = &scheme;
+}
+
+template <class IsMeant>
+Chosen Targets::first_match(const ModuleName& module, const IsMeant& is_meant) const {
+  if (is_ignored(modifier_, module)) return {};
+  for (const auto& [target, scheme] : schemes_)
+    if (is_meant(target.second, *scheme) && matches_name(target.second, module))
+      return {&modifier_, scheme, target.second, true};
+  for (const auto& [target, scheme] : schemes_)
+    if (is_meant(target.second, *scheme) && target.second == module.class_name)
+      return {&modifier_, scheme, target.second, false};
+  return {};
+}
+
+Chosen Targets::choose(const ModuleName& module) const {
+  return first_match(module, [](const std::string&, const QuantScheme&) { return true; });
+}
+
+Chosen Targets::choose_for_attention(const ModuleName& module,
+                                     const std::vector<ModuleName>& modules) const {
+  return first_match(module, [&](const std::string& target, const QuantScheme& scheme) {
+    return !scheme.weights && !matches_matrix(target, modules);
+  });
+}
 
 TargetLists readable_targets(const std::vector<QuantScheme>& groups,
                              const std::vector<ReadModule>& modules) {

@@ -95,28 +95,6 @@ void warn_of_zeros(const AttentionCalibration& layer, Diagnostics& diagnostics) 
                        " is zero everywhere; its scale is float32's epsilon");
 }
 
-}  // namespace
-
-AttentionCalibration derive_attention(const AttentionStatistics& seen,
-                                      const PlannedAttention& planned, const ModelConfig& config,
-                                      const DeriveOptions& options, Diagnostics& diagnostics) {
-  const Strategy strategy = resolved_strategy(planned.kv);
-  std::vector<TensorStatistics> k = grouped(seen.k, strategy), v = grouped(seen.v, strategy);
-  if (config.architecture->has_latent_attention && options.ties_latent) share(k, v);
-  AttentionCalibration result{.layer = planned.layer,
-                              .module = planned.module,
-                              .scales_at = draft_scale_module(config, planned.layer),
-                              .ignored = planned.ignored,
-                              .k = calibrated(seen.k, k, planned.kv, options),
-                              .v = calibrated(seen.v, v, planned.kv, options)};
-  if (planned.q && seen.q)
-    result.q = calibrated(*seen.q, grouped(*seen.q, strategy), *planned.q, options);
-  warn_of_zeros(result, diagnostics);
-  return result;
-}
-
-namespace {
-
 /// Experts with their number of tokens, once each, in order.
 using ExpertCounts = std::vector<std::pair<std::string, uint64_t>>;
 
@@ -161,7 +139,58 @@ struct TokenReport {
   }
 };
 
+void check_heads(const AttentionStatistics& seen, const ModelConfig& config, int64_t layer) {
+  const auto check = [&](const TensorStatistics& side, int64_t heads, std::string_view name) {
+    if (side.heads != heads)
+      fail("the statistics hold ", side.heads, " heads of ", name, " of ", seen.module,
+           ", the model has ", heads);
+  };
+  check(seen.k, config.cache(layer).heads, "K");
+  check(seen.v, config.cache(layer).heads, "V");
+  if (seen.q) check(*seen.q, config.attention(layer).heads, "Q");
+}
+
+/// What was seen of attention is true of the same scales alone.
+void take_damage(const ComparedScales& compared, AttentionCalibration& layer) {
+  const auto are_same = [](const std::vector<Scale>& a, const std::vector<Scale>& b) {
+    return std::ranges::equal(a, b, {}, &Scale::value, &Scale::value);
+  };
+  if (!layer.ignored && are_same(compared.k, layer.k.scales) &&
+      are_same(compared.v, layer.v.scales))
+    layer.damage = compared.damage;
+}
+
+/// Probability outside the interval at each end.
+constexpr double kTail = 0.025;
+
+/// Smallest value (of ascending ones) that a draw's maximum does not exceed with the probability.
+Amax quantile_of_maximum(const std::vector<Amax>& values, double probability) {
+  const auto count = static_cast<double>(values.size());
+  for (size_t k = 1; k < values.size(); ++k)
+    if (count * std::log(static_cast<double>(k) / count) >= std::log(probability))
+      return values[k - 1];
+  return values.back();
+}
+
 }  // namespace
+
+AttentionCalibration derive_attention(const AttentionStatistics& seen,
+                                      const PlannedAttention& planned, const ModelConfig& config,
+                                      const DeriveOptions& options, Diagnostics& diagnostics) {
+  const Strategy strategy = resolved_strategy(planned.kv);
+  std::vector<TensorStatistics> k = grouped(seen.k, strategy), v = grouped(seen.v, strategy);
+  if (config.architecture->has_latent_attention && options.ties_latent) share(k, v);
+  AttentionCalibration result{.layer = planned.layer,
+                              .module = planned.module,
+                              .scales_at = draft_scale_module(config, planned.layer),
+                              .ignored = planned.ignored,
+                              .k = calibrated(seen.k, k, planned.kv, options),
+                              .v = calibrated(seen.v, v, planned.kv, options)};
+  if (planned.q && seen.q)
+    result.q = calibrated(*seen.q, grouped(*seen.q, strategy), *planned.q, options);
+  warn_of_zeros(result, diagnostics);
+  return result;
+}
 
 InputsByName by_name(const std::vector<InputStatistics>& inputs) {
   InputsByName named;
@@ -238,31 +267,6 @@ Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, 
   return calibration;
 }
 
-namespace {
-
-void check_heads(const AttentionStatistics& seen, const ModelConfig& config, int64_t layer) {
-  const auto check = [&](const TensorStatistics& side, int64_t heads, std::string_view name) {
-    if (side.heads != heads)
-      fail("the statistics hold ", side.heads, " heads of ", name, " of ", seen.module,
-           ", the model has ", heads);
-  };
-  check(seen.k, config.cache(layer).heads, "K");
-  check(seen.v, config.cache(layer).heads, "V");
-  if (seen.q) check(*seen.q, config.attention(layer).heads, "Q");
-}
-
-/// What was seen of attention is true of the same scales alone.
-void take_damage(const ComparedScales& compared, AttentionCalibration& layer) {
-  const auto are_same = [](const std::vector<Scale>& a, const std::vector<Scale>& b) {
-    return std::ranges::equal(a, b, {}, &Scale::value, &Scale::value);
-  };
-  if (!layer.ignored && are_same(compared.k, layer.k.scales) &&
-      are_same(compared.v, layer.v.scales))
-    layer.damage = compared.damage;
-}
-
-}  // namespace
-
 Calibration derive(const Statistics& statistics, const QuantPlan& plan, const ModelConfig& config,
                    const DeriveOptions& options, Diagnostics& diagnostics) {
   Calibration calibration = empty_calibration(plan, config, options.kv_dtype, options.headroom);
@@ -311,22 +315,6 @@ Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config
   }
   return planned;
 }
-
-namespace {
-
-/// Probability outside the interval at each end.
-constexpr double kTail = 0.025;
-
-/// Smallest value (of ascending ones) that a draw's maximum does not exceed with the probability.
-Amax quantile_of_maximum(const std::vector<Amax>& values, double probability) {
-  const auto count = static_cast<double>(values.size());
-  for (size_t k = 1; k < values.size(); ++k)
-    if (count * std::log(static_cast<double>(k) / count) >= std::log(probability))
-      return values[k - 1];
-  return values.back();
-}
-
-}  // namespace
 
 AmaxConvergence convergence_of(std::span<const Amax> samples) {
   KVCAL_CHECK(!samples.empty());

@@ -47,6 +47,13 @@ bool is_of_expert(Role role) {
   return role == Role::kExpertGate || role == Role::kExpertUp || role == Role::kExpertDown;
 }
 
+/// Appends the observations of next. samples: number in seen, then in next.
+template <class Seen>
+void put_behind(Seen& seen, Seen next, const SampleParts& samples) {
+  const std::optional<Seen> parts[] = {std::move(seen), std::move(next)};
+  seen = merged(std::span<const std::optional<Seen>>(parts), samples);
+}
+
 }  // namespace
 
 InputNames::InputNames(const ModelConfig& config) {
@@ -119,17 +126,6 @@ void set_samples(std::span<const Sample> samples, Provenance& origin) {
   origin.num_tokens = tokens_of(samples);
   origin.longest_sample = longest_of(samples);
 }
-
-namespace {
-
-/// Appends the observations of next. samples: number in seen, then in next.
-template <class Seen>
-void put_behind(Seen& seen, Seen next, const SampleParts& samples) {
-  const std::optional<Seen> parts[] = {std::move(seen), std::move(next)};
-  seen = merged(std::span<const std::optional<Seen>>(parts), samples);
-}
-
-}  // namespace
 
 LayerObservation run_exact(LayerForward& forward, const ModelConfig& config,
                            const ObservationRequest& request, int64_t layer) {

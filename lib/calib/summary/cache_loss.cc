@@ -116,6 +116,17 @@ SideLoss loss_of_head(const HeadValues& head, const std::vector<float>& drawn, i
   return loss;
 }
 
+constexpr int kSteps = 100;
+constexpr int kSmallest = -40;  ///< deviation against the largest magnitude, in half octaves
+
+/// Share of a normal distribution's magnitudes in a bin.
+double share_of_bin(int bin, double deviation) {
+  const auto up_to = [&](int edge) {
+    return std::erf(MagnitudeHistogram::lower_edge(edge) / (deviation * std::numbers::sqrt2));
+  };
+  return up_to(bin + 1) - up_to(bin);
+}
+
 }  // namespace
 
 CacheLosses::CacheLosses(const Calibration& calibration, const ModelConfig& config) {
@@ -181,21 +192,6 @@ double expected_loss(const std::vector<LayerCacheLoss>& layers) {
   for (const LayerCacheLoss& layer : layers) sum += layer.k.channel_error + layer.v.channel_error;
   return layers.empty() ? 0.0 : sum / static_cast<double>(layers.size());
 }
-
-namespace {
-
-constexpr int kSteps = 100;
-constexpr int kSmallest = -40;  ///< deviation against the largest magnitude, in half octaves
-
-/// Share of a normal distribution's magnitudes in a bin.
-double share_of_bin(int bin, double deviation) {
-  const auto up_to = [&](int edge) {
-    return std::erf(MagnitudeHistogram::lower_edge(edge) / (deviation * std::numbers::sqrt2));
-  };
-  return up_to(bin + 1) - up_to(bin);
-}
-
-}  // namespace
 
 ChannelMixture::ChannelMixture(const MagnitudeHistogram& histogram, float largest, int64_t channels)
     : largest_(largest) {

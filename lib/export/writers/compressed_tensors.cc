@@ -96,14 +96,6 @@ class CompressedTensorsWriter : public Writer {
   }
 };
 
-}  // namespace
-
-std::unique_ptr<Writer> make_compressed_tensors_writer() {
-  return std::make_unique<CompressedTensorsWriter>();
-}
-
-namespace {
-
 /// A target by class.
 constexpr std::string_view kEveryLinear = "Linear";
 
@@ -161,6 +153,10 @@ std::vector<std::string> ignore_list(const QuantPlan& plan, bool has_no_groups) 
 }
 
 }  // namespace
+
+std::unique_ptr<Writer> make_compressed_tensors_writer() {
+  return std::make_unique<CompressedTensorsWriter>();
+}
 
 Json config_groups(const Calibration& calibration) {
   Json groups = Json::object();
