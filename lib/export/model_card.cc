@@ -320,15 +320,8 @@ size_t end_of_ours(const std::string& text) {
 
 ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
                            const std::string& format) {
-  ModelCard card{.title = {},
-                 .base_model = {},
-                 .datasets = {},
-                 .tags = {},
-                 .accuracy = {},
-                 .facts = {},
-                 .scales = scale_table(manifest),
-                 .serving = {},
-                 .notes = {}};
+  ModelCard card;
+  card.scales = scale_table(manifest);
   const std::string weights = weights_text(manifest);
   const std::string scheme = text_of(manifest, {"scheme"});
   const std::string model = text_of(manifest, {"model", "path"});
@@ -364,14 +357,11 @@ std::string card_text(const ModelCard& card, const SourceCard& source) {
   std::string text = front_matter(card, source) + std::string(kCardBegin) + "\n# " + card.title +
                      "\n\n" + accuracy_of(card.accuracy) + std::string(kFacts) + "\n" +
                      list_of(card.facts);
-  if (!card.serving.empty()) {
-    text += "\n## Serve\n\nIn this folder:\n\n";
-    for (const std::string& line : card.serving) text += "- " + line + "\n";
-  }
-  if (!card.notes.empty()) {
-    text += "\n## Notes\n\n";
-    for (const std::string& note : card.notes) text += "- " + note + "\n";
-  }
+  const auto lines = [](const std::vector<std::string>& all) {
+    return join(all, "", [](const std::string& line) { return "- " + line + "\n"; });
+  };
+  if (!card.serving.empty()) text += "\n## Serve\n\nIn this folder:\n\n" + lines(card.serving);
+  if (!card.notes.empty()) text += "\n## Notes\n\n" + lines(card.notes);
   if (!card.scales.empty())
     text += "\n## Scales\n\n<details><summary>Scales of every layer</summary>\n\n" + card.scales +
             "\n</details>\n";

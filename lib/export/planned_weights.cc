@@ -129,16 +129,10 @@ std::vector<std::string> all_matrices(const QuantPlan& plan) {
   return names;
 }
 
-/// Module → group; missing modules stay 16-bit.
-std::map<std::string_view, size_t> groups_of(const QuantPlan& plan) {
-  std::map<std::string_view, size_t> groups;
-  for (const PlannedLinear& linear : plan.linears) groups.emplace(linear.module, linear.group);
-  return groups;
-}
-
 /// Notes on matrices that engines fuse and that need one scheme.
 void note_fused(const QuantPlan& plan, Notes& notes) {
-  const std::map<std::string_view, size_t> groups = groups_of(plan);
+  std::map<std::string_view, size_t> groups;  // missing modules stay 16-bit
+  for (const PlannedLinear& linear : plan.linears) groups.emplace(linear.module, linear.group);
   const auto group_of = [&](std::string_view module) {
     const auto found = groups.find(module);
     return found == groups.end() ? std::nullopt : std::optional(found->second);

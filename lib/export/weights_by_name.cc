@@ -1,8 +1,6 @@
 #include "export/weights_by_name.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +9,7 @@
 #include "core/error.h"
 #include "core/folder.h"
 #include "core/join.h"
+#include "core/pcre2_regex.h"
 #include "core/registry.h"
 #include "export/layer_scales.h"
 #include "quant/weight_scales.h"
@@ -213,58 +212,20 @@ class Search {
   bool has_head_ = false;
 };
 
+/// Reasons by regular expressions that a module's name holds; words stand between dots.
+constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
+    {"tower",
+     "vision|visual|audio|image|speech|multi_modal|multimodal|mm_proj|"
+     "(^|\\.)(vit|vpm|apm|resampler|merger|aligner|connector|perceiver)(\\.|$)"},
+    {"embedding", "embed|(^|\\.)(wte|wpe|shared|relative_attention_bias)$"},
+    {"head", "_head(\\.|$)|(^|\\.)(head|score|classifier|qa_outputs)$"},
+    {"router", "(^|\\.)(router|gate|shared_expert_gate|moe_router)(\\.|$)"},
+    {"norm", "layernorm|LayerNorm|layer_norm|(norm|ln)(\\.|$)"},
+    // Below a layer, "output" is a Linear of an attention or a feed-forward.
+    {"head", "^([^.]*\\.)?output$"},
+};
+
 using Words = std::span<const std::string_view>;
-
-/// One rule: a module is of a kind if one of its name's words, between dots, contains, is or ends
-/// with one of these; or if its last word is one of them.
-struct Rule {
-  std::string_view kind;
-  Words contained = {}, equal = {}, endings = {}, last = {};
-};
-
-constexpr std::string_view kTowerParts[] = {"vision", "visual",      "audio",      "image",
-                                            "speech", "multi_modal", "multimodal", "mm_proj"};
-constexpr std::string_view kTowers[] = {"vit",    "vpm",     "apm",       "resampler",
-                                        "merger", "aligner", "connector", "perceiver"};
-constexpr std::string_view kEmbeddingParts[] = {"embed"};
-constexpr std::string_view kEmbeddings[] = {"wte", "wpe", "shared", "relative_attention_bias"};
-constexpr std::string_view kHeadEndings[] = {"_head"};
-constexpr std::string_view kHeads[] = {"head", "score", "classifier", "qa_outputs"};
-constexpr std::string_view kRouters[] = {"router", "gate", "shared_expert_gate", "moe_router"};
-constexpr std::string_view kNormEndings[] = {"norm", "ln"};
-constexpr std::string_view kNormParts[] = {"layernorm", "LayerNorm", "layer_norm"};
-
-constexpr Rule kRules[] = {
-    {.kind = "tower", .contained = kTowerParts, .equal = kTowers},
-    {.kind = "embedding", .contained = kEmbeddingParts, .last = kEmbeddings},
-    {.kind = "head", .endings = kHeadEndings, .last = kHeads},
-    {.kind = "router", .equal = kRouters},
-    {.kind = "norm", .contained = kNormParts, .endings = kNormEndings},
-};
-
-std::vector<std::string_view> words_of(std::string_view name) {
-  std::vector<std::string_view> words;
-  for (size_t dot; (dot = name.find('.')) != std::string_view::npos; name.remove_prefix(dot + 1))
-    words.push_back(name.substr(0, dot));
-  words.push_back(name);
-  return words;
-}
-
-bool follows(const Rule& rule, const std::vector<std::string_view>& words) {
-  const auto has = [](Words known, const auto& test) { return std::ranges::any_of(known, test); };
-  return std::ranges::any_of(
-             words,
-             [&](std::string_view word) {
-               return has(rule.contained,
-                          [&](std::string_view part) {
-                            return word.find(part) != std::string_view::npos;
-                          }) ||
-                      has(rule.equal, [&](std::string_view part) { return word == part; }) ||
-                      has(rule.endings,
-                          [&](std::string_view part) { return word.ends_with(part); });
-             }) ||
-         has(rule.last, [&](std::string_view part) { return words.back() == part; });
-}
 
 /// A set of modules with one scale: the ends of its members' names, and of the name before those;
 /// no ends: any name.
@@ -307,11 +268,15 @@ void check_fit(const WeightsByName& found, const ModelDir& model, const QuantArg
 }
 
 std::optional<std::string_view> reason_by_name(std::string_view module) {
-  const std::vector<std::string_view> words = words_of(module);
-  for (const Rule& rule : kRules)
-    if (follows(rule, words)) return rule.kind;
-  // Below a layer, "output" is a Linear of an attention or a feed-forward.
-  if (words.back() == "output" && words.size() <= 2) return "head";
+  static const std::vector<Pcre2Regex> kCompiled = [] {
+    constexpr RegexOptions kLimits{
+        .max_steps = 1'000'000, .max_depth = 10'000, .max_heap_kib = 16 * 1024};
+    std::vector<Pcre2Regex> compiled;
+    for (const auto& [reason, expression] : kReasons) compiled.emplace_back(expression, kLimits);
+    return compiled;
+  }();
+  for (size_t i = 0; i < kCompiled.size(); ++i)
+    if (kCompiled[i].find(module, 0)) return kReasons[i].first;
   return std::nullopt;
 }
 

@@ -68,35 +68,28 @@ constexpr std::string_view kLinear = "Linear";
 class TargetMap {
  public:
   explicit TargetMap(const TargetLists& lists) {
-    std::map<std::string_view, size_t> places;
     for (size_t group = 0; group < lists.size(); ++group)
       for (const std::string& target : lists[group]) {
-        const auto [known, is_new] = places.emplace(target, targets_.size());
+        const auto [known, is_new] = places_.emplace(target, targets_.size());
         if (is_new) targets_.push_back({target, group});
+        if (is_new && target.starts_with(kPattern)) patterns_.push_back(known->second);
         targets_[known->second].group = group;
       }
-    for (size_t place = 0; place < targets_.size(); ++place)
-      if (targets_[place].name.starts_with("re:"))
-        patterns_.push_back(place);
-      else
-        names_.emplace(targets_[place].name, place);
-    sorted_ = patterns_;
-    std::ranges::sort(sorted_, {}, [&](size_t place) { return targets_[place].name; });
   }
 
   /// Precedence: names, patterns alphabetically, classes.
   Group by_compressed_tensors(const ReadModule& module) const {
-    if (const auto name = names_.find(module.name); name != names_.end())
-      return targets_[name->second].group;
-    for (const size_t place : sorted_)
-      if (matches_target(targets_[place].name, module.name, "")) return targets_[place].group;
+    if (const Group own = group_of(module.name)) return own;
+    for (auto pattern = places_.lower_bound(kPattern);
+         pattern != places_.end() && pattern->first.starts_with(kPattern); ++pattern)
+      if (matches_target(pattern->first, module.name, "")) return targets_[pattern->second].group;
     return group_of(module.class_name);
   }
 
   /// First entry in the order of the file that equals or matches the name.
   Group first_match(const std::string& name) const {
     size_t first = targets_.size();
-    if (const auto found = names_.find(name); found != names_.end()) first = found->second;
+    if (const auto found = places_.find(name); found != places_.end()) first = found->second;
     for (const size_t place : patterns_) {
       if (place >= first) break;
       if (matches_target(targets_[place].name, name, "")) first = place;
@@ -105,18 +98,19 @@ class TargetMap {
   }
 
   Group group_of(std::string_view target) const {
-    const auto found = names_.find(target);
-    return found == names_.end() ? std::nullopt : Group(targets_[found->second].group);
+    const auto found = places_.find(target);
+    return found == places_.end() ? std::nullopt : Group(targets_[found->second].group);
   }
 
  private:
+  static constexpr std::string_view kPattern = "re:";
   struct Target {
     std::string_view name;
     size_t group;
   };
   std::vector<Target> targets_;
-  std::map<std::string_view, size_t> names_;
-  std::vector<size_t> patterns_, sorted_;
+  std::map<std::string_view, size_t> places_;  ///< of targets, by name
+  std::vector<size_t> patterns_;               ///< ascending
 };
 
 /// Modules that vLLM loads with one scheme: one module, or several that it fuses.
