@@ -58,8 +58,7 @@ std::string attention_text(const Calibration& calibration, size_t most_rows) {
   TextTable table(head);
   const auto clipped = [](const KvTensorCalibration& side) {
     if (!side.num_saturated) return std::string("-");
-    return percent(static_cast<double>(*side.num_saturated) /
-                   static_cast<double>(side.num_values));
+    return percent(static_cast<double>(*side.num_saturated) / static_cast<double>(side.num_values));
   };
   const auto amax = [](const KvTensorCalibration& side) {
     return short_float(static_cast<double>(side.range().amax().value));

@@ -1,5 +1,5 @@
-#include "export/layer_scales.h"
 #include "export/checkpoint_copy.h"
+#include "export/layer_scales.h"
 #include "export/planned_weights.h"
 #include "export/writer.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "export/layer_scales.h"
 #include "export/checkpoint_copy.h"
+#include "export/layer_scales.h"
 #include "export/writer.h"
 #include "stored/kv_scales.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "calib/scales/derive.h"
 #include "calib/plan/resolve_plan.h"
+#include "calib/scales/derive.h"
 #include "convert/conversion.h"
 #include "convert/output_model.h"
 #include "export/checkpoint_copy.h"
