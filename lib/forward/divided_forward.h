@@ -5,12 +5,27 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/token.h"
 #include "forward/layerwise.h"
 
 namespace kvcal {
+
+/// Samples of each part of a divided pass: ascending, each sample in one part.
+struct SampleParts {
+  std::vector<std::vector<size_t>> samples_of;  ///< [parts]
+  std::string_view name = "part";               ///< word for a part in messages: "rank"
+
+  /// Contiguous parts with so many samples each.
+  static SampleParts behind_each_other(std::span<const size_t> counts);
+};
+
+/// Merges the results of one call of all parts; nullopt: a part without samples, and at least one
+/// has some. Ranges come in the order of all samples, sums and maxima for the rest, so the result
+/// equals that of one pass. Throws Error naming a part whose results do not match its samples.
+LayerResult merged(std::vector<std::optional<LayerResult>> parts, const SampleParts& samples);
 
 /// LayerForward over several backends: each runs a contiguous range of the samples in its own
 /// thread, one layer at a time, which is read and packed once for all. Results are merged in sample

@@ -190,7 +190,7 @@ Segment KvCache::next_segment(int64_t slot, int64_t q_begin, int64_t count) cons
           .kv_count = length(slot) + count};
 }
 
-void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv, const TokenBatch& batch) {
+void KvCache::append(int64_t layer, const KeysValues& kv, const TokenBatch& batch) {
   const Layer& entry = layers_[static_cast<size_t>(layer)];
   EnterCacheArgs all = kv.entry();
   all.k.dtype = all.v.dtype = entry.type.dtype;

@@ -5,9 +5,9 @@
 
 #include "forward/activations.h"
 #include "forward/compared_attention.h"
+#include "forward/layer_observers.h"
 #include "forward/layer_prefetch.h"
-#include "forward/linear_observation.h"
-#include "forward/rope.h"
+#include "forward/token_batch.h"
 #include "quant/magnitude_histogram.h"
 #include "quant/position_buckets.h"
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "backend/backend.h"
-#include "forward/layerwise_options.h"
+#include "forward/layerwise.h"
 #include "stored/weights.h"
 
 namespace kvcal {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "core/byte_stream.h"
 #include "core/checked.h"
@@ -16,14 +17,6 @@ namespace {
 
 constexpr uint32_t kMagic = 0x624f564b;  // "KVOb"
 constexpr uint16_t kVersion = 4;
-
-enum class Kind : uint16_t {
-  kLayer = 1,
-  kAdvance = 2,
-  kLinear = 3,
-  kSaturation = 4,
-  kComparison = 5
-};
 
 constexpr uint64_t kRangeBytes = 2 * sizeof(float) + sizeof(int32_t);
 constexpr uint64_t kLeastHistogramBytes = 2 * sizeof(uint16_t);
@@ -90,12 +83,44 @@ void put(ByteWriter& out, const SaturationCounts& counts) {
   out.put(counts.q);
 }
 
-ByteWriter begun(Kind kind) {
-  ByteWriter out;
-  out.put(kMagic);
-  out.put(kVersion);
-  out.put(static_cast<uint16_t>(kind));
-  return out;
+void put(ByteWriter& out, const LayerObservation& seen) {
+  put(out, seen.k);
+  put(out, seen.v);
+  out.put(static_cast<uint8_t>(seen.q ? 1 : 0));
+  if (seen.q) put(out, *seen.q);
+  out.put(static_cast<uint8_t>(seen.channels ? 1 : 0));
+  if (seen.channels) {
+    put(out, seen.channels->k);
+    put(out, seen.channels->v);
+  }
+  out.put(static_cast<uint64_t>(seen.key_rows.size()));
+  for (const KeyRows& rows : seen.key_rows) {
+    put(out, rows.before);
+    put(out, rows.cached);
+  }
+  put(out, seen.linears);
+}
+
+void put(ByteWriter& out, const LayerAdvance& advance) {
+  put(out, advance.saturated);
+  put(out, advance.linears);
+}
+
+void put(ByteWriter& out, const AttentionComparison& comparison) {
+  const auto& samples = comparison.samples;
+  const size_t candidates = samples.empty() ? 0 : samples[0].size();
+  const size_t heads = candidates == 0 ? 0 : samples[0][0].size();
+  for (const size_t count :
+       {samples.size(), candidates, heads, samples.size() * candidates * heads})
+    out.put(static_cast<uint64_t>(count));
+  for (const auto& of_sample : samples)
+    for (const auto& of_candidate : of_sample)
+      for (const AttentionError& error : of_candidate) {
+        out.put(error.error);
+        out.put(error.output);
+        out.put(error.kl);
+        out.put(error.queries);
+      }
 }
 
 /// Whether min and max are extremes of finite values, or of none.
@@ -280,140 +305,86 @@ AttentionComparison comparison_from(ByteReader& in) {
   return comparison;
 }
 
-/// Result of read, which must consume all bytes after the header.
-template <class Read>
-auto read_all(std::span<const std::byte> bytes, Kind kind, const Read& read) {
-  return in_context("observation", [&] {
-    ByteReader in(bytes);
-    const auto magic = in.get<uint32_t>();
-    const auto version = in.get<uint16_t>(), found = in.get<uint16_t>();
-    if (magic != kMagic || version != kVersion || found != static_cast<uint16_t>(kind))
-      fail("begins with ", magic, ", version ", version, ", kind ", found, ", expected ", kMagic,
-           ", version ", kVersion, ", kind ", static_cast<uint16_t>(kind));
-    auto result = read(in);
-    in.expect_end();
-    return result;
-  });
+LayerObservation observation_from(ByteReader& in) {
+  LayerObservation seen{.k = side_from(in), .v = side_from(in)};
+  if (flag_from(in, "queries")) seen.q = side_from(in);
+  if (flag_from(in, "channels"))
+    seen.channels = {.k = magnitudes_from(in), .v = magnitudes_from(in)};
+  seen.key_rows = key_rows_from(in);
+  seen.linears = linears_from(in);
+  if (seen.k.histograms.size() != seen.v.histograms.size() ||
+      samples_of(seen.k) != samples_of(seen.v) ||
+      (seen.q && samples_of(*seen.q) != samples_of(seen.k)))
+    fail("has K of ", seen.k.histograms.size(), " heads in ", samples_of(seen.k), " samples, V of ",
+         seen.v.histograms.size(), " heads in ", samples_of(seen.v), ", queries in ",
+         samples_of(seen.q ? *seen.q : seen.k), ", expected the same");
+  return seen;
+}
+
+/// Place of a pass's result among the alternatives of LayerResult.
+size_t alternative_of(LayerPass pass) {
+  switch (pass) {
+    case LayerPass::kObserve:
+    case LayerPass::kObserveAndAdvanceExact:
+      return 0;
+    case LayerPass::kAdvance:
+    case LayerPass::kAdvanceExact:
+    case LayerPass::kAdvanceWithoutAttention:
+      return 1;
+    case LayerPass::kObserveHead:
+      return 2;
+    case LayerPass::kCountSaturated:
+      return 3;
+    case LayerPass::kCompareAttention:
+      return 4;
+  }
+  KVCAL_CHECK(false);
+}
+
+LayerResult result_from(size_t alternative, ByteReader& in) {
+  switch (alternative) {
+    case 0:
+      return observation_from(in);
+    case 1:
+      return LayerAdvance{.saturated = counts_from(in), .linears = linears_from(in)};
+    case 2:
+      return linear_from(in);
+    case 3:
+      return counts_from(in);
+    default:
+      return comparison_from(in);
+  }
+}
+
+/// Number of an alternative in the bytes.
+uint16_t kind_of(size_t alternative) {
+  return static_cast<uint16_t>(alternative + 1);
 }
 
 }  // namespace
 
-std::vector<std::byte> to_bytes(const LayerObservation& seen) {
-  ByteWriter out = begun(Kind::kLayer);
-  put(out, seen.k);
-  put(out, seen.v);
-  out.put(static_cast<uint8_t>(seen.q ? 1 : 0));
-  if (seen.q) put(out, *seen.q);
-  out.put(static_cast<uint8_t>(seen.channels ? 1 : 0));
-  if (seen.channels) {
-    put(out, seen.channels->k);
-    put(out, seen.channels->v);
-  }
-  out.put(static_cast<uint64_t>(seen.key_rows.size()));
-  for (const KeyRows& rows : seen.key_rows) {
-    put(out, rows.before);
-    put(out, rows.cached);
-  }
-  put(out, seen.linears);
-  return out.take();
-}
-
-std::vector<std::byte> to_bytes(const LayerAdvance& advance) {
-  ByteWriter out = begun(Kind::kAdvance);
-  put(out, advance.saturated);
-  put(out, advance.linears);
-  return out.take();
-}
-
-std::vector<std::byte> to_bytes(const LinearObservation& seen) {
-  ByteWriter out = begun(Kind::kLinear);
-  put(out, seen);
-  return out.take();
-}
-
-std::vector<std::byte> to_bytes(const SaturationCounts& counts) {
-  ByteWriter out = begun(Kind::kSaturation);
-  put(out, counts);
-  return out.take();
-}
-
-std::vector<std::byte> to_bytes(const AttentionComparison& comparison) {
-  ByteWriter out = begun(Kind::kComparison);
-  const auto& samples = comparison.samples;
-  const size_t candidates = samples.empty() ? 0 : samples[0].size();
-  const size_t heads = candidates == 0 ? 0 : samples[0][0].size();
-  out.put(static_cast<uint64_t>(samples.size()));
-  out.put(static_cast<uint64_t>(candidates));
-  out.put(static_cast<uint64_t>(heads));
-  out.put(static_cast<uint64_t>(samples.size() * candidates * heads));
-  for (const auto& of_sample : samples)
-    for (const auto& of_candidate : of_sample)
-      for (const AttentionError& error : of_candidate) {
-        out.put(error.error);
-        out.put(error.output);
-        out.put(error.kl);
-        out.put(error.queries);
-      }
-  return out.take();
-}
-
 std::vector<std::byte> to_bytes(const LayerResult& result) {
-  return std::visit([](const auto& one) { return to_bytes(one); }, result);
-}
-
-LayerObservation layer_observation_from(std::span<const std::byte> bytes) {
-  return read_all(bytes, Kind::kLayer, [](ByteReader& in) {
-    LayerObservation seen{.k = side_from(in), .v = side_from(in)};
-    if (flag_from(in, "queries")) seen.q = side_from(in);
-    if (flag_from(in, "channels"))
-      seen.channels = {.k = magnitudes_from(in), .v = magnitudes_from(in)};
-    seen.key_rows = key_rows_from(in);
-    seen.linears = linears_from(in);
-    if (seen.k.histograms.size() != seen.v.histograms.size() ||
-        samples_of(seen.k) != samples_of(seen.v) ||
-        (seen.q && samples_of(*seen.q) != samples_of(seen.k)))
-      fail("has K of ", seen.k.histograms.size(), " heads in ", samples_of(seen.k),
-           " samples, V of ", seen.v.histograms.size(), " heads in ", samples_of(seen.v),
-           ", queries in ", samples_of(seen.q ? *seen.q : seen.k), ", expected the same");
-    return seen;
-  });
-}
-
-LayerAdvance layer_advance_from(std::span<const std::byte> bytes) {
-  return read_all(bytes, Kind::kAdvance, [](ByteReader& in) {
-    return LayerAdvance{.saturated = counts_from(in), .linears = linears_from(in)};
-  });
-}
-
-LinearObservation linear_observation_from(std::span<const std::byte> bytes) {
-  return read_all(bytes, Kind::kLinear, linear_from);
-}
-
-SaturationCounts saturation_from(std::span<const std::byte> bytes) {
-  return read_all(bytes, Kind::kSaturation, counts_from);
-}
-
-AttentionComparison attention_comparison_from(std::span<const std::byte> bytes) {
-  return read_all(bytes, Kind::kComparison, comparison_from);
+  ByteWriter out;
+  out.put(kMagic);
+  out.put(kVersion);
+  out.put(kind_of(result.index()));
+  std::visit([&](const auto& one) { put(out, one); }, result);
+  return out.take();
 }
 
 LayerResult layer_result_from(LayerPass pass, std::span<const std::byte> bytes) {
-  switch (pass) {
-    case LayerPass::kObserve:
-    case LayerPass::kObserveAndAdvanceExact:
-      return layer_observation_from(bytes);
-    case LayerPass::kCountSaturated:
-      return saturation_from(bytes);
-    case LayerPass::kAdvance:
-    case LayerPass::kAdvanceExact:
-    case LayerPass::kAdvanceWithoutAttention:
-      return layer_advance_from(bytes);
-    case LayerPass::kObserveHead:
-      return linear_observation_from(bytes);
-    case LayerPass::kCompareAttention:
-      return attention_comparison_from(bytes);
-  }
-  KVCAL_CHECK(false);
+  return in_context("observation", [&] {
+    ByteReader in(bytes);
+    const size_t alternative = alternative_of(pass);
+    const auto magic = in.get<uint32_t>();
+    const auto version = in.get<uint16_t>(), found = in.get<uint16_t>();
+    if (magic != kMagic || version != kVersion || found != kind_of(alternative))
+      fail("begins with ", magic, ", version ", version, ", kind ", found, ", expected ", kMagic,
+           ", version ", kVersion, ", kind ", kind_of(alternative));
+    LayerResult result = result_from(alternative, in);
+    in.expect_end();
+    return result;
+  });
 }
 
 }  // namespace kvcal

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "backend/backend.h"
@@ -17,17 +16,6 @@ enum class LayerParts { kKeyValue, kAll };
 struct PackedNorm {
   PackedValues weight, bias;
   bool exists() const { return weight.exists(); }
-};
-
-/// down(activation(gate) * up), or down(activation(up)).
-struct PackedMlp {
-  PackedLinear in;  ///< [2 * width, hidden]: gate, then up; [width, hidden] without a gate
-  PackedLinear down;
-  bool gated = true;
-  int64_t width = 0;
-  ActivationFunction activation;
-  /// Of the gate only what exceeds its mean by so many standard deviations is kept; nullopt: all.
-  std::optional<float> deviations;
 };
 
 struct PackedExperts {

@@ -1,15 +1,61 @@
 #include "ranks/rank_session.h"
 
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
+
+#include <sys/resource.h>
 
 #include "core/host_name.h"
 #include "core/interrupt.h"
-#include "ranks/agreement.h"
-#include "ranks/launcher.h"
+#include "core/process_memory.h"
+#include "ranks/communicator.h"
 
 namespace kvcal {
+namespace {
+
+/// Environment variables of a process manager: rank is set in its processes, size is their number.
+struct Manager {
+  const char* name;
+  const char* rank;
+  const char* size;  ///< null: told elsewhere
+};
+
+constexpr Manager kManagers[] = {
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"mpiexec (PMI)", "PMI_RANK", "PMI_SIZE"},
+    // Slurm sets its own size for every process of a job, and PMIX_RANK where srun started it.
+    {"srun (PMIx)", "PMIX_RANK", "SLURM_NTASKS"},
+};
+
+int number_of(const char* text) {
+  int number = 0;
+  if (text) {
+    const std::string_view all(text);
+    const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), number);
+    if (error != std::errc() || end != all.data() + all.size()) return 0;
+  }
+  return number;
+}
+
+}  // namespace
+
+std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& read) {
+  for (const Manager& manager : kManagers)
+    if (read(manager.rank)) {
+      // srun's steps may have fewer tasks than the job.
+      const char* step = read("SLURM_STEP_NUM_TASKS");
+      const bool is_step = std::string_view(manager.rank) == "PMIX_RANK" && step;
+      return Launch{.by = manager.name, .ranks = number_of(is_step ? step : read(manager.size))};
+    }
+  return std::nullopt;
+}
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -162,6 +208,47 @@ int RankSession::interrupted() {
   // Rank 0 may still have an unfinished output to remove.
   if (!is_first()) std::this_thread::sleep_for(milliseconds(1000));
   mpi_->abort(kInterruptedStatus);
+}
+
+namespace {
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+/// Bytes read from storage for mapped files and preads, with read-ahead, without pages already in
+/// memory.
+uint64_t fetched_bytes() {
+  std::ifstream io("/proc/self/io");
+  std::string key;
+  uint64_t value = 0;
+  while (io >> key >> value)
+    if (key == "read_bytes:") return value;
+  return 0;
+}
+
+}  // namespace
+
+RankWork process_work() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  return {.storage_bytes = fetched_bytes(),
+          .processor_seconds = seconds(used.ru_utime) + seconds(used.ru_stime),
+          .peak_bytes = peak_resident_bytes()};
+}
+
+std::vector<RankWork> gather_work(Communicator& ranks, const RankWork& own) {
+  // Ranks of one run have the same program (their fingerprints are compared), so raw bytes suffice.
+  static_assert(std::is_trivially_copyable_v<RankWork>);
+  const auto told = ranks.all_gather(std::as_bytes(std::span(&own, 1)));
+  std::vector<RankWork> all(told.size());
+  for (size_t rank = 0; rank < told.size(); ++rank) {
+    if (told[rank].size() != sizeof(RankWork))
+      fail(ranks.name_of(static_cast<int>(rank)), " tells its work in ", told[rank].size(),
+           " bytes, expected ", sizeof(RankWork));
+    std::memcpy(&all[rank], told[rank].data(), sizeof(RankWork));
+  }
+  return all;
 }
 
 }  // namespace kvcal

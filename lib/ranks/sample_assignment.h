@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "forward/merged_observation.h"
+#include "forward/divided_forward.h"
 #include "stored/weights.h"
 
 namespace kvcal {

@@ -1,4 +1,4 @@
-#include "forward/position_pieces.h"
+#include "forward/layer_observers.h"
 
 #include <algorithm>
 

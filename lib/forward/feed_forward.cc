@@ -1,11 +1,10 @@
-// MLP and experts of LayerRunner.
+#include "forward/feed_forward.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
 #include "family/architecture.h"
-#include "forward/layer_runner.h"
-#include "forward/linear_product.h"
 
 namespace kvcal {
 namespace {
@@ -40,53 +39,62 @@ RouterRule router_rule(const ModelConfig& config, const PackedExperts& packed) {
 
 }  // namespace
 
-void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t rows,
-                               bool is_normed) {
-  if (!has_feed_forward(layer)) return;
+FeedForward::FeedForward(LayerContext& context) : LayerPart(context) {
+  if (config_.architecture->has_experts())
+    expert_counts_ =
+        backend_.allocate(static_cast<size_t>(config_.moe.num_experts + 1) * sizeof(int32_t));
+}
+
+void FeedForward::run(float* hidden, bool is_normed) {
+  if (!exists()) return;
   if (!config_.has_mlp_norm) {
-    fold(mlp_input_slot(layer), buffers_.normed.data(), rows * config_.hidden_size, type_);
+    fold(input_slot(), buffers_.normed.data(), rows() * config_.hidden_size, type_);
   } else if (!is_normed) {
-    normalize(hidden, layer.mlp_norm, rows, type_, buffers_.normed.data(), mlp_input_slot(layer));
+    normalize(hidden, layer().mlp_norm, type_, buffers_.normed.data(), input_slot());
   }
-  if (layer.moe.output_norm.exists()) return add_both(layer, hidden, rows);
-  if (layer.moe.experts.empty()) {
-    activate_all(layer.mlp, rows);
-    add_projected(buffers_.activated.data(), layer.mlp.down, mlp_branch(layer), rows, hidden);
-    return;
+  if (layer().moe.output_norm.exists()) return add_both(hidden);
+  if (layer().moe.experts.empty()) {
+    activate_all(layer().mlp);
+    return add_projected(buffers_.activated, layer().mlp.down, mlp_branch(), hidden);
   }
-  score_experts(layer, hidden, rows);
-  if (mlp_branch(layer).adds_directly()) {
-    mix_experts(layer, rows, hidden);
-    return;
-  }
+  score_experts(hidden);
+  if (mlp_branch().adds_directly()) return mix_experts(hidden);
+  mix_experts(cleared_projected());
+  add_output(buffers_.projected, mlp_branch(), hidden);
+}
+
+float* FeedForward::cleared_projected() {
   backend_.fill_zero(buffers_.projected.data(),
-                     static_cast<size_t>(rows * config_.hidden_size) * sizeof(float));
-  mix_experts(layer, rows, buffers_.projected.as<float>());
-  add_output(mlp_branch(layer), rows, hidden);
+                     static_cast<size_t>(rows() * config_.hidden_size) * sizeof(float));
+  return buffers_.projected.as<float>();
 }
 
-void LayerRunner::add_both(const PackedLayer& layer, float* hidden, int64_t rows) {
-  const size_t bytes = static_cast<size_t>(rows * config_.hidden_size) * sizeof(float);
-  backend_.fill_zero(buffers_.beside.data(), bytes);
-  activate_all(layer.mlp, rows);
-  project(buffers_.activated, layer.mlp.down, rows, buffers_.projected);
-  add_normed(buffers_.projected, branch(layer.moe.mlp_output_norm), rows,
-             buffers_.beside.as<float>());
-  score_experts(layer, hidden, rows);
-  normalize(hidden, layer.moe.input_norm, rows, type_, buffers_.normed.data(), {});
-  backend_.fill_zero(buffers_.projected.data(), bytes);
-  mix_experts(layer, rows, buffers_.projected.as<float>());
-  add_normed(buffers_.projected, branch(layer.moe.output_norm), rows, buffers_.beside.as<float>());
-  add_normed(buffers_.beside, mlp_branch(layer), rows, hidden);
+void FeedForward::add_both(float* hidden) {
+  float* beside = buffers_.beside.as<float>();
+  backend_.fill_zero(buffers_.beside.data(),
+                     static_cast<size_t>(rows() * config_.hidden_size) * sizeof(float));
+  activate_all(layer().mlp);
+  project(buffers_.activated, layer().mlp.down, buffers_.projected);
+  add_output(buffers_.projected, branch(layer().moe.mlp_output_norm), beside);
+  score_experts(hidden);
+  normalize(hidden, layer().moe.input_norm, type_, buffers_.normed.data());
+  mix_experts(cleared_projected());
+  add_output(buffers_.projected, branch(layer().moe.output_norm), beside);
+  add_output(buffers_.beside, mlp_branch(), hidden);
 }
 
-AmaxSlot LayerRunner::mlp_input_slot(const PackedLayer& layer) const {
-  if (layer.moe.experts.empty() || layer.mlp.width > 0) return slot_of(Role::kUp);
+AmaxSlot FeedForward::input_slot() const {
+  if (layer().moe.experts.empty() || layer().mlp.width > 0) return slot_of(Role::kUp);
   return type_ == ComputeType::kFloat32 ? slot_of(Role::kRouter) : AmaxSlot{};
 }
 
-void LayerRunner::observe_shares(const MlpInput& input, Role role, const void* x, int64_t width) {
-  if (!observer_ || !input.is_observed) return;
+void FeedForward::activate_all(const PackedMlp& mlp, Role role, int64_t index) {
+  const MlpShare all{.mlp = mlp, .rows = rows(), .index = index};
+  activate({.shares = {&all, 1}, .x = buffers_.normed.data(), .role = role});
+}
+
+void FeedForward::observe_shares(const MlpInput& input, Role role, const void* x, int64_t width) {
+  if (!context_.observer || !input.is_observed) return;
   const auto* row = static_cast<const std::byte*>(x);
   for (const MlpShare& share : input.shares) {
     observe({.role = role,
@@ -100,7 +108,7 @@ void LayerRunner::observe_shares(const MlpInput& input, Role role, const void* x
   }
 }
 
-void LayerRunner::activate(const MlpInput& input) {
+void FeedForward::activate(const MlpInput& input) {
   const Role down = down_of(input.role);
   observe_shares(input, input.role, input.x, config_.hidden_size);
   std::vector<MlpPart> parts;
@@ -113,32 +121,33 @@ void LayerRunner::activate(const MlpInput& input) {
                                 .parts = parts,
                                 .scratch = buffers_.inner.as<float>(),
                                 .out = buffers_.activated.data(),
-                                .is_decoding = is_decoding_,
-                                .product_scratch = &product_scratch_});
+                                .is_decoding = context_.is_decoding,
+                                .product_scratch = &context_.scratch});
   observe_shares(input, down, buffers_.activated.data(), input.shares.front().mlp.width);
 }
 
-void LayerRunner::score_experts(const PackedLayer& layer, const float* hidden, int64_t rows) {
+void FeedForward::score_experts(const float* hidden) {
   // Choices are discrete, so the router computes in float32 for every compute type.
   const void* input = buffers_.normed.data();
-  const PackedNorm& own = layer.moe.router_norm;
+  const PackedNorm& own = layer().moe.router_norm;
   if (type_ != ComputeType::kFloat32 || own.exists()) {
-    const PackedNorm& shared = config_.has_mlp_norm ? layer.mlp_norm : layer.input_norm;
-    normalize(hidden, own.exists() ? own : shared, rows, ComputeType::kFloat32,
+    const PackedNorm& shared = config_.has_mlp_norm ? layer().mlp_norm : layer().input_norm;
+    normalize(hidden, own.exists() ? own : shared, ComputeType::kFloat32,
               buffers_.router_input.data(), slot_of(Role::kRouter));
     input = buffers_.router_input.data();
   }
-  observe({.role = Role::kRouter, .x = input, .rows = rows, .width = config_.hidden_size});
-  project(input, layer.moe.router, rows, buffers_.router_logits);
+  observe({.role = Role::kRouter, .x = input, .rows = rows(), .width = config_.hidden_size});
+  project(input, layer().moe.router, rows(), buffers_.router_logits.as<float>());
 }
 
-std::vector<int32_t> LayerRunner::route(const PackedExperts& experts, int64_t rows) {
+std::vector<int32_t> FeedForward::route() {
+  const PackedExperts& experts = layer().moe;
   const int64_t stride = experts.router.matrix->out_features;
   const RouteArgs args{.rule = router_rule(config_, experts),
                        .logits = buffers_.router_logits.as<float>(),
                        .correction = experts.correction.get(),
                        .expert_scales = experts.expert_scales.get(),
-                       .rows = rows,
+                       .rows = rows(),
                        .row_stride = stride,
                        .scratch = buffers_.router_scratch.as<float>(),
                        .chosen = buffers_.chosen.as<int32_t>(),
@@ -152,7 +161,7 @@ std::vector<int32_t> LayerRunner::route(const PackedExperts& experts, int64_t ro
   std::vector<int32_t> counts(static_cast<size_t>(args.rule.experts + 1));
   backend_.copy_out(expert_counts_.data(), std::as_writable_bytes(std::span(counts)));
   if (const int32_t unusable = counts.back(); unusable != 0) {
-    const int64_t token = rows - unusable;
+    const int64_t token = rows() - unusable;
     std::vector<float> logits(static_cast<size_t>(args.rule.experts));
     backend_.copy_out(reinterpret_cast<const std::byte*>(args.logits + token * stride),
                       std::as_writable_bytes(std::span(logits)));
@@ -164,48 +173,48 @@ std::vector<int32_t> LayerRunner::route(const PackedExperts& experts, int64_t ro
   return counts;
 }
 
-void LayerRunner::mix_experts(const PackedLayer& layer, int64_t rows, float* out) {
+void FeedForward::mix_experts(float* out) {
   // The one wait of a batch in a layer: how many rows each expert multiplies.
-  const std::vector<int32_t> counts = route(layer.moe, rows);
-  const bool shows_all = shows_all_experts_ && (observer_ || slot_of_);
-  if (shows_all) show_experts(layer, rows);
+  const std::vector<int32_t> counts = route();
+  const bool shows_all = shows_all_experts_ && (context_.observer || context_.slot_of);
+  if (shows_all) show_experts();
   std::vector<int32_t> tokens;  // of experts whose inputs are observed by sample
-  if (observer_ && !shows_all) {
-    tokens.resize(static_cast<size_t>(rows * config_.moe.experts_per_token));
+  if (context_.observer && !shows_all) {
+    tokens.resize(static_cast<size_t>(rows() * config_.moe.experts_per_token));
     backend_.copy_out(buffers_.expert_tokens.data(), std::as_writable_bytes(std::span(tokens)));
   }
   ExpertWave wave;
   for (size_t i = 0; i < counts.size(); ++i) {
     const int64_t count = counts[i], begin = wave.first + wave.count;
     if (count == 0) continue;
-    if (wave.count + count > most_rows_) {
-      add_experts(wave, rows, !shows_all, out);
+    if (wave.count + count > context_.most_rows) {
+      add_experts(wave, !shows_all, out);
       wave = {.first = begin};
     }
-    MlpShare share{.mlp = layer.moe.experts[i], .rows = count, .index = static_cast<int64_t>(i)};
+    MlpShare share{.mlp = layer().moe.experts[i], .rows = count, .index = static_cast<int64_t>(i)};
     if (!tokens.empty())
       share.segments = segments_of(
           std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
     wave.shares.push_back(std::move(share));
     wave.count += count;
   }
-  if (wave.count > 0) add_experts(wave, rows, !shows_all, out);
-  if (layer.moe.shared.width > 0) add_shared(layer.moe.shared, rows, out);
+  if (wave.count > 0) add_experts(wave, !shows_all, out);
+  if (layer().moe.shared.width > 0) add_shared(layer().moe.shared, out);
 }
 
-void LayerRunner::show_experts(const PackedLayer& layer, int64_t rows) {
-  for (size_t i = 0; i < layer.moe.experts.size(); ++i) {
+void FeedForward::show_experts() {
+  for (size_t i = 0; i < layer().moe.experts.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    fold(slot_of(Role::kExpertUp, index), buffers_.normed.data(), rows * config_.hidden_size,
+    fold(slot_of(Role::kExpertUp, index), buffers_.normed.data(), rows() * config_.hidden_size,
          type_);
-    activate_all(layer.moe.experts[i], rows, Role::kExpertUp, index);
+    activate_all(layer().moe.experts[i], Role::kExpertUp, index);
   }
 }
 
-std::vector<Segment> LayerRunner::segments_of(std::span<const int32_t> tokens) const {
+std::vector<Segment> FeedForward::segments_of(std::span<const int32_t> tokens) const {
   std::vector<Segment> result;
   int64_t begin = 0;
-  for (const Segment& segment : segments_) {
+  for (const Segment& segment : context_.segments) {
     int64_t end = begin;
     while (end < std::ssize(tokens) &&
            tokens[static_cast<size_t>(end)] < segment.q_begin + segment.q_count)
@@ -216,7 +225,7 @@ std::vector<Segment> LayerRunner::segments_of(std::span<const int32_t> tokens) c
   return result;
 }
 
-void LayerRunner::gather(const ExpertWave& wave) {
+void FeedForward::gather(const ExpertWave& wave) {
   const bool weighs = config_.architecture->weighs_expert_inputs;
   // Weights multiply float32 rows, which are rounded once, after that.
   const bool widens = weighs && type_ != ComputeType::kFloat32;
@@ -239,7 +248,7 @@ void LayerRunner::gather(const ExpertWave& wave) {
        .out = buffers_.gathered.data()});
 }
 
-void LayerRunner::add_experts(const ExpertWave& wave, int64_t rows, bool is_observed, float* out) {
+void FeedForward::add_experts(const ExpertWave& wave, bool is_observed, float* out) {
   gather(wave);
   std::vector<MlpPart> parts;
   const auto* gathered = buffers_.gathered.data();
@@ -257,28 +266,28 @@ void LayerRunner::add_experts(const ExpertWave& wave, int64_t rows, bool is_obse
                            .type = type_,
                            .parts = parts,
                            .out = buffers_.expert_out.as<float>(),
-                           .is_decoding = is_decoding_,
-                           .scratch = &product_scratch_});
+                           .is_decoding = context_.is_decoding,
+                           .scratch = &context_.scratch});
   const float* weights = buffers_.expert_weights.as<float>() + wave.first;
   backend_.combine_rows({.x = buffers_.expert_out.as<float>(),
                          .places = buffers_.router_scratch.as<int32_t>(),
                          .weights = config_.architecture->weighs_expert_inputs ? nullptr : weights,
                          .first = wave.first,
                          .count = wave.count,
-                         .rows = rows,
+                         .rows = rows(),
                          .per_row = config_.moe.experts_per_token,
                          .width = config_.hidden_size,
                          .out = out});
 }
 
-void LayerRunner::add_shared(const PackedMlp& shared, int64_t rows, float* out) {
-  fold(slot_of(Role::kSharedUp), buffers_.normed.data(), rows * config_.hidden_size, type_);
-  activate_all(shared, rows, Role::kSharedUp);
-  project(buffers_.activated, shared.down, rows, buffers_.expert_out);
+void FeedForward::add_shared(const PackedMlp& shared, float* out) {
+  fold(slot_of(Role::kSharedUp), buffers_.normed.data(), rows() * config_.hidden_size, type_);
+  activate_all(shared, Role::kSharedUp);
+  project(buffers_.activated, shared.down, buffers_.expert_out);
   backend_.combine_rows({.x = buffers_.expert_out.as<float>(),
                          .weights = buffers_.shared_weights.as<float>(),
-                         .count = rows,
-                         .rows = rows,
+                         .count = rows(),
+                         .rows = rows(),
                          .width = config_.hidden_size,
                          .out = out});
 }

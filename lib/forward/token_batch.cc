@@ -1,4 +1,4 @@
-#include "forward/rope.h"
+#include "forward/token_batch.h"
 
 #include <algorithm>
 #include <cmath>
