@@ -243,15 +243,9 @@ std::set<TokenId> stop_tokens_of(const Json& generation_config, const Json& conf
   return stops;
 }
 
-std::string TextStream::decoded(size_t begin) const {
-  return tokenizer_.decode(std::span(ids_).subspan(begin), true);
-}
-
 std::string TextStream::push(TokenId id) {
   ids_.push_back(id);
-  const std::string before =
-      tokenizer_.decode(std::span(ids_).subspan(begin_, printed_ids_ - begin_), true);
-  const std::string now = decoded(begin_);
+  const std::string before = decoded(printed_ids_), now = decoded(ids_.size());
   // A replacement character at the end is most likely half of a character whose other half comes
   // next.
   if (now.size() <= before.size() || now.ends_with("\xef\xbf\xbd")) return "";
@@ -263,9 +257,7 @@ std::string TextStream::push(TokenId id) {
 }
 
 std::string TextStream::finish() {
-  const std::string before =
-      tokenizer_.decode(std::span(ids_).subspan(begin_, printed_ids_ - begin_), true);
-  const std::string now = decoded(begin_);
+  const std::string before = decoded(printed_ids_), now = decoded(ids_.size());
   printed_ids_ = ids_.size();
   return now.size() > before.size() ? now.substr(before.size()) : "";
 }
@@ -292,7 +284,7 @@ struct Writing {
   size_t prompt = 0;
   Sampler sampler;
   std::vector<TokenId> ids = {};
-  std::vector<TokenId> seen = {};  ///< sorted: of prompt and text, where repetition is penalized
+  std::set<TokenId> seen = {};  ///< of prompt and text, where repetition is penalized
 };
 
 class BatchWriter {
@@ -332,12 +324,7 @@ class BatchWriter {
     }
     use_.prompt_tokens += std::ssize(ids);
     writing_[slot] = std::move(text);
-    if (options_.repetition_penalty != 1.0f) {
-      writing_[slot]->seen = ids;
-      std::vector<TokenId>& seen = writing_[slot]->seen;
-      std::ranges::sort(seen);
-      seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-    }
+    if (options_.repetition_penalty != 1.0f) writing_[slot]->seen = {ids.begin(), ids.end()};
     append(slot, logits);
   }
 
@@ -389,10 +376,7 @@ class BatchWriter {
     const TokenId id = writing.sampler.pick(logits);
     writing.ids.push_back(id);
     ++use_.new_tokens;
-    if (options_.repetition_penalty != 1.0f) {
-      const auto place = std::ranges::lower_bound(writing.seen, id);
-      if (place == writing.seen.end() || *place != id) writing.seen.insert(place, id);
-    }
+    if (options_.repetition_penalty != 1.0f) writing.seen.insert(id);
     const bool is_full = std::ssize(writing.ids) == prompts_[writing.prompt].max_new_tokens;
     if (is_full || (options_.is_end && options_.is_end(writing.ids)))
       finish(slot, std::move(writing));

@@ -134,7 +134,10 @@ class TextStream {
   std::string finish();
 
  private:
-  std::string decoded(size_t begin) const;
+  /// Text of ids [begin_, end).
+  std::string decoded(size_t end) const {
+    return tokenizer_.decode(std::span(ids_).subspan(begin_, end - begin_), true);
+  }
 
   const Tokenizer& tokenizer_;
   std::vector<TokenId> ids_;

@@ -35,33 +35,23 @@ void place(std::vector<ObservedRange>& all, std::span<const ObservedRange> own,
                       all.begin() + static_cast<std::ptrdiff_t>(samples[i] * width));
 }
 
-/// Merges K, V or Q; without heads where the layer has no attention.
-class SideMerger {
- public:
-  explicit SideMerger(size_t num_samples) : num_samples_(num_samples) {}
-
-  void add_part(const KvObservation& part, std::span<const size_t> samples) {
-    const size_t heads = part.histograms.size();
-    if (!has_begun_) {
-      all_.histograms.resize(heads);
-      all_.ranges.assign(num_samples_ * heads, kEmptyRange);
-      has_begun_ = true;
-    }
-    if (heads != all_.histograms.size())
-      fail("has ", heads, " heads, expected ", all_.histograms.size());
-    place(all_.ranges, part.ranges, samples, heads);
-    for (size_t head = 0; head < heads; ++head) add(all_.histograms[head], part.histograms[head]);
-    if (all_.positions.size() < part.positions.size()) all_.positions.resize(part.positions.size());
-    for (size_t bucket = 0; bucket < part.positions.size(); ++bucket)
-      all_.positions[bucket].fold(part.positions[bucket]);
+/// Adds K, V or Q of a part, the first or a later one, to those of all samples; without heads where
+/// the layer has no attention.
+void add_part(KvObservation& all, const KvObservation& part, std::span<const size_t> samples,
+              size_t num_samples, bool is_first) {
+  const size_t heads = part.histograms.size();
+  if (is_first) {
+    all.histograms.resize(heads);
+    all.ranges.assign(num_samples * heads, kEmptyRange);
   }
-  KvObservation take() { return std::move(all_); }
-
- private:
-  size_t num_samples_;
-  bool has_begun_ = false;
-  KvObservation all_;
-};
+  if (heads != all.histograms.size())
+    fail("has ", heads, " heads, expected ", all.histograms.size());
+  place(all.ranges, part.ranges, samples, heads);
+  for (size_t head = 0; head < heads; ++head) add(all.histograms[head], part.histograms[head]);
+  if (all.positions.size() < part.positions.size()) all.positions.resize(part.positions.size());
+  for (size_t bucket = 0; bucket < part.positions.size(); ++bucket)
+    all.positions[bucket].fold(part.positions[bucket]);
+}
 
 /// Folds magnitudes of the same channels into all, which is empty before the first part.
 void fold_channels(const std::vector<float>& part, std::vector<float>& all) {
@@ -128,35 +118,30 @@ size_t count_of(const SampleParts& samples) {
 LayerObservation merged_parts(std::span<const std::optional<LayerObservation>> parts,
                               const SampleParts& samples) {
   const size_t count = count_of(samples);
-  SideMerger k(count), v(count), q(count);
+  LayerObservation all;
   LinearMerger linears(count);
-  std::optional<ChannelAmax> channels;
-  std::vector<KeyRows> key_rows;
-  std::optional<bool> has_queries;
+  bool is_first = true;
   for_each_part(parts, samples, [&](const LayerObservation& part, auto own) {
-    k.add_part(part.k, own);
-    v.add_part(part.v, own);
-    if (part.q) q.add_part(*part.q, own);
-    if (has_queries.value_or(part.q.has_value()) != part.q.has_value())
+    add_part(all.k, part.k, own, count, is_first);
+    add_part(all.v, part.v, own, count, is_first);
+    if (is_first && part.q) all.q.emplace();
+    if (all.q && part.q) add_part(*all.q, *part.q, own, count, is_first);
+    if (all.q.has_value() != part.q.has_value())
       fail("has queries where another part has none, or none where it has");
-    has_queries = part.q.has_value();
     if (part.channels) {
-      if (!channels) channels.emplace();
-      fold_channels(part.channels->k, channels->k);
-      fold_channels(part.channels->v, channels->v);
+      if (!all.channels) all.channels.emplace();
+      fold_channels(part.channels->k, all.channels->k);
+      fold_channels(part.channels->v, all.channels->v);
     }
     if (!part.key_rows.empty()) {
       if (part.key_rows.size() != own.size())
         fail("has rows of K of ", part.key_rows.size(), " samples, expected ", own.size());
-      key_rows.resize(count);
-      for (size_t i = 0; i < own.size(); ++i) key_rows[own[i]] = part.key_rows[i];
+      all.key_rows.resize(count);
+      for (size_t i = 0; i < own.size(); ++i) all.key_rows[own[i]] = part.key_rows[i];
     }
     linears.add_parts(part.linears, own);
+    is_first = false;
   });
-  LayerObservation all{.k = k.take(), .v = v.take()};
-  if (has_queries.value_or(false)) all.q = q.take();
-  all.channels = std::move(channels);
-  all.key_rows = std::move(key_rows);
   all.linears = linears.take();
   return all;
 }

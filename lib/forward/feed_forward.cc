@@ -89,41 +89,37 @@ AmaxSlot FeedForward::input_slot() const {
 }
 
 void FeedForward::activate_all(const PackedMlp& mlp, Role role, int64_t index) {
-  const MlpShare all{.mlp = mlp, .rows = rows(), .index = index};
-  activate({.shares = {&all, 1}, .x = buffers_.normed.data(), .role = role});
+  const MlpPart all{
+      .mlp = mlp, .rows = rows(), .index = index, .seen = slot_of(down_of(role), index)};
+  activate({&all, 1}, buffers_.normed, role);
 }
 
-void FeedForward::observe_shares(const MlpInput& input, Role role, const void* x, int64_t width) {
-  if (!context_.observer || !input.is_observed) return;
-  const auto* row = static_cast<const std::byte*>(x);
-  for (const MlpShare& share : input.shares) {
+void FeedForward::observe_parts(std::span<const MlpPart> parts, Role role, const Buffer& x,
+                                int64_t width) {
+  const std::byte* row = x.data();
+  for (const MlpPart& part : parts) {
     observe({.role = role,
-             .index = share.index,
+             .index = part.index,
              .x = row,
              .type = type_,
-             .rows = share.rows,
+             .rows = part.rows,
              .width = width,
-             .segments = share.segments});
-    row += static_cast<size_t>(share.rows * width) * bytes_of(type_);
+             .segments = part.segments});
+    row += static_cast<size_t>(part.rows * width) * bytes_of(type_);
   }
 }
 
-void FeedForward::activate(const MlpInput& input) {
-  const Role down = down_of(input.role);
-  observe_shares(input, input.role, input.x, config_.hidden_size);
-  std::vector<MlpPart> parts;
-  for (const MlpShare& share : input.shares)
-    parts.push_back({.mlp = share.mlp,
-                     .rows = share.rows,
-                     .seen = input.is_observed ? slot_of(down, share.index) : AmaxSlot{}});
-  multiply_activated(backend_, {.x = input.x,
+void FeedForward::activate(std::span<const MlpPart> parts, const Buffer& x, Role role,
+                           bool is_observed) {
+  if (is_observed) observe_parts(parts, role, x, config_.hidden_size);
+  multiply_activated(backend_, {.x = x.data(),
                                 .type = type_,
                                 .parts = parts,
-                                .scratch = buffers_.inner.as<float>(),
+                                .inner = buffers_.inner.as<float>(),
                                 .out = buffers_.activated.data(),
                                 .is_decoding = context_.is_decoding,
-                                .product_scratch = &context_.scratch});
-  observe_shares(input, down, buffers_.activated.data(), input.shares.front().mlp.width);
+                                .scratch = &context_.scratch});
+  if (is_observed) observe_parts(parts, down_of(role), buffers_.activated, parts.front().mlp.width);
 }
 
 void FeedForward::score_experts(const float* hidden) {
@@ -191,11 +187,13 @@ void FeedForward::mix_experts(float* out) {
       add_experts(wave, !shows_all, out);
       wave = {.first = begin};
     }
-    MlpShare share{.mlp = layer().moe.experts[i], .rows = count, .index = static_cast<int64_t>(i)};
+    const auto index = static_cast<int64_t>(i);
+    MlpPart part{.mlp = layer().moe.experts[i], .rows = count, .index = index};
+    if (!shows_all) part.seen = slot_of(Role::kExpertDown, index);
     if (!tokens.empty())
-      share.segments = segments_of(
+      part.segments = segments_of(
           std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
-    wave.shares.push_back(std::move(share));
+    wave.parts.push_back(std::move(part));
     wave.count += count;
   }
   if (wave.count > 0) add_experts(wave, !shows_all, out);
@@ -250,22 +248,17 @@ void FeedForward::gather(const ExpertWave& wave) {
 
 void FeedForward::add_experts(const ExpertWave& wave, bool is_observed, float* out) {
   gather(wave);
-  std::vector<MlpPart> parts;
   const auto* gathered = buffers_.gathered.data();
-  for (const MlpShare& share : wave.shares) {
-    const int64_t count = share.rows * config_.hidden_size;
-    if (is_observed) fold(slot_of(Role::kExpertUp, share.index), gathered, count, type_);
+  for (const MlpPart& part : wave.parts) {
+    const int64_t count = part.rows * config_.hidden_size;
+    if (is_observed) fold(slot_of(Role::kExpertUp, part.index), gathered, count, type_);
     gathered += static_cast<size_t>(count) * bytes_of(type_);
-    parts.push_back({.mlp = share.mlp, .rows = share.rows});
   }
-  activate({.shares = wave.shares,
-            .x = buffers_.gathered.data(),
-            .role = Role::kExpertUp,
-            .is_observed = is_observed});
+  activate(wave.parts, buffers_.gathered, Role::kExpertUp, is_observed);
   multiply_down(backend_, {.x = buffers_.activated.data(),
                            .type = type_,
-                           .parts = parts,
-                           .out = buffers_.expert_out.as<float>(),
+                           .parts = wave.parts,
+                           .out = buffers_.expert_out.data(),
                            .is_decoding = context_.is_decoding,
                            .scratch = &context_.scratch});
   const float* weights = buffers_.expert_weights.as<float>() + wave.first;

@@ -30,31 +30,19 @@ class FeedForward : private LayerPart {
   /// Adds the norm of MLP and experts together to hidden; normed holds the MLP's input.
   void add_both(float* hidden);
 
-  /// Consecutive rows and the MLP that they run through: those routed to one expert, or all.
-  struct MlpShare {
-    const PackedMlp& mlp;
-    int64_t rows = 0;
-    int64_t index = 0;                   ///< of the expert
-    std::vector<Segment> segments = {};  ///< as in LinearInput; empty: the batch's
-  };
-  /// The input of MLPs.
-  struct MlpInput {
-    std::span<const MlpShare> shares;  ///< one behind the other
-    const void* x = nullptr;           ///< [rows of all shares, hidden] of the compute type
-    Role role = Role::kUp;             ///< of the input
-    bool is_observed = true;
-  };
-  /// Writes the activated inner rows to activated.
-  void activate(const MlpInput& input);
+  /// Writes the activated inner rows of all parts of x, [rows of all parts, hidden], to activated.
+  /// role: of x. Observes both.
+  void activate(std::span<const MlpPart> parts, const Buffer& x, Role role,
+                bool is_observed = true);
   /// activate for all rows of normed.
   void activate_all(const PackedMlp& mlp, Role role = Role::kUp, int64_t index = 0);
-  /// Observes each share's rows of x, [rows of all shares, width], as its input.
-  void observe_shares(const MlpInput& input, Role role, const void* x, int64_t width);
+  /// Observes each part's rows of x, [rows of all parts, width], as its input.
+  void observe_parts(std::span<const MlpPart> parts, Role role, const Buffer& x, int64_t width);
 
   /// Experts that run together, because their rows fit the activations.
   struct ExpertWave {
     int64_t first = 0, count = 0;  ///< rows, among those of all experts
-    std::vector<MlpShare> shares = {};
+    std::vector<MlpPart> parts = {};
   };
   /// Computes the router's logits of every row, of the experts and the shared gate.
   void score_experts(const float* hidden);

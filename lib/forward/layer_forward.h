@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -187,6 +188,15 @@ struct LayerCall {
 };
 using LayerResult = std::variant<LayerObservation, LayerAdvance, LinearObservation,
                                  SaturationCounts, AttentionComparison>;
+
+/// Serializes the result of a pass over a layer, for other machines and for files: little-endian,
+/// after a version and a kind. Equal values give equal bytes.
+std::vector<std::byte> to_bytes(const LayerResult& result);
+
+/// Inverse of to_bytes, of the result of such a pass, for untrusted bytes. Checks every count
+/// against the size, every value against its possible range, and the order of Linears. Throws Error
+/// with what was found and where. The caller must check the numbers of samples and heads.
+LayerResult layer_result_from(LayerPass pass, std::span<const std::byte> bytes);
 
 /// Forward pass of many samples with the layer as the outer loop. For each layer in order, call
 /// observe and then one advance.

@@ -46,15 +46,12 @@ void LayerRunner::finish(float* all_hidden, const KvStorage& storage, const Seen
   bool is_normed = false;
   if (own().has_recurrence) {
     mixer_.run(hidden, storage.state);
-    const float multiplier = config_.mixer_output_multiplier;
-    if (has_attention)  // which is added, too, before the MLP
-      add_projected(buffers_.mixed, layer().recurrence.out, beside_attention(multiplier), hidden);
-    else
-      is_normed = add_mixed(buffers_.mixed, layer().recurrence.out, multiplier, hidden);
+    is_normed = add_mixed(buffers_.mixed, layer().recurrence.out, config_.mixer_output_multiplier,
+                          hidden, !has_attention);
   }
   if (has_attention)
-    is_normed =
-        add_mixed(buffers_.attended, layer().output, config_.attention_output_multiplier, hidden);
+    is_normed = add_mixed(buffers_.attended, layer().output, config_.attention_output_multiplier,
+                          hidden, true);
   if (layer().laurel.up.matrix) streams_.add_laurel(hidden);
   if (!config_.parallel_residual) feed_forward_.run(hidden, is_normed);
   if (config_.streams > 1) streams_.correct(all_hidden);
@@ -64,16 +61,12 @@ void LayerRunner::finish(float* all_hidden, const KvStorage& storage, const Seen
     backend_.scale({.x = view(hidden, config_.hidden_size), .factor = layer().scalar});
 }
 
-LayerPart::Branch LayerRunner::beside_attention(float multiplier) const {
-  KVCAL_CHECK(!config_.parallel_residual && !layer().attention_output_norm.exists());
-  return branch(layer().attention_output_norm, multiplier);
-}
-
 bool LayerRunner::add_mixed(const Buffer& x, const PackedLinear& linear, float multiplier,
-                            float* hidden) {
+                            float* hidden, bool is_last) {
   const Branch way = branch(layer().attention_output_norm, multiplier);
   const PackedNorm& next = layer().mlp_norm;
-  const bool has_next = config_.has_mlp_norm && !config_.parallel_residual &&
+  KVCAL_CHECK(is_last || (!config_.parallel_residual && !way.norm.exists()));
+  const bool has_next = is_last && config_.has_mlp_norm && !config_.parallel_residual &&
                         !layer().laurel.up.matrix && feed_forward_.exists() && next.exists();
   if (way.adds_directly() || !has_next) {
     add_projected(x, linear, way, hidden);

@@ -82,11 +82,10 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
 
  private:
   void exchange(Kept* kept);
-  /// The way of a mixer in a layer that has attention, too.
-  Branch beside_attention(float multiplier) const;
-  /// Adds a mix to hidden. Also writes the MLP's input to normed where one operation can do both,
-  /// and then returns true.
-  bool add_mixed(const Buffer& x, const PackedLinear& linear, float multiplier, float* hidden);
+  /// Adds a mix to hidden, the last one before the MLP or not. Also writes the MLP's input to
+  /// normed where one operation can do both, and then returns true.
+  bool add_mixed(const Buffer& x, const PackedLinear& linear, float multiplier, float* hidden,
+                 bool is_last);
   /// Bytes of an activation, which is reserved for most_rows.
   size_t bytes_of_tokens(const Buffer& buffer, int64_t tokens) const;
 

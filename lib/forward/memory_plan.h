@@ -24,6 +24,9 @@ struct MemoryNeeds {
   }
 };
 
+/// Upper bound of the bytes of the matrices that pack_layer makes for the largest layer.
+uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type);
+
 /// sample_lengths: in tokens.
 MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, const Backend& backend,
                          const LayerwiseOptions& options, std::span<const int64_t> sample_lengths);

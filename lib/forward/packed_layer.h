@@ -121,17 +121,10 @@ std::vector<PackedLayer> pack_layer(const Weights& weights, const ModelConfig& c
 PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& config, int64_t layer,
                                  LinearTurns& linears, ComputeType type);
 
-/// parts: kKeyValue leaves out what runs behind attention.
-PackedStreams pack_streams(const Weights& weights, const ModelConfig& config, int64_t layer,
-                           LayerParts parts, LinearTurns& linears, ComputeType type);
-
 /// Weight and bias of the norm before the logits.
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend);
 
 /// lm_head, or the embedding where the two are tied, with its bias, for the group's first backend.
 PackedLinear pack_output_embedding(const Weights& weights, PackGroup& group, ComputeType type);
-
-/// Upper bound of the bytes of the matrices that pack_layer makes for the largest layer.
-uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type);
 
 }  // namespace kvcal

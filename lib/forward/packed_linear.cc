@@ -212,30 +212,38 @@ std::vector<RowGroup> groups_of(std::span<const MlpPart> parts, PackedLinear Pac
     groups.push_back({.weight = *(part.mlp.*linear).matrix,
                       .bias = (part.mlp.*linear).bias.get(),
                       .rows = part.rows,
-                      .seen = part.seen});
+                      .seen = linear == &PackedMlp::in ? part.seen : AmaxSlot{}});
   return groups;
 }
 
-const std::byte* row_at(const void* x, int64_t row, int64_t width, ComputeType type) {
-  return static_cast<const std::byte*>(x) + static_cast<size_t>(row * width) * bytes_of(type);
+/// Calls body(part, its first row, its rows of x).
+template <class Body>
+void for_each_part(const MlpProductArgs& args, PackedLinear PackedMlp::*linear, const Body& body) {
+  const auto* x = static_cast<const std::byte*>(args.x);
+  int64_t row = 0;
+  for (const MlpPart& part : args.parts) {
+    body(part, row, x);
+    row += part.rows;
+    x += static_cast<size_t>(part.rows * (part.mlp.*linear).matrix->in_features) *
+         bytes_of(args.type);
+  }
 }
 
-void multiply_then_activate(Backend& backend, const ActivatedProductArgs& args, const MlpPart& part,
-                            int64_t first_row) {
+void multiply_then_activate(Backend& backend, const MlpProductArgs& args, const MlpPart& part,
+                            int64_t first_row, const std::byte* x) {
   const PackedMlp& mlp = part.mlp;
-  KVCAL_CHECK(args.product_scratch);
+  KVCAL_CHECK(args.scratch);
   const int64_t stride = mlp.in.matrix->out_features;
-  float* inner = args.scratch;
+  float* inner = args.inner;
   if (!inner)
-    inner =
-        reinterpret_cast<float*>(grown(args.product_scratch->inner, backend,
-                                       static_cast<size_t>(part.rows * stride) * sizeof(float)));
-  multiply(backend, {.x = row_at(args.x, first_row, mlp.in.matrix->in_features, args.type),
+    inner = reinterpret_cast<float*>(grown(
+        args.scratch->inner, backend, static_cast<size_t>(part.rows * stride) * sizeof(float)));
+  multiply(backend, {.x = x,
                      .linear = mlp.in,
                      .rows = part.rows,
                      .out = inner,
                      .is_decoding = args.is_decoding,
-                     .scratch = args.product_scratch});
+                     .scratch = args.scratch});
   if (mlp.deviations)
     backend.keep_outliers({.x = inner,
                            .rows = part.rows,
@@ -255,15 +263,12 @@ void multiply_then_activate(Backend& backend, const ActivatedProductArgs& args, 
 
 }  // namespace
 
-void multiply_activated(Backend& backend, const ActivatedProductArgs& args) {
-  if (!std::ranges::all_of(args.parts, activates_plainly)) {
-    int64_t row = 0;
-    for (const MlpPart& part : args.parts) {
-      multiply_then_activate(backend, args, part, row);
-      row += part.rows;
-    }
-    return;
-  }
+void multiply_activated(Backend& backend, const MlpProductArgs& args) {
+  if (!std::ranges::all_of(args.parts, activates_plainly))
+    return for_each_part(args, &PackedMlp::in,
+                         [&](const MlpPart& part, int64_t row, const std::byte* x) {
+                           multiply_then_activate(backend, args, part, row, x);
+                         });
   const std::vector<RowGroup> groups = groups_of(args.parts, &PackedMlp::in);
   const PackedMlp& mlp = args.parts.front().mlp;
   backend.matmul_activate({.x = args.x,
@@ -272,33 +277,31 @@ void multiply_activated(Backend& backend, const ActivatedProductArgs& args) {
                            .gated = mlp.gated,
                            .activation = mlp.activation,
                            .width = mlp.width,
-                           .scratch = args.scratch,
+                           .scratch = args.inner,
                            .out_type = args.type,
                            .out = args.out,
                            .is_decoding = args.is_decoding});
 }
 
-void multiply_down(Backend& backend, const DownProductArgs& args) {
+void multiply_down(Backend& backend, const MlpProductArgs& args) {
+  auto* const out = static_cast<float*>(args.out);
   const auto down_is_plain = [](const MlpPart& part) { return is_plain(part.mlp.down); };
-  if (!std::ranges::all_of(args.parts, down_is_plain)) {
-    int64_t row = 0;
-    for (const MlpPart& part : args.parts) {
-      const PackedLinear& down = part.mlp.down;
-      multiply(backend, {.x = row_at(args.x, row, down.matrix->in_features, args.type),
-                         .linear = down,
-                         .rows = part.rows,
-                         .out = args.out + row * down.matrix->out_features,
-                         .is_decoding = args.is_decoding,
-                         .scratch = args.scratch});
-      row += part.rows;
-    }
-    return;
-  }
+  if (!std::ranges::all_of(args.parts, down_is_plain))
+    return for_each_part(args, &PackedMlp::down,
+                         [&](const MlpPart& part, int64_t row, const std::byte* x) {
+                           const PackedLinear& down = part.mlp.down;
+                           multiply(backend, {.x = x,
+                                              .linear = down,
+                                              .rows = part.rows,
+                                              .out = out + row * down.matrix->out_features,
+                                              .is_decoding = args.is_decoding,
+                                              .scratch = args.scratch});
+                         });
   const std::vector<RowGroup> groups = groups_of(args.parts, &PackedMlp::down);
   backend.matmul_groups({.x = args.x,
                          .type = args.type,
                          .groups = groups,
-                         .out = args.out,
+                         .out = out,
                          .is_decoding = args.is_decoding});
 }
 

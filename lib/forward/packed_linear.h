@@ -137,35 +137,29 @@ struct PackedMlp {
   std::optional<float> deviations;
 };
 
-/// Consecutive rows and the MLP that they run through; such parts lie one behind the other, and
-/// their MLPs differ in nothing but the weights.
+/// Consecutive rows and the MLP that they run through: those routed to one expert, or all. Such
+/// parts lie one behind the other, and their MLPs differ in nothing but the weights.
 struct MlpPart {
   const PackedMlp& mlp;
   int64_t rows = 0;
-  AmaxSlot seen = {};  ///< of the part's inner rows
+  int64_t index = 0;                   ///< of the expert
+  std::vector<Segment> segments = {};  ///< as in LinearInput; empty: the batch's
+  AmaxSlot seen = {};                  ///< of the inner rows
 };
 
-/// out = down(x) of every part's MLP.
-struct DownProductArgs {
-  const void* x = nullptr;                   ///< [rows of all parts, width] of type
-  ComputeType type = ComputeType::kFloat32;  ///< that the layer was packed for
+/// Products of every part's rows, whose type is that the layer was packed for.
+struct MlpProductArgs {
+  const void* x = nullptr;  ///< [rows of all parts, hidden], or the inner rows
+  ComputeType type = ComputeType::kFloat32;
   std::span<const MlpPart> parts;
-  float* out = nullptr;  ///< [rows of all parts, hidden]
+  float* inner = nullptr;  ///< MatmulActivateArgs::scratch
+  void* out = nullptr;
   bool is_decoding = false;
   ProductScratch* scratch = nullptr;  ///< ProductArgs::scratch
 };
-void multiply_down(Backend& backend, const DownProductArgs& args);
-
-/// Inner rows of every part's MLP: activation(gate) * up, or activation(up).
-struct ActivatedProductArgs {
-  const void* x = nullptr;                   ///< [rows of all parts, hidden] of type
-  ComputeType type = ComputeType::kFloat32;  ///< that the layer was packed for
-  std::span<const MlpPart> parts;
-  float* scratch = nullptr;  ///< as in MatmulActivateArgs
-  void* out = nullptr;       ///< [rows of all parts, width] of type
-  bool is_decoding = false;
-  ProductScratch* product_scratch = nullptr;  ///< ProductArgs::scratch
-};
-void multiply_activated(Backend& backend, const ActivatedProductArgs& args);
+/// out [rows of all parts, width] of type = activation(gate) * up, or activation(up).
+void multiply_activated(Backend& backend, const MlpProductArgs& args);
+/// out [rows of all parts, hidden] float32 = down(x).
+void multiply_down(Backend& backend, const MlpProductArgs& args);
 
 }  // namespace kvcal

@@ -144,6 +144,15 @@ int64_t rope_block(const RopeConfig& rope, int64_t sequence_length) {
   return 0;
 }
 
+std::map<int64_t, int64_t> rope_rows(const RopeConfig& rope, std::span<const int64_t> lengths) {
+  std::map<int64_t, int64_t> rows_of_block;
+  for (const int64_t length : lengths) {
+    int64_t& rows = rows_of_block[rope_block(rope, length)];
+    rows = std::max(rows, length);
+  }
+  return rows_of_block;
+}
+
 namespace {
 
 /// Source: transformers ministral3 `get_llama_4_attn_scale`.
@@ -159,14 +168,9 @@ float query_growth(const RopeConfig& rope, size_t position) {
 RopeTable::RopeTable(const RopeConfig& rope, const std::vector<int64_t>& sequence_lengths,
                      Backend& backend)
     : rope_(&rope) {
-  std::map<int64_t, int64_t> rows_of_block;
-  for (const int64_t length : sequence_lengths) {
-    int64_t& rows = rows_of_block[rope_block(rope, length)];
-    rows = std::max(rows, length);
-  }
   std::vector<float> cos, sin;
   int64_t all_rows = 0;
-  for (const auto& [block, rows] : rows_of_block) {
+  for (const auto& [block, rows] : rope_rows(rope, sequence_lengths)) {
     const RopeFrequencies frequencies = rope_frequencies(rope, rows);
     const float direction = rope.turns_back ? -1.0f : 1.0f;
     first_row_[block] = all_rows;

@@ -163,6 +163,9 @@ class RopeTable {
 /// scaling, 1 beyond longrope's threshold.
 int64_t rope_block(const RopeConfig& rope, int64_t sequence_length);
 
+/// Rows of the table of each block, by block: the longest of the sequences.
+std::map<int64_t, int64_t> rope_rows(const RopeConfig& rope, std::span<const int64_t> lengths);
+
 /// The tables of all ropes of a model.
 class RopeTables {
  public:

@@ -3,12 +3,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -126,6 +128,18 @@ class Communicator {
   std::vector<std::string> hosts_;
   Watch* watch_;
 };
+
+/// A plain value of every rank, by rank. Collective.
+template <class T>
+requires std::is_trivially_copyable_v<T> std::vector<T> gather_values(Communicator& ranks,
+                                                                      const T& own) {
+  std::vector<T> values;
+  for (const auto& told : ranks.all_gather(std::as_bytes(std::span(&own, 1)))) {
+    KVCAL_CHECK(told.size() == sizeof(T));
+    std::memcpy(&values.emplace_back(), told.data(), sizeof(T));
+  }
+  return values;
+}
 
 /// A single process.
 class SingleCommunicator : public Communicator {

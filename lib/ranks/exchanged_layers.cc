@@ -74,22 +74,22 @@ uint64_t layer_size(const Weights& weights, int64_t layer) {
   return size;
 }
 
-void LocalLayers::bring(int64_t layer) {
-  const std::lock_guard lock(mutex_);
-  if (hashes_.contains(layer)) return;
-  hashes_[layer] = layer_hash(weights_, layer);
-  bytes_read_ += layer_size(weights_, layer);
-}
-
-uint64_t LocalLayers::hash(int64_t layer) const {
-  const std::lock_guard lock(mutex_);
+uint64_t RankLayerBytes::hash(int64_t layer) const {
+  const std::lock_guard lock(hash_mutex_);
   const auto found = hashes_.find(layer);
   return found == hashes_.end() ? 0 : found->second;
 }
 
-uint64_t LocalLayers::bytes_read() const {
+void RankLayerBytes::set_hash(int64_t layer, uint64_t hash) {
+  const std::lock_guard lock(hash_mutex_);
+  hashes_[layer] = hash;
+}
+
+void LocalLayers::bring(int64_t layer) {
   const std::lock_guard lock(mutex_);
-  return bytes_read_;
+  if (hash(layer) != 0) return;
+  set_hash(layer, layer_hash(weights_, layer));
+  bytes_read_ += layer_size(weights_, layer);
 }
 
 namespace {
@@ -157,11 +157,9 @@ void ExchangedLayers::will_need(int64_t layer) {
 }
 
 void ExchangedLayers::agree_on(const Step& own) {
-  const auto all = ranks_->all_gather(std::as_bytes(std::span(&own, 1)));
+  const std::vector<Step> all = gather_values(*ranks_, own);
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    Step step;
-    KVCAL_CHECK(all[rank].size() == sizeof step);
-    std::memcpy(&step, all[rank].data(), sizeof step);
+    const Step& step = all[rank];
     if (step.layer == own.layer && step.bytes == own.bytes) continue;
     has_left_ = true;
     if (step.layer == kLeaves || own.layer == kLeaves) throw RankLeft();
@@ -253,9 +251,7 @@ void ExchangedLayers::bring(int64_t layer) {
     });
   }
   held_.emplace(layer, std::move(held));
-  const uint64_t hash = layer_hash(weights_, layer);
-  const std::lock_guard hash_lock(hash_mutex_);
-  hashes_[layer] = hash;
+  set_hash(layer, layer_hash(weights_, layer));
 }
 
 void ExchangedLayers::restore(const Held& held) noexcept {
@@ -271,12 +267,6 @@ void ExchangedLayers::drop(int64_t layer) noexcept {
   if (found == held_.end()) return;
   restore(found->second);
   held_.erase(found);
-}
-
-uint64_t ExchangedLayers::hash(int64_t layer) const {
-  const std::lock_guard lock(hash_mutex_);
-  const auto found = hashes_.find(layer);
-  return found == hashes_.end() ? 0 : found->second;
 }
 
 void ExchangedLayers::leave() noexcept {

@@ -22,11 +22,19 @@ class RankLayerBytes : public LayerBytes {
  public:
   /// Hash of the layer's bytes as this rank packed them; equal bytes have equal hashes. 0: this
   /// rank did not pack it.
-  virtual uint64_t hash(int64_t layer) const = 0;
+  uint64_t hash(int64_t layer) const;
   /// Bytes of layers that this rank has read from files.
-  virtual uint64_t bytes_read() const = 0;
+  uint64_t bytes_read() const { return bytes_read_; }
   /// Announces that this rank brings no more layers, to ranks that wait for the next one.
   virtual void leave() noexcept {}
+
+ protected:
+  void set_hash(int64_t layer, uint64_t hash);
+  std::atomic<uint64_t> bytes_read_ = 0;
+
+ private:
+  mutable std::mutex hash_mutex_;
+  std::map<int64_t, uint64_t> hashes_;
 };
 
 /// Whole pages of one of a model's files.
@@ -54,14 +62,10 @@ class LocalLayers : public RankLayerBytes {
   void will_need(int64_t layer) override { weights_.will_need(layer); }
   void bring(int64_t layer) override;
   void drop(int64_t layer) noexcept override { weights_.drop(layer); }
-  uint64_t hash(int64_t layer) const override;
-  uint64_t bytes_read() const override;
 
  private:
   const Weights& weights_;
-  mutable std::mutex mutex_;
-  std::map<int64_t, uint64_t> hashes_;
-  uint64_t bytes_read_ = 0;
+  std::mutex mutex_;
 };
 
 /// Layers of which each rank reads one part from the files and gets the rest from the others, so
@@ -79,8 +83,6 @@ class ExchangedLayers : public RankLayerBytes {
   /// Throws RankLeft where another rank brings no more layers.
   void bring(int64_t layer) override;
   void drop(int64_t layer) noexcept override;
-  uint64_t hash(int64_t layer) const override;
-  uint64_t bytes_read() const override { return bytes_read_; }
   void leave() noexcept override;
 
   /// Most memory of the machine that a layer takes while it is packed.
@@ -113,9 +115,6 @@ class ExchangedLayers : public RankLayerBytes {
   std::mutex mutex_;                                ///< for exchanges and the layer held
   std::map<int64_t, Held> held_;
   bool has_left_ = false;
-  mutable std::mutex hash_mutex_;
-  std::map<int64_t, uint64_t> hashes_;
-  std::atomic<uint64_t> bytes_read_ = 0;
   std::mutex leave_mutex_;
   std::future<void> leaving_;  ///< its destructor waits
 };

@@ -66,6 +66,14 @@ constexpr milliseconds kReleaseTime{3000};
 constexpr milliseconds kNewsTime{300};
 /// Time for every other rank, until rank 0 has ended all.
 constexpr milliseconds kOthersTime{5000};
+/// Waits until is_met, at most so long.
+template <class Condition>
+void wait_until(const Condition& is_met, milliseconds most) {
+  const auto end = std::chrono::steady_clock::now() + most;
+  while (!is_met() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(milliseconds(5));
+}
+
 /// When rank 0 is gone, each rank waits for the ranks before it to report and to end all.
 constexpr milliseconds kTurn = kReleaseTime + milliseconds(1000);
 
@@ -103,9 +111,7 @@ void RankSession::say_once(const std::string& message) {
 }
 
 void RankSession::wait_for_end(milliseconds time) const {
-  const auto end = std::chrono::steady_clock::now() + time;
-  while (!is_ending_ && !has_lost_ && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(milliseconds(5));
+  wait_until([&] { return is_ending_ || has_lost_; }, time);
 }
 
 void RankSession::wait_for_news() const {
@@ -124,9 +130,7 @@ void RankSession::end_all(const std::string& message) {
   say_once(message);
   if (is_first()) lifeline_->tell_end();
   request_interrupt();
-  const auto end = std::chrono::steady_clock::now() + kReleaseTime;
-  while (!is_released_ && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(milliseconds(5));
+  wait_until([&] { return is_released_.load(); }, kReleaseTime);
   abort_failed();
 }
 
@@ -135,9 +139,7 @@ void RankSession::on_died(int rank) {
   has_lost_ = true;
   const std::string message = ranks_->name_of(rank) + " died in " + watch_.stage();
   // Rank 0 is gone: the first remaining rank reports it.
-  const auto turn = std::chrono::steady_clock::now() + kTurn * (ranks_->rank() - 1);
-  while (!is_first() && !is_ending_ && std::chrono::steady_clock::now() < turn)
-    std::this_thread::sleep_for(milliseconds(5));
+  wait_until([&] { return is_first() || is_ending_; }, kTurn * (ranks_->rank() - 1));
   end_all(message);
 }
 
@@ -148,8 +150,7 @@ void RankSession::on_failed(const std::string& message) {
 void RankSession::on_ended() {
   if (is_ending_.exchange(true)) return;
   request_interrupt();
-  const auto end = std::chrono::steady_clock::now() + kOthersTime;
-  while (std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(50));
+  std::this_thread::sleep_for(kOthersTime);
   abort_failed();
 }
 
@@ -238,17 +239,7 @@ RankWork process_work() {
 }
 
 std::vector<RankWork> gather_work(Communicator& ranks, const RankWork& own) {
-  // Ranks of one run have the same program (their fingerprints are compared), so raw bytes suffice.
-  static_assert(std::is_trivially_copyable_v<RankWork>);
-  const auto told = ranks.all_gather(std::as_bytes(std::span(&own, 1)));
-  std::vector<RankWork> all(told.size());
-  for (size_t rank = 0; rank < told.size(); ++rank) {
-    if (told[rank].size() != sizeof(RankWork))
-      fail(ranks.name_of(static_cast<int>(rank)), " tells its work in ", told[rank].size(),
-           " bytes, expected ", sizeof(RankWork));
-    std::memcpy(&all[rank], told[rank].data(), sizeof(RankWork));
-  }
-  return all;
+  return gather_values(ranks, own);  // of the same program: ranks compare their fingerprints
 }
 
 }  // namespace kvcal

@@ -9,7 +9,7 @@
 #include "core/byte_stream.h"
 #include "core/error.h"
 #include "forward/divided_forward.h"
-#include "forward/observation_bytes.h"
+#include "forward/layer_forward.h"
 #include "ranks/communicator.h"
 
 namespace kvcal {

@@ -12,7 +12,6 @@
 #include "core/error.h"
 #include "core/hash64.h"
 #include "core/posix_file.h"
-#include "state/state_thread.h"
 
 namespace kvcal {
 namespace {
@@ -137,33 +136,22 @@ class HiddenFileWriter::File {
 };
 
 /// Rows waiting for the writer; its end marks them as done, written or not.
-class HiddenFileWriter::Borrowed {
- public:
-  Borrowed(HiddenFileWriter& writer, int64_t sample, std::span<const float> rows,
-           std::shared_ptr<const void> owner)
-      : writer_(writer), sample_(sample), rows_(rows), owner_(std::move(owner)) {}
+struct HiddenFileWriter::Borrowed {
+  HiddenFileWriter& writer;
+  int64_t sample;
+  std::span<const float> rows;
+  std::shared_ptr<const void> owner;
+
   ~Borrowed() {
     {
-      const std::lock_guard lock(writer_.mutex_);
-      if (owner_) {
-        writer_.owned_bytes_ -= rows_.size_bytes();
-      } else {
-        writer_.borrowed_.erase(sample_);
-      }
+      const std::lock_guard lock(writer.mutex_);
+      if (owner)
+        writer.owned_bytes_ -= rows.size_bytes();
+      else
+        writer.borrowed_.erase(sample);
     }
-    writer_.written_.notify_all();
+    writer.written_.notify_all();
   }
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
-
-  int64_t sample() const { return sample_; }
-  std::span<const float> rows() const { return rows_; }
-
- private:
-  HiddenFileWriter& writer_;
-  int64_t sample_;
-  std::span<const float> rows_;
-  std::shared_ptr<const void> owner_;
 };
 
 void HiddenFileWriter::begin(const fs::path& file, int64_t layer, uint64_t run) {
@@ -185,12 +173,12 @@ void HiddenFileWriter::put(int64_t sample, std::span<const float> rows,
       borrowed_.insert(sample);
     }
   }
-  const auto waiting = std::make_shared<Borrowed>(*this, sample, rows, std::move(owner));
+  const std::shared_ptr<Borrowed> waiting(new Borrowed{*this, sample, rows, std::move(owner)});
   thread_.add([waiting, file = file_, layer = layer_, run = run_] {
-    const auto bytes = std::as_bytes(waiting->rows());
+    const auto bytes = std::as_bytes(waiting->rows);
     const BlockHeader header{.layer = layer,
-                             .sample = waiting->sample(),
-                             .values = waiting->rows().size(),
+                             .sample = waiting->sample,
+                             .values = waiting->rows.size(),
                              .hash = hash64(bytes) ^ run};
     file->write(std::as_bytes(std::span(&header, 1)));
     file->write(bytes);

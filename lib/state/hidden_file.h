@@ -72,7 +72,7 @@ class HiddenFileWriter : public HiddenSink {
 
  private:
   class File;
-  class Borrowed;
+  struct Borrowed;
   /// Limit of owned rows, in bytes, that wait to be written.
   static constexpr size_t kMostOwned = size_t{16} << 20;
 

@@ -15,7 +15,6 @@
 #include "core/posix_file.h"
 #include "core/replaceable.h"
 #include "core/sha256.h"
-#include "state/journal.h"
 
 namespace kvcal {
 namespace {

@@ -1,4 +1,4 @@
-#include "forward/observation_bytes.h"
+#include "forward/layer_forward.h"
 
 #include <limits>
 

@@ -58,7 +58,7 @@ parser_files() {
     scales_json) echo 'lib/(stored/kv_scales|engines/scales_file)' ;;
     statistics) echo lib/export/statistics_file ;;
     overlay) echo lib/export/overlay ;;
-    resume_state) echo 'lib/(state/(state_folder|journal|hidden_file)|forward/observation_bytes)' ;;
+    resume_state) echo 'lib/(state/(state_folder|hidden_file)|forward/layer_result_bytes)' ;;
     *) echo lib/ ;;
   esac
 }

@@ -1,4 +1,4 @@
-#include "ranks/rank_work.h"
+#include "ranks/rank_session.h"
 
 #include "core/process_memory.h"
 #include "ranks/support/thread_ranks.h"

@@ -2,7 +2,6 @@
 
 #include "core/file.h"
 #include "core/sha256.h"
-#include "state/journal.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

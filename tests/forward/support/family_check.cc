@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "forward/decoder.h"
+#include "forward/layerwise.h"
 #include "quant/half.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "family/modules.h"
-#include "forward/layerwise.h"
+#include "forward/layer_observers.h"
 #include "support/model_fixture.h"
 
 namespace kvcal::test {
