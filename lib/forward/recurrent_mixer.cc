@@ -103,34 +103,32 @@ void RecurrentMixer::project_mamba() {
 
 void RecurrentMixer::scan_states(const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
+  const Mixer kind = config_.architecture->recurrence;
+  KVCAL_CHECK(kind == Mixer::kMamba || kind == Mixer::kMamba2);
   const int64_t inner = recurrent.inner(), channels = recurrent.channels;
-  SsmScanArgs args{.x = columns(buffers_.convolved, 0, channels),
-                   .dt_bias = mixer().dt_bias.get(),
-                   .a = mixer().decay.get(),
-                   .d = mixer().skip.get(),
-                   .segments = run.segments,
-                   .heads = recurrent.heads,
-                   .head_dim = recurrent.head_dim,
-                   .groups = recurrent.groups,
-                   .state_dim = recurrent.state_dim,
-                   .state = run.scan,
-                   .out = buffers_.scanned.as<float>()};
-  if (config_.architecture->recurrence == Mixer::kMamba) {
-    const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
-    args.dt = columns(buffers_.steps, 0, inner);
-    args.a_per_state = true;
-    args.b = columns(buffers_.states, rank, width);
-    args.c = columns(buffers_.states, rank + recurrent.state_dim, width);
-  } else {
-    KVCAL_CHECK(config_.architecture->recurrence == Mixer::kMamba2);
-    const int64_t states = recurrent.groups * recurrent.state_dim;
-    args.dt = projected(inner + channels);
-    args.dt_min = recurrent.dt_min;
-    args.dt_max = recurrent.dt_max;
-    args.b = columns(buffers_.convolved, inner, channels);
-    args.c = columns(buffers_.convolved, inner + states, channels);
-  }
-  backend_.ssm_scan(args);
+  const int64_t states = recurrent.groups * recurrent.state_dim;
+  const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
+  const bool is_first = kind == Mixer::kMamba;
+  backend_.ssm_scan(
+      {.x = columns(buffers_.convolved, 0, channels),
+       .dt = is_first ? columns(buffers_.steps, 0, inner) : projected(inner + channels),
+       .dt_bias = mixer().dt_bias.get(),
+       .dt_min = recurrent.dt_min,
+       .dt_max = recurrent.dt_max,
+       .a = mixer().decay.get(),
+       .a_per_state = is_first,
+       .b = is_first ? columns(buffers_.states, rank, width)
+                     : columns(buffers_.convolved, inner, channels),
+       .c = is_first ? columns(buffers_.states, rank + recurrent.state_dim, width)
+                     : columns(buffers_.convolved, inner + states, channels),
+       .d = mixer().skip.get(),
+       .segments = run.segments,
+       .heads = recurrent.heads,
+       .head_dim = recurrent.head_dim,
+       .groups = recurrent.groups,
+       .state_dim = recurrent.state_dim,
+       .state = run.scan,
+       .out = buffers_.scanned.as<float>()});
 }
 
 void RecurrentMixer::scan_delta(const StateRun& run) {
