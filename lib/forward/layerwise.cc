@@ -13,29 +13,31 @@ namespace kvcal {
 
 /// Storage of K and V of one batch for attention.
 struct LayerwiseForward::Storage {
-  Storage(Backend& backend, const LayerConfig& layer, int64_t max_tokens, KvDType dtype)
+  /// max_tokens 0: of a layer that reads another one's K and V, so only its queries may be
+  /// quantized. quantization null: nothing is.
+  Storage(Backend& backend, const LayerConfig& layer, int64_t max_tokens, KvDType dtype,
+          const KvQuantization* quantization)
       : dtype_(dtype) {
     const int64_t row = max_tokens * layer.cache.heads * bytes_per_element(dtype);
-    k_ = backend.allocate(static_cast<size_t>(row * layer.cache.k_dim));
-    v_ = backend.allocate(static_cast<size_t>(row * layer.cache.v_dim));
-  }
-  Storage(Backend& backend, const LayerConfig& layer, int64_t max_tokens,
-          const KvQuantization& quantization)
-      : Storage(backend, layer, max_tokens, quantization.dtype) {
-    const auto heads = static_cast<size_t>(layer.cache.heads);
-    KVCAL_CHECK(quantization.k_scales.size() == heads && quantization.v_scales.size() == heads);
-    k_scales_ = upload<float>(quantization.k_scales, backend);
-    v_scales_ = upload<float>(quantization.v_scales, backend);
-    add_queries(backend, layer, quantization);
-    k_saturated_ = zero_counts(backend, heads);
-    v_saturated_ = zero_counts(backend, heads);
-  }
-
-  /// Tag: a layer that reads another one's K and V, so only its queries may be quantized.
-  struct OfReader {};
-  Storage(Backend& backend, const LayerConfig& layer, const KvQuantization* quantization, OfReader)
-      : dtype_(KvDType::kFloat32) {
-    if (quantization) add_queries(backend, layer, *quantization);
+    if (max_tokens > 0) {
+      k_ = backend.allocate(static_cast<size_t>(row * layer.cache.k_dim));
+      v_ = backend.allocate(static_cast<size_t>(row * layer.cache.v_dim));
+    }
+    if (!quantization) return;
+    const auto& [q_dtype, k_scales, v_scales, q_scales] = *quantization;
+    if (max_tokens > 0) {
+      const auto heads = static_cast<size_t>(layer.cache.heads);
+      KVCAL_CHECK(k_scales.size() == heads && v_scales.size() == heads);
+      k_scales_ = upload<float>(k_scales, backend);
+      v_scales_ = upload<float>(v_scales, backend);
+      k_saturated_ = zero_counts(backend, heads);
+      v_saturated_ = zero_counts(backend, heads);
+    }
+    if (q_scales.empty()) return;
+    KVCAL_CHECK(std::ssize(q_scales) == layer.attention.heads);
+    q_dtype_ = q_dtype;
+    q_scales_ = upload<float>(q_scales, backend);
+    q_saturated_ = zero_counts(backend, q_scales.size());
   }
 
   /// Adds the storage of the batch to the cache pass.
@@ -63,14 +65,6 @@ struct LayerwiseForward::Storage {
   }
 
  private:
-  void add_queries(Backend& backend, const LayerConfig& layer, const KvQuantization& quantization) {
-    const std::vector<float>& scales = quantization.q_scales;
-    if (scales.empty()) return;
-    KVCAL_CHECK(std::ssize(scales) == layer.attention.heads);
-    q_dtype_ = quantization.dtype;
-    q_scales_ = upload<float>(scales, backend);
-    q_saturated_ = zero_counts(backend, scales.size());
-  }
   static Buffer zero_counts(Backend& backend, size_t heads) {
     Buffer counts = backend.allocate(heads * sizeof(uint64_t));
     backend.fill_zero(counts.data(), counts.size());
@@ -312,14 +306,12 @@ LayerResult LayerwiseForward::run(const LayerCall& call, const PackedLayer* laye
 }
 
 LayerwiseForward::Storage LayerwiseForward::make_storage(const KvQuantization* quantization) const {
-  const LayerConfig& own = config_.layer(layer_);
-  if (!config_.has_own_cache(layer_))
-    return Storage(backend_, own, quantization, Storage::OfReader{});
-  if (quantization) return Storage(backend_, own, longest_batch_, *quantization);
+  const bool has_cache = config_.has_own_cache(layer_);
   // transformers computes K and V in bfloat16 there; float16 would lose those beyond its range.
-  const bool is_bfloat16 = type_ == ComputeType::kBFloat16 && !request_.channels;
-  return Storage(backend_, own, longest_batch_,
-                 is_bfloat16 ? KvDType::kBFloat16 : KvDType::kFloat32);
+  const bool is_bfloat16 = has_cache && type_ == ComputeType::kBFloat16 && !request_.channels;
+  const KvDType unquantized = is_bfloat16 ? KvDType::kBFloat16 : KvDType::kFloat32;
+  return Storage(backend_, config_.layer(layer_), has_cache ? longest_batch_ : 0,
+                 has_cache && quantization ? quantization->dtype : unquantized, quantization);
 }
 
 LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed, bool finishes) {
