@@ -11,8 +11,9 @@ namespace {
 /// Appends the observations of next. samples: number in seen, then in next.
 template <class Seen>
 void put_behind(Seen& seen, Seen next, const SampleParts& samples) {
-  const std::optional<Seen> parts[] = {std::move(seen), std::move(next)};
-  seen = merged(std::span<const std::optional<Seen>>(parts), samples);
+  std::vector<std::optional<LayerResult>> parts;
+  for (Seen* part : {&seen, &next}) parts.emplace_back(std::move(*part));
+  seen = std::get<Seen>(merged(std::move(parts), samples));
 }
 
 }  // namespace

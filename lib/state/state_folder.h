@@ -94,7 +94,7 @@ enum class RecordKind : uint32_t {
   kCompareAttention,
 };
 
-/// One call of a forward pass and its result (forward/observation_bytes.h).
+/// One call of a forward pass and its result (layer_result_from).
 struct JournalRecord {
   RecordKind kind{};
   int64_t layer = 0;
