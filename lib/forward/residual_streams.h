@@ -33,9 +33,9 @@ class ResidualStreams : private LayerPart {
   void project_streams(const float* embedded);
   /// Writes the coefficients that linear makes of the routes of x: tanh(router(norm(x))).
   void route(const float* x, const PackedLinear& linear, Role role);
-  /// streams: floats from one to the next.
+  /// Floats from one stream to the next.
   int64_t stream_size() const { return rows() * config_.hidden_size; }
-  /// Replaces a stream by linear of it, of the magnitude of target.
+  /// Writes linear of x, a Linear of that role, to out, with the magnitude of target.
   void project_stream(Role role, int64_t index, const PackedLinear& linear, const float* x,
                       const float* target, float* out);
   /// Writes the input of the gate of the layer's own input to normed.
