@@ -107,11 +107,11 @@ TEST_CASE("every wrapper has its fixture") {
   }
 }
 
-TEST_CASE("every observer's file has its row") {
+TEST_CASE("every observer's function has its row") {
   Names rows;
   for (const auto& [name, row] : observers().rows())
-    if (row.make || row.searches_weights) rows.insert(name);
-  CHECK(stems("lib/quant/observers") == rows);
+    if (row.make || row.searches_weights) rows.insert(name + "_observer");
+  CHECK(words_between("lib/quant/observers", "ObserverRow ", "()") == rows);
 }
 
 TEST_CASE("every data set reader's file has its row") {

@@ -26,7 +26,7 @@ struct CalibrationOptions {
   /// Observes queries and all inputs of Linears, also those that the plan does not need.
   bool observes_all = false;
   /// Samples, from the first on, in which attention over quantized K and V is compared with
-  /// attention over unquantized ones (quant/attention_error.h); 0: none.
+  /// attention over unquantized ones (quant/damage_verdict.h); 0: none.
   int64_t compared_samples = 0;
 };
 

@@ -10,7 +10,6 @@
 #include "convert/stored_weights.h"
 #include "export/joined_writer.h"
 #include "export/layer_scales.h"
-#include "recipe/recipe.h"
 #include "stored/dialect.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/json_member.h"
@@ -123,7 +122,7 @@ std::optional<CheckpointQuantization> Conversion::check_weights(
 
 std::optional<CheckpointQuantization> Conversion::read_weights() {
   try {
-    return read_checkpoint_quantization(model_, config_, matches_target);
+    return read_checkpoint_quantization(model_, config_);
   } catch (const UnknownKey&) {
     throw;
   } catch (const SystemError&) {
@@ -142,8 +141,7 @@ void Conversion::settle_weights(const std::vector<std::string>& formats,
         return keeps_weights(*kept_, format);
       }))
     return;
-  restored_ =
-      checked ? *std::move(checked) : read_checkpoint_quantization(model_, config_, matches_target);
+  restored_ = checked ? *std::move(checked) : read_checkpoint_quantization(model_, config_);
   if (!restored_.problems.empty())
     fail(model_.given_path().string(), ": ", restored_.problems.front());
   if (restored_.has_coded()) return recode(formats);

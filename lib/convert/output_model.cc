@@ -2,7 +2,6 @@
 
 #include "convert/kept_quantization.h"
 #include "convert/recoded_weights.h"
-#include "recipe/recipe.h"
 #include "stored/dialect.h"
 #include "stored/kv_scales.h"
 
@@ -22,7 +21,7 @@ std::optional<OutputModel> output_model(const ModelDir& source, const ModelConfi
   OutputModel output{
       .model = ModelDir(source.given_path()), .kept = std::move(kept), .recoded = {}};
   if (!target.empty()) {
-    output.recoded = read_checkpoint_quantization(output.model, config, matches_target);
+    output.recoded = read_checkpoint_quantization(output.model, config);
     // Contradictions are reported with those of other weights.
     if (output.recoded.has_coded() && output.recoded.problems.empty()) {
       Recoded recoded =

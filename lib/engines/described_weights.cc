@@ -2,22 +2,12 @@
 
 #include <sstream>
 
-#include "core/pcre2_regex.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/quantization_config.h"
 #include "stored/weights.h"
 
 namespace kvcal {
 namespace {
-
-/// As compressed-tensors matches: the name itself, or "re:" and an expression for its start.
-bool names_module(std::string_view pattern, std::string_view name, std::string_view class_name) {
-  if (!pattern.starts_with("re:"))
-    return pattern == name || (!class_name.empty() && pattern == class_name);
-  constexpr RegexOptions kLimits{
-      .is_anchored = true, .max_steps = 100'000, .max_depth = 1'000, .max_heap_kib = 1024};
-  return Pcre2Regex(std::string(pattern.substr(3)), kLimits).find(std::string(name), 0).has_value();
-}
 
 /// Whether a checkpoint may have codes at all; most that are verified have none.
 bool may_hold_codes(const ModelDir& model_dir) {
@@ -34,10 +24,9 @@ DescribedWeights read_described_weights(const ModelDir& model_dir, const ModelCo
   try {
     QuantizationConfig source = read_quantization_config(model_dir);
     source.warnings = &described.warnings;
-    read_module_schemes(source, names_module);
+    read_module_schemes(source);
     if (!may_hold_codes(model_dir)) return described;
-    const CheckpointQuantization quantization =
-        read_checkpoint_quantization(model_dir, config, names_module);
+    const CheckpointQuantization quantization = read_checkpoint_quantization(model_dir, config);
     for (const std::string& name : quantization.undescribed) {
       std::ostringstream text;
       text << name << " (" << model_dir.tensor(name).dtype << ")";

@@ -11,7 +11,7 @@
 #include "export/matrix_names.h"
 #include "quant/weight_scales.h"
 #include "recipe/recipe.h"
-#include "recipe/target.h"
+#include "quant/target.h"
 #include "stored/tensor_account.h"
 
 namespace kvcal {

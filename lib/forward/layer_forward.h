@@ -21,7 +21,7 @@ namespace kvcal {
 struct KvObservation {
   std::vector<ObservedRange> ranges;
   std::vector<MagnitudeHistogram> histograms;  ///< [heads]
-  /// Extremes of all samples and heads by bucket of positions (quant/position_buckets.h), as many
+  /// Extremes of all samples and heads by bucket of positions (quant/observations.h), as many
   /// as the longest sample has; of K and V only.
   std::vector<Range> positions = {};
 };

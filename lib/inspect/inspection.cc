@@ -3,7 +3,6 @@
 #include "core/folder.h"
 #include "export/manifest.h"
 #include "inspect/manifest_reader.h"
-#include "recipe/target.h"
 #include "stored/kv_scales.h"
 #include "stored/weights.h"
 
@@ -126,7 +125,7 @@ InspectionResult::InspectionResult(const std::string& checkpoint, const fs::path
       hollow(hollow_of(checkpoint, family)),
       model_dir(hollow ? hollow->path() : fs::path(checkpoint)),
       config(read_model_config(model_dir, family)),
-      quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
+      quantization(read_checkpoint_quantization(model_dir, config)),
       has_scales_elsewhere(!scales_folder.empty()) {
   const Weights weights =
       in_context(checkpoint, [&] { return Weights(model_dir, config, &quantization); });

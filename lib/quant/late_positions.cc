@@ -5,7 +5,7 @@
 
 #include "core/join.h"
 #include "core/number_text.h"
-#include "quant/position_buckets.h"
+#include "quant/observations.h"
 
 namespace kvcal {
 namespace {

@@ -1,17 +1,18 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "core/registry.h"
-#include "quant/attention_error.h"
-#include "quant/magnitude_histogram.h"
-#include "quant/quant_args.h"
+#include "quant/damage_verdict.h"
+#include "quant/observations.h"
+#include "quant/quant_scheme.h"
+#include "quant/range_search.h"
 #include "quant/scale.h"
-#include "quant/setting_range.h"
 
 namespace kvcal {
 
@@ -55,6 +56,10 @@ class Observer {
   virtual Amax choose(const Observed& seen, fp8::Format format) const = 0;
 };
 
+/// The observer that chooses by a function. may_clip: as Observer's.
+using ChooseAmax = std::function<Amax(const Observed&, fp8::Format)>;
+std::unique_ptr<Observer> observer_by(bool may_clip, ChooseAmax choose);
+
 /// Use of QuantizationArgs, which restricts their values.
 enum class ArgsRole { kKvCache, kWeights, kInputs };
 
@@ -73,7 +78,7 @@ struct ObserverSetting {
   std::string_view why_not = {};  ///< reason why only llm-compressor supports it
 };
 
-/// Definition of one observer, in observers/<name>.cc.
+/// Definition of one observer, a function of a file of observers/.
 struct ObserverRow {
   RoleReasons why_not = {};
   std::span<const ObserverSetting> settings = {};

@@ -5,12 +5,70 @@
 #include <cmath>
 #include <cstring>
 
-#include "quant/e2m1.h"
+#include "core/error.h"
 #include "quant/fp8.h"
+#include "quant/half.h"
 #include "quant/packed_bits.h"
 #include "quant/weight_loops.h"
 
 namespace kvcal {
+namespace {
+
+struct Row {
+  WeightStorage storage;
+  bool (*holds)(const QuantArgs& weights, bool has_inputs);
+};
+
+bool is_mx(const QuantArgs& args) {
+  return args.type == QuantType::kFloat && args.group_size == 32 &&
+         args.scale_dtype == "torch.uint8";
+}
+
+// In the order in which compressed-tensors asks its formats.
+constexpr Row kRows[] = {
+    {{.format = "mxfp4-pack-quantized",
+      .codes = "weight_packed",
+      .dtype = DType::kU8,
+      .scales = ScaleStorage::kE8m0,
+      .is_packed = true},
+     [](const QuantArgs& args, bool) { return is_mx(args) && args.num_bits == 4; }},
+    {{.format = "mxfp8-quantized", .codes = "weight", .scales = ScaleStorage::kE8m0},
+     [](const QuantArgs& args, bool) { return is_mx(args) && args.num_bits == 8; }},
+    {{.format = "nvfp4-pack-quantized",
+      .codes = "weight_packed",
+      .dtype = DType::kU8,
+      .scales = ScaleStorage::kE4m3,
+      .is_packed = true},
+     [](const QuantArgs& args, bool) {
+       return args.type == QuantType::kFloat && args.num_bits == 4;
+     }},
+    {{.format = "int-quantized", .codes = "weight", .dtype = DType::kI8},
+     [](const QuantArgs& args, bool has_inputs) {
+       return args.type == QuantType::kInt && has_inputs;
+     }},
+    {{.format = "pack-quantized",
+      .codes = "weight_packed",
+      .dtype = DType::kI32,
+      .is_packed = true,
+      .is_offset = true,
+      .has_shape = true},
+     [](const QuantArgs& args, bool) { return args.type == QuantType::kInt; }},
+    {{.format = "float-quantized", .codes = "weight"},
+     [](const QuantArgs&, bool has_inputs) { return has_inputs; }},
+    {{.format = "naive-quantized", .codes = "weight"}, [](const QuantArgs&, bool) { return true; }},
+};
+
+}  // namespace
+
+const WeightStorage& storage_of(const QuantArgs& weights, const std::optional<QuantArgs>& inputs) {
+  KVCAL_CHECK(weights.num_bits >= 2 && weights.num_bits <= 8);
+  KVCAL_CHECK(weights.type == QuantType::kInt || weights.num_bits == 4 || weights.num_bits == 8);
+  for (const Row& row : kRows)
+    if (row.holds(weights, inputs.has_value())) return row.storage;
+  KVCAL_CHECK(false);
+  __builtin_unreachable();
+}
+
 namespace {
 
 using weight_loops::bytes_of_element;
@@ -175,28 +233,12 @@ void WeightPacker::add_other_parameters() {
   if (storage_.has_shape)
     add_parameter("shape", DType::kI64, {2}, bytes_of(std::array{grid_.rows, grid_.columns}));
   if (zero_points_.empty()) return;
+  std::vector<uint8_t> codes;
+  for (const int8_t zero : zero_points_)
+    codes.push_back(static_cast<uint8_t>(zero + (1 << (args_.num_bits - 1))));
   const PackedBits packed{.bits = args_.num_bits, .crosses_words = true};
   add_parameter("zero_point", DType::kI32, {packed.words_of(grid_.rows), grid_.grid_columns()},
-                packed_zero_points());
-}
-
-/// Words that go down the rows, one column of words for each group of a row.
-std::vector<std::byte> WeightPacker::packed_zero_points() const {
-  const PackedBits packed{.bits = args_.num_bits, .crosses_words = true};
-  const auto rows = static_cast<size_t>(grid_.rows),
-             groups = static_cast<size_t>(grid_.grid_columns());
-  const auto words = static_cast<size_t>(packed.words_of(grid_.rows));
-  const int added = 1 << (args_.num_bits - 1);
-  std::vector<std::byte> bytes(words * groups * 4), column(words * 4);
-  std::vector<uint8_t> codes(rows);
-  for (size_t group = 0; group < groups; ++group) {
-    for (size_t row = 0; row < rows; ++row)
-      codes[row] = static_cast<uint8_t>(zero_points_[row * groups + group] + added);
-    packed.pack(codes, column.data());
-    for (size_t word = 0; word < words; ++word)
-      std::memcpy(bytes.data() + (word * groups + group) * 4, column.data() + word * 4, 4);
-  }
-  return bytes;
+                packed.pack_columns(codes, grid_.grid_columns()));
 }
 
 float WeightPacker::scale_at(uint64_t group) const {

@@ -26,7 +26,7 @@ struct CacheTensor {
   std::vector<float> position_amax = {};  ///< by bucket of positions; empty: not known
 };
 
-/// What a cache does to a layer's attention: quant/attention_error.h over all heads, and by head.
+/// What a cache does to a layer's attention: quant/damage_verdict.h over all heads, and by head.
 struct AttentionLoss {
   float output_error = 0, weights_kl = 0;
   std::vector<float> head_output_error = {};

@@ -6,7 +6,6 @@
 #include "convert/source_scales.h"
 #include "core/number_text.h"
 #include "core/process_memory.h"
-#include "recipe/recipe.h"
 #include "run/skipped_layers.h"
 #include "stored/dialect.h"
 #include "stored/kv_scales.h"
@@ -24,7 +23,7 @@ LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& dev
     : path(given_path),
       model_dir(path),
       config(read_model_config(model_dir, family)),
-      quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
+      quantization(read_checkpoint_quantization(model_dir, config)),
       weights(in_context(path,
                          [&] {
                            Weights all(model_dir, config, &quantization);

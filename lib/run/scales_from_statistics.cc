@@ -96,8 +96,7 @@ void check_output(const ScalesRequest& request) {
 void write(ScalesRequest& request, const ModelDir& model, const Statistics& statistics,
            const Recipe& recipe, CalibrationResult& result, Diagnostics& diagnostics) {
   const auto kept = read_kept_quantization(model);
-  const CheckpointQuantization weights =
-      read_checkpoint_quantization(model, result.config, matches_target);
+  const CheckpointQuantization weights = read_checkpoint_quantization(model, result.config);
   for (const std::string& warning : weights.warnings)
     diagnostics.warn(request.model + ": " + warning);
   check_described(model, result.config, weights);

@@ -51,7 +51,7 @@ CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
     return resolve_plan(recipe, config, diagnostics, unrun_modules(model_dir, config));
   });
   auto kept = read_kept_quantization(model_dir);
-  auto quantization = read_checkpoint_quantization(model_dir, config, matches_target);
+  auto quantization = read_checkpoint_quantization(model_dir, config);
   return {std::move(recipe), std::move(model_dir), std::move(config),
           std::move(plan),   std::move(kept),      std::move(quantization)};
 }

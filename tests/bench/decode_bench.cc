@@ -80,12 +80,11 @@ void add(const std::string& name, std::function<void(benchmark::State&)> run) {
       ->UseRealTime();
 }
 
-void add_storage(const std::string& name, std::unique_ptr<CodedStorage> storage,
+void add_storage(const std::string& name, const CodedStorage& storage,
                  std::vector<Tensor> tensors) {
-  std::shared_ptr<CodedStorage> kept = std::move(storage);
-  add(name, [kept, tensors = std::move(tensors)](benchmark::State& state) {
+  add(name, [storage, tensors = std::move(tensors)](benchmark::State& state) {
     const Stored stored(tensors);
-    const auto matrix = stored.open(*kept);
+    const auto matrix = stored.open(storage);
     decode_blocks(state, [&](int64_t first, float* out) { matrix->decode(first, kRows, out); });
   });
   // What opening a checkpoint costs for each such matrix.

@@ -39,9 +39,9 @@ parser_files() {
     json) echo lib/core/json ;;
     safetensors) echo lib/checkpoint/safetensors.cc ;;
     shard_index) echo lib/checkpoint/model_dir ;;
-    npy | npz) echo "lib/checkpoint/$1" ;;
+    npy | npz) echo lib/checkpoint/npz ;;
     recipe) echo 'lib/recipe/' ;;
-    target_pattern) echo lib/recipe/target ;;
+    target_pattern) echo lib/quant/target ;;
     sweep) echo 'lib/sweep/(sweep_file|grid_fields|plan|names|sweep_recipe)' ;;
     tokenizer_json) echo 'lib/tokenizers/(tokenizer_json|json_parts|bpe|merge_table|unigram|token_models|normalizers|pre_tokenizers|post_processors|token_decoders|added_tokens|vocabulary|split)' ;;
     sentencepiece) echo 'lib/tokenizers/(sentencepiece|model_proto|scored_bpe|precompiled)' ;;
@@ -54,7 +54,7 @@ parser_files() {
     config) echo 'lib/(family/(model_config|config_reader|rope_config|layer_plan|architecture|families/|modules)|synth/synthetic_config)' ;;
     family_file) echo lib/descriptors/ ;;
     checkpoint) echo 'lib/(stored/|engines/)' ;;
-    quantized) echo 'lib/(stored/(storages/|forms/|coded|integer|module_tensors|row_decoders|weights|fp8)|quant/packed_bits)' ;;
+    quantized) echo 'lib/(stored/(storages/|forms/|coded|integer|weight|fp8)|quant/packed_bits)' ;;
     scales_json) echo 'lib/(stored/kv_scales|engines/scales_file)' ;;
     statistics) echo lib/export/statistics_file ;;
     overlay) echo lib/export/overlay ;;

@@ -1,7 +1,7 @@
 #include "quant/calibration.h"
 
 #include "quant/host_device.h"
-#include "quant/kv_dtype.h"
+#include "quant/cache_type.h"
 #include "support/catch.h"
 
 #include <cmath>

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "quant/position_buckets.h"
+#include "quant/observations.h"
 #include "support/catch.h"
 
 using namespace kvcal;

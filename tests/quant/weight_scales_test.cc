@@ -10,7 +10,6 @@
 #include "core/sha256.h"
 #include "expected_codes.h"
 #include "quant/half.h"
-#include "quant/weight_codes.h"
 #include "quant/weight_loops.h"
 #include "support/catch.h"
 #include "support/folders.h"

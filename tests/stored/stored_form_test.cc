@@ -12,8 +12,6 @@ TEST_CASE("stored forms: a form has weights with a config, names of scales, or s
     INFO(form->name);
     const bool has_config = !form->method.empty();
     CHECK(has_config == (form->read_schemes != nullptr));
-    CHECK(has_config == (form->read_cache_scheme != nullptr));
-    CHECK(has_config == (form->strip_cache != nullptr));
     CHECK((!form->config_file.empty() || form->nested_key.empty()));
     CHECK(form->config_file.empty() == form->weight_keys.empty());
     CHECK((form->find_ranks == nullptr) == (form->read_ranks == nullptr));

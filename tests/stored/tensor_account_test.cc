@@ -1,5 +1,5 @@
 // What each tensor of a checkpoint is for, and what K and V do not need.
-#include "stored/tensor_account.h"
+#include "stored/weights.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,6 @@
 #include "checkpoint/safetensors.h"
 #include "family/modules.h"
 #include "stored/fp8_checkpoint.h"
-#include "stored/weights.h"
 #include "support/catch.h"
 #include "support/folders.h"
 #include "support/scratch_folder.h"

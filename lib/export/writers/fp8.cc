@@ -23,12 +23,12 @@ ScalarForm form() {
 /// Keys of AutoFP8, or of DeepSeek for scales per block. Source: AutoFP8's and Quark's export; vLLM
 /// 0.32 `Fp8Config.from_config`. Throws Error where no key expresses the plan.
 Json weight_config(const QuantPlan& plan) {
-  const OneScheme scheme = one_scheme(plan, kWeights.title);
-  const bool is_static = scheme.inputs == LinearInputs::kStatic;
-  const bool is_tensor =
-      scheme.strategy == Strategy::kTensor && (is_static || scheme.inputs == LinearInputs::kToken);
+  const LinearScheme scheme = one_scheme(plan, kWeights.title);
+  const bool is_static = scheme.input == InputQuantization::kStatic;
+  const bool is_tensor = scheme.strategy == Strategy::kTensor &&
+                         (is_static || scheme.input == InputQuantization::kDynamicToken);
   const bool is_block =
-      scheme.strategy == Strategy::kBlock && scheme.inputs == LinearInputs::kGroup &&
+      scheme.strategy == Strategy::kBlock && scheme.input == InputQuantization::kDynamicGroup &&
       scheme.block_rows == scheme.block_columns && scheme.group == scheme.block_columns;
   if (!is_tensor && !is_block)
     fail("quant_method fp8 has no word for ", to_text(scheme),

@@ -39,11 +39,12 @@ bool is_placed(std::string_view module) {
 /// ModelOpt's algorithm for the plan's weights. Throws Error where there is none. Source: vLLM 0.32
 /// `LINEAR_ALGOS`.
 std::string algorithm_of(const QuantPlan& plan) {
-  const OneScheme scheme = one_scheme(plan, kWeights.title);
-  if (scheme.strategy == Strategy::kTensor && scheme.inputs == LinearInputs::kStatic) return "FP8";
-  if (scheme.strategy == Strategy::kChannel && scheme.inputs == LinearInputs::kToken)
+  const LinearScheme scheme = one_scheme(plan, kWeights.title);
+  if (scheme.strategy == Strategy::kTensor && scheme.input == InputQuantization::kStatic)
+    return "FP8";
+  if (scheme.strategy == Strategy::kChannel && scheme.input == InputQuantization::kDynamicToken)
     return "FP8_PER_CHANNEL_PER_TOKEN";
-  if (scheme.strategy == Strategy::kBlock && scheme.inputs == LinearInputs::kGroup &&
+  if (scheme.strategy == Strategy::kBlock && scheme.input == InputQuantization::kDynamicGroup &&
       scheme.block_rows == 128 && scheme.block_columns == 128 && scheme.group == 128)
     return "FP8_PB_WO";
   fail("ModelOpt has no word for ", to_text(scheme),

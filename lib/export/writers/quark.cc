@@ -3,7 +3,6 @@
 #include "export/quark_config.h"
 #include "export/scalar_scales.h"
 #include "export/writer.h"
-#include "recipe/recipe.h"
 #include "stored/fp8_schemes.h"
 #include "stored/json_member.h"
 
@@ -88,10 +87,10 @@ struct LinearConfig {
 /// Source: vLLM 0.32 `QuarkConfig._is_fp8_w8a8`. Throws Error for unsupported plans.
 LinearConfig linear_config(const QuantPlan& plan) {
   if (!plan.quantizes_weights()) return {};
-  const OneScheme scheme = one_scheme(plan, kWeights.title);
-  const bool is_static = scheme.inputs == LinearInputs::kStatic;
-  const bool is_by_token = scheme.inputs == LinearInputs::kToken;
-  if (scheme.strategy == Strategy::kBlock && scheme.inputs == LinearInputs::kGroup &&
+  const LinearScheme scheme = one_scheme(plan, kWeights.title);
+  const bool is_static = scheme.input == InputQuantization::kStatic;
+  const bool is_by_token = scheme.input == InputQuantization::kDynamicToken;
+  if (scheme.strategy == Strategy::kBlock && scheme.input == InputQuantization::kDynamicGroup &&
       scheme.block_rows == 128 && scheme.block_columns == 128 && scheme.group == 128)
     return {.weight = per_block(), .inputs = per_group()};
   if (scheme.strategy == Strategy::kBlock || (!is_static && !is_by_token))
@@ -125,7 +124,7 @@ Json base_config(const ExportInput& input) {
 const Json& settings_of(const Json& config, const std::string& linear) {
   if (const Json* layers = member(config, "layer_quant_config"))
     for (const auto& [pattern, settings] : layers->items())
-      if (is_named_by_quark(pattern, linear, matches_target)) return settings;
+      if (is_named_by_quark(pattern, linear)) return settings;
   if (const Json* types = member(config, "layer_type_quant_config"))
     if (const Json* own = member(*types, "Linear")) return *own;
   return config.at("global_quant_config");

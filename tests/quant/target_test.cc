@@ -1,8 +1,7 @@
-#include "recipe/target.h"
+#include "quant/target.h"
 
 #include "core/file.h"
 #include "core/json.h"
-#include "recipe/recipe.h"
 #include "support/catch.h"
 #include "support/folders.h"
 

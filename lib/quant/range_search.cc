@@ -1,15 +1,78 @@
-#include "quant/histogram_search.h"
+#include "quant/range_search.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "quant/power.h"
-#include "quant/setting_range.h"
 
 namespace kvcal {
+namespace {
+
+double number(const Json& kwargs, const std::string& key, double otherwise) {
+  const auto found = kwargs.find(key);
+  if (found == kwargs.end() || found->is_null()) return otherwise;
+  if (!found->is_number())
+    fail("observer_kwargs.", key, ": found ", found->dump(), ", expected a number");
+  return found->get<double>();
+}
+
+void check(const NumberRange& range, const char* key, double found) {
+  if (!range.contains(found))
+    fail("observer_kwargs.", key, ": found ", found, ", expected a number ",
+         range.is_above ? "above " : "from ", static_cast<int64_t>(range.least), " to ",
+         static_cast<int64_t>(range.most));
+}
+
+}  // namespace
+
+MseOptions mse_options(const Json& observer_kwargs) {
+  struct Setting {
+    const char* key;
+    double MseOptions::*value;
+    NumberRange range;
+  };
+  constexpr Setting kSettings[] = {{"maxshrink", &MseOptions::maxshrink, kMaxshrinks},
+                                   {"grid", &MseOptions::grid, kGrids},
+                                   {"norm", &MseOptions::norm, kNorms},
+                                   {"patience", &MseOptions::patience, kPatiences},
+                                   {"expand", &MseOptions::expand, kExpands}};
+  MseOptions options;
+  for (const auto& [key, value, range] : kSettings)
+    options.*value = number(observer_kwargs, key, options.*value);
+  for (const auto& [key, value, range] : kSettings) check(range, key, options.*value);
+  options.patience = std::trunc(options.patience);
+  return options;
+}
+
+RangeSearch::RangeSearch(const MseOptions& options, size_t groups)
+    : options_(options),
+      steps_(static_cast<int64_t>(options.maxshrink * options.grid)),
+      best_(groups, 1.0f),
+      least_errors_(groups, std::numeric_limits<float>::max()) {}
+
+std::optional<float> RangeSearch::next() {
+  if (step_ >= steps_ || static_cast<double>(steps_without_gain_) >= options_.patience)
+    return std::nullopt;
+  factor_ = static_cast<float>(1.0 - static_cast<double>(step_++) / options_.grid);
+  return factor_;
+}
+
+void RangeSearch::tell(std::span<const double> errors) {
+  KVCAL_CHECK(errors.size() == best_.size());
+  bool has_gained = false;
+  for (size_t group = 0; group < errors.size(); ++group) {
+    if (!(errors[group] < least_errors_[group])) continue;
+    least_errors_[group] = errors[group];
+    best_[group] = factor_;
+    has_gained = true;
+  }
+  steps_without_gain_ = has_gained ? 0 : steps_without_gain_ + 1;
+}
+
 namespace {
 
 constexpr int kBins = MagnitudeHistogram::kBins;

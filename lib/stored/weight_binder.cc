@@ -1,32 +1,46 @@
-#pragma once
-
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "family/expected_tensors.h"
 #include "stored/coded_matrix.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/kv_scales.h"
-#include "stored/tensor_account.h"
+#include "stored/quantization_config.h"
 #include "stored/weights.h"
 
 namespace kvcal {
 
-/// Lines of problems, so that one run reports all of them.
-struct TensorProblems {
-  template <class... Parts>
-  void add(const Parts&... parts) {
-    std::ostringstream line;
-    (line << ... << parts);
-    lines.push_back(line.str());
-  }
-  std::vector<std::string> lines;
-};
+const AccountedTensor* TensorAccount::undescribed() const {
+  const auto found = std::ranges::find(tensors, TensorUse::kUndescribed, &AccountedTensor::use);
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+void check_account(const TensorAccount& account, const ModelConfig& config) {
+  constexpr size_t kMaxShown = 20;
+  const size_t count = account.problems.size();
+  if (count == 0) return;
+  std::string text;
+  for (size_t i = 0; i < std::min(count, kMaxShown); ++i)
+    text += "\n  " + shown_text(account.problems[i]);
+  if (count > kMaxShown) text += "\n  and " + std::to_string(count - kMaxShown) + " more";
+  fail("the checkpoint does not hold a ", config.model_type, " of this config.json:", Lines{text});
+}
+
+bool is_name_of_codes(std::string_view last_part) {
+  return is_word_of(
+      "SCB absmax activation_scale g_idx input_global_scale input_scale input_zero_point "
+      "nested_absmax nested_quant_map quant_map qweight qzeros scales weight_g_idx "
+      "weight_global_scale weight_packed weight_scale weight_scale_2 weight_scale_inv weight_shape "
+      "weight_zero_point",
+      last_part);
+}
 
 /// Fills the tables of Weights, and accounts for every tensor.
 class Weights::Binder {
@@ -37,6 +51,11 @@ class Weights::Binder {
         config_(config),
         quantization_(quantization),
         names_(model_dir.tensor_names()) {}
+
+  static constexpr std::string_view kWeight = ".weight";
+  static std::string module_of(const std::string& weight) {
+    return weight.substr(0, weight.size() - kWeight.size());
+  }
 
   void bind(const ExpectedTensor& tensor, Table& table) {
     const TensorRow& row = *tensor.row;
@@ -61,7 +80,7 @@ class Weights::Binder {
       return "the checkpoint holds no " + head_module() +
              ", and config.json does not tie it to the embedding";
     if (quantization_ && !quantization_->head_problem.empty()) return quantization_->head_problem;
-    return head_problems_.lines.empty() ? std::string() : head_problems_.lines.front();
+    return head_problems_.empty() ? std::string() : head_problems_.front();
   }
 
   TensorAccount finish() {
@@ -78,15 +97,16 @@ class Weights::Binder {
     scales_.merge(kv_scale_names(config_));
     if (quantization_) {
       scales_.insert(quantization_->tensors.begin(), quantization_->tensors.end());
-      for (const std::string& problem : quantization_->problems) problems_.add(problem);
+      std::ranges::copy(quantization_->problems, std::back_inserter(problems_));
     }
     TensorAccount account;
     for (const std::string& name : names_) account.tensors.push_back({name, use_of(name)});
     for (const AccountedTensor& tensor : account.tensors)
       if (!is_explained(tensor.use) && !unread_.contains(tensor.name) &&
           !is_of_unread_head(tensor.name))
-        problems_.add("unexpected: ", tensor.name, " ", model_dir_.tensor(tensor.name).shape);
-    account.problems = std::move(problems_.lines);
+        problems_.push_back(
+            line_of("unexpected: ", tensor.name, " ", model_dir_.tensor(tensor.name).shape));
+    account.problems = std::move(problems_);
     account.head_problem = head_problem();
     return account;
   }
@@ -141,17 +161,18 @@ class Weights::Binder {
   }
 
   std::optional<Bound> bind_one(const std::string& own_name, const Shape& wanted, Role role,
-                                Layout layout, TensorProblems& problems) {
+                                Layout layout, std::vector<std::string>& problems) {
     const std::string name = name_in_file(own_name);
     expected_.insert(name);
     if (const LinearQuantization* linear = coded_linear(name)) {
-      const auto bound = bind_coded(name, *linear->coded, wanted, layout, problems);
-      return bound ? std::optional(with(*bound, *linear)) : std::nullopt;
+      auto bound = bind_coded(name, *linear->coded, wanted, layout, problems);
+      if (bound) bound->quantization = linear;
+      return bound;
     }
     const TensorView* tensor = model_dir_.find(name);
     if (!tensor && has_other_codes(name)) return std::nullopt;
     if (!tensor) {
-      problems.add("missing: ", name, " ", wanted);
+      problems.push_back(line_of("missing: ", name, " ", wanted));
       return std::nullopt;
     }
     if (quantization_ && quantization_->undescribed.contains(name)) {  // told with its scales
@@ -159,7 +180,8 @@ class Weights::Binder {
       return std::nullopt;
     }
     if (tensor->shape != wanted) {
-      problems.add("misshapen: ", name, " is ", tensor->shape, ", expected ", wanted);
+      problems.push_back(
+          line_of("misshapen: ", name, " is ", tensor->shape, ", expected ", wanted));
       return std::nullopt;
     }
     Bound bound{.view = *tensor, .block_scale = nullptr, .layout = layout};
@@ -169,7 +191,8 @@ class Weights::Binder {
                wanted.rank() == 2 && layout == Layout::kOutIn && !is_of_embedding_or_norm(role)) {
       bound.block_scale = block_scale(name, wanted, problems);
     } else if (!is_float(tensor->dtype)) {
-      problems.add("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16");
+      problems.push_back(
+          line_of("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16"));
       unread_.insert(name);
     }
     return bound;
@@ -178,9 +201,9 @@ class Weights::Binder {
   /// Whether a weight that the file lacks is there as codes that nothing describes.
   bool has_other_codes(const std::string& weight) {
     if (!quantization_ || !weight.ends_with(kWeight)) return false;
-    const std::string module = weight.substr(0, weight.size() - kWeight.size());
     for (const std::string_view end : kNamesOfCodes)
-      if (std::string name = module + std::string(end); quantization_->undescribed.contains(name)) {
+      if (std::string name = module_of(weight) + std::string(end);
+          quantization_->undescribed.contains(name)) {
         unread_.insert(std::move(name));
         return true;
       }
@@ -189,31 +212,32 @@ class Weights::Binder {
 
   std::string name_in_file(const std::string& name) const {
     if (model_dir_.find(name) || coded_linear(name) || !name.ends_with(kWeight)) return name;
-    const std::string other =
-        renamed_expert(name.substr(0, name.size() - kWeight.size())) + std::string(kWeight);
+    const std::string other = renamed_expert(module_of(name)) + std::string(kWeight);
     return model_dir_.find(other) || coded_linear(other) ? other : name;
   }
 
-  /// The quantization of a weight by its name in the family's table; nullptr where it is 16-bit or
-  /// FP8 with plain scales.
-  const LinearQuantization* coded_linear(const std::string& name) const {
+  /// The quantization of a weight by its name; nullptr: it has none.
+  const LinearQuantization* linear_of(const std::string& name) const {
     if (!quantization_ || !name.ends_with(kWeight)) return nullptr;
-    const auto found = quantization_->linears.find(name.substr(0, name.size() - kWeight.size()));
-    return found != quantization_->linears.end() && found->second.coded ? &found->second : nullptr;
+    const auto found = quantization_->linears.find(module_of(name));
+    return found != quantization_->linears.end() ? &found->second : nullptr;
   }
 
-  static Bound with(Bound bound, const LinearQuantization& quantization) {
-    bound.quantization = &quantization;
-    return bound;
+  /// linear_of, unless it is FP8 with plain scales.
+  const LinearQuantization* coded_linear(const std::string& name) const {
+    const LinearQuantization* linear = linear_of(name);
+    return linear && linear->coded ? linear : nullptr;
   }
 
   /// Binds codes, whose rows are outputs for any layout. wanted: shape in the family's table.
   std::optional<Bound> bind_coded(const std::string& name, const CodedMatrix& coded,
-                                  const Shape& wanted, Layout layout, TensorProblems& problems) {
+                                  const Shape& wanted, Layout layout,
+                                  std::vector<std::string>& problems) {
     const bool is_turned = layout == Layout::kInOut || layout == Layout::kInOutInterleaved;
     const Shape expected = is_turned && wanted.rank() == 2 ? Shape{wanted[1], wanted[0]} : wanted;
     if (coded.shape() != expected) {
-      problems.add("misshapen: ", name, " has codes of ", coded.shape(), ", expected ", expected);
+      problems.push_back(
+          line_of("misshapen: ", name, " has codes of ", coded.shape(), ", expected ", expected));
       return std::nullopt;
     }
     Bound bound{.view = coded.codes(), .block_scale = nullptr, .coded = &coded};
@@ -230,8 +254,8 @@ class Weights::Binder {
     if (found == quantization_->stacked.end()) return false;
     const std::vector<const CodedMatrix*>& matrices = found->second;
     if (std::ssize(matrices) != tensor.count || tensor.row->is_flat) {
-      problems_.add("misshapen: ", tensor.name, " has codes of ", matrices.size(),
-                    " experts, expected ", tensor.count);
+      problems_.push_back(line_of("misshapen: ", tensor.name, " has codes of ", matrices.size(),
+                                  " experts, expected ", tensor.count));
       return true;
     }
     for (int64_t i = 0; i < tensor.count; ++i)
@@ -244,30 +268,29 @@ class Weights::Binder {
 
   /// Quantization of an F8_E4M3 weight. Missing scales were reported when the scales were read.
   const LinearQuantization* quantization_of(const std::string& name, Layout layout,
-                                            TensorProblems& problems) {
-    const auto found =
-        name.ends_with(kWeight)
-            ? quantization_->linears.find(name.substr(0, name.size() - kWeight.size()))
-            : quantization_->linears.end();
-    if (found != quantization_->linears.end() && layout == Layout::kOutIn) return &found->second;
+                                            std::vector<std::string>& problems) {
+    const LinearQuantization* linear = linear_of(name);
+    if (linear && layout == Layout::kOutIn) return linear;
     if (quantization_->problems.empty())
-      problems.add("unreadable: ", name, " is F8_E4M3, expected F32, F16 or BF16");
+      problems.push_back(line_of("unreadable: ", name, " is F8_E4M3, expected F32, F16 or BF16"));
     return nullptr;
   }
 
   const TensorView* block_scale(const std::string& name, const Shape& shape,
-                                TensorProblems& problems) {
+                                std::vector<std::string>& problems) {
     const std::string scale_name = name + "_scale_inv";
     const Shape wanted{blocks_of(shape[0], config_.weight_block_rows),
                        blocks_of(shape[1], config_.weight_block_columns)};
     expected_.insert(scale_name);
     const TensorView* scale = model_dir_.find(scale_name);
     if (!scale) {
-      problems.add("missing: ", scale_name, " ", wanted, " of the F8_E4M3 weight");
+      problems.push_back(line_of("missing: ", scale_name, " ", wanted, " of the F8_E4M3 weight"));
     } else if (scale->shape != wanted) {
-      problems.add("misshapen: ", scale_name, " is ", scale->shape, ", expected ", wanted);
+      problems.push_back(
+          line_of("misshapen: ", scale_name, " is ", scale->shape, ", expected ", wanted));
     } else if (!is_float(scale->dtype)) {
-      problems.add("unreadable: ", scale_name, " is ", scale->dtype, ", expected F32, F16 or BF16");
+      problems.push_back(
+          line_of("unreadable: ", scale_name, " is ", scale->dtype, ", expected F32, F16 or BF16"));
     }
     return scale;
   }
@@ -280,8 +303,6 @@ class Weights::Binder {
       table[{tensor.row->role, i}] = entry;
     }
   }
-
-  static constexpr std::string_view kWeight = ".weight";
 
   static int64_t blocks_of(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
@@ -296,9 +317,45 @@ class Weights::Binder {
   const ModelConfig& config_;
   const CheckpointQuantization* quantization_;
   const std::vector<std::string> names_;  ///< of the checkpoint's tensors
-  TensorProblems problems_, head_problems_;
+  std::vector<std::string> problems_, head_problems_;
   std::set<std::string, std::less<>> expected_, scales_;
   std::set<std::string, std::less<>> unread_;  ///< codes that nothing describes
 };
+
+TensorAccount Weights::account(const ModelDir& model_dir, const ModelConfig& config,
+                               const CheckpointQuantization* quantization) {
+  Binder binder(model_dir, config, quantization);
+  Table table;
+  for (const ExpectedTensor& tensor : expected_tensors(config)) binder.bind(tensor, table);
+  return binder.finish();
+}
+
+void check_described(const ModelDir& model_dir, const ModelConfig& config,
+                     const CheckpointQuantization& quantization) {
+  in_context(model_dir.given_path().string(), [&] {
+    const TensorAccount account = Weights::account(model_dir, config, &quantization);
+    check_account(account, config);
+    if (!account.head_problem.empty() && !config.lacks_head) fail(account.head_problem);
+  });
+}
+
+Weights::Weights(const ModelDir& model_dir, const ModelConfig& config,
+                 const CheckpointQuantization* quantization)
+    : model_dir_(&model_dir), config_(&config) {
+  Binder binder(model_dir, config, quantization);
+  layers_.resize(config.layers.size());
+  for (const ExpectedTensor& tensor : expected_tensors(config))
+    binder.bind(tensor,
+                tensor.layer == kNoLayer ? model_ : layers_[static_cast<size_t>(tensor.layer)]);
+  const TensorAccount account = binder.finish();
+  check_account(account, config);
+  head_problem_ = account.head_problem;
+  for (const TensorRow& row : config.architecture->model_tensors)
+    if (quantization && row.role == Role::kLmHead && !has(Role::kLmHead) && head_problem_.empty()) {
+      const auto tied =
+          quantization->linears.find(Binder::module_of(config.head_prefix + std::string(row.name)));
+      if (tied != quantization->linears.end()) tied_head_ = &tied->second;
+    }
+}
 
 }  // namespace kvcal

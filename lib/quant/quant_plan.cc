@@ -1,4 +1,4 @@
-#include "quant/fused_modules.h"
+#include "quant/quant_plan.h"
 
 #include <algorithm>
 #include <set>

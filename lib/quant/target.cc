@@ -1,4 +1,4 @@
-#include "recipe/target.h"
+#include "quant/target.h"
 
 #include <cctype>
 #include <functional>
@@ -6,7 +6,6 @@
 #include <string>
 
 #include "core/pcre2_regex.h"
-#include "recipe/recipe.h"
 
 namespace kvcal {
 namespace {
