@@ -1,6 +1,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,22 +30,11 @@ constexpr fp8::Format fp8_format(KvDType dtype) {
 }
 /// Name on the command line, "fp8_e4m3".
 constexpr std::string_view name_of(KvDType dtype) {
-  switch (dtype) {
-    case KvDType::kFloat32:
-      return "float32";
-    case KvDType::kFloat16:
-      return "float16";
-    case KvDType::kBFloat16:
-      return "bfloat16";
-    case KvDType::kFp8E4m3:
-      return "fp8_e4m3";
-    case KvDType::kFp8E4m3Fnuz:
-      return "fp8_e4m3fnuz";
-    case KvDType::kFp8E5m2:
-      return "fp8_e5m2";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"float32",  "float16",      "bfloat16",
+                                         "fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2"};
+  return kNames[static_cast<size_t>(dtype)];
 }
+
 /// Dtype with this name, or one that an engine gives it; nullopt where there is none.
 std::optional<KvDType> find_kv_dtype(std::string_view name);
 std::vector<std::string> kv_dtype_names();

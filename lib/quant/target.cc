@@ -97,7 +97,7 @@ void check_target(std::string_view pattern) {
 }
 
 bool matches_target(std::string_view pattern, std::string_view name, std::string_view class_name) {
-  if (pattern == class_name) return true;
+  if (!class_name.empty() && pattern == class_name) return true;
   if (pattern.starts_with(kRegexPrefix))
     return matches_regex(pattern.substr(kRegexPrefix.size()), name);
   return pattern == name;

@@ -19,13 +19,6 @@ using test::ScratchFolder;
 
 namespace {
 
-bool by_name_or_class(std::string_view pattern, std::string_view name,
-                      std::string_view class_name) {
-  if (!pattern.starts_with("re:")) return pattern == class_name || pattern == name;
-  return std::regex_search(name.begin(), name.end(), std::regex(std::string(pattern.substr(3))),
-                           std::regex_constants::match_continuous);
-}
-
 fs::path form_fixture(const std::string& form) {
   return test::tests_folder() / "fixtures" / "quantized" / form;
 }
@@ -56,7 +49,7 @@ struct Changed {
     write_safetensors(scratch / "model.safetensors", std::move(sources), {});
     model_dir.emplace(scratch.path());
     config_ = read_model_config(*model_dir);
-    quantization = read_checkpoint_quantization(*model_dir, config_, by_name_or_class);
+    quantization = read_checkpoint_quantization(*model_dir, config_);
     account = Weights::account(*model_dir, config_, &quantization);
   }
 
