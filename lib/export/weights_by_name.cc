@@ -9,9 +9,9 @@
 #include "core/registry.h"
 #include "export/layer_scales.h"
 #include "export/matrix_names.h"
+#include "quant/module_target.h"
 #include "quant/weight_scales.h"
 #include "recipe/recipe.h"
-#include "quant/target.h"
 #include "stored/tensor_account.h"
 
 namespace kvcal {

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "quant/target.h"
+#include "quant/module_target.h"
 #include "recipe/args_fields.h"
 #include "recipe/presets.h"
 

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "quant/module_target.h"
 #include "quant/quant_args.h"
 #include "quant/quant_scheme.h"
-#include "quant/target.h"
 
 #include <filesystem>
 #include <map>

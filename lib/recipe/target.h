@@ -1,2 +1,2 @@
 #pragma once
-#include "quant/target.h"
+#include "quant/module_target.h"

@@ -7,7 +7,7 @@
 #include <fnmatch.h>
 
 #include "core/error.h"
-#include "quant/target.h"
+#include "quant/module_target.h"
 #include "stored/quantization_config.h"
 
 namespace kvcal {

@@ -64,7 +64,7 @@ struct KvScheme {
   std::optional<Strategy> strategy = {};  ///< kFp8: kTensor or kAttnHead, where given
   std::string where = {};                 ///< file and key, for messages
   std::string problem = {};               ///< kOther
-  /// Format of the cache for the scales, where config.json names it (dialect.h).
+  /// Format of the cache for the scales, where config.json names it (read_dialect).
   std::optional<fp8::Format> dialect = {};
 };
 

@@ -85,8 +85,7 @@ void decode(const CodedMatrix& matrix) {
 void read_everything(const fs::path& folder) {
   const ModelDir model_dir(folder);
   const ModelConfig config = parse_model_config(model_dir.config());
-  const CheckpointQuantization quantization =
-      read_checkpoint_quantization(model_dir, config);
+  const CheckpointQuantization quantization = read_checkpoint_quantization(model_dir, config);
   for (const auto& matrix : quantization.matrices) fuzz::accepts([&] { decode(*matrix); });
   const Weights weights(model_dir, config, &quantization);
   for (int64_t layer = 0; layer < weights.num_layers(); ++layer)

@@ -41,7 +41,7 @@ parser_files() {
     shard_index) echo lib/checkpoint/model_dir ;;
     npy | npz) echo lib/checkpoint/npz ;;
     recipe) echo 'lib/recipe/' ;;
-    target_pattern) echo lib/quant/target ;;
+    target_pattern) echo lib/quant/module_target ;;
     sweep) echo 'lib/sweep/(sweep_file|grid_fields|plan|names|sweep_recipe)' ;;
     tokenizer_json) echo 'lib/tokenizers/(tokenizer_json|json_parts|bpe|merge_table|unigram|token_models|normalizers|pre_tokenizers|post_processors|token_decoders|added_tokens|vocabulary|split)' ;;
     sentencepiece) echo 'lib/tokenizers/(sentencepiece|model_proto|scored_bpe|precompiled)' ;;

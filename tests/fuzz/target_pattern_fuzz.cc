@@ -1,5 +1,5 @@
 // A target of a recipe on the name of a module: the pattern, a line end, the name.
-#include "quant/target.h"
+#include "quant/module_target.h"
 
 #include "support/fuzz.h"
 

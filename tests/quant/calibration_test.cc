@@ -1,7 +1,7 @@
 #include "quant/calibration.h"
 
-#include "quant/host_device.h"
 #include "quant/cache_type.h"
+#include "quant/host_device.h"
 #include "support/catch.h"
 
 #include <cmath>

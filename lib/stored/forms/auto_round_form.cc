@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/registry.h"
-#include "quant/target.h"
+#include "quant/module_target.h"
 #include "stored/coded_matrix.h"
 #include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
@@ -14,6 +14,7 @@
 
 namespace kvcal {
 namespace {
+
 /// How the weights of some Linears are stored.
 struct Settings {
   int64_t bits = 4;

@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "core/registry.h"
-#include "quant/target.h"
+#include "quant/module_target.h"
 #include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_form.h"
 
 namespace kvcal {
 namespace {
+
 /// AutoRound's key of attention modules with quantized queries, beside the groups. Source:
 /// auto-round 0.16 `export_to_static_fp.py`, `_get_attention_config`.
 constexpr std::string_view kAttentionKey = "attention_input_activations";
@@ -22,8 +23,7 @@ constexpr std::string_view kConfigKeys =
     "config_groups format global_compression_ratio ignore kv_cache_scheme quant_method "
     "quantization_status sparsity_config version transform_config run_compressed dequantize "
     "producer provider use_optimized_inference attention_input_activations";
-/// Formats that are read. A config that was never saved with a format has
-/// "fakequant".
+/// Formats that are read. A config that was never saved with a format has "fakequant".
 constexpr std::string_view kFormats =
     "dense fakequant float-quantized int-quantized naive-quantized mixed-precision pack-quantized "
     "mxfp8-quantized nvfp4-pack-quantized mxfp4-pack-quantized";
@@ -128,7 +128,7 @@ bool is_fp8(const Json& args) {
          optional_int(args, "num_bits").value_or(8) == 8;
 }
 
-/// Storage of weights of these arguments. format: of the group, or of the whole config. nullptr:
+/// Storage of weights of these arguments. format: of the group, or of the whole config. nullopt:
 /// FP8 with plain scales. Throws Error where format and arguments disagree, and for what is not
 /// read.
 std::optional<CodedStorage> compressed_tensors_storage(const Json& quant_args,

@@ -7,6 +7,7 @@
 
 namespace kvcal {
 namespace {
+
 /// AutoFP8's form with one scale per tensor, and DeepSeek's with one per block.
 std::unique_ptr<ModuleSchemes> read_fp8(const QuantizationConfig& source) {
   const Json& config = source.json;

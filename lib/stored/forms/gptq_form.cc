@@ -7,6 +7,7 @@
 
 namespace kvcal {
 namespace {
+
 /// Throws Error for overrides of single modules that change how they are stored. Entries that begin
 /// with "-:" name modules that stay 16-bit. Source: GPTQModel `QuantizeConfig.dynamic`.
 void check_overrides(const Json& config) {

@@ -13,6 +13,7 @@
 
 namespace kvcal {
 namespace {
+
 /// Scheme of an algorithm. Source: vLLM 0.32 `resolve` of modelopt.py.
 ModuleScheme scheme_of(const Json& config, const std::string& written) {
   std::string algo = written;

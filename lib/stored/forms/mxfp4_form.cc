@@ -5,6 +5,7 @@
 
 namespace kvcal {
 namespace {
+
 constexpr int64_t kMxGroup = 32, kBlockBytes = kMxGroup / 2;
 
 /// Only the stacked experts are quantized.

@@ -10,6 +10,7 @@
 
 namespace kvcal {
 namespace {
+
 /// A power of two for each 32 values. Source: vLLM 0.32 `ocp_mx_weight_dtype_and_rows`.
 bool has_exponents(const Json& tensor) {
   return optional_string(tensor, "qscheme") == "per_group" &&

@@ -1,4 +1,4 @@
-#include "quant/target.h"
+#include "quant/module_target.h"
 
 #include <cctype>
 #include <functional>
