@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/join.h"
 #include "core/number_text.h"
-#include "report/numbers.h"
+#include "report/markup.h"
 
 namespace kvcal::report {
 namespace {

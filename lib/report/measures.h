@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "report/figure.h"
+#include "report/page.h"
 
 namespace kvcal::report {
 

@@ -28,6 +28,13 @@ struct SweepReport {
   std::vector<SweepCell> cells = {};
 };
 
+/// A choice as it is shown: of paths the name of the file.
+std::string choice_words(const std::string& choice);
+/// Cells by both measures of the front.
+ScatterChart pareto_chart(const SweepReport& report);
+/// For each dimension with several choices: how good the cells of each choice are.
+std::vector<SpreadChart> choice_charts(const SweepReport& report);
+
 /// One HTML file, complete in itself. Same input, same bytes.
 std::string sweep_page(const SweepReport& report);
 

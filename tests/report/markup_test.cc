@@ -4,7 +4,6 @@
 
 #include "core/number_text.h"
 #include "report/axis.h"
-#include "report/numbers.h"
 #include "support/catch.h"
 
 using namespace kvcal::report;
