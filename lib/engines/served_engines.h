@@ -9,13 +9,6 @@
 
 namespace kvcal {
 
-/// A checkpoint as an engine is given it.
-struct ServedFolder {
-  std::filesystem::path checkpoint;
-  std::filesystem::path scales = {};  ///< a kv_cache_scales.json; empty: that of the folder, if any
-  std::filesystem::path shown = {};   ///< name of checkpoint in commands; empty: its path
-};
-
 /// The fate of KV scales in an engine. kNotKnown: it was not run with such a model.
 enum class Fate : uint8_t { kLoaded, kNotKnown, kLost, kRefused };
 std::string_view name_of(Fate fate);
@@ -28,6 +21,16 @@ struct ServedEngine {
   /// kLoaded, kNotKnown: the command that serves the folder, or the settings that it needs; else
   /// the reason, and a format that it reads.
   std::string note;
+  std::string note_inside = {};  ///< the same of a command that runs in the folder
+  bool is_used = false;          ///< by the rules, whether the engine was run or not
+};
+
+/// A checkpoint as an engine is given it.
+struct ServedFolder {
+  std::filesystem::path checkpoint;
+  std::filesystem::path scales = {};  ///< a kv_cache_scales.json; empty: that of the folder, if any
+  std::filesystem::path shown = {};   ///< name of checkpoint in commands; empty: its path
+  std::vector<ServedEngine> known = {};  ///< answers for this folder that are not asked for again
 };
 
 /// Each engine's answer, as verify_checkpoint has it: for the first of the folders whose scales

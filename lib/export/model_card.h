@@ -11,16 +11,16 @@ namespace kvcal {
 
 /// Facts that the model card of an output tells.
 struct ModelCard {
-  std::string title;
-  std::string base_model;             ///< id of the hub; empty: the source's card may name it
-  std::vector<std::string> datasets;  ///< ids of the hub
-  std::vector<std::string> tags;
+  std::string title = {};
+  std::string base_model = {};             ///< id of the hub; empty: the source's card may name it
+  std::vector<std::string> datasets = {};  ///< ids of the hub
+  std::vector<std::string> tags = {};
   /// What the cache costs, label and text, a line each: the first that the card says.
   std::vector<std::pair<std::string, std::string>> accuracy = {};
-  std::vector<std::pair<std::string, std::string>> facts;  ///< label and text, a line each
-  std::string scales;                ///< table of the layers' scales, as Markdown; empty: none
-  std::vector<std::string> serving;  ///< lines of Markdown
-  std::vector<std::string> notes;    ///< sentences
+  std::vector<std::pair<std::string, std::string>> facts = {};  ///< label and text, a line each
+  std::string scales = {};                ///< table of the layers' scales, as Markdown; empty: none
+  std::vector<std::string> serving = {};  ///< lines of Markdown
+  std::vector<std::string> notes = {};    ///< sentences
 };
 
 /// Title, tags, facts and scales of a manifest (docs/formats.md). It may be of any shape: a member

@@ -12,11 +12,10 @@
 #include "forward/divided_forward.h"
 #include "forward/memory_plan.h"
 #include "ranks/sample_assignment.h"
-#include "run/device_rate.h"
-#include "run/output_files.h"
-#include "run/planned_run.h"
-#include "run/process_limit.h"
-#include "run/smoothed_model.h"
+#include "run/calibrate_request.h"
+#include "run/command_paths.h"
+#include "run/devices.h"
+#include "run/smooth_checkpoint.h"
 #include "state/run_state.h"
 #include "stored/weights.h"
 
@@ -191,9 +190,9 @@ Json to_json(const CalibrationPreview& preview) {
   return json;
 }
 
-std::vector<std::pair<std::string, std::string>> preview_lines(const CalibrationPreview& preview) {
+LabelledLines preview_lines(const CalibrationPreview& preview) {
   const auto bytes = [](uint64_t count) { return byte_text(static_cast<double>(count)); };
-  std::vector<std::pair<std::string, std::string>> lines{{"device", preview.device}};
+  LabelledLines lines{{"device", preview.device}};
   if (preview.num_samples == 0) {
     lines.emplace_back("samples", "none: the recipe calibrates nothing");
   } else {

@@ -2,18 +2,19 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "calib/observed_statistics.h"
 #include "forward/divided_forward.h"
 #include "ranks/exchanged_layers.h"
+#include "ranks/layer_extents.h"
 #include "ranks/ranked_forward.h"
-#include "run/process_limit.h"
-#include "run/run_hashes.h"
+#include "run/devices.h"
 #include "state/resumable_forward.h"
+#include "stored/model_hash.h"
 #include "stored/weights.h"
 
 namespace kvcal {
-
 namespace {
 
 /// The bytes of layers and the diagnostics of one rank's pass.
@@ -191,6 +192,23 @@ StableCalibration measure_until_stable(const CalibrationSubject& subject, const 
                                   subject.config, subject.plan, run.samples, options, rule, kept,
                                   diagnostics);
   });
+}
+
+void RunHashes::begin(std::span<const Sample> samples) {
+  std::set<TokenId> ids;
+  for (const Sample& sample : samples) ids.insert(sample.ids.begin(), sample.ids.end());
+  of_model_ = model_hash(weights_, ids);
+}
+
+uint64_t RunHashes::packed(int64_t layer) {
+  const uint64_t hash = packed_ ? packed_->hash(layer) : 0;
+  return hash != 0 ? hash : stored(layer);
+}
+
+uint64_t RunHashes::stored(int64_t layer) {
+  const auto [found, is_new] = stored_.try_emplace(layer, 0);
+  if (is_new) found->second = layer_hash(weights_, layer);
+  return found->second;
 }
 
 }  // namespace kvcal

@@ -45,7 +45,7 @@ struct LikelihoodResult {
   bool has_layers = false;
   std::vector<VariantLikelihood> variants;
   std::vector<std::string> missed;                ///< a line for each missed gate of a variant
-  std::vector<report::ComparedTexts> texts = {};  ///< empty unless requested; see continuations_of
+  std::vector<report::ComparedTexts> texts = {};  ///< empty unless requested
 };
 
 /// Computes perplexity of each variant, and KL from the reference. on_scores gets the result before
@@ -127,5 +127,12 @@ report::EvalReport evaluation_report(const EvalOptions& options, const std::stri
                                      const GsmTaskResult& result);
 report::EvalReport evaluation_report(const EvalOptions& options, const std::string& version,
                                      const SensitivityResult& result);
+
+// The same in words and tables, as lines for a terminal. A table of more than most_rows layers has
+// those that lose most instead.
+
+std::string evaluation_text(const LikelihoodResult& result, size_t most_rows);
+std::string evaluation_text(const GsmTaskResult& result);
+std::string evaluation_text(const SensitivityResult& result, size_t most_rows);
 
 }  // namespace kvcal

@@ -10,8 +10,8 @@
 #include "export/packed_notes.h"
 #include "export/writer.h"
 #include "quant/weight_storage.h"
-#include "run/named_inputs.h"
-#include "run/output_card.h"
+#include "run/command_paths.h"
+#include "run/output.h"
 
 namespace kvcal {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "calib/resolve_plan.h"
 #include "convert/kept_quantization.h"
+#include "core/error.h"
 #include "core/number_text.h"
 #include "export/layer_scales.h"
-#include "run/skipped_layers.h"
 #include "stored/find_draft_layer.h"
 #include "stored/unrun_modules.h"
 #include "stored/weights.h"
@@ -30,6 +30,17 @@ ExportInput CalibrationSubject::output_of(const Calibration& calibration) const 
                     .kept = kept_quantization()};
   if (output) input.kept = output->kept ? &*output->kept : nullptr;
   return input;
+}
+
+OutputFormats CalibrationSubject::settle_output(OutputOptions options, Diagnostics& diagnostics) {
+  settle_formats(options, model_dir,
+                 {.kept = kept_quantization(),
+                  .weights = &quantization,
+                  .makes_weights = plan.quantizes_weights()},
+                 diagnostics);
+  OutputFormats formats(std::move(options));
+  settle_output(formats.names(), diagnostics);
+  return formats;
 }
 
 void CalibrationSubject::settle_output(const std::vector<std::string>& formats,
@@ -78,6 +89,22 @@ std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset
   tolerant.skip = records.skip;
   return read_samples(dataset, tokenizer.get(), chat ? &*chat : nullptr, subject.config.vocab_size,
                       tolerant, diagnostics, skipped);
+}
+
+std::vector<int64_t> with_readers(const std::vector<int64_t>& layers, const ModelConfig& config) {
+  const std::vector<int64_t> attention = config.attention_layers();
+  for (const int64_t layer : layers)
+    if (std::ranges::find(attention, layer) == attention.end())
+      fail("layer ", layer, " is none of the layers with K and V, which are ",
+           range_text(attention));
+  std::vector<int64_t> all;
+  for (const int64_t layer : attention) {
+    const int64_t source = config.layer(layer).cache_layer;
+    if (std::ranges::any_of(layers,
+                            [&](int64_t one) { return config.layer(one).cache_layer == source; }))
+      all.push_back(layer);
+  }
+  return all;
 }
 
 }  // namespace kvcal

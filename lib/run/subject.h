@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "family/model_config.h"
 #include "quant/quant_plan.h"
 #include "recipe/recipe.h"
+#include "run/output_formats.h"
 #include "stored/fp8_checkpoint.h"
 
 namespace kvcal {
@@ -27,7 +29,10 @@ struct CalibrationSubject {
   std::optional<OutputModel> output = {};  ///< what is written in place of model_dir
 
   const KeptQuantization* kept_quantization() const { return kept ? &*kept : nullptr; }
-  /// Sets output for these formats. Throws Error as output_model does.
+  /// Settles the formats of what is written, and sets output for them. Throws Error as
+  /// settle_formats and output_model do.
+  OutputFormats settle_output(OutputOptions options, Diagnostics& diagnostics);
+  /// Sets output for these formats.
   void settle_output(const std::vector<std::string>& formats, Diagnostics& diagnostics);
   /// Adds the layers, and those that read their caches, to those that the recipe ignores, and plans
   /// anew. Throws Error for a layer without K and V, and where no layer is left.
@@ -53,5 +58,9 @@ uint64_t tensor_bytes(const ModelDir& model);
 std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
                                 const RecordOptions& records, const SampleOptions& options,
                                 Diagnostics& diagnostics, SkippedRecords* skipped = nullptr);
+
+/// The layers, and those that read their caches, which are stored one way for all that read them.
+/// Ascending. Throws Error for a layer without K and V.
+std::vector<int64_t> with_readers(const std::vector<int64_t>& layers, const ModelConfig& config);
 
 }  // namespace kvcal

@@ -9,7 +9,6 @@
 #include "run/calibrate_checkpoint.h"
 #include "run/calibration_preview.h"
 #include "run/measured_scales.h"
-#include "run/remedies.h"
 
 namespace kvcal {
 
@@ -80,6 +79,6 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
 /// What --json prints.
 Json to_json(const Trial& trial);
 /// Pairs of a label and a text of one line.
-std::vector<std::pair<std::string, std::string>> trial_lines(const Trial& trial);
+LabelledLines trial_lines(const Trial& trial);
 
 }  // namespace kvcal

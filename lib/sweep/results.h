@@ -7,6 +7,8 @@
 #include "core/json.h"
 #include "report/sweep_report.h"
 #include "sweep/plan.h"
+#include "sweep/schedule.h"
+#include "sweep/sweep_folder.h"
 
 namespace kvcal {
 
@@ -38,16 +40,29 @@ struct ParetoPoint {
 /// difference of y within the standard error of the difference is none.
 std::vector<bool> pareto_front(std::span<const ParetoPoint> points);
 
-/// results.json (docs/sweep.md). outcomes: of each cell. inputs name what it was made with.
-Json results_json(const SweepFile& sweep, const SweepPlan& plan, const SweepInputs& inputs,
-                  std::span<const CellOutcome> outcomes);
-
+/// results.json (docs/sweep.md). outcomes: of each cell.
+Json results_json(const Sweep& sweep, std::span<const CellOutcome> outcomes);
 /// The same as the values of a page.
-report::SweepReport results_report(const SweepFile& sweep, const SweepPlan& plan,
-                                   const SweepInputs& inputs,
-                                   std::span<const CellOutcome> outcomes);
+report::SweepReport results_report(const Sweep& sweep, std::span<const CellOutcome> outcomes);
 
 /// The cells of results.json as CSV (RFC 4180): a line of names, then one a cell; null is empty.
 std::string to_csv(const Json& results);
+
+/// Whether the folder holds the result of every part of the task.
+bool is_done(const SweepTask& task, const Sweep& sweep, const SweepFolder& folder);
+
+/// Which parts of the plan have their result in the folder.
+SweepProgress progress_of(const Sweep& sweep, const SweepFolder& folder);
+
+/// The result of each cell, or why it has none.
+std::vector<CellOutcome> outcomes_of(const Sweep& sweep, const SweepFolder& folder);
+
+/// The table of a whole sweep.
+struct SweepResults {
+  Json json;  ///< results.json
+  report::SweepReport report;
+};
+/// Writes results.json and results.csv.
+SweepResults write_results(const Sweep& sweep, const SweepFolder& folder);
 
 }  // namespace kvcal

@@ -9,7 +9,7 @@
 #include "run/subject.h"
 #include "stored/weights.h"
 #include "sweep/sweep_inputs.h"
-#include "sweep/task_slots.h"
+#include "sweep/task_runner.h"
 
 namespace kvcal {
 namespace {

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "sweep/kept_results.h"
+#include "report/sweep_report.h"
+#include "sweep/results.h"
 #include "sweep/task_runner.h"
 
 namespace kvcal {
@@ -62,5 +63,15 @@ SweepResult collect_sweep(const SweepSettings& settings, Diagnostics& diagnostic
 /// cell whose scales cannot be had leaves the reason in its cell_error, and the other cells go on.
 /// Throws Error.
 void run_task(const SweepSettings& settings, const std::string& task, Diagnostics& diagnostics);
+
+// A sweep in words and tables, as lines for a terminal.
+
+/// The number of cells that need not be done again; empty for none.
+std::string reuse_text(const SweepOutlook& outlook);
+/// The plan's counts, and the work that is left.
+std::string outlook_text(const Sweep& sweep, const SweepOutlook& outlook);
+/// A table of the cells with those measures that distinguish them; of more than most_rows cells,
+/// their number and those of the front.
+std::string cells_text(const std::vector<report::SweepCell>& cells, size_t most_rows);
 
 }  // namespace kvcal

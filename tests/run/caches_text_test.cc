@@ -1,4 +1,4 @@
-#include "run/caches_text.h"
+#include "run/measured_scales.h"
 
 #include "support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "run/calibration_text.h"
+#include "run/calibration_result.h"
 
 #include "support/catch.h"
 

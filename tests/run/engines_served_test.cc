@@ -1,4 +1,4 @@
-#include "run/engines_served.h"
+#include "run/output.h"
 
 #include "run/support/text_checkpoint.h"
 #include "stored/weights.h"

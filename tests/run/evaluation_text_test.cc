@@ -1,4 +1,4 @@
-#include "run/evaluation_text.h"
+#include "run/evaluation.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"

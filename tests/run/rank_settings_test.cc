@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "core/cpus.h"
-#include "run/gpu_cpus.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

@@ -1,4 +1,4 @@
-#include "run/remedies.h"
+#include "run/measured_scales.h"
 
 #include <algorithm>
 

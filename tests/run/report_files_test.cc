@@ -1,4 +1,4 @@
-#include "run/report_files.h"
+#include "run/command_paths.h"
 
 #include "core/file.h"
 #include "core/replaceable.h"

@@ -1,5 +1,5 @@
 // Rewriting and calibrating in one run is the same as one after the other.
-#include "run/smoothed_model.h"
+#include "run/smooth_checkpoint.h"
 
 #include "checkpoint/model_dir.h"
 #include "core/folder.h"

@@ -1,4 +1,4 @@
-#include "sweep/sweep_text.h"
+#include "sweep/sweep_run.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"

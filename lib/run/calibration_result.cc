@@ -1,14 +1,63 @@
-#include "run/calibration_text.h"
+#include "run/calibration_result.h"
 
 #include <algorithm>
 #include <limits>
 
+#include "core/join.h"
 #include "core/number_text.h"
 #include "core/text_table.h"
-#include "run/closing_lines.h"
 
 namespace kvcal {
 namespace {
+
+std::string with_error(const Likelihood& result) {
+  return short_float(*result.kl_mean) + " ± " + short_float(*result.kl_stderr);
+}
+
+std::string layers_text(const std::vector<int64_t>& layers) {
+  return layer_range_text(layers) + " in 16 bits";
+}
+
+Json result_json(const std::vector<int64_t>& layers, const Likelihood& result) {
+  return {{"layers_16_bit", layers},
+          {"kl_mean", *result.kl_mean},
+          {"kl_stderr", *result.kl_stderr},
+          {"perplexity_increase", *result.perplexity_increase}};
+}
+
+constexpr size_t kWorstLayers = 3;
+constexpr double kUnsettled = 0.05;  ///< growth from which more samples are likely to move scales
+
+std::string cache_text(const ScaleSummary& summary) {
+  const std::string all = std::to_string(2 * summary.cache_bytes_fp8) + " in 16 bits";
+  if (summary.layers_16_bit.empty())
+    return std::to_string(summary.cache_bytes_fp8) + " bytes a token in FP8, " + all;
+  return std::to_string(summary.cache_bytes()) + " bytes a token with " +
+         layer_range_text(summary.layers_16_bit) + " in 16 bits and the others in FP8, " +
+         std::to_string(summary.cache_bytes_fp8) + " all in FP8, " + all;
+}
+
+std::string cost_text(const RunCost& cost) {
+  return std::to_string(cost.num_samples) + (cost.num_samples == 1 ? " sample, " : " samples, ") +
+         std::to_string(cost.num_tokens) + " tokens in " + fixed("%.1f s", cost.seconds) +
+         ", peak memory " + byte_text(static_cast<double>(cost.peak_bytes));
+}
+
+std::string growth_text(const LateGrowth& growth) {
+  const std::string last = "the last " + std::to_string(growth.num_samples - growth.from_samples) +
+                           " of " + std::to_string(growth.num_samples) + " samples";
+  if (growth.ratio == 0) return "no largest value grew in " + last;
+  return "largest values grew by at most " + percent(growth.ratio) + " in " + last + " (" +
+         (growth.is_key ? "K" : "V") + " of layer " + std::to_string(growth.layer) + ")" +
+         (growth.ratio > kUnsettled ? ": more samples may move scales" : "");
+}
+
+std::string layer_text(const LayerErrors* layer) {
+  const auto error = [](const SideErrors& side) {
+    return fixed("%.1f %%", 100 * side.calibrated.relative_error());
+  };
+  return std::to_string(layer->layer) + " (K " + error(layer->k) + ", V " + error(layer->v) + ")";
+}
 
 constexpr size_t kLabelWidth = 12;
 
@@ -114,7 +163,86 @@ std::string linears_text(const std::vector<LinearCalibration>& linears, size_t m
 
 }  // namespace
 
-std::string labelled_text(const std::vector<std::pair<std::string, std::string>>& lines) {
+std::string budget_text(const KlBudgetOutcome& outcome) {
+  const std::string data = "the budget is " + short_float(outcome.kl_budget) + " (" +
+                           std::to_string(outcome.num_sequences) +
+                           (outcome.num_sequences == 1 ? " sequence, " : " sequences, ") +
+                           std::to_string(outcome.measured.front().result.num_tokens) + " tokens" +
+                           (outcome.is_held_out ? " that the calibration did not see)" : ")");
+  const std::string none = with_error(outcome.measured.front().result);
+  if (!outcome.layers)
+    return none + " with every layer in FP8, and no few layers in 16 bits keep " + data;
+  if (outcome.layers->empty()) return none + " with every layer in FP8; " + data;
+  return with_error(outcome.result) + " with " + layers_text(*outcome.layers) + ", " + none +
+         " with none; " + data;
+}
+
+Json to_json(const KlBudgetOutcome& outcome) {
+  Json json = outcome.layers ? result_json(*outcome.layers, outcome.result)
+                             : Json{{"layers_16_bit", nullptr}};
+  json["budget"] = outcome.kl_budget;
+  json["num_sequences"] = outcome.num_sequences;
+  json["num_tokens"] = outcome.measured.front().result.num_tokens;
+  json["held_out"] = outcome.is_held_out;
+  json["measured"] = Json::array();
+  for (const MixedCache& cache : outcome.measured)
+    json["measured"].push_back(result_json(cache.kept, cache.result));
+  return json;
+}
+
+LabelledLines summary_lines(const ScaleSummary& summary) {
+  LabelledLines lines;
+  lines.emplace_back("KV cache", cache_text(summary));
+  if (summary.growth) lines.emplace_back("samples", growth_text(*summary.growth));
+  if (summary.late) lines.emplace_back("positions", late_positions_text(*summary.late));
+  const auto worst = worst_layers(summary, kWorstLayers);
+  lines.emplace_back("rounding", std::string("largest error against the values in layer") +
+                                     (worst.size() == 1 ? " " : "s ") +
+                                     join(worst, ", ", layer_text));
+  lines.emplace_back("scale 1.0", unit_scale_text(summary));
+  lines.emplace_back("margin 1.0", unit_margin_text(summary.margin));
+  return lines;
+}
+
+LabelledLines predicted_lines(const ScaleSummary& summary) {
+  LabelledLines lines;
+  if (summary.predicted)
+    lines.emplace_back("verdict", "with these scales " + verdict_text(*summary.predicted));
+  if (summary.predicted_unit)
+    lines.emplace_back("verdict 1.0", "with scale 1.0 " + verdict_text(*summary.predicted_unit));
+  return lines;
+}
+
+LabelledLines made_lines(const CalibrationResult& result) {
+  if (!result.summary) return {};
+  LabelledLines lines = summary_lines(*result.summary);
+  if (result.budget) lines.emplace_back("KL budget", budget_text(*result.budget));
+  if (!result.cost) return lines;
+  if (!result.cost->device.empty()) lines.emplace(lines.begin(), "device", result.cost->device);
+  lines.emplace(lines.begin(), "calibrated", cost_text(*result.cost));
+  return lines;
+}
+
+LabelledLines closing_lines(const CalibrationResult& result) {
+  if (!result.summary) return {};
+  LabelledLines lines = predicted_lines(*result.summary);
+  const auto made = made_lines(result);
+  lines.insert(lines.end(), made.begin(), made.end());
+  return lines;
+}
+
+OutputTexts output_texts(const CalibrationResult& result,
+                         std::function<Json(const WrittenCheckpoint&)> manifest) {
+  OutputTexts texts{.manifest = std::move(manifest), .config = result.config};
+  if (result.summary) {
+    texts.accuracy = predicted_lines(*result.summary);
+    texts.card_lines = summary_lines(*result.summary);
+  }
+  if (result.budget) texts.card_lines.emplace_back("KL budget", budget_text(*result.budget));
+  return texts;
+}
+
+std::string labelled_text(const LabelledLines& lines) {
   std::string shown;
   for (const auto& [label, text] : lines)
     shown +=
