@@ -12,6 +12,7 @@
 #include "backend/routing_operations.h"
 #include "core/json.h"
 #include "family/family_choice.h"
+#include "family/words.h"
 
 namespace kvcal {
 
@@ -85,15 +86,9 @@ struct IndexerConfig {
   int64_t query_width() const { return heads * head_dim; }
 };
 
-/// Operation that mixes tokens.
-enum class Mixer : uint8_t {
-  kAttention,
-  kMamba,
-  kMamba2,
-  kDeltaNet,
-  kShortConvolution,  ///< LFM2: two gates around a convolution over a few tokens, no other state
-  kNone
-};
+/// Operation that mixes tokens. A short convolution is LFM2's: two gates around a convolution over
+/// a few tokens, no other state.
+KVCAL_WORDED_ENUM(Mixer, "mixer", kAttention, kMamba, kMamba2, kDeltaNet, kShortConvolution, kNone)
 
 /// Factors of the parts of a Mamba 2 mixer's projection: gate, x, B, C, step sizes.
 using MixerMultipliers = std::array<float, 5>;

@@ -37,7 +37,7 @@ std::string type_text(const Architecture& architecture, const std::string& quote
 std::string text_type_text(const Wrapper& wrapper, const std::string& quote) {
   const std::string own =
       wrapper.text_type.empty() ? "" : quote + std::string(wrapper.text_type) + quote;
-  if (wrapper.has_one_text_type) return own;
+  if (wrapper.rules.has_one_text_type) return own;
   return own.empty() ? "as text_config says" : own + ", or as text_config says";
 }
 
