@@ -4,8 +4,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "checkpoint/model_dir.h"
+#include "core/json.h"
 #include "engines/engine_rules.h"
 #include "family/model_config.h"
 #include "quant/fp8.h"
@@ -23,6 +25,11 @@ struct CacheDeclaration {
   std::string refusal;  ///< why the engine finds no quant_method; empty: it does, or needs none
   std::optional<fp8::Format> dialect;  ///< kv_cache_torch_dtype of config.json (TGI's branch)
 };
+
+/// As compressed-tensors matches a module: its name, its class, or "re:" and an expression for the
+/// start of its name. Throws Error for one that is none or costs too much.
+bool names_module(std::string_view pattern, std::string_view name,
+                  std::string_view class_name = {});
 
 /// As an engine reads it. Throws Error for an hf_quant_config.json that counts and is no JSON
 /// object, and as read_dialect.
@@ -59,5 +66,9 @@ CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& decla
 /// "strategy is "channel", it takes "tensor" or "attn_head"" for the first check that fails; empty
 /// where all hold or there is no scheme.
 std::string failed_check(const MethodRules& rules, const Json& scheme);
+
+/// "strategy is "channel", it takes "tensor" or "attn_head"" for the first check that fails; empty
+/// where all hold. Anything that is no object lacks every key.
+std::string failed_key(const std::vector<KeyCheck>& checks, const Json& object);
 
 }  // namespace kvcal

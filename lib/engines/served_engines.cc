@@ -1,4 +1,4 @@
-#include "engines/served_engines.h"
+#include "engines/verify.h"
 
 #include <algorithm>
 #include <optional>
@@ -7,7 +7,7 @@
 #include "core/folder.h"
 #include "core/join.h"
 #include "core/shell_word.h"
-#include "engines/verify.h"
+#include "engines/engine_verdicts.h"
 #include "stored/dialect.h"
 #include "stored/kv_scales.h"
 
@@ -142,17 +142,8 @@ ServedEngine served(const std::vector<ServedFolder>& folders, const ModelConfig&
 }  // namespace
 
 std::string_view name_of(Fate fate) {
-  switch (fate) {
-    case Fate::kLoaded:
-      return "loaded";
-    case Fate::kNotKnown:
-      return "not known";
-    case Fate::kLost:
-      return "lost";
-    case Fate::kRefused:
-      return "refused";
-  }
-  return "";
+  constexpr std::string_view kWords[] = {"loaded", "not known", "lost", "refused"};
+  return kWords[static_cast<size_t>(fate)];
 }
 
 std::vector<ServedEngine> served_engines(const std::vector<ServedFolder>& folders,

@@ -1,4 +1,4 @@
-#include "engines/verify_report.h"
+#include "engines/verify.h"
 
 #include <algorithm>
 #include <cmath>
@@ -38,15 +38,8 @@ Json finding_json(const Finding& finding) {
 }  // namespace
 
 std::string_view name_of(Severity severity) {
-  switch (severity) {
-    case Severity::kError:
-      return "error";
-    case Severity::kWarning:
-      return "warning";
-    case Severity::kNote:
-      return "note";
-  }
-  return "";
+  constexpr std::string_view kWords[] = {"error", "warning", "note"};
+  return kWords[static_cast<size_t>(severity)];
 }
 
 bool loses_scales(const VerifyReport& report) {

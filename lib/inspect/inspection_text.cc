@@ -1,4 +1,4 @@
-#include "inspect/inspection_text.h"
+#include "inspect/inspection.h"
 
 #include <algorithm>
 #include <cmath>

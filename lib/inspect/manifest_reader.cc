@@ -1,4 +1,4 @@
-#include "inspect/manifest_reader.h"
+#include "inspect/page_values.h"
 
 #include <algorithm>
 #include <cmath>

@@ -9,7 +9,6 @@
 #include "engines/verify.h"
 #include "export/manifest.h"
 #include "hub/hub_cache.h"
-#include "inspect/manifest_reader.h"
 
 namespace kvcal {
 namespace {

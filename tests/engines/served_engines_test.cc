@@ -1,4 +1,4 @@
-#include "engines/served_engines.h"
+#include "engines/verify.h"
 
 #include <algorithm>
 

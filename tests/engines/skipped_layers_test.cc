@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "engines/served_engines.h"
 #include "engines/support/recorded_variant.h"
+#include "engines/verify.h"
 #include "support/catch.h"
 
 using namespace kvcal;

@@ -2,7 +2,7 @@
 // asks the layer.
 #include "calib/derive.h"
 #include "forward/kv_cache.h"
-#include "inspect/consumers.h"
+#include "inspect/inspection.h"
 #include "inspect/properties.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"

@@ -1,4 +1,4 @@
-#include "inspect/verification_text.h"
+#include "inspect/verification.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"
