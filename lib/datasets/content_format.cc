@@ -129,7 +129,7 @@ class ContentParameters {
     if (found == calls_.end()) return names;
     for (const jinja::CallSyntax* call : found->second) {
       for (size_t i = 0; i < std::min(call->positional.size(), macro.parameters.size()); ++i)
-        if (is_content(call->positional[i])) names.emplace(macro.parameters[i].name);
+        if (is_content(call->positional[i])) names.emplace(macro.parameters[i].text);
       for (const auto& [key, value] : call->named)
         if (is_content(value)) names.emplace(key);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -67,6 +68,24 @@ class ExpressionParser {
       stop("found " + described(token()) + ", expected '" + std::string(symbol) + "'");
   }
 
+  /// The number of a variable's name.
+  int number_of_name(std::string_view name) {
+    return tree_.names.try_emplace(name, static_cast<int>(tree_.names.size())).first->second;
+  }
+  /// Unknown filters and tests since there were known of them are no error unless they are reached:
+  /// they stand in a condition, where a template may ask for what it then uses.
+  void forget_unknown(size_t known) { unknown_.resize(std::min(known, unknown_.size())); }
+  /// They are an error, whatever stands around: they stand in a scope of their own.
+  void require_known(size_t known) {
+    if (!error_ && unknown_.size() > known) error_ = unknown_[known];
+  }
+  size_t num_unknown() const { return unknown_.size(); }
+  /// Throws the Error of an unknown filter or test.
+  void check_known() {
+    require_known(0);
+    if (error_) fail(*error_);
+  }
+
   [[noreturn]] void stop(const std::string& what, int line = 0) const {
     fail("line ", line > 0 ? line : token().line, ": ", what);
   }
@@ -113,6 +132,21 @@ class ExpressionParser {
   std::string_view parse_name_target();
 
   SyntaxTree& tree_;
+  /// Counts what the innermost part of the template stands in.
+  struct Around {
+    int scopes = 0;     ///< that are not the template's own
+    int branches = 0;   ///< of ifs
+    int loops = 0;      ///< all
+    int breakable = 0;  ///< loops that a break here may leave
+  };
+  /// Marks a name that the template itself reads or sets: as late, if it is set first of all.
+  void note_own_name(int name, bool is_set) {
+    if (around_.scopes > 0) return;
+    if (own_names_.insert(name).second && is_set && around_.branches == 0)
+      tree_.late_names.insert(name);
+  }
+  Around around_;
+  std::vector<Statement*> functions_;  ///< the macros and call blocks around
 
  private:
   Expression* parse_conditional();
@@ -133,6 +167,7 @@ class ExpressionParser {
   Expression* parse_call(Expression* callee);
   Expression* parse_test(Expression* operand);
   void parse_arguments(Expression* owner);
+  void add_unknown(std::string_view what, const Expression* expression);
   std::string_view parse_dotted_name();
   bool is_tuple_end() const;
   void require_assignable(const Expression* target) const;
@@ -141,6 +176,10 @@ class ExpressionParser {
   const std::vector<Token>& tokens_;
   size_t at_ = 0;
   int nesting_ = 0;
+  bool is_target_ = false;
+  std::set<int> own_names_;
+  std::vector<std::string> unknown_;  ///< filters and tests, as messages
+  std::optional<std::string> error_;
 };
 
 }  // namespace kvcal::jinja
