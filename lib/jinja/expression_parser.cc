@@ -396,6 +396,15 @@ void ExpressionParser::parse_arguments(Expression* owner) {
   expect_operator(")");
 }
 
+void ExpressionParser::settle_late_names() const {
+  for (const ScopeNames& scope : scopes_)
+    for (const int name : scope.late) {
+      const ScopeNames* around = scope.outer;
+      while (around != nullptr && !around->own.contains(name)) around = around->outer;
+      if (around == nullptr) scope.block->late_names.push_back(name);
+    }
+}
+
 void ExpressionParser::add_unknown(std::string_view what, const Expression* expression) {
   unknown_.push_back("line " + std::to_string(expression->line) + ": no " + std::string(what) +
                      " named '" + std::string(message_part(expression->text)) + "'");

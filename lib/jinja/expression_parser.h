@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -132,20 +133,26 @@ class ExpressionParser {
   std::string_view parse_name_target();
 
   SyntaxTree& tree_;
-  /// Counts what the innermost part of the template stands in.
-  struct Around {
-    int scopes = 0;     ///< that are not the template's own
-    int branches = 0;   ///< of ifs
-    int loops = 0;      ///< all
-    int breakable = 0;  ///< loops that a break here may leave
+  /// The names that a scope reads or sets itself, of them those that it sets first of all, and how
+  /// many ifs of it stand around.
+  struct ScopeNames {
+    ScopeNames* outer = nullptr;
+    Block* block = nullptr;
+    std::set<int> own = {}, late = {};
+    int branches = 0;
   };
-  /// Marks a name that the template itself reads or sets: as late, if it is set first of all.
+  void enter_scope(Block& block) { scope_ = &scopes_.emplace_back(ScopeNames{scope_, &block}); }
+  void leave_scope() { scope_ = scope_->outer; }
   void note_own_name(int name, bool is_set) {
-    if (around_.scopes > 0) return;
-    if (own_names_.insert(name).second && is_set && around_.branches == 0)
-      tree_.late_names.insert(name);
+    if (scope_->own.insert(name).second && is_set && scope_->branches == 0)
+      scope_->late.insert(name);
   }
-  Around around_;
+  /// Writes Block::late_names of all scopes.
+  void settle_late_names() const;
+
+  ScopeNames* scope_ = nullptr;
+  int num_loops_ = 0;                  ///< around
+  int num_breakable_ = 0;              ///< of these, those that a break here may leave
   std::vector<Statement*> functions_;  ///< the macros and call blocks around
 
  private:
@@ -177,7 +184,7 @@ class ExpressionParser {
   size_t at_ = 0;
   int nesting_ = 0;
   bool is_target_ = false;
-  std::set<int> own_names_;
+  std::deque<ScopeNames> scopes_;
   std::vector<std::string> unknown_;  ///< filters and tests, as messages
   std::optional<std::string> error_;
 };

@@ -46,11 +46,11 @@ std::string Interpreter::render() {
   scope_ = run_.make<Scope>(nullptr);
   for (const auto& [text, name] : tree_.names)
     for (const Dict* known : {&variables_, &std::as_const(globals)})
-      if (const Value* found = known->find(run_, text); found && !tree_.late_names.contains(name)) {
+      if (const Value* found = known->find(run_, text); found != nullptr) {
         assign(*scope_, name, *found);
         break;
       }
-  execute(tree_.body);
+  execute_scope(tree_.body);
   run_.charge_memory(output_.size());
   return std::string(output_);
 }
@@ -127,10 +127,19 @@ Interpreter::Flow Interpreter::execute_if(const Statement& statement) {
   return execute(statement.body);
 }
 
+Interpreter::Flow Interpreter::execute_scope(const Block& block) {
+  for (const int late : block.late_names) {
+    run_.charge(1 + tree_.names.size() / 16);
+    for (const auto& [text, name] : tree_.names)
+      if (name == late) assign(*scope_, name, undefined_name(run_, text));
+  }
+  return execute(block);
+}
+
 Interpreter::Flow Interpreter::execute_inside(const Block& block, Text* text) {
   const Exchanged<Scope*> inside(scope_, run_.make<Scope>(scope_));
   const Exchanged<Text*> out(out_, text != nullptr ? text : out_);
-  return execute(block);
+  return execute_scope(block);
 }
 
 Value Interpreter::loop_source(const Statement& statement) {
@@ -168,7 +177,7 @@ Interpreter::Flow Interpreter::execute_for(const Statement& statement) {
       for (auto& [name, value] : scope_->variables) value = Value();
       assign(*statement.target, item);
       assign(*scope_, kLoopName, Value::object(Type::kLoop, loop));
-      const Flow flow = execute(statement.body);
+      const Flow flow = execute_scope(statement.body);
       if (flow == Flow::kBreak) break;
       // An iteration cut short by continue does not count as one for the else branch: Jinja2's way.
       has_run |= flow == Flow::kNext;
@@ -186,7 +195,7 @@ Interpreter::Flow Interpreter::execute_with(const Statement& statement) {
     assign(*target, value);
   }
   const Exchanged<Scope*> inside(scope_, inner);
-  return execute(statement.body);
+  return execute_scope(statement.body);
 }
 
 void Interpreter::check_namespaces(const Expression& target) {
@@ -296,7 +305,7 @@ Value Interpreter::call_macro(const Macro& macro, const CallArguments& call) {
   }
   Text text(run_);
   const Exchanged<Text*> out(out_, &text);
-  execute(definition.body);
+  execute_scope(definition.body);
   return make_text(run_, std::move(text));
 }
 

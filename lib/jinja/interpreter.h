@@ -14,7 +14,8 @@ namespace kvcal::jinja {
 ///
 /// A scope is the template itself, a macro, call block, loop, with, set or filter block. A name is
 /// assigned in the innermost scope, and read from the innermost one that has a value for it. Loops
-/// begin each iteration without values. Source: Jinja2 3.1, idtracking.py and compiler.py.
+/// begin each iteration without values (Block::late_names are the exception). Source: Jinja2 3.1,
+/// idtracking.py and compiler.py.
 class Interpreter {
  public:
   /// variables: what the template's caller passed. clock: local time, for strftime_now.
@@ -40,6 +41,8 @@ class Interpreter {
 
   Flow execute(const Block& block);
   Flow execute(const Statement& statement);
+  /// Runs block in the scope that was made for it.
+  Flow execute_scope(const Block& block);
   /// Runs block in a scope of its own, with its output going to text where there is one.
   Flow execute_inside(const Block& block, Text* text = nullptr);
   Flow execute_if(const Statement& statement);

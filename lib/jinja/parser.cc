@@ -12,10 +12,11 @@ class Parser : public ExpressionParser {
  public:
   using ExpressionParser::ExpressionParser;
 
-  Block parse_all() {
-    Block body = parse_block({});
+  void parse_all() {
+    enter_scope(tree_.body);
+    static_cast<std::vector<Statement*>&>(tree_.body) = parse_block({});
     check_known();
-    return body;
+    settle_late_names();
   }
 
  private:
@@ -64,14 +65,31 @@ class Parser : public ExpressionParser {
     return body;
   }
 
-  /// The body of a tag that is a scope of its own.
-  Block parse_scope(const EndNames& ends, bool takes_end = true) {
+  /// Parses block, the body of a tag that is a scope of its own, in which targets have values.
+  void parse_scope(Block& block, const EndNames& ends, const std::vector<int>& known_names = {},
+                   bool takes_end = true) {
     const size_t known = num_unknown();
-    ++around_.scopes;
-    Block body = parse_body(ends, takes_end);
-    --around_.scopes;
+    enter_scope(block);
+    scope_->own.insert(known_names.begin(), known_names.end());
+    static_cast<std::vector<Statement*>&>(block) = parse_body(ends, takes_end);
+    leave_scope();
     require_known(known);
-    return body;
+  }
+
+  /// Parses with parse what is no part of the scope around it, and of none inside.
+  template <class Parse>
+  void parse_apart(const Parse& parse) {
+    const size_t known = num_unknown();
+    Block nowhere;
+    enter_scope(nowhere);
+    parse();
+    scope_->late.clear();
+    leave_scope();
+    require_known(known);
+  }
+
+  static void add_names(const Expression* target, std::vector<int>& names) {
+    for_each_target(target, [&](const Expression* name) { names.push_back(name->name); });
   }
 
   Statement* add(Block& block, StatementKind kind, int line) {
@@ -110,28 +128,26 @@ class Parser : public ExpressionParser {
 
   void parse_for(Block& block, int line) {
     Statement* loop = add(block, StatementKind::kFor, line);
-    ++around_.loops;
+    ++num_loops_;
     loop->target = parse_target(false);
     require_not_loop(loop->target);
     if (!skip_name("in")) stop("found " + described(token()) + ", expected 'in'");
     loop->value = parse_tuple({.has_conditional = false});
-    const size_t known = num_unknown();
-    ++around_.scopes;
-    if (skip_name("if")) loop->condition = parse_expression();
-    --around_.scopes;
-    require_known(known);
+    if (skip_name("if")) parse_apart([&] { loop->condition = parse_expression(); });
     if (token().is_name("recursive")) stop("recursive loops are not supported in chat templates");
-    ++around_.breakable;
-    loop->body = parse_scope({"endfor", "else"}, false);
-    --around_.breakable;
-    if (take().text == "else") loop->otherwise = parse_scope({"endfor"});
-    --around_.loops;
+    ++num_breakable_;
+    std::vector<int> names{kLoopName};
+    add_names(loop->target, names);
+    parse_scope(loop->body, {"endfor", "else"}, names, false);
+    --num_breakable_;
+    if (take().text == "else") parse_scope(loop->otherwise, {"endfor"});
+    --num_loops_;
   }
 
   /// `loop` belongs to the loop itself.
   void require_not_loop(const Expression* target) const {
     for_each_target(target, [&](const Expression* name) {
-      if (around_.loops > 0 && name->kind == ExpressionKind::kName && name->name == kLoopName)
+      if (num_loops_ > 0 && name->kind == ExpressionKind::kName && name->name == kLoopName)
         stop("'loop' cannot be assigned to in a for loop", name->line);
     });
   }
@@ -139,7 +155,7 @@ class Parser : public ExpressionParser {
   void parse_if(Block& block, int line) {
     Statement* statement = add(block, StatementKind::kIf, line);
     const size_t known = num_unknown();
-    ++around_.branches;
+    ++scope_->branches;
     while (true) {
       Branch branch{.condition = parse_tuple({.has_conditional = false}), .body = {}};
       branch.body = parse_body({"elif", "else", "endif"}, false);
@@ -147,7 +163,7 @@ class Parser : public ExpressionParser {
       const std::string_view end = take().text;
       if (end == "elif") continue;
       if (end == "else") statement->body = parse_body({"endif"});
-      --around_.branches;
+      --scope_->branches;
       return forget_unknown(known);
     }
   }
@@ -161,12 +177,8 @@ class Parser : public ExpressionParser {
       return note_set(set->target);
     }
     set->kind = StatementKind::kSetBlock;
-    const size_t known = num_unknown();
-    ++around_.scopes;
-    set->value = parse_filters(nullptr);
-    --around_.scopes;
-    require_known(known);
-    set->body = parse_scope({"endset"});
+    parse_apart([&] { set->value = parse_filters(nullptr); });
+    parse_scope(set->body, {"endset"});
     note_set(set->target);
   }
 
@@ -184,7 +196,9 @@ class Parser : public ExpressionParser {
       expect_operator("=");
       with->assignments.emplace_back(target, parse_expression());
     }
-    with->body = parse_scope({"endwith"});
+    std::vector<int> names;
+    for (const auto& [target, value] : with->assignments) add_names(target, names);
+    parse_scope(with->body, {"endwith"}, names);
   }
 
   void parse_print(Block& block, int line) {
@@ -216,9 +230,7 @@ class Parser : public ExpressionParser {
     macro->text = parse_name_target();
     macro->name = number_of_name(macro->text);
     note_own_name(macro->name, true);
-    const size_t known = num_unknown();
-    parse_signature(macro);
-    require_known(known);
+    parse_apart([&] { parse_signature(macro); });
     parse_function(macro, "endmacro");
   }
 
@@ -232,11 +244,13 @@ class Parser : public ExpressionParser {
 
   /// The body of a macro or call block, which breaks no loop around it.
   void parse_function(Statement* function, std::string_view end) {
-    const int around = std::exchange(around_.breakable, 0);
+    const int around = std::exchange(num_breakable_, 0);
     functions_.push_back(function);
-    function->body = parse_scope({end});
+    std::vector<int> names;
+    for (const Parameter& parameter : function->parameters) names.push_back(parameter.name);
+    parse_scope(function->body, {end}, names);
     functions_.pop_back();
-    around_.breakable = around;
+    num_breakable_ = around;
     for (const Parameter& parameter : function->parameters)
       if (parameter.name == kCallerName && parameter.fallback == nullptr && function->reads_caller)
         stop("a parameter named 'caller' needs a default", function->line);
@@ -244,18 +258,14 @@ class Parser : public ExpressionParser {
 
   void parse_filter_block(Block& block, int line) {
     Statement* filter = add(block, StatementKind::kFilterBlock, line);
-    const size_t known = num_unknown();
-    ++around_.scopes;
-    filter->value = parse_filters(nullptr, true);
-    --around_.scopes;
-    require_known(known);
-    filter->body = parse_scope({"endfilter"});
+    parse_apart([&] { filter->value = parse_filters(nullptr, true); });
+    parse_scope(filter->body, {"endfilter"});
   }
 
   void parse_break(Block& block, int line) { parse_exit(block, StatementKind::kBreak, line); }
   void parse_continue(Block& block, int line) { parse_exit(block, StatementKind::kContinue, line); }
   void parse_exit(Block& block, StatementKind kind, int line) {
-    if (around_.breakable == 0)
+    if (num_breakable_ == 0)
       stop(std::string(kind == StatementKind::kBreak ? "break" : "continue") + " outside of a loop",
            line);
     add(block, kind, line);
@@ -274,7 +284,7 @@ class Parser : public ExpressionParser {
 SyntaxTree parse(std::string_view source) {
   SyntaxTree tree;
   tree.tokens = tokenize(source);
-  tree.body = Parser(tree).parse_all();
+  Parser(tree).parse_all();
   return tree;
 }
 

@@ -4,7 +4,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -125,7 +124,11 @@ enum class StatementKind : uint8_t {
 };
 
 struct Statement;
-using Block = std::vector<Statement*>;
+struct Block : std::vector<Statement*> {
+  /// Names that the scope sets before it reads them itself, and of which no scope around it speaks:
+  /// where a scope inside reads one sooner, it finds no value, also none of the caller's.
+  std::vector<int> late_names;
+};
 
 struct Branch {
   Expression* condition = nullptr;
@@ -164,9 +167,6 @@ struct SyntaxTree {
   std::vector<std::unique_ptr<Expression>> expressions;
   std::vector<std::unique_ptr<Statement>> statements;
   Block body;
-  /// Names that the template sets before it reads them itself, though blocks in it may read them
-  /// sooner: these find no value of the caller's.
-  std::set<int> late_names;
   /// Names of variables, numbered in the order in which they come.
   std::map<std::string_view, int> names{{"loop", kLoopName},
                                         {"caller", kCallerName},

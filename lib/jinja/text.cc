@@ -9,6 +9,7 @@
 #include <initializer_list>
 
 #include "core/error.h"
+#include "unicode/unicode.h"
 #include "utf8proc.h"
 
 namespace kvcal::jinja {
@@ -230,9 +231,7 @@ int64_t count_occurrences(Run& run, std::string_view text, std::string_view want
 }
 
 bool is_space(char32_t c) {
-  if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x1F);
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return unicode::is_space(c) || (c >= 0x1C && c <= 0x1F);
 }
 bool is_printable(char32_t c) {
   if (c < 0x7F) return c >= 0x20;
