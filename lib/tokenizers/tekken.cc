@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "core/json_limits.h"
 #include "tokenizers/bpe.h"
-#include "tokenizers/byte_alphabet.h"
 #include "tokenizers/components.h"
 #include "tokenizers/tokenizer_files.h"
 

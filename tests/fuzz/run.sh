@@ -43,11 +43,11 @@ parser_files() {
     recipe) echo 'lib/recipe/' ;;
     target_pattern) echo lib/recipe/target ;;
     sweep) echo 'lib/sweep/(sweep_file|grid_fields|plan|names|sweep_recipe)' ;;
-    tokenizer_json) echo 'lib/tokenizers/(tokenizer_json|json_parts|bpe|merge_table|unigram|token_models|normalizers|pre_tokenizers|post_processors|token_decoders|added_tokens|vocabulary|split)' ;;
-    sentencepiece) echo 'lib/tokenizers/(sentencepiece|model_proto|scored_bpe|precompiled)' ;;
+    tokenizer_json) echo 'lib/tokenizers/(tokenizer_json|bpe|unigram|token_model|normalizers|pre_tokenizers|post_processing|added_tokens|pattern)' ;;
+    sentencepiece) echo 'lib/tokenizers/(sentencepiece|bpe|normalizers)' ;;
     vocab_merges) echo lib/tokenizers/vocab_and_merges ;;
-    tekken) echo 'lib/tokenizers/(tekken|base64)' ;;
-    split_regex) echo 'lib/tokenizers/(oniguruma|split_regex|scanners|splitter)' ;;
+    tekken) echo 'lib/tokenizers/tekken' ;;
+    split_regex) echo 'lib/tokenizers/(oniguruma|pattern)' ;;
     chat_template) echo 'lib/(jinja/|datasets/chat_template)' ;;
     dataset) echo 'lib/datasets/(dataset|readers/)' ;;
     descriptor) echo lib/datasets/descriptor ;;
