@@ -1,6 +1,6 @@
 #include "jinja/calls.h"
-#include "jinja/operations.h"
 #include "jinja/text.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 namespace {

@@ -2,7 +2,7 @@
 #include <array>
 #include <cmath>
 
-#include "jinja/operations.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "jinja/operations.h"
 #include "jinja/text.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 namespace {

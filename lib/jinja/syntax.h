@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "jinja/operations.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 

@@ -3,8 +3,8 @@
 #include <array>
 
 #include "jinja/calls.h"
-#include "jinja/operations.h"
 #include "jinja/text.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <compare>
 
-#include "jinja/operations.h"
 #include "jinja/text.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 namespace {
