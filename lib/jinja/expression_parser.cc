@@ -397,11 +397,14 @@ void ExpressionParser::parse_arguments(Expression* owner) {
 }
 
 void ExpressionParser::settle_late_names() const {
+  std::vector<std::string_view> texts(tree_.names.size());
+  for (const auto& [text, name] : tree_.names) texts[static_cast<size_t>(name)] = text;
   for (const ScopeNames& scope : scopes_)
     for (const int name : scope.late) {
       const ScopeNames* around = scope.outer;
       while (around != nullptr && !around->own.contains(name)) around = around->outer;
-      if (around == nullptr) scope.block->late_names.push_back(name);
+      if (around == nullptr)
+        scope.block->late_names.emplace_back(name, texts[static_cast<size_t>(name)]);
     }
 }
 

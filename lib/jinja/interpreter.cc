@@ -128,11 +128,8 @@ Interpreter::Flow Interpreter::execute_if(const Statement& statement) {
 }
 
 Interpreter::Flow Interpreter::execute_scope(const Block& block) {
-  for (const int late : block.late_names) {
-    run_.charge(1 + tree_.names.size() / 16);
-    for (const auto& [text, name] : tree_.names)
-      if (name == late) assign(*scope_, name, undefined_name(run_, text));
-  }
+  for (const auto& [name, text] : block.late_names)
+    assign(*scope_, name, undefined_name(run_, text));
   return execute(block);
 }
 

@@ -127,7 +127,7 @@ struct Statement;
 struct Block : std::vector<Statement*> {
   /// Names that the scope sets before it reads them itself, and of which no scope around it speaks:
   /// where a scope inside reads one sooner, it finds no value, also none of the caller's.
-  std::vector<int> late_names;
+  std::vector<std::pair<int, std::string_view>> late_names;
 };
 
 struct Branch {
