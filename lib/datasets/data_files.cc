@@ -16,7 +16,6 @@
 #include "core/sha256.h"
 #include "datasets/dataset.h"
 #include "datasets/dataset_reader.h"
-#include "datasets/text_file.h"
 
 namespace kvcal {
 namespace {

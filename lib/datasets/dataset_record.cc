@@ -7,7 +7,6 @@
 #include "core/registry.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/record_mapping.h"
-#include "datasets/record_source.h"
 
 namespace kvcal {
 namespace {
