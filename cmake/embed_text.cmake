@@ -1,6 +1,6 @@
 # Files as string constants of C++, at build time:
 #   cmake -DOUTPUT=<file.cc> -DHEADER=<its declarations> -DNAMESPACE=<a::b> -DFILES=<x.css|y.js> -P embed_text.cmake
-# report.css becomes kReportCss. With -DTABLE=<name> they become one table of EmbeddedText (core/embedded_text.h), which
+# report.css becomes kReportCss. With -DTABLE=<name> they become one table of EmbeddedText (core/registry.h), which
 # the function of that name returns.
 set(text "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n\n")
 if(TABLE)

@@ -1,3 +1,13 @@
+# refuse_unparsed(function name unparsed missing): cmake_parse_arguments drops what it does not know without a word.
+function(refuse_unparsed function name unparsed missing)
+  if(NOT "${unparsed}" STREQUAL "")
+    message(FATAL_ERROR "${function}(${name}): unknown argument '${unparsed}'")
+  endif()
+  if(NOT "${missing}" STREQUAL "")
+    message(FATAL_ERROR "${function}(${name}): no value behind ${missing}")
+  endif()
+endfunction()
+
 # The layers' record. One line a layer says where it lies, what it may include and link, and what it holds:
 #   add_layer(name [DIR dir] [USES layers...] [THIRD_PARTY libraries...] [TESTED_WITH layers...] [UNITY] HOLDS "...")
 # From that line come the static library, its include root, the rules of check_layers.cmake and the table in
@@ -6,7 +16,8 @@
 # Each layer gets an include root that holds one symbolic link named after it, so #include "quant/scale.h" resolves only
 # in targets that link quant.
 function(add_layer name)
-  cmake_parse_arguments(L "UNITY" "DIR;HOLDS" "USES;THIRD_PARTY;TESTED_WITH" ${ARGN})
+  cmake_parse_arguments(PARSE_ARGV 1 L "UNITY" "DIR;HOLDS" "USES;THIRD_PARTY;TESTED_WITH")
+  refuse_unparsed(add_layer "${name}" "${L_UNPARSED_ARGUMENTS}" "${L_KEYWORDS_MISSING_VALUES}")
   if(NOT L_DIR)
     set(L_DIR lib/${name})
   endif()
@@ -32,7 +43,7 @@ function(add_layer name)
     set_target_properties(${name} PROPERTIES OUTPUT_NAME kvcal_${name} POSITION_INDEPENDENT_CODE ON)
     if(L_UNITY AND KVCAL_UNITY)
       set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
-      list(FILTER sources INCLUDE REGEX "/(observers|readers|writers)/")  # have the same private names
+      list(FILTER sources INCLUDE REGEX "/(families|observers|readers|writers)/")  # have the same private names
       set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   else()
@@ -57,12 +68,13 @@ function(record_layer name dir uses third_party holds)
     endif()
   endforeach()
   file(APPEND ${KVCAL_LAYER_RECORD} "list(APPEND layers ${name})\nset(${name}_dir ${dir})\nset(${name}_uses ${uses})\n"
-       "set(${name}_third_party ${third_party})\nset(${name}_holds \"${holds}\")\n")
+       "set(${name}_third_party ${third_party})\nset(${name}_holds [==[${holds}]==])\n")
 endfunction()
 
 # embed_text(layer folder header namespace): the style sheets and scripts of a folder become constants of the layer,
 # which its header declares: report.css is kReportCss.
 function(embed_text layer folder header namespace)
+  refuse_unparsed(embed_text ${layer} "${ARGN}" "")
   file(GLOB assets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.css ${PROJECT_SOURCE_DIR}/${folder}/*.js)
   embed_files(${layer} ${header} ${namespace} "" "${assets}")
 endfunction()

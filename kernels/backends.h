@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backend/backend.h"
 #include "core/registry.h"
@@ -26,5 +27,9 @@ std::string gpu_bus_id(int device_index);
 inline bool has_gpu() {
   return gpu_problem(0).empty();
 }
+
+/// Instruction sets that the CPU's kernels are compiled for, best first; one is selected at run
+/// time.
+std::vector<std::string> cpu_target_names();
 
 }  // namespace kvcal

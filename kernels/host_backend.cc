@@ -5,9 +5,7 @@
 #include <functional>
 #include <new>
 
-#if defined(__linux__)
 #include <sys/mman.h>
-#endif
 
 #include "backend/expert_choice.h"
 #include "core/error.h"
@@ -30,11 +28,7 @@ constexpr size_t kAddressSpace = size_t{1} << 47;
 
 /// Advises only whole huge pages, so that no more memory is taken than requested.
 void advise_huge_pages(void* data, size_t bytes) {
-#if defined(__linux__)
   madvise(data, bytes / kHuge * kHuge, MADV_HUGEPAGE);
-#else
-  static_cast<void>(data), static_cast<void>(bytes);
-#endif
 }
 
 void release(std::multimap<size_t, std::byte*>& blocks) {

@@ -1,44 +1,119 @@
+// The Python module is a second program over `run`. One C function takes a command's name and
+// arguments as JSON and gives JSON back; another opens a ModelSession, which a capsule of Python
+// owns, and a third asks it. python/kvcal is the typed package over them. It is written in
+// CPython's limited API of 3.9, so that one file serves all versions: nanobind's stable ABI
+// begins with 3.12, pybind11 has none. Work runs in a thread of its own, which waits while the
+// caller's thread handles its events: so the GIL is free, callbacks and signal handlers run
+// where Python expects them, and an exception in one becomes a request to stop
+// (core/interrupt.h). Calls take turns, because that request and the handler of lost pages are
+// the process's.
+
 // The module kvcal._kvcal: it runs commands of lib/ in this process, and models that stay loaded.
 // It uses nothing but CPython's limited API of 3.9, so that one file serves every later CPython.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <thread>
 
-#include "call.h"
+#include "commands.h"
+#include "core/diagnostics.h"
+#include "core/error.h"
 #include "core/file_in_use.h"
 #include "core/interrupt.h"
 #include "core/registry.h"
 #include "kvcal_version.h"
-#include "python_commands.h"
 #include "run/state_options.h"
+#include "session.h"
+#include "shell/command_pages.h"
 
 namespace kvcal {
 namespace {
 
-const Registry<PythonCommand*> kCommands{"command",
-                                         {{"calibrate", python_calibrate},
-                                          {"scales", python_scales},
-                                          {"convert", python_convert},
-                                          {"apply", python_apply},
-                                          {"inspect", python_inspect},
-                                          {"verify", python_verify},
-                                          {"evaluate", python_evaluate},
-                                          {"sweep", python_sweep}}};
-
-const Registry<SessionCommand*> kSessionCommands{"command",
-                                                 {{"info", session_info},
-                                                  {"encode", session_encode},
-                                                  {"decode", session_decode},
-                                                  {"chat", session_chat},
-                                                  {"score", session_score},
-                                                  {"generate", session_generate}}};
 constexpr const char* kSession = "kvcal.session";  // the capsules of ModelSession
+
+/// Something that a running call tells its caller.
+struct CallEvent {
+  std::string_view kind;  ///< "warning", "note" or "progress"
+  std::string text;       ///< of progress: the stage
+  int64_t done = 0, total = 0;
+  std::string unit = {};
+};
+
+/// Work in a thread of its own, whose events the caller's thread handles: only that thread may run
+/// Python, and it stays free for signals.
+class Call : public Diagnostics {
+ public:
+  explicit Call(std::function<void(Diagnostics&)> work)
+      : thread_([this, work = std::move(work)] {
+          try {
+            unless_file_changed([&] { work(*this); });
+          } catch (...) {
+            error_ = std::current_exception();
+          }
+          const std::lock_guard lock(mutex_);
+          has_ended_ = true;
+          for_caller_.notify_all();
+        }) {}
+  /// Waits for the work's end.
+  ~Call() override { thread_.join(); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  /// Waits a moment, or for the next event or the end. Returns the event, which holds the work
+  /// until handled() is called, or null.
+  const CallEvent* wait() {
+    constexpr std::chrono::milliseconds kMoment{50};  // the longest time until a signal is seen
+    std::unique_lock lock(mutex_);
+    for_caller_.wait_for(lock, kMoment, [&] { return event_ || has_ended_; });
+    return event_;
+  }
+  void handled() {
+    const std::lock_guard lock(mutex_);
+    event_ = nullptr;
+    for_work_.notify_all();
+  }
+  bool has_ended() {
+    const std::lock_guard lock(mutex_);
+    return has_ended_;
+  }
+  /// Throws what the work threw. After its end.
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  void warn(const std::string& message) override { tell({.kind = "warning", .text = message}); }
+  void inform(const std::string& lines) override { tell({.kind = "note", .text = lines}); }
+  void progress(std::string_view stage, int64_t done, int64_t total,
+                std::string_view unit) override {
+    tell({"progress", std::string(stage), done, total, std::string(unit)});
+  }
+
+ private:
+  void tell(CallEvent event) {
+    const std::lock_guard one(one_at_a_time_);
+    std::unique_lock lock(mutex_);
+    event_ = &event;
+    for_caller_.notify_all();
+    for_work_.wait(lock, [&] { return !event_; });
+  }
+
+  std::mutex one_at_a_time_;  ///< of threads that tell
+  std::mutex mutex_;
+  std::condition_variable for_caller_, for_work_;
+  const CallEvent* event_ = nullptr;
+  bool has_ended_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;  ///< last: it uses all others
+};
 
 PyObject* error_type = nullptr;  // kvcal.Error
 
@@ -183,15 +258,12 @@ void set_thrown(const Call& call, Raised& raised) {
 
 /// Does the work in a thread of its own. false: an exception of Python is set.
 bool attend_work(const char* arguments, PyObject* report,
-                 const std::function<void(Arguments&, Diagnostics&)>& work) {
+                 const std::function<void(const Json&, Diagnostics&)>& work) {
   const Turn taken;
   if (!taken.is_taken()) return false;
   Raised raised;
   {
-    Call call([&](Diagnostics& diagnostics) {
-      Arguments given(parse_json(arguments));
-      work(given, diagnostics);
-    });
+    Call call([&](Diagnostics& diagnostics) { work(parse_json(arguments), diagnostics); });
     attend(call, report, raised);
     set_thrown(call, raised);
   }
@@ -200,9 +272,9 @@ bool attend_work(const char* arguments, PyObject* report,
 
 /// As attend_work; the text of the JSON that make returns.
 PyObject* attend_command(const char* arguments, PyObject* report,
-                         const std::function<Json(Arguments&, Diagnostics&)>& make) {
+                         const std::function<Json(const Json&, Diagnostics&)>& make) {
   std::string result;
-  const auto work = [&](Arguments& given, Diagnostics& diagnostics) {
+  const auto work = [&](const Json& given, Diagnostics& diagnostics) {
     result = make(given, diagnostics).dump(-1, ' ', false, Json::error_handler_t::replace);
   };
   return attend_work(arguments, report, work) ? text_of(result) : nullptr;
@@ -220,11 +292,29 @@ PyObject* guarded(const Make& make) {
   }
 }
 
+/// The command's call, with these keyword arguments.
+Json call_command(const std::string& name, const Json& arguments, Diagnostics& diagnostics) {
+  const Subcommands commands = all_commands();
+  const auto command =
+      std::ranges::find_if(commands, [&](const auto& one) { return one->name == name; });
+  KVCAL_CHECK(command != commands.end());
+  Options& options = (*command)->options;
+  options.read(arguments);
+  if (const std::string missing = (*command)->missing(); !missing.empty())
+    fail(missing, " is required");
+  options.fetch(diagnostics);
+  return (*command)->call(diagnostics);
+}
+
 PyObject* run_command(PyObject*, PyObject* arguments) {
   const char *name = nullptr, *given = nullptr;
   PyObject* report = nullptr;
   if (!PyArg_ParseTuple(arguments, "ssO", &name, &given, &report)) return nullptr;
-  return guarded([&] { return attend_command(given, report, kCommands.at(name)); });
+  return guarded([&] {
+    return attend_command(given, report, [&](const Json& values, Diagnostics& diagnostics) {
+      return call_command(name, values, diagnostics);
+    });
+  });
 }
 
 ModelSession* session_of(PyObject* capsule) {
@@ -237,7 +327,7 @@ PyObject* open_session_capsule(PyObject*, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "sO", &given, &report)) return nullptr;
   return guarded([&]() -> PyObject* {
     std::unique_ptr<ModelSession> session;
-    const auto open = [&](Arguments& values, Diagnostics& diagnostics) {
+    const auto open = [&](const Json& values, Diagnostics& diagnostics) {
       session = open_session(values, diagnostics);
     };
     if (!attend_work(given, report, open)) return nullptr;
@@ -255,11 +345,14 @@ PyObject* run_session_command(PyObject*, PyObject* arguments) {
   ModelSession* session = session_of(capsule);
   if (!session) return nullptr;
   return guarded([&] {
-    SessionCommand* command = kSessionCommands.at(name);
-    return attend_command(given, report, [&](Arguments& values, Diagnostics& diagnostics) {
-      return command(*session, values, diagnostics);
+    return attend_command(given, report, [&](const Json& values, Diagnostics& diagnostics) {
+      return ask_session(*session, name, values, diagnostics);
     });
   });
+}
+
+PyObject* commands_module(PyObject*, PyObject*) {
+  return guarded([] { return text_of(python_module(program_description())); });
 }
 
 PyMethodDef functions[] = {
@@ -272,6 +365,8 @@ PyMethodDef functions[] = {
     {"run_session", run_session_command, METH_VARARGS,
      "run_session(session, command, arguments, report) -> str\n\nAsks a loaded model, as run "
      "does."},
+    {"commands_module", commands_module, METH_NOARGS,
+     "commands_module() -> str\n\nSource of kvcal._commands, for the build."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition{PyModuleDef_HEAD_INIT,

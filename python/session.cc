@@ -1,7 +1,10 @@
-#include <cmath>
+#include "session.h"
+
 #include <limits>
 
-#include "python_commands.h"
+#include "core/error.h"
+#include "core/registry.h"
+#include "shared_options.h"
 
 namespace kvcal {
 namespace {
@@ -23,10 +26,16 @@ std::vector<TokenId> ids_of(const Json& list, const std::string& place) {
   return ids;
 }
 
-/// Items of a list in the arguments, and their places.
+/// A value that the arguments no longer have then; null: there was none.
+Json taken(Json& arguments, const std::string& name) {
+  Json value = arguments.contains(name) ? arguments.at(name) : Json(nullptr);
+  arguments.erase(name);
+  return value;
+}
+
+/// Items of a list, made with their places.
 template <class Make>
-auto items_of(Arguments& arguments, const std::string& name, const Make& make) {
-  const Json list = arguments.read_json(name);
+auto items_of(const Json& list, const std::string& name, const Make& make) {
   if (!list.is_array()) fail_kind(name, "a list", list);
   std::vector<decltype(make(list, name))> items;
   for (const Json& item : list)
@@ -51,81 +60,97 @@ BatchPrompt prompt_of(const Json& pair, const std::string& place) {
   return {ids_of(pair[0], place + "[0]"), count};
 }
 
-int64_t batch_size_of(Arguments& arguments) {
-  int64_t batch_size = 0;
-  arguments.read("batch_size", batch_size, 0, kMostTogether);
-  return batch_size;
+void declare_batch_size(Options& options, int64_t& batch_size) {
+  options.number("--batch-size", batch_size, "Texts that are run together", 0, kMostTogether);
 }
 
-}  // namespace
-
-std::unique_ptr<ModelSession> open_session(Arguments& arguments, Diagnostics& diagnostics) {
-  SessionOptions options;
-  const FamilyArgument family(arguments, options.family);
-  read_model(arguments, "model", options.model, diagnostics);
-  read_cache(arguments, options.cache, diagnostics);
-  read_device(arguments, options.device);
-  arguments.read("inputs", options.device.inputs);
-  arguments.expect_all_read();
-  return std::make_unique<ModelSession>(options, diagnostics);
-}
-
-Json session_info(ModelSession& session, Arguments& arguments, Diagnostics&) {
-  arguments.expect_all_read();
+Json info(ModelSession& session, Json& arguments, Diagnostics&) {
+  Options().read(arguments);
   return to_json(session);
 }
 
-Json session_encode(ModelSession& session, Arguments& arguments, Diagnostics&) {
-  const Json text = arguments.read_json("text");
+Json encode(ModelSession& session, Json& arguments, Diagnostics&) {
+  const Json text = taken(arguments, "text");
   if (!text.is_string()) fail_kind("text", "a string", text);
   std::optional<bool> add_bos_token;
-  arguments.read("add_bos_token", add_bos_token);
-  arguments.expect_all_read();
+  Options options;
+  options.boolean("--add-bos-token", add_bos_token, "Behind bos_token");
+  options.read(arguments);
   return {{"ids", session.encode(text.get<std::string>(), add_bos_token)}};
 }
 
-Json session_decode(ModelSession& session, Arguments& arguments, Diagnostics&) {
-  const std::vector<TokenId> ids = ids_of(arguments.read_json("ids"), "ids");
+Json decode(ModelSession& session, Json& arguments, Diagnostics&) {
+  const std::vector<TokenId> ids = ids_of(taken(arguments, "ids"), "ids");
   bool skip_special_tokens = true;
-  arguments.read("skip_special_tokens", skip_special_tokens);
-  arguments.expect_all_read();
+  Options options;
+  options.flag("--skip-special-tokens", skip_special_tokens, "Leave them out");
+  options.read(arguments);
   return {{"text", session.model().tokenizer->decode(ids, skip_special_tokens)}};
 }
 
-Json session_chat(ModelSession& session, Arguments& arguments, Diagnostics&) {
-  const Json messages = arguments.read_json("messages"),
-             variables = arguments.read_json("variables");
+Json chat(ModelSession& session, Json& arguments, Diagnostics&) {
+  const Json messages = taken(arguments, "messages"), variables = taken(arguments, "variables");
   bool add_generation_prompt = true;
-  arguments.read("add_generation_prompt", add_generation_prompt);
-  arguments.expect_all_read();
+  Options options;
+  options.flag("--add-generation-prompt", add_generation_prompt, "For an answer");
+  options.read(arguments);
   if (!messages.is_array()) fail_kind("messages", "a list", messages);
   if (!session.chat()) fail(session.model().path, ": has no chat template");
   return {{"text", session.chat()->render_as_given(messages, add_generation_prompt, variables)}};
 }
 
-Json session_score(ModelSession& session, Arguments& arguments, Diagnostics&) {
-  const auto texts = items_of(arguments, "texts", continuation_of);
-  const int64_t batch_size = batch_size_of(arguments);
-  arguments.expect_all_read();
+Json score(ModelSession& session, Json& arguments, Diagnostics&) {
+  const auto texts = items_of(taken(arguments, "texts"), "texts", continuation_of);
+  int64_t batch_size = 0;
+  Options options;
+  declare_batch_size(options, batch_size);
+  options.read(arguments);
   Json scores = Json::array();
   for (const ContinuationScore& score : session.score(texts, batch_size))
     scores.push_back(Json::array({score.log_probability, score.is_greedy}));
   return {{"scores", std::move(scores)}};
 }
 
-Json session_generate(ModelSession& session, Arguments& arguments, Diagnostics& diagnostics) {
-  const auto prompts = items_of(arguments, "prompts", prompt_of);
-  ContinueOptions options{.batch_size = batch_size_of(arguments)};
+Json generate(ModelSession& session, Json& arguments, Diagnostics& diagnostics) {
+  const auto prompts = items_of(taken(arguments, "prompts"), "prompts", prompt_of);
+  ContinueOptions continued;
   std::optional<double> penalty;
-  arguments.read("stop", options.stops);
-  arguments.read("repetition_penalty", penalty, 1e-6, 1e6);
-  arguments.read("temperature", options.sampling.temperature, 0.0, 1e6);
-  arguments.read("top_p", options.sampling.top_p, 1e-9, 1.0);
-  arguments.read("top_k", options.sampling.top_k);
-  arguments.read("seed", options.sampling.seed, 0, int64_t{1} << 62);
-  arguments.expect_all_read();
-  if (penalty) options.repetition_penalty = static_cast<float>(*penalty);
-  return {{"texts", session.continue_texts(prompts, options, diagnostics)}};
+  Options options;
+  declare_batch_size(options, continued.batch_size);
+  declare_sampling(options, continued.sampling);
+  options.list("--stop", continued.stops, "Ends a text, and is cut off");
+  options.number("--repetition-penalty", penalty, "As transformers has it", 1e-6, 1e6);
+  options.read(arguments);
+  if (penalty) continued.repetition_penalty = static_cast<float>(*penalty);
+  return {{"texts", session.continue_texts(prompts, continued, diagnostics)}};
+}
+
+using Answer = Json(ModelSession& session, Json& arguments, Diagnostics& diagnostics);
+const Registry<Answer*> kAnswers{"command",
+                                 {{"info", info},
+                                  {"encode", encode},
+                                  {"decode", decode},
+                                  {"chat", chat},
+                                  {"score", score},
+                                  {"generate", generate}}};
+
+}  // namespace
+
+std::unique_ptr<ModelSession> open_session(const Json& arguments, Diagnostics& diagnostics) {
+  SessionOptions session;
+  Options options;
+  declare_model(options, "model", session.model, "A folder, or an id of the hub").required();
+  declare_cache(options, session.cache);
+  declare_family(options, session.family);
+  declare_device(options, session.device, true);
+  options.read(arguments);
+  options.fetch(diagnostics);
+  return std::make_unique<ModelSession>(session, diagnostics);
+}
+
+Json ask_session(ModelSession& session, const std::string& question, Json arguments,
+                 Diagnostics& diagnostics) {
+  return kAnswers.at(question)(session, arguments, diagnostics);
 }
 
 }  // namespace kvcal

@@ -1,138 +1,25 @@
 #include <iostream>
 
-#include "core/join.h"
-#include "core/number_text.h"
+#include "commands.h"
+#include "core/error.h"
+#include "core/text.h"
 #include "datasets/named_dataset.h"
 #include "hub/hub_cache.h"
-#include "input_options.h"
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
-#include "options.h"
-#include "ranks/agreement.h"
+#include "ranks/communicator.h"
 #include "run/calibrate_checkpoint.h"
 #include "run/calibration_preview.h"
-#include "run/calibration_text.h"
-#include "run/device_work.h"
+#include "run/calibration_result.h"
+#include "run/devices.h"
 #include "run/kl_budget.h"
-#include "run/measured_scales.h"
-#include "run/remedies.h"
+#include "run/scored_scales.h"
+#include "shared_options.h"
 #include "terminal/progress.h"
 #include "terminal/session.h"
 
 namespace kvcal {
 namespace {
-
-struct CalibrateOptions {
-  CalibrateRequest request;
-  MeasureOptions measure;
-  bool measures = false, json = false, is_dry_run = false, has_num_samples = false;
-  bool has_measure_sequences = false;
-};
-
-void add_state_options(CLI::App& command, StateOptions& options) {
-  add_text(command, "--state", options.folder,
-           "Folder that keeps how far the run is; none: nothing is kept [OUTPUT" +
-               std::string(StateOptions::kBesideOutput) + "]");
-  add_number_text(command, "--state-share", options.share,
-                  "Part of the run's time that keeping it may take, such as 0.03 or 3%",
-                  parse_fraction)
-      ->capture_default_str();
-  command.add_flag("--resume", options.resumes,
-                   "Go on where an earlier run of this command ended, if its state is there");
-}
-
-void add_rank_options(CLI::App& command, RankSettings& settings) {
-  command
-      .add_option("--weights", settings.weights,
-                  "Of several MPI ranks, where each has the weights from: shared (one machine's "
-                  "files), exchange (each reads a part and sends it), local (each reads all); auto "
-                  "measures")
-      ->capture_default_str()
-      ->check(is_not_empty());
-  add_number(command, "--rank-timeout", settings.timeout,
-             "Seconds after which an MPI rank that does not answer ends the run", 1.0, 1e7);
-}
-
-void add_forward_options(CLI::App& command, CalibrateRequest& options) {
-  add_skip_layers_option(command, options.skip_layers,
-                         "Layers whose cache keeps 16 bits, beside those that the recipe ignores, "
-                         "as 0,1");
-  add_setting(command, "--kv-forward", options.kv_forward,
-              "What later layers see of K and V: quantized or exact");
-  add_headroom_option(command, options.headroom);
-  command.add_flag("--moe-all-experts", options.all_experts,
-                   "Show every expert all tokens when inputs are calibrated");
-  command.add_flag("--no-mtp", options.no_mtp,
-                   "Leave out the multi-token prediction layer that engines run as a draft");
-  add_text(command, "--save-statistics", options.save_statistics,
-           "File to keep everything seen in, for kvcal scales; needs --kv-forward exact");
-  CLI::Option* stop = add_number_text(
-      command, "--stop-when-stable", options.stable_ratio,
-      "End when no scale has moved by more than this part of itself, such as 0.01 or 1%, in the "
-      "last --stable-samples; --num-samples is the most",
-      parse_fraction);
-  add_number(command, "--stable-samples", options.stable_samples,
-             "Samples over which scales must stay, and between two looks at them", 1,
-             int64_t{1} << 40)
-      ->needs(stop);
-  add_state_options(command, options.state);
-  add_rank_options(command, options.ranks);
-  add_device_options(command, options.device);
-  add_inputs_option(command, options.device);
-  add_number(command, "--batch-tokens", options.batch_tokens,
-             "Tokens that go through a layer together; 0: as the device likes", 0,
-             int64_t{1} << 30);
-  add_number_text(command, "--memory-limit", options.memory_limit,
-                  "Of the process, such as 8GiB; of a GPU, its memory. Hidden states past it go to "
-                  "a scratch file, of a GPU to pinned host memory",
-                  parse_byte_size);
-}
-
-void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
-  add_model(command, "model", options.request.model,
-            "Hugging Face model: a folder, or an id of the hub, owner/name[@revision]")
-      ->required();
-  add_recipe_option(command, options.request.recipe);
-  add_dataset(command, "--dataset", options.request.dataset,
-              "JSONL, JSON, CSV, text, a table, a folder or pattern of them, an id of the hub, or "
-              "a name (" +
-                  join(dataset_names(), ", ") + "); default: calibration, 132 chats of ours");
-  add_record_options(command, options.request.records);
-  add_family_options(command, options.request.family);
-  CLI::Option* output = add_output_options(command, options.request.output)->required();
-  command
-      .add_flag("--dry-run", options.is_dry_run,
-                "Print samples, time, memory and disk that the run would take, and write nothing")
-      ->each([output](const std::string&) { output->required(false); })
-      ->trigger_on_parse();
-  add_report_options(command, options.request.report);
-  command.add_flag(
-      "--reproducible", options.request.reproducible,
-      "Leave device, seconds and peak memory out of the manifest, and time no algorithms");
-  command.add_flag("--json", options.json, "Print the manifest instead of a table");
-  command.add_flag("--measure", options.measures,
-                   "Then measure KL and perplexity of the scales and of scale 1.0 against 16 bits, "
-                   "on records of the data set that the calibration has not used");
-  add_number_to<double>(command, "--kl-budget", options.request.budget.kl,
-                        "Mean KL against 16 bits that the cache may cost (nats): leaves the fewest "
-                        "layers in 16 bits that keep it, as measured on records of the data set "
-                        "that the calibration has not used",
-                        0.0, kMostKl);
-  command.add_flag("--smooth", options.request.smooths,
-                   "First rewrite the weights, of the same function, so that an fp8_e4m3 cache "
-                   "loses less of K, as kvcal smooth --for fp8_e4m3 does");
-  add_number(command, "--measure-sequences", options.measure.num_sequences,
-             "Sequences to measure, of 512 tokens at most", 1, int64_t{1} << 40)
-      ->each([&options](const std::string&) { options.has_measure_sequences = true; });
-  add_number(command, "--num-samples,--num-calibration-samples",
-             options.request.samples.num_calibration_samples, "Samples to use", 1, int64_t{1} << 40)
-      ->each([&options](const std::string&) { options.has_num_samples = true; });
-  add_number(command, "--max-seq-length", options.request.samples.max_seq_length,
-             "Tokens a sample is cut at", 1, int64_t{1} << 30);
-  add_number_to<uint64_t>(command, "--shuffle-seed", options.request.samples.shuffle_seed,
-                          "Order of Hugging Face Dataset.shuffle(seed)", 0, UINT64_MAX);
-  add_forward_options(command, options.request);
-}
 
 void say(const std::string& message) {
   std::cerr << "error: " + shown_message(message) + "\n";
@@ -183,113 +70,316 @@ void redraw_report(const CalibrateRequest& request, const CalibrationResult& res
   outputs.commit();
 }
 
+class CalibrateCommand : public Subcommand {
+ public:
+  CalibrateCommand();
+  void run() override;
+  Json call(Diagnostics& diagnostics) override;
+
+ private:
+  void declare_data();
+  void declare_recipe_options();
+  void declare_cache_options();
+  void declare_output_options();
+  void declare_machine();
+  void declare_state();
+  /// Fills what follows from several options.
+  void settle();
+  void warn_unmeasured(Diagnostics& diagnostics) const;
+  void run_dry() const;
+  std::vector<ServedEngine> engines_of(const CalibrationResult& result,
+                                       Diagnostics& diagnostics) const;
+  std::vector<ServedEngine> print_result(const CalibrationResult& result) const;
+  void print_measured(CalibrationResult& result) const;
+
+  CalibrateRequest request_;
+  ScoreOptions measure_;
+  bool measures_ = false, json_ = false, is_dry_run_ = false;
+};
+
+void CalibrateCommand::declare_data() {
+  declare_model(options, "model", request_.model,
+                "Hugging Face model: a folder, or an id of the hub, owner/name[@revision]")
+      .required();
+  options.group(kModelAndData);
+  declare_dataset(options, "--dataset", request_.dataset,
+                  "JSONL, JSON, CSV, text, a table, a folder or pattern of them, an id of the hub, "
+                  "or a name (" +
+                      join(dataset_names(), ", ") + "); default: calibration, 132 chats of ours");
+  options.text("--dataset-name", request_.dataset_name, "Of data in memory").internal();
+  declare_records(options, request_.records);
+  options
+      .number("--num-samples", request_.samples.num_calibration_samples, "Samples to use", 1,
+              kMostSamples)
+      .old_name("--num-calibration-samples");
+  options.number("--max-seq-length", request_.samples.max_seq_length, "Tokens a sample is cut at",
+                 1, int64_t{1} << 30);
+  options.number("--shuffle-seed", request_.samples.shuffle_seed,
+                 "Order of Hugging Face Dataset.shuffle(seed)", 0, UINT64_MAX);
+  declare_family(options, request_.family);
+}
+
+void CalibrateCommand::declare_recipe_options() {
+  declare_recipe(options, request_.recipe);
+  options
+      .text("--kv-forward", request_.kv_forward,
+            "What later layers see of K and V: quantized or exact")
+      .choices_of({"quantized", "exact"});
+  options.flag("--moe-all-experts", request_.all_experts,
+               "Show every expert all tokens when inputs are calibrated");
+  options.flag("--no-mtp", request_.no_mtp,
+               "Leave out the multi-token prediction layer that engines run as a draft");
+  options.number_text("--stop-when-stable", request_.stable_ratio,
+                      "End when no scale has moved by more than this part of itself, such as 0.01 "
+                      "or 1%, in the last --stable-samples; --num-samples is the most",
+                      parse_fraction, "float | str");
+  options
+      .number("--stable-samples", request_.stable_samples,
+              "Samples over which scales must stay, and between two looks at them", 1, kMostSamples)
+      .needs("--stop-when-stable");
+}
+
+void CalibrateCommand::declare_cache_options() {
+  declare_scaled_cache(options, request_.output);
+  declare_skip_layers(options, request_.skip_layers,
+                      "Layers whose cache keeps 16 bits, beside those that the recipe ignores, as "
+                      "0,1");
+  options.number("--kl-budget", request_.budget.kl,
+                 "Mean KL against 16 bits that the cache may cost (nats): leaves the fewest layers "
+                 "in 16 bits that keep it, as measured on records of the data set that the "
+                 "calibration has not used",
+                 0.0, kMostKl);
+  options.flag("--smooth", request_.smooths,
+               "First rewrite the weights, of the same function, so that an fp8_e4m3 cache loses "
+               "less of K, as kvcal smooth --for fp8_e4m3 does");
+  declare_scale_options(options, request_.output, request_.headroom);
+}
+
+void CalibrateCommand::declare_output_options() {
+  declare_engine(options, request_.output);
+  declare_output(options, request_.output.output).required();
+  declare_format(options, request_.output, format_help());
+  declare_scales_only(options, request_.output);
+  declare_overwrite(options, request_.output.overwrite);
+  options
+      .text("--save-statistics", request_.save_statistics,
+            "File to keep everything seen in, for kvcal scales; needs --kv-forward exact")
+      .written(ValueKind::kFile);
+  options.flag("--reproducible", request_.reproducible,
+               "Leave device, seconds and peak memory out of the manifest, and time no algorithms");
+  declare_report(options, request_.report);
+  options.group(kAccuracy);
+  options.flag("--measure", measures_,
+               "Then measure KL and perplexity of the scales and of scale 1.0 against 16 bits, on "
+               "records of the data set that the calibration has not used");
+  options.number("--measure-sequences", measure_.num_sequences,
+                 "Sequences to measure, of 512 tokens at most", 1, kMostSamples);
+}
+
+void CalibrateCommand::declare_machine() {
+  declare_device(options, request_.device, true);
+  options.number("--batch-tokens", request_.batch_tokens,
+                 "Tokens that go through a layer together; 0: as the device likes", 0,
+                 int64_t{1} << 30);
+  options.number_text("--memory-limit", request_.memory_limit,
+                      "Of the process, such as 8GiB; of a GPU, its memory. Hidden states past it "
+                      "go to a scratch file, of a GPU to pinned host memory",
+                      parse_byte_size, "int | str");
+}
+
+void CalibrateCommand::declare_state() {
+  options.group(kRanks);
+  options
+      .text("--state", request_.state.folder,
+            "Folder that keeps how far the run is; none: nothing is kept [OUTPUT" +
+                std::string(StateOptions::kBesideOutput) + "]")
+      .written(ValueKind::kFolder);
+  options
+      .number_text("--state-share", request_.state.share,
+                   "Part of the run's time that keeping it may take, such as 0.03 or 3%",
+                   parse_fraction, "float | str")
+      .program_only();
+  options.flag("--resume", request_.state.resumes,
+               "Go on where an earlier run of this command ended, if its state is there");
+  options
+      .text("--weights", request_.ranks.weights,
+            "Of several MPI ranks, where each has the weights from: shared (one machine's files), "
+            "exchange (each reads a part and sends it), local (each reads all); auto measures")
+      .choices_of({"auto", "shared", "exchange", "local"})
+      .program_only();
+  options
+      .number("--rank-timeout", request_.ranks.timeout,
+              "Seconds after which an MPI rank that does not answer ends the run", 1.0, 1e7)
+      .program_only();
+}
+
+CalibrateCommand::CalibrateCommand()
+    : Subcommand(
+          "calibrate", "Quantize as a recipe says: FP8 scales of K and V, weights and activations",
+          {{"The default recipe and data set", "kvcal calibrate Qwen/Qwen3-0.6B -o Qwen3-FP8-KV"},
+           {"FP8 weights too, with 128 samples of your own data",
+            "kvcal calibrate MODEL --recipe fp8_w8a8_kv --dataset chats.jsonl \\\n"
+            "      --num-samples 128 -o W8A8-KV"},
+           {"What SGLang reads for this model, measured against scale 1.0",
+            "kvcal calibrate MODEL --for sglang --measure -o FP8-KV"}}) {
+  python = {
+      "calibrate", "Output",
+      R"(Runs data through the model, makes scales as the recipe says and writes the checkpoint.
+
+recipe: a file or a name; default: `fp8_kv_tensor`. dataset: a path, a name or an id of the hub; or an iterable of
+texts, conversations (lists of {"role", "content"}), lists of token ids, or records as JSON lines have them;
+default: the texts of the program. text_column and the others: columns of a data set whose records are not
+recognized. num_samples: how many are used at most. format: one or several of the program's
+formats; engine: engines that must use the scales, instead of a format. measure: also measures KL and perplexity.
+kl_budget: leaves the fewest layers in 16 bits that keep the mean KL within it, else raises `Error` and writes nothing.
+smooth: rewrites the weights first, of the same function, so that an fp8_e4m3 cache loses less of K. The other arguments are the options of `kvcal calibrate`.)"};
+  declare_data();
+  declare_recipe_options();
+  declare_cache_options();
+  declare_output_options();
+  declare_machine();
+  declare_state();
+  options.group(kPrinting);
+  options
+      .flag("--dry-run", is_dry_run_,
+            "Print samples, time, memory and disk that the run would take, and write nothing")
+      .frees("--output")
+      .program_only();
+  declare_json(options, json_, "Print the manifest instead of a table");
+  declare_verbosity(options);
+}
+
+std::vector<ServedEngine> CalibrateCommand::engines_of(const CalibrationResult& result,
+                                                       Diagnostics& diagnostics) const {
+  return engines_served(result.output.folders, result.config, !result.calibration.layers.empty(),
+                        request_.model, request_.output, diagnostics);
+}
+
 /// Returns the answers of engines for the output.
-std::vector<ServedEngine> print_result(const CalibrateOptions& options,
-                                       const CalibrationResult& result) {
-  const CalibrateRequest& request = options.request;
+std::vector<ServedEngine> CalibrateCommand::print_result(const CalibrationResult& result) const {
   TerminalDiagnostics diagnostics;
-  const std::vector<ServedEngine> engines =
-      engines_served(result.output.folders, result.config, !result.calibration.layers.empty(),
-                     request.model, request.output, diagnostics);
-  const bool is_printed_later = options.json && options.measures && result.summary;
+  const std::vector<ServedEngine> engines = engines_of(result, diagnostics);
+  const bool is_printed_later = json_ && measures_ && result.summary;
   if (is_printed_later) return engines;
   const std::vector<Remedy> remedies =
-      options.measures ? std::vector<Remedy>()
-                       : predicted_remedies(request, name_of_source(request.model), result);
+      measures_ ? std::vector<Remedy>()
+                : predicted_remedies(request_, name_of_source(request_.model), result);
   WrittenOutput shown = result.output;
   if (!remedies.empty()) shown.manifest["remedies"] = to_json(remedies);
-  print_output(shown, engines, options.json, [&] {
+  print_output(shown, engines, json_, [&] {
     std::cout << calibration_text(result, most_rows());
     if (result.cost && is_verbose())
       std::cout << device_work_text(result.cost->products, result.cost->parts);
     if (result.stop) std::cout << stop_text(*result.stop);
   });
-  if (!options.json && !is_quiet()) std::cout << remedies_text(remedies);
+  if (!json_ && !is_quiet()) std::cout << remedies_text(remedies);
   return engines;
 }
 
-/// Measures and prints what was written; with --json also the manifest, as one object.
-void print_measured(const CalibrateOptions& options, CalibrationResult& result) {
+/// Metrics and prints what was written; with --json also the manifest, as one object.
+void CalibrateCommand::print_measured(CalibrationResult& result) const {
   TerminalDiagnostics diagnostics;
-  const MeasuredScales measured =
-      measure_scales(options.request, result, options.measure, diagnostics);
+  const ScoredScales measured = score_scales(request_, result, measure_, diagnostics);
   const std::vector<Remedy> remedies =
-      keep_measured(options.request, name_of_source(options.request.model), measured, result);
-  redraw_report(options.request, result);
-  if (options.json)
+      keep_measured(request_, name_of_source(request_.model), measured, result);
+  redraw_report(request_, result);
+  if (json_)
     std::cout << dump_json(result.output.manifest);
   else
     std::cout << labelled_text(measured_lines(measured)) << remedies_text(remedies);
 }
 
-void run_dry(const CalibrateOptions& options) {
+void CalibrateCommand::run_dry() const {
   TerminalDiagnostics diagnostics;
-  ScoringWork scoring{.num_sequences = options.measure.num_sequences,
-                      .max_seq_length = options.measure.max_seq_length,
+  ScoringWork scoring{.num_sequences = measure_.num_sequences,
+                      .max_seq_length = measure_.max_seq_length,
                       .num_models = 0};
-  if (options.measures) scoring.num_models += 3;
-  if (options.request.budget.kl) scoring.num_models += kBudgetModels;
+  if (measures_) scoring.num_models += 3;
+  if (request_.budget.kl) scoring.num_models += kBudgetModels;
   if (scoring.num_models == 0) scoring = {};
-  const CalibrationPreview preview = preview_calibration(options.request, scoring, diagnostics);
-  if (options.json)
+  const CalibrationPreview preview = preview_calibration(request_, scoring, diagnostics);
+  if (json_)
     std::cout << dump_json(to_json(preview));
   else
     std::cout << labelled_text(preview_lines(preview));
 }
 
-void run_calibrate(CalibrateOptions options) {
-  const bool has_budget = options.request.budget.kl.has_value();
-  if (options.has_measure_sequences && !options.measures && !has_budget)
-    fail("--measure-sequences is for --measure and --kl-budget");
-  options.request.budget.num_sequences = options.measure.num_sequences;
-  options.request.budget.max_seq_length = options.measure.max_seq_length;
-  if ((options.measures || has_budget) && !options.has_num_samples)
-    options.request.num_held_out = options.measure.num_sequences;
-  options.request.is_measured = options.measures;
-  if (options.is_dry_run) return run_dry(options);
-  CalibrateRequest& request = options.request;
-  request.report.overwrite = request.output.overwrite;
-  request.version = KVCAL_VERSION;
-  request.resume_command = resuming_command_line();
-  request.times_parts = is_verbose() && !options.json;
+void CalibrateCommand::settle() {
+  const bool has_budget = request_.budget.kl.has_value();
+  if (options.is_given("--measure-sequences") && !measures_ && !has_budget)
+    fail(options.shown("--measure-sequences"), " is for ", options.shown("--measure"), " and ",
+         options.shown("--kl-budget"));
+  request_.budget.num_sequences = measure_.num_sequences;
+  request_.budget.max_seq_length = measure_.max_seq_length;
+  if ((measures_ || has_budget) && !options.is_given("--num-samples"))
+    request_.num_held_out = measure_.num_sequences;
+  request_.is_measured = measures_;
+  request_.version = KVCAL_VERSION;
+}
+
+/// Tells where --measure has no effect.
+void CalibrateCommand::warn_unmeasured(Diagnostics& diagnostics) const {
+  diagnostics.warn(options.shown("--measure") +
+                   ": the recipe calibrates no cache, so nothing is measured");
+}
+
+void CalibrateCommand::run() {
+  settle();
+  if (is_dry_run_) return run_dry();
+  request_.report.overwrite = request_.output.overwrite;
+  request_.resume_command = resuming_command_line();
+  request_.times_parts = is_verbose() && !json_;
   std::vector<ServedEngine> engines;        // on the rank that writes
   std::optional<CalibrationResult> result;  // there, too
   size_t num_plots = 0;
-  with_ranks(request.ranks, [&](RankSession& session) {
+  with_ranks(request_.ranks, [&](RankSession& session) {
     TerminalDiagnostics diagnostics;
     const auto on_staged = [&](const CalibrationResult& staged, const fs::path& folder,
                                StagedOutputs& outputs) {
-      num_plots = stage_report(request, staged, folder, outputs);
+      num_plots = stage_report(request_, staged, folder, outputs);
     };
     const auto on_written = [&](const CalibrationResult& written) {
-      tell_report_files(request.report, num_plots, diagnostics);
+      tell_report_files(request_.report, num_plots, diagnostics);
       if (!written.shares.empty() && !is_quiet()) std::cerr << shares_text(written.shares);
-      engines = print_result(options, written);
-      if (!options.measures) return;
+      engines = print_result(written);
+      if (!measures_) return;
       if (written.summary)
         result = written;
       else
-        diagnostics.warn("--measure: the recipe calibrates no cache, so nothing is measured");
+        warn_unmeasured(diagnostics);
     };
     try {
-      calibrate_checkpoint(request, session, diagnostics,
+      calibrate_checkpoint(request_, session, diagnostics,
                            {.staged = on_staged, .written = on_written});
     } catch (const BudgetMissed& missed) {
       throw GateMissed("gate missed: " + missed.message());
     }
   });
-  if (result) print_measured(options, *result);
-  check_engines_asked(engines, request.output);
+  if (result) print_measured(*result);
+  check_engines_asked(engines, request_.output);
+}
+
+Json CalibrateCommand::call(Diagnostics& diagnostics) {
+  settle();
+  request_.resume_command = "the same call with resume=True";
+  std::optional<CalibrationResult> result;
+  // A process has one MPI, which is the caller's.
+  RankSession session({.ignores_launcher = true});
+  calibrate_checkpoint(request_, session, diagnostics,
+                       {.written = [&](const CalibrationResult& written) { result = written; }});
+  session.done();
+  Json json = output_json(result->output, engines_of(*result, diagnostics), request_.output);
+  if (measures_ && !result->summary) warn_unmeasured(diagnostics);
+  if (!measures_ || !result->summary) return json;
+  const ScoredScales measured = score_scales(request_, *result, measure_, diagnostics);
+  keep_measured(request_, name_of_source(request_.model), measured, *result);
+  json["manifest"] = result->output.manifest;
+  json["measured"] = to_json(measured);
+  return json;
 }
 
 }  // namespace
 
-void add_calibrate(CLI::App& app, std::function<void()>& run) {
-  auto options = std::make_shared<CalibrateOptions>();
-  CLI::App* command = app.add_subcommand(
-      "calibrate", "Quantize as a recipe says: FP8 scales of K and V, weights and activations");
-  add_calibrate_options(*command, *options);
-  command->callback([options, &run] { run = [options] { run_calibrate(*options); }; });
-}
+const MakeSubcommand kCalibrate = make_subcommand<CalibrateCommand>;
 
 }  // namespace kvcal

@@ -3,36 +3,30 @@
 #include <numeric>
 
 #include "commands.h"
-#include "core/number_text.h"
-#include "input_options.h"
-#include "run/generate_text.h"
+#include "core/text.h"
+#include "run/model_session.h"
+#include "shared_options.h"
 #include "terminal/progress.h"
-#include "terminal/status_line.h"
 
 namespace kvcal {
 namespace {
 
-struct GenerateCommand {
-  TextRequest request;
-  bool compare = false, json = false;
-};
-
 /// Prints texts while they come; silent with --json.
 class PrintedText : public TextSink {
  public:
-  explicit PrintedText(const GenerateCommand& command) : command_(command) {}
+  PrintedText(bool compares, bool json) : compares_(compares), json_(json) {}
   void begin(const CacheType& cache) override {
-    if (command_.compare && !command_.json) std::cout << "--- " << name_of(cache) << " cache\n";
+    if (compares_ && !json_) std::cout << "--- " << name_of(cache) << " cache\n";
   }
   void add(const std::string& piece) override {
-    if (!command_.json) std::cout << piece << std::flush;
+    if (!json_) std::cout << piece << std::flush;
   }
   void end() override {
-    if (!command_.json) std::cout << std::endl;
+    if (!json_) std::cout << std::endl;
   }
 
  private:
-  const GenerateCommand& command_;
+  bool compares_, json_;
 };
 
 void print_comparison(const ComparedTexts& texts) {
@@ -49,56 +43,59 @@ void print_comparison(const ComparedTexts& texts) {
   std::cout << '\n';
 }
 
-void run_generate(const GenerateCommand& command) {
+class GenerateCommand : public Subcommand {
+ public:
+  GenerateCommand();
+  void run() override;
+
+ private:
+  TextRequest request_;
+  bool compares_ = false, json_ = false;
+};
+
+GenerateCommand::GenerateCommand()
+    : Subcommand("generate", "Continue a text with a KV cache of a chosen dtype",
+                 {{"The same answer with the FP8 cache and with 16 bits",
+                   "kvcal generate FP8-KV --chat --prompt 'Why is the sky blue?' --compare"}}) {
+  declare_model(options, "model", request_.model,
+                "Hugging Face model or output of calibrate: a folder, or an id of the hub")
+      .required();
+  options.group(kModelAndData);
+  declare_chat(options, request_.chat);
+  options.text("--prompt", request_.prompt, "Text to continue").may_be_empty().required();
+  options.flag("--chat", request_.is_chat, "Put the prompt into the model's chat template");
+  options.text("--system", request_.system, "System message, with --chat").may_be_empty();
+  declare_family(options, request_.family);
+  declare_cache(options, request_.cache);
+  options.group(kGeneration);
+  options.number("--max-new-tokens", request_.generate.max_new_tokens, "Tokens to write at most", 1,
+                 int64_t{1} << 24);
+  options.flag("--compare", compares_, "Run the 16-bit cache beside it and show where they part");
+  declare_sampling(options, request_.generate.sampling);
+  options.flag("--ignore-eos", request_.ignores_eos, "Go on after an end-of-sequence token");
+  declare_device(options, request_.device, true);
+  declare_json(options, json_, "Print a JSON object instead of text");
+  declare_quiet(options);
+}
+
+void GenerateCommand::run() {
   TerminalDiagnostics diagnostics;
   GuardedOutput::pass_text_on();
-  PrintedText live(command);
-  if (!command.compare) {
-    const GeneratedText text = generate_text(command.request, live, diagnostics);
-    if (command.json) std::cout << dump_json(generation_json(command.request, text));
+  PrintedText live(compares_, json_);
+  if (!compares_) {
+    const GeneratedText text = generate_text(request_, live, diagnostics);
+    if (json_) std::cout << dump_json(generation_json(request_, text));
     return;
   }
-  const ComparedTexts texts = compare_texts(command.request, live, diagnostics);
-  if (command.json)
-    std::cout << dump_json(generation_json(command.request, texts));
+  const ComparedTexts texts = compare_texts(request_, live, diagnostics);
+  if (json_)
+    std::cout << dump_json(generation_json(request_, texts));
   else
     print_comparison(texts);
 }
 
 }  // namespace
 
-void add_generate(CLI::App& app, std::function<void()>& run) {
-  auto options = std::make_shared<GenerateCommand>();
-  CLI::App* command =
-      app.add_subcommand("generate", "Continue a text with a KV cache of a chosen dtype");
-  add_model(*command, "model", options->request.model,
-            "Hugging Face model or output of calibrate: a folder, or an id of the hub")
-      ->required();
-  add_family_options(*command, options->request.family);
-  command->add_option("--prompt", options->request.prompt, "Text to continue")->required();
-  command->add_flag("--chat", options->request.is_chat,
-                    "Put the prompt into the model's chat template");
-  command->add_option("--system", options->request.system, "System message, with --chat");
-  add_chat_options(*command, options->request.chat);
-  add_number(*command, "--max-new-tokens", options->request.generate.max_new_tokens,
-             "Tokens to write at most", 1, int64_t{1} << 24);
-  add_cache_options(*command, options->request.cache);
-  command->add_flag("--compare", options->compare,
-                    "Run the 16-bit cache beside it and show where they part");
-  add_number(*command, "--temperature", options->request.generate.sampling.temperature, "0: greedy",
-             0.0, 1e6);
-  add_number(*command, "--top-p", options->request.generate.sampling.top_p,
-             "Smallest set of tokens with this probability", 1e-9, 1.0);
-  add_number(*command, "--top-k", options->request.generate.sampling.top_k,
-             "Most likely tokens to choose from; 0: all", 0, int64_t{1} << 24);
-  add_number(*command, "--seed", options->request.generate.sampling.seed, "Of the sampling", 0,
-             UINT64_MAX);
-  command->add_flag("--ignore-eos", options->request.ignores_eos,
-                    "Go on after an end-of-sequence token");
-  command->add_flag("--json", options->json, "Print a JSON object instead of text");
-  add_device_options(*command, options->request.device);
-  add_inputs_option(*command, options->request.device);
-  command->callback([options, &run] { run = [options] { run_generate(*options); }; });
-}
+const MakeSubcommand kGenerate = make_subcommand<GenerateCommand>;
 
 }  // namespace kvcal

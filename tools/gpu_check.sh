@@ -117,10 +117,11 @@ run_part() {  # NAME SECONDS COMMAND...
   return 1
 }
 
-# Files of a layer's tests with cases that run on devices; those of families are such by what they include.
+# Files of a layer's tests with cases that run on devices. Each family counts as a file (tests/layer_tests.cmake).
 device_files() {  # LAYER
   local file
-  grep -rlE 'for_each_backend|for_every_backend|for_each_device|backend_names|device_names|devices\(\)|check_family' --include='*_test.cc' "tests/$1" |
+  [[ $1 != forward ]] || sed -nE 's/^    \{"([a-z0-9_]+)", "[a-z0-9_]*",.*/\1_test/p' lib/family/families/*.cc | sort
+  grep -rlE 'for_each_backend|for_every_backend|for_each_device|backend_names|device_names|devices\(\)' --include='*_test.cc' "tests/$1" |
     sort | while read -r file; do
     # Not those whose cases are all slow or hidden.
     [[ $(grep -c 'TEST_CASE(' "$file") -le $(grep -cE '"\[(slow|\.)' "$file") ]] || basename "$file" .cc

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -10,35 +11,24 @@
 #include <iostream>
 #include <system_error>
 
-#include "command_description.h"
 #include "commands.h"
-#include "core/confinement.h"
 #include "core/error.h"
 #include "core/file_in_use.h"
 #include "core/folder.h"
 #include "core/interrupt.h"
-#include "core/join.h"
-#include "core/own_stack.h"
+#include "core/process.h"
 #include "core/registry.h"
-#include "core/shown_text.h"
-#include "hub/hub_settings.h"
-#include "input_options.h"
-#include "ranks/launcher.h"
-#include "run/output_files.h"
+#include "core/text.h"
+#include "hub/hub_id.h"
+#include "ranks/rank_session.h"
+#include "run/command_paths.h"
 #include "run/state_options.h"
-#include "shell/help_page.h"
+#include "shell/command_pages.h"
 #include "terminal/progress.h"
 #include "terminal/session.h"
-#include "terminal/status_line.h"
 
 namespace kvcal {
 namespace {
-
-// Every subcommand, in the order --help lists them.
-constexpr AddCommand kCommands[] = {
-    add_calibrate, add_try,        add_quantize, add_scales,  add_smooth, add_convert, add_apply,
-    add_generate,  add_eval,       add_sweep,    add_inspect, add_verify, add_engines, add_families,
-    add_synth,     add_completion, add_man,      add_help,    add_version};
 
 int code(ExitStatus status) {
   return static_cast<int>(status);
@@ -71,7 +61,7 @@ std::string command_name(const CLI::App& app) {
 
 /// The message for an unknown word, with the names that it may have been meant for.
 std::string unknown_word(const CLI::App& app, const std::string& word) {
-  const ProgramDescription program = description_of(app);
+  const ProgramDescription program = program_description();
   const std::string name = command_name(app);
   const bool is_option = word.starts_with('-');
   if (name.empty() && !is_option) {
@@ -100,7 +90,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   if (!words.empty()) return unknown_word(app, words.front());
   if (app.get_subcommands().empty())
     return "a command is needed: " +
-           join(description_of(app).commands, ", ", &CommandDescription::name);
+           join(program_description().commands, ", ", &CommandDescription::name);
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
     const std::string_view message = error.what();  // "--output: 1 required TEXT missing"
     return std::string(message.substr(0, message.find(':'))) + " needs a value";
@@ -110,7 +100,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::CallForHelp*>(&error)) {
-    std::cout << help_page(description_of(app), command_name(app));
+    std::cout << help_page(program_description(), command_name(app));
     return code(ExitStatus::kDone);
   }
   if (error.get_exit_code() == 0) return app.exit(error);
@@ -149,74 +139,95 @@ bool is_lack_of_threads(const std::exception& error) {
   return system && system->code() == std::errc::resource_unavailable_try_again;
 }
 
-/// --json stands first, so that it is known when --version answers.
-void add_version_options(CLI::App& app) {
-  auto json = std::make_shared<bool>(false);
-  CLI::Option* option =
-      app.add_flag("--json", *json, "With --version: what the program was built of, as JSON");
-  CLI::Option* version = app.set_version_flag(
-      "-V,--version", [json] { return *json ? version_json() : version_text(); },
-      "Print the version and exit");
-  option->needs(version);
+/// The words of the command line become the option's value. false: they are none.
+bool give_words(const CLI::App& command, Option& option, std::vector<std::string> words) {
+  for (const std::string& other : option.excluded)
+    if (command.get_option(other)->count() > 0) throw CLI::ExcludesError(option.name(), other);
+  if (!option.needed.empty() && command.get_option(option.needed)->count() == 0)
+    throw CLI::RequiresError(option.name(), option.needed);
+  bool is_true = false;
+  if (option.is_boolean && !CLI::detail::lexical_cast(words.front(), is_true)) return false;
+  if (option.is_boolean) words = {is_true ? "true" : "false"};
+  option.give(words);
+  return true;
 }
 
-constexpr const char* kQuietCommands[] = {"calibrate", "quantize", "scales",   "smooth",
-                                          "convert",   "apply",    "generate", "eval",
-                                          "sweep",     "inspect",  "synth"};
-constexpr const char* kListingCommands[] = {"calibrate", "scales", "convert",
-                                            "eval",      "sweep",  "verify"};
-
-/// --quiet and --verbose, of the commands that have something to leave out.
-void add_verbosity_options(CLI::App& app) {
-  for (const char* name : kListingCommands)
-    app.get_subcommand(name)->add_flag_callback(
-        "-v,--verbose", [] { set_verbosity(Verbosity::kVerbose); },
-        "Print every row of tables of more than 40 rows, instead of a summary");
-  for (const char* name : kQuietCommands) {
-    CLI::App* command = app.get_subcommand(name);
-    CLI::Option* quiet = command->add_flag_callback(
-        "-q,--quiet", [] { set_verbosity(Verbosity::kQuiet); },
-        "Print neither progress nor a summary of what was written; warnings stay");
-    if (CLI::Option* verbose = command->get_option_no_throw("--verbose")) quiet->excludes(verbose);
-  }
+void add_option(CLI::App& command, Option& option) {
+  CLI::Option* added =
+      command.add_option(option.spelling, [&command, &option](const CLI::results_t& words) {
+        return give_words(command, option, words);
+      });
+  if (option.is_flag()) added->expected(0)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  if (option.is_repeatable)
+    added->expected(CLI::detail::expected_max_vector_size)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  if (option.may_lack_value) added->expected(0, 1);
+  if (option.delimiter) added->delimiter(option.delimiter);
+  if (option.check) added->check(CLI::Validator(option.check, ""));
+  if (option.is_required) added->required();
+  if (!option.freed.empty())
+    added
+        ->each([&command, &option](const std::string&) {
+          command.get_option(option.freed)->required(false);
+        })
+        ->trigger_on_parse();
 }
 
-void fetch_named_inputs() {
-  TerminalDiagnostics diagnostics;
-  fetch_inputs(diagnostics);
+void add_options(CLI::App& command, const Options& options) {
+  for (const auto& option : options.all())
+    if (!option->is_internal) add_option(command, *option);
+}
+
+/// chosen: set where the user chose this command.
+void add_command(CLI::App& app, Subcommand& subcommand, Subcommand*& chosen) {
+  CLI::App* command = app.add_subcommand(subcommand.name);
+  add_options(*command, subcommand.options);
+  command->callback([&subcommand, &chosen] {
+    if (const std::string missing = subcommand.missing(); !missing.empty())
+      throw CLI::RequiredError(missing);
+    chosen = &subcommand;
+  });
 }
 
 /// Takes from the process what the command does not need: writing beside its outputs, and the
 /// network once the inputs are here. A sweep fetches its inputs later; what launchers of ranks need
 /// is not known.
-void keep_to_outputs(const CLI::App& command) {
+void keep_to_outputs(const Subcommand& command) {
   if (find_launch([](const char* name) { return std::getenv(name); })) return;
-  const bool is_sweep = command.get_name() == "sweep";
+  const bool is_sweep = command.name == "sweep";
   Confinement allowed{.writable = {"/dev", "/proc", temporary_folder()}, .may_connect = is_sweep};
   // Where GPU drivers keep what they compile.
   if (const char* home = std::getenv("HOME")) allowed.writable.push_back(fs::path(home) / ".nv");
   if (is_sweep) allowed.writable.push_back(hub_settings().cache);
-  for (const std::string& path : written_paths(command))
+  for (const std::string& path : command.options.written_paths())
     allowed.writable.push_back(existing_folder_of(fs::path(path) / ".."));
   confine(allowed);
 }
 
+void run_command(Subcommand& command) {
+  {
+    TerminalDiagnostics diagnostics;
+    command.options.fetch(diagnostics);
+  }
+  keep_to_outputs(command);
+  unless_file_changed([&] { command.run(); });
+}
+
 int run_main(int argc, char** argv) {
-  CLI::App app("Calibrated FP8 KV-cache scales for 16-bit Hugging Face checkpoints", "kvcal");
-  add_version_options(app);
-  app.require_subcommand(1);
-  std::function<void()> run;
-  for (const AddCommand add : kCommands) add(app, run);
-  add_verbosity_options(app);
   if (argc == 1) {
-    std::cerr << short_help(description_of(app));
+    std::cerr << short_help(program_description());
     return code(ExitStatus::kUsage);
   }
+  CLI::App app(kProgramHelp, "kvcal");
+  const ProgramOptions program;
+  const Subcommands commands = all_commands();
+  add_options(app, program.options);
+  app.require_subcommand(1);
+  Subcommand* chosen = nullptr;
+  for (const auto& command : commands) add_command(app, *command, chosen);
   try {
     app.parse(argc, argv);
-    fetch_named_inputs();
-    keep_to_outputs(*app.get_subcommands().front());
-    unless_file_changed(run);
+    run_command(*chosen);
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error);
   } catch (const RunEnded& ended) {

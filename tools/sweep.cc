@@ -5,12 +5,11 @@
 #include <iostream>
 
 #include "commands.h"
-#include "core/join.h"
-#include "core/time_text.h"
+#include "core/error.h"
+#include "core/text.h"
 #include "kvcal_version.h"
-#include "run/report_files.h"
+#include "shared_options.h"
 #include "sweep/sweep_inputs.h"
-#include "sweep/sweep_text.h"
 #include "terminal/progress.h"
 #include "terminal/session.h"
 
@@ -30,68 +29,11 @@ grid:  # every combination of the values in one entry is a cell
   - {num_samples: 64}  # each recipe, with an FP8 cache
 )";
 
-struct SweepOptions {
-  std::string file, output;
-  FamilyChoice family;
-  DeviceOptions device;
-  int jobs = 0;
-  std::vector<std::string> cells;
-  std::string task;  ///< of a child: the one task that it does
-  pid_t parent = 0;  ///< of a child: the process that started it
-  bool is_dry_run = false, is_list = false, is_collect = false, is_template = false;
-  bool json = false;
-};
-
-void check(const SweepOptions& options) {
-  const int modes = options.is_dry_run + options.is_list + options.is_collect;
-  if (modes > 1) fail("--dry-run, --list and --collect exclude each other");
-  if (!options.cells.empty() && (options.is_collect || options.is_list))
-    fail("--cell and ", options.is_collect ? "--collect" : "--list", " exclude each other");
-  if (options.output.empty() && !options.is_dry_run && !options.is_list)
-    fail("needs --output, the folder of the results");
-}
-
-/// A child is this program again, with --task.
-Command child_command(const SweepOptions& options, const std::string& task,
-                      const DeviceOptions& device) {
-  Command command{"/proc/self/exe",
-                  {fs::read_symlink("/proc/self/exe").string(), "sweep", options.file, "--output",
-                   options.output, "--task", task, "--parent", std::to_string(::getpid()),
-                   "--device", device.device, "--threads", std::to_string(device.threads),
-                   "--compute-dtype", device.compute_dtype}};
-  if (options.family)
-    command.words.insert(command.words.end(), {options.family.option, options.family.value});
-  return command;
-}
-
-SweepSettings settings_of(const SweepOptions& options) {
-  return {.file = options.file,
-          .output = options.output,
-          .version = KVCAL_VERSION,
-          .family = options.family,
-          .device = options.device,
-          .jobs = options.jobs,
-          .cells = options.cells,
-          .command = [&options](const std::string& task, const DeviceOptions& device) {
-            return child_command(options, task, device);
-          }};
-}
-
-void print_list(const SweepOptions& options, const SweepPlan& plan) {
-  Json ids = Json::array();
-  for (const Cell& cell : plan.cells) ids.push_back(cell.id);
-  if (options.json) {
-    std::cout << dump_json(ids);
-    return;
-  }
-  for (const Cell& cell : plan.cells) std::cout << cell.id << '\n';
-}
-
 /// The course of a sweep on stderr; how far a task is only on a terminal, in one line. With --quiet
 /// failures alone.
 class TerminalEvents : public SweepEvents {
  public:
-  void planned(const Sweep& sweep, const SweepOutlook& outlook) override {
+  void planned(const Sweep& sweep, const RemainingWork& outlook) override {
     if (is_quiet()) return;
     std::cerr << reuse_text(outlook) << outlook_text(sweep, outlook);
   }
@@ -110,96 +52,246 @@ class TerminalEvents : public SweepEvents {
   }
 };
 
-/// Prints the tables and writes the page of a whole sweep; a run of some cells has neither. Throws
-/// Error where cells failed.
-void finish(const SweepOptions& options, const SweepResult& result, Diagnostics& diagnostics) {
-  const fs::path folder = options.output;
-  if (result.results) {
-    const report::SweepReport& report = result.results->report;
-    write_report_files({.page = (folder / "report.html").string(),
-                        .plots = (folder / "plots").string(),
-                        .overwrite = true},
-                       sweep_page(report), sweep_plots(report), diagnostics);
-    if (options.json) {
-      std::cout << dump_json(result.results->json);
-    } else {
-      std::cout << cells_text(report.cells, most_rows());
-    }
-    std::cout.flush();
+/// The course of a sweep as notes, and how many tasks have ended as progress.
+class ReportedEvents : public SweepEvents {
+ public:
+  explicit ReportedEvents(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+  void planned(const Sweep&, const RemainingWork& outlook) override {
+    num_tasks_ = static_cast<int64_t>(outlook.num_tasks);
+    report();
   }
-  if (!result.failed.empty())
-    fail(result.failed.size(), " of ", result.num_wanted,
-         " cells failed: ", join(result.failed, ", "), "; ",
-         (result.results ? folder / "results.json" : folder).string(), " says why");
+  void started(size_t, size_t, const std::string& description) override {
+    diagnostics_.inform(description);
+  }
+  void progressed(const std::string&) override { report(); }
+  void said(const std::string& line) override { diagnostics_.inform(line); }
+  void failed(const std::string& why) override { diagnostics_.warn(why); }
+  void ended(double, double) override {
+    ++num_ended_;
+    report();
+  }
+
+ private:
+  void report() { diagnostics_.progress("sweep", num_ended_, num_tasks_, "tasks"); }
+
+  Diagnostics& diagnostics_;
+  int64_t num_ended_ = 0, num_tasks_ = 0;
+};
+
+class SweepCommand : public Subcommand {
+ public:
+  SweepCommand();
+  void run() override;
+  Json call(Diagnostics& diagnostics) override;
+
+ private:
+  void check() const;
+  SweepSettings settings() const;
+  Command child_command(const std::string& task, const DeviceOptions& device) const;
+  void fetch_models(Diagnostics& diagnostics) const;
+  void run_child();
+  void print_list() const;
+  void run_dry() const;
+  std::string failure(const SweepResult& result) const;
+  void write_page(const SweepResult& result, Diagnostics& diagnostics) const;
+  void finish(const SweepResult& result, Diagnostics& diagnostics) const;
+
+  std::string file_, output_;
+  FamilyChoice family_;
+  DeviceOptions device_;
+  int jobs_ = 0;
+  std::vector<std::string> cells_;
+  std::string task_;     ///< of a child: the one task that it does
+  pid_t parent_ = 0;     ///< of a child: the process that started it
+  std::string program_;  ///< for children; empty: this one
+  bool is_dry_run_ = false, is_list_ = false, is_collect_ = false, is_template_ = false;
+  bool json_ = false;
+};
+
+SweepCommand::SweepCommand()
+    : Subcommand(
+          "sweep",
+          "Measure a grid of recipes, cache dtypes and scales; goes on where it was stopped",
+          {{"A file to start from: name the model in it", "kvcal sweep --template >grid.yaml"},
+           {"How long it would take", "kvcal sweep grid.yaml --dry-run"},
+           {"Run it; the same command goes on after an interruption",
+            "kvcal sweep grid.yaml -o Results"}}) {
+  python = {
+      "sweep", "SweepResults",
+      R"(Metrics the grid of a YAML file. With the same output it goes on where it was stopped.
+
+Tasks run in processes of their own, so that a crash of one leaves the others alone; progress counts tasks. dry_run:
+`results` has the plan with its time and memory. Raises `CheckFailed` where cells failed.)"};
+  options.text("file", file_, "YAML file of the grid (docs/sweep.md)")
+      .of_kind(ValueKind::kFile)
+      .required();
+  declare_family(options, family_);
+  options.group(kCells);
+  options.flag("--template", is_template_, "Print a file of a grid to start from")
+      .frees("file")
+      .program_only();
+  options.flag("--list", is_list_, "Print the ids of all cells").program_only();
+  options
+      .list("--cell", cells_,
+            "Id of a cell to do, and no tables; may be repeated. Several such runs may use one "
+            "output at a time")
+      .python("cells", "Iterable[str]");
+  options
+      .flag("--collect", is_collect_, "Make the tables of what is in the output, and run nothing")
+      .excludes({"--device", "--threads", "--jobs"})
+      .program_only();
+  options.group(kOutput);
+  options
+      .text("-o,--output", output_,
+            "Folder of the results; with the same one a run goes on where it stopped")
+      .written(ValueKind::kFolder);
+  declare_device(options, device_, false);
+  options.number("--jobs", jobs_, "Tasks at a time; 0: one for each device of --device", 0, 1024);
+  options.text("--program", program_, "For the tasks").internal();
+  options.text("--task", task_, "Of a child of this command")
+      .needs("--parent")
+      .hidden()
+      .program_only();
+  options.number("--parent", parent_, "Process that started a child", 1, INT32_MAX)
+      .hidden()
+      .program_only();
+  options.group(kPrinting);
+  options.flag("--dry-run", is_dry_run_,
+               "Print what would be done, how long it takes and in what memory");
+  declare_json(options, json_, "Print JSON instead of a table");
+  declare_verbosity(options);
 }
 
-void run_dry(const SweepOptions& options) {
+void SweepCommand::check() const {
+  if (is_dry_run_ + is_list_ + is_collect_ > 1)
+    fail("--dry-run, --list and --collect exclude each other");
+  if (!cells_.empty() && (is_collect_ || is_list_))
+    fail("--cell and ", is_collect_ ? "--collect" : "--list", " exclude each other");
+  if (output_.empty() && !is_dry_run_ && !is_list_)
+    fail("needs ", options.shown("--output"), ", the folder of the results");
+}
+
+/// A child is the program again, with --task.
+Command SweepCommand::child_command(const std::string& task, const DeviceOptions& device) const {
+  const std::string self = "/proc/self/exe";
+  const std::string name = program_.empty() ? fs::read_symlink(self).string() : program_;
+  Command command{program_.empty() ? self : program_,
+                  {name, "sweep", file_, "--output", output_, "--task", task, "--parent",
+                   std::to_string(::getpid()), "--device", device.device, "--threads",
+                   std::to_string(device.threads), "--compute-dtype", device.compute_dtype}};
+  if (family_) command.words.insert(command.words.end(), {family_.option, family_.value});
+  return command;
+}
+
+SweepSettings SweepCommand::settings() const {
+  return {.file = file_,
+          .output = output_,
+          .version = KVCAL_VERSION,
+          .family = family_,
+          .device = device_,
+          .jobs = jobs_,
+          .cells = cells_,
+          .command = [this](const std::string& task, const DeviceOptions& device) {
+            return child_command(task, device);
+          }};
+}
+
+void SweepCommand::fetch_models(Diagnostics& diagnostics) const {
+  SweepFile sweep = read_sweep(file_);
+  in_context(file_, [&] { fetch_inputs(sweep, diagnostics); });
+}
+
+void SweepCommand::print_list() const {
+  const Sweep sweep = read_planned_sweep(file_, KVCAL_VERSION, family_);
+  Json ids = Json::array();
+  for (const Cell& cell : sweep.plan.cells) ids.push_back(cell.id);
+  if (json_)
+    std::cout << dump_json(ids);
+  else
+    std::cout << join(sweep.plan.cells, "", [](const Cell& cell) { return cell.id + '\n'; });
+}
+
+/// The reason why not all is done; empty: all is.
+std::string SweepCommand::failure(const SweepResult& result) const {
+  if (result.failed.empty()) return "";
+  const fs::path folder = output_;
+  return std::to_string(result.failed.size()) + " of " + std::to_string(result.num_wanted) +
+         " cells failed: " + join(result.failed, ", ") + "; " +
+         (result.results ? folder / "results.json" : folder).string() + " says why";
+}
+
+/// Writes the page of a whole sweep; a run of some cells has none.
+void SweepCommand::write_page(const SweepResult& result, Diagnostics& diagnostics) const {
+  if (!result.results) return;
+  const report::SweepReport& report = result.results->report;
+  const fs::path folder = output_;
+  write_report_files({.page = (folder / "report.html").string(),
+                      .plots = (folder / "plots").string(),
+                      .overwrite = true},
+                     sweep_page(report), sweep_plots(report), diagnostics);
+}
+
+/// Throws Error where cells failed.
+void SweepCommand::finish(const SweepResult& result, Diagnostics& diagnostics) const {
+  write_page(result, diagnostics);
+  if (result.results)
+    std::cout << (json_ ? dump_json(result.results->json)
+                        : cells_text(result.results->report.cells, most_rows()))
+              << std::flush;
+  if (const std::string why = failure(result); !why.empty()) fail(why);
+}
+
+void SweepCommand::run_dry() const {
   SilentDiagnostics silent;
-  const auto [sweep, outlook] = preview_sweep(settings_of(options), silent);
+  const auto [sweep, outlook] = preview_sweep(settings(), silent);
   std::cerr << reuse_text(outlook);
-  std::cout << (options.json ? dump_json(to_json(sweep, outlook)) : outlook_text(sweep, outlook));
+  std::cout << (json_ ? dump_json(to_json(sweep, outlook)) : outlook_text(sweep, outlook));
 }
 
-void run_sweep_command(const SweepOptions& options) {
-  if (options.is_template) {
+void SweepCommand::run_child() {
+  end_with_parent(parent_);
+  status_line().set_between_rows(std::chrono::milliseconds(500));  // the parent draws them
+  check();
+  TerminalDiagnostics diagnostics;
+  run_task(settings(), task_, diagnostics);
+}
+
+void SweepCommand::run() {
+  if (is_template_) {
     std::cout << kTemplate;
     return;
   }
-  if (!options.task.empty()) {
-    end_with_parent(options.parent);
-    status_line().set_between_rows(std::chrono::milliseconds(500));  // the parent draws them
-  }
-  check(options);
+  if (!task_.empty()) return run_child();
+  check();
   TerminalDiagnostics diagnostics;
-  const SweepSettings settings = settings_of(options);
-  if (!options.task.empty()) return run_task(settings, options.task, diagnostics);
-  SweepFile file = read_sweep(settings.file);
-  in_context(options.file, [&] { fetch_inputs(file, diagnostics); });
-  if (options.is_list)
-    return print_list(options,
-                      read_planned_sweep(settings.file, settings.version, settings.family).plan);
-  if (options.is_dry_run) return run_dry(options);
-  if (options.is_collect) return finish(options, collect_sweep(settings, diagnostics), diagnostics);
+  fetch_models(diagnostics);
+  if (is_list_) return print_list();
+  if (is_dry_run_) return run_dry();
+  if (is_collect_) return finish(collect_sweep(settings(), diagnostics), diagnostics);
   TerminalEvents events;
-  finish(options, run_sweep(settings, events, diagnostics), diagnostics);
+  finish(run_sweep(settings(), events, diagnostics), diagnostics);
+}
+
+Json SweepCommand::call(Diagnostics& diagnostics) {
+  check();
+  fetch_models(diagnostics);
+  Json json{{"results", nullptr}, {"failed", Json::array()}};
+  if (is_dry_run_) {
+    const auto [sweep, outlook] = preview_sweep(settings(), diagnostics);
+    json["results"] = to_json(sweep, outlook);
+    return json;
+  }
+  ReportedEvents events(diagnostics);
+  const SweepResult result = run_sweep(settings(), events, diagnostics);
+  write_page(result, diagnostics);
+  if (result.results) json["results"] = result.results->json;
+  json["failed"] = result.failed;
+  if (const std::string why = failure(result); !why.empty()) json["problem"] = why;
+  return json;
 }
 
 }  // namespace
 
-void add_sweep(CLI::App& app, std::function<void()>& run) {
-  auto options = std::make_shared<SweepOptions>();
-  CLI::App* command = app.add_subcommand(
-      "sweep", "Measure a grid of recipes, cache dtypes and scales; goes on where it was stopped");
-  CLI::Option* file =
-      add_text(*command, "file", options->file, "YAML file of the grid (docs/sweep.md)")
-          ->required();
-  command->add_flag("--template", options->is_template, "Print a file of a grid to start from")
-      ->each([file](const std::string&) { file->required(false); })
-      ->trigger_on_parse();
-  add_text(*command, "-o,--output", options->output,
-           "Folder of the results; with the same one a run goes on where it stopped");
-  add_family_options(*command, options->family);
-  command->add_flag("--dry-run", options->is_dry_run,
-                    "Print what would be done, how long it takes and in what memory");
-  command->add_flag("--list", options->is_list, "Print the ids of all cells");
-  add_text(*command, "--cell", options->cells,
-           "Id of a cell to do, and no tables; may be repeated. Several such runs may use "
-           "one output at a time");
-  CLI::Option* collect =
-      command->add_flag("--collect", options->is_collect,
-                        "Make the tables of what is in the output, and run nothing");
-  add_number(*command, "--jobs", options->jobs,
-             "Tasks at a time; 0: one for each device of --device", 0, 1024);
-  command->add_flag("--json", options->json, "Print JSON instead of a table");
-  add_device_options(*command, options->device);
-  for (const char* of_runs : {"--device", "--threads", "--jobs"})
-    collect->excludes(command->get_option(of_runs));
-  CLI::Option* parent =
-      command->add_option("--parent", options->parent, "Process that started a child")->group("");
-  command->add_option("--task", options->task, "Of a child of this command")
-      ->group("")
-      ->needs(parent);
-  command->callback([options, &run] { run = [options] { run_sweep_command(*options); }; });
-}
+const MakeSubcommand kSweep = make_subcommand<SweepCommand>;
 
 }  // namespace kvcal

@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <iostream>
 
+#include "commands.h"
+#include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/number_text.h"
-#include "core/shell_word.h"
+#include "core/text.h"
 #include "export/checkpoint_copy.h"
 #include "hub/hub_cache.h"
-#include "input_options.h"
 #include "kvcal_version.h"
-#include "options.h"
-#include "run/caches_text.h"
-#include "run/calibration_text.h"
+#include "run/calibration_result.h"
+#include "run/scored_scales.h"
+#include "shared_options.h"
 #include "terminal/progress.h"
 #include "terminal/session.h"
 
@@ -57,7 +57,7 @@ std::vector<ServedEngine> engines_of(const TryOptions& options, const Trial& tri
   std::vector<ServedEngine> engines =
       engines_served(folders, trial.result.config, true, options.request.calibration.model,
                      options.request.calibration.output, diagnostics);
-  std::erase_if(engines, [](const ServedEngine& one) { return one.fate != Fate::kLoaded; });
+  std::erase_if(engines, [](const ServedEngine& one) { return one.fate != LoadOutcome::kLoaded; });
   const std::string name = shell_word(output_name(options));
   for (ServedEngine& engine : engines)
     for (const WrittenFolder& folder : folders) {
@@ -141,37 +141,55 @@ void run_try(TryOptions options) {
   session.done();
 }
 
+class TryCommand : public Subcommand {
+ public:
+  TryCommand();
+  void run() override { run_try(asked_); }
+
+ private:
+  TryOptions asked_;
+};
+
+TryCommand::TryCommand()
+    : Subcommand("try",
+                 "Find out what an FP8 KV cache costs a model and whether calibrated scales help",
+                 {{"On this machine, with texts of the program", "kvcal try Qwen/Qwen3-0.6B"},
+                  {"With your own data, and the checkpoint is kept",
+                   "kvcal try MODEL --dataset chats.jsonl -o FP8-KV"}}) {
+  CalibrateRequest& calibration = asked_.request.calibration;
+  declare_model(options, "model", calibration.model,
+                "Hugging Face model: a folder, or an id of the hub, owner/name[@revision]")
+      .required();
+  options.group(kModelAndData);
+  declare_dataset(options, "--dataset", calibration.dataset,
+                  "Text to calibrate and measure with, as of calibrate; default: calibration");
+  declare_records(options, calibration.records);
+  options.number("--num-samples", calibration.samples.num_calibration_samples,
+                 "Samples to calibrate with", 1, kMostSamples);
+  declare_family(options, calibration.family);
+  declare_recipe(options, calibration.recipe);
+  options.group(kCacheAndScales);
+  options.number("--kl-budget", calibration.budget.kl,
+                 "Mean KL that the cache may cost (nats): proposes the fewest layers to leave in "
+                 "16 bits",
+                 0.0, kMostKl);
+  options.group(kOutput);
+  options
+      .text("-o,--output", calibration.output.output,
+            "Also keep the checkpoint, in this folder; else nothing is kept")
+      .written(ValueKind::kFolder);
+  declare_overwrite(options, calibration.output.overwrite, "Replace an existing output");
+  options.group(kAccuracy);
+  options.number("--measure-sequences", asked_.request.measure.num_sequences,
+                 "Other records to measure, of 512 tokens at most", 1, kMostSamples);
+  options.flag("--fp8-only", asked_.fp8_only,
+               "Measure FP8 alone, not every cache that engines offer: less work");
+  declare_device(options, calibration.device, false);
+  declare_json(options, asked_.json, "Print JSON instead of text");
+}
+
 }  // namespace
 
-void add_try(CLI::App& app, std::function<void()>& run) {
-  auto options = std::make_shared<TryOptions>();
-  CalibrateRequest& calibration = options->request.calibration;
-  CLI::App* command = app.add_subcommand(
-      "try", "Find out what an FP8 KV cache costs a model and whether calibrated scales help");
-  add_model(*command, "model", calibration.model,
-            "Hugging Face model: a folder, or an id of the hub, owner/name[@revision]")
-      ->required();
-  add_recipe_option(*command, calibration.recipe);
-  add_dataset(*command, "--dataset", calibration.dataset,
-              "Text to calibrate and measure with, as of calibrate; default: calibration");
-  add_record_options(*command, calibration.records);
-  add_number(*command, "--num-samples", calibration.samples.num_calibration_samples,
-             "Samples to calibrate with", 1, int64_t{1} << 40);
-  add_number(*command, "--measure-sequences", options->request.measure.num_sequences,
-             "Other records to measure, of 512 tokens at most", 1, int64_t{1} << 40);
-  add_number_to<double>(*command, "--kl-budget", calibration.budget.kl,
-                        "Mean KL that the cache may cost (nats): proposes the fewest layers to "
-                        "leave in 16 bits",
-                        0.0, kMostKl);
-  command->add_flag("--fp8-only", options->fp8_only,
-                    "Measure FP8 alone, not every cache that engines offer: less work");
-  add_text(*command, "-o,--output", calibration.output.output,
-           "Also keep the checkpoint, in this folder; else nothing is kept");
-  command->add_flag("--overwrite", calibration.output.overwrite, "Replace an existing output");
-  command->add_flag("--json", options->json, "Print JSON instead of text");
-  add_family_options(*command, calibration.family);
-  add_device_options(*command, calibration.device);
-  command->callback([options, &run] { run = [options] { run_try(*options); }; });
-}
+const MakeSubcommand kTry = make_subcommand<TryCommand>;
 
 }  // namespace kvcal

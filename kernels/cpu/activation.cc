@@ -1,4 +1,4 @@
-#include "kernels/cpu/activation.h"
+#include "kernels/cpu/amax_slot.h"
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"

@@ -2,15 +2,14 @@
 #include <utility>
 
 #include "kernels/cpu/amx_rows.h"
-#include "kernels/cpu/attention_amx.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_amx.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/attention_queries-inl.h"
-#include "kernels/cpu/softmax_weight-inl.h"
+#include "kernels/cpu/attention-inl.h"
 
 // Attention by AMX with weights in fixed point. Queries of a task form groups of kAmxRows; a
 // group's work is a sequence of chunks of kAmxKeys keys, whose scores are computed while those of

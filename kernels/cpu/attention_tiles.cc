@@ -1,7 +1,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/cpu/attention_amx.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/score_rows.h"
 #include "kernels/cpu/targets.h"
@@ -12,8 +12,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_tiles.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/attention_queries-inl.h"
-#include "kernels/cpu/softmax_weight-inl.h"
+#include "kernels/cpu/attention-inl.h"
 
 // Attention with products of bfloat16. K and V are packed once for all queries, in blocks of keys
 // and in the pairs that tile instructions read. FP8 codes are exact in bfloat16, so their scales

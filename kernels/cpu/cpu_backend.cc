@@ -1,5 +1,9 @@
 #include "kernels/cpu/cpu_backend.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+
 #include <cstring>
 
 #include "kernels/cpu/targets.h"
@@ -7,6 +11,30 @@
 #include <hwy/highway.h>
 
 namespace kvcal::cpu {
+namespace {
+
+/// Rows that occupy one thread in every operation of a small model.
+constexpr int64_t kTokensOfThread = 512;
+/// Rows that amortize one read of a large layer's weights.
+constexpr int64_t kTokensOfWeights = 2048;
+
+}  // namespace
+
+CacheSizes cache_sizes() {
+  CacheSizes sizes;
+#if defined(_SC_LEVEL2_CACHE_SIZE) && defined(_SC_LEVEL3_CACHE_SIZE)
+  if (const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0) sizes.level2 = bytes;
+  if (const long bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE); bytes > 0) sizes.level3 = bytes;
+#endif
+  return sizes;
+}
+
+int64_t batch_tokens_near(const CacheSizes& caches, int threads, int64_t bytes_per_token) {
+  const int64_t most = kTokensOfThread * threads, least = std::min(most, kTokensOfWeights);
+  const int64_t near =
+      (caches.level2 * threads + caches.level3 / 2) / std::max<int64_t>(1, bytes_per_token);
+  return std::clamp(near, least, most);
+}
 
 CpuBackend::CpuBackend(const BackendOptions& options)
     : pool_(options.num_threads, use_one_thread_here),
@@ -39,6 +67,15 @@ void CpuBackend::fill_zero(std::byte* data, size_t bytes) {
 }  // namespace kvcal::cpu
 
 namespace kvcal {
+
+std::vector<std::string> cpu_target_names() {
+  std::vector<std::string> names;
+  // A lower bit is a better instruction set.
+  for (int64_t left = HWY_TARGETS; left != 0; left &= left - 1)
+    names.push_back(hwy::TargetName(left & -left));
+  return names;
+}
+
 std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options) {
   return std::make_unique<cpu::CpuBackend>(options);
 }

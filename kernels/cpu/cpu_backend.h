@@ -1,3 +1,18 @@
+// Highway compiles kernels/cpu/*.cc for several instruction sets and selects one at run time;
+// only tile_product.cc has instructions of our own, for products of bfloat16 pairs.
+//
+// A Gemm multiplies panels of a weight by blocks of rows: oneDNN's (onednn_gemm), with a few
+// fixed heights that are checked to give the same bytes, or, for bfloat16 with AMX, our own
+// (tile_gemm), because oneDNN 2.6 leaves half of the tiles idle on rows that lie a power of two
+// apart. Epilogues run on a block while it is in the cache: bias and residual are the initial
+// sums or are added when the block is written, and gate and up are never stored. Attention lays
+// out K and V once a batch (tiled_cache), so that all queries and heads of a group read the same
+// tiles, and skips blocks that no query of a task sees. Scores are relative to a reference that
+// moves only when they leave ± 60 powers of two, so the running sums rarely need a correction. A
+// thread keeps its rows: each begins every loop with the same part, so the output of one
+// operation is in the cache of the core that reads it next. Batches have about 512 tokens a
+// thread. Q has a product of its own, since the quantized mode needs K and V first; one product
+// for all three was not faster.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +23,25 @@
 
 #include "backend/pack_shape.h"
 #include "core/parallel.h"
-#include "kernels/cpu/cache_sizes.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/tile_product.h"
 #include "kernels/host_backend.h"
 
 namespace kvcal::cpu {
+
+/// Bytes of this machine's caches; typical values where the system does not tell. Caches that a
+/// virtual machine shares with others count in full.
+struct CacheSizes {
+  int64_t level2 = int64_t{1} << 20;   ///< of a core
+  int64_t level3 = int64_t{16} << 20;  ///< of all cores
+};
+CacheSizes cache_sizes();
+
+/// Tokens of a batch whose activations, bytes_per_token each, stay in the caches of so many
+/// threads. A lower limit keeps every thread busy and amortizes the weights; an upper limit saves
+/// memory.
+int64_t batch_tokens_near(const CacheSizes& caches, int threads, int64_t bytes_per_token);
 
 /// The fast backend in host memory: oneDNN multiplies, vector code selected at run time does the
 /// rest, and both use our threads. The division of work never depends on the number of threads.
@@ -82,5 +109,7 @@ class CpuBackend : public HostBackend {
 }  // namespace kvcal::cpu
 
 namespace kvcal {
+
 std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options);
-}
+
+}  // namespace kvcal

@@ -10,9 +10,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/fp8_matmul.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/amax-inl.h"
-#include "kernels/cpu/fp8_write-inl.h"
-#include "kernels/cpu/kv_read-inl.h"
+#include "kernels/cpu/kv-inl.h"
+#include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/vector-inl.h"
 
 #ifndef KVCAL_KERNELS_CPU_FP8_MATMUL_ONCE

@@ -6,7 +6,6 @@
 #include <omp.h>
 
 #include "kernels/cpu/onednn_gemm.h"
-#include "kernels/cpu/tile_gemm.h"
 
 namespace kvcal::cpu {
 

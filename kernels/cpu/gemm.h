@@ -7,6 +7,8 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "kernels/cpu/tile_product.h"
+#include "quant/half.h"
 
 namespace kvcal::cpu {
 
@@ -91,5 +93,22 @@ class GemmLibrary {
 
 /// Stops oneDNN from starting threads of its own. Call it in each thread that runs a Gemm.
 void use_one_thread_here();
+
+/// bfloat16 multiplications by tile_product's instructions, at any height of whole tiles.
+std::unique_ptr<Gemm> make_tile_gemm(const PanelShape& shape);
+/// Rows of x, so few that a block of them stays in the level 2 cache even where rows lie a power of
+/// two apart; and the widest panel, whose sums for two panels take a quarter of that cache.
+constexpr int64_t kTileGemmTallest = 256, kTileGemmMaxWidth = 256;
+
+/// Weights in the form that products of pairs of bfloat16 read: for each group of columns, output
+/// features, [pairs of input features, columns].
+struct PairColumns {
+  int64_t columns = 0;      ///< in a group, a multiple of 4
+  uint32_t* out = nullptr;  ///< the group's first pair of the first column to write
+};
+
+/// Writes rows of a weight [rows, 2 * pairs] as columns of one group. The columns up to the next
+/// multiple of four repeat the last row.
+void pack_pair_columns(const BF16* weight, int64_t rows, int64_t pairs, const PairColumns& to);
 
 }  // namespace kvcal::cpu

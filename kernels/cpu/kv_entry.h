@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "backend/operations.h"
-#include "quant/magnitude_histogram.h"
+#include "quant/observations.h"
 
 namespace kvcal::cpu {
 

@@ -1,9 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/checked.h"
-#include "kernels/cpu/activation.h"
-#include "kernels/cpu/aligned_view.h"
+#include "core/number.h"
+#include "kernels/cpu/amax_slot.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
 
@@ -13,7 +12,7 @@
 
 #include <hwy/cache_control.h>
 
-#include "kernels/cpu/kv_read-inl.h"
+#include "kernels/cpu/kv-inl.h"
 #include "kernels/cpu/vector-inl.h"
 
 #ifndef KVCAL_KERNELS_CPU_MATMUL_ONCE

@@ -9,8 +9,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/norm.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/logistic-inl.h"
-#include "kernels/cpu/row-inl.h"
+#include "kernels/cpu/activation-inl.h"
+#include "kernels/cpu/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {

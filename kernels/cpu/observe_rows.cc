@@ -11,7 +11,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/observe_rows.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/kv_observe-inl.h"
+#include "kernels/cpu/kv-inl.h"
 
 #ifndef KVCAL_KERNELS_CPU_OBSERVE_ROWS_ONCE
 #define KVCAL_KERNELS_CPU_OBSERVE_ROWS_ONCE

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <new>
 
-#include "core/checked.h"
 #include "core/error.h"
-#include "kernels/cpu/pair_columns.h"
+#include "core/number.h"
+#include "kernels/cpu/gemm.h"
 #include "quant/half.h"
 
 namespace kvcal::cpu {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "core/error.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/intrinsics.h"
-#include "kernels/cpu/softmax_weight.h"
 #include "kernels/cpu/tiled_cache.h"
 
 namespace kvcal::cpu {
@@ -132,8 +132,8 @@ KVCAL_AVX512_INLINE void add_pairs(int64_t pairs, const BF16* x, int64_t row, co
 
 /// weigh_started of kVectors * 16 keys from `key` on.
 template <int64_t kVectors, bool kHides>
-KVCAL_AVX512 void weigh_tile(const ScoreRows& rows, int64_t key, const SeenKeys& seen, float* sums,
-                             BF16* weights) {
+KVCAL_AVX512 void weigh_tile(const ScoreRows& rows, int64_t key, const VisibleKeys& seen,
+                             float* sums, BF16* weights) {
   __m512 scores[kRows][kVectors];
   for (int64_t m = 0; m < kRows; ++m)
     for (int64_t i = 0; i < kVectors; ++i)
@@ -196,7 +196,7 @@ void start_scores(const ScoreRows& rows) {
   if (key < rows.keys) start_tile<1>(rows, key);
 }
 
-void weigh_started(const ScoreRows& rows, const SeenKeys& seen, float* sums, BF16* weights) {
+void weigh_started(const ScoreRows& rows, const VisibleKeys& seen, float* sums, BF16* weights) {
   const int32_t last_first = *std::max_element(seen.first, seen.first + kRows);
   const int32_t first_last = *std::min_element(seen.last, seen.last + kRows);
   const auto sees_all = [&](int64_t begin, int64_t end) {
@@ -234,7 +234,7 @@ void add_values(const ValueRows&) {
 void start_scores(const ScoreRows&) {
   KVCAL_CHECK(weighs_in_registers());
 }
-void weigh_started(const ScoreRows&, const SeenKeys&, float*, BF16*) {
+void weigh_started(const ScoreRows&, const VisibleKeys&, float*, BF16*) {
   KVCAL_CHECK(weighs_in_registers());
 }
 #endif

@@ -58,7 +58,7 @@ void round_query(const float* x, int64_t count, float factor, int64_t k_dim,
 void start_scores(const ScoreRows& rows);
 
 /// Keys that each row sees, counted from the first.
-struct SeenKeys {
+struct VisibleKeys {
   const int32_t* first = nullptr;  ///< [kRows]
   const int32_t* last = nullptr;   ///< [kRows]
   int32_t origin = 0;              ///< number of the first key
@@ -67,7 +67,7 @@ struct SeenKeys {
 /// Completes started scores, which it leaves as they are, and writes their weights [kRows,
 /// kTileKeys] truncated to bfloat16; adds the truncated weights to sums [kRows, 16]. A key that a
 /// row does not see weighs 0.
-void weigh_started(const ScoreRows& rows, const SeenKeys& seen, float* sums, BF16* weights);
+void weigh_started(const ScoreRows& rows, const VisibleKeys& seen, float* sums, BF16* weights);
 
 /// Weights of kRows queries and the values of as many keys.
 struct ValueRows {

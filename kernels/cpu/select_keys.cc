@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/select_keys.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/query_tile-inl.h"
+#include "kernels/cpu/attention-inl.h"
 
 // Scores of keys for sparse attention, in float32. As in attention, queries lie in the lanes of
 // vectors.

@@ -5,10 +5,8 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
-#if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
-#endif
 #endif
 
 namespace kvcal::cpu {
@@ -23,7 +21,7 @@ bool has_avx512_bf16() {
 
 /// Requests the tile registers, which Linux grants to a process on request.
 bool has_amx_bf16() {
-#if defined(__linux__) && defined(SYS_arch_prctl)
+#if defined(SYS_arch_prctl)
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
   constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;

@@ -8,9 +8,9 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/tiled_cache.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/byte_row-inl.h"
-#include "kernels/cpu/kv_read-inl.h"
-#include "kernels/cpu/transpose-inl.h"
+#include "kernels/cpu/attention-inl.h"
+#include "kernels/cpu/kv-inl.h"
+#include "kernels/cpu/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {

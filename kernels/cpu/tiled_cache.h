@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "core/checked.h"
+#include "core/number.h"
 #include "kernels/cpu/amx_rows.h"
 #include "kernels/cpu/score_rows.h"
 #include "kernels/cpu/tile_product.h"

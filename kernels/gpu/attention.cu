@@ -1,9 +1,13 @@
+// Attention of a few queries that shows its softmax weights. A block does one query of one head:
+// few of them run in a pass over a layer, so plain loops are enough.
+
 #include "kernels/gpu/attention.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "kernels/gpu/chips.h"
+#include "kernels/gpu/device.h"
 #include "kernels/gpu/gpu_backend.h"
 
 namespace kvcal::gpu {
@@ -50,6 +54,75 @@ void GpuBackend::do_attention(const AttentionArgs& asked) {
   if (in_matrix_units) return;
   turn();
   attend_simt(stream(), args);
+}
+
+namespace {
+
+constexpr int kThreads = 128;
+
+/// The query of one head, by a block.
+class WeighKeys {
+ public:
+  __device__ WeighKeys(const AttentionWeightsArgs& args, int64_t query, KeySpan seen)
+      : args_(args),
+        head_(blockIdx.x),
+        kv_head_(head_ / (args.heads / args.kv_heads)),
+        row_(query * args.heads + head_),
+        keys_(seen.end - seen.begin),
+        k_(args.k + (seen.begin * args.kv_heads + kv_head_) * args.head_dim),
+        v_(args.v + (seen.begin * args.kv_heads + kv_head_) * args.v_head_dim),
+        logs_(args.log_weights + row_ * args.weights_stride) {}
+
+  __device__ void run() {
+    const float sink = args_.sinks ? args_.sinks[head_] : -kInfinity;
+    float largest = sink;
+    for (int64_t key = threadIdx.x; key < keys_; key += kThreads) {
+      logs_[key] = score(key);
+      largest = larger(largest, logs_[key]);
+    }
+    largest = block_max(largest);
+    float total = threadIdx.x == 0 ? expf(sink - largest) : 0.0f;
+    for (int64_t key = threadIdx.x; key < keys_; key += kThreads)
+      total += expf(logs_[key] - largest);
+    const float log_total = largest + logf(block_sum(total));
+    for (int64_t key = threadIdx.x; key < keys_; key += kThreads) logs_[key] -= log_total;
+    if (args_.sinks && threadIdx.x == 0) logs_[keys_] = sink - log_total;
+    __syncthreads();
+    for (int64_t d = threadIdx.x; d < args_.v_head_dim; d += kThreads) {
+      float sum = 0.0f;
+      for (int64_t key = 0; key < keys_; ++key)
+        sum = fmaf(expf(logs_[key]), v_[key * args_.kv_heads * args_.v_head_dim + d], sum);
+      args_.out[row_ * args_.v_head_dim + d] = sum;
+    }
+  }
+
+ private:
+  __device__ float score(int64_t key) const {
+    const float* q = args_.q + row_ * args_.head_dim;
+    const float* k = k_ + key * args_.kv_heads * args_.head_dim;
+    float sum = 0.0f;
+    for (int64_t d = 0; d < args_.head_dim; ++d) sum = fmaf(q[d], k[d], sum);
+    sum *= args_.softmax_scale;
+    return args_.softcap > 0.0f ? args_.softcap * tanhf(sum / args_.softcap) : sum;
+  }
+
+  const AttentionWeightsArgs& args_;
+  const int64_t head_, kv_head_, row_, keys_;
+  const float *k_, *v_;  ///< of the first key seen
+  float* logs_;          ///< [keys_], then the sink's
+};
+
+__global__ __launch_bounds__(kThreads) void attention_weights_kernel(AttentionWeightsArgs args,
+                                                                     int64_t query, KeySpan seen) {
+  WeighKeys(args, query, seen).run();
+}
+
+}  // namespace
+
+void GpuBackend::do_attention_weights(const AttentionWeightsArgs& args) {
+  for (int64_t query = 0; query < std::ssize(args.seen); ++query)
+    launch("attention_weights", {.stream = stream(), .blocks = args.heads, .threads = kThreads},
+           attention_weights_kernel, args, query, args.seen[static_cast<size_t>(query)]);
 }
 
 }  // namespace kvcal::gpu

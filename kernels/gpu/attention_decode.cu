@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/gpu/attention.h"
-#include "kernels/gpu/kv_words.h"
+#include "kernels/gpu/kv_number.h"
 
 // Split-KV attention for a few queries per sequence, as in generation, where reading the cache
 // dominates. Blocks take ranges of keys ("stretches") that begin at multiples of their length, and
@@ -151,7 +151,7 @@ class Decode {
   /// Converts scores to softmax weights relative to the range's maximum; each warp takes rows.
   __device__ void soften() {
     for (int row = warp(); row < count_; row += kWarps) {
-      const SeenKeys seen = seen_at(args_, position(row));
+      const VisibleKeys seen = seen_at(args_, position(row));
       float* weights = shared_.weights[row];
       float largest = kLowest, sum = 0.0f;
       for (int key = lane(); key < kKeys; key += kWarp)
@@ -238,7 +238,7 @@ __global__ __launch_bounds__(kThreads) void combine_kernel(DeviceAttention args,
   const Segment segment = args.current_segments[blockIdx.y];
   const int64_t query = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
   if (query >= segment.q_count) return;
-  const SeenKeys seen = seen_at(args, segment.kv_count - segment.q_count + query);
+  const VisibleKeys seen = seen_at(args, segment.kv_count - segment.q_count + query);
   const int64_t begin = seen.first / kKeys, end = seen.last / kKeys + 1;
   const int64_t at = from.at(args, blockIdx.y, query, head, 0);
   const SoftmaxStart start = softmax_start(args, head);
@@ -249,7 +249,7 @@ __global__ __launch_bounds__(kThreads) void combine_kernel(DeviceAttention args,
     total = fmaf(exp2f(from.softmax[at + s].largest - largest), from.softmax[at + s].sum, total);
   const int kv_head = static_cast<int>(head / (args.heads / args.kv_heads));
   const float factor = scale_of(args, args.v_scales, kv_head) / total;
-  SeenAmax written;
+  ThreadAmax written;
   for (int64_t d = threadIdx.x; d < args.v_head_dim; d += kThreads) {
     float sum = 0.0f;
     for (int64_t s = begin; s < end; ++s)

@@ -1,4 +1,4 @@
-#include "kernels/gpu/attention_launch.h"
+#include "kernels/gpu/attention.h"
 
 #if KVCAL_HAS_WARP_MATRIX
 #include "kernels/gpu/attention_rows.h"

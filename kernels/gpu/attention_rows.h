@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/gpu/attention_launch.h"
+#include "kernels/gpu/attention.h"
 #include "kernels/gpu/attention_tiles.h"
 
 // What warps do with the scores and sums of their own rows, which they keep in registers.
@@ -159,7 +159,7 @@ class AttentionRows {
 
   __device__ __forceinline__ void write(const BlockRows& rows) {
     const float scale = scale_of(args_, args_.v_scales, rows.kv_head) * store_.power_of_tiles();
-    SeenAmax seen;
+    ThreadAmax seen;
     KVCAL_UNROLL
     for (int i = 0; i < kRowTiles; ++i) {
       KVCAL_UNROLL

@@ -219,7 +219,7 @@ class Attend {
     if (part() == 0) weights_.correction[row_] = sum_;
     __syncthreads();
     const float scale = scale_of(args_, args_.v_scales, rows_.kv_head);
-    SeenAmax seen;
+    ThreadAmax seen;
     KVCAL_UNROLL
     for (int i = 0; i < kEach; ++i) {
       const int row = y_ + i * kSide;
@@ -246,7 +246,7 @@ class Attend {
   const ScoreUnits units_;
   float out_[kEach][kColumns] = {};
   int row_ = 0;  ///< whose softmax this thread works on
-  SeenKeys keys_;
+  VisibleKeys keys_;
   const uint32_t* selected_ = nullptr;
   float largest_ = kLowest, sum_ = 0.0f;
 };

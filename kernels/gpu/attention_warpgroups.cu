@@ -1,8 +1,8 @@
-#include "kernels/gpu/attention_launch.h"
+#include "kernels/gpu/attention.h"
 
 #if KVCAL_HAS_WARP_MATRIX
 #include "kernels/gpu/attention_rows.h"
-#include "kernels/gpu/warpgroup_tiles.h"
+#include "kernels/gpu/warpgroup_matrix.h"
 
 // Attention with the matrix instructions of warpgroups, in the steps of attention_matrix.cu. They
 // run beside the threads: while a tile's values are multiplied by its weights, and the next tile's

@@ -1,7 +1,7 @@
-#include "kernels/gpu/attention_launch.h"
+#include "kernels/gpu/attention.h"
 
 #if KVCAL_HAS_WAVE_MATRIX
-#include "kernels/gpu/wave_tiles.h"
+#include "kernels/gpu/wave_matrix.h"
 
 // Attention with the matrix instructions of wavefronts, in the steps of attention_matrix.cu. Scores
 // and results are kept transposed, so that a lane has one query of each tile: its maximum, sum and
@@ -264,7 +264,7 @@ class WaveAttend {
 
   __device__ __forceinline__ void write() {
     const float scale = scale_of(args_, args_.v_scales, rows_.kv_head);
-    SeenAmax seen;
+    ThreadAmax seen;
     KVCAL_UNROLL
     for (int i = 0; i < kQueryTiles; ++i) {
       const float factor = scale / over_quads(row_[i].sum, true);

@@ -174,7 +174,7 @@ __device__ inline void add_count(uint64_t* slot, uint64_t count) {
 }
 
 /// Magnitudes that one thread wrote.
-struct SeenAmax {
+struct ThreadAmax {
   float amax = 0.0f;
   unsigned nonfinite = 0;
   KVCAL_HD void see(float value) {
@@ -185,7 +185,7 @@ struct SeenAmax {
   }
 };
 /// Folds the observations of the block's threads into the slot, if any. All threads must call it.
-__device__ inline void fold_seen(const AmaxSlot& slot, const SeenAmax& seen) {
+__device__ inline void fold_seen(const AmaxSlot& slot, const ThreadAmax& seen) {
   if (!slot.amax) return;
   const float amax = warp_max(seen.amax);
   const unsigned nonfinite = warp_count(seen.nonfinite);

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <array>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "backend/backend.h"
 #include "kernels/gpu/portability.h"
 
 namespace kvcal::gpu {
@@ -59,13 +63,13 @@ class DeviceMemory {
 };
 
 /// A block with the lifetime of a C++ scope, used on one stream.
-class HeldMemory {
+class ScopedMemory {
  public:
-  HeldMemory(DeviceMemory& memory, Stream& user, size_t bytes)
+  ScopedMemory(DeviceMemory& memory, Stream& user, size_t bytes)
       : data(memory.take(bytes, user)), memory_(memory), user_(user) {}
-  ~HeldMemory() { memory_.give_back(data, user_); }
-  HeldMemory(const HeldMemory&) = delete;
-  HeldMemory& operator=(const HeldMemory&) = delete;
+  ~ScopedMemory() { memory_.give_back(data, user_); }
+  ScopedMemory(const ScopedMemory&) = delete;
+  ScopedMemory& operator=(const ScopedMemory&) = delete;
 
   std::byte* const data;
 
@@ -112,6 +116,60 @@ class Staging {
   size_t chunk_bytes_;
   std::vector<Chunk> chunks_;
   size_t next_ = 0;
+};
+
+/// Streams beside a main one, for work whose parts leave much of the device idle.
+class SideStreams {
+ public:
+  /// Calls issue(part, stream) for each part, with the main stream and the others in turn. The
+  /// parts run side by side, behind what was issued to main before, and main's later work runs
+  /// behind all of them. Not while main records.
+  void run(Stream& main, size_t parts, const std::function<void(size_t, Stream&)>& issue);
+
+ private:
+  struct Side {
+    Stream stream;
+    Event done;
+  };
+  /// An expert's product has a third of the blocks that a large chip runs together.
+  std::array<Side, 3> sides_;
+  Event begun_;
+};
+
+/// Takes the time of a stream's work by part: products, attention, passes over activations, waits
+/// for weights and hidden states, copies to and from the host. Points of the stream stand before
+/// and after each operation, and are read when the device has long passed them. What is being
+/// recorded is not timed.
+class PartClock : public OperationWatch {
+ public:
+  /// Name of an operation that is no Backend's: the stream waits for another one, or copies.
+  static constexpr std::string_view kWait = "wait", kCopy = "copy";
+
+  PartClock(Stream& stream, const DeviceMemory& memory) : stream_(stream), memory_(memory) {}
+  void begin(std::string_view operation) override;
+  void end() override;
+  /// In the order of names below; waits for the stream.
+  std::vector<PartTime> times();
+
+ private:
+  enum Part { kProducts, kAttention, kPasses, kWaits, kCopies, kNumParts };
+  static Part part_of(std::string_view operation);
+  /// Points before and after work of one part.
+  struct Span {
+    Part part = kPasses;
+    Event from{true}, to{true};
+  };
+  /// Ends the span of the work before, and begins one of the innermost operation.
+  void turn();
+  void read_all();
+
+  Stream& stream_;
+  const DeviceMemory& memory_;
+  std::vector<Part> open_;  ///< of the operations that have begun: an operation's are its own,
+                            ///< but for waits
+  std::unique_ptr<Span> now_;
+  std::vector<std::unique_ptr<Span>> passed_, free_;
+  double milliseconds_[kNumParts] = {};
 };
 
 }  // namespace kvcal::gpu

@@ -1,4 +1,3 @@
-#include "kernels/gpu/functions.h"
 #include "kernels/gpu/gpu_backend.h"
 #include "kernels/gpu/row_access.h"
 
@@ -57,7 +56,7 @@ template <Activation kActivation, class From, class T, bool kAligned>
 __global__ void activate_kernel(const From* in, ActivationArgs args) {
   const int64_t pieces = ceil_div(args.width, 4);
   const ActivationFunction& function = args.activation;
-  SeenAmax seen;
+  ThreadAmax seen;
   for_pieces(args.rows * pieces, [&](int64_t piece) {
     const Place place = place_of(piece, pieces);
     const int64_t i = 4 * place.piece, left = args.width - i;
@@ -80,7 +79,7 @@ __global__ void activate_kernel(const From* in, ActivationArgs args) {
 template <class T, bool kAligned>
 __global__ void multiply_gate_kernel(MultiplyGateArgs args) {
   const int64_t pieces = ceil_div(args.width, 4);
-  SeenAmax seen;
+  ThreadAmax seen;
   for_pieces(args.rows * args.heads * pieces, [&](int64_t piece) {
     const Place place = place_of(piece, pieces);
     const Place head = place_of(place.row, args.heads);  // its row, and which of the row's it is
@@ -105,7 +104,7 @@ __global__ void multiply_gate_kernel(MultiplyGateArgs args) {
 template <class T, int kCount>
 __global__ void observe_amax_kernel(ObserveAmaxArgs args) {
   const T* x = static_cast<const T*>(args.x);
-  SeenAmax seen;
+  ThreadAmax seen;
   for_pieces(ceil_div(args.count, kCount), [&](int64_t piece) {
     const int64_t i = kCount * piece;
     if (i + kCount <= args.count) {
@@ -227,6 +226,180 @@ void GpuBackend::do_observe_amax(const ObserveAmaxArgs& args) {
              observe_amax_kernel<T, kCount>, args);
     });
   });
+}
+
+namespace {
+
+template <bool kAligned>
+__global__ void copy_heads_kernel(CopyHeadsArgs args) {
+  const int64_t pieces = ceil_div(args.width, 4);
+  for_pieces(args.out.tokens * args.out.heads * pieces, [&](int64_t index) {
+    const Place place = place_of(index, pieces);
+    const Place head = place_of(place.row, args.out.heads);  // its token, and which head it is
+    const int64_t from = args.x.heads == 1 ? 0 : head.piece;
+    const int64_t i = 4 * place.piece, left = args.width - i;
+    const float* x = args.x.data + head.row * args.x.row_stride + from * args.x.head_dim;
+    float* out = args.out.data + head.row * args.out.row_stride + head.piece * args.out.head_dim;
+    store_four<kAligned>(out + i, load_four<kAligned>(x + i, left), left);
+  });
+}
+
+/// Rows of `pieces` Units each.
+template <class Unit>
+__global__ void gather_rows_kernel(const Unit* x, const int32_t* rows, int64_t count,
+                                   int64_t pieces, Unit* out) {
+  for_pieces(count * pieces, [&](int64_t index) {
+    const Place place = place_of(index, pieces);
+    out[index] = x[rows[place.row] * pieces + place.piece];
+  });
+}
+
+/// Reads and writes an out row once, and only where x holds one of its places.
+template <bool kAligned>
+__global__ void combine_rows_kernel(CombineRowsArgs args) {
+  const int64_t pieces = ceil_div(args.width, 4);
+  for_pieces(args.rows * pieces, [&](int64_t index) {
+    const Place place = place_of(index, pieces);
+    const int64_t i = 4 * place.piece, left = args.width - i;
+    float* out = args.out + place.row * args.width + i;
+    Four sum{};
+    bool is_loaded = false;
+    for (int64_t n = place.row * args.per_row; n < (place.row + 1) * args.per_row; ++n) {
+      const int64_t at = (args.places ? args.places[n] : n) - args.first;
+      if (at < 0 || at >= args.count) continue;
+      if (!is_loaded) sum = load_four<kAligned>(out, left);
+      is_loaded = true;
+      const float weight = args.weights ? args.weights[at] : 1.0f;
+      const Four x = load_four<kAligned>(args.x + at * args.width + i, left);
+      KVCAL_UNROLL
+      for (int j = 0; j < 4; ++j) sum.values[j] = sum.values[j] + weight * x.values[j];
+    }
+    if (is_loaded) store_four<kAligned>(out, sum, left);
+  });
+}
+
+}  // namespace
+
+void GpuBackend::do_copy_heads(const CopyHeadsArgs& args) {
+  const bool aligned = args.width % 4 == 0 && holds_fours(args.x.data, args.x.row_stride) &&
+                       holds_fours(args.out.data, args.out.row_stride) &&
+                       args.x.head_dim % 4 == 0 && args.out.head_dim % 4 == 0;
+  const int64_t pieces = args.out.tokens * args.out.heads * ceil_div(args.width, 4);
+  const Launch where = pieces_launch(stream(), pieces, properties_);
+  with_flag(aligned, [&](auto is_aligned) {
+    launch("copy_heads", where, copy_heads_kernel<decltype(is_aligned)::value>, args);
+  });
+}
+
+void GpuBackend::do_gather_rows(const GatherRowsArgs& args) {
+  const auto start = [&]<class Unit>(Unit) {
+    const int64_t pieces =
+        args.width * static_cast<int64_t>(bytes_of(args.type)) / static_cast<int64_t>(sizeof(Unit));
+    launch("gather_rows", pieces_launch(stream(), args.count * pieces, properties_),
+           gather_rows_kernel<Unit>, static_cast<const Unit*>(args.x), args.rows, args.count,
+           pieces, static_cast<Unit*>(args.out));
+  };
+  const auto fits = [&](size_t bytes) {
+    return static_cast<size_t>(args.width) * bytes_of(args.type) % bytes == 0 &&
+           is_aligned(args.x, bytes) && is_aligned(args.out, bytes);
+  };
+  if (fits(16)) return start(Pack<uint32_t, 4>{});
+  if (fits(4)) return start(uint32_t{});
+  start(uint16_t{});
+}
+
+void GpuBackend::do_combine_rows(const CombineRowsArgs& args) {
+  const bool aligned = args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.out);
+  const Launch where = pieces_launch(stream(), args.rows * ceil_div(args.width, 4), properties_);
+  with_flag(aligned, [&](auto is_aligned) {
+    launch("combine_rows", where, combine_rows_kernel<decltype(is_aligned)::value>, args);
+  });
+}
+
+namespace {
+
+/// Most threads for a row.
+constexpr int64_t kMostThreads = 1024;
+
+template <bool kAligned>
+__global__ void mix_streams_kernel(MixStreamsArgs args) {
+  const int64_t pieces = ceil_div(args.width, 4), size = args.rows * args.width;
+  for_pieces(args.streams * args.rows * pieces, [&](int64_t index) {
+    const Place place = place_of(index, pieces);
+    const Place row = place_of(place.row, args.rows);  // its stream, and which row it is
+    const int64_t i = 4 * place.piece, left = args.width - i, at = row.piece * args.width + i;
+    const float* coefficients =
+        args.coefficients + (row.piece * args.streams + row.row) * args.inputs;
+    Four sum = load_four<kAligned>(args.x + row.row * size + at, left);
+    for (int64_t q = 0; q < args.inputs; ++q) {
+      const Four added = load_four<kAligned>(args.added + q * size + at, left);
+      KVCAL_UNROLL
+      for (int j = 0; j < 4; ++j)
+        sum.values[j] = fmaf(coefficients[q], added.values[j], sum.values[j]);
+    }
+    store_four<kAligned>(args.out + row.row * size + at, sum, left);
+  });
+}
+
+/// Mean over a row of function(value), for a block that owns the row.
+template <class Function>
+__device__ inline float row_mean(const float* x, int64_t width, const Function& function) {
+  float sum = 0.0f;
+  for (int64_t i = threadIdx.x; i < width; i += blockDim.x) sum += function(x[i]);
+  return block_sum(sum) / static_cast<float>(width);
+}
+
+/// One block per row.
+__global__ void match_magnitude_kernel(MatchMagnitudeArgs args) {
+  float* x = args.x + int64_t{blockIdx.x} * args.width;
+  const float* target = args.target + int64_t{blockIdx.x} * args.width;
+  const auto square = [](float value) { return value * value; };
+  const float wanted = row_mean(target, args.width, square);
+  const float own = row_mean(x, args.width, square);
+  const float factor = sqrtf(wanted) / sqrtf(own < args.floor ? args.floor : own);  // NaN stays
+  for (int64_t i = threadIdx.x; i < args.width; i += blockDim.x) x[i] *= factor;
+}
+
+/// One block per row.
+__global__ void keep_outliers_kernel(KeepOutliersArgs args) {
+  float* x = args.x + int64_t{blockIdx.x} * args.row_stride;
+  const float mean = row_mean(x, args.width, [](float value) { return value; });
+  const float variance =
+      row_mean(x, args.width, [mean](float value) { return (value - mean) * (value - mean); });
+  const float border = mean + sqrtf(variance) * args.deviations;
+  for (int64_t i = threadIdx.x; i < args.width; i += blockDim.x) {
+    const float above = x[i] - border;
+    x[i] = above < 0.0f ? 0.0f : above;  // NaN stays
+  }
+}
+
+/// A block a row, of as many threads as the row's width alone asks for.
+Launch row_launch(Stream& stream, int64_t rows, int64_t width) {
+  const int64_t threads = smaller<int64_t>(kMostThreads, ceil_div(width, int64_t{kWarp}) * kWarp);
+  return {.stream = stream, .blocks = rows, .threads = static_cast<unsigned>(threads)};
+}
+
+}  // namespace
+
+void GpuBackend::do_mix_streams(const MixStreamsArgs& args) {
+  const bool aligned = args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.added) &&
+                       holds_fours(args.out);
+  const int64_t pieces = args.streams * args.rows * ceil_div(args.width, 4);
+  const Launch where = pieces_launch(stream(), pieces, properties_);
+  with_flag(aligned, [&](auto is_aligned) {
+    launch("mix_streams", where, mix_streams_kernel<decltype(is_aligned)::value>, args);
+  });
+}
+
+void GpuBackend::do_match_magnitude(const MatchMagnitudeArgs& args) {
+  if (args.rows == 0) return;
+  launch("match_magnitude", row_launch(stream(), args.rows, args.width), match_magnitude_kernel,
+         args);
+}
+
+void GpuBackend::do_keep_outliers(const KeepOutliersArgs& args) {
+  if (args.rows == 0) return;
+  launch("keep_outliers", row_launch(stream(), args.rows, args.width), keep_outliers_kernel, args);
 }
 
 }  // namespace kvcal::gpu

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "core/join.h"
+#include "core/text.h"
 #include "kernels/gpu/chips.h"
 
 namespace kvcal::gpu {

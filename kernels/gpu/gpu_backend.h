@@ -1,3 +1,19 @@
+// kernels/gpu/*.cu mirrors kernels/cpu/*.cc and compiles three ways: as CUDA, as HIP, and for
+// the host as the simulated device of the tests (tests/simulator). tests/ptx executes the PTX
+// that nvcc makes of them on the CPU. Only portability.h knows the vendor: streams, events,
+// graphs, launches, lanes. warp_matrix.h, warpgroup_matrix.h (sm_90a) and wave_matrix.h have the
+// matrix instructions, half_words.h what is one instruction in each vendor's set; cuda/ and hip/
+// have the adapters of the vendors' matrix libraries, which are loaded at run time.
+//
+// Operations run on one of three streams, in order, and the calls return before the work is
+// done; copy_out waits. Spilled hidden states travel on the second stream, weights on the third:
+// a thread of LayerPrefetch packs layer l+1 through pinned chunks, for all devices, and the
+// first product with a matrix waits for the event of its upload. Memory is kept: an allocation
+// by the driver stalls the device, so released blocks are reused once the stream of their last
+// use has passed them. A row's bytes depend on the row alone: a matrix algorithm is chosen once
+// a shape, split sums are refused, and tiles of keys begin at a sequence's first key. Decoding
+// steps may differ (is_decoding); they are recorded once, as a graph, and replayed for every
+// token.
 #pragma once
 
 #include <atomic>
@@ -6,12 +22,10 @@
 #include <utility>
 #include <vector>
 
-#include "backend/pack_group.h"
+#include "backend/pack_shape.h"
 #include "kernels/gpu/device_memory.h"
 #include "kernels/gpu/make_gpu_backend.h"
-#include "kernels/gpu/part_clock.h"
 #include "kernels/gpu/portability.h"
-#include "kernels/gpu/side_streams.h"
 #include "kernels/gpu/vendor_matmul.h"
 #include "kernels/host_backend.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/gpu/gpu_pack_group.h"
+#include "kernels/gpu/gpu_matrix.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "backend/pack_shape.h"
-#include "core/cpus.h"
+#include "core/process.h"
 
 namespace kvcal::gpu {
 
@@ -116,7 +116,7 @@ struct GpuPackGroup::Raw {
   Raw& operator=(const Raw&) = delete;
 
   GpuBackend& device;
-  std::optional<HeldMemory> memory;
+  std::optional<ScopedMemory> memory;
 };
 
 GpuPackGroup::GpuPackGroup(std::span<Backend* const> devices, int threads)

@@ -1,11 +1,17 @@
 // Writes K and V into the cache: RoPE, extremes, histograms and codes in one pass.
+// Dequantizes elements of a cache, and converts numbers to other types.
+// What attention reads from a cache of a simulated format. A measurement, not a serving path: one
+// thread a head, with the host's code.
+
+#include "kernels/gpu/kv.h"
+
+#include <algorithm>
 #include <array>
 #include <vector>
 
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/gpu_backend.h"
-#include "kernels/gpu/observed.h"
-#include "kernels/gpu/rope.h"
+#include "kernels/gpu/row_access.h"
 
 namespace kvcal::gpu {
 namespace {
@@ -260,6 +266,101 @@ void GpuBackend::do_store_kv(const StoreKvArgs& args) {
                         .scales = args.scales,
                         .out = args.out,
                         .saturated = args.saturated}});
+}
+
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+struct LoadArgs {
+  LoadKvArgs args;
+  int64_t count = 0;
+};
+
+template <class From, class To, int kVector>
+__global__ void __launch_bounds__(kThreads) load_kv_kernel(LoadArgs load) {
+  const LoadKvArgs& args = load.args;
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVector;
+  if (i >= load.count) return;
+  float scale = 1.0f;
+  if constexpr (sizeof(From) == 1) scale = args.scales[i / args.head_dim % args.heads];
+  const auto from =
+      *reinterpret_cast<const Pack<From, kVector>*>(static_cast<const From*>(args.x) + i);
+  Pack<To, kVector> to;
+  for (int n = 0; n < kVector; ++n)
+    to.values[n] = element_of<To>(kv_to_float(from.values[n], scale));
+  *reinterpret_cast<Pack<To, kVector>*>(static_cast<To*>(args.out) + i) = to;
+}
+
+template <class From, class To>
+void launch_load(const LoadArgs& load, Stream& stream) {
+  const bool by_four = load.args.head_dim % 4 == 0 && is_aligned(load.args.x, 4 * sizeof(From)) &&
+                       is_aligned(load.args.out, 4 * sizeof(To));
+  const int64_t threads = by_four ? load.count / 4 : load.count;
+  const Launch where{.stream = stream, .blocks = ceil_div(threads, kThreads), .threads = kThreads};
+  if (by_four)
+    launch("load_kv", where, load_kv_kernel<From, To, 4>, load);
+  else
+    launch("load_kv", where, load_kv_kernel<From, To, 1>, load);
+}
+
+}  // namespace
+
+void GpuBackend::do_load_kv(const LoadKvArgs& args) {
+  const LoadArgs load{args, args.rows * args.heads * args.head_dim};
+  with_kv_type(args.dtype, [&](auto from) {
+    with_type(args.out_type,
+              [&](auto to) { launch_load<decltype(from), decltype(to)>(load, stream()); });
+  });
+}
+
+namespace {
+
+__global__ void simulate_cache_kernel(SimulateCacheArgs args) {
+  for_pieces(args.x.tokens * args.x.heads, [&](int64_t index) {
+    const Place head = place_of(index, args.x.heads);  // its token, and which head it is
+    round_trip(args.format,
+               args.x.data + head.row * args.x.row_stride + head.piece * args.x.head_dim,
+               args.x.head_dim, args.scales ? args.scales[head.piece] : 1.0f);
+  });
+}
+
+}  // namespace
+
+void GpuBackend::do_simulate_cache(const SimulateCacheArgs& args) {
+  launch("simulate_cache", pieces_launch(stream(), args.x.tokens * args.x.heads, properties_),
+         simulate_cache_kernel, args);
+}
+
+namespace {
+
+/// Rotates rows of this block's tokens; each thread takes one pair at a time.
+__global__ void __launch_bounds__(kThreads) rope_kernel(HeadsView x, Angles angles, int rows) {
+  const int64_t begin = int64_t{blockIdx.x} * rows;
+  const auto half = static_cast<int>(angles.half), heads = static_cast<int>(x.heads);
+  const int count = static_cast<int>(smaller<int64_t>(rows, x.tokens - begin)) * heads * half;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
+    const int pair = i % half, head = i / half % heads;
+    const int64_t token = begin + i / half / heads;
+    float* values = x.data + token * x.row_stride + head * x.head_dim;
+    float& first = angles.interleaved ? values[2 * pair] : values[pair];
+    float& second = angles.interleaved ? values[2 * pair + 1] : values[pair + half];
+    const int64_t at = angles.positions[token] * angles.half + pair;
+    const float a = first, b = second, cosine = angles.cos[at], sine = angles.sin[at];
+    first = turned_first(a, b, cosine, sine);
+    second = turned_second(a, b, cosine, sine);
+  }
+}
+
+}  // namespace
+
+void GpuBackend::do_rope(const RopeArgs& args) {
+  if (args.rotary_dim == 0) return;
+  // About eight pairs per thread.
+  const int64_t pairs = args.x.heads * (args.rotary_dim / 2);
+  const int64_t rows = std::max<int64_t>(1, 8 * kThreads / pairs);
+  launch("rope", {.stream = stream(), .blocks = ceil_div(args.x.tokens, rows), .threads = kThreads},
+         rope_kernel, args.x, angles_of(args), static_cast<int>(rows));
 }
 
 }  // namespace kvcal::gpu

@@ -1,4 +1,3 @@
-#include "kernels/gpu/functions.h"
 #include "kernels/gpu/gpu_backend.h"
 #include "kernels/gpu/row_access.h"
 
@@ -129,7 +128,7 @@ template <bool kAligned, bool kWide, class T, class Value>
 __device__ void write_norm(const RowPart<kWide>& part, Four (&kept)[kChunks], const RowNorm& norm,
                            const Value& value, T* out) {
   const RowScale scale = scale_of<kAligned>(part, norm.width, norm.centered, norm.epsilon, value);
-  SeenAmax seen;
+  ThreadAmax seen;
   write_row(
       part, kept,
       [&](int chunk, int i) {
@@ -251,7 +250,7 @@ __global__ void __launch_bounds__(1024) gated_norm_kernel(GatedNormArgs args, in
     return args.gate_first ? gated(load(x, i), load(gate, i)) : load(x, i);
   };
   const RowScale scale = scale_of<kAligned>(part, args.width, false, args.epsilon, value);
-  SeenAmax seen;
+  ThreadAmax seen;
   write_row(
       part, kept,
       [&](int chunk, int i) {

@@ -4,8 +4,9 @@
 #include <chrono>
 #include <cstdio>
 
-namespace kvcal::gpu {
+#include "kernels/gpu/device.h"
 
+namespace kvcal::gpu {
 namespace {
 
 /// A candidate is worth another kernel than the library's favourite if it is this much faster.
@@ -149,6 +150,258 @@ ChosenAlgorithm ProductChoices::choose(const std::string& key, AlgorithmLibrary&
   if (!choice.exists)
     choice = {.exists = true, .algorithm = candidates.front(), .reason = "first, " + why};
   return choice;
+}
+
+namespace {
+
+/// Everything in a problem that the choice of an algorithm depends on, for people and as a key.
+std::string text_of(const MatmulProblem& problem) {
+  std::string text = problem.is_fp8 ? "float8_e4m3fn" : std::string(name_of(problem.type));
+  text += ", " + std::to_string(problem.in) + " to " + std::to_string(problem.out_features);
+  if (problem.out_type != ComputeType::kFloat32)
+    text += " in " + std::string(name_of(problem.out_type));
+  if (problem.out_stride != problem.out_features)
+    text += " of " + std::to_string(problem.out_stride);
+  if (problem.bias) text += ", with bias";
+  if (problem.accumulate) text += ", added";
+  if (problem.is_decoding) text += ", " + std::to_string(problem.rows) + " rows";
+  return text;
+}
+
+}  // namespace
+
+ChosenMatmul::ChosenMatmul(std::unique_ptr<AlgorithmLibrary> library, MatmulOptions options,
+                           ProductChoices& choices)
+    : library_(std::move(library)), options_(std::move(options)), choices_(choices) {}
+
+/// Checks each problem itself; only the choice is cached by shape. So the answer depends neither on
+/// the number of rows nor on which rows are multiplied together.
+bool ChosenMatmul::takes(const MatmulProblem& problem) {
+  return library_->fits(problem) && choice_for(problem).chosen.exists;
+}
+
+ChosenMatmul::Choice& ChosenMatmul::choice_for(const MatmulProblem& problem) {
+  const std::string shape_text = text_of(problem);
+  for (Choice& made : made_)
+    if (made.shape == shape_text) return made;
+  MatmulProblem shape = problem;
+  Choice& choice = made_.emplace_back();
+  choice.shape = shape_text;
+  choice.is_decoding = problem.is_decoding;
+  // Rows of decoding are few, and a choice for their number may depend on it.
+  if (!problem.is_decoding) shape.rows = library_->rows();
+  const bool times = options_.times_products && !problem.is_decoding;
+  const std::string key =
+      options_.device + (times ? ", timed, " : ", ") + library_->name() + ", " + shape_text;
+  choice.chosen = choices_.choose(key, *library_, trials_, shape, times);
+  return choice;
+}
+
+bool ChosenMatmul::takes_rows(Choice& choice, const MatmulProblem& problem) {
+  if (choice.rows_taken.contains(problem.rows)) return true;
+  if (choice.rows_refused.contains(problem.rows)) return false;
+  const bool takes = library_->takes_rows(choice.chosen.algorithm, problem);
+  (takes ? choice.rows_taken : choice.rows_refused).insert(problem.rows);
+  return takes;
+}
+
+void ChosenMatmul::run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) {
+  Choice& choice = choice_for(problem);
+  KVCAL_CHECK(choice.chosen.exists);
+  const Algorithm& algorithm = choice.chosen.algorithm;
+  if (takes_rows(choice, problem)) return library_->multiply(stream, problem, algorithm);
+  run_in_fixed_rows(
+      stream, memory, problem, problem.is_decoding ? problem.rows : library_->rows(),
+      [&](const MatmulProblem& part) { library_->multiply(stream, part, algorithm); });
+}
+
+std::vector<ProductChoice> ChosenMatmul::choices() const {
+  std::vector<ProductChoice> all;
+  for (const Choice& choice : made_)
+    if (choice.chosen.exists && !choice.is_decoding)
+      all.push_back({.product = choice.shape,
+                     .algorithm = choice.chosen.algorithm.text,
+                     .reason = choice.chosen.reason});
+  return all;
+}
+
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr int64_t kMostBlocks = 512;
+constexpr size_t kMostBytes = size_t{4} << 30, kPiece = 256;
+/// Of the free memory, most is left to others: the next layer is packed meanwhile.
+constexpr size_t kFreeShare = 8;
+/// The first row of x that the shorter product has too, a part of its rows: no multiple of a tile.
+constexpr int64_t kShift = 37;
+
+__device__ inline uint64_t mixed(uint64_t word) {
+  word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9u;
+  word = (word ^ (word >> 27)) * 0x94d049bb133111ebu;
+  return word ^ (word >> 31);
+}
+
+enum class Elements { kFloat32, kBFloat16, kFloat16, kE4m3Fn };
+
+/// Numbers of either sign between 2^-6 and 4, whose exponents vary, so that nearly every sum is
+/// rounded and its last bits tell the order of its terms.
+__global__ void fill_kernel(void* out, Elements type, int64_t count, uint64_t seed) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    const uint64_t word = mixed(seed + static_cast<uint64_t>(i));
+    const auto sign = static_cast<uint32_t>(word & 1), mantissa = static_cast<uint32_t>(word >> 8);
+    const auto exponent = static_cast<uint32_t>(word >> 4 & 7);
+    if (type == Elements::kFloat32)
+      static_cast<uint32_t*>(out)[i] = sign << 31 | (121 + exponent) << 23 | (mantissa & 0x7fffffu);
+    else if (type == Elements::kBFloat16)
+      static_cast<uint16_t*>(out)[i] =
+          static_cast<uint16_t>(sign << 15 | (121 + exponent) << 7 | (mantissa & 0x7fu));
+    else if (type == Elements::kFloat16)
+      static_cast<uint16_t*>(out)[i] =
+          static_cast<uint16_t>(sign << 15 | (9 + exponent) << 10 | (mantissa & 0x3ffu));
+    else
+      static_cast<uint8_t*>(out)[i] =
+          static_cast<uint8_t>(sign << 7 | (1 + exponent) << 3 | (mantissa & 7u));
+  }
+}
+
+/// Adds up words of places and bits, which gives the same digest in any order. Word: the bits of an
+/// element of out.
+template <class Word>
+__global__ void digest_kernel(const Word* out, int64_t rows, int64_t features, int64_t stride,
+                              unsigned long long* digest) {
+  uint64_t sum = 0;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x)
+    for (int64_t n = threadIdx.x; n < features; n += blockDim.x)
+      sum += mixed(static_cast<uint64_t>(row * features + n) << 32 ^ out[row * stride + n]);
+  atomicAdd(digest, static_cast<unsigned long long>(sum));
+}
+
+Launch spread(Stream& stream, int64_t count) {
+  return {.stream = stream,
+          .blocks = smaller(kMostBlocks, ceil_div(count, int64_t{kThreads})),
+          .threads = kThreads};
+}
+
+Elements elements_of(const MatmulProblem& problem) {
+  if (problem.is_fp8) return Elements::kE4m3Fn;
+  switch (problem.type) {
+    case ComputeType::kFloat32:
+      return Elements::kFloat32;
+    case ComputeType::kBFloat16:
+      return Elements::kBFloat16;
+    case ComputeType::kFloat16:
+      return Elements::kFloat16;
+  }
+  return Elements::kFloat32;
+}
+
+size_t padded(int64_t count, size_t bytes) {
+  return (static_cast<size_t>(count) * bytes + kPiece - 1) / kPiece * kPiece;
+}
+size_t x_bytes(const MatmulProblem& shape, int64_t rows) {
+  return padded(2 * rows * shape.in, shape.element_bytes());
+}
+size_t weight_bytes(const MatmulProblem& shape) {
+  return padded(shape.out_features * shape.in, shape.element_bytes());
+}
+size_t out_bytes(const MatmulProblem& shape, int64_t rows) {
+  return padded(2 * rows * shape.out_stride, bytes_of(shape.out_type));
+}
+
+}  // namespace
+
+std::unique_ptr<ProductProbe> ProductProbe::make(AlgorithmLibrary& library, Stream& stream,
+                                                 const MatmulProblem& shape) {
+  const int64_t rows = library.rows();
+  const size_t bytes = x_bytes(shape, rows) + weight_bytes(shape) + out_bytes(shape, rows) + kPiece;
+  if (bytes > kMostBytes || bytes > memory_state().free / kFreeShare) return nullptr;
+  auto* memory = static_cast<std::byte*>(allocate_device(bytes));
+  if (!memory) return nullptr;
+  return std::unique_ptr<ProductProbe>(new ProductProbe(library, stream, shape, memory));
+}
+
+ProductProbe::ProductProbe(AlgorithmLibrary& library, Stream& stream, const MatmulProblem& shape,
+                           std::byte* memory)
+    : library_(library), stream_(stream), shape_(shape), memory_(memory) {
+  const int64_t rows = library.rows();
+  x_ = memory;
+  weight_ = x_ + x_bytes(shape, rows);
+  out_ = weight_ + weight_bytes(shape);
+  digest_ = out_ + out_bytes(shape, rows);
+  shape_.accumulate = false;  // the sums alone
+  shape_.scales = {};
+  shape_.weight = weight_;
+  shape_.out = out_;
+  shared_rows_ = rows - kShift;
+  const auto fill = [&](std::byte* data, int64_t count, uint64_t seed) {
+    launch("filling a probe", spread(stream, count), fill_kernel, static_cast<void*>(data),
+           elements_of(shape), count, seed);
+  };
+  fill(x_, 2 * rows * shape.in, 1);
+  fill(weight_, shape.out_features * shape.in, uint64_t{1} << 48);
+}
+
+ProductProbe::~ProductProbe() {
+  try {
+    stream_.synchronize();
+  } catch (...) {  // the device failed, which is told by whoever uses it next
+  }
+  release_device(memory_);
+}
+
+bool ProductProbe::multiply(const Algorithm& algorithm, int64_t first, int64_t rows) {
+  MatmulProblem problem = shape_;
+  problem.x = x_ + static_cast<size_t>(first * shape_.in) * shape_.element_bytes();
+  problem.rows = rows;
+  if (!library_.takes_rows(algorithm, problem)) return false;
+  try {
+    library_.multiply(stream_, problem, algorithm);
+  } catch (const Error&) {
+    forget_last_error();
+    return false;
+  }
+  return true;
+}
+
+bool ProductProbe::run(const Algorithm& algorithm) {
+  const bool runs = multiply(algorithm, kShift, library_.rows());
+  stream_.synchronize();
+  return runs;
+}
+
+std::optional<uint64_t> ProductProbe::sums(const Algorithm& algorithm) {
+  // What an earlier product left would pass for this one's.
+  stream_.fill_zero(out_, out_bytes(shape_, library_.rows()));
+  if (!multiply(algorithm, kShift, library_.rows())) return std::nullopt;
+  return digest(0);
+}
+
+std::optional<uint64_t> ProductProbe::sums_elsewhere(const Algorithm& algorithm) {
+  stream_.fill_zero(out_, out_bytes(shape_, library_.rows()));
+  if (!multiply(algorithm, 0, 2 * library_.rows()) && !multiply(algorithm, 0, library_.rows()))
+    return std::nullopt;
+  return digest(kShift);
+}
+
+uint64_t ProductProbe::digest(int64_t first) {
+  stream_.fill_zero(digest_, sizeof(uint64_t));
+  const auto add = [&](auto word) {
+    using Word = decltype(word);
+    launch("digesting sums",
+           {.stream = stream_, .blocks = smaller(kMostBlocks, shared_rows_), .threads = kThreads},
+           digest_kernel<Word>, reinterpret_cast<const Word*>(out_) + first * shape_.out_stride,
+           shared_rows_, shape_.out_features, shape_.out_stride,
+           reinterpret_cast<unsigned long long*>(digest_));
+  };
+  if (shape_.out_type == ComputeType::kFloat32)
+    add(uint32_t{});
+  else
+    add(uint16_t{});
+  uint64_t found = 0;
+  stream_.copy(&found, digest_, sizeof(found));
+  stream_.synchronize();
+  return found;
 }
 
 }  // namespace kvcal::gpu

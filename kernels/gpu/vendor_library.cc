@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "core/error.h"
-#include "core/join.h"
+#include "core/text.h"
 
 namespace kvcal::gpu {
 namespace {

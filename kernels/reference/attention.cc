@@ -2,13 +2,14 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference_backend.h"
 #include "quant/fp8.h"
+#include "quant/observations.h"
 
 namespace kvcal {
-
 namespace {
 
 /// One query of one head against its visible keys, in double.
@@ -117,6 +118,151 @@ void ReferenceBackend::do_attention(const AttentionArgs& asked) {
     for (int64_t query = segment.q_begin; query < segment.q_begin + segment.q_count; ++query)
       for (int64_t head = 0; head < args.heads; ++head) OneQuery(args, segment, head, query).run();
   observe_attended(args);
+}
+
+namespace {
+
+/// Natural logarithms of the weights of the keys that a query sees, and of the sink.
+std::vector<double> log_weights(const AttentionWeightsArgs& args, int64_t query, int64_t head) {
+  const KeySpan& seen = args.seen[static_cast<size_t>(query)];
+  const int64_t kv_head = head / (args.heads / args.kv_heads);
+  const float* q = args.q + (query * args.heads + head) * args.head_dim;
+  std::vector<double> scores;
+  for (int64_t key = seen.begin; key < seen.end; ++key) {
+    const float* k = args.k + (key * args.kv_heads + kv_head) * args.head_dim;
+    double sum = 0.0;
+    for (int64_t d = 0; d < args.head_dim; ++d) sum += static_cast<double>(q[d]) * k[d];
+    sum *= static_cast<double>(args.softmax_scale);
+    const double cap = args.softcap;
+    scores.push_back(cap > 0.0 ? cap * std::tanh(sum / cap) : sum);
+  }
+  if (args.sinks) scores.push_back(args.sinks[head]);
+  const double largest = std::ranges::max(scores);
+  double total = 0.0;
+  for (const double score : scores) total += std::exp(score - largest);
+  for (double& score : scores) score -= largest + std::log(total);
+  return scores;
+}
+
+}  // namespace
+
+void ReferenceBackend::do_attention_weights(const AttentionWeightsArgs& args) {
+  for (int64_t query = 0; query < std::ssize(args.seen); ++query)
+    for (int64_t head = 0; head < args.heads; ++head) {
+      const KeySpan& seen = args.seen[static_cast<size_t>(query)];
+      const int64_t kv_head = head / (args.heads / args.kv_heads), row = query * args.heads + head;
+      const std::vector<double> logs = log_weights(args, query, head);
+      std::ranges::transform(logs, args.log_weights + row * args.weights_stride,
+                             [](double log) { return static_cast<float>(log); });
+      for (int64_t d = 0; d < args.v_head_dim; ++d) {
+        double sum = 0.0;
+        for (int64_t key = seen.begin; key < seen.end; ++key)
+          sum += std::exp(logs[static_cast<size_t>(key - seen.begin)]) *
+                 args.v[(key * args.kv_heads + kv_head) * args.v_head_dim + d];
+        args.out[row * args.v_head_dim + d] = static_cast<float>(sum);
+      }
+    }
+}
+
+void ReferenceBackend::do_select_keys(const SelectKeysArgs& args) {
+  std::vector<float> scores;
+  std::vector<uint32_t> ordered;
+  const auto score = [&](const float* q, const float* weights, const float* k) {
+    double sum = 0.0;
+    for (int64_t head = 0; head < args.heads; ++head) {
+      double product = 0.0;
+      for (int64_t d = 0; d < args.head_dim; ++d)
+        product += static_cast<double>(q[head * args.head_dim + d]) * k[d];
+      sum += weights[head] * std::max(product, 0.0);
+    }
+    return static_cast<float>(sum);
+  };
+  for (const Segment& segment : args.segments)
+    for (int64_t i = 0; i < segment.q_count; ++i) {
+      const int64_t row = segment.q_begin + i;
+      scores.resize(static_cast<size_t>(segment.kv_count - segment.q_count + i + 1));
+      for (size_t key = 0; key < scores.size(); ++key)
+        scores[key] =
+            score(args.q + row * args.heads * args.head_dim, args.weights + row * args.heads,
+                  args.k + (segment.kv_begin + static_cast<int64_t>(key)) * args.head_dim);
+      select_largest(scores, args.topk,
+                     {args.out + row * args.row_words, static_cast<size_t>(args.row_words)},
+                     ordered);
+    }
+}
+
+namespace {
+
+/// Folds one head of one token into range and bins; returns whether all its values are finite.
+bool fold(const float* x, int64_t count, ObservedRange& range, uint64_t* bins) {
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!std::isfinite(x[i])) {
+      finite = false;
+      continue;
+    }
+    const float value = x[i] + 0.0f;  // -0 becomes +0, so that equal extremes have equal bytes
+    range.min = std::min(range.min, value);
+    range.max = std::max(range.max, value);
+    if (bins) ++bins[MagnitudeHistogram::bin_of(value)];
+  }
+  return finite;
+}
+
+}  // namespace
+
+void ReferenceBackend::do_observe_kv(const ObserveKvArgs& args) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (size_t s = 0; s < args.segments.size(); ++s) {
+    const Segment& segment = args.segments[s];
+    for (int64_t h = 0; h < args.x.heads; ++h) {
+      ObservedRange range{.min = kInfinity, .max = -kInfinity, .first_nonfinite = -1};
+      uint64_t* bins = args.histogram ? args.histogram + h * MagnitudeHistogram::kBins : nullptr;
+      for (int64_t t = 0; t < segment.q_count; ++t) {
+        const float* x =
+            args.x.data + (segment.q_begin + t) * args.x.row_stride + h * args.x.head_dim;
+        const bool finite = fold(x, args.x.head_dim, range, bins);
+        if (!finite && range.first_nonfinite < 0) range.first_nonfinite = static_cast<int32_t>(t);
+      }
+      args.ranges[static_cast<int64_t>(s) * args.x.heads + h] = range;
+    }
+  }
+}
+
+void ReferenceBackend::do_store_kv(const StoreKvArgs& args) {
+  const bool quantized = is_fp8(args.dtype);
+  const float largest = quantized ? fp8::max_value(fp8_format(args.dtype)) : 0.0f;
+  for (int64_t t = 0; t < args.x.tokens; ++t)
+    for (int64_t h = 0; h < args.x.heads; ++h)
+      for (int64_t d = 0; d < args.x.head_dim; ++d) {
+        const float x = args.x.data[t * args.x.row_stride + h * args.x.head_dim + d];
+        const float scale = quantized ? args.scales[h] : 1.0f;
+        reference::store_kv(args.dtype, args.out, (t * args.x.heads + h) * args.x.head_dim + d, x,
+                            scale);
+        if (quantized && args.saturated && std::isfinite(x) && std::fabs(x / scale) > largest)
+          ++args.saturated[h];
+      }
+}
+
+void ReferenceBackend::do_simulate_cache(const SimulateCacheArgs& args) {
+  for (int64_t t = 0; t < args.x.tokens; ++t)
+    for (int64_t h = 0; h < args.x.heads; ++h)
+      round_trip(args.format, args.x.data + t * args.x.row_stride + h * args.x.head_dim,
+                 args.x.head_dim, args.scales ? args.scales[h] : 1.0f);
+}
+
+void ReferenceBackend::do_load_kv(const LoadKvArgs& args) {
+  const int64_t head_dim = args.head_dim;
+  for (int64_t row = 0; row < args.rows * args.heads; ++row) {
+    const float scale = is_fp8(args.dtype) ? args.scales[row % args.heads] : 1.0f;
+    for (int64_t i = row * head_dim; i < (row + 1) * head_dim; ++i)
+      reference::store_float(args.out_type, args.out, i,
+                             reference::load_kv(args.dtype, args.x, i, scale));
+  }
+}
+
+std::unique_ptr<Backend> make_reference_backend(const BackendOptions&) {
+  return std::make_unique<ReferenceBackend>();
 }
 
 }  // namespace kvcal

@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <numbers>
+#include <vector>
 
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference_backend.h"
+#include "quant/observations.h"
 
 namespace kvcal {
-
 namespace {
 
 using reference::logistic;
@@ -142,6 +145,180 @@ void ReferenceBackend::do_observe_amax(const ObserveAmaxArgs& args) {
     else
       ++*args.nonfinite;
   }
+}
+
+void ReferenceBackend::do_copy_heads(const CopyHeadsArgs& args) {
+  for (int64_t t = 0; t < args.out.tokens; ++t)
+    for (int64_t h = 0; h < args.out.heads; ++h) {
+      const int64_t from = args.x.heads == 1 ? 0 : h;
+      const float* x = args.x.data + t * args.x.row_stride + from * args.x.head_dim;
+      float* out = args.out.data + t * args.out.row_stride + h * args.out.head_dim;
+      for (int64_t d = 0; d < args.width; ++d) out[d] = x[d];
+    }
+}
+
+void ReferenceBackend::do_route(const RouteArgs& args) {
+  choose_experts(args, 0, args.rows);
+  sort_by_expert(args);
+}
+
+void ReferenceBackend::do_gather_rows(const GatherRowsArgs& args) {
+  const size_t bytes = static_cast<size_t>(args.width) * bytes_of(args.type);
+  for (int64_t i = 0; i < args.count; ++i)
+    std::memcpy(static_cast<std::byte*>(args.out) + static_cast<size_t>(i) * bytes,
+                static_cast<const std::byte*>(args.x) + static_cast<size_t>(args.rows[i]) * bytes,
+                bytes);
+}
+
+void ReferenceBackend::do_combine_rows(const CombineRowsArgs& args) {
+  for (int64_t i = 0; i < args.rows * args.per_row; ++i) {
+    const int64_t at = (args.places ? args.places[i] : i) - args.first;
+    if (at < 0 || at >= args.count) continue;
+    const double weight = args.weights ? args.weights[at] : 1.0;
+    for (int64_t d = 0; d < args.width; ++d) {
+      float& out = args.out[i / args.per_row * args.width + d];
+      out = static_cast<float>(out + weight * args.x[at * args.width + d]);
+    }
+  }
+}
+
+namespace {
+
+double mean_square(const float* x, int64_t width) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < width; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return sum / static_cast<double>(width);
+}
+
+}  // namespace
+
+void ReferenceBackend::do_mix_streams(const MixStreamsArgs& args) {
+  const int64_t size = args.rows * args.width;
+  for (int64_t p = 0; p < args.streams; ++p)
+    for (int64_t at = 0; at < size; ++at) {
+      const float* coefficients =
+          args.coefficients + (at / args.width * args.streams + p) * args.inputs;
+      double sum = args.x[p * size + at];
+      for (int64_t q = 0; q < args.inputs; ++q)
+        sum += static_cast<double>(coefficients[q]) * args.added[q * size + at];
+      args.out[p * size + at] = static_cast<float>(sum);
+    }
+}
+
+void ReferenceBackend::do_match_magnitude(const MatchMagnitudeArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    float* x = args.x + row * args.width;
+    const double wanted = mean_square(args.target + row * args.width, args.width);
+    const double own = mean_square(x, args.width), floor = args.floor;
+    const double factor = std::sqrt(wanted) / std::sqrt(own < floor ? floor : own);
+    for (int64_t i = 0; i < args.width; ++i) x[i] = static_cast<float>(x[i] * factor);
+  }
+}
+
+void ReferenceBackend::do_keep_outliers(const KeepOutliersArgs& args) {
+  const auto count = static_cast<double>(args.width);
+  for (int64_t row = 0; row < args.rows; ++row) {
+    float* x = args.x + row * args.row_stride;
+    double sum = 0.0, squares = 0.0;
+    for (int64_t i = 0; i < args.width; ++i) sum += x[i];
+    const double mean = sum / count;
+    for (int64_t i = 0; i < args.width; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    const double border = mean + std::sqrt(squares / count) * args.deviations;
+    for (int64_t i = 0; i < args.width; ++i) {
+      const double above = x[i] - border;
+      x[i] = static_cast<float>(above < 0.0 ? 0.0 : above);  // NaN stays
+    }
+  }
+}
+
+void ReferenceBackend::do_observe_rows(const ObserveRowsArgs& args) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (size_t s = 0; s < args.segments.size(); ++s) {
+    const Segment& segment = args.segments[s];
+    ObservedRange range{.min = kInfinity, .max = -kInfinity, .first_nonfinite = -1};
+    for (int64_t i = 0; i < segment.q_count * args.width; ++i) {
+      const float x =
+          reference::load_float(args.type, args.x, segment.q_begin * args.width + i) + 0.0f;
+      if (!std::isfinite(x)) {
+        if (range.first_nonfinite < 0) range.first_nonfinite = static_cast<int32_t>(i / args.width);
+        continue;
+      }
+      range.min = std::min(range.min, x);
+      range.max = std::max(range.max, x);
+      if (args.histogram) ++args.histogram[MagnitudeHistogram::bin_of(x)];
+    }
+    args.ranges[s] = range;
+  }
+}
+
+namespace {
+
+/// Mean to subtract from each value of a row, and the factor after it.
+struct RowScale {
+  double mean = 0.0;
+  double inverse = 1.0;
+};
+
+RowScale row_scale(const float* x, int64_t width, bool centered, float epsilon) {
+  const double count = static_cast<double>(width);
+  double sum = 0.0, squares = 0.0;
+  for (int64_t i = 0; i < width; ++i) sum += x[i];
+  const double mean = centered ? sum / count : 0.0;
+  for (int64_t i = 0; i < width; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  return {mean, 1.0 / std::sqrt(squares / count + static_cast<double>(epsilon))};
+}
+
+}  // namespace
+
+void ReferenceBackend::do_norm(const NormArgs& args) {
+  for (int64_t r = 0; r < args.rows; ++r) {
+    const float* x = args.x + r * args.width;
+    const auto [mean, inverse] = row_scale(x, args.width, args.centered, args.epsilon);
+    for (int64_t i = 0; i < args.width; ++i) {
+      const double bias = args.bias ? args.bias[i] : 0.0f;
+      reference::store_float(args.out_type, args.out, r * args.width + i,
+                             static_cast<float>((x[i] - mean) * inverse * args.weight[i] + bias));
+    }
+  }
+  observe_written(args.seen, args.out_type, args.out, args.rows * args.width);
+}
+
+void ReferenceBackend::do_norm_heads(const NormHeadsArgs& args) {
+  const int64_t head_dim = args.x.head_dim;
+  for (int64_t t = 0; t < args.x.tokens; ++t)
+    for (int64_t h = 0; h < args.x.heads; ++h) {
+      float* x = args.x.data + t * args.x.row_stride + h * head_dim;
+      const int64_t own = args.weight_per_head ? h * head_dim : 0;
+      const auto [mean, inverse] = row_scale(x, head_dim, args.centered, args.epsilon);
+      for (int64_t i = 0; i < head_dim; ++i)
+        x[i] = static_cast<float>((x[i] - mean) * inverse * args.weight[own + i] +
+                                  (args.bias ? args.bias[own + i] : 0.0));
+    }
+}
+
+void ReferenceBackend::do_gated_norm(const GatedNormArgs& args) {
+  const double count = static_cast<double>(args.width);
+  std::vector<double> values(static_cast<size_t>(args.width)), gates(values.size());
+  for (int64_t t = 0; t < args.rows; ++t)
+    for (int64_t g = 0; g < args.groups; ++g) {
+      const int64_t first = g * args.width;
+      const float* x = args.x.data + t * args.x.row_stride + first;
+      const float* gate = args.gate.data + t * args.gate.row_stride + first;
+      const float* weight = args.weight + (args.weight_per_group ? first : 0);
+      double squares = 0.0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        gates[i] = reference::gated(args.function, gate[i]);
+        values[i] = args.gate_first ? x[i] * gates[i] : x[i];
+        squares += values[i] * values[i];
+      }
+      const double inverse = 1.0 / std::sqrt(squares / count + static_cast<double>(args.epsilon));
+      for (size_t i = 0; i < values.size(); ++i)
+        reference::store_float(args.out_type, args.out,
+                               t * args.groups * args.width + first + static_cast<int64_t>(i),
+                               static_cast<float>(values[i] * inverse * weight[i] *
+                                                  (args.gate_first ? 1.0 : gates[i])));
+    }
+  observe_written(args.seen, args.out_type, args.out, args.rows * args.groups * args.width);
 }
 
 }  // namespace kvcal

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "backend/pack_group.h"
 #include "backend/pack_shape.h"
 #include "core/error.h"
 

@@ -1,3 +1,9 @@
+// Two rules hold for every implementation. A row's bytes depend on the row alone: not on the
+// number of threads, nor on how samples are divided into batches. And the operation that makes a
+// Linear's input also finds its extreme (AmaxSlot): norms, activations, gates and attention do
+// so; only gathered and converted rows need a pass of their own. Calibration of inputs also
+// needs each sample's extremes and a histogram, for which observe_rows makes a pass over the
+// input.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +17,12 @@
 #include <utility>
 #include <vector>
 
-#include "backend/fp8_operations.h"
+#include "backend/attention_operations.h"
 #include "backend/operation_list.h"
 #include "backend/operations.h"
+#include "backend/pack_shape.h"
 #include "backend/routing_operations.h"
-#include "backend/row_decoder.h"
 #include "backend/scan_operations.h"
-#include "backend/selection_operations.h"
-#include "backend/stream_operations.h"
-#include "backend/weight_operations.h"
 
 namespace kvcal {
 
@@ -226,6 +229,41 @@ struct BackendOptions {
   /// its own favourite. Both give the same bytes; the trial takes 0.3 s and memory.
   bool times_products = false;
   bool times_parts = false;  ///< whether a GPU takes the time of its operations
+};
+
+/// Copies host values to a new buffer of the backend.
+template <class T>
+Buffer upload(std::span<const T> values, Backend& backend) {
+  Buffer buffer = backend.allocate(values.size_bytes());
+  backend.copy_in(std::as_bytes(values), buffer.data());
+  return buffer;
+}
+
+/// The rows of a matrix, one below the other. Borrows them.
+struct PackArgs {
+  std::span<const TensorView> parts = {};     ///< as Backend::pack takes them
+  std::span<const DecodedRows> decoded = {};  ///< in place of parts
+  std::span<const float> scales = {};         ///< parts are codes, as Backend::pack_fp8 takes them
+  ComputeType type = ComputeType::kFloat32;   ///< of the packed numbers; codes have none
+};
+
+/// Backends of one kind that pack the same matrices. Borrows them.
+class PackGroup {
+ public:
+  explicit PackGroup(std::span<Backend* const> backends)
+      : backends_(backends.begin(), backends.end()) {}
+  virtual ~PackGroup() = default;
+  PackGroup(const PackGroup&) = delete;
+  PackGroup& operator=(const PackGroup&) = delete;
+
+  std::span<Backend* const> backends() const { return backends_; }
+  /// Packs the matrix for every backend, in their order; the sources may go when it returns. Throws
+  /// as Backend::pack does: then no backend has the matrix. Not thread-safe, but may run in another
+  /// thread where the backends' pack may.
+  virtual std::vector<std::unique_ptr<PackedMatrix>> pack(const PackArgs& args);
+
+ private:
+  std::vector<Backend*> backends_;
 };
 
 }  // namespace kvcal

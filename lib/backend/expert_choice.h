@@ -1,3 +1,8 @@
+// The backend routes tokens to experts, the host only learns how many each gets. Backend::route
+// chooses by the router's logits and sorts the tokens by expert where the logits are: on a
+// device in two kernels. How many rows an expert multiplies decides which GEMMs run, so the host
+// waits for these counts, once a layer and batch. This header is compiled for hosts and devices
+// and calls no library function, so all choose and weigh with the same bytes.
 #pragma once
 
 #include "backend/routing_operations.h"

@@ -1,3 +1,5 @@
+// Products of FP8 inputs with FP8 weights (W8A8). Codes are multiplied; scales multiply the sums.
+
 #pragma once
 
 #include <cstddef>
@@ -7,12 +9,37 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/key_selection.h"
 #include "core/tensor.h"
 #include "quant/cache_format.h"
-#include "quant/kv_dtype.h"
+#include "quant/cache_type.h"
+#include "quant/fp8.h"
+#include "quant/host_device.h"
 
 namespace kvcal {
+
+/// Keys that sparse attention reads beside the causal mask: one bit a key. Bit i % 32 of word i /
+/// 32 of a query's row is set where the query reads key i, counted from the first key of its
+/// segment.
+struct KeySelection {
+  const uint32_t* words = nullptr;  ///< [q rows, row_words] backend memory; null: all keys are read
+  int64_t row_words = 0;
+
+  KVCAL_HD static constexpr int64_t words_of(int64_t keys) { return (keys + 31) / 32; }
+  KVCAL_HD const uint32_t* row(int64_t q_row) const {
+    return words ? words + q_row * row_words : nullptr;
+  }
+  /// row: of the query, or null.
+  KVCAL_HD static bool holds(const uint32_t* row, int64_t key) {
+    return !row || (row[key / 32] >> (key % 32) & 1u) != 0;
+  }
+};
+
+/// Number that orders scores: a larger score has a larger one. Zeros are equal.
+KVCAL_HD inline uint32_t order_of_score(float score) {
+  if (score != score) return 0xffffffffu;
+  const uint32_t bits = bits_of(score + 0.0f);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
 
 /// Type of the inputs and weights of matmul. Its output, the residual stream, norms and softmax are
 /// float32.
@@ -392,6 +419,39 @@ struct ObserveAmaxArgs {
   int64_t count = 0;
   float* amax = nullptr;          ///< one float, folded into
   uint64_t* nonfinite = nullptr;  ///< one count, added to
+};
+
+/// Quantizes a Linear's input: encode(x / scale), saturating. Scales are given, or each row gets
+/// its own from its largest finite magnitude by the rule of scale_from (quant/scale.h). NaN stays
+/// NaN, infinity becomes the largest code.
+struct QuantizeRowsArgs {
+  const void* x = nullptr;  ///< [rows, width] of type
+  ComputeType type = ComputeType::kFloat32;
+  int64_t rows = 0, width = 0;
+  fp8::Format format = fp8::Format::kE4m3Fn;
+  const float* scales = nullptr;  ///< one float, or [rows] with scale_per_row; null: row_scales
+  bool scale_per_row = false;
+  float* row_scales = nullptr;    ///< [rows], written; only where scales is null
+  uint8_t* out = nullptr;         ///< [rows, width]; may not overlap x
+  uint64_t* saturated = nullptr;  ///< one count, added to: finite values with |x / scale| > max; or
+                                  ///< null
+};
+
+/// out[r, n] (+)= (sum_k x[r, k] · weight[n, k]) · x_scale[r] · weight_scale[n] + bias[n], with
+/// decoded codes, summed in float32.
+struct Fp8MatmulArgs {
+  const uint8_t* x = nullptr;       ///< [rows, in_features] E4M3FN codes
+  const float* x_scales = nullptr;  ///< one float, or [rows] with scale_per_row
+  bool scale_per_row = false;
+  const PackedMatrix& weight;   ///< from pack_fp8
+  const float* bias = nullptr;  ///< [out_features], or null
+  bool accumulate = false;      ///< out += instead of out =
+  int64_t rows = 0;
+  float* out = nullptr;      ///< [rows, out_features] with row stride out_stride
+  int64_t out_stride = 0;    ///< in floats; 0 means out_features
+  bool is_decoding = false;  ///< MatmulArgs::is_decoding
+
+  int64_t out_row_stride() const { return out_stride == 0 ? weight.out_features : out_stride; }
 };
 
 }  // namespace kvcal

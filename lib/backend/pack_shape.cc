@@ -4,11 +4,10 @@
 #include <cmath>
 #include <functional>
 
-#include "core/checked.h"
 #include "core/error.h"
+#include "core/number.h"
 
 namespace kvcal {
-
 namespace {
 
 void check_float(const TensorView& view) {
@@ -83,6 +82,16 @@ Fp8PackShape checked_fp8_pack(std::span<const TensorView> parts, std::span<const
     for (size_t i = 0; i < parts.size(); ++i)
       packed.scales.insert(packed.scales.end(), static_cast<size_t>(parts[i].shape[0]), scales[i]);
   return packed;
+}
+
+void decode_rows(std::span<const DecodedRows> parts, int64_t first, int64_t count, float* out) {
+  for (const DecodedRows& part : parts) {
+    const int64_t begin = std::min(first, part.count), taken = std::min(count, part.count - begin);
+    if (taken > 0) part.decoder->decode(part.first + begin, taken, out);
+    out += taken * part.decoder->width();
+    first -= begin;
+    count -= taken;
+  }
 }
 
 }  // namespace kvcal

@@ -5,10 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "calib/compared_scales.h"
-#include "calib/exact_pass.h"
-#include "calib/observed_statistics.h"
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
+#include "calib/statistics/observed_statistics.h"
+#include "family/architecture.h"
 #include "quant/observer.h"
 
 namespace kvcal {
@@ -18,37 +17,103 @@ bool may_clip(const PlannedAttention& planned) {
   return !planned.ignored && make_observer(planned.kv)->may_clip();
 }
 
+/// Whether the scales of the module are chosen by what they do to attention.
+bool judges_attention(const PlannedAttention& planned) {
+  return !planned.ignored && make_observer(planned.kv)->judges_attention();
+}
+
 bool is_quantized(const PlannedAttention& planned, const CalibrationOptions& options) {
   return options.kv_forward == KvForward::kQuantized && !planned.ignored;
+}
+
+std::vector<float> scale_of_each_head(const std::vector<Scale>& scales, int64_t heads) {
+  std::vector<float> result;
+  for (int64_t head = 0; head < heads; ++head)
+    result.push_back(scales[scales.size() == 1 ? 0 : static_cast<size_t>(head)].value);
+  return result;
+}
+
+/// Cache of a layer with the scales made: one for each head.
+KvQuantization quantization_of(const AttentionCalibration& layer, const ModelConfig& config,
+                               const CalibrationOptions& options) {
+  const int64_t heads = config.cache(layer.layer).heads;
+  KvQuantization quantization{.dtype = options.derive.kv_dtype,
+                              .k_scales = scale_of_each_head(layer.k.scales, heads),
+                              .v_scales = scale_of_each_head(layer.v.scales, heads)};
+  if (layer.q)
+    quantization.q_scales =
+        scale_of_each_head(layer.q->scales, config.attention(layer.layer).heads);
+  return quantization;
+}
+
+/// [candidates]: errors of the heads of Q that read a group, the heads of K with one scale.
+std::vector<AttentionError> errors_of_group(const std::vector<std::vector<AttentionError>>& tried,
+                                            size_t group, size_t groups) {
+  std::vector<AttentionError> errors;
+  for (const std::vector<AttentionError>& heads : tried) {
+    const size_t count = heads.size() / groups;
+    errors.push_back(sum_of(std::span(heads).subspan(group * count, count)));
+  }
+  return errors;
+}
+
+/// Replaces the scales of K, and those of V where a latent cache ties them, by what the observer
+/// finds best in attention. Call after a pass that observed the layer, with compares_first.
+void choose_by_attention(LayerForward& forward, const ModelConfig& config,
+                         const PlannedAttention& planned, const CalibrationOptions& options,
+                         AttentionCalibration& layer) {
+  const auto observer = make_observer(planned.kv);
+  const bool is_tied = config.architecture->has_latent_attention && options.derive.ties_latent;
+  // Groups do not read each other's K, so one comparison tries a candidate of each.
+  std::vector<std::vector<Scale>> scales{layer.k.scales};  // [1 + candidates][groups]
+  const size_t groups = layer.k.scales.size();
+  for (size_t group = 0; group < groups; ++group) {
+    const std::vector<Scale> own = observer->candidates(layer.k.scales[group]);
+    scales.resize(1 + own.size(), std::vector<Scale>(groups));
+    for (size_t i = 0; i < own.size(); ++i) scales[1 + i][group] = own[i];
+  }
+  std::vector<KvQuantization> candidates;
+  const int64_t heads = config.cache(layer.layer).heads;
+  for (const std::vector<Scale>& tried : scales) {
+    KvQuantization& candidate = candidates.emplace_back(quantization_of(layer, config, options));
+    candidate.k_scales = scale_of_each_head(tried, heads);
+    if (is_tied) candidate.v_scales = candidate.k_scales;
+  }
+  const AttentionComparison found = forward.compare_attention(layer.layer, candidates);
+  std::vector<std::vector<AttentionError>> errors;
+  for (size_t i = 0; i < candidates.size(); ++i) errors.push_back(found.of(i));
+  for (size_t group = 0; group < groups; ++group)
+    layer.k.scales[group] = scales[observer->best(errors_of_group(errors, group, groups))][group];
+  if (is_tied) layer.v.scales = layer.k.scales;
 }
 
 class Calibrator {
  public:
   Calibrator(LayerForward& forward, const ModelConfig& config, const QuantPlan& plan,
-             std::span<const Sample> samples, const CalibrationOptions& options,
+             std::span<const Sample> samples, const CalibrationOptions& options, Statistics* kept,
              Diagnostics& diagnostics)
       : forward_(forward),
         config_(config),
         plan_(plan),
         samples_(samples),
         options_(options),
+        request_(observation_of(plan, options)),
+        kept_(kept),
         diagnostics_(diagnostics),
         names_(config),
         reader_(config, samples),
         calibration_(
-            empty_calibration(plan, config, options.derive.kv_dtype, options.derive.headroom)),
-        pass_(forward, config, observation_of(plan, options)) {}
+            empty_calibration(plan, config, options.derive.kv_dtype, options.derive.headroom)) {}
 
-  /// kept: receives the statistics, or null.
-  Calibration run(Statistics* kept) {
-    kept_ = kept;
-    if (kept) *kept = {.origin = std::move(kept->origin), .attention = {}, .inputs = {}};
+  Calibration run() {
+    forward_.request(request_);
+    if (kept_) *kept_ = {.origin = std::move(kept_->origin), .attention = {}, .inputs = {}};
     // Layers behind the last that runs read K and V of one that ran.
     for (int64_t layer = 0; layer < config_.num_layers(); ++layer) {
       run_layer(layer);
-      if (layer <= pass_.last_layer()) derive_layer_inputs(layer);
+      if (runs(layer)) derive_layer_inputs(layer);
     }
-    if (observation_of(plan_, options_).head) {
+    if (request_.head) {
       keep_inputs(-1, {forward_.observe_head()});
       derive_layer_inputs(-1);
     }
@@ -56,6 +121,14 @@ class Calibrator {
   }
 
  private:
+  bool runs(int64_t layer) const { return layer <= request_.last_layer(config_); }
+
+  LayerObservation run_exactly(int64_t layer) {
+    LayerObservation seen = run_exact(forward_, config_, request_, layer);
+    keep_inputs(layer, seen.linears);
+    return seen;
+  }
+
   void run_layer(int64_t layer) {
     const auto planned = std::ranges::find(plan_.attention, layer, &PlannedAttention::layer);
     if (planned != plan_.attention.end()) {
@@ -63,10 +136,7 @@ class Calibrator {
       return calibrate_reader(*planned);
     }
     std::optional<LayerObservation> seen;
-    if (layer <= pass_.last_layer()) {
-      seen = pass_.run(layer);
-      keep_inputs(layer, seen->linears);
-    }
+    if (runs(layer)) seen = run_exactly(layer);
     if (kept_ && config_.has_attention(layer))
       kept_->attention.push_back(reader_.statistics(layer, seen ? &*seen : nullptr));
   }
@@ -88,13 +158,19 @@ class Calibrator {
     const bool clips = may_clip(planned);
     const bool quantizes = is_quantized(planned, options_);
     const bool in_one_pass = !quantizes && !clips;
-    LayerObservation seen =
-        in_one_pass ? pass_.run(planned.layer) : forward_.observe(planned.layer);
+    const LayerObservation seen = in_one_pass
+                                      ? run_exact(forward_, config_, request_, planned.layer)
+                                      : forward_.observe(planned.layer);
     keep_inputs(planned.layer, seen.linears);
     AttentionStatistics statistics = reader_.statistics(planned.layer, &seen);
     AttentionCalibration layer =
         derive_attention(statistics, planned, config_, options_.derive, diagnostics_);
-    choose_scales(planned, layer);
+    const bool is_compared = request_.compares(layer.layer, config_);
+    if (judges_attention(planned) && is_compared)
+      choose_by_attention(forward_, config_, planned, options_, layer);
+    else if (judges_attention(planned))
+      diagnostics_.note("attention of " + layer.module +
+                        " is not compared, so the largest values seen make its scales");
     if (!in_one_pass) {
       const SaturationCounts saturated = move_on(layer, quantizes, clips);
       // Without clipping, only the rounding of amax / scale could exceed the largest code.
@@ -102,41 +178,24 @@ class Calibrator {
         layer.k.num_saturated = saturated.k;
         layer.v.num_saturated = saturated.v;
         // Queries are quantized where the layer runs with scales.
-        if (layer.q && quantizes && !pass_.is_end(layer.layer))
+        if (layer.q && quantizes && !request_.ends_with(layer.layer, config_))
           layer.q->num_saturated = saturated.q;
       }
     }
-    compare_attention(layer);
+    if (!layer.ignored && is_compared) layer.damage = damage_of(forward_, config_, layer, options_);
     statistics.compared = compared_scales(layer);
-    calibration_.layers.push_back(std::move(layer));
-    if (kept_) kept_->attention.push_back(std::move(statistics));
-  }
-
-  void choose_scales(const PlannedAttention& planned, AttentionCalibration& layer) {
-    if (!judges_attention(planned)) return;
-    if (observation_of(plan_, options_).compares(layer.layer, config_))
-      return choose_by_attention(forward_, config_, planned, options_, layer);
-    diagnostics_.note("attention of " + layer.module +
-                      " is not compared, so the largest values seen make its scales");
-  }
-
-  void compare_attention(AttentionCalibration& layer) {
-    if (layer.ignored || !observation_of(plan_, options_).compares(layer.layer, config_)) return;
-    layer.damage = damage_of(forward_, config_, layer, options_);
+    keep(std::move(layer), std::move(statistics));
   }
 
   /// A layer that reads another one's K and V has its statistics, scales and counts; only its
   /// queries are its own.
   void calibrate_reader(const PlannedAttention& planned) {
-    const bool runs = planned.layer <= pass_.last_layer();
     const bool quantizes = is_quantized(planned, options_);
     std::optional<LayerObservation> seen;
-    if (runs && !quantizes) {
-      seen = pass_.run(planned.layer);
-      keep_inputs(planned.layer, seen->linears);
-    } else if (runs && observation_of(plan_, options_).query) {
+    if (runs(planned.layer) && !quantizes)
+      seen = run_exactly(planned.layer);
+    else if (runs(planned.layer) && request_.query)
       seen = forward_.observe(planned.layer);
-    }
     AttentionStatistics statistics = reader_.statistics(planned.layer, seen ? &*seen : nullptr);
     AttentionCalibration layer =
         derive_attention(statistics, planned, config_, options_.derive, diagnostics_);
@@ -150,28 +209,28 @@ class Calibrator {
     }
     layer.k.num_saturated = source->k.num_saturated;
     layer.v.num_saturated = source->v.num_saturated;
-    if (runs && quantizes && !pass_.is_end(planned.layer)) {
-      LayerAdvance advance =
-          forward_.advance(planned.layer, quantization_of(layer, config_, options_));
-      keep_inputs(planned.layer, advance.linears);
-      if (layer.q) layer.q->num_saturated = advance.saturated.q;
+    if (runs(planned.layer) && quantizes && !request_.ends_with(planned.layer, config_)) {
+      const SaturationCounts saturated = move_on(layer, true, false);
+      if (layer.q) layer.q->num_saturated = saturated.q;
     }
-    calibration_.layers.push_back(std::move(layer));
-    if (kept_) kept_->attention.push_back(std::move(statistics));
+    keep(std::move(layer), std::move(statistics));
   }
 
-  SaturationCounts move_on(const AttentionCalibration& layer, bool quantizes, bool clips) {
+  /// Runs the rest of the layer, if any is needed; counts what clips where it is quantized, or
+  /// where counts is set.
+  SaturationCounts move_on(const AttentionCalibration& layer, bool quantizes, bool counts) {
+    const bool is_end = request_.ends_with(layer.layer, config_);
     const KvQuantization quantization = quantization_of(layer, config_, options_);
-    if (quantizes && !pass_.is_end(layer.layer)) {
-      LayerAdvance advance = forward_.advance(layer.layer, quantization);
-      keep_inputs(layer.layer, advance.linears);
-      return advance.saturated;
-    }
-    const SaturationCounts saturated =
-        clips ? forward_.count_saturated(layer.layer, quantization) : SaturationCounts{};
-    if (!pass_.is_end(layer.layer))
-      keep_inputs(layer.layer, forward_.advance_exact(layer.layer).linears);
-    return saturated;
+    LayerAdvance advance;
+    if (counts && (is_end || !quantizes))
+      advance.saturated = forward_.count_saturated(layer.layer, quantization);
+    if (is_end) return advance.saturated;
+    if (quantizes)
+      advance = forward_.advance(layer.layer, quantization);
+    else
+      advance.linears = forward_.advance_exact(layer.layer).linears;
+    keep_inputs(layer.layer, advance.linears);
+    return advance.saturated;
   }
 
   /// Stores the inputs that the pass that ends a layer reports, once per layer.
@@ -180,18 +239,23 @@ class Calibrator {
                       std::back_inserter(inputs_));
   }
 
+  void keep(AttentionCalibration layer, AttentionStatistics statistics) {
+    calibration_.layers.push_back(std::move(layer));
+    if (kept_) kept_->attention.push_back(std::move(statistics));
+  }
+
   LayerForward& forward_;
   const ModelConfig& config_;
   const QuantPlan& plan_;
   std::span<const Sample> samples_;
   const CalibrationOptions& options_;
+  const ObservationRequest request_;
+  Statistics* kept_;  ///< of all layers; null: not kept
   Diagnostics& diagnostics_;
   InputNames names_;
   AttentionReader reader_;
   Calibration calibration_;
-  ExactPass pass_;
   std::vector<InputStatistics> inputs_;  ///< of the layer that runs
-  Statistics* kept_ = nullptr;           ///< of all layers; null: not kept
 };
 
 }  // namespace
@@ -219,7 +283,22 @@ bool needs_one_pass(const QuantPlan& plan, const CalibrationOptions& options) {
 Calibration calibrate(LayerForward& forward, const ModelConfig& config, const QuantPlan& plan,
                       std::span<const Sample> samples, const CalibrationOptions& options,
                       Statistics* kept, Diagnostics& diagnostics) {
-  return Calibrator(forward, config, plan, samples, options, diagnostics).run(kept);
+  return Calibrator(forward, config, plan, samples, options, kept, diagnostics).run();
+}
+
+AttentionDamage damage_of(LayerForward& forward, const ModelConfig& config,
+                          const AttentionCalibration& layer, const CalibrationOptions& options) {
+  const std::vector<float> ones(static_cast<size_t>(config.cache(layer.layer).heads), 1.0f);
+  const KvQuantization candidates[] = {
+      quantization_of(layer, config, options),
+      {.dtype = options.derive.kv_dtype, .k_scales = ones, .v_scales = ones}};
+  const AttentionComparison found = forward.compare_attention(layer.layer, candidates);
+  return {.calibrated = found.of(0), .unit = found.of(1)};
+}
+
+std::optional<ComparedScales> compared_scales(const AttentionCalibration& layer) {
+  if (!layer.damage) return std::nullopt;
+  return ComparedScales{.damage = *layer.damage, .k = layer.k.scales, .v = layer.v.scales};
 }
 
 }  // namespace kvcal

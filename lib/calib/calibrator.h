@@ -1,8 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <span>
 
-#include "calib/derive.h"
+#include "calib/scales/derive.h"
 #include "core/diagnostics.h"
 #include "datasets/dataset.h"
 #include "family/model_config.h"
@@ -26,7 +27,7 @@ struct CalibrationOptions {
   /// Observes queries and all inputs of Linears, also those that the plan does not need.
   bool observes_all = false;
   /// Samples, from the first on, in which attention over quantized K and V is compared with
-  /// attention over unquantized ones (quant/attention_error.h); 0: none.
+  /// attention over unquantized ones (quant/damage_verdict.h); 0: none.
   int64_t compared_samples = 0;
 };
 
@@ -44,5 +45,12 @@ bool needs_one_pass(const QuantPlan& plan, const CalibrationOptions& options);
 Calibration calibrate(LayerForward& forward, const ModelConfig& config, const QuantPlan& plan,
                       std::span<const Sample> samples, const CalibrationOptions& options,
                       Statistics* kept, Diagnostics& diagnostics);
+
+/// Compares a layer's attention with its scales, and with scale 1.0, once its last pass has run.
+AttentionDamage damage_of(LayerForward& forward, const ModelConfig& config,
+                          const AttentionCalibration& layer, const CalibrationOptions& options);
+
+/// That, for the statistics; nullopt where attention was not compared.
+std::optional<ComparedScales> compared_scales(const AttentionCalibration& layer);
 
 }  // namespace kvcal

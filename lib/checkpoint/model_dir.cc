@@ -2,21 +2,83 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <set>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
-#include "checkpoint/links.h"
-#include "core/checked.h"
+#include "core/error.h"
+#include "core/file.h"
 #include "core/folder.h"
-#include "core/join.h"
-#include "core/json_limits.h"
+#include "core/hash.h"
+#include "core/json.h"
+#include "core/number.h"
+#include "core/output.h"
+#include "core/posix_file.h"
 #include "core/registry.h"
-#include "core/replaceable.h"
-#include "core/sha256.h"
+#include "core/text.h"
 
 namespace kvcal {
 namespace {
+
+constexpr const char* kAllowAll = "KVCAL_FOLLOW_LINKS";
+
+bool allows_all() {
+  const char* value = std::getenv(kAllowAll);
+  return value && std::string_view(value) == "1";
+}
+
+/// Folders of a hub cache for the files of a snapshot: the repository's, and the one that all
+/// repositories share, which huggingface_hub 2.4 marks.
+std::vector<fs::path> blobs_of(const fs::path& folder) {
+  std::error_code error;
+  const fs::path snapshot = fs::canonical(folder, error);
+  if (error || snapshot.parent_path().filename() != "snapshots") return {};
+  const fs::path repository = snapshot.parent_path().parent_path();
+  const fs::path shared = repository.parent_path() / "blobs";
+  std::vector<fs::path> blobs{repository / "blobs"};
+  if (is_there(shared / ".huggingface-shared-blobs")) blobs.push_back(shared);
+  return blobs;
+}
+
+void check_link(const fs::path& link, const fs::path& folder, const std::vector<fs::path>& blobs) {
+  if (!is_there(link)) return;  // leads nowhere; who needs it says so
+  std::error_code error;
+  const fs::path place = fs::canonical(link, error);
+  if (error) fail_code(link, "cannot find out where it leads", error);
+  const auto holds_it = [&](const fs::path& one) { return lies_in(place, one); };
+  if (holds_it(folder) || std::ranges::any_of(blobs, holds_it)) return;
+  fail(link.string(), ": is a symbolic link to ", place.string(),
+       ", outside of the checkpoint, expected a file in it; if you trust it, set ", kAllowAll,
+       "=1, or make a copy with 'cp -rL'");
+}
+
+void check_entries(const fs::path& inner, const fs::path& folder,
+                   const std::vector<fs::path>& blobs) {
+  if (!is_folder(inner)) return;
+  for (const fs::path& path : paths_in(inner)) {
+    const std::string name = path.filename().string();
+    if (name.starts_with('.')) continue;
+    std::error_code error;
+    const bool is_link = fs::is_symlink(path, error);
+    if (error) fail_code(path, "cannot find out what it is", error);
+    if (is_link && (name == kTemplateFolder || !is_folder(path))) check_link(path, folder, blobs);
+  }
+}
+
+/// Throws Error where a file of a checkpoint's folder that would be read or copied is a symbolic
+/// link out of it: otherwise an untrusted checkpoint could have any of the user's files copied into
+/// an output. Allowed are links within the folder, and those of a hub cache from
+/// snapshots/REVISION/ into blobs/. The environment variable KVCAL_FOLLOW_LINKS=1 allows all.
+void check_links(const fs::path& folder) {
+  if (allows_all()) return;
+  const std::vector<fs::path> blobs = blobs_of(folder);
+  check_entries(folder, folder, blobs);
+  check_entries(folder / kTemplateFolder, folder, blobs);
+}
 
 constexpr std::string_view kShardSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".index.json";
@@ -322,6 +384,31 @@ std::string ModelDir::sha256() const {
     hash.update(sha256_of_file(path_ / name));
     hash.update("\n");
   }
+  return hash.hex();
+}
+
+namespace {
+
+constexpr size_t kPart = 512;
+
+void add(const SafetensorsFile& shard, Sha256& hash) {
+  const auto bytes = shard.file().bytes();
+  hash.update(std::to_string(bytes.size()) + "\n");
+  hash.update(bytes.first(shard.data_offset()));
+  for (const TensorView& tensor : shard.tensors()) {
+    const size_t part = std::min(kPart, tensor.bytes.size());
+    hash.update(tensor.bytes.first(part));
+    hash.update(tensor.bytes.last(part));
+  }
+  shard.file().drop(bytes);
+}
+
+}  // namespace
+
+std::string sampled_sha256(const ModelDir& model_dir) {
+  Sha256 hash;
+  hash.update(read_text(model_dir.path() / "config.json"));
+  for (const SafetensorsFile& shard : model_dir.shards()) add(shard, hash);
   return hash.hex();
 }
 

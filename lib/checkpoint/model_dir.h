@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
@@ -39,7 +40,7 @@ struct AbsentTensor {
 class ModelDir {
  public:
   /// Throws Error naming path and the expected files, and for links that leave the folder
-  /// (checkpoint/links.h).
+  /// (check_links).
   explicit ModelDir(const fs::path& path);
   /// Opens these files of the folder, in this order, whatever its index says. Of tensors of one
   /// name the last counts. For readers that imitate other programs.
@@ -108,5 +109,10 @@ class ModelDir {
   std::map<std::string_view, const TensorView*> tensors_;  ///< names and views of shards_
   uint64_t num_elements_ = 0;
 };
+
+/// Fingerprint of a checkpoint without a full read: SHA-256 over config.json, and over size,
+/// header, and first and last 512 bytes of each tensor of every shard, in name order.
+/// ModelDir::sha256 identifies a checkpoint fully. Throws Error where a file cannot be read.
+std::string sampled_sha256(const ModelDir& model_dir);
 
 }  // namespace kvcal

@@ -7,14 +7,81 @@
 #include <utility>
 
 #include "checkpoint/hollow_file.h"
-#include "checkpoint/safetensors_stream.h"
-#include "core/checked.h"
 #include "core/interrupt.h"
-#include "core/json_limits.h"
-#include "core/shown_name.h"
+#include "core/json.h"
+#include "core/number.h"
+#include "core/text.h"
 
 namespace kvcal {
 namespace {
+
+constexpr size_t kBufferBytes = size_t{8} << 20;
+/// A multiple of every element's bytes.
+constexpr size_t kElements = 16;
+/// Small enough that the threads finish together.
+constexpr size_t kBlockBytes = size_t{128} << 10;
+
+/// Writes generated tensors through two buffers: the threads fill one while the other is written to
+/// the file. Borrows its arguments.
+class GeneratedStream {
+ public:
+  GeneratedStream(FileWriter& writer, const WriteOptions& options, ThreadPool& pool)
+      : writer_(writer), options_(options), pool_(pool) {}
+
+  /// Appends a tensor; finish() completes it in the file.
+  void add(const TensorSource& tensor) {
+    filling_.resize(kBufferBytes);
+    const uint64_t size = byte_count(tensor.shape, tensor.dtype);
+    for (uint64_t offset = 0; offset < size;) {
+      // Blocks of a tensor but the last are whole elements, wherever the tensor before ended.
+      const uint64_t room = std::min(kBlockBytes, (kBufferBytes - filled_) / kElements * kElements);
+      const auto count = static_cast<size_t>(std::min<uint64_t>(room, size - offset));
+      if (count > 0)
+        blocks_.push_back({&tensor, offset, std::span(filling_).subspan(filled_, count)});
+      filled_ += count;
+      offset += count;
+      if (kBufferBytes - filled_ < kElements) turn();
+    }
+  }
+
+  void finish() {
+    if (filled_ > 0) turn();
+    if (unwritten_ > 0) turn();
+  }
+
+ private:
+  struct Block {
+    const TensorSource* tensor = nullptr;
+    uint64_t offset = 0;
+    std::span<std::byte> bytes;
+  };
+  /// Fills the added blocks while the blocks before them are written.
+  void turn() {
+    throw_if_interrupted();
+    const std::span<const std::byte> ready = std::span(writing_).first(unwritten_);
+    pool_.parallel_for(static_cast<int64_t>(blocks_.size()) + 1, [&](int64_t index, int) {
+      if (index == 0) {
+        if (!ready.empty()) writer_.write(ready);
+        return;
+      }
+      const Block& block = blocks_[static_cast<size_t>(index - 1)];
+      block.tensor->generate(block.offset, block.bytes);
+    });
+    if (unwritten_ > 0 && options_.written) options_.written(unwritten_);
+    filling_.swap(writing_);
+    filling_.resize(kBufferBytes);
+    unwritten_ = filled_;
+    filled_ = 0;
+    blocks_.clear();
+  }
+
+  FileWriter& writer_;
+  const WriteOptions& options_;
+  ThreadPool& pool_;
+  std::vector<std::byte> filling_, writing_;
+  size_t filled_ = 0, unwritten_ = 0;  ///< used bytes of the two buffers
+  std::vector<Block> blocks_;
+};
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // safetensors `MAX_HEADER_SIZE`

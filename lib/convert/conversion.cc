@@ -3,26 +3,152 @@
 #include <algorithm>
 #include <cmath>
 
-#include "calib/derive.h"
-#include "convert/kept_quantization.h"
+#include "calib/scales/derive.h"
 #include "convert/output_model.h"
-#include "convert/recoded_weights.h"
 #include "convert/stored_weights.h"
-#include "export/joined_writer.h"
 #include "export/layer_scales.h"
+#include "export/manifest.h"
+#include "export/writer.h"
 #include "recipe/recipe.h"
-#include "stored/dialect.h"
 #include "stored/fp8_checkpoint.h"
-#include "stored/json_member.h"
+#include "stored/kv_scales.h"
+#include "stored/quantization_config.h"
 #include "stored/stored_form.h"
 #include "stored/weights.h"
 
 namespace kvcal {
 namespace {
 
-void each_side(LayerKvScales& layer, const auto& act) {
-  act(layer.k);
-  act(layer.v);
+/// The scales that the conversion starts from. notes: gets a line where they replace the
+/// checkpoint's own.
+SourceScales read_scales(const ModelDir& model, const ModelConfig& config,
+                         const ConversionOptions& options, std::vector<std::string>& notes) {
+  read_dialect(model);  // refuses an unknown word also where other scales replace its own
+  if (options.scales.empty()) return read_scales_of_checkpoint(model, config);
+  SourceScales source = read_scales_of(options.scales, config);
+  if (find_form(scale_tensors_of(model), config))
+    notes.push_back("the checkpoint's own KV scales are replaced by those of " + source.path);
+  return source;
+}
+
+/// The quantized weights of a checkpoint that one of the formats writes anew. nullopt: none of them
+/// is a checkpoint, or the weights are of a form that is kept and not read. Throws Error for
+/// contradictions.
+std::optional<CheckpointQuantization> read_weights(const ModelDir& model, const ModelConfig& config,
+                                                   const std::vector<std::string>& formats,
+                                                   std::vector<std::string>& warnings) {
+  if (std::ranges::none_of(formats, [](const std::string& format) {
+        return any_has(format, &OutputFormat::is_checkpoint);
+      }))
+    return std::nullopt;
+  CheckpointQuantization weights;
+  try {
+    weights = read_checkpoint_quantization(model, config);
+  } catch (const UnknownKey&) {
+    throw;
+  } catch (const SystemError&) {
+    throw;
+  } catch (const Error& error) {
+    // Where the weights change their form, this is an error (convert_weights).
+    warnings.push_back("weights are kept as they are, and no command reads them: " +
+                       error.message());
+    return std::nullopt;
+  }
+  warnings.insert(warnings.end(), weights.warnings.begin(), weights.warnings.end());
+  if (!weights.problems.empty()) fail(model.given_path().string(), ": ", weights.problems.front());
+  check_described(model, config, weights);
+  return weights;
+}
+
+/// Throws Error for FP8 weights whose scales nothing would write.
+void check_all_are_read(const CheckpointQuantization& weights, const ModelDir& model,
+                        const SourceQuantization& kept) {
+  constexpr std::string_view kWeight = ".weight";
+  for (const std::string& name : model.tensor_names())
+    if (model.tensor(name).dtype == DType::kF8E4M3 && name.ends_with(kWeight) &&
+        !weights.linears.contains(name.substr(0, name.size() - kWeight.size())))
+      fail(model.given_path().string(), ": ", name,
+           " is FP8 and no part of the text model: what its scales are is not read; such weights "
+           "stay as they are where the output has the source's form, ",
+           kept.format);
+}
+
+/// The weights in the form of the output: as they are where all formats keep them, else FP8 ones
+/// apart from their scales, and other codes, in model, in the form of one of the formats. read: as
+/// read_weights gives them.
+ConvertedWeights convert_weights(ModelDir& model, const ModelConfig& config,
+                                 std::optional<SourceQuantization> kept,
+                                 const std::vector<std::string>& formats,
+                                 std::optional<CheckpointQuantization> read,
+                                 std::vector<std::string>& notes,
+                                 std::vector<std::string>& warnings) {
+  if (!kept || std::ranges::all_of(formats, [&](const std::string& format) {
+        return keeps_weights(*kept, format);
+      }))
+    return {.kept = std::move(kept), .restored = {}, .recoded = {}};
+  CheckpointQuantization weights =
+      read ? *std::move(read) : read_checkpoint_quantization(model, config);
+  if (!weights.problems.empty()) fail(model.given_path().string(), ": ", weights.problems.front());
+  if (!weights.has_coded()) {
+    check_all_are_read(weights, model, *kept);
+    return {.kept = {}, .restored = std::move(weights), .recoded = {}};
+  }
+  const std::string target = recoding_target(*kept, formats);
+  if (target.empty())
+    fail(model.given_path().string(), ": has weights of ", kept->format, " (",
+         weights.matrices.front()->codes().name,
+         ") that are kept where the output has the same form, or scales-json",
+         kWriters.find(kept->format) ? "" : "; compressed-tensors may hold the same codes");
+  Recoded recoded = recode_weights(model, config, weights, kept->format, target);
+  notes.push_back(std::move(recoded.note));
+  if (!recoded.caveat.empty()) warnings.push_back(std::move(recoded.caveat));
+  return {.kept = std::move(recoded.kept), .restored = {}, .recoded = std::move(weights)};
+}
+
+/// Whether all formats hold scales of queries, and the config of kept weights describes them.
+bool hold_queries(const std::vector<std::string>& formats,
+                  const std::optional<SourceQuantization>& kept) {
+  const StoredFormat* form = kept ? form_of_method(kept->format) : nullptr;
+  return form && form->strip_queries && std::ranges::all_of(formats, [](const std::string& format) {
+           return any_has(format, &OutputFormat::holds_queries);
+         });
+}
+
+std::vector<LayerKvScales> without_queries(std::vector<LayerKvScales> layers) {
+  for (LayerKvScales& layer : layers) layer.q.clear();
+  return layers;
+}
+
+/// Strategy of the output; nullopt: the source's. Ranks stay apart where kv_cache_scales.json is
+/// the only format.
+std::optional<Strategy> strategy_for(const SourceScales& source, const ModelConfig& config,
+                                     const std::vector<std::string>& formats,
+                                     std::optional<Strategy> wanted) {
+  const size_t ranks = source.ranks.size();
+  if (wanted || ranks < 2) return wanted;
+  const bool keeps_ranks = std::ranges::all_of(formats, [](const std::string& format) {
+    return std::ranges::all_of(joined_names(format), [](const std::string& name) {
+      return kWriters.at(name).holds_ranks;
+    });
+  });
+  const bool divides_all = std::ranges::all_of(config.layers, [&](const LayerConfig& layer) {
+    const auto heads = static_cast<size_t>(layer.cache.heads);
+    return !layer.has_attention || heads % ranks == 0 || ranks % heads == 0;
+  });
+  return keeps_ranks && divides_all ? std::optional(Strategy::kAttnHead) : std::nullopt;
+}
+
+/// The scales of each layer before merging: where the source has ranks, one a rank.
+std::vector<LayerKvScales> unmerged(const SourceScales& source) {
+  std::vector<LayerKvScales> layers = source.layers;
+  if (source.ranks.empty()) return layers;
+  for (size_t layer = 0; layer < layers.size(); ++layer)
+    for (std::vector<Scale>* side : {&layers[layer].k, &layers[layer].v}) {
+      if (side->empty()) continue;
+      side->clear();
+      for (const std::vector<Scale>& rank : source.ranks) side->push_back(rank[layer]);
+    }
+  return layers;
 }
 
 /// Scale of each head: that of its rank, or the largest where several ranks hold it.
@@ -32,294 +158,117 @@ std::vector<Scale> spread_over_heads(const std::vector<Scale>& ranks, size_t hea
   std::vector<Scale> all;
   for (size_t head = 0; head < heads; ++head) {
     const size_t first = head * ranks.size() / heads;
-    const size_t last = std::max(first + 1, (head + 1) * ranks.size() / heads);
-    all.push_back(
-        *std::max_element(ranks.begin() + static_cast<std::ptrdiff_t>(first),
-                          ranks.begin() + static_cast<std::ptrdiff_t>(last),
-                          [](const Scale& a, const Scale& b) { return a.value < b.value; }));
+    const size_t end = std::max(first + 1, (head + 1) * ranks.size() / heads);
+    all.push_back(largest_of({ranks.begin() + static_cast<std::ptrdiff_t>(first),
+                              ranks.begin() + static_cast<std::ptrdiff_t>(end)}));
   }
   return all;
 }
 
-/// Form of kept weights whose config may have scales of queries; nullptr: none.
-const StoredForm* form_with_queries(const std::optional<KeptQuantization>& kept) {
-  const StoredForm* form = kept ? form_of_method(kept->format) : nullptr;
-  return form && form->strip_queries ? form : nullptr;
-}
-
-}  // namespace
-
-Conversion::Conversion(const std::filesystem::path& checkpoint,
-                       const std::vector<std::string>& formats, const ConversionOptions& options,
-                       Diagnostics& diagnostics)
-    : model_(checkpoint),
-      config_(read_model_config(model_, options.family)),
-      kept_(read_kept_quantization(model_)) {
-  read_scales(options);
-  settle_weights(formats, check_weights(formats));
-  if (source_.layers.empty() && restored_.linears.empty() && !recoded_.has_coded())
-    fail(checkpoint.string(), ": has no KV scales",
-         kept_ ? ", and its weights are in the wanted form already" : " and no FP8 weights",
-         ": there is nothing to convert; give the scales with --scales");
-  settle_queries(formats);
-  settle_strategy(strategy_for(formats, options));
-  settle_dialect(options);
-  make_calibration(options, diagnostics);
-  strip_scales(model_, config_, restored_.tensors);
-}
-
-void Conversion::read_scales(const ConversionOptions& options) {
-  read_dialect(model_);  // refuses an unknown word also where other scales replace its own
-  if (options.scales.empty()) {
-    source_ = read_scales_of_checkpoint(model_, config_);
-  } else {
-    source_ = read_scales_of(options.scales, config_);
-    if (find_form(scale_tensors_of(model_), config_))
-      notes_.push_back("the checkpoint's own KV scales are replaced by those of " + source_.path);
-  }
-  warn_of_scales();
-}
-
-void Conversion::warn_of_scales() {
-  bool all_ones = true, none_below = true;
-  for (const LayerKvScales& layer : source_.layers)
-    for (const std::vector<Scale>* side : {&layer.k, &layer.v})
-      for (const Scale scale : *side) {
-        all_ones = all_ones && scale.value == 1.0f;
-        none_below = none_below && scale.value >= 1.0f;
-      }
-  if (source_.layers.empty()) return;
-  if (all_ones)
-    warnings_.push_back(source_.path +
-                        ": every scale is 1.0, which is no calibration but what engines take "
-                        "without one");
-  else if (none_below && source_.may_be_raised)
-    warnings_.push_back(source_.path +
-                        ": no scale is below 1.0: ModelOpt raises smaller ones to that when it "
-                        "exports for TensorRT-LLM");
-  if (source_.keys == KeyPosition::kBeforeRope)
-    warnings_.push_back(
-        source_.path +
-        (source_.manifest.is_null() ? ": scales of this form (" + source_.form + ") are made"
-                                    : std::string(": its manifest says that scales are made")) +
-        " of K before RoPE, and the cache holds K after it: its largest magnitude may be "
-        "up to sqrt(2) = 1.414 times larger, which saturates, or as much smaller");
-}
-
-std::optional<CheckpointQuantization> Conversion::check_weights(
-    const std::vector<std::string>& formats) {
-  const bool writes_checkpoint = std::ranges::any_of(formats, [](const std::string& format) {
-    return any_has(format, &OutputFormat::is_checkpoint);
-  });
-  if (!writes_checkpoint) return std::nullopt;
-  std::optional<CheckpointQuantization> quantization = read_weights();
-  if (!quantization) return std::nullopt;
-  for (const std::string& warning : quantization->warnings) warnings_.push_back(warning);
-  if (!quantization->problems.empty())
-    fail(model_.given_path().string(), ": ", quantization->problems.front());
-  check_described(model_, config_, *quantization);
-  return quantization;
-}
-
-std::optional<CheckpointQuantization> Conversion::read_weights() {
-  try {
-    return read_checkpoint_quantization(model_, config_, matches_target);
-  } catch (const UnknownKey&) {
-    throw;
-  } catch (const SystemError&) {
-    throw;
-  } catch (const Error& error) {
-    // Where the weights change their form, this is an error (settle_weights).
-    warnings_.push_back("weights are kept as they are, and no command reads them: " +
-                        error.message());
-    return std::nullopt;
-  }
-}
-
-void Conversion::settle_weights(const std::vector<std::string>& formats,
-                                std::optional<CheckpointQuantization> checked) {
-  if (!kept_ || std::ranges::all_of(formats, [&](const std::string& format) {
-        return keeps_weights(*kept_, format);
-      }))
-    return;
-  restored_ =
-      checked ? *std::move(checked) : read_checkpoint_quantization(model_, config_, matches_target);
-  if (!restored_.problems.empty())
-    fail(model_.given_path().string(), ": ", restored_.problems.front());
-  if (restored_.has_coded()) return recode(formats);
-  check_all_weights_are_read();
-  kept_.reset();
-}
-
-void Conversion::recode(const std::vector<std::string>& formats) {
-  const std::string target = recoding_target(*kept_, formats);
-  if (target.empty())
-    fail(model_.given_path().string(), ": has weights of ", kept_->format, " (",
-         restored_.matrices.front()->codes().name,
-         ") that are kept where the output has the same form, or scales-json",
-         kWriters.find(kept_->format) ? "" : "; compressed-tensors may hold the same codes");
-  recoded_ = std::exchange(restored_, {});
-  Recoded recoded = recode_weights(model_, config_, recoded_, kept_->format, target);
-  notes_.push_back(std::move(recoded.note));
-  if (!recoded.caveat.empty()) warnings_.push_back(std::move(recoded.caveat));
-  kept_ = std::move(recoded.kept);
-}
-
-void Conversion::check_all_weights_are_read() const {
-  constexpr std::string_view kWeight = ".weight";
-  for (const std::string& name : model_.tensor_names()) {
-    if (model_.tensor(name).dtype != DType::kF8E4M3 || !name.ends_with(kWeight)) continue;
-    if (!restored_.linears.contains(name.substr(0, name.size() - kWeight.size())))
-      fail(model_.given_path().string(), ": ", name,
-           " is FP8 and no part of the text model: what its scales are is not read; such weights "
-           "stay as they are where the output has the source's form, ",
-           kept_->format);
-  }
-}
-
-void Conversion::settle_queries(const std::vector<std::string>& formats) {
-  const auto has_queries = [](const LayerKvScales& layer) { return !layer.q.empty(); };
-  const bool are_read = std::ranges::any_of(source_.layers, has_queries);
-  const StoredForm* form = form_with_queries(kept_);
-  const bool are_written =
-      form && are_read && std::ranges::all_of(formats, [](const std::string& format) {
-        return any_has(format, &OutputFormat::holds_queries);
-      });
-  if (are_written) return;
-  for (LayerKvScales& layer : source_.layers) layer.q.clear();
-  const bool are_asked_for = strip_queries(kept_);
-  if (are_read || are_asked_for) notes_.emplace_back("scales of queries are not written");
-}
-
-std::optional<Strategy> Conversion::strategy_for(const std::vector<std::string>& formats,
-                                                 const ConversionOptions& options) const {
-  if (options.strategy || source_.ranks.size() < 2) return options.strategy;
-  const bool keeps_ranks = std::ranges::all_of(formats, [](const std::string& format) {
-    return std::ranges::all_of(joined_names(format), [](const std::string& name) {
-      return kWriters.at(name).holds_ranks;
-    });
-  });
-  const size_t ranks = source_.ranks.size();
-  const bool divides_all = std::ranges::all_of(config_.layers, [&](const LayerConfig& layer) {
-    const auto heads = static_cast<size_t>(layer.cache.heads);
-    return !layer.has_attention || heads % ranks == 0 || ranks % heads == 0;
-  });
-  if (keeps_ranks && divides_all) return Strategy::kAttnHead;
-  return std::nullopt;
-}
-
-void Conversion::settle_strategy(std::optional<Strategy> strategy) {
-  own_ = source_.layers;
-  if (!source_.ranks.empty())
-    for (size_t layer = 0; layer < own_.size(); ++layer)
-      each_side(own_[layer], [&](std::vector<Scale>& side) {
-        if (side.empty()) return;
-        side.clear();
-        for (const auto& rank : source_.ranks) side.push_back(rank[layer]);
-      });
-  for (size_t layer = 0; layer < own_.size(); ++layer) {
-    const auto heads = static_cast<size_t>(config_.cache(static_cast<int64_t>(layer)).heads);
-    LayerKvScales& target = source_.layers[layer];
-    if (target.k.empty()) continue;
-    const bool per_head = strategy == Strategy::kAttnHead;
-    if (!per_head && strategy != Strategy::kTensor) continue;
-    const LayerKvScales& own = own_[layer];
-    const auto settled = [&](const std::vector<Scale>& side) {
-      if (!per_head) return std::vector{largest_of(side)};
-      return in_context(source_.path, [&] { return spread_over_heads(side, heads); });
+/// The layers' scales with this strategy, kTensor or kAttnHead, from those before merging. path: of
+/// the scales, for messages.
+std::vector<LayerKvScales> with_strategy(std::vector<LayerKvScales> layers,
+                                         const std::vector<LayerKvScales>& own, Strategy strategy,
+                                         const ModelConfig& config, const std::string& path) {
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    if (layers[layer].k.empty()) continue;
+    const auto heads = static_cast<size_t>(config.cache(static_cast<int64_t>(layer)).heads);
+    const auto merged = [&](const std::vector<Scale>& side) {
+      return strategy == Strategy::kTensor
+                 ? std::vector{largest_of(side)}
+                 : in_context(path, [&] { return spread_over_heads(side, heads); });
     };
-    target.k = settled(own.k);
-    target.v = settled(own.v);
+    layers[layer].k = merged(own[layer].k);
+    layers[layer].v = merged(own[layer].v);
   }
-  const bool has_queries = std::ranges::any_of(
-      source_.layers, [](const LayerKvScales& layer) { return !layer.q.empty(); });
-  if (!has_queries) return;
-  if (form_with_queries(kept_) && strategy)
-    fail(model_.given_path().string(),
-         ": quantizes queries too, whose scales have the cache's strategy; --strategy is not for "
-         "it");
+  return layers;
 }
 
-void Conversion::settle_dialect(const ConversionOptions& options) {
-  if (!options.dialect || *options.dialect == source_.format) return;
-  if (source_.format == fp8::Format::kE5m2)
-    fail(source_.path, ": scales of E5M2 have no other dialect, expected those of E4M3");
+/// Factor of scales in the output's dialect; 1: they stay.
+float dialect_factor(const SourceScales& source, std::optional<fp8::Format> dialect) {
+  if (!dialect || *dialect == source.format) return 1.0f;
+  if (source.format == fp8::Format::kE5m2)
+    fail(source.path, ": scales of E5M2 have no other dialect, expected those of E4M3");
   // Each code has half the value in E4M3FNUZ.
-  const float factor = *options.dialect == fp8::Format::kE4m3Fnuz ? 2.0f : 0.5f;
-  for (auto* layers : {&source_.layers, &own_})
-    for (LayerKvScales& layer : *layers)
-      for (std::vector<Scale>* side : {&layer.k, &layer.v, &layer.q})
-        for (Scale& scale : *side) {
-          const float value = scale.value * factor;
-          if (!std::isnormal(value))
-            fail(source_.path, ": scale ", scale.value, " times ", factor,
-                 " is not a normal number");
-          scale.value = value;
-        }
-  notes_.push_back(std::string("scales are ") + (factor == 2.0f ? "doubled" : "halved") +
-                   ": a code of E4M3FNUZ stands for half the value that it has in E4M3FN");
-  source_.format = *options.dialect;
+  return *dialect == fp8::Format::kE4m3Fnuz ? 2.0f : 0.5f;
 }
 
-void Conversion::make_calibration(const ConversionOptions& options, Diagnostics& diagnostics) {
-  std::vector<std::string> ignored;
-  bool per_head = false;
-  for (size_t layer = 0; layer < source_.layers.size(); ++layer) {
-    if (source_.layers[layer].ignored)
-      ignored.push_back(config_.attention_module(static_cast<int64_t>(layer)));
-    per_head = per_head || source_.layers[layer].k.size() > 1 || source_.layers[layer].v.size() > 1;
-  }
+std::vector<LayerKvScales> times(std::vector<LayerKvScales> layers, float factor,
+                                 const std::string& path) {
+  for (LayerKvScales& layer : layers)
+    for (std::vector<Scale>* side : {&layer.k, &layer.v, &layer.q})
+      for (Scale& scale : *side) {
+        const float value = scale.value * factor;
+        if (!std::isnormal(value))
+          fail(path, ": scale ", scale.value, " times ", factor, " is not a normal number");
+        scale.value = value;
+      }
+  return layers;
+}
+
+/// Whether the output's cache has a scale a head. strategy: that of the options.
+bool is_per_head(const SourceScales& source, const ModelConfig& config,
+                 std::optional<Strategy> strategy) {
   // With one head there is one scale either way.
   const auto has_one_head = [](const LayerConfig& layer) { return layer.cache.heads == 1; };
-  if (std::ranges::all_of(config_.layers, has_one_head) && !source_.layers.empty()) {
-    const Json& said = source_.scheme;
-    per_head = options.strategy ? *options.strategy == Strategy::kAttnHead
-                                : said.is_object() && said.value("strategy", Json()) == "attn_head";
-  }
-  QuantPlan plan = in_context(model_.given_path().string(), [&] {
-    std::optional<QuantArgs> cache;
-    if (!source_.layers.empty())
-      cache = cache_args(source_.scheme, per_head ? Strategy::kAttnHead : Strategy::kTensor);
-    if (!cache && restored_.linears.empty()) return QuantPlan();
-    return plan_of_modules(model_, config_, fp8_schemes(restored_), cache, ignored, diagnostics);
+  if (std::ranges::all_of(config.layers, has_one_head) && !source.layers.empty())
+    return strategy ? *strategy == Strategy::kAttnHead
+                    : source.scheme.is_object() &&
+                          source.scheme.value("strategy", Json()) == "attn_head";
+  return std::ranges::any_of(source.layers, [](const LayerKvScales& layer) {
+    return layer.k.size() > 1 || layer.v.size() > 1;
   });
-  take_observers(source_.manifest, plan);
-  calibration_ = empty_calibration(plan, config_, cache_dtype_of(source_.format));
-  if (!member(source_.scheme, "observer")) calibration_.kv_args.observer.reset();
-  add_stored_weights(restored_, calibration_);
-  add_layers();
 }
 
-void Conversion::add_layers() {
-  for (size_t layer = 0; layer < source_.layers.size(); ++layer) {
+/// Adds the layers' scales to a calibration that has the plan.
+void add_layers(const SourceScales& source, const ModelConfig& config, Calibration& calibration) {
+  for (size_t layer = 0; layer < source.layers.size(); ++layer) {
     const auto index = static_cast<int64_t>(layer);
-    if (!config_.has_attention(index)) continue;
-    const LayerKvScales& scales = source_.layers[layer];
-    AttentionCalibration& own = calibration_.layers.emplace_back();
+    if (!config.has_attention(index)) continue;
+    const LayerKvScales& scales = source.layers[layer];
+    AttentionCalibration& own = calibration.layers.emplace_back();
     own.layer = index;
-    own.module = config_.attention_module(index);
+    own.module = config.attention_module(index);
     own.ignored = scales.ignored;
     own.k.scales = scales.k;
     own.v.scales = scales.v;
-    if (resolved_strategy(calibration_.kv_args) == Strategy::kAttnHead && !scales.ignored)
+    if (resolved_strategy(calibration.kv_args) == Strategy::kAttnHead && !scales.ignored)
       for (std::vector<Scale>* side : {&own.k.scales, &own.v.scales})
         if (side->size() == 1)
-          side->resize(static_cast<size_t>(config_.cache(index).heads), side->front());
+          side->resize(static_cast<size_t>(config.cache(index).heads), side->front());
     if (scales.q.empty()) continue;
     own.q.emplace().scales = scales.q;
     const auto planned =
-        std::ranges::find(calibration_.plan.attention, own.module, &PlannedAttention::module);
-    KVCAL_CHECK(planned != calibration_.plan.attention.end());
-    planned->q = calibration_.kv_args;
+        std::ranges::find(calibration.plan.attention, own.module, &PlannedAttention::module);
+    KVCAL_CHECK(planned != calibration.plan.attention.end());
+    planned->q = calibration.kv_args;
     planned->q->strategy = scales.q.size() > 1 ? Strategy::kAttnHead : Strategy::kTensor;
   }
 }
 
-ExportInput Conversion::input() const {
-  return {.model = model_, .calibration = calibration_, .kept = kept()};
+/// restored: the weights whose scales are the calibration's.
+Calibration calibration_of(const SourceScales& source, const CheckpointQuantization& restored,
+                           const ModelDir& model, const ModelConfig& config,
+                           std::optional<Strategy> strategy, Diagnostics& diagnostics) {
+  std::vector<std::string> ignored;
+  for (size_t layer = 0; layer < source.layers.size(); ++layer)
+    if (source.layers[layer].ignored)
+      ignored.push_back(config.attention_module(static_cast<int64_t>(layer)));
+  QuantPlan plan = in_context(model.given_path().string(), [&] {
+    std::optional<QuantArgs> cache;
+    if (!source.layers.empty())
+      cache = cache_args(source.scheme, is_per_head(source, config, strategy) ? Strategy::kAttnHead
+                                                                              : Strategy::kTensor);
+    if (!cache && restored.linears.empty()) return QuantPlan();
+    return plan_of_modules(model, config, fp8_schemes(restored), cache, ignored, diagnostics);
+  });
+  take_observers(source.manifest, plan);
+  Calibration calibration = empty_calibration(plan, config, cache_dtype_of(source.format));
+  if (!member(source.scheme, "observer")) calibration.kv_args.observer.reset();
+  add_stored_weights(restored, calibration);
+  add_layers(source, config, calibration);
+  return calibration;
 }
-
-namespace {
 
 /// Octaves lost by the scale of own that loses most.
 double lost_octaves(const std::vector<Scale>& own, const std::vector<Scale>& held) {
@@ -333,7 +282,107 @@ double lost_octaves(const std::vector<Scale>& own, const std::vector<Scale>& hel
   return most;
 }
 
+/// The source's entry of a module, or a new one without calibration data.
+Json entry_of(const Json& layers, const AttentionCalibration& layer) {
+  if (layers.is_array())
+    for (const Json& entry : layers)
+      if (entry.is_object() && entry.value("module", Json()) == Json(layer.module)) return entry;
+  return {{"layer", layer.layer}, {"module", layer.module}};
+}
+
+/// Scales as one written format holds them; with several formats, the scales that all are made
+/// from.
+WrittenScales written_scales(const AttentionCalibration& layer, const WrittenFormats& formats) {
+  if (formats.writer && !layer.ignored) return formats.writer->held(layer, formats.tp_size);
+  return {layer.k.scales, layer.v.scales};
+}
+
+Json layers_json(const Calibration& calibration, const Json& source,
+                 const WrittenFormats& formats) {
+  Json layers = Json::array();
+  for (const AttentionCalibration& layer : calibration.layers) {
+    Json entry = entry_of(source, layer);
+    const WrittenScales scales = written_scales(layer, formats);
+    entry["k_scale"] = scales_json(scales.k, layer.ignored);
+    entry["v_scale"] = scales_json(scales.v, layer.ignored);
+    for (const char* key : {"q_scale", "q_amax", "q_head_amax", "q_saturated", "q_histogram"})
+      if (!layer.q) entry.erase(key);
+    if (const auto found = entry.find("convergence");
+        !layer.q && found != entry.end() && found->is_object())
+      for (const char* key : {"q_amax", "q_interval"}) found->erase(key);
+    if (layer.q) entry["q_scale"] = scales_json(layer.q->scales, layer.ignored);
+    layers.push_back(std::move(entry));
+  }
+  return layers;
+}
+
+/// Rounds to four decimals: the last digits of a logarithm differ between machines.
+double rounded(double octaves) {
+  return std::round(octaves * 1e4) / 1e4;
+}
+
+Json losses_json(const std::vector<FormatLosses>& losses) {
+  Json all = Json::object();
+  for (const FormatLosses& format : losses) {
+    Json& layers = all[format.format] = Json::array();
+    for (const LayerLoss& loss : format.layers)
+      if (loss.k_octaves > 0.0 || loss.v_octaves > 0.0)
+        layers.push_back({{"layer", loss.layer},
+                          {"k_octaves", rounded(loss.k_octaves)},
+                          {"v_octaves", rounded(loss.v_octaves)}});
+  }
+  return all;
+}
+
 }  // namespace
+
+Conversion::Conversion(const std::filesystem::path& checkpoint,
+                       const std::vector<std::string>& formats, const ConversionOptions& options,
+                       Diagnostics& diagnostics)
+    : model_(checkpoint), config_(read_model_config(model_, options.family)) {
+  auto kept = read_kept_quantization(model_);
+  source_ = read_scales(model_, config_, options, notes_);
+  warnings_ = warnings_of(source_);
+  auto read = read_weights(model_, config_, formats, warnings_);
+  weights_ = convert_weights(model_, config_, std::move(kept), formats, std::move(read), notes_,
+                             warnings_);
+  if (source_.layers.empty() && weights_.restored.linears.empty() && !weights_.recoded.has_coded())
+    fail(checkpoint.string(), ": has no KV scales",
+         weights_.kept ? ", and its weights are in the wanted form already" : " and no FP8 weights",
+         ": there is nothing to convert; give the scales with --scales");
+
+  const bool has_queries = std::ranges::any_of(
+      source_.layers, [](const LayerKvScales& layer) { return !layer.q.empty(); });
+  const bool keeps_queries = has_queries && hold_queries(formats, weights_.kept);
+  if (!keeps_queries) {
+    source_.layers = without_queries(std::move(source_.layers));
+    const bool are_described = strip_queries(weights_.kept);
+    if (has_queries || are_described) notes_.emplace_back("scales of queries are not written");
+  }
+  own_ = unmerged(source_);
+  if (const auto strategy = strategy_for(source_, config_, formats, options.strategy)) {
+    source_.layers =
+        with_strategy(std::move(source_.layers), own_, *strategy, config_, source_.path);
+    if (keeps_queries)
+      fail(model_.given_path().string(),
+           ": quantizes queries too, whose scales have the cache's strategy; --strategy is not for "
+           "it");
+  }
+  if (const float factor = dialect_factor(source_, options.dialect); factor != 1.0f) {
+    source_.layers = times(std::move(source_.layers), factor, source_.path);
+    own_ = times(std::move(own_), factor, source_.path);
+    source_.format = *options.dialect;
+    notes_.push_back(std::string("scales are ") + (factor == 2.0f ? "doubled" : "halved") +
+                     ": a code of E4M3FNUZ stands for half the value that it has in E4M3FN");
+  }
+  calibration_ =
+      calibration_of(source_, weights_.restored, model_, config_, options.strategy, diagnostics);
+  strip_scales(model_, config_, weights_.restored.tensors);
+}
+
+ExportInput Conversion::input() const {
+  return {.model = model_, .calibration = calibration_, .kept = kept()};
+}
 
 std::vector<LayerLoss> losses_of(const Conversion& conversion, const Writer& writer,
                                  int64_t tp_size) {
@@ -341,7 +390,7 @@ std::vector<LayerLoss> losses_of(const Conversion& conversion, const Writer& wri
   for (const AttentionCalibration& layer : conversion.input().calibration.layers) {
     if (layer.ignored) continue;
     const LayerKvScales& own = conversion.own_scales(static_cast<size_t>(layer.layer));
-    const HeldScales held = writer.held(layer, tp_size);
+    const WrittenScales held = writer.held(layer, tp_size);
     losses.push_back({.layer = layer.layer,
                       .k_scale = largest_of(own.k).value,
                       .v_scale = largest_of(own.v).value,
@@ -351,6 +400,33 @@ std::vector<LayerLoss> losses_of(const Conversion& conversion, const Writer& wri
                       .v_octaves = lost_octaves(own.v, held.v)});
   }
   return losses;
+}
+
+Json conversion_manifest(const Conversion& conversion, const std::string& version,
+                         const WrittenFormats& formats) {
+  const SourceScales& source = conversion.source();
+  const Calibration& calibration = conversion.input().calibration;
+  Json manifest = source.manifest.is_object() ? source.manifest : Json::object();
+  manifest["kvcal_version"] = version;
+  manifest["created_by"] = "kvcal " + version;
+  if (!manifest.contains("recipe") || !manifest["recipe"].is_object())
+    manifest["recipe"] = Json::object();
+  manifest["recipe"]["kv_cache_scheme"] =
+      calibration.layers.empty() ? Json() : to_json(calibration.kv_args);
+  manifest.erase("summary");  // of the source's scales
+  const Json before = manifest.value("layers", Json());
+  manifest["layers"] = layers_json(calibration, before, formats);
+  manifest["conversion"] = {{"form", source.form.empty() ? Json() : Json(source.form)},
+                            {"scales", source.path},
+                            {"keys_observed", name_of(source.keys)},
+                            {"kv_cache_dtype", fp8::name_of(source.format)},
+                            {"lost", losses_json(formats.losses)}};
+  if (const ModelConfig& config = conversion.config(); config.chosen) {
+    manifest["conversion"]["family"] = config.architecture->name;
+    if (config.chosen.is_from_file())
+      manifest["conversion"]["family_sha256"] = config.chosen.file_sha256;
+  }
+  return manifest;
 }
 
 }  // namespace kvcal

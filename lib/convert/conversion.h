@@ -1,3 +1,6 @@
+// Weights of a source are kept or rewritten. Where their form is the output's they stay, with
+// their part of config.json. Otherwise their codes are copied, and their scales are written anew
+// by the plan of a recipe that would have made them.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +10,7 @@
 
 #include "convert/source_scales.h"
 #include "core/diagnostics.h"
+#include "core/json.h"
 #include "export/writer.h"
 #include "stored/fp8_checkpoint.h"
 
@@ -18,6 +22,13 @@ struct ConversionOptions {
   std::optional<Strategy> strategy;    ///< kTensor or kAttnHead; nullopt: the source's
   std::optional<fp8::Format> dialect;  ///< kE4m3Fn or kE4m3Fnuz; nullopt: the source's
   FamilyChoice family = {};            ///< of a model_type that is not known
+};
+
+/// Quantized weights of the source as the output has them; all empty: 16-bit weights.
+struct ConvertedWeights {
+  std::optional<SourceQuantization> kept;  ///< description of those that keep their codes
+  CheckpointQuantization restored;         ///< those whose scales are written anew
+  CheckpointQuantization recoded;          ///< those that the model holds in another form
 };
 
 /// A checkpoint split into the inputs of the usual writers: its KV scales and FP8 weights as a
@@ -42,43 +53,19 @@ class Conversion {
   const LayerKvScales& own_scales(size_t layer) const { return own_[layer]; }
   /// Form of the weights that stay as they are; nullptr: weights are 16-bit, or their scales are
   /// written anew.
-  const KeptQuantization* kept() const { return kept_ ? &*kept_ : nullptr; }
+  const SourceQuantization* kept() const { return weights_.kept ? &*weights_.kept : nullptr; }
   /// Notes for the user: on the source, on changed values, and on values that are lost.
   const std::vector<std::string>& notes() const { return notes_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  void read_scales(const ConversionOptions& options);
-  void warn_of_scales();
-  /// Throws Error where a checkpoint among the formats would have weights that are not read.
-  /// nullopt: there is none, or as read_weights.
-  std::optional<CheckpointQuantization> check_weights(const std::vector<std::string>& formats);
-  /// nullopt: they are of a form that is kept and not read.
-  std::optional<CheckpointQuantization> read_weights();
-  void settle_weights(const std::vector<std::string>& formats,
-                      std::optional<CheckpointQuantization> checked);
-  /// Gives the weights the form of one of the formats.
-  void recode(const std::vector<std::string>& formats);
-  /// Throws Error for FP8 weights whose scales nothing would write.
-  void check_all_weights_are_read() const;
-  void settle_queries(const std::vector<std::string>& formats);
-  /// Strategy of the output; ranks stay apart where kv_cache_scales.json is the only format.
-  std::optional<Strategy> strategy_for(const std::vector<std::string>& formats,
-                                       const ConversionOptions& options) const;
-  void settle_strategy(std::optional<Strategy> strategy);
-  void settle_dialect(const ConversionOptions& options);
-  void make_calibration(const ConversionOptions& options, Diagnostics& diagnostics);
-  void add_layers();
-
   ModelDir model_;
   ModelConfig config_;
+  std::vector<std::string> notes_, warnings_;
+  ConvertedWeights weights_;
   SourceScales source_;
   std::vector<LayerKvScales> own_;
-  std::optional<KeptQuantization> kept_;
-  CheckpointQuantization restored_;  ///< weights whose scales are written anew
-  CheckpointQuantization recoded_;   ///< weights that model_ holds in another form than the source
   Calibration calibration_;
-  std::vector<std::string> notes_, warnings_;
 };
 
 /// Loss of one layer where a format holds fewer scales than the source. An FP8 code has the same
@@ -94,5 +81,23 @@ struct LayerLoss {
 /// Losses of all layers with scales; zero octaves: no loss.
 std::vector<LayerLoss> losses_of(const Conversion& conversion, const Writer& writer,
                                  int64_t tp_size);
+
+/// Losses of one format of a conversion.
+struct FormatLosses {
+  std::string format;
+  std::vector<LayerLoss> layers;
+};
+
+/// Formats that a conversion writes.
+struct WrittenFormats {
+  std::vector<FormatLosses> losses;
+  const Writer* writer = nullptr;  ///< the only one; nullptr: there are several
+  int64_t tp_size = 1;
+};
+
+/// kvcal_manifest.json of a conversion: the source's, if any, with the new scales, and
+/// "conversion": the origin of the scales and the losses of each format (docs/formats.md).
+Json conversion_manifest(const Conversion& conversion, const std::string& version,
+                         const WrittenFormats& formats);
 
 }  // namespace kvcal

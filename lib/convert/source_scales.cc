@@ -4,11 +4,10 @@
 
 #include "core/folder.h"
 #include "export/checkpoint_copy.h"
-#include "export/joined_writer.h"
 #include "export/manifest.h"
-#include "export/overlay.h"
-#include "stored/dialect.h"
-#include "stored/json_member.h"
+#include "export/writer.h"
+#include "stored/kv_scales.h"
+#include "stored/quantization_config.h"
 #include "stored/stored_form.h"
 #include "stored/weights.h"
 
@@ -47,10 +46,10 @@ KeyPosition position_of(const Json& manifest) {
 }
 
 /// Position where the usual writer of the quant_method, or else of the names, observes K.
-KeyPosition usual_position(const KvForm& names, const Json& config) {
+KeyPosition usual_position(const KvScaleNames& names, const Json& config) {
   const Json* quantization = member(config, "quantization_config");
   const Json* method = quantization ? member(*quantization, "quant_method") : nullptr;
-  const StoredForm* form =
+  const StoredFormat* form =
       method && method->is_string() ? form_of_method(method->get<std::string>()) : nullptr;
   return form ? form->keys.value_or(names.keys) : names.keys;
 }
@@ -90,7 +89,7 @@ SourceScales read_tensors(const ScaleTensors& given, const ModelConfig& config,
   auto layers = read_all_scales(tensors, config);
   if (!layers) return source;
   source.layers = *std::move(layers);
-  const KvForm& names = *find_form(tensors, config);
+  const KvScaleNames& names = *find_form(tensors, config);
   source.form = names.name;
   source.format = in_context(tensors.path, [&] {
                     return read_dialect(tensors.config);
@@ -126,12 +125,12 @@ bool has_fp8_rule(const Json& manifest) {
 
 /// Scales of ranks at a place.
 struct FoundRanks {
-  const StoredForm* form = nullptr;
+  const StoredFormat* form = nullptr;
   fs::path path;
 };
 
 std::optional<FoundRanks> find_ranks(const fs::path& place) {
-  for (const StoredForm* form : stored_forms())
+  for (const StoredFormat* form : stored_forms())
     if (form->find_ranks)
       if (const auto path = form->find_ranks(place)) return FoundRanks{form, *path};
   return std::nullopt;
@@ -196,6 +195,33 @@ SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
   if (source.layers.empty() && ranks) return scales_of_ranks(*ranks, config);
   if (source.layers.empty()) fail(place.string(), ": has no KV scales");
   return source;
+}
+
+std::vector<std::string> warnings_of(const SourceScales& source) {
+  if (source.layers.empty()) return {};
+  std::vector<std::string> warnings;
+  const auto all_are = [&](const auto& test) {
+    return std::ranges::all_of(source.layers, [&](const LayerKvScales& layer) {
+      return std::ranges::all_of(layer.k, test, &Scale::value) &&
+             std::ranges::all_of(layer.v, test, &Scale::value);
+    });
+  };
+  if (all_are([](float scale) { return scale == 1.0f; }))
+    warnings.push_back(source.path +
+                       ": every scale is 1.0, which is no calibration but what engines take "
+                       "without one");
+  else if (source.may_be_raised && all_are([](float scale) { return scale >= 1.0f; }))
+    warnings.push_back(source.path +
+                       ": no scale is below 1.0: ModelOpt raises smaller ones to that when it "
+                       "exports for TensorRT-LLM");
+  if (source.keys == KeyPosition::kBeforeRope)
+    warnings.push_back(
+        source.path +
+        (source.manifest.is_null() ? ": scales of this form (" + source.form + ") are made"
+                                   : std::string(": its manifest says that scales are made")) +
+        " of K before RoPE, and the cache holds K after it: its largest magnitude may be "
+        "up to sqrt(2) = 1.414 times larger, which saturates, or as much smaller");
+  return warnings;
 }
 
 }  // namespace kvcal

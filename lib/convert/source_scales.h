@@ -13,7 +13,7 @@ namespace kvcal {
 
 /// KV scales at the start of a conversion.
 struct SourceScales {
-  std::string form;  ///< name of a KvForm, or of a StoredForm of ranks; empty: none
+  std::string form;  ///< name of a KvScaleNames, or of a StoredFormat of ranks; empty: none
   std::string path;  ///< file or folder of the scales, for messages
   std::vector<LayerKvScales> layers;  ///< of all layers; empty: no scales
   /// [rank][layer] of a source with one value a rank; layers holds the largest over the ranks.
@@ -32,5 +32,8 @@ SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig&
 /// Reads scales from another place: kv_cache_scales.json, a folder of rank files, an overlay, or
 /// another checkpoint of the same model. Throws Error naming the place where it has none.
 SourceScales read_scales_of(const std::filesystem::path& place, const ModelConfig& config);
+
+/// Warnings for the user of scales that look uncalibrated, or are of K before RoPE.
+std::vector<std::string> warnings_of(const SourceScales& source);
 
 }  // namespace kvcal

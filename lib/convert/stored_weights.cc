@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <set>
 
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "quant/observer.h"
 #include "recipe/recipe.h"
+#include "stored/quantization_config.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -45,19 +46,19 @@ std::optional<QuantArgs> input_args(const LinearQuantization& linear) {
   return std::nullopt;
 }
 
-/// Modules with equal quantization.
-struct Group {
-  QuantScheme scheme;
-  Json key;  ///< the scheme as config.json has it
-  std::vector<std::string> modules;
-  std::set<std::string> classes;
-};
-
 /// Name of a module in the checkpoint: for experts maybe llm-compressor's.
 std::string stored_name(const ModuleSchemeMap& schemes, const std::string& module) {
   const std::string other = renamed_expert(module);
   return !schemes.contains(module) && !other.empty() ? other : module;
 }
+
+/// Modules with equal quantization.
+struct Group {
+  QuantScheme scheme;
+  Json key;  ///< the scheme as config.json has it
+  std::vector<std::string> modules = {};
+  std::set<std::string> classes = {};
+};
 
 std::vector<Group> groups_of(const ModuleSchemeMap& schemes,
                              const std::vector<ModuleName>& modules) {
@@ -65,12 +66,10 @@ std::vector<Group> groups_of(const ModuleSchemeMap& schemes,
   for (const ModuleName& module : modules) {
     const auto found = schemes.find(stored_name(schemes, module.name));
     if (!module.role || found == schemes.end()) continue;
-    const QuantScheme& scheme = found->second;
-    Json key = to_json(scheme);
+    Json key = to_json(found->second);
     auto group = std::ranges::find(groups, key, &Group::key);
     if (group == groups.end())
-      group = groups.insert(
-          groups.end(), {.scheme = scheme, .key = std::move(key), .modules = {}, .classes = {}});
+      group = groups.insert(groups.end(), {.scheme = found->second, .key = std::move(key)});
     group->modules.push_back(module.name);
     group->classes.insert(module.class_name);
   }
@@ -81,22 +80,31 @@ std::vector<Group> groups_of(const ModuleSchemeMap& schemes,
 /// several groups target their modules.
 void add_groups(std::vector<Group> groups, const std::vector<ModuleName>& modules,
                 Modifier& modifier) {
-  const bool is_one = groups.size() == 1;
+  modifier.has_config_groups = !groups.empty();
+  if (groups.size() == 1) {
+    const Group& only = groups[0];
+    const std::set<std::string_view> quantized(only.modules.begin(), only.modules.end());
+    for (const ModuleName& module : modules)
+      if (module.role && only.classes.contains(module.class_name) &&
+          !quantized.contains(module.name))
+        modifier.ignore.push_back(module.name);
+    groups[0].modules.assign(only.classes.begin(), only.classes.end());
+  }
   for (Group& group : groups) {
-    if (is_one)
-      group.scheme.targets.assign(group.classes.begin(), group.classes.end());
-    else
-      group.scheme.targets = group.modules;
+    group.scheme.targets = std::move(group.modules);
     modifier.config_groups.emplace_back("group_" + std::to_string(modifier.config_groups.size()),
                                         std::move(group.scheme));
   }
-  modifier.has_config_groups = !groups.empty();
-  if (!is_one) return;
-  const std::set<std::string_view> quantized(groups[0].modules.begin(), groups[0].modules.end());
-  for (const ModuleName& module : modules)
-    if (module.role && groups[0].classes.contains(module.class_name) &&
-        !quantized.contains(module.name))
-      modifier.ignore.push_back(module.name);
+}
+
+/// Takes the observer of written, where the other args are equal.
+void take_observer(const Json* written, std::optional<QuantArgs>& args) {
+  if (!written || !written->is_object() || !args) return;
+  QuantArgs with = *args;
+  if (const auto* observer = member(*written, "observer"); observer && observer->is_string())
+    with.observer = observer->get<std::string>();
+  if (const Json* settings = member(*written, "observer_kwargs")) with.observer_kwargs = *settings;
+  if (sorted_keys(to_json(with)) == sorted_keys(*written)) args = std::move(with);
 }
 
 }  // namespace
@@ -142,31 +150,14 @@ QuantPlan plan_of_modules(const ModelDir& model, const ModelConfig& config,
   return plan;
 }
 
-namespace {
-
-/// Takes the observer of written, where the other args are equal.
-void take_observer(const Json* written, std::optional<QuantArgs>& args) {
-  if (!written || !written->is_object() || !args) return;
-  QuantArgs with = *args;
-  if (const Json* observer = find_field(*written, "observer"); observer && observer->is_string())
-    with.observer = observer->get<std::string>();
-  if (const Json* settings = find_field(*written, "observer_kwargs"))
-    with.observer_kwargs = *settings;
-  if (sorted_keys(to_json(with)) == sorted_keys(*written)) args = std::move(with);
-}
-
-}  // namespace
-
 void take_observers(const Json& manifest, QuantPlan& plan) {
-  const Json* recipe = manifest.is_object() ? find_field(manifest, "recipe") : nullptr;
-  const Json* groups =
-      recipe && recipe->is_object() ? find_field(*recipe, "config_groups") : nullptr;
-  if (!groups || !groups->is_object()) return;
-  for (size_t i = 0; i < plan.groups.size(); ++i) {
-    const Json* written = find_field(*groups, "group_" + std::to_string(i));
-    if (!written || !written->is_object()) continue;
-    take_observer(find_field(*written, "weights"), plan.groups[i].weights);
-    take_observer(find_field(*written, "input_activations"), plan.groups[i].input_activations);
+  const Json* recipe = member(manifest, "recipe");
+  const Json* groups = recipe ? member(*recipe, "config_groups") : nullptr;
+  for (size_t i = 0; groups && i < plan.groups.size(); ++i) {
+    const Json* written = member(*groups, "group_" + std::to_string(i));
+    if (!written) continue;
+    take_observer(member(*written, "weights"), plan.groups[i].weights);
+    take_observer(member(*written, "input_activations"), plan.groups[i].input_activations);
   }
 }
 

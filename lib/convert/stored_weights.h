@@ -8,7 +8,7 @@
 #include "core/diagnostics.h"
 #include "quant/calibration.h"
 #include "stored/fp8_checkpoint.h"
-#include "stored/unrun_modules.h"
+#include "stored/read_model_config.h"
 
 namespace kvcal {
 

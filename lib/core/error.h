@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/shown_text.h"
+#include "core/text.h"
 
 namespace kvcal {
 

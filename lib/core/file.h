@@ -12,8 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/staged_output.h"
-#include "core/target_lock.h"
+#include "core/output.h"
 
 namespace kvcal {
 

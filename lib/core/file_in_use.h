@@ -1,3 +1,6 @@
+// A mapped file may change. MappedFile registers here: a lost page reads as zero instead of
+// ending the process. Every safe point (throw_if_interrupted), every record of the state and
+// every commit of an output ends the work where a file has changed.
 #pragma once
 
 #include <sys/stat.h>

@@ -1,16 +1,14 @@
 #include "core/parallel.h"
 
-#if defined(__linux__)
 #include <pthread.h>
 #include <sched.h>
-#endif
 
 #include <algorithm>
 #include <chrono>
 #include <system_error>
 
-#include "core/cpus.h"
 #include "core/error.h"
+#include "core/process.h"
 
 namespace kvcal {
 namespace {
@@ -30,15 +28,11 @@ void pause_cpu() {
 }
 
 void pin(std::thread& thread, int cpu) {
-#if defined(__linux__)
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
   // A system may refuse; then the thread is not pinned, which is no error.
   pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
-#else
-  static_cast<void>(thread), static_cast<void>(cpu);
-#endif
 }
 
 }  // namespace

@@ -1,3 +1,8 @@
+// Threads live inside kernels, and the size of a tile of work does not depend on their number,
+// so outputs are the same byte for byte for any number of threads. Between operations the
+// threads spin for 60 µs before they sleep. With one thread for each CPU they are pinned; the
+// caller's is not, because threads that it starts later, such as the one that reads the next
+// layer, would inherit its CPU.
 #pragma once
 
 #include <atomic>

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <ostream>
 
-#include "core/checked.h"
+#include "core/number.h"
 
 namespace kvcal {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/join.h"
-#include "core/json_limits.h"
+#include "core/json.h"
+#include "core/text.h"
 #include "core/utf8.h"
 #include "jinja/interpreter.h"
 

@@ -8,15 +8,13 @@
 #include <map>
 #include <set>
 
-#include "core/ascii.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/join.h"
-#include "core/sha256.h"
+#include "core/hash.h"
+#include "core/text.h"
 #include "datasets/dataset.h"
 #include "datasets/dataset_reader.h"
-#include "datasets/text_file.h"
 
 namespace kvcal {
 namespace {

@@ -1,11 +1,15 @@
 #include "datasets/dataset.h"
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
+#include <utility>
 
+#include "core/error.h"
+#include "core/utf8.h"
+#include "datasets/data_files.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/record_mapping.h"
-#include "datasets/text_file.h"
 
 namespace kvcal {
 
@@ -152,6 +156,120 @@ std::string Dataset::whole_text() const {
   std::vector<int64_t> indices(static_cast<size_t>(size()));
   std::iota(indices.begin(), indices.end(), int64_t{0});
   return joined_text(indices);
+}
+
+namespace {
+
+class JoinedRecords : public RecordSource {
+ public:
+  JoinedRecords(std::vector<std::unique_ptr<RecordSource>> parts, FileSet files)
+      : parts_(std::move(parts)), files_(std::move(files)) {}
+  int64_t size() const override { return parts_.size(); }
+  Json read(int64_t index) const override {
+    const auto [part, own] = parts_.find(index);
+    return part->read(own);
+  }
+  std::string place(int64_t index) const override {
+    const auto [part, own] = parts_.find(index);
+    return part->place(own);
+  }
+  void will_read(std::span<const int64_t> indices) const override { parts_.will_read(indices); }
+  std::string sha256() const override { return files_.sha256(); }
+
+ private:
+  Joined<RecordSource> parts_;
+  FileSet files_;
+};
+
+class SourceDataset : public Dataset {
+ public:
+  SourceDataset(std::unique_ptr<RecordSource> source, MakeRecord make_record)
+      : source_(std::move(source)), make_record_(std::move(make_record)) {}
+  int64_t size() const override { return source_->size(); }
+  Record record(int64_t index) const override {
+    const Json value = source_->read(index);
+    std::string place = source_->place(index);
+    return in_context(std::string(place), [&] {
+      if (source_->holds_ids()) return Record{to_ids(value, "input_ids"), std::move(place)};
+      return make_record_(value, std::move(place));
+    });
+  }
+  void will_read(std::span<const int64_t> indices) const override { source_->will_read(indices); }
+  std::string sha256() const override { return source_->sha256(); }
+
+ private:
+  std::unique_ptr<RecordSource> source_;
+  MakeRecord make_record_;
+};
+
+}  // namespace
+
+std::unique_ptr<RecordSource> join_records(std::vector<std::unique_ptr<RecordSource>> parts,
+                                           FileSet files, const fs::path& path) {
+  std::unique_ptr<RecordSource> joined;
+  if (parts.size() == 1)
+    joined = std::move(parts.front());
+  else
+    joined = std::make_unique<JoinedRecords>(std::move(parts), std::move(files));
+  if (joined->size() == 0) fail(path.string(), ": holds no record, its tables have no row");
+  return joined;
+}
+
+std::unique_ptr<Dataset> make_dataset(std::unique_ptr<RecordSource> source,
+                                      MakeRecord make_record) {
+  return std::make_unique<SourceDataset>(std::move(source), std::move(make_record));
+}
+
+namespace {
+
+/// The parser counts lines and columns from the record's start: names the file's line instead, and
+/// no column where the record need not begin its line.
+void relocate(Error& error, const RecordSpan& span, bool is_line) {
+  constexpr std::string_view kLine = "at line ", kColumn = ", column ";
+  std::string message = error.message();
+  const size_t at = message.find(kLine), column = message.find(kColumn);
+  if (at == std::string::npos || column == std::string::npos) return;
+  const size_t number = at + kLine.size(), end = message.find(':', column);
+  int64_t line = 0;
+  std::from_chars(message.data() + number, message.data() + column, line);
+  if (is_line) {
+    message.replace(at, column + 2 - at, "at ");
+  } else {
+    if (line == 1 && end != std::string::npos) message.erase(column, end - column);
+    message.replace(number, column - number, std::to_string(line + span.line - 1));
+  }
+  error = Error(std::move(message));
+}
+
+}  // namespace
+
+JsonRecords::JsonRecords(TextFile file, Shape shape, std::vector<RecordSpan> spans)
+    : file_(std::move(file)), shape_(shape), spans_(std::move(spans)) {}
+
+std::string JsonRecords::place(int64_t index) const {
+  const RecordSpan& span = spans_.at(static_cast<size_t>(index));
+  std::string text = file_.path().string() + ":" + std::to_string(span.line);
+  if (shape_ != Shape::kLines) text += ", record " + std::to_string(index);
+  return text;
+}
+
+Json JsonRecords::read(int64_t index) const {
+  const RecordSpan& span = spans_.at(static_cast<size_t>(index));
+  const std::string_view text = file_.text().substr(span.begin, span.size);
+  return in_context(place(index), [&] {
+    if (const auto at = utf8::find_invalid(text))
+      fail("byte ", *at + 1, " of the record is not UTF-8");
+    try {
+      return parse_json(text, {.max_bytes = text.size()});
+    } catch (Error& error) {
+      relocate(error, span, shape_ == Shape::kLines);
+      throw;
+    }
+  });
+}
+
+std::string JsonRecords::sha256() const {
+  return file_.sha256();
 }
 
 }  // namespace kvcal

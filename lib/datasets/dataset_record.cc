@@ -3,11 +3,10 @@
 #include <limits>
 #include <utility>
 
-#include "core/ascii.h"
 #include "core/registry.h"
+#include "core/text.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/record_mapping.h"
-#include "datasets/record_source.h"
 
 namespace kvcal {
 namespace {

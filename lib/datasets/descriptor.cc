@@ -1,22 +1,48 @@
 #include "datasets/descriptor.h"
 
-#include <yaml-cpp/depthguard.h>
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/yaml.h>
+
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/join.h"
 #include "core/registry.h"
+#include "core/text.h"
+#include "datasets/dataset_reader.h"
 #include "datasets/named_dataset.h"
-#include "datasets/record_source.h"
 #include "hub/hub.h"
 
 namespace kvcal {
+
+std::optional<EmbeddedText> named_dataset(const std::filesystem::path& path) {
+  if (path.has_parent_path()) return std::nullopt;
+  for (const EmbeddedText& file : builtin_datasets())
+    if (file.stem() == path.native() && !is_there(path)) return file;
+  return std::nullopt;
+}
+
+std::optional<EmbeddedText> named_dataset(const std::filesystem::path& path,
+                                          std::string_view extension) {
+  const auto named = named_dataset(path);
+  return named && named->name.ends_with(extension) ? named : std::nullopt;
+}
+
+std::vector<std::string> dataset_names() {
+  std::vector<std::string> names;
+  for (const EmbeddedText& file : builtin_datasets()) names.emplace_back(file.stem());
+  return names;
+}
+
+std::filesystem::path dataset_seen_from(const std::filesystem::path& folder,
+                                        const std::string& given) {
+  const std::filesystem::path path = (folder / given).lexically_normal();
+  return !is_there(path) && named_dataset(given) ? std::filesystem::path(given) : path;
+}
+
 namespace {
 
 constexpr size_t kMaxDescriptorBytes = size_t{64} << 10;

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/embedded_text.h"
+#include "core/registry.h"
 
 namespace kvcal {
 

@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "core/file.h"
-#include "core/sha256.h"
-#include "descriptors/descriptor_checks.h"
+#include "core/hash.h"
 #include "descriptors/descriptor_fields.h"
-#include "descriptors/descriptor_words.h"
 #include "recipe/fields.h"
 
 namespace kvcal {
@@ -101,8 +99,9 @@ class DescriptorReader {
     for (const auto& [key, value] : map.value.entries)
       if (!read_named({map.path + "." + key.text, key, value}, key.text, record))
         fail_unknown_key(map, key, names_of(record));
-    for (const std::string_view name : required_fields(record))
-      if (!map.value.find(name)) fail_field(map, "'", name, "' is missing");
+    visit_fields(record, [&](std::string_view name, auto&&, std::string_view comment) {
+      if (comment == kRequired && !map.value.find(name)) fail_field(map, "'", name, "' is missing");
+    });
   }
 
   template <class Item>
@@ -117,9 +116,9 @@ class DescriptorReader {
     }
   }
 
-  void read(const Field& field, JsonText json) {
+  void read(const Field& field, JsonObject& json) {
     check_map(field);
-    read(field, JsonValue{json.text});
+    json.text = json_of(field.value).dump();
   }
   void read(const Field& field, JsonValue json) {
     json.text = texts_.emplace_back(json_of(field.value).dump());
@@ -139,13 +138,13 @@ class DescriptorReader {
     }
   }
 
-  void read(const Field& field, HookName hook) {
+  void read(const Field& field, ResolveHook& hook) {
     const std::string_view name = text_of(field);
-    hook.hook = nullptr;
+    hook = nullptr;
     if (name == kNoHook) return;
     for (const Architecture& family : architectures())
-      if (family.name == name) hook.hook = family.resolve;
-    if (!hook.hook)
+      if (family.name == name) hook = family.resolve;
+    if (!hook)
       fail_field(field, "no built-in family '", name, "' has a hook",
                  did_you_mean(name, hook_names()), "; expected ", kNoHook, " or one of ",
                  join(hook_names(), ", "));
@@ -211,15 +210,6 @@ class Renaming {
   std::vector<Rule> rules_;
 };
 
-/// The family that the file starts from, without what is a family's own.
-Architecture start_of(const Field& field) {
-  const std::string name = read_string(field);
-  Architecture start = *at_field(field, [&] { return choose_family(name); }).architecture;
-  start.name = start.description = "";
-  start.model_types.clear();
-  return start;
-}
-
 /// Reads the map of a file.
 class FileReader {
  public:
@@ -229,7 +219,9 @@ class FileReader {
   Architecture read() {
     const Field file{"family", root_, root_};
     check_map(file);
-    if (const auto like = field_of("like")) family_ = start_of(*like);
+    if (const auto field = field_of("like"))
+      family_ =
+          at_field(*field, [&] { return like(*choose_family(read_string(*field)).architecture); });
     for (const auto& [key, value] : root_.entries) {
       if (std::ranges::find(kEdits, key.text) != kEdits.end()) continue;
       if (reader_.read_named({key.text, key, value}, key.text, family_)) continue;

@@ -1,11 +1,10 @@
-#include "descriptors/family_template.h"
+#include "descriptors/family_file.h"
 
 #include <algorithm>
 
 #include "core/json.h"
 #include "descriptors/descriptor_fields.h"
-#include "descriptors/descriptor_words.h"
-#include "recipe/yaml_text.h"
+#include "recipe/yaml.h"
 
 namespace kvcal {
 namespace {
@@ -31,7 +30,7 @@ class FlowText {
                                                                   : Json(value).dump();
   }
   static std::string of(const std::string& value) { return of(std::string_view(value)); }
-  static std::string of(JsonText json) { return parse_json(json.text).dump(); }
+  static std::string of(const JsonObject& json) { return parse_json(json.text).dump(); }
   static std::string of(JsonValue json) { return parse_json(json.text).dump(); }
   template <HasWords Value>
   static std::string of(const Value& value) {
@@ -45,9 +44,9 @@ class FlowText {
                                         : words<bool ModelConfig::*>().word_of(condition.model));
     return "[" + join(names, ", ") + "]";
   }
-  static std::string of(HookName hook) {
+  static std::string of(ResolveHook hook) {
     for (const Architecture& family : architectures())
-      if (hook.hook && family.resolve == hook.hook) return std::string(family.name);
+      if (hook && family.resolve == hook) return std::string(family.name);
     return "none";
   }
   template <class Item>
@@ -62,12 +61,11 @@ class FlowText {
     visit_fields(usual, [&](std::string_view, auto&& value, std::string_view) {
       defaults.push_back(default_of(value));
     });
-    const auto required = required_fields(record);
     size_t i = 0;
-    visit_fields(record, [&](std::string_view name, auto&& value, std::string_view) {
+    visit_fields(record, [&](std::string_view name, auto&& value, std::string_view comment) {
       std::string text = of(value);
-      const bool is_required = std::ranges::find(required, name) != required.end();
-      if (is_required || text != defaults[i]) fields.push_back(std::string(name) + ": " + text);
+      if (comment == kRequired || text != defaults[i])
+        fields.push_back(std::string(name) + ": " + text);
       ++i;
     });
     return "{" + join(fields, ", ") + "}";
@@ -94,7 +92,7 @@ std::string choices_of(const Value&) {
 std::string choices_of(const bool&) {
   return "true, false";
 }
-std::string choices_of(const HookName&) {
+std::string choices_of(const ResolveHook&) {
   return "none, " + join(hook_names(), ", ");
 }
 

@@ -4,8 +4,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "checkpoint/model_dir.h"
+#include "core/json.h"
 #include "engines/engine_rules.h"
 #include "family/model_config.h"
 #include "quant/fp8.h"
@@ -59,5 +61,9 @@ CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& decla
 /// "strategy is "channel", it takes "tensor" or "attn_head"" for the first check that fails; empty
 /// where all hold or there is no scheme.
 std::string failed_check(const MethodRules& rules, const Json& scheme);
+
+/// "strategy is "channel", it takes "tensor" or "attn_head"" for the first check that fails; empty
+/// where all hold. Anything that is no object lacks every key.
+std::string failed_key(const std::vector<KeyCheck>& checks, const Json& object);
 
 }  // namespace kvcal

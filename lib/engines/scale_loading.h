@@ -5,23 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/model_dir.h"
 #include "engines/cache_choice.h"
 #include "engines/engine_rules.h"
 #include "engines/scale_tensors.h"
-#include "engines/verify_report.h"
+#include "engines/verify.h"
 #include "family/model_config.h"
 
 namespace kvcal {
-
-/// The user's options for an engine, and the platform that runs it.
-struct VerifyOptions {
-  std::string kv_cache_dtype = "auto";
-  bool is_rocm = false;  ///< a platform that stores E4M3 as FNUZ (MI300)
-  int64_t tp_size = 1;
-  std::filesystem::path scales;  ///< a kv_cache_scales.json beside the checkpoint; empty: none
-  std::vector<int64_t> skip_layers = {};  ///< whose caches it is told to leave in 16 bits
-  FamilyChoice family = {};               ///< of a model_type that is not known
-};
 
 /// One engine in front of one checkpoint. Borrows everything.
 struct VerifyCase {
@@ -57,7 +48,32 @@ Placement place_scales(const VerifyCase& subject, Findings& findings);
 
 /// The engine's arithmetic on what was placed; tells what is 1.0, shared, rounded or no scale. Sets
 /// loads to false where the arithmetic stops the engine.
-std::vector<HeldLayer> held_scales(const VerifyCase& subject, const Placement& placement,
-                                   Findings& findings, bool& loads);
+std::vector<EngineLayer> held_scales(const VerifyCase& subject, const Placement& placement,
+                                     Findings& findings, bool& loads);
+
+/// kv_cache_scales.json as the validators of SGLang and Aphrodite take it. Source: SGLang 0.5.23,
+/// `QuantParamSchema` and `KVCacheQuantSchema`; Aphrodite 0.6 has the same.
+struct ScalesFileContent {
+  std::string rejection;  ///< why the validators fall back to 1.0 everywhere; empty: they do not
+  std::vector<std::vector<float>> layers;  ///< one value a rank, [num_hidden_layers][tp_size]
+};
+ScalesFileContent read_scales_file(const std::filesystem::path& path, const ModelConfig& config,
+                                   int64_t tp_size);
+
+/// Whether the engine was given a file, and reads it for models of this type.
+bool uses_scales_file(const VerifyCase& subject);
+
+/// Applies a file of scales to the layers' values from the checkpoint, and reports where the engine
+/// does not read the file or does not take its values. Sets loads to false where the engine stops.
+void apply_scales_file(const VerifyCase& subject, std::vector<EngineLayer>& layers,
+                       Findings& findings, bool& loads);
+
+/// Tells how the engine's loader of drafts reads the scales of the checkpoint's draft layer
+/// (family/draft_layer.h), where it has one. An error: the loader stops at a name, so that no
+/// server with drafts starts. A warning: the draft's cache has the scale 1.0, since the loader
+/// drops the scale or there is none; more drafted tokens are rejected, and the answers stay. The
+/// model itself loads either way.
+void check_draft_scales(const VerifyCase& subject, const ModelDir& model_dir, bool has_fp8_cache,
+                        Findings& findings);
 
 }  // namespace kvcal

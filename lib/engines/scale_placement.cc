@@ -1,8 +1,13 @@
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <optional>
 
-#include "core/join.h"
+#include "core/file.h"
+#include "core/text.h"
 #include "engines/scale_loading.h"
+#include "family/expected_tensors.h"
+#include "stored/read_model_config.h"
 
 namespace kvcal {
 namespace {
@@ -125,7 +130,7 @@ class Placer {
 
   /// Source: vLLM 0.32, compressed_tensors.py, `_tp_aware_loader`.
   bool counts_other_heads(const ScaleTensor& tensor) const {
-    return subject_.rules.cuts_heads && takes_head_scales(subject_) &&
+    return subject_.rules.heads == HeadScales::kCut && takes_head_scales(subject_) &&
            subject_.config.latent.latent_rank == 0 &&
            subject_.config.cache(tensor.layer).heads != subject_.config.num_key_value_heads;
   }
@@ -166,7 +171,7 @@ class Placer {
       findings_.add_of_layer(tensor.layer, Severity::kError,
                              "its forward pass stops at " + found + ", it takes " + wanted,
                              subject_.remedy);
-    else if (subject_.rules.cuts_heads && has_heads && count > heads)
+    else if (subject_.rules.heads == HeadScales::kCut && has_heads && count > heads)
       findings_.add_of_layer(tensor.layer, Severity::kError,
                              "of " + found + " it takes the first " + wanted, subject_.remedy);
     else
@@ -216,12 +221,243 @@ bool is_head_strategy(const Json& strategy) {
 
 bool takes_head_scales(const VerifyCase& subject) {
   const Json& scheme = subject.declaration.scheme;
-  return subject.rules.takes_heads && scheme.is_object() &&
+  return subject.rules.heads != HeadScales::kNotTaken && scheme.is_object() &&
          is_head_strategy(scheme.value("strategy", Json()));
 }
 
 Placement place_scales(const VerifyCase& subject, Findings& findings) {
   return Placer(subject, findings).place();
+}
+
+namespace {
+
+/// A rank or a layer, which JSON writes as a text.
+std::optional<int64_t> key_number(const std::string& key) {
+  constexpr size_t kMostDigits = 9;
+  if (key.empty() || key.size() > kMostDigits ||
+      key.find_first_not_of("0123456789") != std::string::npos)
+    return std::nullopt;
+  return std::stoll(key);
+}
+
+void check_header(const Json& file, const ModelConfig& config) {
+  if (!file.is_object()) fail("it is ", kind_of(file), ", expected an object");
+  if (!file.contains("model_type")) fail_missing("model_type", "a string or null");
+  const Json& type = file.at("model_type");
+  if (!type.is_string() && !type.is_null()) fail_kind("model_type", "a string or null", type);
+  if (type != config.model_type)
+    fail("model_type is ", type.dump(), ", the model's is \"", config.model_type, "\"");
+}
+
+std::vector<float> rank_scales(const Json& rank, const std::string& name, int64_t num_layers) {
+  if (!rank.is_object()) fail_kind(name, "an object", rank);
+  if (static_cast<int64_t>(rank.size()) != num_layers)
+    fail(name, " has ", rank.size(), " layers, the model ", num_layers);
+  std::vector<float> scales(static_cast<size_t>(num_layers), std::nanf(""));
+  for (const auto& [key, value] : rank.items()) {
+    const std::optional<int64_t> layer = key_number(key);
+    if (!layer || *layer >= num_layers) fail(name, " has a layer '", key, "'");
+    if (!value.is_number()) fail_kind(name + "." + key, "a number", value);
+    scales[static_cast<size_t>(*layer)] = value.get<float>();
+  }
+  return scales;
+}
+
+std::vector<std::vector<float>> parse_scales(const Json& file, const ModelConfig& config,
+                                             int64_t tp_size) {
+  check_header(file, config);
+  const Json* cache = find_field(file, "kv_cache");
+  if (!cache || !cache->is_object()) fail_missing("kv_cache", "an object");
+  const std::string dtype = required_string(*cache, "dtype");
+  if (dtype != "float8_e4m3fn") fail("kv_cache.dtype is '", dtype, "', they take 'float8_e4m3fn'");
+  const Json* ranks = find_field(*cache, "scaling_factor");
+  if (!ranks || !ranks->is_object()) fail_missing("kv_cache.scaling_factor", "an object");
+  if (static_cast<int64_t>(ranks->size()) != tp_size)
+    fail("kv_cache.scaling_factor has ", ranks->size(), " ranks, the engine runs ", tp_size);
+  std::vector<std::vector<float>> layers(static_cast<size_t>(config.num_hidden_layers));
+  for (int64_t rank = 0; rank < tp_size; ++rank) {
+    const Json* scales = find_field(*ranks, std::to_string(rank));
+    const std::string name = "kv_cache.scaling_factor." + std::to_string(rank);
+    if (!scales) fail_missing(name, "an object");
+    const std::vector<float> values = rank_scales(*scales, name, config.num_hidden_layers);
+    for (size_t layer = 0; layer < layers.size(); ++layer) layers[layer].push_back(values[layer]);
+  }
+  return layers;
+}
+
+void hold(EngineLayer& held, std::vector<float> values, const std::string& source, float factor,
+          Findings& findings) {
+  for (float& value : values) {
+    value *= factor;
+    if (!std::isfinite(value) || value <= 0)
+      findings.add_of_layer(held.layer, Severity::kError,
+                            "it uses a scale that is not finite and positive",
+                            "calibrate these layers");
+  }
+  // One value where all ranks have the same.
+  if (std::ranges::all_of(values, [&](float value) { return value == values[0]; }))
+    values.resize(1);
+  held.k = held.v = {.values = std::move(values), .source = source};
+}
+
+}  // namespace
+
+ScalesFileContent read_scales_file(const std::filesystem::path& path, const ModelConfig& config,
+                                   int64_t tp_size) {
+  const std::string text = read_text(path);  // a file that is not there is the user's mistake
+  try {
+    return {.rejection = {}, .layers = parse_scales(parse_json(text), config, tp_size)};
+  } catch (const Error& error) {
+    return {.rejection = error.message(), .layers = {}};
+  }
+}
+
+bool uses_scales_file(const VerifyCase& subject) {
+  return !subject.options.scales.empty() && takes_scales_file(subject.engine, subject.model_type);
+}
+
+void apply_scales_file(const VerifyCase& subject, std::vector<EngineLayer>& layers,
+                       Findings& findings, bool& loads) {
+  const ScalesFileRules& rules = subject.engine.scales_file;
+  const std::string source = subject.options.scales.filename().string();
+  if (!rules.is_read) {
+    findings.add(Severity::kError, "it does not read " + source, subject.remedy);
+    return;
+  }
+  const ScalesFileContent content =
+      read_scales_file(subject.options.scales, subject.config, subject.options.tp_size);
+  const std::string arguments =
+      std::string(subject.engine.fp8_argument) + " " + std::string(rules.argument) + " " + source;
+  if (!subject.choice.is_fp8 || subject.choice.dtype == "fp8_e5m2") {
+    findings.add(Severity::kNote, "it reads " + source + " for FP8 E4M3 caches only",
+                 "give " + arguments);
+    return;
+  }
+  if (!takes_scales_file(subject.engine, subject.model_type)) {
+    loads = false;
+    findings.add(Severity::kError,
+                 "it refuses " + source + " for models of type " + subject.model_type,
+                 subject.remedy);
+    return;
+  }
+  const bool has_parameters = !(subject.miss && subject.miss->lacks_parameters) &&
+                              !subject.rules.names.empty() && subject.choice.reads_scales;
+  if (rules.conflicts_with_parameters && has_parameters) {
+    loads = false;
+    findings.add(Severity::kError,
+                 "it stops at " + source + ": the scales are parameters with this " +
+                     "quantization_config, and it assigns numbers to them",
+                 "give the file, or the scales in the checkpoint");
+    return;
+  }
+  if (!content.rejection.empty()) {
+    findings.add(Severity::kError,
+                 "it rejects " + source + " and uses 1.0 in every layer: " + content.rejection,
+                 subject.remedy + " --tp-size " + std::to_string(subject.options.tp_size));
+    return;
+  }
+  const float factor = rules.doubles_on_rocm && subject.options.is_rocm ? 2.0f : 1.0f;
+  for (EngineLayer& held : layers)
+    hold(held, content.layers[static_cast<size_t>(held.layer)], source, factor, findings);
+  findings.add(Severity::kNote, "K and V share the one scale of each layer of " + source,
+               "start it with " + arguments);
+}
+
+namespace {
+
+/// How the engine's drafts of such models read scales; nullptr: not known.
+const DraftReading* reading_of(const VerifyCase& subject) {
+  if (declares_weights(subject.declaration)) return nullptr;  // tried with 16-bit weights
+  const auto found = subject.engine.seen().drafts.find(subject.model_type);
+  return found == subject.engine.seen().drafts.end() ||
+                 found->second.method != subject.declaration.method
+             ? nullptr
+             : &found->second;
+}
+
+/// A name with k or v for every {}.
+std::string of_side(std::string name, char side) {
+  for (size_t at; (at = name.find("{}")) != std::string::npos;) name.replace(at, 2, 1, side);
+  return name;
+}
+
+/// The side whose scale a list of names has under this one: 'k', 'v', or 0 for neither.
+char side_in(const std::vector<std::string>& names, const std::string& rest) {
+  for (const char side : {'k', 'v'})
+    for (const std::string& name : names)
+      if (of_side(name, side) == rest) return side;
+  return 0;
+}
+
+class DraftChecker {
+ public:
+  /// config: with the draft layer.
+  DraftChecker(const DraftReading& reading, const ModelConfig& config, Findings& findings)
+      : reading_(reading),
+        layer_(config.num_hidden_layers),
+        module_(draft_scale_module(config, layer_)),
+        findings_(findings) {}
+
+  void judge(const ScaleTensor& tensor) {
+    if (side_in(reading_.loaded, tensor.rest)) return;
+    if (const char side = side_in(reading_.refused, tensor.rest))
+      findings_.add_of_layer(layer_, Severity::kError,
+                             "its loader of drafts stops at " + tensor.name, remedy(side));
+    else if (const char dropped = side_in(reading_.dropped, tensor.rest))
+      findings_.add_of_layer(layer_, Severity::kWarning,
+                             "its loader of drafts drops " + tensor.name +
+                                 ": an FP8 cache of the draft has the scale 1.0",
+                             reading_.loaded.empty() ? "" : remedy(dropped));
+    else
+      findings_.add_of_layer(layer_, Severity::kNote,
+                             "not known: what its loader of drafts does with " + tensor.name);
+  }
+
+  void tell_none() {
+    if (!reading_.loaded.empty())
+      findings_.add_of_layer(layer_, Severity::kWarning,
+                             "the draft layer has no scales: the FP8 cache of the draft has the "
+                             "scale 1.0",
+                             "calibrate the model without --no-mtp");
+  }
+
+ private:
+  std::string remedy(char side) const {
+    return reading_.loaded.empty() ? "remove the tensor"
+                                   : "rename it to " + of_side(module_ + ".{}_scale", side);
+  }
+
+  const DraftReading& reading_;
+  int64_t layer_;
+  std::string module_;  ///< with {} for k or v, as calibrate names the scales
+  Findings& findings_;
+};
+
+}  // namespace
+
+void check_draft_scales(const VerifyCase& subject, const ModelDir& model_dir, bool has_fp8_cache,
+                        Findings& findings) {
+  ModelConfig config = subject.config;
+  SilentDiagnostics silent;
+  find_draft_layer(model_dir, config, silent);
+  if (!config.has_draft()) return;
+  const std::vector<ScaleTensor> tensors = draft_scale_tensors(model_dir, config);
+  if (!subject.engine.seen().runs_drafts) {
+    if (!tensors.empty())
+      findings.add_of_layer(config.num_hidden_layers, Severity::kNote,
+                            "it runs no draft layers and passes over the scales of this one");
+    return;
+  }
+  const DraftReading* reading = reading_of(subject);
+  if (!reading) {
+    if (!tensors.empty())
+      findings.add_of_layer(config.num_hidden_layers, Severity::kNote,
+                            "not known: whether its drafts read the scales of the draft layer");
+    return;
+  }
+  DraftChecker checker(*reading, config, findings);
+  for (const ScaleTensor& tensor : tensors) checker.judge(tensor);
+  if (tensors.empty() && has_fp8_cache) checker.tell_none();
 }
 
 }  // namespace kvcal

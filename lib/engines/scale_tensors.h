@@ -39,4 +39,12 @@ std::vector<ScaleTensor> draft_scale_tensors(const ModelDir& model_dir, const Mo
 /// name with the number of its layer replaced by N, for messages about several layers.
 std::string general_name(const ScaleTensor& tensor, const ModelConfig& config);
 
+/// Names of tensors that the model of a checkpoint has no place for, with N for the number of their
+/// layer, each once, sorted: neither weights nor biases, nor tensors that loaders skip, nor those
+/// of quantized Linears where has_quantized_weights, nor any of scales. Tensors of experts have
+/// many names and are none.
+std::vector<std::string> foreign_tensors(const ModelDir& model_dir, const ModelConfig& config,
+                                         const std::vector<ScaleTensor>& scales,
+                                         bool has_quantized_weights);
+
 }  // namespace kvcal

@@ -3,7 +3,7 @@
 #include <optional>
 #include <set>
 
-#include "core/join.h"
+#include "core/text.h"
 #include "engines/scale_loading.h"
 #include "quant/half.h"
 
@@ -48,8 +48,8 @@ class Arithmetic {
         has_v_scales_(std::ranges::any_of(
             placement.layers, [](const auto& entry) { return entry.second.v != nullptr; })) {}
 
-  HeldLayer held(int64_t layer, const PlacedScales& placed) {
-    HeldLayer held{.layer = layer, .k = {}, .v = {}};
+  EngineLayer held(int64_t layer, const PlacedScales& placed) {
+    EngineLayer held{.layer = layer, .k = {}, .v = {}};
     if (is_skipped(layer)) return skipped(layer, placed);
     if (rules_.takes_dynamic && is_dynamic()) {
       held.k = held.v = {.values = {}, .source = std::string(kDynamicSource)};
@@ -60,8 +60,8 @@ class Arithmetic {
                                "set dynamic to false");
       return held;
     }
-    if (!subject_.choice.is_quantized && rules_.ones_for_16_bits) return held;
-    if (subject_.choice.is_fp8 && rules_.ones_for_fp8) {
+    if (!subject_.choice.is_quantized && rules_.ones == OnesFor::kSixteenBits) return held;
+    if (subject_.choice.is_fp8 && rules_.ones == OnesFor::kFp8) {
       tell_unused(layer, placed);
       return held;
     }
@@ -71,6 +71,7 @@ class Arithmetic {
         hold_apart(held, placed);
         break;
       case Absent::kDuplicateKey:
+      case Absent::kDuplicateKeyOfZero:
         hold_duplicated(held, placed);
         break;
       case Absent::kOneForBoth:
@@ -88,7 +89,7 @@ class Arithmetic {
                subject_.options.skip_layers.end();
   }
 
-  HeldLayer skipped(int64_t layer, const PlacedScales& placed) {
+  EngineLayer skipped(int64_t layer, const PlacedScales& placed) {
     const bool has_scales = placed.k || placed.v || placed.both;
     findings_.add_of_layer(layer, Severity::kNote,
                            has_scales ? "it keeps the cache in 16 bits, as asked, and these scales "
@@ -146,20 +147,21 @@ class Arithmetic {
         "serve it with an engine that can leave layers out: " + join(engines_that_skip(), ", "));
   }
 
-  void take(HeldScale& side, const ScaleTensor& tensor) {
+  void take(EngineScale& side, const ScaleTensor& tensor) {
     side = {.values = tensor.values, .source = tensor.name};
     const auto heads = static_cast<size_t>(subject_.config.cache(tensor.layer).heads);
-    if (rules_.cuts_heads && takes_head_scales(subject_) && side.values.size() > heads)
+    if (rules_.heads == HeadScales::kCut && takes_head_scales(subject_) &&
+        side.values.size() > heads)
       side.values.resize(heads);
   }
 
-  HeldScale missing() const {
+  EngineScale missing() const {
     if (rules_.absent == Absent::kUndefined && subject_.choice.is_fp8)
       return {.values = {}, .source = std::string(kUndefinedSource)};
     return {};
   }
 
-  void hold_apart(HeldLayer& held, const PlacedScales& placed) {
+  void hold_apart(EngineLayer& held, const PlacedScales& placed) {
     held.k = held.v = missing();
     if (placed.k) take(held.k, *placed.k);
     if (placed.v) take(held.v, *placed.v);
@@ -176,13 +178,15 @@ class Arithmetic {
   /// The one value that a loader with a sentinel of -1 holds of a tensor.
   float single(const ScaleTensor* tensor) const {
     const float value = tensor && !tensor->values.empty() ? tensor->values[0] : -1.0f;
-    return rules_.rounds_to_model ? rounded(value, subject_.dtype) : value;
+    return rules_.rounding == Rounding::kToModel ? rounded(value, subject_.dtype) : value;
   }
 
   /// Source: `BaseKVCacheMethod.process_weights_after_loading`.
-  void hold_duplicated(HeldLayer& held, const PlacedScales& placed) {
+  void hold_duplicated(EngineLayer& held, const PlacedScales& placed) {
     const float k = single(placed.k), v = single(placed.v);
-    const auto is_absent = [&](float x) { return rules_.zero_is_absent ? x <= 0 : x < 0; };
+    const auto is_absent = [&](float x) {
+      return rules_.absent == Absent::kDuplicateKeyOfZero ? x <= 0 : x < 0;
+    };
     if (k > 0 && v > 0) {
       take(held.k, *placed.k);
       take(held.v, *placed.v);
@@ -208,20 +212,21 @@ class Arithmetic {
     }
   }
 
-  void hold_together(HeldLayer& held, const PlacedScales& placed) {
+  void hold_together(EngineLayer& held, const PlacedScales& placed) {
     if (placed.k && placed.v) {
       take(held.k, *placed.k);
       take(held.v, *placed.v);
     } else if (placed.both) {
       take(held.k, *placed.both);
-      if (rules_.rounds_shared_scale)
+      if (rules_.rounding == Rounding::kSharedToFloat16)
         for (float& value : held.k.values) value = rounded(value, "float16");
       held.v = held.k;
-      findings_.add_of_layer(
-          held.layer, Severity::kWarning,
-          "K and V share one scale, kv_scale" +
-              std::string(rules_.rounds_shared_scale ? ", which it rounds to float16" : ""),
-          "");
+      findings_.add_of_layer(held.layer, Severity::kWarning,
+                             "K and V share one scale, kv_scale" +
+                                 std::string(rules_.rounding == Rounding::kSharedToFloat16
+                                                 ? ", which it rounds to float16"
+                                                 : ""),
+                             "");
     } else if (placed.k || placed.v) {
       findings_.add_of_layer(held.layer, Severity::kError,
                              "it reads k_scale and v_scale only where both are there, and uses 1.0",
@@ -232,13 +237,13 @@ class Arithmetic {
   }
 
   /// Rounding and dialect, of what came from the checkpoint.
-  void change(HeldLayer& held, const PlacedScales& placed) {
+  void change(EngineLayer& held, const PlacedScales& placed) {
     const bool is_placed = placed.k || placed.v || placed.both;
     const float factor = dialect_factor(is_placed);
-    for (HeldScale* side : {&held.k, &held.v}) {
+    for (EngineScale* side : {&held.k, &held.v}) {
       if (side->source.empty() || side->values.empty()) continue;
       for (float& value : side->values) {
-        if (rules_.rounds_to_model) round(held.layer, value);
+        if (rules_.rounding == Rounding::kToModel) round(held.layer, value);
         value *= factor;
         if (!is_scale(value))
           findings_.add_of_layer(held.layer, Severity::kError,
@@ -253,7 +258,7 @@ class Arithmetic {
   void tell_dialect(int64_t layer, float factor) {
     const bool is_fnuz = subject_.declaration.dialect == fp8::Format::kE4m3Fnuz;
     const bool is_rocm = subject_.options.is_rocm;
-    if (rules_.dialect_by_config) return;
+    if (rules_.dialect == Dialect::kByConfig) return;
     if (is_fnuz && (!is_rocm || factor == 2.0f))
       findings_.add_of_layer(
           layer, Severity::kError,
@@ -282,12 +287,12 @@ class Arithmetic {
 
   float dialect_factor(bool is_placed) const {
     if (!is_placed || !subject_.choice.is_fp8) return 1.0f;
-    if (rules_.dialect_by_config) {
+    if (rules_.dialect == Dialect::kByConfig) {
       const bool is_fnuz = subject_.declaration.dialect == fp8::Format::kE4m3Fnuz;
       if (subject_.options.is_rocm) return is_fnuz ? 1.0f : 2.0f;
       return is_fnuz ? 0.5f : 1.0f;
     }
-    return rules_.doubles_on_rocm && subject_.options.is_rocm ? 2.0f : 1.0f;
+    return rules_.dialect == Dialect::kDoubledOnRocm && subject_.options.is_rocm ? 2.0f : 1.0f;
   }
 
   void tell_unused(int64_t layer, const PlacedScales& placed) {
@@ -311,10 +316,10 @@ class Arithmetic {
 
 }  // namespace
 
-std::vector<HeldLayer> held_scales(const VerifyCase& subject, const Placement& placement,
-                                   Findings& findings, bool& loads) {
+std::vector<EngineLayer> held_scales(const VerifyCase& subject, const Placement& placement,
+                                     Findings& findings, bool& loads) {
   Arithmetic arithmetic(subject, placement, findings, loads);
-  std::vector<HeldLayer> layers;
+  std::vector<EngineLayer> layers;
   for (const auto& [layer, placed] : placement.layers)
     layers.push_back(arithmetic.held(layer, placed));
   return layers;

@@ -6,16 +6,12 @@
 #include <set>
 
 #include "core/file.h"
-#include "core/json_limits.h"
-#include "core/number_text.h"
-#include "engines/described_weights.h"
-#include "engines/draft_scales.h"
-#include "engines/foreign_tensors.h"
-#include "engines/loaded_files.h"
-#include "engines/run_dtype.h"
-#include "engines/scales_file.h"
+#include "core/json.h"
+#include "core/text.h"
+#include "engines/loaded_checkpoint.h"
+#include "engines/scale_loading.h"
+#include "engines/scale_tensors.h"
 #include "stored/kv_scales.h"
-#include "stored/smoothed_for.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -23,17 +19,15 @@ namespace {
 
 /// Whether the engine was run with models of this type, or misses them.
 bool is_known(const VerifyCase& subject) {
-  const ModelTypes& tried = subject.engine.tried;
-  return subject.miss || std::ranges::find(tried, subject.model_type) != tried.end();
+  return subject.miss || subject.engine.seen().has_run(subject.model_type);
 }
 
 /// The effect of what is known of models of this type with this kind of checkpoint.
 MissEffect model_effect(const VerifyCase& subject, Findings& findings) {
-  const ModelTypes& tried = subject.engine.tried;
   const Miss* miss = subject.miss;
   if (!is_known(subject))
     findings.add(Severity::kWarning,
-                 tried.empty()
+                 subject.engine.seen().types.empty()
                      ? std::string("not known: this engine was not run, the rules are "
                                    "from its source")
                      : "not known: models of type " + subject.model_type +
@@ -44,7 +38,7 @@ MissEffect model_effect(const VerifyCase& subject, Findings& findings) {
                           : !subject.tensors.empty() || miss->effect == MissEffect::kNoModel ||
                                 miss->effect == MissEffect::kSixteenBits;
   if (!is_met) return MissEffect::kByRules;
-  const bool is_made_good = miss->effect == MissEffect::kOnes && takes_scales_file(subject);
+  const bool is_made_good = miss->effect == MissEffect::kOnes && uses_scales_file(subject);
   findings.add(is_made_good ? Severity::kNote : Severity::kError,
                subject.model_type + ": " + std::string(miss->why),
                miss->format.empty() || is_made_good ? "" : subject.remedy);
@@ -65,7 +59,8 @@ void check_ranks(const VerifyCase& subject, int64_t heads, Findings& findings, b
   }
   const Json& scheme = subject.declaration.scheme;
   const bool has_heads = scheme.is_object() && scheme.value("strategy", Json()) == "attn_head";
-  if (has_heads && subject.rules.takes_heads && subject.engine.takes_sharded_heads)
+  if (has_heads && subject.rules.heads != HeadScales::kNotTaken &&
+      subject.engine.takes_sharded_heads)
     findings.add(Severity::kNote, heads >= ranks ? "each rank holds the scales of its " +
                                                        std::to_string(heads / ranks) + " heads"
                                                  : "each head's scale is on " +
@@ -95,8 +90,8 @@ void tell_cache(const VerifyCase& subject, const Placement& placement, Findings&
   if (!subject.choice.reads_scales && !failed.empty())
     findings.add(Severity::kError, "it passes over this kv_cache_scheme, and its scales: " + failed,
                  subject.remedy);
-  if (subject.rules.dialect_by_config && subject.choice.is_fp8 && has_cache_scales(placement) &&
-      subject.declaration.dialect != fp8::Format::kE4m3Fn &&
+  if (subject.rules.dialect == Dialect::kByConfig && subject.choice.is_fp8 &&
+      has_cache_scales(placement) && subject.declaration.dialect != fp8::Format::kE4m3Fn &&
       subject.declaration.dialect != fp8::Format::kE4m3Fnuz)
     findings.add(Severity::kError,
                  "it refuses kv_scale where config.json has no kv_cache_torch_dtype of "
@@ -147,7 +142,7 @@ std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
     return "kvcal convert " + model_dir.given_path().string() + how + " --format " +
            std::string(format) + " --output OUT";
   };
-  if (format.empty() || rules_for(engine, format).ones_for_fp8)
+  if (format.empty() || rules_for(engine, format).ones == OnesFor::kFp8)
     return "serve it with an engine that uses them";
   if (!options.scales.empty()) return converted(" --scales " + options.scales.string());
   const auto scales = readable_scales(model_dir, config);
@@ -155,8 +150,8 @@ std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
   if (find_form(scale_tensors_of(model_dir), config)->name != format) return converted("");
   const bool has_heads =
       std::ranges::any_of(*scales, [](const LayerKvScales& layer) { return layer.k.size() > 1; });
-  return has_heads && !rules.takes_heads ? converted(" --strategy tensor")
-                                         : calibrate_command(format);
+  return has_heads && rules.heads == HeadScales::kNotTaken ? converted(" --strategy tensor")
+                                                           : calibrate_command(format);
 }
 
 void hold_by_rules(VerifyReport& report, const VerifyCase& subject, Findings& findings) {
@@ -382,7 +377,7 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
                      .has_weights = declares_weights(declaration),
                      .config = &model_dir.config()};
   for (const ScaleTensor& tensor : tensors) missed.names.push_back(tensor.name);
-  const Miss* miss = find_miss(rules, missed);
+  const Miss* miss = find_miss(rules.seen(), missed);
   if (miss && miss->effect == MissEffect::kByRulesWhenAsked && options.kv_cache_dtype == "auto") {
     choice.dtype = "auto";
     choice.is_fp8 = false;

@@ -1,9 +1,9 @@
-#include "engines/verify_report.h"
+#include "engines/verify.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "core/number_text.h"
+#include "core/text.h"
 
 namespace kvcal {
 namespace {
@@ -15,14 +15,14 @@ Json number_json(float value) {
   return value;
 }
 
-Json scale_json(const HeldScale& scale) {
+Json scale_json(const EngineScale& scale) {
   if (scale.values.size() == 1) return number_json(scale.values[0]);
   Json list = Json::array();
   for (const float value : scale.values) list.push_back(number_json(value));
   return list;
 }
 
-std::string source_text(const HeldLayer& held, const HeldScale& scale) {
+std::string source_text(const EngineLayer& held, const EngineScale& scale) {
   if (held.is_16_bit) return "16 bits";
   return scale.source.empty() ? "default" : scale.source;
 }
@@ -38,15 +38,8 @@ Json finding_json(const Finding& finding) {
 }  // namespace
 
 std::string_view name_of(Severity severity) {
-  switch (severity) {
-    case Severity::kError:
-      return "error";
-    case Severity::kWarning:
-      return "warning";
-    case Severity::kNote:
-      return "note";
-  }
-  return "";
+  constexpr std::string_view kWords[] = {"error", "warning", "note"};
+  return kWords[static_cast<size_t>(severity)];
 }
 
 bool loses_scales(const VerifyReport& report) {
@@ -55,14 +48,14 @@ bool loses_scales(const VerifyReport& report) {
 }
 
 bool holds_scales(const VerifyReport& report) {
-  return std::ranges::any_of(report.layers, [](const HeldLayer& layer) {
+  return std::ranges::any_of(report.layers, [](const EngineLayer& layer) {
     return !layer.k.source.empty() || !layer.v.source.empty();
   });
 }
 
 Json report_json(const VerifyReport& report) {
   Json layers = Json::array(), findings = Json::array();
-  for (const HeldLayer& held : report.layers)
+  for (const EngineLayer& held : report.layers)
     layers.push_back({{"layer", held.layer},
                       {"k_scale", scale_json(held.k)},
                       {"v_scale", scale_json(held.v)},

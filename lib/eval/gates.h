@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/number_text.h"
+#include "core/text.h"
 #include "eval/gsm8k.h"
 #include "eval/likelihood.h"
 

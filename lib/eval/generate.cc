@@ -1,12 +1,166 @@
 #include "eval/generate.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <string_view>
+#include <utility>
 
+#include "core/error.h"
+#include "core/file.h"
+#include "core/folder.h"
 #include "core/interrupt.h"
+#include "core/json.h"
+#include "datasets/chat_template.h"
 #include "eval/logit_rows.h"
 
 namespace kvcal {
+
+Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {
+  if (!(options.temperature >= 0.0) || !std::isfinite(options.temperature))
+    fail("temperature is ", options.temperature, ", expected 0 or more");
+  if (!(options.top_p > 0.0 && options.top_p <= 1.0))
+    fail("top-p is ", options.top_p, ", expected more than 0 and at most 1");
+  if (options.top_k < 0) fail("top-k is ", options.top_k, ", expected 0 or more");
+}
+
+TokenId Sampler::pick(std::span<const float> logits) {
+  if (options_.temperature == 0.0) return argmax(logits);
+  std::vector<TokenId> order(logits.size());
+  std::iota(order.begin(), order.end(), TokenId{0});
+  // Ties in id order, so that no sort's whims show.
+  std::ranges::stable_sort(order, [&](TokenId a, TokenId b) {
+    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+  });
+  if (options_.top_k > 0 && static_cast<size_t>(options_.top_k) < order.size())
+    order.resize(static_cast<size_t>(options_.top_k));
+  const auto largest = static_cast<double>(logits[static_cast<size_t>(order[0])]);
+  std::vector<double> weights;
+  for (const TokenId id : order)
+    weights.push_back(std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - largest) /
+                               options_.temperature));
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  // The token that reaches top_p is still in.
+  double kept = 0.0;
+  size_t count = 0;
+  while (count < weights.size() && (count == 0 || kept < options_.top_p * total))
+    kept += weights[count++];
+  // 53 random bits: std::uniform_real_distribution differs between libraries.
+  const double uniform = static_cast<double>(random_() >> 11) * 0x1p-53;
+  double remaining = uniform * kept;
+  for (size_t i = 0; i < count; ++i) {
+    remaining -= weights[i];
+    if (remaining < 0.0) return order[i];
+  }
+  return order[count - 1];
+}
+
+namespace {
+
+/// A key of generation_config.json, and the number that changes nothing.
+struct GenerationKey {
+  std::string_view key;
+  std::optional<int> neutral = {};
+};
+
+/// Settings that change every text. Source: transformers 5.17, generation/utils.py
+/// `_get_logits_processor`, and the modes of `generate`.
+constexpr std::array kGreedySettings{GenerationKey{"sequence_bias"},
+                                     GenerationKey{"bad_words_ids"},
+                                     GenerationKey{"min_length", 0},
+                                     GenerationKey{"min_new_tokens", 0},
+                                     GenerationKey{"no_repeat_ngram_size", 0},
+                                     GenerationKey{"encoder_repetition_penalty", 1},
+                                     GenerationKey{"encoder_no_repeat_ngram_size", 0},
+                                     GenerationKey{"forced_bos_token_id"},
+                                     GenerationKey{"forced_eos_token_id"},
+                                     GenerationKey{"exponential_decay_length_penalty"},
+                                     GenerationKey{"suppress_tokens"},
+                                     GenerationKey{"begin_suppress_tokens"},
+                                     GenerationKey{"guidance_scale", 1},
+                                     GenerationKey{"num_beams", 1},
+                                     GenerationKey{"stop_strings"}};
+
+/// Settings that change sampled texts. Source: as of kGreedySettings.
+constexpr std::array kSamplingSettings{GenerationKey{"min_p", 0}, GenerationKey{"typical_p", 1},
+                                       GenerationKey{"epsilon_cutoff", 0},
+                                       GenerationKey{"eta_cutoff", 0}, GenerationKey{"top_h"}};
+
+bool asks_for_something(const GenerationKey& setting, const Json& generation) {
+  const Json* value = find_field(generation, setting.key);
+  if (!value || (value->is_array() && value->empty())) return false;
+  return !(setting.neutral && value->is_number() && *value == *setting.neutral);
+}
+
+Json read_object(const fs::path& path) {
+  return in_context(path.string(), [&] {
+    Json json = parse_model_json(read_text(path, kSmallFileLimits.max_bytes));
+    if (!json.is_object()) fail("found ", kind_of(json), ", expected an object");
+    return json;
+  });
+}
+
+}  // namespace
+
+GenerationSettings read_generation_settings(const fs::path& folder) {
+  GenerationSettings settings;
+  const Json config = read_object(folder / "config.json");
+  const fs::path file = folder / "generation_config.json";
+  const Json generation = is_there(file) ? read_object(file) : Json::object();
+  in_context(file.string(), [&] {
+    const Json* text = find_field(config, "text_config");
+    settings.stop_tokens = stop_tokens_of(generation, config);
+    if (settings.stop_tokens.empty() && text)
+      settings.stop_tokens = stop_tokens_of(generation, *text);
+    const double penalty = optional_number(generation, "repetition_penalty").value_or(1.0);
+    if (penalty <= 0.0) fail("key 'repetition_penalty' is ", penalty, ", expected more than 0");
+    settings.repetition_penalty = static_cast<float>(penalty);
+    settings.top_p = optional_number(generation, "top_p");
+    settings.top_k = optional_int(generation, "top_k");
+  });
+  for (const GenerationKey& setting : kGreedySettings)
+    if (asks_for_something(setting, generation)) settings.not_followed.emplace_back(setting.key);
+  for (const GenerationKey& setting : kSamplingSettings)
+    if (asks_for_something(setting, generation))
+      settings.not_followed_sampling.emplace_back(setting.key);
+  const Json tokens = special_token_texts(folder);
+  settings.bos_token = optional_string(tokens, "bos_token");
+  settings.eos_token = optional_string(tokens, "eos_token");
+  return settings;
+}
+
+std::vector<TokenId> prompt_ids(const Tokenizer& tokenizer, const GenerationSettings& settings,
+                                std::string_view text, std::optional<bool> add_bos_token) {
+  if (!add_bos_token) return tokenizer.encode(text, true);
+  std::vector<TokenId> ids = tokenizer.encode(text, false);
+  if (!*add_bos_token) return ids;
+  const auto bos = settings.bos_token ? tokenizer.token_to_id(*settings.bos_token) : std::nullopt;
+  if (!bos) fail("a token at the beginning is wanted, the tokenizer has no bos_token");
+  ids.insert(ids.begin(), *bos);
+  return ids;
+}
+
+StopStrings::StopStrings(const Tokenizer& tokenizer, const std::vector<std::string>& strings)
+    : tokenizer_(tokenizer) {
+  for (const std::string& text : strings)
+    if (!text.empty()) stops_.push_back({text, tokenizer.encode(text, false).size() + 2});
+}
+
+bool StopStrings::end(std::span<const TokenId> ids) const {
+  return std::ranges::any_of(stops_, [&](const Stop& stop) {
+    const auto last = ids.last(std::min(stop.tokens, ids.size()));
+    return tokenizer_.decode(last, false).find(stop.text) != std::string::npos;
+  });
+}
+
+std::string StopStrings::cut(std::string_view text) const {
+  for (const Stop& stop : stops_) text = text.substr(0, text.find(stop.text));
+  return std::string(text);
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -88,15 +242,9 @@ std::set<TokenId> stop_tokens_of(const Json& generation_config, const Json& conf
   return stops;
 }
 
-std::string TextStream::decoded(size_t begin) const {
-  return tokenizer_.decode(std::span(ids_).subspan(begin), true);
-}
-
 std::string TextStream::push(TokenId id) {
   ids_.push_back(id);
-  const std::string before =
-      tokenizer_.decode(std::span(ids_).subspan(begin_, printed_ids_ - begin_), true);
-  const std::string now = decoded(begin_);
+  const std::string before = decoded(printed_ids_), now = decoded(ids_.size());
   // A replacement character at the end is most likely half of a character whose other half comes
   // next.
   if (now.size() <= before.size() || now.ends_with("\xef\xbf\xbd")) return "";
@@ -108,11 +256,167 @@ std::string TextStream::push(TokenId id) {
 }
 
 std::string TextStream::finish() {
-  const std::string before =
-      tokenizer_.decode(std::span(ids_).subspan(begin_, printed_ids_ - begin_), true);
-  const std::string now = decoded(begin_);
+  const std::string before = decoded(printed_ids_), now = decoded(ids_.size());
   printed_ids_ = ids_.size();
   return now.size() > before.size() ? now.substr(before.size()) : "";
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Adds the time until it goes out of scope.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  Clock::time_point start_ = Clock::now();
+};
+
+/// The text that a slot is writing.
+struct Writing {
+  size_t prompt = 0;
+  Sampler sampler;
+  std::vector<TokenId> ids = {};
+  std::set<TokenId> seen = {};  ///< of prompt and text, where repetition is penalized
+};
+
+class BatchWriter {
+ public:
+  BatchWriter(Decoder& decoder, KvCache& cache, std::span<const BatchPrompt> prompts,
+              const BatchOptions& options)
+      : decoder_(decoder),
+        cache_(cache),
+        prompts_(prompts),
+        options_(options),
+        writing_(static_cast<size_t>(cache.slots())) {}
+
+  BatchUse run() {
+    for (;;) {
+      for (size_t slot = 0; slot < writing_.size(); ++slot)
+        while (!writing_[slot] && next_ < prompts_.size()) begin(slot, next_++);
+      if (std::ranges::none_of(writing_, [](const auto& one) { return one.has_value(); }))
+        return use_;
+      step();
+    }
+  }
+
+ private:
+  /// Alone, so that its bytes do not depend on which prompts stand beside it in the queue.
+  void begin(size_t slot, size_t prompt) {
+    throw_if_interrupted();
+    const std::vector<TokenId>& ids = prompts_[prompt].ids;
+    if (ids.empty()) fail("prompt ", prompt, " has no token");
+    Writing text{.prompt = prompt, .sampler = sampler_of(prompt)};
+    if (prompts_[prompt].max_new_tokens <= 0) return finish(slot, std::move(text));
+    cache_.clear(static_cast<int64_t>(slot));
+    const Decoder::SequenceTokens sequence{.slot = static_cast<int64_t>(slot), .ids = ids};
+    std::vector<float> logits;
+    {
+      const Stopwatch watch(use_.prefill_seconds);
+      logits = logits_after(std::span(&sequence, 1), [&](size_t) { return prompt; });
+    }
+    use_.prompt_tokens += std::ssize(ids);
+    writing_[slot] = std::move(text);
+    if (options_.repetition_penalty != 1.0f) writing_[slot]->seen = {ids.begin(), ids.end()};
+    append(slot, logits);
+  }
+
+  /// Names the prompt whose logits are not finite.
+  template <class PromptOf>
+  std::vector<float> logits_after(std::span<const Decoder::SequenceTokens> sequences,
+                                  const PromptOf& prompt_of) {
+    try {
+      return decoder_.step_together(sequences, cache_);
+    } catch (NotFiniteLogits& error) {
+      error.add_context("prompt " + std::to_string(prompt_of(static_cast<size_t>(error.row()))));
+      throw;
+    }
+  }
+
+  Sampler sampler_of(size_t prompt) const {
+    SamplingOptions sampling = options_.sampling;
+    sampling.seed += prompt;
+    return Sampler(sampling);
+  }
+
+  /// One more token of all texts.
+  void step() {
+    throw_if_interrupted();
+    std::vector<Decoder::SequenceTokens> sequences;
+    for (size_t slot = 0; slot < writing_.size(); ++slot)
+      if (const auto& one = writing_[slot])
+        sequences.push_back(
+            {.slot = static_cast<int64_t>(slot), .ids = std::span(one->ids).last(1)});
+    std::vector<float> logits;
+    {
+      const Stopwatch watch(use_.decode_seconds);
+      logits = logits_after(sequences, [&](size_t i) {
+        return writing_[static_cast<size_t>(sequences[i].slot)]->prompt;
+      });
+    }
+    ++use_.num_steps;
+    const size_t vocab = logits.size() / sequences.size();
+    for (size_t i = 0; i < sequences.size(); ++i)
+      append(static_cast<size_t>(sequences[i].slot), std::span(logits).subspan(i * vocab, vocab));
+  }
+
+  void append(size_t slot, std::span<float> logits) {
+    Writing& writing = *writing_[slot];
+    for (const TokenId id : writing.seen) {
+      float& logit = logits[static_cast<size_t>(id)];
+      logit = logit < 0 ? logit * options_.repetition_penalty : logit / options_.repetition_penalty;
+    }
+    const TokenId id = writing.sampler.pick(logits);
+    writing.ids.push_back(id);
+    ++use_.new_tokens;
+    if (options_.repetition_penalty != 1.0f) writing.seen.insert(id);
+    const bool is_full = std::ssize(writing.ids) == prompts_[writing.prompt].max_new_tokens;
+    if (is_full || (options_.is_end && options_.is_end(writing.ids)))
+      finish(slot, std::move(writing));
+  }
+
+  void finish(size_t slot, Writing text) {
+    writing_[slot].reset();
+    if (options_.on_text) options_.on_text(text.prompt, std::move(text.ids));
+  }
+
+  Decoder& decoder_;
+  KvCache& cache_;
+  std::span<const BatchPrompt> prompts_;
+  const BatchOptions& options_;
+  std::vector<std::optional<Writing>> writing_;  ///< by slot
+  size_t next_ = 0;                              ///< prompt
+  BatchUse use_;
+};
+
+}  // namespace
+
+BatchUse generate_together(Decoder& decoder, KvCache& cache, std::span<const BatchPrompt> prompts,
+                           const BatchOptions& options) {
+  return BatchWriter(decoder, cache, prompts, options).run();
+}
+
+int64_t fitting_slots(const ModelConfig& config, const CacheType& type,
+                      const std::vector<LayerKvScales>& scales, int64_t tokens,
+                      std::optional<uint64_t> cache_bytes) {
+  if (!cache_bytes) return kTextsTogether;
+  const uint64_t each = KvCache::bytes_per_slot(config, type, scales, tokens);
+  return static_cast<int64_t>(
+      std::clamp<uint64_t>(*cache_bytes / std::max<uint64_t>(each, 1), 1, kTextsTogether));
+}
+
+int64_t longest_text(std::span<const BatchPrompt> prompts) {
+  int64_t longest = 0;
+  for (const BatchPrompt& prompt : prompts)
+    // The last new token is never fed.
+    longest = std::max(longest, std::ssize(prompt.ids) + prompt.max_new_tokens - 1);
+  return longest;
 }
 
 }  // namespace kvcal

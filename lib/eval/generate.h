@@ -1,18 +1,89 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <optional>
+#include <random>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/json.h"
-#include "eval/sampler.h"
+#include "core/number.h"
 #include "forward/decoder.h"
 #include "tokenizers/tokenizer.h"
 
 namespace kvcal {
+
+struct SamplingOptions {
+  double temperature = 0.0;  ///< 0: greedy
+  double top_p = 1.0;        ///< in (0, 1]
+  int64_t top_k = 0;         ///< 0: all
+  uint64_t seed = 0;
+};
+
+/// Picks the next token from logits. Temperature, then top-k, then top-p, as transformers' generate
+/// does. The same seed gives the same tokens on every machine. Greedy takes the lowest id among
+/// equals.
+class Sampler {
+ public:
+  /// Throws Error for options out of range.
+  explicit Sampler(const SamplingOptions& options);
+  TokenId pick(std::span<const float> logits);
+
+ private:
+  SamplingOptions options_;
+  std::mt19937_64 random_;
+};
+
+/// Settings of a model folder for generation.
+struct GenerationSettings {
+  std::set<TokenId> stop_tokens;    ///< as stop_tokens_of
+  float repetition_penalty = 1.0f;  ///< as in BatchOptions
+  /// Of texts that are sampled, where the caller does not say them; absent: not in the file.
+  std::optional<double> top_p;
+  std::optional<int64_t> top_k;
+  /// Keys of generation_config.json that change texts in transformers and are not followed: every
+  /// text, and sampled ones alone.
+  std::vector<std::string> not_followed, not_followed_sampling;
+  std::optional<std::string> bos_token, eos_token;  ///< their texts
+};
+
+/// Reads config.json, generation_config.json and the tokenizer's special tokens. Throws Error with
+/// the file's name.
+GenerationSettings read_generation_settings(const std::filesystem::path& folder);
+
+/// Ids of a text behind what add_bos_token asks for: bos_token, or nothing; absent: what the
+/// tokenizer adds on its own. Throws Error where a bos_token is wanted and there is none.
+/// Source: lm_eval 0.4.13, models/huggingface.py `tok_encode`, `tok_batch_encode`.
+std::vector<TokenId> prompt_ids(const Tokenizer& tokenizer, const GenerationSettings& settings,
+                                std::string_view text, std::optional<bool> add_bos_token);
+
+/// Strings that end a text, as lm-evaluation-harness's hf backend looks for them.
+/// Source: lm_eval 0.4.13, models/utils_hf.py `MultiTokenEOSCriteria`, models/utils.py
+/// `postprocess_generated_text`.
+class StopStrings {
+ public:
+  /// tokenizer must outlive this; empty strings are left out.
+  StopStrings(const Tokenizer& tokenizer, const std::vector<std::string>& strings);
+
+  /// Whether one of them stands in the last tokens of ids: as many as it has itself, and two more.
+  /// Special tokens count as their text.
+  bool end(std::span<const TokenId> ids) const;
+  /// text up to the first of them.
+  std::string cut(std::string_view text) const;
+
+ private:
+  struct Stop {
+    std::string text;
+    size_t tokens = 0;  ///< that are looked at
+  };
+  const Tokenizer& tokenizer_;
+  std::vector<Stop> stops_;
+};
 
 struct GenerateOptions {
   int64_t max_new_tokens = 100;
@@ -63,12 +134,60 @@ class TextStream {
   std::string finish();
 
  private:
-  std::string decoded(size_t begin) const;
+  /// Text of ids [begin_, end).
+  std::string decoded(size_t end) const {
+    return tokenizer_.decode(std::span(ids_).subspan(begin_, end - begin_), true);
+  }
 
   const Tokenizer& tokenizer_;
   std::vector<TokenId> ids_;
   size_t begin_ = 0;        ///< first id that the next decode needs as context
   size_t printed_ids_ = 0;  ///< ids whose text is out
 };
+
+/// A text to continue.
+struct BatchPrompt {
+  std::vector<TokenId> ids;
+  int64_t max_new_tokens = 0;
+};
+
+/// How many texts are written at a time, and how.
+struct BatchOptions {
+  /// Logits of tokens that stand in the prompt or the text already are divided by it where they are
+  /// positive, and multiplied where negative. 1: as they are. Source: transformers
+  /// `RepetitionPenaltyLogitsProcessor`.
+  float repetition_penalty = 1.0f;
+  /// How tokens are picked. Text i draws by a sampler of its own, whose seed is sampling.seed + i.
+  SamplingOptions sampling = {};
+  /// Whether a text ends with its newest token; ids: all of its new ones. Empty: none ends early.
+  std::function<bool(std::span<const TokenId> ids)> is_end = {};
+  /// Called with each text when it ends, in the order in which they do.
+  std::function<void(size_t prompt, std::vector<TokenId> ids)> on_text = {};
+};
+
+/// The tokens and steps that generating took.
+struct BatchUse {
+  int64_t prompt_tokens = 0, new_tokens = 0;
+  int64_t num_steps = 0;  ///< of decoding; each takes all texts further that are being written
+  double prefill_seconds = 0.0, decode_seconds = 0.0;
+};
+
+/// Continues prompts, as many at a time as cache has slots: a text that ends makes room
+/// for the next prompt at once. A text does not depend on the number of slots or on the other
+/// prompts. The cache must hold each prompt and its new tokens. Throws Error for an empty prompt
+/// and as Sampler and Decoder::step.
+BatchUse generate_together(Decoder& decoder, KvCache& cache, std::span<const BatchPrompt> prompts,
+                           const BatchOptions& options);
+
+/// Texts that go together where nobody says how many.
+inline constexpr int64_t kTextsTogether = 32;
+
+/// kTextsTogether, or fewer, but one, where cache_bytes do not hold that many of this many tokens.
+int64_t fitting_slots(const ModelConfig& config, const CacheType& type,
+                      const std::vector<LayerKvScales>& scales, int64_t tokens,
+                      std::optional<uint64_t> cache_bytes);
+
+/// Tokens that a slot must hold for any of the prompts.
+int64_t longest_text(std::span<const BatchPrompt> prompts);
 
 }  // namespace kvcal

@@ -1,15 +1,240 @@
 #include "eval/gsm8k.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
+#include "core/error.h"
 #include "core/folder.h"
-#include "eval/generation_settings.h"
-#include "eval/gsm8k_text.h"
-#include "eval/stop_strings.h"
+#include "core/json.h"
+#include "datasets/dataset.h"
+#include "datasets/dataset_reader.h"
+#include "datasets/descriptor.h"
+#include "eval/generate.h"
 
 namespace kvcal {
+namespace {
+
+/// Fills the state of MT19937 from an integer. Source: CPython, Modules/_randommodule.c
+/// `init_by_array`, after M. Matsumoto and T. Nishimura.
+class PythonSeed {
+ public:
+  using result_type = uint32_t;
+  explicit PythonSeed(uint64_t seed) : key_{static_cast<uint32_t>(seed)} {
+    if (seed >> 32) key_.push_back(static_cast<uint32_t>(seed >> 32));
+  }
+  template <class Words>
+  void generate(Words begin, Words end) const {
+    const auto words = static_cast<size_t>(end - begin);
+    const auto mixed = [&](size_t i) { return begin[i - 1] ^ (begin[i - 1] >> 30); };
+    begin[0] = 19650218u;
+    for (size_t i = 1; i < words; ++i) begin[i] = 1812433253u * mixed(i) + static_cast<uint32_t>(i);
+    size_t i = 1;
+    const auto advance = [&] {
+      if (++i < words) return;
+      begin[0] = begin[words - 1];
+      i = 1;
+    };
+    for (size_t k = 0; k < words; ++k, advance()) {
+      const size_t j = k % key_.size();
+      begin[i] = (begin[i] ^ (mixed(i) * 1664525u)) + key_[j] + static_cast<uint32_t>(j);
+    }
+    for (size_t k = 0; k + 1 < words; ++k, advance())
+      begin[i] = (begin[i] ^ (mixed(i) * 1566083941u)) - static_cast<uint32_t>(i);
+    begin[0] = 0x80000000u;
+  }
+
+ private:
+  std::vector<uint32_t> key_;
+};
+
+}  // namespace
+
+PythonRandom::PythonRandom(uint64_t seed) {
+  PythonSeed words(seed);
+  random_.seed(words);
+}
+
+// Source: CPython, Lib/random.py `_randbelow_with_getrandbits`.
+int64_t PythonRandom::below(int64_t bound) {
+  const int bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(bound)));
+  for (;;)
+    if (const auto drawn = static_cast<int64_t>(random_() >> (32 - bits)); drawn < bound)
+      return drawn;
+}
+
+// Source: CPython, Lib/random.py `sample`.
+std::vector<int64_t> PythonRandom::sample(int64_t population, int64_t count) {
+  if (count < 0 || count > population || population > UINT32_MAX)
+    fail(count, " of ", population, " cannot be drawn");
+  std::vector<int64_t> drawn;
+  int64_t pool_limit = 21;  // a list of so many is smaller than a set
+  if (count > 5) {
+    int64_t power = 1;
+    while (power < 3 * count) power *= 4;
+    pool_limit += power;
+  }
+  if (population <= pool_limit) {
+    std::vector<int64_t> pool(static_cast<size_t>(population));
+    std::iota(pool.begin(), pool.end(), 0);
+    while (std::ssize(drawn) < count) {
+      const auto place = static_cast<size_t>(below(std::ssize(pool)));
+      drawn.push_back(std::exchange(pool[place], pool.back()));
+      pool.pop_back();
+    }
+    return drawn;
+  }
+  while (std::ssize(drawn) < count) {
+    int64_t index = below(population);
+    while (std::ranges::find(drawn, index) != drawn.end()) index = below(population);
+    drawn.push_back(index);
+  }
+  return drawn;
+}
+
+namespace {
+
+/// lm_eval's DEFAULT_OTHER_SEED.
+constexpr uint64_t kFewshotSeed = 1234;
+constexpr std::string_view kMark = "#### ", kInvalid = "[invalid]";
+
+std::unique_ptr<RecordSource> open_questions(const fs::path& dataset, const std::string& split) {
+  const std::vector<std::string> fields{"question", "answer"};
+  if (!dataset_readers().at(reader_for(dataset)).takes_local_copy)
+    return open_records(dataset, {.fields = fields, .what = "a data set of gsm8k", .split = split});
+  const DatasetOverrides overrides{.local_copy = {}, .split = split};
+  open_dataset(dataset, overrides);  // tells how to get a copy that is missing
+  return open_records(read_descriptor(dataset, overrides).local_copy,
+                      {.fields = fields, .what = "a descriptor's local copy"});
+}
+
+std::string question_of(const GsmRecord& record) {
+  return "Question: " + record.question + "\nAnswer:";
+}
+
+std::string plain_prompt(std::span<const GsmRecord* const> examples, const GsmRecord& question) {
+  std::string prompt;
+  for (const GsmRecord* example : examples)
+    prompt += question_of(*example) + " " + example->answer + "\n\n";
+  return prompt + question_of(question);
+}
+
+Json turns_of(std::span<const GsmRecord* const> examples, const GsmRecord& question) {
+  Json messages = Json::array();
+  const auto add = [&](const char* role, const std::string& content) {
+    messages.push_back({{"role", role}, {"content", content}});
+  };
+  for (const GsmRecord* example : examples) {
+    add("user", question_of(*example));
+    add("assistant", example->answer);
+  }
+  add("user", question_of(question));
+  return messages;
+}
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+/// Length of the longest beginning of text whose characters all are.
+template <class Test>
+size_t run_of(std::string_view text, const Test& is_one) {
+  return static_cast<size_t>(std::ranges::find_if_not(text, is_one) - text.begin());
+}
+
+/// A match of (-?[$0-9.,]{2,})|(-?[0-9]+) at the beginning of text; 0: none.
+size_t number_at(std::string_view text) {
+  const size_t sign = text.starts_with('-') ? 1 : 0;
+  const std::string_view rest = text.substr(sign);
+  const size_t wide =
+      run_of(rest, [](char c) { return is_digit(c) || c == '$' || c == '.' || c == ','; });
+  if (wide >= 2) return sign + wide;
+  const size_t digits = run_of(rest, is_digit);
+  return digits > 0 ? sign + digits : 0;
+}
+
+/// The task's regexes_to_ignore one after the other, then ignore_case.
+std::string normalized(std::string_view text) {
+  std::string kept(text);
+  std::erase(kept, ',');
+  std::erase(kept, '$');
+  if (const size_t mark = kept.rfind(kMark); mark != std::string::npos)
+    kept.erase(0, mark + kMark.size());
+  // Python's $ matches before a line break at the end, too.
+  const size_t end = kept.ends_with('\n') ? kept.size() - 1 : kept.size();
+  if (end > 0 && kept[end - 1] == '.') kept.erase(end - 1, 1);
+  // Extracted answers are ASCII, so other letters' case decides nothing.
+  for (char& c : kept)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return kept;
+}
+
+}  // namespace
+
+std::vector<GsmRecord> read_gsm_records(const fs::path& dataset, const std::string& split,
+                                        std::optional<int64_t> limit) {
+  const auto records = open_questions(dataset, split);
+  std::vector<GsmRecord> result;
+  for (int64_t i = 0; i < std::min(records->size(), limit.value_or(records->size())); ++i) {
+    const Json object = records->read(i);
+    in_context(records->place(i), [&] {
+      if (!object.is_object()) fail("a record is ", kind_of(object), ", expected an object");
+      result.push_back({required_string(object, "question"), required_string(object, "answer")});
+    });
+  }
+  return result;
+}
+
+std::vector<std::string> gsm_prompts(std::span<const GsmRecord> questions,
+                                     std::span<const GsmRecord> examples,
+                                     const GsmPromptOptions& options) {
+  if (std::ssize(examples) < options.num_fewshot)
+    fail(options.num_fewshot, " examples are wanted, there are ", examples.size());
+  PythonRandom random(kFewshotSeed);
+  std::vector<std::string> prompts;
+  for (const GsmRecord& question : questions) {
+    std::vector<const GsmRecord*> drawn;
+    for (const int64_t index : random.sample(std::ssize(examples), options.num_fewshot))
+      drawn.push_back(&examples[static_cast<size_t>(index)]);
+    if (!options.chat) {
+      prompts.push_back(plain_prompt(drawn, question));
+      continue;
+    }
+    const Json one = Json::array({{{"role", "user"}, {"content", plain_prompt(drawn, question)}}});
+    prompts.push_back(options.chat->render_as_given(
+        options.fewshot_as_multiturn ? turns_of(drawn, question) : one, true));
+  }
+  return prompts;
+}
+
+std::string strict_answer(std::string_view text) {
+  const auto is_part = [](char c) { return is_digit(c) || c == '.' || c == ','; };
+  for (size_t mark = text.find(kMark); mark != std::string_view::npos;
+       mark = text.find(kMark, mark + 1)) {
+    const std::string_view rest = text.substr(mark + kMark.size());
+    const size_t sign = rest.starts_with('-') ? 1 : 0;
+    if (const size_t length = run_of(rest.substr(sign), is_part); length > 0)
+      return std::string(rest.substr(0, sign + length));
+  }
+  return std::string(kInvalid);
+}
+
+std::string flexible_answer(std::string_view text) {
+  std::string_view last = kInvalid;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = number_at(text.substr(at));
+    if (length > 0) last = text.substr(at, length);
+    at += std::max<size_t>(length, 1);
+  }
+  return std::string(last);
+}
+
+bool is_gsm_match(std::string_view extracted, std::string_view answer) {
+  return normalized(extracted) == normalized(answer);
+}
+
 namespace {
 
 /// The questions of a run, and what the model is asked.

@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "core/token.h"
+#include "core/number.h"
 
 namespace kvcal {
 

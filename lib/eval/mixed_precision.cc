@@ -22,10 +22,10 @@ std::vector<size_t> between(size_t low, size_t high, size_t count) {
 /// Caches that keep the first of ranked layers, by their number.
 class Search {
  public:
-  Search(const std::vector<int64_t>& ranked, const MeasureKept& measure)
+  Search(const std::vector<int64_t>& ranked, const ScoreLayers& measure)
       : ranked_(ranked), measure_(measure) {}
 
-  void measure(const std::vector<size_t>& numbers) {
+  void score(const std::vector<size_t>& numbers) {
     if (numbers.empty()) return;
     std::vector<std::vector<int64_t>> kept;
     for (const size_t number : numbers) kept.push_back(layers_of(number));
@@ -40,7 +40,7 @@ class Search {
     std::optional<size_t> high = first_within(budget, most, low);
     while (high && *high - low > 1) {
       const std::vector<size_t> numbers = between(low, *high, kBetween);
-      measure(numbers);
+      score(numbers);
       for (const size_t number : numbers)
         if (is_within(number, budget)) {
           high = number;
@@ -74,7 +74,7 @@ class Search {
       std::erase_if(numbers, [&](size_t number) { return number > most; });
       if (numbers.empty() || measured_.contains(numbers.back())) return std::nullopt;
       const size_t last = numbers.back();
-      measure(numbers);
+      score(numbers);
       for (const size_t number : numbers) {
         if (is_within(number, budget)) return number;
         low = number;
@@ -92,7 +92,7 @@ class Search {
   }
 
   const std::vector<int64_t>& ranked_;
-  const MeasureKept& measure_;
+  const ScoreLayers& measure_;
   std::map<size_t, MixedCache> measured_;
 };
 
@@ -105,18 +105,18 @@ void rank(std::vector<LayerSensitivity>& layers) {
 }
 
 MixedSearch find_kept_layers(const std::vector<int64_t>& ranked, double kl_budget, size_t most,
-                             const MeasureKept& measure) {
+                             const ScoreLayers& measure) {
   Search search(ranked, measure);
   const size_t below_all = ranked.empty() ? 0 : ranked.size() - 1;
   return search.take(search.find(kl_budget, std::min(most, below_all)));
 }
 
-MixedSearch measure_kept_layers(const std::vector<int64_t>& ranked, const MeasureKept& measure) {
+MixedSearch score_layer_counts(const std::vector<int64_t>& ranked, const ScoreLayers& measure) {
   Search search(ranked, measure);
   std::vector<size_t> numbers = between(0, ranked.size(), kCurvePoints - 1);
   numbers.insert(numbers.begin(), 0);
   for (size_t i = 0; i < numbers.size(); i += kAtOnce)
-    search.measure(
+    search.score(
         {numbers.begin() + static_cast<std::ptrdiff_t>(i),
          numbers.begin() + static_cast<std::ptrdiff_t>(std::min(i + kAtOnce, numbers.size()))});
   return search.take(std::nullopt);

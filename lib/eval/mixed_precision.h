@@ -23,7 +23,7 @@ struct MixedCache {
 };
 
 /// Scores caches that keep these layers in 16 bits, in one pass over the text.
-using MeasureKept =
+using ScoreLayers =
     std::function<std::vector<Likelihood>(const std::vector<std::vector<int64_t>>& kept)>;
 
 /// Layers by what they cost, the dearest first; of equals the lower one.
@@ -42,8 +42,8 @@ struct MixedSearch {
 /// most, then those between, taking it that KL falls with each layer that is kept. The cache that
 /// keeps every layer is the reference and is not measured.
 MixedSearch find_kept_layers(const std::vector<int64_t>& ranked, double kl_budget, size_t most,
-                             const MeasureKept& measure);
+                             const ScoreLayers& measure);
 /// Eight numbers of ranked layers between none and all.
-MixedSearch measure_kept_layers(const std::vector<int64_t>& ranked, const MeasureKept& measure);
+MixedSearch score_layer_counts(const std::vector<int64_t>& ranked, const ScoreLayers& measure);
 
 }  // namespace kvcal

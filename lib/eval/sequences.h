@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "core/token.h"
+#include "core/number.h"
 #include "datasets/record_columns.h"
 
 namespace kvcal {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/model_dir.h"
+#include "export/writer.h"
 
 namespace kvcal {
 
@@ -17,25 +18,6 @@ inline constexpr std::string_view kScalesFileName = "model-kv-scales.safetensors
 /// Throws Error where the checkpoint already has a tensor of names, or a shard named
 /// kScalesFileName.
 void check_tensors_are_new(const ModelDir& model, const std::vector<std::string>& names);
-
-/// Input of copy_weights.
-struct WeightCopy {
-  const ModelDir& model;
-  const std::vector<Tensor>& tensors;  ///< added to the model's
-  /// The tensors get a shard of their own even if the model is one file.
-  bool is_shared = false;
-  /// Folder of another output with the same weights (is_shared). They are linked where the file
-  /// system can; empty: they are copied.
-  std::filesystem::path linked = {};
-  ThreadPool* pool = nullptr;  ///< makes tensors that are generated; nullptr: the caller's thread
-};
-
-/// Copies the model's weights into folder and adds tensors. A model of one file stays one file: a
-/// new header, then the weights, copied by range. Shards are copied, whole where nothing in them is
-/// left out; the added tensors become one more shard, and the index names all. Every loader reads
-/// both layouts: transformers takes model.safetensors without an index; vLLM, SGLang and TGI take
-/// the files in the folder.
-void copy_weights(const WeightCopy& copy, const std::filesystem::path& folder);
 
 /// Names of the files of weights in an output whose tensors lie in a shard of their own.
 std::vector<std::string> shared_shard_names(const ModelDir& model);
@@ -54,18 +36,8 @@ void write_scales_shard(const ModelDir& model, const std::vector<Tensor>& tensor
 /// say which framework wrote it.
 std::map<std::string, std::string> metadata_of(const SafetensorsFile& shard);
 
-/// Content of an index for the tensors of an output.
-struct IndexEntries {
-  Json weight_map = Json::object();  ///< tensor → shard
-  uint64_t total_size = 0, num_elements = 0;
-  void add(const TensorView& tensor, const std::string& shard);
-};
-
-/// model.safetensors.index.json with these entries: the source's, or a new one. Counts total_size
-/// anew, and total_parameters where the source has it.
-std::string index_text(const ModelDir& model, IndexEntries entries);
-
-/// Writes the index of the named shards in folder.
+/// Writes model.safetensors.index.json of the named shards in folder: the source's with other
+/// entries, or a new one. Counts total_size anew, and total_parameters where the source has it.
 void write_index(const ModelDir& model, const std::vector<std::string>& shard_names,
                  const std::filesystem::path& folder);
 
@@ -80,5 +52,36 @@ void copy_sidecar_files(const ModelDir& model, const std::vector<std::string>& t
 /// config.json as compressed-tensors writes it (Python json.dump, indent 2, sorted keys): ASCII, no
 /// newline at the end.
 std::string config_text(const Json& config);
+
+/// Writes the model with a format's tensors and config.json, and its weights quantized where the
+/// plan says so, into folder. first: see Writer::write.
+WrittenCheckpoint write_checkpoint(const ExportInput& input, const FormatParts& parts,
+                                   const std::filesystem::path& folder,
+                                   const WrittenCheckpoint* first);
+
+/// recipe.yaml where there is a recipe, vllm.yaml where layers are ignored: name → content.
+std::map<std::string, std::string> recipe_and_arguments(const ExportInput& input);
+
+/// Name of the file that marks a folder as an overlay.
+inline constexpr std::string_view kOverlayName = "kvcal_overlay.json";
+
+/// Writes an overlay: the files that a format adds to a checkpoint, without the checkpoint. These
+/// are the scales as kScalesFileName, config.json, the index of a sharded model, the format's own
+/// files, and kOverlayName, which names the model and the format. Copied into the folder of a
+/// sharded checkpoint they give the result of write(); `kvcal apply` does it for any checkpoint.
+/// Throws Error where the plan quantizes weights: an overlay holds none.
+void write_overlay(const ExportInput& input, const FormatParts& parts, const std::string& format,
+                   const std::filesystem::path& folder);
+
+/// Content of kOverlayName.
+struct Overlay {
+  std::string format;  ///< as --format named it
+  std::string model_type;
+  int64_t num_hidden_layers = 0;
+  Json config;  ///< keys of config.json that the format set
+};
+
+/// Throws Error naming file and key.
+Overlay read_overlay(const std::filesystem::path& folder);
 
 }  // namespace kvcal

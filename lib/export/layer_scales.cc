@@ -1,55 +1,34 @@
 #include "export/layer_scales.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <set>
 #include <span>
 
+#include "core/text.h"
+#include "export/checkpoint_copy.h"
+#include "export/planned_weights.h"
 #include "quant/weight_scales.h"
 
 namespace kvcal {
 namespace {
 
-/// Name of a module around its layer's number: "model.layers.", 3, ".self_attn".
-struct NumberedName {
-  std::string_view before, after;
-  int64_t number = 0;
-};
-
-std::optional<NumberedName> numbered(std::string_view name) {
-  // The last numeric part is the layer: multimodal names have others before it.
+/// Name of a module around its layer's number: "model.layers." and ".self_attn". The last numeric
+/// part is the layer: multimodal names have others before it. nullopt: there is none.
+std::optional<std::pair<std::string, std::string>> around_number(const std::string& name) {
   for (size_t end = name.size(); end > 0;) {
     const size_t dot = name.rfind('.', end - 1);
-    const size_t begin = dot == std::string_view::npos ? 0 : dot + 1;
-    const std::string_view part = name.substr(begin, end - begin);
-    int64_t number = 0;
-    const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), number);
-    if (error == std::errc() && stop == part.data() + part.size() && !part.empty())
-      return NumberedName{name.substr(0, begin), name.substr(end), number};
+    const size_t begin = dot == std::string::npos ? 0 : dot + 1;
+    if (end > begin && name.find_first_not_of("0123456789", begin) >= end)
+      return std::pair(name.substr(0, begin), name.substr(end));
     end = begin == 0 ? 0 : begin - 1;
   }
   return std::nullopt;
 }
 
-/// Module of pattern's kind that a tensor belongs to, with its number: "model.layers.7.self_attn"
-/// for "model.layers.7.self_attn.k_proj.weight".
-std::optional<std::pair<std::string, int64_t>> sibling_module(std::string_view tensor,
-                                                              const NumberedName& pattern) {
-  if (!tensor.starts_with(pattern.before)) return std::nullopt;
-  const char* const first = tensor.data() + pattern.before.size();
-  const char* const last = tensor.data() + tensor.size();
-  int64_t number = 0;
-  const auto [stop, error] = std::from_chars(first, last, number);
-  if (error != std::errc()) return std::nullopt;
-  const std::string_view rest(stop, static_cast<size_t>(last - stop));
-  if (!rest.starts_with(pattern.after) || !rest.substr(pattern.after.size()).starts_with('.'))
-    return std::nullopt;
-  return std::pair(
-      std::string(tensor.substr(0, tensor.size() - rest.size() + pattern.after.size())), number);
-}
-
+/// The names of a module's tensors.
 std::span<const std::string> names_under(const std::vector<std::string>& sorted_names,
                                          const std::string& module) {
   const std::string prefix = module + ".";
@@ -57,6 +36,74 @@ std::span<const std::string> names_under(const std::vector<std::string>& sorted_
   const auto end = std::find_if(begin, sorted_names.end(),
                                 [&](const std::string& name) { return !name.starts_with(prefix); });
   return {begin, end};
+}
+
+constexpr std::string_view kScale = "_scale", kZeroPoint = "_zero_point";
+
+/// Q, K or V of a layer.
+struct Side {
+  char letter;
+  const KvTensorCalibration* calibration;
+  bool is_per_head;
+
+  std::string name(const AttentionCalibration& layer, std::string_view suffix) const {
+    const std::string module =
+        layer.scales_at.empty() ? layer.module : module_of_side(layer.scales_at, letter);
+    return module + "." + letter + std::string(suffix);
+  }
+};
+
+bool is_per_head(const QuantArgs& args) {
+  return resolved_strategy(args) == Strategy::kAttnHead;
+}
+
+bool queries_per_head(const Calibration& calibration, const AttentionCalibration& layer) {
+  const auto& attention = calibration.plan.attention;
+  const auto planned = std::ranges::find(attention, layer.module, &PlannedAttention::module);
+  return planned != attention.end() && planned->q && is_per_head(*planned->q);
+}
+
+/// The sides of a layer that have scales; none for an ignored layer.
+std::vector<Side> sides_of(const Calibration& calibration, const AttentionCalibration& layer) {
+  if (layer.ignored) return {};
+  const bool per_head = is_per_head(calibration.kv_args);
+  std::vector<Side> sides{{'k', &layer.k, per_head}, {'v', &layer.v, per_head}};
+  if (layer.q) sides.push_back({'q', &*layer.q, queries_per_head(calibration, layer)});
+  return sides;
+}
+
+/// "3, 7"
+std::string ignored_layers(const Calibration& calibration, std::string_view separator) {
+  std::vector<std::string> layers;
+  for (const AttentionCalibration& layer : calibration.layers)
+    if (layer.ignored) layers.push_back(std::to_string(layer.layer));
+  return join(layers, separator);
+}
+
+/// One zero per scale; E4M3's zero has only zero bits.
+Tensor zero_points(std::string name, const Shape& shape) {
+  return {std::move(name), DType::kF8E4M3, shape,
+          std::vector<std::byte>(byte_count(shape, DType::kF8E4M3))};
+}
+
+/// vLLM holds these scales in the 16-bit dtype that it runs the model in, and runs none of these
+/// methods in float32. Source: vLLM 0.32, `KVCacheScaleParameter`, whose tensor gets torch's
+/// default dtype, and `get_supported_act_dtypes`.
+void check_layer_scales(const ModelDir& model, const AttentionCalibration& layer,
+                        const ScalarScaleFormat& scalar) {
+  const KvScaleNames& form = scalar.names;
+  std::vector<std::string> names;
+  // Scales with other names would take precedence, or be an error.
+  for (const KvScaleNames& other : kv_forms())
+    for (const std::string_view name : {other.k, other.v})
+      names.push_back(layer.module + std::string(name));
+  check_tensors_are_new(model, names);
+  const DType dtype = run_dtype(model, layer.module);
+  const std::string where = std::string(name_of(dtype)) + ", in which vLLM holds it";
+  check_survives(layer.module + std::string(form.k), largest_of(layer.k.scales), dtype, where);
+  check_survives(layer.module + std::string(form.v), largest_of(layer.v.scales), dtype, where);
+  if (scalar.has_queries && layer.q)
+    check_survives(layer.module + std::string(form.q), largest_of(layer.q->scales), dtype, where);
 }
 
 }  // namespace
@@ -83,8 +130,9 @@ Scale shared_scale(const AttentionCalibration& layer) {
 }
 
 bool has_head_scales(const Calibration& calibration) {
-  return std::any_of(calibration.layers.begin(), calibration.layers.end(),
-                     [](const AttentionCalibration& layer) { return layer.k.scales.size() > 1; });
+  return std::ranges::any_of(calibration.layers, [](const AttentionCalibration& layer) {
+    return layer.k.scales.size() > 1;
+  });
 }
 
 bool has_query_scales(const Calibration& calibration) {
@@ -147,32 +195,37 @@ Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& val
 
 void check_covers_model(const ModelDir& model, const Calibration& calibration) {
   const std::vector<std::string> names = model.tensor_names();
-  const auto layers = static_cast<int64_t>(calibration.num_hidden_layers);
-  std::set<std::string, std::less<>> calibrated;
-  std::set<std::pair<std::string_view, std::string_view>> patterns;
-  std::set<std::string, std::less<>> parts;  // of calibrated modules: "k_proj.weight"
+  std::set<std::string> calibrated, parts;  // parts: of calibrated modules, "k_proj.weight"
+  std::set<std::pair<std::string, std::string>> patterns;
   for (const AttentionCalibration& layer : calibration.layers) {
-    if (names_under(names, layer.module).empty())
+    const auto own = names_under(names, layer.module);
+    if (own.empty())
       fail(model.path().string(), ": has no tensor of the calibrated module ", layer.module);
     calibrated.insert(layer.module);
-    for (const std::string& name : names_under(names, layer.module))
-      parts.insert(name.substr(layer.module.size() + 1));
+    for (const std::string& name : own) parts.insert(name.substr(layer.module.size() + 1));
     // Of several multi-token prediction layers, engines run the first.
-    if (layer.layer >= layers) continue;
-    if (const auto parts = numbered(layer.module)) patterns.emplace(parts->before, parts->after);
+    if (layer.layer >= calibration.num_hidden_layers) continue;
+    if (auto pattern = around_number(layer.module)) patterns.insert(*std::move(pattern));
   }
-  for (const auto& [before, after] : patterns)
-    for (const std::string& name : names) {
-      const auto sibling = sibling_module(name, {.before = before, .after = after});
-      // Layers from num_hidden_layers on serve other purposes (multi-token prediction), and modules
-      // with other parts are no attention (hybrids give all mixers one name).
-      if (sibling && parts.contains(name.substr(sibling->first.size() + 1)) &&
-          !calibrated.contains(sibling->first) && sibling->second < layers)
-        fail(sibling->first, " is in the checkpoint and was not calibrated");
+  // Layers from num_hidden_layers on serve other purposes (multi-token prediction), and modules
+  // with other parts are no attention (hybrids give all mixers one name).
+  for (const auto& [before, after] : patterns) {
+    std::set<std::string> missing;  // the first by the names of tensors is told
+    for (int64_t layer = 0; layer < calibration.num_hidden_layers; ++layer) {
+      const std::string module = before + std::to_string(layer) + after;
+      const auto is_part = [&](const std::string& name) {
+        return parts.contains(name.substr(module.size() + 1));
+      };
+      if (!calibrated.contains(module) && std::ranges::any_of(names_under(names, module), is_part))
+        missing.insert(module + ".");
     }
+    if (!missing.empty())
+      fail(missing.begin()->substr(0, missing.begin()->size() - 1),
+           " is in the checkpoint and was not calibrated");
+  }
 }
 
-void keep_quantization(const KeptQuantization& kept, FormatParts& parts) {
+void keep_quantization(const SourceQuantization& kept, FormatParts& parts) {
   if (!kept.config.is_null()) parts.config["quantization_config"] = kept.config;
   if (!kept.modelopt_file.is_null())
     parts.files.emplace(kModelOptFileName, dump_json(kept.modelopt_file, 4));
@@ -193,6 +246,154 @@ void check_is_unquantized(const ModelDir& model) {
     check(model.config());
     if (const Json* text_config = find_field(model.config(), "text_config")) check(*text_config);
   });
+}
+
+std::vector<Scale> tied_over_ranks(const std::vector<Scale>& scales, int64_t num_ranks) {
+  const auto heads = static_cast<int64_t>(scales.size());
+  if (num_ranks <= 1 || heads <= 1) return scales;
+  if (heads % num_ranks != 0 && num_ranks % heads != 0)
+    fail(heads, " heads cannot be divided over ", num_ranks, " ranks");
+  const int64_t heads_of_rank = std::max<int64_t>(1, heads / num_ranks);
+  std::vector<Scale> tied = scales;
+  for (auto first = tied.begin(); first != tied.end(); first += heads_of_rank) {
+    const auto largest = *std::ranges::max_element(first, first + heads_of_rank, {}, &Scale::value);
+    std::fill(first, first + heads_of_rank, largest);
+  }
+  return tied;
+}
+
+std::vector<std::string> attention_tensor_names(const Calibration& calibration) {
+  std::vector<std::string> names;
+  for (const AttentionCalibration& layer : calibration.layers)
+    for (const Side& side : sides_of(calibration, layer)) {
+      names.push_back(side.name(layer, kScale));
+      if (layer.q) names.push_back(side.name(layer, kZeroPoint));
+    }
+  return names;
+}
+
+std::vector<Tensor> attention_tensors(const ExportInput& input) {
+  std::vector<Tensor> tensors;
+  for (const AttentionCalibration& layer : input.calibration.layers) {
+    if (layer.ignored) continue;
+    const DType dtype =
+        input.scale_in_model_dtype ? module_dtype(input.model, layer.module) : DType::kF32;
+    for (const Side& side : sides_of(input.calibration, layer)) {
+      const std::vector<Scale> scales = tied_over_ranks(side.calibration->scales, input.tp_size);
+      const Shape shape =
+          side.is_per_head ? Shape{static_cast<int64_t>(scales.size()), 1, 1} : Shape{1};
+      tensors.push_back(scale_tensor(side.name(layer, kScale), shape, scales, dtype));
+      if (layer.q) tensors.push_back(zero_points(side.name(layer, kZeroPoint), shape));
+    }
+  }
+  return tensors;
+}
+
+void check_attention_scales_fit(const ExportInput& input) {
+  for (const AttentionCalibration& layer : input.calibration.layers) {
+    if (layer.ignored) continue;
+    const DType dtype = module_dtype(input.model, layer.module);
+    const float smallest = dtype == DType::kF16 ? 0x1p-14f : std::numeric_limits<float>::min();
+    for (const Side& side : sides_of(input.calibration, layer))
+      for (const Scale scale : side.calibration->scales) {
+        const float rounded = rounded_to(dtype, scale.value);
+        if (!std::isfinite(rounded) || rounded < smallest)
+          fail(side.name(layer, kScale), ": scale ", scale.value, " is out of the normal range of ",
+               dtype, "; write scales as float32 (--scale-dtype float32)");
+      }
+  }
+}
+
+std::optional<std::string> ignored_layers_note(const Calibration& calibration) {
+  const std::string layers = ignored_layers(calibration, " ");
+  if (layers.empty()) return std::nullopt;
+  return "ignored layers have no scale, and an FP8 cache would use 1.0 there; start vLLM with "
+         "--kv-cache-dtype-skip-layers " +
+         layers;
+}
+
+std::optional<std::string> vllm_arguments(const Calibration& calibration) {
+  const std::string layers = ignored_layers(calibration, ", ");
+  if (layers.empty()) return std::nullopt;
+  return "# For: vllm serve FOLDER --config FOLDER/vllm.yaml\n"
+         "kv-cache-dtype: fp8\n"
+         "kv-cache-dtype-skip-layers: [" +
+         layers + "]\n";
+}
+
+void check_scalar_scales(const ExportInput& input, const ScalarScaleFormat& form) {
+  const Calibration& calibration = input.calibration;
+  check_calibration(calibration);
+  if (calibration.kv_format != fp8::Format::kE4m3Fn)
+    fail(form.title,
+         "'s form holds scales of E4M3FN, which engines double where codes are E4M3FNUZ; the "
+         "calibration has another format (convert takes --fp8-dialect fn)");
+  if (input.scale_in_model_dtype)
+    fail(form.title, "'s scales are float32; scale dtype 'model' is not for them");
+  check_kept(input, form.format, form.title);
+  check_covers_model(input.model, calibration);
+  for (const AttentionCalibration& layer : calibration.layers)
+    if (!layer.ignored) check_layer_scales(input.model, layer, form);
+  if (calibration.plan.quantizes_weights()) check_weights(input, form.weights);
+}
+
+std::vector<Tensor> scalar_scales(const Calibration& calibration, const ScalarScaleFormat& form,
+                                  const Shape& shape) {
+  const KvScaleNames& names = form.names;
+  std::vector<Tensor> tensors;
+  const auto add = [&](const std::string& name, const KvTensorCalibration& side) {
+    tensors.push_back(scale_tensor(name, shape, {largest_of(side.scales)}, DType::kF32));
+  };
+  for (const AttentionCalibration& layer : calibration.layers) {
+    if (layer.ignored) continue;
+    const auto name = [&](char letter, std::string_view usual) {
+      return layer.scales_at.empty()
+                 ? layer.module + std::string(usual)
+                 : module_of_side(layer.scales_at, letter) + "." + letter + "_scale";
+    };
+    add(name('k', names.k), layer.k);
+    add(name('v', names.v), layer.v);
+    if (!form.has_queries || !layer.q || !layer.scales_at.empty()) continue;
+    add(layer.module + std::string(names.q), *layer.q);
+    if (layer.module.ends_with(".self_attn"))
+      tensors.push_back(scale_tensor(layer.module + std::string(kProbScale), shape,
+                                     {scale_from(Amax{1.0f}, calibration.kv_format)}, DType::kF32));
+  }
+  return tensors;
+}
+
+FormatParts scalar_parts(const ExportInput& input, const ScalarScaleFormat& form) {
+  FormatParts parts{.tensors = scalar_scales(input.calibration, form), .weights = &form.weights};
+  if (auto arguments = vllm_arguments(input.calibration))
+    parts.files.emplace(kVllmArgumentsName, *std::move(arguments));
+  return parts;
+}
+
+WrittenScales held_scalars(const AttentionCalibration& layer) {
+  return {{largest_of(layer.k.scales)}, {largest_of(layer.v.scales)}};
+}
+
+std::vector<std::string> told_cache_notes(const ExportInput& input, const ScalarScaleFormat& form) {
+  if (input.calibration.layers.empty()) return {};
+  return {"quant_method " + std::string(form.format) +
+          " does not turn the FP8 cache on by itself; start vLLM with --kv-cache-dtype fp8"};
+}
+
+std::vector<std::string> scalar_scale_notes(const ExportInput& input,
+                                            const ScalarScaleFormat& form) {
+  const Calibration& calibration = input.calibration;
+  std::vector<std::string> notes = weight_notes(input);
+  if (has_head_scales(calibration))
+    notes.push_back(std::string(form.title) +
+                    "'s form has one scale for K and one for V of a layer: the largest of all "
+                    "heads was taken");
+  if (has_query_scales(calibration) && !form.has_queries)
+    notes.push_back(std::string(form.title) +
+                    "'s form has no scales of queries: they are not written");
+  if (const auto note = ignored_layers_note(calibration)) notes.push_back(*note);
+  // Tested: its mapper adds ".attn" to the names, and DeepSeek's loader adds it again.
+  if (calibration.is_latent && !calibration.layers.empty()) notes.emplace_back(kLatentNote);
+  return notes;
 }
 
 }  // namespace kvcal

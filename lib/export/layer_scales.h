@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "core/tensor.h"
 #include "export/writer.h"
 #include "quant/calibration.h"
+#include "stored/stored_form.h"
 
 namespace kvcal {
 
@@ -65,10 +67,75 @@ constexpr std::string_view kLatentNote =
     "vLLM 0.32 drops the scales of a latent (MLA) cache and uses 1.0";
 
 /// Adds to parts the source's description of its quantized weights, which stay as they are.
-void keep_quantization(const KeptQuantization& kept, FormatParts& parts);
+void keep_quantization(const SourceQuantization& kept, FormatParts& parts);
 
 /// Throws Error, naming the method, where config.json says that the checkpoint is already
 /// quantized.
 void check_is_unquantized(const ModelDir& model);
+
+/// Scales of one module, each raised to the largest that the same tensor-parallel engine holds:
+/// such an engine may use one scale for all of its heads. Rank r of num_ranks holds heads [r * n,
+/// (r + 1) * n); with more ranks than heads, several ranks hold the same head. Unchanged for one
+/// rank or one scale. Throws Error where the heads cannot be divided.
+std::vector<Scale> tied_over_ranks(const std::vector<Scale>& scales, int64_t num_ranks);
+
+/// "<module>.k_scale" and ".v_scale" of every layer that is not ignored; where queries are
+/// quantized also ".q_scale" and the three ".{q,k,v}_zero_point".
+std::vector<std::string> attention_tensor_names(const Calibration& calibration);
+
+/// The tensors of those names. Scales are [1], or [heads, 1, 1] with strategy attn_head, tied over
+/// input.tp_size ranks, in float32 or in the dtype of the module's weights. Zero points are F8_E4M3
+/// zeros of the same shape, which loaders of attention groups look for. Source: compressed-tensors
+/// `initialize_attn_qparams`.
+std::vector<Tensor> attention_tensors(const ExportInput& input);
+
+/// Throws Error where rounding a scale to the dtype of its module's weights makes it subnormal: it
+/// would lose precision, and so would every value that it multiplies.
+void check_attention_scales_fit(const ExportInput& input);
+
+/// Arguments that vLLM needs for ignored layers, as a sentence; nullopt where no layer is ignored.
+std::optional<std::string> ignored_layers_note(const Calibration& calibration);
+
+/// Name of the file with the arguments that vLLM needs for ignored layers.
+inline constexpr std::string_view kVllmArgumentsName = "vllm.yaml";
+
+/// Content of kVllmArgumentsName; nullopt where no layer is ignored. vLLM reads only from its
+/// arguments which layers keep a 16-bit cache. Source: vLLM 0.32,
+/// `CacheConfig.kv_cache_dtype_skip_layers`, `FlexibleArgumentParser.load_config_file`.
+std::optional<std::string> vllm_arguments(const Calibration& calibration);
+
+/// A format whose checkpoints hold one float32 scale for K and one for V of a layer.
+struct ScalarScaleFormat {
+  std::string_view format;          ///< as --format names it, and the source's quant_method
+  std::string_view title;           ///< "ModelOpt"
+  const KvScaleNames& names;        ///< of the scales
+  const WeightScaleNames& weights;  ///< of FP8 weights
+  bool has_queries = false;         ///< holds scales of queries and of softmax weights, too
+};
+
+/// Throws Error where a checkpoint of the form cannot hold the calibration, or where the source's
+/// weights are quantized in another form.
+void check_scalar_scales(const ExportInput& input, const ScalarScaleFormat& form);
+
+/// The scales of K and V of every layer that is not ignored, F32: the largest over the heads, so
+/// that nothing saturates that did not before. Where the form has queries and they are quantized,
+/// also theirs, and kProbScale of softmax weights: their amax is 1 in every layer, that of the
+/// first token's on itself, so the scale is 1/448. Source: vLLM 0.32 `Fp8Config` and `QuarkConfig`,
+/// get_cache_scale_mapper, which know the latter below self_attn only.
+std::vector<Tensor> scalar_scales(const Calibration& calibration, const ScalarScaleFormat& form,
+                                  const Shape& shape = {});
+
+/// Scales of shape [], the weights' form, and vllm.yaml where layers are ignored.
+FormatParts scalar_parts(const ExportInput& input, const ScalarScaleFormat& form);
+
+/// Scales that a reader of the format gets: one of K and one of V.
+WrittenScales held_scalars(const AttentionCalibration& layer);
+
+/// Note that vLLM needs an option for an FP8 cache; empty without KV scales.
+std::vector<std::string> told_cache_notes(const ExportInput& input, const ScalarScaleFormat& form);
+
+/// Notes on values that the format does not keep and on options that vLLM needs.
+std::vector<std::string> scalar_scale_notes(const ExportInput& input,
+                                            const ScalarScaleFormat& form);
 
 }  // namespace kvcal

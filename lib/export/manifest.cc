@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "core/sha256.h"
-#include "export/compressed_tensors_config.h"
-#include "quant/octave_counts.h"
-#include "quant/position_buckets.h"
+#include "core/hash.h"
+#include "export/quantization_configs.h"
+#include "quant/observations.h"
 
 namespace kvcal {
 
@@ -19,14 +18,14 @@ Json scales_json(const std::vector<Scale>& scales, bool ignored) {
 
 namespace {
 
-Json head_amax_json(const KvStatistics& statistics) {
+Json head_amax_json(const KvTensorCalibration& side) {
   Json list = Json::array();
-  for (const Range& range : statistics.head_ranges) list.push_back(range.amax().value);
+  for (const Range& range : side.head_ranges) list.push_back(range.amax().value);
   return list;
 }
 
-Json histogram_json(const KvStatistics& statistics) {
-  const OctaveCounts octaves = octave_counts(statistics.head_histograms);
+Json histogram_json(const KvTensorCalibration& side) {
+  const OctaveCounts octaves = octave_counts(side.head_histograms);
   return {
       {"zeros", octaves.zeros}, {"first_octave", octaves.first_octave}, {"counts", octaves.counts}};
 }
@@ -34,44 +33,38 @@ Json histogram_json(const KvStatistics& statistics) {
 /// Fraction of saturated values; null where they were not counted.
 Json saturated_json(const KvTensorCalibration& side) {
   if (!side.num_saturated) return nullptr;
-  const uint64_t values = side.statistics.num_values;
+  const uint64_t values = side.num_values;
   return values == 0 ? 0.0 : static_cast<double>(*side.num_saturated) / static_cast<double>(values);
 }
 
-Json interval_json(const AmaxConvergence& side) {
-  return {side.low.value, side.high.value};
-}
-
-Json running_json(const AmaxConvergence& side) {
+Json amax_json(const std::vector<Amax>& values) {
   Json list = Json::array();
-  for (const Amax& amax : side.running) list.push_back(amax.value);
+  for (const Amax& amax : values) list.push_back(amax.value);
   return list;
 }
 
 Json convergence_json(const AttentionCalibration& layer) {
-  const AmaxConvergence& k = layer.k.statistics.convergence;
-  const AmaxConvergence& v = layer.v.statistics.convergence;
+  const AmaxConvergence &k = layer.k.convergence, &v = layer.v.convergence;
   Json json = {{"num_samples", k.num_samples},
-               {"k_amax", running_json(k)},
-               {"v_amax", running_json(v)},
-               {"k_interval", interval_json(k)},
-               {"v_interval", interval_json(v)}};
+               {"k_amax", amax_json(k.running)},
+               {"v_amax", amax_json(v.running)},
+               {"k_interval", {k.low.value, k.high.value}},
+               {"v_interval", {v.low.value, v.high.value}}};
   if (!layer.q) return json;
-  json["q_amax"] = running_json(layer.q->statistics.convergence);
-  json["q_interval"] = interval_json(layer.q->statistics.convergence);
+  const AmaxConvergence& q = layer.q->convergence;
+  json["q_amax"] = amax_json(q.running);
+  json["q_interval"] = {q.low.value, q.high.value};
   return json;
 }
 
 /// The largest magnitudes by bucket of positions.
 Json positions_json(const AttentionCalibration& layer) {
-  const std::vector<Amax>& k = layer.k.statistics.position_amax;
-  const std::vector<Amax>& v = layer.v.statistics.position_amax;
-  Json first = Json::array(), k_amax = Json::array(), v_amax = Json::array();
-  for (size_t bucket = 0; bucket < k.size(); ++bucket) first.push_back(first_position(bucket));
-  for (const Amax& amax : k) k_amax.push_back(amax.value);
-  for (const Amax& amax : v) v_amax.push_back(amax.value);
-  return {
-      {"first", std::move(first)}, {"k_amax", std::move(k_amax)}, {"v_amax", std::move(v_amax)}};
+  Json first = Json::array();
+  for (size_t bucket = 0; bucket < layer.k.position_amax.size(); ++bucket)
+    first.push_back(first_position(bucket));
+  return {{"first", std::move(first)},
+          {"k_amax", amax_json(layer.k.position_amax)},
+          {"v_amax", amax_json(layer.v.position_amax)}};
 }
 
 Json damage_json(const std::vector<AttentionError>& heads) {
@@ -94,29 +87,28 @@ Json damage_json(const AttentionDamage& damage) {
           {"unit", damage_json(damage.unit)}};
 }
 
+/// Numbers of K, V or Q, each by its name behind "k_".
+Json side_json(const KvTensorCalibration& side, bool ignored) {
+  return {{"amax", side.range().amax().value},
+          {"scale", scales_json(side.scales, ignored)},
+          {"head_amax", head_amax_json(side)},
+          {"saturated", saturated_json(side)},
+          {"histogram", histogram_json(side)}};
+}
+
 Json layer_json(const AttentionCalibration& layer) {
-  Json json = {{"layer", layer.layer},
-               {"module", layer.module},
-               {"k_amax", layer.k.statistics.range().amax().value},
-               {"v_amax", layer.v.statistics.range().amax().value},
-               {"k_scale", scales_json(layer.k.scales, layer.ignored)},
-               {"v_scale", scales_json(layer.v.scales, layer.ignored)},
-               {"k_head_amax", head_amax_json(layer.k.statistics)},
-               {"v_head_amax", head_amax_json(layer.v.statistics)},
-               {"k_saturated", saturated_json(layer.k)},
-               {"v_saturated", saturated_json(layer.v)},
-               {"k_histogram", histogram_json(layer.k.statistics)},
-               {"v_histogram", histogram_json(layer.v.statistics)}};
-  if (!layer.k.statistics.convergence.num_samples.empty())
-    json["convergence"] = convergence_json(layer);
-  if (!layer.k.statistics.position_amax.empty()) json["positions"] = positions_json(layer);
+  Json json = {{"layer", layer.layer}, {"module", layer.module}};
+  Json k = side_json(layer.k, layer.ignored), v = side_json(layer.v, layer.ignored);
+  for (auto& [name, value] : k.items()) {
+    json["k_" + name] = std::move(value);
+    json["v_" + name] = std::move(v[name]);
+  }
+  if (!layer.k.convergence.num_samples.empty()) json["convergence"] = convergence_json(layer);
+  if (!layer.k.position_amax.empty()) json["positions"] = positions_json(layer);
   if (layer.damage) json["attention_damage"] = damage_json(*layer.damage);
   if (!layer.q) return json;
-  json["q_amax"] = layer.q->statistics.range().amax().value;
-  json["q_scale"] = scales_json(layer.q->scales, layer.ignored);
-  json["q_head_amax"] = head_amax_json(layer.q->statistics);
-  json["q_saturated"] = saturated_json(*layer.q);
-  json["q_histogram"] = histogram_json(layer.q->statistics);
+  Json q = side_json(*layer.q, layer.ignored);
+  for (auto& [name, value] : q.items()) json["q_" + name] = std::move(value);
   return json;
 }
 

@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "core/json.h"
-#include "core/replaceable.h"
+#include "core/output.h"
 #include "export/writer.h"
 #include "quant/calibration.h"
 #include "quant/provenance.h"
-#include "quant/stop_rule.h"
 #include "recipe/recipe.h"
 
 namespace kvcal {
@@ -25,8 +24,8 @@ struct ManifestInput {
   Provenance origin;
   std::string recipe_path;
   std::optional<StopOutcome> stop;  ///< of a run that may stop early
-  Json summary = {};                ///< of the scales of K and V (calib/scale_summary.h), or null
-  Json kl_budget = {};              ///< layers in 16 bits that keep it, and their KL; or null
+  Json summary = {};    ///< of the scales of K and V (calib/summary/scale_summary.h), or null
+  Json kl_budget = {};  ///< layers in 16 bits that keep it, and their KL; or null
   /// Members of "dataset": how conversations were rendered, and what was skipped.
   Json reading = Json::object();
   // These and origin.device depend on the machine and may be left out.

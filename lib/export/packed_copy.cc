@@ -4,15 +4,16 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
 
 #include "core/interrupt.h"
 #include "export/checkpoint_copy.h"
-#include "export/compressed_tensors_config.h"
-#include "export/matrix_names.h"
+#include "export/quantization_configs.h"
 #include "export/source_values.h"
-#include "export/split_values.h"
+#include "export/weights_by_name.h"
 #include "quant/weight_packer.h"
-#include "quant/weight_storage.h"
 
 namespace kvcal {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 class PackedWeight {
  public:
   PackedWeight(const NamedWeight& weight, const SafetensorsFile& file, const WeightScheme& scheme,
-               const WeightStorage& storage)
+               const CompressedFormat& storage)
       : weight_(weight),
         storage_(storage),
         values_(file, *weight.source, weight.slice),
@@ -35,29 +36,25 @@ class PackedWeight {
 
   /// Borrows from this.
   TensorSource codes() {
-    return {.name = weight_.module + "." + std::string(storage_.codes),
-            .dtype = packer_.codes_dtype(),
-            .shape = packer_.codes_shape(),
-            .bytes = {},
-            .file = {},
-            .file_offset = 0,
-            .generate = [this](uint64_t offset, std::span<std::byte> bytes) {
-              values_.prepare([](const TensorView&) {});
-              packer_.encode(values_.view(), offset, bytes);
-              // Values of a byte, as a share of all: codes of 3 bits do not end with bytes.
-              const uint64_t all = byte_count(packer_.codes_shape(), packer_.codes_dtype());
-              const auto before = [&](uint64_t byte) {
-                return static_cast<uint64_t>(static_cast<unsigned __int128>(byte) *
-                                             element_count(weight_.shape) / all);
-              };
-              const uint64_t first = before(offset);
-              values_.done(first, before(offset + bytes.size()) - first);
-            }};
+    return generated_source(
+        weight_.module + "." + std::string(storage_.codes), packer_.codes_dtype(),
+        packer_.codes_shape(), [this](uint64_t offset, std::span<std::byte> bytes) {
+          values_.prepare([](const TensorView&) {});
+          packer_.encode(values_.view(), offset, bytes);
+          // Values of a byte, as a share of all: codes of 3 bits do not end with bytes.
+          const uint64_t all = byte_count(packer_.codes_shape(), packer_.codes_dtype());
+          const auto before = [&](uint64_t byte) {
+            return static_cast<uint64_t>(static_cast<unsigned __int128>(byte) *
+                                         element_count(weight_.shape) / all);
+          };
+          const uint64_t first = before(offset);
+          values_.done(first, before(offset + bytes.size()) - first);
+        });
   }
 
  private:
   const NamedWeight& weight_;
-  const WeightStorage& storage_;
+  const CompressedFormat& storage_;
   SourceValues values_;
   WeightPacker packer_;
 };
@@ -72,7 +69,7 @@ class PackedCopy {
       by_module_.emplace(weight.module, &weight);
       total_ += 2 * static_cast<int64_t>(element_count(weight.shape));
     }
-    if (storage_.scales != ScaleStorage::kE4m3) return;
+    if (storage_.scales != ScaleDType::kE4m3) return;
     std::vector<std::string> names;
     for (const std::string& tensor : input.model.tensor_names())
       if (tensor.ends_with(".weight")) names.push_back(tensor.substr(0, tensor.rfind('.')));
@@ -103,13 +100,8 @@ class PackedCopy {
         for (const Tensor& tensor : made.parameters()) sources.push_back(source_of(tensor));
         sources.push_back(made.codes());
       }
-    std::deque<SplitValues> split;
-    for (const SplitCopy& copy : input_.found.split)
-      if (copy.shard == shard) sources.push_back(split.emplace_back(copy, file).source());
-    if (sources.empty() && file.is_whole()) return kvcal::copy_file(file.file().path(), target);
-    for (const TensorView& tensor : file.tensors())
-      if (!input_.found.replaced.contains(tensor.name)) sources.push_back(source_of(file, tensor));
-    write_safetensors(target, std::move(sources), metadata_of(file), {.pool = &input_.pool});
+    kvcal::write_shard(file, shard, target, std::move(sources), input_.found.split,
+                       input_.found.replaced, {.pool = &input_.pool});
     for (const NamedWeight& weight : input_.found.weights)
       if (weight.shard == shard) add_progress(weight);
   }
@@ -118,7 +110,7 @@ class PackedCopy {
     throw_if_interrupted();
     const std::string place = file.file().path().string();
     in_context(weight.slice ? place + ": " + weight.module : place, [&] {
-      made.make_scales(storage_.scales == ScaleStorage::kE4m3 ? shared_amax(weight) : Amax{},
+      made.make_scales(storage_.scales == ScaleDType::kE4m3 ? shared_amax(weight) : Amax{},
                        input_.pool);
     });
     add_progress(weight);
@@ -155,13 +147,39 @@ class PackedCopy {
 
   const PackedCopyInput& input_;
   const std::filesystem::path folder_;
-  const WeightStorage& storage_;
+  const CompressedFormat& storage_;
   std::map<std::string_view, const NamedWeight*> by_module_;
   std::deque<std::vector<std::string>> sharing_;
   std::map<std::string_view, const std::vector<std::string>*> set_of_;
   std::map<std::string_view, Amax> amax_;
   int64_t done_ = 0, total_ = 0;
 };
+
+std::vector<std::string> modules_of(const WeightsByName& found) {
+  std::vector<std::string> modules;
+  for (const NamedWeight& weight : found.weights) modules.push_back(weight.module);
+  return modules;
+}
+
+/// First of two modules that vLLM fuses and that do not share a global scale. Source: vLLM 0.32
+/// `compressed_tensors_moe_w4a4_nvfp4.py`, `packed_modules_mapping`.
+std::optional<std::pair<std::string, std::string>> unshared_pair(const WeightsByName& found) {
+  constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
+      {"gate_proj", "up_proj"}, {"q_a_proj", "kv_a_proj_with_mqa"}};
+  const std::vector<std::string> modules = modules_of(found);
+  const std::set<std::string_view> all(modules.begin(), modules.end());
+  std::set<std::string> sharing;
+  for (const auto& members : sharing_modules(modules))
+    sharing.insert(members.begin(), members.end());
+  for (const std::string& module : modules)
+    for (const auto& [first, second] : kPairs) {
+      const size_t dot = module.rfind('.') + 1;
+      std::string other = module.substr(0, dot) + std::string(second);
+      if (module.substr(dot) == first && all.contains(other) && !sharing.contains(module))
+        return std::pair(module, std::move(other));
+    }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -185,6 +203,24 @@ Json packed_config(const WeightScheme& scheme, const std::vector<std::string>& i
           {"quantization_status", "compressed"},
           {"transform_config", Json::object()},
           {"version", kCompressedTensorsVersion}};
+}
+
+std::vector<std::string> packed_notes(const WeightsByName& found, const WeightScheme& scheme) {
+  std::vector<std::string> notes;
+  if (scheme.weights.strategy == Strategy::kTensorGroup)
+    if (const auto pair = unshared_pair(found))
+      notes.push_back(pair->first + " and " + pair->second +
+                      ": have global scales of their own, as in llm-compressor 0.14, and vLLM 0.32 "
+                      "uses the first one's for both; --ignore leaves such modules in 16 bits");
+  const int64_t group = scheme.inputs ? scheme.inputs->group_size.value_or(0) : 0;
+  if (group <= 0) return notes;
+  const auto odd = std::ranges::find_if(
+      found.weights, [&](const NamedWeight& weight) { return weight.shape[1] % group != 0; });
+  if (odd != found.weights.end())
+    notes.push_back(odd->module + ": its " + std::to_string(odd->shape[1]) +
+                    " inputs are not whole groups of " + std::to_string(group) +
+                    ", which neither transformers 5.17 nor vLLM 0.32 runs; choose FP8_DYNAMIC");
+  return notes;
 }
 
 }  // namespace kvcal

@@ -1,13 +1,15 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "checkpoint/model_dir.h"
 #include "core/diagnostics.h"
 #include "core/json.h"
 #include "core/parallel.h"
 #include "export/weights_by_name.h"
-#include "recipe/weight_scheme.h"
+#include "recipe/presets.h"
 
 namespace kvcal {
 
@@ -31,5 +33,9 @@ void write_packed_weights(const PackedCopyInput& input, const std::filesystem::p
 /// config.json's quantization_config of such an output. Source: llm-compressor 0.14
 /// `ModelFreePtqConverter.update_config`.
 Json packed_config(const WeightScheme& scheme, const std::vector<std::string>& ignore);
+
+/// Notes for the user, a sentence each, on quantized weights that engines run otherwise than
+/// llm-compressor's format says.
+std::vector<std::string> packed_notes(const WeightsByName& found, const WeightScheme& scheme);
 
 }  // namespace kvcal

@@ -57,7 +57,7 @@ WeightChanges weight_changes(const ModelDir& model, const Calibration& calibrati
 
 /// Throws Error where weight_changes does, where the checkpoint already has tensors of form's
 /// names, and where the scheme does not fit a weight.
-void check_weights(const ExportInput& input, const WeightForm& form);
+void check_weights(const ExportInput& input, const WeightScaleNames& form);
 
 /// Scale of a static input, rounded to dtype; where that gives zero, the scale of an input of
 /// zeros.
@@ -68,5 +68,9 @@ void untie(Json& config);
 
 /// Index of the shard that holds a tensor of the model.
 size_t shard_of(const ModelDir& model, std::string_view tensor);
+
+/// Notes for the user, a sentence each, on FP8 weights and inputs of a plan that engines do not
+/// support.
+std::vector<std::string> weight_notes(const ExportInput& input);
 
 }  // namespace kvcal

@@ -1,7 +1,6 @@
 #include "export/quantized_copy.h"
 
 #include <algorithm>
-#include <deque>
 #include <memory>
 #include <optional>
 
@@ -10,8 +9,6 @@
 #include "export/layer_scales.h"
 #include "export/planned_weights.h"
 #include "export/source_values.h"
-#include "export/split_values.h"
-#include "quant/weight_codes.h"
 #include "quant/weight_scales.h"
 
 namespace kvcal {
@@ -62,15 +59,11 @@ class CodedWeight {
 
   TensorSource codes() {
     if (!values_) return source_of(file_, *weight_.source);
-    return {.name = weight_.weight_name(),
-            .dtype = DType::kF8E4M3,
-            .shape = weight_.shape,
-            .bytes = {},
-            .file = {},
-            .file_offset = 0,
-            .generate = [this](uint64_t offset, std::span<std::byte> bytes) {
-              encode(offset, {reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()});
-            }};
+    return generated_source(
+        weight_.weight_name(), DType::kF8E4M3, weight_.shape,
+        [this](uint64_t offset, std::span<std::byte> bytes) {
+          encode(offset, {reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()});
+        });
   }
 
  private:
@@ -111,7 +104,7 @@ class CodedWeight {
 };
 
 /// Scales of a weight in the form's layout.
-Tensor weight_scale_tensor(const WeightForm& form, const std::string& module,
+Tensor weight_scale_tensor(const WeightScaleNames& form, const std::string& module,
                            const PlannedWeight& weight, const std::vector<Scale>& scales,
                            DType dtype) {
   const QuantArgs& args = *weight.scheme->weights;
@@ -120,18 +113,20 @@ Tensor weight_scale_tensor(const WeightForm& form, const std::string& module,
                       form.scale_shape(scale_grid(args, weight.shape), strategy), scales, dtype);
 }
 
-class QuantizedCopy {
+class WeightsCopy {
  public:
-  QuantizedCopy(const ExportInput& input, const FormatParts& parts,
-                const std::filesystem::path& folder)
+  WeightsCopy(const ExportInput& input, const FormatParts& parts,
+              const std::filesystem::path& folder)
       : input_(input),
         parts_(parts),
         folder_(folder),
+        has_scales_shard_(input.shares_weights || (input.model.index() && !is_quantized())),
         changes_(weight_changes(input.model, input.calibration)),
         progress_(input.progress, changes_, input.calibration),
         added_(input.model.shards().size()) {
     for (const Tensor& tensor : parts.tensors)
-      added_to(input.shares_weights ? 0 : shard_beside(tensor.name)).push_back(tensor);
+      added_to(has_scales_shard_ || added_.size() == 1 ? 0 : shard_beside(tensor.name))
+          .push_back(tensor);
     for (const LinearCalibration& linear : input.calibration.linears)
       inputs_.emplace(linear.module, &linear);
   }
@@ -142,7 +137,7 @@ class QuantizedCopy {
       link_weights(*first);
     else
       for (size_t shard = 0; shard < model.shards().size(); ++shard) write_shard(shard);
-    if (input_.shares_weights)
+    if (has_scales_shard_)
       write_scales_shard(model, shared_, folder_);
     else if (model.index())
       write_index(model, model.shard_names(), folder_);
@@ -150,6 +145,8 @@ class QuantizedCopy {
   }
 
  private:
+  bool is_quantized() const { return input_.calibration.plan.quantizes_weights(); }
+
   /// Shard of an attention module or, for "self_attn.k_proj.k_scale", of its Linear, which does not
   /// exist where Q, K and V are fused.
   size_t shard_beside(const std::string& scale) const {
@@ -163,7 +160,7 @@ class QuantizedCopy {
 
   /// List that the scales of a shard go into.
   std::vector<Tensor>& added_to(size_t shard) {
-    return input_.shares_weights ? shared_ : added_[shard];
+    return has_scales_shard_ ? shared_ : added_[shard];
   }
 
   void link_weights(const WrittenCheckpoint& first) {
@@ -179,25 +176,16 @@ class QuantizedCopy {
     throw_if_interrupted();
     const SafetensorsFile& file = input_.model.shards()[shard];
     std::vector<std::unique_ptr<CodedWeight>> weights = coded_weights(shard);
-    const bool is_changed = !weights.empty() || !added_[shard].empty() || loses_tensors(file) ||
-                            (changes_.untied_head && changes_.untied_shard == shard);
-    const fs::path target = folder_ / output_name(shard);
-    if (!is_changed && file.is_whole()) return kvcal::copy_file(file.file().path(), target);
-
-    std::vector<TensorSource> sources;
-    std::deque<SplitValues> split;
-    for (const SplitCopy& copy : changes_.split)
-      if (copy.shard == shard) sources.push_back(split.emplace_back(copy, file).source());
+    std::vector<TensorSource> sources = sources_of(added_[shard]);
     for (const auto& weight : weights) sources.push_back(weight->codes());
-    for (const Tensor& tensor : added_[shard]) sources.push_back(source_of(tensor));
-    for (const TensorView& tensor : file.tensors())
-      if (!changes_.replaced.contains(tensor.name)) sources.push_back(source_of(file, tensor));
     if (changes_.untied_head && changes_.untied_shard == shard) {
       sources.push_back(source_of(file, *changes_.untied_head));
       sources.back().name = changes_.untied_head_name;
     }
-    write_safetensors(target, std::move(sources), metadata_of(file),
-                      {.pool = input_.pool, .written = [this](uint64_t n) { progress_.add(n); }});
+    kvcal::write_shard(file, shard, folder_ / output_name(shard), std::move(sources),
+                       changes_.split, changes_.replaced,
+                       {.pool = input_.pool, .written = [this](uint64_t n) { progress_.add(n); }},
+                       !is_quantized() && !has_scales_shard_);
     added_[shard].clear();
     added_[shard].shrink_to_fit();
   }
@@ -222,7 +210,7 @@ class QuantizedCopy {
 
   void add_scales(const PlannedWeight& planned, const WeightSummary& summary,
                   const std::vector<Scale>& scales) {
-    const WeightForm& form = *parts_.weights;
+    const WeightScaleNames& form = *parts_.weights;
     std::vector<Tensor>& added = added_to(planned.shard);
     const DType dtype = input_.scale_in_model_dtype ? planned.source->dtype : DType::kF32;
     added.push_back(weight_scale_tensor(form, planned.module, planned, scales, dtype));
@@ -238,35 +226,30 @@ class QuantizedCopy {
                                  {input_scale_in(dtype, scale)}, dtype));
   }
 
-  bool loses_tensors(const SafetensorsFile& file) const {
-    return std::ranges::any_of(file.tensors(), [&](const TensorView& tensor) {
-      return changes_.replaced.contains(tensor.name);
-    });
-  }
-
   std::string output_name(size_t shard) const {
-    if (input_.shares_weights) return shared_shard_names(input_.model)[shard];
+    if (has_scales_shard_) return shared_shard_names(input_.model)[shard];
     return input_.model.index() ? input_.model.shard_names()[shard] : std::string(kSingleFileName);
   }
 
   const ExportInput& input_;
   const FormatParts& parts_;
   const fs::path folder_;
+  const bool has_scales_shard_;  ///< scales lie in a shard of their own
   const WeightChanges changes_;
   Progress progress_;
   std::vector<std::vector<Tensor>> added_;  ///< to each shard
-  std::vector<Tensor> shared_;              ///< scales that lie in a shard of their own
+  std::vector<Tensor> shared_;              ///< to the scales' own shard
   std::map<std::string_view, const LinearCalibration*> inputs_;
   WrittenCheckpoint written_;
 };
 
 }  // namespace
 
-WrittenCheckpoint write_quantized_weights(const ExportInput& input, const FormatParts& parts,
-                                          const std::filesystem::path& folder,
-                                          const WrittenCheckpoint* first) {
-  KVCAL_CHECK(parts.weights != nullptr);
-  return QuantizedCopy(input, parts, folder).write(first);
+WrittenCheckpoint write_weights(const ExportInput& input, const FormatParts& parts,
+                                const std::filesystem::path& folder,
+                                const WrittenCheckpoint* first) {
+  KVCAL_CHECK(parts.weights || !input.calibration.plan.quantizes_weights());
+  return WeightsCopy(input, parts, folder).write(first);
 }
 
 }  // namespace kvcal

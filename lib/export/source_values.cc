@@ -1,12 +1,35 @@
 #include "export/source_values.h"
 
 #include <algorithm>
+#include <memory>
+
+#include "core/file.h"
+#include "export/checkpoint_copy.h"
 
 namespace kvcal {
 namespace {
 
 /// A read may map as much around the page as the page cache keeps contiguous: a huge page.
 constexpr uint64_t kMappedAround = uint64_t{2} << 20;
+
+/// Tensor of one expert that keeps its values: copied by range where it is contiguous, else
+/// assembled on demand.
+TensorSource split_source(const SplitCopy& copy, const SafetensorsFile& file) {
+  if (copy.planned->slice.is_contiguous()) {
+    TensorSource range = source_of(file, values_of(*copy.source, copy.planned->slice).view);
+    range.name = copy.planned->name;
+    return range;
+  }
+  const auto values = std::make_shared<SourceValues>(file, *copy.source, &copy.planned->slice);
+  const auto size = static_cast<uint64_t>(bits_of_dtype(copy.source->dtype) / 8);
+  return generated_source(copy.planned->name, copy.source->dtype, copy.shape,
+                          [values, size](uint64_t offset, std::span<std::byte> bytes) {
+                            values->prepare([](const TensorView&) {});
+                            std::ranges::copy(values->view().bytes.subspan(offset, bytes.size()),
+                                              bytes.begin());
+                            values->done(offset / size, bytes.size() / size);
+                          });
+}
 
 }  // namespace
 
@@ -37,6 +60,21 @@ void SourceValues::drop_pages(uint64_t first, uint64_t count) const {
   const uint64_t begin = first * size - std::min(first * size, kMappedAround);
   const uint64_t end = std::min<uint64_t>((first + count) * size + kMappedAround, bytes.size());
   file_.file().drop(bytes.subspan(begin, end - begin));
+}
+
+void write_shard(const SafetensorsFile& file, size_t shard, const std::filesystem::path& target,
+                 std::vector<TensorSource> sources, const std::vector<SplitCopy>& split,
+                 const std::set<std::string, std::less<>>& replaced, const WriteOptions& options,
+                 bool needs_header) {
+  for (const SplitCopy& copy : split)
+    if (copy.shard == shard) sources.push_back(split_source(copy, file));
+  const auto is_replaced = [&](const TensorView& tensor) { return replaced.contains(tensor.name); };
+  if (!needs_header && sources.empty() && file.is_whole() &&
+      std::ranges::none_of(file.tensors(), is_replaced))
+    return kvcal::copy_file(file.file().path(), target);
+  for (const TensorView& tensor : file.tensors())
+    if (!is_replaced(tensor)) sources.push_back(source_of(file, tensor));
+  write_safetensors(target, std::move(sources), metadata_of(file), options);
 }
 
 }  // namespace kvcal

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "checkpoint/safetensors.h"
+#include "export/planned_weights.h"
 #include "quant/stacked_slice.h"
 
 namespace kvcal {
@@ -50,5 +51,25 @@ class SourceValues {
   SliceValues values_;
   std::atomic<uint64_t> values_left_;
 };
+
+/// A tensor whose bytes generate makes on demand (TensorSource::generate).
+inline TensorSource generated_source(std::string name, DType dtype, Shape shape,
+                                     decltype(TensorSource::generate) generate) {
+  return {.name = std::move(name),
+          .dtype = dtype,
+          .shape = std::move(shape),
+          .bytes = {},
+          .file = {},
+          .file_offset = 0,
+          .generate = std::move(generate)};
+}
+
+/// Writes the shard file as target: with sources, with the experts' tensors of split that lie in
+/// the shard, and without the tensors in replaced. Where nothing changes, the file is copied whole,
+/// unless needs_header: then its metadata gets a "format" where it has none.
+void write_shard(const SafetensorsFile& file, size_t shard, const std::filesystem::path& target,
+                 std::vector<TensorSource> sources, const std::vector<SplitCopy>& split,
+                 const std::set<std::string, std::less<>>& replaced, const WriteOptions& options,
+                 bool needs_header = false);
 
 }  // namespace kvcal

@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "checkpoint/safetensors.h"
+#include "core/hash.h"
 #include "core/json.h"
-#include "core/sha256.h"
-#include "quant/position_buckets.h"
+#include "quant/observations.h"
 
 namespace kvcal {
 namespace {

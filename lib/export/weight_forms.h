@@ -12,7 +12,7 @@ namespace kvcal {
 
 /// Names and shapes of the scales of FP8 weights beside "<module>.weight" in one format. See
 /// docs/formats.md.
-struct WeightForm {
+struct WeightScaleNames {
   std::string_view title;  ///< for messages: "ModelOpt's form"
   std::string_view block_suffix =
       "weight_scale";                 ///< of a scale a block; other scales are weight_scale
@@ -26,23 +26,13 @@ struct WeightForm {
   Shape scalar_shape() const { return scalars_have_no_dims ? Shape{} : Shape{1}; }
 };
 
-/// Quantization of the input of a Linear whose weight is quantized.
-enum class LinearInputs : uint8_t { kNone, kStatic, kToken, kGroup };
-
-/// Scheme that all quantized weights of a plan share, for formats that hold only one.
-struct OneScheme {
-  Strategy strategy = Strategy::kTensor;      ///< of weights: kTensor, kChannel or kBlock
-  int64_t block_rows = 0, block_columns = 0;  ///< kBlock
-  LinearInputs inputs = LinearInputs::kNone;
-  int64_t group = 0;  ///< kGroup: values of an input that share a scale
-};
-
-/// Throws Error, naming the module, where two weights have different schemes, or where an embedding
+/// The scheme that all quantized weights of a plan share, for formats that hold only one. Throws
+/// Error, naming the module, where two weights have different schemes, or where an embedding
 /// is quantized, which such formats cannot express. title: of the format.
-OneScheme one_scheme(const QuantPlan& plan, std::string_view title);
+LinearScheme one_scheme(const QuantPlan& plan, std::string_view title);
 
 /// "weights of strategy channel with dynamic inputs", for messages.
-std::string to_text(const OneScheme& scheme);
+std::string to_text(const LinearScheme& scheme);
 
 /// Modules that stay 16-bit though others of their class do not, for formats that list them without
 /// attention modules.

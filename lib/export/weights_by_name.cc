@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
 
+#include "core/error.h"
 #include "core/folder.h"
-#include "core/join.h"
+#include "core/pcre2_regex.h"
 #include "core/registry.h"
+#include "core/text.h"
 #include "export/layer_scales.h"
-#include "export/matrix_names.h"
+#include "quant/module_target.h"
 #include "quant/weight_scales.h"
 #include "recipe/recipe.h"
-#include "recipe/target.h"
-#include "stored/tensor_account.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 namespace {
@@ -153,7 +156,7 @@ class Search {
     check_dtype(tensor);
     const int64_t parts = kind == Stacked::kGateUp ? 2 : 1;
     check_order(tensor, kind);
-    std::vector<KeptWeight> kept;
+    std::vector<CopiedWeight> kept;
     std::vector<const SplitTensor*> copies;
     for (int64_t expert = 0; expert < tensor.shape[0]; ++expert)
       for (int64_t part = 0; part < parts; ++part) {
@@ -174,7 +177,7 @@ class Search {
           add(module, tensor, shape_of(split.slice, tensor.shape), &split.slice);
         }
       }
-    for (const KeptWeight& one : kept) found_.ignore.push_back(one.name);
+    for (const CopiedWeight& one : kept) found_.ignore.push_back(one.name);
     found_.kept.insert(found_.kept.end(), kept.begin(), kept.end());
     if (!found_.replaced.contains(tensor.name)) return;
     for (const SplitTensor* split : copies)
@@ -209,6 +212,38 @@ class Search {
   bool has_head_ = false;
 };
 
+/// Reasons by regular expressions that a module's name holds; words stand between dots.
+constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
+    {"tower",
+     "vision|visual|audio|image|speech|multi_modal|multimodal|mm_proj|"
+     "(^|\\.)(vit|vpm|apm|resampler|merger|aligner|connector|perceiver)(\\.|$)"},
+    {"embedding", "embed|(^|\\.)(wte|wpe|shared|relative_attention_bias)$"},
+    {"head", "_head(\\.|$)|(^|\\.)(head|score|classifier|qa_outputs)$"},
+    {"router", "(^|\\.)(router|gate|shared_expert_gate|moe_router)(\\.|$)"},
+    {"norm", "layernorm|LayerNorm|layer_norm|(norm|ln)(\\.|$)"},
+    // Below a layer, "output" is a Linear of an attention or a feed-forward.
+    {"head", "^([^.]*\\.)?output$"},
+};
+
+using Words = std::span<const std::string_view>;
+
+/// A set of modules with one scale: the ends of its members' names, and of the name before those;
+/// no ends: any name.
+struct Sharing {
+  Words members, parents;
+};
+constexpr std::string_view kQkv[] = {"q_proj", "k_proj", "v_proj"};
+constexpr std::string_view kLatent[] = {"wq_a", "wkv_a_with_mqa"};
+constexpr std::string_view kGateUp[] = {"gate_proj", "up_proj"};
+constexpr std::string_view kW1W3[] = {"w1", "w3"};
+constexpr std::string_view kAttention[] = {"attn", "attention"}, kMlp[] = {"mlp"};
+constexpr Sharing kSharings[] = {
+    {kQkv, kAttention}, {kLatent, kAttention}, {kGateUp, kMlp}, {kW1W3, {}}};
+
+constexpr std::string_view stacked_name(Stacked kind) {
+  return kind == Stacked::kGateUp ? "gate_up_proj" : "down_proj";
+}
+
 }  // namespace
 
 WeightsByName weights_by_name(const ModelDir& model, const std::vector<std::string>& ignore) {
@@ -230,6 +265,60 @@ void check_fit(const WeightsByName& found, const ModelDir& model, const QuantArg
   fail(model.path().string(), ": ", count, count == 1 ? " weight does" : " weights do", " not fit ",
        scheme, " (--ignore leaves them as they are): ", join(odd, "; "),
        count > kMaxShown ? "; ..." : "");
+}
+
+std::optional<std::string_view> reason_by_name(std::string_view module) {
+  static const std::vector<Pcre2Regex> kCompiled = [] {
+    constexpr RegexOptions kLimits{
+        .max_steps = 1'000'000, .max_depth = 10'000, .max_heap_kib = 16 * 1024};
+    std::vector<Pcre2Regex> compiled;
+    for (const auto& [reason, expression] : kReasons) compiled.emplace_back(expression, kLimits);
+    return compiled;
+  }();
+  for (size_t i = 0; i < kCompiled.size(); ++i)
+    if (kCompiled[i].find(module, 0)) return kReasons[i].first;
+  return std::nullopt;
+}
+
+std::vector<std::vector<std::string>> sharing_modules(const std::vector<std::string>& modules) {
+  const std::set<std::string_view> all(modules.begin(), modules.end());
+  std::vector<std::vector<std::string>> found;
+  for (const std::string& module : modules) {
+    const size_t dot = module.rfind('.');
+    if (dot == std::string::npos) continue;
+    const std::string parent = module.substr(0, dot);
+    for (const Sharing& sharing : kSharings) {
+      if (module.substr(dot + 1) != sharing.members.front()) continue;
+      if (!sharing.parents.empty() &&
+          std::ranges::none_of(sharing.parents,
+                               [&](std::string_view end) { return parent.ends_with(end); }))
+        continue;
+      std::vector<std::string> members;
+      for (const std::string_view member : sharing.members)
+        if (std::string name = parent + "." + std::string(member); all.contains(name))
+          members.push_back(std::move(name));
+      if (members.size() == sharing.members.size()) found.push_back(std::move(members));
+    }
+  }
+  return found;
+}
+
+std::optional<Stacked> stacked_kind(std::string_view tensor) {
+  for (const Stacked kind : {Stacked::kGateUp, Stacked::kDown})
+    if (tensor.find(stacked_name(kind)) != std::string_view::npos) return kind;
+  return std::nullopt;
+}
+
+std::string split_module(std::string_view tensor, Stacked kind, int64_t expert, int64_t part) {
+  std::string module(tensor.ends_with(kWeight) ? tensor.substr(0, tensor.size() - kWeight.size())
+                                               : tensor);
+  const std::string_view part_name = kind == Stacked::kDown ? "down_proj"
+                                     : part == 0            ? "gate_proj"
+                                                            : "up_proj";
+  const std::string_view stacked = stacked_name(kind);
+  const size_t at = module.find(stacked);
+  KVCAL_CHECK(at != std::string::npos);
+  return module.replace(at, stacked.size(), std::to_string(expert) + "." + std::string(part_name));
 }
 
 }  // namespace kvcal

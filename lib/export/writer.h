@@ -1,3 +1,7 @@
+// A format is data until it is written. A Writer gives FormatParts: tensors, keys of
+// config.json, files, and the dtype of FP8 weights' scales. One place writes folders, so formats
+// know nothing of joined formats, linked weights and overlays. A conversion is an ordinary
+// write: Conversion turns any checkpoint into a Calibration and a ModelDir without scales.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +24,7 @@
 namespace kvcal {
 
 /// Description of the quantized weights that the source has and the output keeps, without K and V.
-struct KeptQuantization {
+struct SourceQuantization {
   std::string format;            ///< a name of kWriters, or another quant_method
   Json config = nullptr;         ///< quantization_config; null where config.json has none
   Json modelopt_file = nullptr;  ///< hf_quant_config.json; null where there is none
@@ -36,9 +40,9 @@ struct ExportInput {
   /// --scale-dtype model: scales rounded to the weights' dtype, and weight codes from quotients in
   /// that dtype, as llm-compressor has them (compressed-tensors only).
   bool scale_in_model_dtype = false;
-  ThreadPool* pool = nullptr;              ///< quantizes weights; nullptr: the caller's thread
-  Diagnostics* progress = nullptr;         ///< gets the progress of the weights
-  const KeptQuantization* kept = nullptr;  ///< nullptr: the plan describes all weights
+  ThreadPool* pool = nullptr;                ///< quantizes weights; nullptr: the caller's thread
+  Diagnostics* progress = nullptr;           ///< gets the progress of the weights
+  const SourceQuantization* kept = nullptr;  ///< nullptr: the plan describes all weights
   /// The scales are for an NVFP4 cache, the same numbers; only formats with holds_nvfp4 say so.
   bool is_nvfp4 = false;
   /// Another format in the same folder holds the plan's FP8 weights.
@@ -65,12 +69,12 @@ struct FormatParts {
   std::vector<Tensor> tensors = {};               ///< scales of K, V and queries
   Json config = Json::object();                   ///< keys of config.json and their values
   std::map<std::string, std::string> files = {};  ///< other files: name → content
-  const WeightForm* weights = nullptr;  ///< of FP8 weights; nullptr: the format writes none
-  bool has_checkpoint = true;           ///< false: only files are written
+  const WeightScaleNames* weights = nullptr;  ///< of FP8 weights; nullptr: the format writes none
+  bool has_checkpoint = true;                 ///< false: only files are written
 };
 
 /// Scales of K and V that an output holds for a layer: one, or one a KV head.
-struct HeldScales {
+struct WrittenScales {
   std::vector<Scale> k, v;
 };
 
@@ -85,7 +89,7 @@ class Writer {
   virtual FormatParts parts(const ExportInput& input) const = 0;
   /// Scales that a reader of the output gets for a layer that is not ignored, merged as the format
   /// merges them.
-  virtual HeldScales held(const AttentionCalibration& layer, int64_t tp_size) const = 0;
+  virtual WrittenScales held(const AttentionCalibration& layer, int64_t tp_size) const = 0;
   /// Notes for the user, a sentence each: values that the format does not keep, and options that an
   /// engine needs.
   virtual std::vector<std::string> notes(const ExportInput&) const { return {}; }
@@ -132,5 +136,22 @@ void check_kept(const ExportInput& input, std::string_view format, std::string_v
 /// Throws Error where target is the model's folder, lies inside it, or contains it: an output never
 /// goes into the source nor replaces it. Call it before the target is made.
 void check_target(const ModelDir& model, const std::filesystem::path& target);
+
+/// Splits "compressed-tensors+tgi" into names of kWriters. Throws Error for a name that is unknown,
+/// empty or given twice.
+std::vector<std::string> joined_names(std::string_view format);
+
+/// Name of a format as one word: the name of its output folder.
+std::string format_name(std::string_view format);
+
+/// Whether one of the formats joined in a name has a property: any_has(name,
+/// &OutputFormat::holds_queries).
+bool any_has(std::string_view format, bool OutputFormat::*property);
+
+/// Makes the writer of a format, or of several joined by '+', which puts all of them into one
+/// folder. Throws Error for a name that is unknown or given twice. check() throws for formats that
+/// cannot share a folder: both have a quantization_config (ModelOpt beside another keeps only
+/// hf_quant_config.json), or they store FP8 weights with different scales.
+std::unique_ptr<Writer> make_writer(std::string_view format);
 
 }  // namespace kvcal

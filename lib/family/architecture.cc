@@ -1,133 +1,100 @@
 #include "family/architecture.h"
 
+#include <functional>
+#include <map>
+
+#include "family/tensor_tables.h"
+
 namespace kvcal {
 
-// One row per family: families/<name>.cc defines <name>_architecture().
-#define KVCAL_FAMILIES(ROW) \
-  ROW(afmoe)                \
-  ROW(apertus)              \
-  ROW(arcee)                \
-  ROW(aria)                 \
-  ROW(bamba)                \
-  ROW(biogpt)               \
-  ROW(codegen)              \
+// One row per file of families/: <row>.cc defines <row>_lineage().
+#define KVCAL_LINEAGES(ROW) \
   ROW(cohere)               \
-  ROW(cohere2)              \
-  ROW(cohere2_moe)          \
-  ROW(cohere_compass)       \
-  ROW(cwm)                  \
-  ROW(dbrx)                 \
-  ROW(deepseek_ocr2)        \
-  ROW(deepseek_v2)          \
-  ROW(deepseek_v3)          \
-  ROW(deepseek_v32)         \
-  ROW(dots1)                \
-  ROW(emu3)                 \
-  ROW(ernie4_5)             \
-  ROW(ernie4_5_moe)         \
+  ROW(deepseek)             \
+  ROW(ernie)                \
   ROW(exaone)               \
-  ROW(exaone4)              \
-  ROW(exaone_moe)           \
-  ROW(falcon)               \
-  ROW(falcon_h1)            \
-  ROW(flex_olmo)            \
-  ROW(flint)                \
   ROW(gemma)                \
-  ROW(gemma2)               \
-  ROW(gemma3)               \
-  ROW(gemma3n)              \
-  ROW(gemma4)               \
-  ROW(gemma4_unified)       \
   ROW(glm)                  \
-  ROW(glm4)                 \
-  ROW(glm4_moe)             \
-  ROW(glm4_moe_lite)        \
-  ROW(glm4v)                \
-  ROW(glm4v_moe)            \
-  ROW(glm_moe_dsa)          \
-  ROW(glm_ocr)              \
-  ROW(gpt2)                 \
-  ROW(gpt_bigcode)          \
-  ROW(gpt_neo)              \
-  ROW(gpt_neox)             \
-  ROW(gpt_oss)              \
-  ROW(gptj)                 \
+  ROW(gpt)                  \
   ROW(granite)              \
-  ROW(granite4_vision)      \
-  ROW(granite_docling)      \
-  ROW(granite_swa)          \
-  ROW(granitemoe)           \
-  ROW(granitemoe_swa)       \
-  ROW(granitemoehybrid)     \
-  ROW(granitemoeshared)     \
-  ROW(helium)               \
-  ROW(hunyuan_v1_dense)     \
-  ROW(hunyuan_v1_moe)       \
-  ROW(hunyuan_vl)           \
-  ROW(hy_v3)                \
-  ROW(hyperclovax)          \
-  ROW(internlm2)            \
-  ROW(internlm3)            \
-  ROW(iquestcoder)          \
-  ROW(jais2)                \
-  ROW(jamba)                \
-  ROW(laguna)               \
-  ROW(lfm2)                 \
-  ROW(lfm2_moe)             \
+  ROW(hunyuan)              \
+  ROW(hybrid)               \
+  ROW(layernorm)            \
   ROW(llama)                \
-  ROW(llama4)               \
-  ROW(mellum)               \
-  ROW(mimo_v2_flash)        \
-  ROW(minicpm3)             \
-  ROW(minimax_m2)           \
-  ROW(ministral)            \
-  ROW(ministral3)           \
   ROW(mistral)              \
-  ROW(mistral4)             \
-  ROW(mixtral)              \
-  ROW(mllama)               \
-  ROW(nanochat)             \
-  ROW(nemotron)             \
-  ROW(nemotron_h)           \
   ROW(olmo)                 \
-  ROW(olmo2)                \
-  ROW(olmo3)                \
-  ROW(olmo_hybrid)          \
-  ROW(olmoe)                \
-  ROW(opt)                  \
-  ROW(paddleocr_vl)         \
-  ROW(persimmon)            \
   ROW(phi)                  \
-  ROW(phi3)                 \
-  ROW(phimoe)               \
-  ROW(qwen2)                \
-  ROW(qwen2_5_omni)         \
-  ROW(qwen2_5_vl)           \
-  ROW(qwen2_moe)            \
-  ROW(qwen2_vl)             \
-  ROW(qwen3)                \
-  ROW(qwen3_5)              \
-  ROW(qwen3_5_moe)          \
-  ROW(qwen3_moe)            \
-  ROW(qwen3_next)           \
-  ROW(qwen3_omni_moe)       \
-  ROW(qwen3_vl)             \
-  ROW(qwen3_vl_moe)         \
-  ROW(seed_oss)             \
-  ROW(smollm3)              \
-  ROW(solar_open)           \
-  ROW(stablelm)             \
-  ROW(starcoder2)           \
-  ROW(vaultgemma)           \
-  ROW(xglm)                 \
-  ROW(youtu)
+  ROW(qwen)
 
-#define KVCAL_DECLARE(name) Architecture name##_architecture();
-KVCAL_FAMILIES(KVCAL_DECLARE)
+#define KVCAL_DECLARE(lineage) Lineage lineage##_lineage();
+KVCAL_LINEAGES(KVCAL_DECLARE)
+
+namespace {
+
+std::map<std::string_view, const FamilyRow*> rows_by_name() {
+  std::map<std::string_view, const FamilyRow*> rows;
+#define KVCAL_ADD(lineage) \
+  for (const FamilyRow& row : lineage##_lineage()) KVCAL_CHECK(rows.emplace(row.name, &row).second);
+  KVCAL_LINEAGES(KVCAL_ADD)
+  return rows;
+}
+
+/// The family of a row, from the one that it is like.
+Architecture made(const FamilyRow& row, const Architecture& start) {
+  Architecture family = like(start);
+  family.name = row.name;
+  family.model_types = {row.name};
+  family.attention_class = row.attention_class;
+  family.description = row.description;
+  if (row.differ) row.differ(family);
+  family.model_tensors = with_usual_shapes(std::move(family.model_tensors));
+  family.layer_tensors = with_usual_shapes(std::move(family.layer_tensors));
+  return family;
+}
+
+std::vector<Architecture> made_families() {
+  const auto rows = rows_by_name();
+  std::map<std::string_view, Architecture> made_ones;
+  Architecture usual;
+  usual.model_tensors = model_rows();
+  usual.layer_tensors = joined({pre_norm_rows(), attention_rows(), mlp_rows()});
+  const std::function<const Architecture&(std::string_view)> family_of =
+      [&](std::string_view name) -> const Architecture& {
+    if (name.empty()) return usual;
+    if (const auto found = made_ones.find(name); found != made_ones.end()) return found->second;
+    KVCAL_CHECK(rows.contains(name));
+    const FamilyRow& row = *rows.at(name);
+    return made_ones.emplace(name, made(row, family_of(row.like))).first->second;
+  };
+  for (const auto& [name, row] : rows) family_of(name);
+  std::vector<Architecture> families;
+  for (auto& [name, family] : made_ones) families.push_back(std::move(family));
+  return families;
+}
+
+}  // namespace
+
+void JsonObject::merge(std::string_view changes) {
+  Json object = parse_json(text);
+  object.merge_patch(parse_json(changes));
+  text = object.dump();
+}
+
+Architecture like(const Architecture& family) {
+  Architecture start = family;
+  start.name = start.description = "";
+  start.model_types.clear();
+  return start;
+}
+
+TensorRows with_usual_shapes(TensorRows rows) {
+  for (TensorRow& row : rows)
+    if (row.shape.empty()) row.shape = row_of(row.role).shape;
+  return rows;
+}
 
 const std::vector<Architecture>& architectures() {
-#define KVCAL_ENTRY(name) name##_architecture(),
-  static const std::vector<Architecture> kTable{KVCAL_FAMILIES(KVCAL_ENTRY)};
+  static const std::vector<Architecture> kTable = made_families();
   return kTable;
 }
 

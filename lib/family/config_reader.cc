@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <array>
-
-#include "family/neutral_keys.h"
+#include <string>
 
 namespace kvcal {
 namespace {
@@ -47,7 +46,7 @@ ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
   for (const std::string_view rope : {"rope_parameters", "rope_scaling"})
     if (const auto found = json_.find(rope); found != json_.end() && found->is_null())
       json_.erase(found);
-  for (const std::string_view texts : {architecture.defaults, more_defaults}) {
+  for (const std::string_view texts : {std::string_view(architecture.defaults), more_defaults}) {
     const Json defaults = parse_json(texts);
     for (const auto& [key, value] : defaults.items()) {
       if (has_other_rope(file, key) || json_.contains(std::string(name_of(key)))) continue;
@@ -125,34 +124,16 @@ void ConfigReader::knows(std::initializer_list<std::string_view> keys) const {
 
 namespace {
 
+// clang-format off
 /// Keys of rope_scaling and rope_parameters, of any type of rope.
 constexpr auto kRopeKeys = std::to_array<std::string_view>({
-    "attention_factor",
-    "beta_fast",
-    "beta_slow",
-    "factor",
-    "full_attention",
-    "high_freq_factor",
-    "llama_4_scaling_beta",
-    "long_factor",
-    "long_mscale",
-    "low_freq_factor",
-    "max_position_embeddings",
-    "mrope_interleaved",
-    "mrope_section",
-    "mscale",
-    "mscale_all_dim",
-    "original_max_position_embeddings",
-    "partial_rotary_factor",
-    "rope_theta",
-    "rope_type",
-    "short_factor",
-    "short_mscale",
-    "sliding_attention",
-    "truncate",
-    "type",
-    "xdrope_section",
+    "attention_factor", "beta_fast", "beta_slow", "factor", "full_attention", "high_freq_factor",
+    "llama_4_scaling_beta", "long_factor", "long_mscale", "low_freq_factor",
+    "max_position_embeddings", "mrope_interleaved", "mrope_section", "mscale", "mscale_all_dim",
+    "original_max_position_embeddings", "partial_rotary_factor", "rope_theta", "rope_type",
+    "short_factor", "short_mscale", "sliding_attention", "truncate", "type", "xdrope_section"
 });
+// clang-format on
 
 void add_unread_rope_keys(const std::string& name, const Json& rope, bool reads_alpha,
                           std::vector<std::string>& unread) {
@@ -202,6 +183,136 @@ void check_one_a_layer(std::string_view key, const Json& list, int64_t num_layer
 bool has_row(const Architecture& architecture, Role role) {
   return std::ranges::any_of(architecture.layer_tensors,
                              [&](const TensorRow& row) { return row.role == role; });
+}
+
+namespace {
+
+// clang-format off
+/// Keys whatever their value. Layers for multi-token prediction follow the model's own.
+constexpr auto kNeutral = std::to_array<std::string_view>({
+    "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_name_or_path",
+    "activation_dropout", "architectures", "attention_dropout", "attention_probs_dropout_prob",
+    "attention_softmax_in_fp32", "attn_dropout", "attn_dropout_prob", "attn_implementation",
+    "attn_pdrop", "auto_map", "aux_loss_alpha", "bad_words_ids", "begin_suppress_tokens",
+    "bos_token_id", "cache_implementation", "chunk_size_feed_forward",
+    "classifier_dropout", "cls_token_id", "compression_config", "decoder_start_token_id",
+    "diversity_penalty",
+    "do_sample", "dropout", "dtype", "early_stopping", "embd_dropout", "embd_pdrop",
+    "embed_dropout", "embedding_dropout", "enable_moe_fp32_combine",
+    "encoder_no_repeat_ngram_size", "eos_token_id", "ep_size", "experts_implementation",
+    "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id",
+    "forced_eos_token_id", "gradient_checkpointing", "hidden_dropout", "hidden_dropout_prob",
+    "id2label", "init_std", "initializer_factor", "initializer_range", "input_jitter_noise",
+    "is_decoder", "kv_cache_torch_dtype", "label2id", "layerdrop", "length_penalty",
+    "load_balance_coeff", "mamba_chunk_size", "mask_token_id", "max_length", "max_new_tokens",
+    "min_length", "model_type", "mtp_num_hidden_layers", "mtp_transformer_layers", "n_ctx",
+    "name_or_path", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_labels",
+    "num_logits_to_keep", "num_mtp_modules", "num_nextn_predict_layers", "num_return_sequences",
+    "output_attentions", "output_hidden_states", "output_router_logits", "output_scores",
+    "pad_token_id", "prefix", "pretraining_tp", "problem_type", "quantization_config",
+    "remove_invalid_values", "repetition_penalty", "rescale_prenorm_residual", "resid_dropout",
+    "resid_pdrop", "residual_dropout", "residual_in_fp32", "return_dict",
+    "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise",
+    "router_z_loss_coef", "scale_attention_softmax_in_fp32", "sep_token_id", "seq_aux",
+    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+    "summary_use_proj", "suppress_tokens", "task_specific_params", "temperature",
+    "tf_legacy_loss", "tie_encoder_decoder", "time_step_floor", "time_step_max", "time_step_min",
+    "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version",
+    "typical_p", "unk_token_id", "use_bfloat16", "use_cache", "use_mamba_kernels"
+});
+// clang-format on
+
+/// Keys that change nothing only while they are off. Biases that are missing then, or there all the
+/// same, are found by the check of tensors.
+constexpr auto kNeutralWhileOff = std::to_array<std::string_view>(
+    {"add_cross_attention", "attention_bias", "cross_attention_hidden_size", "is_encoder_decoder",
+     "lm_head_bias", "mlp_bias", "pruned_heads"});
+
+}  // namespace
+
+bool is_neutral_key(std::string_view key, const Json& value) {
+  const bool is_off = value.is_null() || value == false || (value.is_structured() && value.empty());
+  return value.is_null() || std::ranges::find(kNeutral, key) != kNeutral.end() ||
+         (is_off && std::ranges::find(kNeutralWhileOff, key) != kNeutralWhileOff.end());
+}
+
+namespace {
+
+constexpr NumberRange kOrNone{.most = 1e6};
+/// A base of 1 or less turns no dimension more slowly than another.
+constexpr NumberRange kBase{.least = 1.0, .most = 1e15, .is_above = true};
+
+const NumberRange& range_of(std::string_view key) {
+  const auto& rows = number_rows();
+  const auto row = std::ranges::find(rows, key, &NumberRow::key);
+  KVCAL_CHECK(row != rows.end());
+  return row->range;
+}
+
+}  // namespace
+
+const std::vector<NumberRow>& number_rows() {
+  static const std::vector<NumberRow> kRows{
+      // Norms. Published values go from 1e-12 to 1e-5; an eps near the squares of the activations
+      // would erase them.
+      {"rms_norm_eps", {.least = 1e-30, .most = 1.0}},
+      // RoPE.
+      {"rope_theta", kBase},
+      {"rope_local_base_freq", kBase},
+      {"alpha", {.most = 1e9}},
+      {"partial_rotary_factor", {.most = 1.0, .is_above = true}},
+      {"factor", kFactorRange},
+      {"low_freq_factor", kFactorRange},
+      {"high_freq_factor", kFactorRange},
+      {"beta_fast", kFactorRange},
+      {"beta_slow", kFactorRange},
+      {"short_factor", kFactorRange},
+      {"long_factor", kFactorRange},
+      // 0 would erase K; transformers and vLLM take it as it is.
+      {"attention_factor", kFactorRange},
+      {"mscale", kOrNone},
+      {"mscale_all_dim", kOrNone},
+      {"short_mscale", kFactorRange},
+      {"long_mscale", kFactorRange},
+      {"llama_4_scaling_beta", kOrNone},
+      {"attn_scale", kOrNone},
+      // Widths, gates and mixers.
+      {"block_ffn_dim_multiplier", {.most = 1024.0, .is_above = true}},
+      {"activation_sparsity_pattern", {.most = 0.999999}},
+      {"moe_router_logit_softcapping", {.least = -1e6, .most = 1e6}},
+      {"mlp_multipliers", kFactorRange},
+      {"ssm_multipliers", kFactorRange},
+      {"time_step_limit", kOrNone},
+  };
+  return kRows;
+}
+
+void check_number(std::string_view name, double value, const NumberRange& range) {
+  if (!range.contains(value))
+    fail("key '", name, "' is ", value, ", expected a number ", range.is_above ? "above " : "from ",
+         range.least, range.is_above ? ", up to " : " to ", range.most);
+}
+
+std::optional<double> number_of(const Json& object, std::string_view key, std::string_view name) {
+  if (name.empty()) name = key;
+  const std::optional<double> value = optional_number(object, name);
+  if (value) check_number(name, *value, range_of(key));
+  return value;
+}
+
+double required_number_of(const Json& object, std::string_view key) {
+  const std::optional<double> value = number_of(object, key);
+  if (!value) fail_missing(key, "a number");
+  return *value;
+}
+
+double number_at(const Json& list, size_t index, std::string_view key, std::string_view name) {
+  const std::string entry =
+      std::string(name.empty() ? key : name) + "[" + std::to_string(index) + "]";
+  const Json& value = list.at(index);
+  if (!value.is_number()) fail("key '", entry, "' is ", value.dump(), ", expected a number");
+  check_number(entry, value.get<double>(), range_of(key));
+  return value.get<double>();
 }
 
 }  // namespace kvcal

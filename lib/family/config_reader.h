@@ -1,11 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/json.h"
 #include "family/architecture.h"
 
 namespace kvcal {
@@ -67,35 +70,33 @@ bool has_row(const Architecture& architecture, Role role);
 /// Throws Error where the key's value is no list, or has not one entry for each layer.
 void check_one_a_layer(std::string_view key, const Json& list, int64_t num_layers);
 
-/// Sets the ropes and the rope of each layer; windows must be set. Throws Error.
-void parse_ropes(const ConfigReader& reader, ModelConfig& config);
+/// Whether a key of config.json changes no value that the text model computes, in any family:
+/// names of classes, special tokens, options of training, of sampling and of the library. Source:
+/// transformers 5.23, `PreTrainedConfig` and `GenerationConfig`, and the configs of its models.
+bool is_neutral_key(std::string_view key, const Json& value);
 
-/// Sets the rope of each layer by layer_rope_theta; those of parse_ropes must be set. Throws Error.
-void parse_ropes_by_layer(const ConfigReader& reader, ModelConfig& config);
+// Ranges of the numbers of a config.json. Outside of its own a number is a mistake, and arithmetic
+// in float32 would hide it as zeros or infinities.
 
-/// Number of layers of the list of mixers and MLPs; nullopt: there is none. Throws Error.
-std::optional<int64_t> listed_layers(const ConfigReader& reader);
+/// A key that code reads as a number, alone or in a list, in any object of a config.json.
+struct NumberRow {
+  std::string_view key;
+  NumberRange range;
+};
+/// All of them; families' own tables (NumberKey) name further ones.
+const std::vector<NumberRow>& number_rows();
 
-/// Sets the mixer of each layer, and the sizes of recurrent mixers. Throws Error.
-void parse_mixers(const ConfigReader& reader, ModelConfig& config);
-
-/// Sets heads, cache and MLP width of each layer. sliding: the layers with a window. Throws Error.
-void parse_attention_sizes(const ConfigReader& reader, ModelConfig& config,
-                           const std::vector<bool>& sliding);
-
-/// Sets the indexer of sparse attention, and the layers that have one. Throws Error.
-void parse_indexers(const ConfigReader& reader, ModelConfig& config);
-
-/// Whether intermediate_size lists the widths of the layers' MLPs.
-bool lists_mlp_widths(const ConfigReader& reader, const Architecture& architecture);
-
-/// Sets width and sparsity of each layer's MLP, where they are lists. Throws Error.
-void parse_mlps_by_layer(const ConfigReader& reader, ModelConfig& config);
-
-/// Sets the parallel residual streams, and the residual beside attention. Throws Error.
-void parse_streams(const ConfigReader& reader, ModelConfig& config);
-
-/// Sets windows, experts and positions of each layer. Throws Error.
-void parse_layers(const ConfigReader& reader, ModelConfig& config);
+/// object[name] in the range of key's row, which must exist; nullopt where it is absent or null.
+/// name: the key's name in the object, where it is another. Throws Error naming key, value and
+/// range.
+std::optional<double> number_of(const Json& object, std::string_view key,
+                                std::string_view name = {});
+/// The same for a key that must be there.
+double required_number_of(const Json& object, std::string_view key);
+/// list[index] in the range of key's row. name: the list's, where it is another. Throws Error
+/// naming the entry.
+double number_at(const Json& list, size_t index, std::string_view key, std::string_view name = {});
+/// Throws Error for a value of the key that lies outside of range.
+void check_number(std::string_view name, double value, const NumberRange& range);
 
 }  // namespace kvcal

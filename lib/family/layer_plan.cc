@@ -1,6 +1,6 @@
-#include <algorithm>
+#include "family/layer_plan.h"
 
-#include "family/config_reader.h"
+#include <algorithm>
 
 namespace kvcal {
 namespace {
@@ -19,11 +19,11 @@ std::vector<int64_t> integer_list(const ConfigReader& reader, std::string_view k
 }
 
 /// A list with one of two words for each layer.
-struct LayerWords {
+struct LayerNames {
   std::string_view key, chosen, other;
 };
-constexpr LayerWords kWindowWords{"layer_types", "sliding_attention", "full_attention"};
-constexpr LayerWords kExpertWords{"mlp_layer_types", "sparse", "dense"};
+constexpr LayerNames kWindowWords{"layer_types", "sliding_attention", "full_attention"};
+constexpr LayerNames kExpertWords{"mlp_layer_types", "sparse", "dense"};
 
 /// A list with 0 or 1 for each layer; the layers with 1.
 std::vector<bool> layers_by_mark(const ConfigReader& reader, std::string_view key,
@@ -39,7 +39,7 @@ std::vector<bool> layers_by_mark(const ConfigReader& reader, std::string_view ke
 }
 
 /// The layers that have the chosen word.
-std::vector<bool> layers_by_word(const LayerWords& words, const Json& types, int64_t num_layers) {
+std::vector<bool> layers_by_word(const LayerNames& words, const Json& types, int64_t num_layers) {
   check_one_a_layer(words.key, types, num_layers);
   std::vector<bool> chosen;
   for (const Json& type : types) {
@@ -50,10 +50,6 @@ std::vector<bool> layers_by_word(const LayerWords& words, const Json& types, int
     chosen.push_back(word == words.chosen);
   }
   return chosen;
-}
-
-std::vector<bool> sliding_by_type(const Json& types, int64_t num_layers) {
-  return layers_by_word(kWindowWords, types, num_layers);
 }
 
 /// Windows where every n-th layer has full attention; EXAONE writes the pattern as a word of L
@@ -87,7 +83,7 @@ std::vector<bool> sliding_by_max_window_layers(const ConfigReader& reader,
       !reader.boolean("use_sliding_window").value_or(false))
     return sliding;
   if (const Json* types = reader.find("layer_types"))
-    return sliding_by_type(*types, config.num_hidden_layers);
+    return layers_by_word(kWindowWords, *types, config.num_hidden_layers);
   const auto border = static_cast<size_t>(reader.size("max_window_layers", kMaxLayers, 0));
   const bool is_after = kind != SlidingWindow::kEvenBelowMaxWindowLayers;
   for (size_t i = 0; i < count; ++i) sliding[i] = is_after ? i >= border : i < border && i % 2 == 0;
@@ -96,8 +92,6 @@ std::vector<bool> sliding_by_max_window_layers(const ConfigReader& reader,
 
 /// Source: transformers 5.23 `Cohere2MoeConfig`.
 std::vector<bool> sliding_after_dense(const ConfigReader& reader, int64_t num_layers) {
-  reader.knows({"sliding_window_pattern", "first_k_dense_replace"});
-  if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, num_layers);
   const int64_t first = reader.size("first_k_dense_replace", kMaxLayers, 0);
   const int64_t before = reader.size("prefix_dense_sliding_window_pattern", kMaxLayers);
   const int64_t behind = reader.size("sliding_window_pattern", kMaxLayers);
@@ -109,8 +103,6 @@ std::vector<bool> sliding_after_dense(const ConfigReader& reader, int64_t num_la
 
 /// Source: transformers 5.23 `MiMoV2FlashConfig`; the list is the published config.json's.
 std::vector<bool> sliding_by_hybrid_pattern(const ConfigReader& reader, int64_t num_layers) {
-  reader.knows({"hybrid_layer_pattern"});
-  if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, num_layers);
   if (reader.find("hybrid_layer_pattern"))
     return layers_by_mark(reader, "hybrid_layer_pattern", num_layers);
   std::vector<bool> sliding;
@@ -140,49 +132,53 @@ std::vector<bool> sliding_by_attention_types(const ConfigReader& reader, int64_t
   return sliding;
 }
 
+/// All but layers 0, n, 2n, ..
+std::vector<bool> sliding_from_first(const ConfigReader& reader, int64_t num_layers) {
+  const int64_t every = reader.size("sliding_window_pattern", kMaxLayers);
+  std::vector<bool> sliding;
+  for (int64_t i = 0; i < num_layers; ++i) sliding.push_back(i % every != 0);
+  return sliding;
+}
+
 std::vector<bool> said_sliding_layers(const ConfigReader& reader, const ModelConfig& config) {
   const int64_t count = config.num_hidden_layers;
-  std::vector<bool> sliding(static_cast<size_t>(count), false);
+  const auto all = [&](bool slides) {
+    return std::vector<bool>(static_cast<size_t>(count), slides);
+  };
+  /// By layer_types; where there is none, by another rule, which reads keys.
+  const auto typed_or = [&](std::initializer_list<std::string_view> keys, const auto& other) {
+    reader.knows(keys);
+    const Json* types = reader.find("layer_types");
+    return types ? layers_by_word(kWindowWords, *types, count) : other(reader, count);
+  };
   switch (config.architecture->sliding_window) {
     case SlidingWindow::kNone:
-      return sliding;
+      return all(false);
     case SlidingWindow::kAllLayers:
-      sliding.assign(sliding.size(), true);
-      return sliding;
+      return all(true);
     case SlidingWindow::kAllWhereUsed:
-      sliding.assign(sliding.size(), reader.boolean("use_sliding_window").value_or(false));
-      return sliding;
+      return all(reader.boolean("use_sliding_window").value_or(false));
     case SlidingWindow::kAllOrTyped:
-      if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
-      sliding.assign(sliding.size(), true);
-      return sliding;
+      return typed_or({}, [&](auto&&...) { return all(true); });
     case SlidingWindow::kTyped:
-      if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
-      return sliding;
+      return typed_or({}, [&](auto&&...) { return all(false); });
     case SlidingWindow::kPatternAfterDense:
-      return sliding_after_dense(reader, count);
+      return typed_or({"sliding_window_pattern", "first_k_dense_replace"}, sliding_after_dense);
     case SlidingWindow::kHybridPattern:
-      return sliding_by_hybrid_pattern(reader, count);
+      return typed_or({"hybrid_layer_pattern"}, sliding_by_hybrid_pattern);
     case SlidingWindow::kAfterMaxWindowLayers:
     case SlidingWindow::kEvenBelowMaxWindowLayers:
     case SlidingWindow::kFromMaxWindowLayers:
       return sliding_by_max_window_layers(reader, config);
     case SlidingWindow::kAttentionTypes:
       return sliding_by_attention_types(reader, count);
-    case SlidingWindow::kPatternFromFirst: {
-      reader.knows({"sliding_window_pattern"});
-      if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
-      const int64_t every = reader.size("sliding_window_pattern", kMaxLayers);
-      for (int64_t i = 0; i < count; ++i) sliding[static_cast<size_t>(i)] = i % every != 0;
-      return sliding;
-    }
+    case SlidingWindow::kPatternFromFirst:
+      return typed_or({"sliding_window_pattern"}, sliding_from_first);
     case SlidingWindow::kPattern:
-      reader.knows({"sliding_window_pattern"});
-      if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
-      return sliding_by_pattern(reader, count);
+      return typed_or({"sliding_window_pattern"}, sliding_by_pattern);
   }
   KVCAL_CHECK(false);
-  return sliding;
+  return {};
 }
 
 std::vector<bool> sliding_layers(const ConfigReader& reader, const ModelConfig& config) {

@@ -5,11 +5,11 @@
 #include <cmath>
 #include <set>
 
-#include "core/join.h"
 #include "core/registry.h"
+#include "core/text.h"
 #include "family/architecture.h"
-#include "family/config_reader.h"
-#include "family/unread_quantization.h"
+#include "family/layer_plan.h"
+#include "family/model_type_support.h"
 #include "family/wrapper.h"
 
 namespace kvcal {
@@ -45,111 +45,11 @@ int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
     return std::invoke(size, layer->attention);
   };
   switch (dim) {
-    case Dim::kOne:
-      return 1;
-    case Dim::kHidden:
-      return hidden_size;
-    case Dim::kTwiceHidden:
-      return 2 * hidden_size;
-    case Dim::kVocab:
-      return vocab_size;
-    case Dim::kEmbeddingRows:
-      return vocab_size + architecture->extra_embeddings;
-    case Dim::kPositions:
-      return max_position_embeddings + architecture->position_offset;
-    case Dim::kHeads:
-      return of_attention(&AttentionSizes::heads);
-    case Dim::kKvHeads:
-      return of_attention(&AttentionSizes::kv_heads);
-    case Dim::kHeadDim:
-      return of_attention(&AttentionSizes::head_dim);
-    case Dim::kQueryWidth:
-      return of_attention(&AttentionSizes::query_width);
-    case Dim::kKvWidth:
-      return of_attention(&AttentionSizes::key_width);
-    case Dim::kValueWidth:
-      return of_attention(&AttentionSizes::value_width);
-    case Dim::kQkvWidth:
-      return of_attention(&AttentionSizes::qkv_width);
-    case Dim::kAttendedWidth:
-      return of_attention(&AttentionSizes::attended_width);
-    case Dim::kQueryAndGateWidth:
-      return 2 * of_attention(&AttentionSizes::query_width);
-    case Dim::kQueryGateWidth:
-      return gates_whole_heads ? of_attention(&AttentionSizes::heads)
-                               : of_attention(&AttentionSizes::query_width);
-    case Dim::kMixerHeads:
-      return recurrent.heads;
-    case Dim::kMixerHeadDim:
-      return recurrent.head_dim;
-    case Dim::kMixerInner:
-      return recurrent.inner();
-    case Dim::kMixerChannels:
-      return recurrent.channels;
-    case Dim::kMixerKeyWidth:
-      return recurrent.keys();
-    case Dim::kMixerConvKeyWidth:
-      return has_saved_names ? (recurrent.channels + 2) / 3 : recurrent.keys();
-    case Dim::kMixerConvValueWidth:
-      return recurrent.channels - 2 * size_of(Dim::kMixerConvKeyWidth);
-    case Dim::kMixerKernel:
-      return recurrent.kernel;
-    case Dim::kMixerInWidth:
-      return recurrent.inner() + recurrent.channels +
-             (architecture->recurrence == Mixer::kMamba2 ||
-                      architecture->recurrence == Mixer::kShortConvolution
-                  ? recurrent.heads
-                  : 0);
-    case Dim::kMixerStateDim:
-      return recurrent.state_dim;
-    case Dim::kMixerStepRank:
-      return recurrent.step_rank;
-    case Dim::kMixerStatesWidth:
-      return recurrent.step_rank + 2 * recurrent.state_dim;
-    case Dim::kMixerGatesWidth:
-      return 2 * recurrent.heads;
-    case Dim::kQueryRank:
-      return latent.query_rank;
-    case Dim::kLatentRank:
-      return latent.latent_rank;
-    case Dim::kLatentWidth:
-      return latent.latent_rank + latent.rope_dim;
-    case Dim::kLatentUpWidth:
-      return num_attention_heads * (latent.nope_dim + latent.value_dim);
-    case Dim::kIndexerHeads:
-      return indexer.heads;
-    case Dim::kIndexerHeadDim:
-      return indexer.head_dim;
-    case Dim::kIndexerQueryWidth:
-      return indexer.query_width();
-    case Dim::kIntermediate:
-      return layer ? layer->intermediate_size : intermediate_size;
-    case Dim::kGateUpWidth:
-      return 2 * (layer ? layer->intermediate_size : intermediate_size);
-    case Dim::kLayerInput:
-      return layer_input_size;
-    case Dim::kLayerInputVocab:
-      return layer_input_vocab;
-    case Dim::kAllLayerInputs:
-      return num_hidden_layers * layer_input_size;
-    case Dim::kStreams:
-      return streams;
-    case Dim::kStreamPairs:
-      return streams * streams;
-    case Dim::kFurtherStreams:
-      return streams - 1;
-    case Dim::kLaurelRank:
-      return laurel_rank;
-    case Dim::kExperts:
-      return moe.num_experts;
-    case Dim::kExpertIntermediate:
-      return moe.intermediate_size;
-    case Dim::kExpertGateUpWidth:
-      return 2 * moe.intermediate_size;
-    case Dim::kSharedIntermediate:
-      return moe.shared_intermediate_size;
-    case Dim::kSharedGateUpWidth:
-      return 2 * moe.shared_intermediate_size;
+#define KVCAL_SIZE(name, size) \
+  case Dim::name:              \
+    return size;
+    KVCAL_DIMS(KVCAL_SIZE)
+#undef KVCAL_SIZE
   }
   KVCAL_CHECK(false);
   return 0;
@@ -454,7 +354,7 @@ void parse_outer_tie(const Json& json, const Json& text, ModelConfig& config) {
   const auto inner = optional_bool(text, "tie_word_embeddings");
   config.ties_by_file = !outer && !inner;
   if (!outer) return;
-  const bool either = config.wrapper && config.wrapper->ties_if_either;
+  const bool either = config.wrapper && config.wrapper->rules.ties_if_either;
   config.tie_word_embeddings = *outer || (either && config.tie_word_embeddings);
 }
 
@@ -473,7 +373,7 @@ ModelConfig parse_model_config(const Json& json, const FamilyChoice& family) {
   config.dtype = dtype(json);
   if (config.dtype.empty()) config.dtype = dtype(*model.config);
   if (is_nested) parse_outer_tie(json, *model.config, config);
-  if (config.wrapper && config.wrapper->multiplies_no_logits) config.logits_multiplier = 1.0f;
+  if (config.wrapper && config.wrapper->rules.multiplies_no_logits) config.logits_multiplier = 1.0f;
   parse_quantization(json, config);
   return config;
 }

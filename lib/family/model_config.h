@@ -1,3 +1,10 @@
+// A layer without a cache of its own has the scales of the one it reads
+// (LayerConfig::cache_layer). Its statistics of K and V are copies, so that every output and
+// `kvcal scales` treat it as any layer; vLLM 0.32 dequantizes the shared cache with the reading
+// layer's scales (flash_attn.py, layer._k_scale). It runs only where its queries or its Linears'
+// inputs are wanted. In a pass by layers, K and V that later layers read travel beside the
+// residual stream, as planes of the hidden states (carried_width), dequantized, so that spilling
+// and resuming need not know of them.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +19,7 @@
 #include "backend/routing_operations.h"
 #include "core/json.h"
 #include "family/family_choice.h"
+#include "family/words.h"
 
 namespace kvcal {
 
@@ -85,15 +93,9 @@ struct IndexerConfig {
   int64_t query_width() const { return heads * head_dim; }
 };
 
-/// Operation that mixes tokens.
-enum class Mixer : uint8_t {
-  kAttention,
-  kMamba,
-  kMamba2,
-  kDeltaNet,
-  kShortConvolution,  ///< LFM2: two gates around a convolution over a few tokens, no other state
-  kNone
-};
+/// Operation that mixes tokens. A short convolution is LFM2's: two gates around a convolution over
+/// a few tokens, no other state.
+KVCAL_WORDED_ENUM(Mixer, "mixer", kAttention, kMamba, kMamba2, kDeltaNet, kShortConvolution, kNone)
 
 /// Factors of the parts of a Mamba 2 mixer's projection: gate, x, B, C, step sizes.
 using MixerMultipliers = std::array<float, 5>;

@@ -1,6 +1,7 @@
 #include "family/model_type_support.h"
 
 #include <algorithm>
+#include <array>
 
 #include "family/architecture.h"
 #include "family/wrapper.h"
@@ -8,137 +9,102 @@
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kNoAttention = "it has no attention and so no KV cache";
-constexpr std::string_view kEncoder = "it is an encoder";
-constexpr std::string_view kEncoderDecoder = "it decodes an encoder's output";
-constexpr std::string_view kCrossAttention = "its cross-attention layers are not run";
-constexpr std::string_view kAudio = "its tokens are those of audio";
-constexpr std::string_view kAlibi = "its ALiBi positions are not run";
-constexpr std::string_view kChannelDecay = "its delta nets with a decay a channel are not run";
-constexpr std::string_view kHyperConnections = "its hyper-connections are not run";
-constexpr std::string_view kInnerNorms =
-    "its norms before the last Linear of attention and MLP are not run";
-constexpr std::string_view kDiffusionNames =
-    "its checkpoints name attention as those of diffusion models do, which is not read";
-constexpr std::string_view kHeadsByLayer = "its layers have different numbers of heads";
+/// Types that one reason refuses.
+struct Refusal {
+  std::string_view reason;
+  std::vector<std::string_view> model_types;
+};
+
+const std::vector<Refusal>& refusals() {
+  static const std::vector<Refusal> kTable{
+      {"its norm behind the experts is not run", {"axk1"}},
+      {"its gated norms are not run", {"axk2"}},
+      {"its delta nets with a decay a channel are not run", {"bailing_hybrid", "kimi_linear"}},
+      {"it decodes an encoder's output",
+       {"bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "florence2", "marian", "mbart",
+        "mvp", "pegasus", "pix2struct", "plbart", "pp_formulanet", "prophetnet", "t5gemma2",
+        "trocr", "udop", "vision-encoder-decoder", "whisper"}},
+      {"its residual sums are scaled by their depth", {"beam"}},
+      {"it is an encoder",
+       {"bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie",
+        "megatron-bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
+        "xlm", "xlm-roberta", "xlm-roberta-xl", "xmod"}},
+      {"its norms before the last Linear of attention and MLP are not run", {"bitnet", "kosmos-2"}},
+      {"its text model attends to the image", {"blip"}},
+      {"its ALiBi positions are not run", {"bloom", "mpt"}},
+      {"its tokens are bytes, joined in patches by a model of their own", {"blt"}},
+      {"its logits leave out the tokens of images", {"chameleon"}},
+      {"its checkpoints name attention as those of diffusion models do, which is not read",
+       {"cosmos3_edge", "cosmos3_omni"}},
+      {"its positions are biases of attention", {"cpmant"}},
+      {"its waves of positions are not run", {"ctrl"}},
+      {"its caches hold compressed tokens", {"deepseek_v4"}},
+      {"its attention subtracts two halves of heads", {"diffllama"}},
+      {"it makes blocks of tokens by diffusion", {"diffusion_gemma"}},
+      {"its attention masks tokens by their values", {"doge"}},
+      {"the gates a head and the norm of the rotated key of its text model are not run",
+       {"dots3_note"}},
+      {"its gates a head and its norm of the rotated key are not run", {"dots3_note_text"}},
+      {"its experts of text and of images are separate", {"ernie4_5_vl_moe"}},
+      {"its cross-attention layers are not run", {"evolla", "idefics"}},
+      {"it has no attention and so no KV cache",
+       {"falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm"}},
+      {"it drafts for another model and reads that model's KV cache",
+       {"gemma4_assistant", "gemma4_unified_assistant"}},
+      {"its norms follow the residual sums", {"git", "openai-gpt"}},
+      {"its hyper-connections are not run", {"glm5_next", "hy_v4"}},
+      {"its last layer alone has a bias of attention's output", {"gpt_neox_japanese"}},
+      {"its stacks of layers run several times a token, each time with K and V of its own",
+       {"hrm_text"}},
+      {"the relative positions and the convolutions of K and V of its text model are not run",
+       {"inkling2", "inkling_mm_model"}},
+      {"its relative positions and its convolutions of K and V are not run",
+       {"inkling2_text", "inkling_text"}},
+      {"experts make its queries", {"jetmoe"}},
+      {"its router adds its bias before the sigmoid", {"kolibri1"}},
+      {"its norm before the last Linear of the MLP is not run", {"kosmos-2.5"}},
+      {"its gates a head are not run", {"lfm3"}},
+      {"the gates a head of its text model are not run", {"lfm3_vl"}},
+      {"its layers have two attentions each", {"longcat_flash"}},
+      {"its lightning attention is not run", {"minimax"}},
+      {"the indexer of blocks of its text model is not run", {"minimax_m3_vl"}},
+      {"its indexer of blocks is not run", {"minimax_m3_vl_text"}},
+      {"the layers without positions in the latent attention of its text model are not run",
+       {"mistral_large4"}},
+      {"the layers without positions in its latent attention are not run", {"mistral_large4_text"}},
+      {"its prediction head before lm_head is not run", {"modernbert-decoder"}},
+      {"its embedding lies in two tables", {"molmo2"}},
+      {"its tokens are those of audio", {"moshi", "musicgen", "musicgen_melody"}},
+      {"its norms before and behind have different epsilons", {"muse_glimmer"}},
+      {"its gates of the residual stream are not run", {"muse_spark"}},
+      {"its prompts attend both ways", {"paligemma"}},
+      {"it makes actions of robots, no tokens", {"pi0"}},
+      {"the n-gram embeddings and the gated residuals of its text model are not run",
+       {"qwen4_exp"}},
+      {"its n-gram embeddings and its gated residuals are not run", {"qwen4_exp_text"}},
+      {"its recurrent blocks are not run", {"recurrent_gemma"}},
+      {"its attention hashes tokens and keeps no K and V", {"reformer"}},
+      {"its layers have different numbers of heads", {"step3p7"}},
+      {"its windows keep the tokens of the prompt", {"unlimited_ocr"}},
+      {"it attends both ways", {"xlnet"}},
+      {"its Mamba layers are not run", {"zamba"}},
+      {"its shared, low-rank adapted attention blocks are not run", {"zamba2"}},
+      {"its convolutions of Q and K are not run", {"zaya"}},
+  };
+  return kTable;
+}
 
 }  // namespace
 
 const std::vector<RefusedModelType>& refused_model_types() {
-  static const std::vector<RefusedModelType> kTable{
-      {"axk1", "its norm behind the experts is not run"},
-      {"axk2", "its gated norms are not run"},
-      {"bailing_hybrid", kChannelDecay},
-      {"bart", kEncoderDecoder},
-      {"beam", "its residual sums are scaled by their depth"},
-      {"bert", kEncoder},
-      {"bert-generation", kEncoder},
-      {"big_bird", kEncoder},
-      {"bigbird_pegasus", kEncoderDecoder},
-      {"bitnet", kInnerNorms},
-      {"blenderbot", kEncoderDecoder},
-      {"blenderbot-small", kEncoderDecoder},
-      {"blip", "its text model attends to the image"},
-      {"bloom", kAlibi},
-      {"blt", "its tokens are bytes, joined in patches by a model of their own"},
-      {"camembert", kEncoder},
-      {"chameleon", "its logits leave out the tokens of images"},
-      {"cosmos3_edge", kDiffusionNames},
-      {"cosmos3_omni", kDiffusionNames},
-      {"cpmant", "its positions are biases of attention"},
-      {"ctrl", "its waves of positions are not run"},
-      {"data2vec-text", kEncoder},
-      {"deepseek_v4", "its caches hold compressed tokens"},
-      {"diffllama", "its attention subtracts two halves of heads"},
-      {"diffusion_gemma", "it makes blocks of tokens by diffusion"},
-      {"doge", "its attention masks tokens by their values"},
-      {"dots3_note",
-       "the gates a head and the norm of the rotated key of its text model are not run"},
-      {"dots3_note_text", "its gates a head and its norm of the rotated key are not run"},
-      {"electra", kEncoder},
-      {"ernie", kEncoder},
-      {"ernie4_5_vl_moe", "its experts of text and of images are separate"},
-      {"evolla", kCrossAttention},
-      {"falcon_mamba", kNoAttention},
-      {"florence2", kEncoderDecoder},
-      {"gemma4_assistant", "it drafts for another model and reads that model's KV cache"},
-      {"gemma4_unified_assistant", "it drafts for another model and reads that model's KV cache"},
-      {"git", "its norms follow the residual sums"},
-      {"glm5_next", kHyperConnections},
-      {"gpt_neox_japanese", "its last layer alone has a bias of attention's output"},
-      {"hrm_text",
-       "its stacks of layers run several times a token, each time with K and V of its own"},
-      {"hy_v4", kHyperConnections},
-      {"idefics", kCrossAttention},
-      {"inkling2",
-       "the relative positions and the convolutions of K and V of its text model are not run"},
-      {"inkling2_text", "its relative positions and its convolutions of K and V are not run"},
-      {"inkling_mm_model",
-       "the relative positions and the convolutions of K and V of its text model are not run"},
-      {"inkling_text", "its relative positions and its convolutions of K and V are not run"},
-      {"jetmoe", "experts make its queries"},
-      {"kimi_linear", kChannelDecay},
-      {"kolibri1", "its router adds its bias before the sigmoid"},
-      {"kosmos-2", kInnerNorms},
-      {"kosmos-2.5", "its norm before the last Linear of the MLP is not run"},
-      {"lfm3", "its gates a head are not run"},
-      {"lfm3_vl", "the gates a head of its text model are not run"},
-      {"longcat_flash", "its layers have two attentions each"},
-      {"mamba", kNoAttention},
-      {"mamba2", kNoAttention},
-      {"marian", kEncoderDecoder},
-      {"mbart", kEncoderDecoder},
-      {"megatron-bert", kEncoder},
-      {"minimax", "its lightning attention is not run"},
-      {"minimax_m3_vl", "the indexer of blocks of its text model is not run"},
-      {"minimax_m3_vl_text", "its indexer of blocks is not run"},
-      {"mistral_large4",
-       "the layers without positions in the latent attention of its text model are not run"},
-      {"mistral_large4_text", "the layers without positions in its latent attention are not run"},
-      {"modernbert-decoder", "its prediction head before lm_head is not run"},
-      {"molmo2", "its embedding lies in two tables"},
-      {"moshi", kAudio},
-      {"mpt", kAlibi},
-      {"muse_glimmer", "its norms before and behind have different epsilons"},
-      {"muse_spark", "its gates of the residual stream are not run"},
-      {"musicgen", kAudio},
-      {"musicgen_melody", kAudio},
-      {"mvp", kEncoderDecoder},
-      {"openai-gpt", "its norms follow the residual sums"},
-      {"paligemma", "its prompts attend both ways"},
-      {"pegasus", kEncoderDecoder},
-      {"pi0", "it makes actions of robots, no tokens"},
-      {"pix2struct", kEncoderDecoder},
-      {"plbart", kEncoderDecoder},
-      {"pp_formulanet", kEncoderDecoder},
-      {"prophetnet", kEncoderDecoder},
-      {"qwen4_exp", "the n-gram embeddings and the gated residuals of its text model are not run"},
-      {"qwen4_exp_text", "its n-gram embeddings and its gated residuals are not run"},
-      {"recurrent_gemma", "its recurrent blocks are not run"},
-      {"reformer", "its attention hashes tokens and keeps no K and V"},
-      {"rembert", kEncoder},
-      {"roberta", kEncoder},
-      {"roberta-prelayernorm", kEncoder},
-      {"roc_bert", kEncoder},
-      {"roformer", kEncoder},
-      {"rwkv", kNoAttention},
-      {"step3p7", kHeadsByLayer},
-      {"t5gemma2", kEncoderDecoder},
-      {"trocr", kEncoderDecoder},
-      {"udop", kEncoderDecoder},
-      {"unlimited_ocr", "its windows keep the tokens of the prompt"},
-      {"vision-encoder-decoder", kEncoderDecoder},
-      {"whisper", kEncoderDecoder},
-      {"xlm", kEncoder},
-      {"xlm-roberta", kEncoder},
-      {"xlm-roberta-xl", kEncoder},
-      {"xlnet", "it attends both ways"},
-      {"xlstm", kNoAttention},
-      {"xmod", kEncoder},
-      {"zamba", "its Mamba layers are not run"},
-      {"zamba2", "its shared, low-rank adapted attention blocks are not run"},
-      {"zaya", "its convolutions of Q and K are not run"},
-  };
+  static const std::vector<RefusedModelType> kTable = [] {
+    std::vector<RefusedModelType> table;
+    for (const Refusal& refusal : refusals())
+      for (const std::string_view type : refusal.model_types)
+        table.push_back({type, refusal.reason});
+    std::ranges::sort(table, {}, &RefusedModelType::model_type);
+    return table;
+  }();
   return kTable;
 }
 
@@ -156,6 +122,51 @@ ModelTypeSupport support_of(std::string_view model_type) {
   if (wrapper != wrappers().end()) return {Support::kWrapper, wrapper->text_type};
   const std::string_view reason = refusal_of(model_type);
   return reason.empty() ? ModelTypeSupport{} : ModelTypeSupport{Support::kRefused, reason};
+}
+
+namespace {
+
+struct UnreadMethod {
+  std::string_view method, what;
+};
+
+// Names as transformers 5.24, vLLM 0.32 and SGLang 0.5.23 know them.
+constexpr std::array<UnreadMethod, 26> kMethods{{
+    {"aqlm", "AQLM, codebooks of several vectors a weight"},
+    {"bitnet", "BitNet, ternary weights"},
+    {"eetq", "EETQ, INT8 in the order of a GPU kernel"},
+    {"exl2", "EXL2, of ExLlamaV2"},
+    {"exl3", "EXL3, of ExLlamaV3"},
+    {"fouroversix", "Four Over Six, NVFP4 with scales of two ranges"},
+    {"fp_quant", "FP-Quant, 4-bit floats behind a rotation"},
+    {"ggml", "GGML's blocks"},
+    {"gguf", "GGUF, of llama.cpp"},
+    {"higgs", "HIGGS, vectors of a grid behind a rotation"},
+    {"hqq", "HQQ, packed as its kernels want it"},
+    {"marlin", "GPTQ in the order of the Marlin kernel"},
+    {"metal", "MLX's codes for transformers on Metal"},
+    {"mlx", "MLX's codes"},
+    {"mxfp8", "MXFP8 as MiniMax names it"},
+    {"paroquant", "ParoQuant, 4 bits behind rotations of pairs"},
+    {"petit_nvfp4", "NVFP4 in the order of the Petit kernel"},
+    {"qqq", "QQQ, 4-bit weights in the order of a GPU kernel"},
+    {"quanto", "Quanto, of optimum"},
+    {"quip", "QuIP#, vectors of a lattice behind a rotation"},
+    {"sinq", "SINQ, with scales of rows and columns"},
+    {"spqr", "SpQR, with outliers in a sparse matrix"},
+    {"torchao", "torchao's tensor subclasses"},
+    {"vptq", "VPTQ, codebooks of vectors"},
+    {"w4afp8", "INT4 weights for FP8 products, of DeepSeek's TensorRT-LLM"},
+    {"w8a8_int8", "INT8 with scales of rows, of SGLang"},
+}};
+
+}  // namespace
+
+std::string about_unread(std::string_view method) {
+  for (const UnreadMethod& one : kMethods)
+    if (one.method == method)
+      return ": " + std::string(one.what) + "; " + std::string(kStartElsewhere);
+  return "";
 }
 
 }  // namespace kvcal

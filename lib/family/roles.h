@@ -2,148 +2,259 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "family/model_config.h"
+#include "family/words.h"
+
 namespace kvcal {
 
-/// Use of a tensor in the forward pass. A fused tensor has a role of its own and holds several
-/// others. role_rows() has one row for each, in this order.
-enum class Role : uint8_t {
-  kEmbedding,
-  kPositionEmbedding,
-  kLayerInputEmbedding,   ///< of all layers, one behind the other
-  kLayerInputProjection,  ///< of the token's embedding, to the inputs of all layers
-  kLayerInputNorm,
-  kStreamProjection,  ///< of the embedding, to each further residual stream
-  kStreamOutput,      ///< of each further stream, whose mean with the first is normed last
-  kFinalNorm,
-  kFinalNormBias,
-  kLmHead,
-  kLmHeadBias,
-  // Norms around attention and MLP. Output norms act before the residual is added.
-  kInputNorm,
-  kInputNormBias,
-  kAttentionOutputNorm,
-  kMlpNorm,
-  kMlpNormBias,
-  kMlpOutputNorm,
-  kQueryNorm,
-  kQueryNormBias,
-  kKeyNorm,
-  kKeyNormBias,
-  // Attention.
-  kQuery,
-  kKey,
-  kValue,
-  kOutput,
-  kQueryBias,
-  kKeyBias,
-  kValueBias,
-  kOutputBias,
-  kSinks,
-  kQueryGate,
-  kQueryAndGate,
-  kQueryKeyValue,
-  kQueryKeyValueBias,
-  // Latent attention (MLA).
-  kQueryDown,
-  kQueryDownBias,
-  kQueryDownNorm,
-  kQueryUp,
-  kLatent,
-  kLatentBias,
-  kLatentNorm,
-  kLatentUp,
-  // The indexer of sparse attention, which selects the keys that attention reads.
-  kIndexerQuery,
-  kIndexerKey,
-  kIndexerKeyNorm,
-  kIndexerKeyNormBias,
-  kIndexerWeights,  ///< of the heads' scores
-  // Recurrent mixers.
-  kMixerIn,
-  kMixerInBias,
-  kMixerQuery,  ///< a delta net's queries, keys and values, where kMixerIn does not hold them
-  kMixerKey,
-  kMixerValue,
-  kMixerGates,  ///< update strengths (beta) and decays of a delta net
-  kMixerZ,      ///< a delta net's gates of the output, where they are no rows of kMixerIn
-  kMixerBeta,   ///< its update strengths, where kMixerGates does not hold them
-  kMixerAlpha,  ///< its decays, likewise
-  kMixerConv,
-  kMixerConvBias,
-  kMixerConvQuery,  ///< a delta net's convolution in three parts
-  kMixerConvKey,
-  kMixerConvValue,
-  kMixerStates,    ///< Mamba 1: low-rank step sizes, B and C from the convolved channels
-  kMixerStep,      ///< Mamba 1: step sizes from their low rank
-  kMixerStepNorm,  ///< Jamba's norms of step sizes, B and C
-  kMixerBNorm,
-  kMixerCNorm,
-  kMixerStepBias,
-  kMixerDecay,  ///< log of the negative decay
-  kMixerSkip,
-  kMixerNorm,
-  kMixerOut,
-  kMixerOutBias,
-  // MLP. Without kGate and kGateUp the MLP is up, activation, down.
-  kGate,
-  kUp,
-  kDown,
-  kGateBias,
-  kUpBias,
-  kDownBias,
-  kGateUp,
-  // Numbers of xIELU, one each; see ActivationFunction. The alphas are stored before a softplus.
-  kActivationAlphaP,
-  kActivationAlphaN,
-  kActivationBeta,
-  kActivationEps,
-  // Mixture of experts.
-  kRouter,
-  kRouterBias,
-  kRouterCorrection,  ///< added to the scores that choose experts, not to their weights
-  kRouterNorm,        ///< weight of the norm of the router's input
-  kExpertScale,       ///< factor of each expert's weight
-  kExpertNorm,        ///< before experts beside an MLP
-  kExpertOutputNorm,
-  kMlpBesideNorm,  ///< behind the MLP beside them
-  kExpertGate,
-  kExpertUp,
-  kExpertDown,
-  kExpertGateUp,
-  kExpertGateBias,
-  kExpertUpBias,
-  kExpertGateUpBias,
-  kExpertDownBias,
-  kSharedGate,
-  kSharedUp,
-  kSharedGateUp,
-  kSharedDown,
-  kSharedExpertGate,  ///< one logit a token; its sigmoid multiplies the shared expert's output
-  // Input of a draft layer: kDraftProjection of [norm of the next token's embedding, norm of the
-  // hidden state].
-  kDraftEmbeddingNorm,
-  kDraftHiddenNorm,
-  kDraftProjection,
-  // A layer's own embedding, gated by the residual stream at the layer's end.
-  kLayerInputGate,
-  kLayerInputOutput,
-  kLayerInputOutputNorm,
-  // Parallel residual streams (AltUp): a router's tanh makes the coefficients that mix them before
-  // the layer, and those by which they follow the layer's change of the active one.
-  kStreamRouter,
-  kStreamRouterNorm,
-  kStreamPrediction,
-  kStreamCorrection,
-  kStreamScale,  ///< of the active stream, where the layer's own input is gated by it
-  // A residual of low rank beside attention (Laurel).
-  kLaurelDown,
-  kLaurelUp,
-  kLaurelNorm,
-  kLayerScalar,  ///< factor of the residual stream at the layer's end
-};
+/// Symbolic dimension, resolved with ModelConfig.
+#define KVCAL_DIMS(DIM)                                                                         \
+  DIM(kOne, 1)                                                                                  \
+  DIM(kHidden, hidden_size)                                                                     \
+  DIM(kVocab, vocab_size)                                                                       \
+  DIM(kEmbeddingRows, vocab_size + architecture->extra_embeddings)                              \
+  DIM(kPositions, max_position_embeddings + architecture->position_offset)                      \
+  DIM(kHeads, of_attention(&AttentionSizes::heads))                                             \
+  DIM(kKvHeads, of_attention(&AttentionSizes::kv_heads))                                        \
+  DIM(kHeadDim, of_attention(&AttentionSizes::head_dim))                                        \
+  DIM(kQueryWidth, of_attention(&AttentionSizes::query_width))                                  \
+  /* of K, and of V where both are alike */                                                     \
+  DIM(kKvWidth, of_attention(&AttentionSizes::key_width))                                       \
+  DIM(kValueWidth, of_attention(&AttentionSizes::value_width))                                  \
+  DIM(kQkvWidth, of_attention(&AttentionSizes::qkv_width))                                      \
+  DIM(kAttendedWidth, of_attention(&AttentionSizes::attended_width))                            \
+  DIM(kQueryAndGateWidth, 2 * of_attention(&AttentionSizes::query_width))                       \
+  DIM(kQueryGateWidth, gates_whole_heads ? of_attention(&AttentionSizes::heads)                 \
+                                         : of_attention(&AttentionSizes::query_width))          \
+  DIM(kMixerHeads, recurrent.heads)                                                             \
+  DIM(kMixerHeadDim, recurrent.head_dim)                                                        \
+  DIM(kMixerInner, recurrent.inner())                                                           \
+  DIM(kMixerChannels, recurrent.channels)                                                       \
+  DIM(kMixerKernel, recurrent.kernel)                                                           \
+  /* delta net: of all keys; of the convolution's part for keys, and for queries; for values */ \
+  DIM(kMixerKeyWidth, recurrent.keys())                                                         \
+  DIM(kMixerConvKeyWidth, has_saved_names ? (recurrent.channels + 2) / 3 : recurrent.keys())    \
+  DIM(kMixerConvValueWidth, recurrent.channels - 2 * size_of(Dim::kMixerConvKeyWidth))          \
+  DIM(kMixerStateDim, recurrent.state_dim)                                                      \
+  DIM(kMixerStepRank, recurrent.step_rank)                                                      \
+  DIM(kMixerStatesWidth, recurrent.step_rank + 2 * recurrent.state_dim)                         \
+  /* gate and channels; Mamba 2 also step sizes */                                              \
+  DIM(kMixerInWidth, recurrent.inner() + recurrent.channels +                                   \
+                         (architecture->recurrence == Mixer::kMamba2 ||                         \
+                                  architecture->recurrence == Mixer::kShortConvolution          \
+                              ? recurrent.heads                                                 \
+                              : 0))                                                             \
+  /* delta net: update strengths and decays */                                                  \
+  DIM(kMixerGatesWidth, 2 * recurrent.heads)                                                    \
+  DIM(kQueryRank, latent.query_rank)                                                            \
+  DIM(kLatentRank, latent.latent_rank)                                                          \
+  /* the latent and the rotated key; unrotated K and V of all heads */                          \
+  DIM(kLatentWidth, latent.latent_rank + latent.rope_dim)                                       \
+  DIM(kLatentUpWidth, num_attention_heads*(latent.nope_dim + latent.value_dim))                 \
+  DIM(kIndexerHeads, indexer.heads)                                                             \
+  DIM(kIndexerHeadDim, indexer.head_dim)                                                        \
+  DIM(kIndexerQueryWidth, indexer.query_width())                                                \
+  DIM(kIntermediate, layer ? layer->intermediate_size : intermediate_size)                      \
+  DIM(kGateUpWidth, 2 * size_of(Dim::kIntermediate, layer))                                     \
+  DIM(kExperts, moe.num_experts)                                                                \
+  DIM(kExpertIntermediate, moe.intermediate_size)                                               \
+  DIM(kExpertGateUpWidth, 2 * moe.intermediate_size)                                            \
+  DIM(kSharedIntermediate, moe.shared_intermediate_size)                                        \
+  DIM(kSharedGateUpWidth, 2 * moe.shared_intermediate_size)                                     \
+  /* of one layer's own embedding; of all layers' embeddings of one token */                    \
+  DIM(kLayerInput, layer_input_size)                                                            \
+  DIM(kLayerInputVocab, layer_input_vocab)                                                      \
+  DIM(kAllLayerInputs, num_hidden_layers* layer_input_size)                                     \
+  /* parallel residual streams; pairs of them; all but one */                                   \
+  DIM(kStreams, streams)                                                                        \
+  DIM(kStreamPairs, streams* streams)                                                           \
+  DIM(kFurtherStreams, streams - 1)                                                             \
+  DIM(kLaurelRank, laurel_rank)                                                                 \
+  /* of drafts alone, which no file of a family describes */                                    \
+  DIM(kTwiceHidden, 2 * hidden_size)
+
+#define KVCAL_NAME(name, ...) name,
+enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
+
+/// Use of a tensor in the forward pass: its group, class and usual shape, the role that stands for
+/// its input, and the roles that a fused tensor holds; see RoleRow.
+#define KVCAL_ROLES(ROLE)                                                                          \
+  ROLE(kEmbedding, "embeddings", Class::kEmbedding, {kVocab, kHidden})                             \
+  ROLE(kPositionEmbedding, "embeddings", Class::kEmbedding, {kPositions, kHidden})                 \
+  /* of all layers, one behind the other */                                                        \
+  ROLE(kLayerInputEmbedding, "embeddings", Class::kEmbedding, {kLayerInputVocab, kAllLayerInputs}) \
+  /* of the token's embedding, to the inputs of all layers */                                      \
+  ROLE(kLayerInputProjection, "layer inputs", Class::kMatrix, {kAllLayerInputs, kHidden})          \
+  ROLE(kLayerInputNorm, "norms", Class::kNorm, {kLayerInput})                                      \
+  /* of the embedding, to each further residual stream */                                          \
+  ROLE(kStreamProjection, "residual streams", Class::kMatrix, {kHidden, kHidden})                  \
+  /* of each further stream, whose mean with the first is normed last */                           \
+  ROLE(kStreamOutput, "residual streams", Class::kMatrix, {kHidden, kHidden})                      \
+  ROLE(kFinalNorm, "norms", Class::kNorm, {kHidden})                                               \
+  ROLE(kFinalNormBias, "norms", Class::kCorrection, {kHidden})                                     \
+  ROLE(kLmHead, "lm_head", Class::kMatrix, {kVocab, kHidden})                                      \
+  ROLE(kLmHeadBias, "lm_head", Class::kBias, {kVocab})                                             \
+  /* Norms around attention and MLP. Output norms act before the residual is added. */             \
+  ROLE(kInputNorm, "norms", Class::kNorm, {kHidden})                                               \
+  ROLE(kInputNormBias, "norms", Class::kCorrection, {kHidden})                                     \
+  ROLE(kAttentionOutputNorm, "norms", Class::kOutputNorm, {kHidden})                               \
+  ROLE(kMlpNorm, "norms", Class::kNorm, {kHidden})                                                 \
+  ROLE(kMlpNormBias, "norms", Class::kCorrection, {kHidden})                                       \
+  ROLE(kMlpOutputNorm, "norms", Class::kOutputNorm, {kHidden})                                     \
+  ROLE(kQueryNorm, "norms", Class::kNorm, {kHeadDim})                                              \
+  ROLE(kQueryNormBias, "norms", Class::kCorrection, {kHeadDim})                                    \
+  ROLE(kKeyNorm, "norms", Class::kNorm, {kHeadDim})                                                \
+  ROLE(kKeyNormBias, "norms", Class::kCorrection, {kHeadDim})                                      \
+  /* Attention. */                                                                                 \
+  ROLE(kQuery, "attention", Class::kMatrix, {kQueryWidth, kHidden})                                \
+  ROLE(kKey, "attention", Class::kMatrix, {kKvWidth, kHidden}, Role::kQuery)                       \
+  ROLE(kValue, "attention", Class::kMatrix, {kValueWidth, kHidden}, Role::kQuery)                  \
+  ROLE(kOutput, "attention", Class::kOutputMatrix, {kHidden, kAttendedWidth})                      \
+  ROLE(kQueryBias, "attention", Class::kBias, {kQueryWidth})                                       \
+  ROLE(kKeyBias, "attention", Class::kBias, {kKvWidth})                                            \
+  ROLE(kValueBias, "attention", Class::kBias, {kValueWidth})                                       \
+  ROLE(kOutputBias, "attention", Class::kOutputBias, {kHidden})                                    \
+  ROLE(kSinks, "attention", Class::kSinks, {kHeads})                                               \
+  ROLE(kQueryGate, "attention", Class::kMatrix, {kQueryWidth, kHidden}, Role::kQuery)              \
+  ROLE(kQueryAndGate, "attention", Class::kMatrix, {kQueryAndGateWidth, kHidden}, {},              \
+       {Role::kQuery, Role::kQueryGate})                                                           \
+  ROLE(kQueryKeyValue, "attention", Class::kMatrix, {kQkvWidth, kHidden}, {},                      \
+       {Role::kQuery, Role::kKey, Role::kValue})                                                   \
+  ROLE(kQueryKeyValueBias, "attention", Class::kBias, {kQkvWidth}, {},                             \
+       {Role::kQueryBias, Role::kKeyBias, Role::kValueBias})                                       \
+  /* Latent attention (MLA). */                                                                    \
+  ROLE(kQueryDown, "attention", Class::kMatrix, {kQueryRank, kHidden}, Role::kQuery)               \
+  ROLE(kQueryDownBias, "attention", Class::kBias, {kQueryRank})                                    \
+  ROLE(kQueryDownNorm, "norms", Class::kNorm, {kQueryRank})                                        \
+  ROLE(kQueryUp, "attention", Class::kMatrix, {kQueryWidth, kQueryRank})                           \
+  ROLE(kLatent, "attention", Class::kMatrix, {kLatentWidth, kHidden}, Role::kQuery)                \
+  ROLE(kLatentBias, "attention", Class::kBias, {kLatentWidth})                                     \
+  ROLE(kLatentNorm, "norms", Class::kNorm, {kLatentRank})                                          \
+  ROLE(kLatentUp, "attention", Class::kLatentUp, {kLatentUpWidth, kLatentRank})                    \
+  /* The indexer of sparse attention, which selects the keys that attention reads. */              \
+  ROLE(kIndexerQuery, "attention", Class::kMatrix, {kIndexerQueryWidth, kQueryRank},               \
+       Role::kQueryUp)                                                                             \
+  ROLE(kIndexerKey, "attention", Class::kMatrix, {kIndexerHeadDim, kHidden}, Role::kQuery)         \
+  ROLE(kIndexerKeyNorm, "norms", Class::kNorm, {kIndexerHeadDim})                                  \
+  ROLE(kIndexerKeyNormBias, "norms", Class::kCorrection, {kIndexerHeadDim})                        \
+  /* of the heads' scores */                                                                       \
+  ROLE(kIndexerWeights, "attention", Class::kMatrix, {kIndexerHeads, kHidden}, Role::kQuery)       \
+  /* Recurrent mixers. */                                                                          \
+  ROLE(kMixerIn, "recurrent mixers", Class::kMatrix, {kMixerInWidth, kHidden})                     \
+  ROLE(kMixerInBias, "recurrent mixers", Class::kBias, {kMixerInWidth})                            \
+  /* a delta net's queries, keys and values, where kMixerIn does not hold them */                  \
+  ROLE(kMixerQuery, "recurrent mixers", Class::kMatrix, {kMixerKeyWidth, kHidden}, Role::kMixerIn) \
+  ROLE(kMixerKey, "recurrent mixers", Class::kMatrix, {kMixerKeyWidth, kHidden}, Role::kMixerIn)   \
+  ROLE(kMixerValue, "recurrent mixers", Class::kMatrix, {kMixerInner, kHidden}, Role::kMixerIn)    \
+  /* update strengths (beta) and decays of a delta net */                                          \
+  ROLE(kMixerGates, "recurrent mixers", Class::kMatrix, {kMixerGatesWidth, kHidden},               \
+       Role::kMixerIn)                                                                             \
+  /* a delta net's gates of the output, where they are no rows of kMixerIn */                      \
+  ROLE(kMixerZ, "recurrent mixers", Class::kMatrix, {kMixerInner, kHidden}, Role::kMixerIn)        \
+  /* its update strengths, where kMixerGates does not hold them */                                 \
+  ROLE(kMixerBeta, "recurrent mixers", Class::kMatrix, {kMixerHeads, kHidden}, Role::kMixerIn)     \
+  /* its decays, likewise */                                                                       \
+  ROLE(kMixerAlpha, "recurrent mixers", Class::kMatrix, {kMixerHeads, kHidden}, Role::kMixerIn)    \
+  ROLE(kMixerConv, "recurrent mixers", Class::kMatrix, {kMixerChannels, kOne, kMixerKernel})       \
+  ROLE(kMixerConvBias, "recurrent mixers", Class::kBias, {kMixerChannels})                         \
+  /* a delta net's convolution in three parts */                                                   \
+  ROLE(kMixerConvQuery, "recurrent mixers", Class::kMatrix,                                        \
+       {kMixerConvKeyWidth, kOne, kMixerKernel})                                                   \
+  ROLE(kMixerConvKey, "recurrent mixers", Class::kMatrix,                                          \
+       {kMixerConvKeyWidth, kOne, kMixerKernel})                                                   \
+  ROLE(kMixerConvValue, "recurrent mixers", Class::kMatrix,                                        \
+       {kMixerConvValueWidth, kOne, kMixerKernel})                                                 \
+  /* Mamba 1: low-rank step sizes, B and C from the convolved channels */                          \
+  ROLE(kMixerStates, "recurrent mixers", Class::kMatrix, {kMixerStatesWidth, kMixerInner})         \
+  /* Mamba 1: step sizes from their low rank */                                                    \
+  ROLE(kMixerStep, "recurrent mixers", Class::kMatrix, {kMixerInner, kMixerStepRank})              \
+  /* Jamba's norms of step sizes, B and C */                                                       \
+  ROLE(kMixerStepNorm, "norms", Class::kMixerNorm, {kMixerStepRank})                               \
+  ROLE(kMixerBNorm, "norms", Class::kMixerNorm, {kMixerStateDim})                                  \
+  ROLE(kMixerCNorm, "norms", Class::kMixerNorm, {kMixerStateDim})                                  \
+  ROLE(kMixerStepBias, "recurrent mixers", Class::kStepBias, {kMixerHeads})                        \
+  /* log of the negative decay */                                                                  \
+  ROLE(kMixerDecay, "recurrent mixers", Class::kLogDecay, {kMixerHeads})                           \
+  ROLE(kMixerSkip, "recurrent mixers", Class::kMixerNorm, {kMixerHeads})                           \
+  ROLE(kMixerNorm, "norms", Class::kMixerNorm, {kMixerInner})                                      \
+  ROLE(kMixerOut, "recurrent mixers", Class::kOutputMatrix, {kHidden, kMixerInner})                \
+  ROLE(kMixerOutBias, "recurrent mixers", Class::kOutputBias, {kHidden})                           \
+  /* MLP. Without kGate and kGateUp the MLP is up, activation, down. */                            \
+  ROLE(kGate, "MLP", Class::kMatrix, {kIntermediate, kHidden}, Role::kUp)                          \
+  ROLE(kUp, "MLP", Class::kMatrix, {kIntermediate, kHidden})                                       \
+  ROLE(kDown, "MLP", Class::kOutputMatrix, {kHidden, kIntermediate})                               \
+  ROLE(kGateBias, "MLP", Class::kBias, {kIntermediate})                                            \
+  ROLE(kUpBias, "MLP", Class::kBias, {kIntermediate})                                              \
+  ROLE(kDownBias, "MLP", Class::kOutputBias, {kHidden})                                            \
+  ROLE(kGateUp, "MLP", Class::kMatrix, {kGateUpWidth, kHidden}, {}, {Role::kGate, Role::kUp})      \
+  /* Numbers of xIELU, one each; see ActivationFunction. The alphas are stored before a softplus.  \
+   */                                                                                              \
+  ROLE(kActivationAlphaP, "MLP", Class::kCorrection, {kOne})                                       \
+  ROLE(kActivationAlphaN, "MLP", Class::kCorrection, {kOne})                                       \
+  ROLE(kActivationBeta, "MLP", Class::kActivationBeta, {})                                         \
+  ROLE(kActivationEps, "MLP", Class::kActivationEps, {})                                           \
+  /* Mixture of experts. */                                                                        \
+  ROLE(kRouter, "routers", Class::kMatrix, {kExperts, kHidden})                                    \
+  ROLE(kRouterBias, "routers", Class::kBias, {kExperts})                                           \
+  /* added to the scores that choose experts, not to their weights */                              \
+  ROLE(kRouterCorrection, "routers", Class::kCorrection, {kExperts})                               \
+  /* weight of the norm of the router's input */                                                   \
+  ROLE(kRouterNorm, "norms", Class::kNorm, {kHidden})                                              \
+  /* factor of each expert's weight */                                                             \
+  ROLE(kExpertScale, "routers", Class::kMixerNorm, {kExperts})                                     \
+  /* before experts beside an MLP */                                                               \
+  ROLE(kExpertNorm, "norms", Class::kNorm, {kHidden})                                              \
+  ROLE(kExpertOutputNorm, "norms", Class::kNorm, {kHidden})                                        \
+  /* behind the MLP beside them */                                                                 \
+  ROLE(kMlpBesideNorm, "norms", Class::kNorm, {kHidden})                                           \
+  ROLE(kExpertGate, "experts", Class::kMatrix, {kExpertIntermediate, kHidden}, Role::kExpertUp)    \
+  ROLE(kExpertUp, "experts", Class::kMatrix, {kExpertIntermediate, kHidden})                       \
+  ROLE(kExpertDown, "experts", Class::kOutputMatrix, {kHidden, kExpertIntermediate})               \
+  ROLE(kExpertGateUp, "experts", Class::kMatrix, {kExpertGateUpWidth, kHidden}, {},                \
+       {Role::kExpertGate, Role::kExpertUp})                                                       \
+  ROLE(kExpertGateBias, "experts", Class::kBias, {kExpertIntermediate})                            \
+  ROLE(kExpertUpBias, "experts", Class::kBias, {kExpertIntermediate})                              \
+  ROLE(kExpertGateUpBias, "experts", Class::kBias, {kExpertGateUpWidth}, {},                       \
+       {Role::kExpertGateBias, Role::kExpertUpBias})                                               \
+  ROLE(kExpertDownBias, "experts", Class::kOutputBias, {kHidden})                                  \
+  ROLE(kSharedGate, "shared experts", Class::kMatrix, {kSharedIntermediate, kHidden},              \
+       Role::kSharedUp)                                                                            \
+  ROLE(kSharedUp, "shared experts", Class::kMatrix, {kSharedIntermediate, kHidden})                \
+  ROLE(kSharedGateUp, "shared experts", Class::kMatrix, {kSharedGateUpWidth, kHidden}, {},         \
+       {Role::kSharedGate, Role::kSharedUp})                                                       \
+  ROLE(kSharedDown, "shared experts", Class::kOutputMatrix, {kHidden, kSharedIntermediate})        \
+  /* one logit a token; its sigmoid multiplies the shared expert's output */                       \
+  ROLE(kSharedExpertGate, "shared experts", Class::kMatrix, {kOne, kHidden}, Role::kRouter)        \
+  /* Input of a draft layer: kDraftProjection of the norms of the next token's embedding and of */ \
+  /* the hidden state. */                                                                          \
+  ROLE(kDraftEmbeddingNorm, "drafts", Class::kNorm, {kHidden})                                     \
+  ROLE(kDraftHiddenNorm, "drafts", Class::kNorm, {kHidden})                                        \
+  ROLE(kDraftProjection, "drafts", Class::kMatrix, {kHidden, kTwiceHidden})                        \
+  /* A layer's own embedding, gated by the residual stream at the layer's end. */                  \
+  ROLE(kLayerInputGate, "layer inputs", Class::kMatrix, {kLayerInput, kHidden})                    \
+  ROLE(kLayerInputOutput, "layer inputs", Class::kOutputMatrix, {kHidden, kLayerInput})            \
+  ROLE(kLayerInputOutputNorm, "norms", Class::kOutputNorm, {kHidden})                              \
+  /* Parallel residual streams (AltUp): a router's tanh makes the coefficients that mix them */    \
+  /* before the layer, and those by which they follow its change of the active one. */             \
+  ROLE(kStreamRouter, "residual streams", Class::kMatrix, {kStreams, kHidden})                     \
+  ROLE(kStreamRouterNorm, "norms", Class::kNorm, {kHidden})                                        \
+  ROLE(kStreamPrediction, "residual streams", Class::kOutputMatrix, {kStreamPairs, kStreams})      \
+  ROLE(kStreamCorrection, "residual streams", Class::kOutputMatrix, {kStreams, kStreams})          \
+  /* of the active stream, where the layer's own input is gated by it */                           \
+  ROLE(kStreamScale, "norms", Class::kMixerNorm, {kHidden})                                        \
+  /* A residual of low rank beside attention (Laurel). */                                          \
+  ROLE(kLaurelDown, "attention", Class::kMatrix, {kLaurelRank, kHidden}, Role::kQuery)             \
+  ROLE(kLaurelUp, "attention", Class::kMatrix, {kHidden, kLaurelRank})                             \
+  ROLE(kLaurelNorm, "norms", Class::kOutputNorm, {kHidden})                                        \
+  /* factor of the residual stream at the layer's end */                                           \
+  ROLE(kLayerScalar, "norms", Class::kMixerNorm, {kOne})
+
+enum class Role : uint8_t { KVCAL_ROLES(KVCAL_NAME) };
+#undef KVCAL_NAME
 
 /// Classes of tensors with similar values, from which lib/synth draws random ones.
 enum class TensorClass : uint8_t {
@@ -167,15 +278,16 @@ enum class TensorClass : uint8_t {
 /// Properties of one role.
 struct RoleRow {
   Role role{};
-  std::string_view name;   ///< as `inspect --tensors` prints it
+  std::string name;        ///< as `inspect --tensors` prints it
   std::string_view group;  ///< name under which sizes are summed: "attention", "norms"
   TensorClass tensor_class = TensorClass::kMatrix;
-  /// Roles whose rows a fused tensor holds: one after the other, except kQueryKeyValue (see
-  /// Architecture::fused_qkv) and kQueryAndGate (head by head).
-  std::vector<Role> holds = {};
+  std::vector<Dim> shape = {};  ///< of tensors whose row of a table names none
   /// Role that stands for the input of a Linear: Linears with the same input name the same one.
   /// nullopt: the row's own role, or that of the first it holds.
   std::optional<Role> input = {};
+  /// Roles whose rows a fused tensor holds: one after the other, except kQueryKeyValue (see
+  /// Architecture::fused_qkv) and kQueryAndGate (head by head).
+  std::vector<Role> holds = {};
 };
 
 /// All roles, in the order of Role.
@@ -187,5 +299,78 @@ Role input_of(Role role);
 
 /// The fused tensors that may hold a role.
 std::vector<Role> fused_roles_of(Role role);
+
+/// One condition of a row: a switch of the model or of a layer.
+struct Condition {
+  bool ModelConfig::*model = nullptr;
+  bool LayerConfig::*layer = nullptr;
+  bool wanted = true;
+};
+constexpr Condition when(bool ModelConfig::*flag) {
+  return {.model = flag};
+}
+constexpr Condition unless(bool ModelConfig::*flag) {
+  return {.model = flag, .wanted = false};
+}
+constexpr Condition when(bool LayerConfig::*flag) {
+  return {.layer = flag};
+}
+constexpr Condition unless(bool LayerConfig::*flag) {
+  return {.layer = flag, .wanted = false};
+}
+
+/// Layout of a matrix in the file.
+KVCAL_WORDED_ENUM(Layout, "layout",  //
+                  kOutIn,
+                  kInOut,             ///< transposed, as in GPT-2's Conv1D
+                  kInOutInterleaved,  ///< transposed; gate and up alternate along out
+                  kOutInterleaved)    ///< bias whose gate and up values alternate
+
+/// The name with number in place of "{}", where it has that.
+inline std::string numbered(std::string_view name, int64_t number) {
+  std::string text(name);
+  if (const size_t place = text.find("{}"); place != std::string::npos)
+    text.replace(place, 2, std::to_string(number));
+  return text;
+}
+
+/// Tensor [out, in] or [out] of one expert, where each expert has its own; part of a stacked row.
+/// "{}" in name stands for the expert's number.
+struct SplitRow {
+  Role role;
+  std::string_view name;
+};
+
+/// One tensor of a family's checkpoints. Names of layer tensors are relative to "<layer prefix>N.".
+/// A row that repeats is one tensor for each number in place of "{}"; without "{}", one tensor
+/// whose first dimension counts them, which shape leaves out.
+struct TensorRow {
+  Role role;
+  std::string_view name;
+  std::vector<Dim> shape = {};             ///< none: the role's usual one
+  std::vector<Condition> conditions = {};  ///< all must hold
+  Layout layout = Layout::kOutIn;
+  Dim repeat = Dim::kOne;
+  /// Tensors that an expert's slice of a stacked row splits into: equal parts of its outputs, in
+  /// the order of layout.
+  std::vector<SplitRow> split = {};
+  std::string_view module = {};  ///< where it is not name without ".weight"
+  /// One tensor holds all of repeat below each other, without a dimension that counts them.
+  bool is_flat = false;
+  /// A Linear of the model that every layer runs a part of; layer 0 observes its input.
+  bool is_run_by_layers = false;
+  /// A Linear of the model that the last layer runs at its end, which observes its input.
+  bool is_run_by_last_layer = false;
+
+  /// Tensors of the logits have the head's prefix, not the backbone's.
+  bool is_of_head() const { return role == Role::kLmHead || role == Role::kLmHeadBias; }
+  bool is_numbered() const { return name.find("{}") != std::string_view::npos; }
+  /// One tensor holds all of repeat.
+  bool is_stacked() const { return repeat != Dim::kOne && !is_numbered(); }
+  std::string name_of(int64_t number) const { return numbered(name, number); }
+};
+
+/// Tensors of a model, or of each layer.
+using TensorRows = std::vector<TensorRow>;
 
 }  // namespace kvcal

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/registry.h"
-#include "family/config_reader.h"
+#include "family/layer_plan.h"
 
 namespace kvcal {
 namespace {

@@ -2,13 +2,253 @@
 
 #include <algorithm>
 
-#include "core/join.h"
 #include "core/registry.h"
+#include "core/text.h"
 #include "family/architecture.h"
 #include "family/expected_tensors.h"
 #include "family/model_type_support.h"
 
 namespace kvcal {
+namespace {
+
+using Holds = TextPlace::Holds;
+
+constexpr TextPlace kPlain{"", Holds::kModel};
+constexpr TextPlace kLanguageModel{"language_model.", Holds::kModel};
+constexpr TextPlace kInnerLanguageModel{"model.language_model.", Holds::kBackbone};
+constexpr TextPlace kInnerTextModel{"model.text_model.", Holds::kBackbone};
+constexpr TextPlace kTextModel{"text_model.", Holds::kModel};
+
+const std::vector<TextPlace> kInner{kInnerLanguageModel}, kOuter{kLanguageModel},
+    kPlainOrInner{kPlain, kInnerLanguageModel}, kInnerOrOuter{kInnerLanguageModel, kLanguageModel};
+/// As published, and as transformers 5 names them in memory.
+const std::vector<TextPlace> kLlavaPlaces{kLanguageModel, kInnerLanguageModel};
+const std::vector<std::string_view> kLlavaOutside{"vision_tower.", "multi_modal_projector."};
+const std::vector<std::string_view> kBlipOutside{"vision_model.", "query_tokens", "qformer.",
+                                                 "language_projection."};
+/// The thinker of an Omni checkpoint, or that alone.
+const std::vector<TextPlace> kThinkerPlaces{
+    {"thinker.", Holds::kModel}, kPlain, kInnerLanguageModel};
+const std::vector<std::string_view> kThinkerOutside{
+    "thinker.audio_tower.", "thinker.visual.", "audio_tower.", "visual.", "talker.",
+    "token2wav.",           "code2wav."};
+
+constexpr Wrapper::Rules kOneType{.has_one_text_type = true}, kTiesIfEither{.ties_if_either = true},
+    kOneTypeOrTied{.has_one_text_type = true, .ties_if_either = true},
+    kNoMultiplier{.multiplies_no_logits = true},
+    kFlatOrTied{.has_one_text_type = true, .may_be_flat = true, .ties_if_either = true};
+
+}  // namespace
+
+// One row a wrapper.
+const std::vector<Wrapper>& wrappers() {
+  static const std::vector<Wrapper> kTable{
+      {"aria", "Aria", "aria_text", kLlavaPlaces, kLlavaOutside, kOneType},
+      {"aya_vision", "Aya Vision", "cohere2", kLlavaPlaces, kLlavaOutside, kNoMultiplier},
+      {"blip-2", "BLIP-2 around OPT", "opt", kOuter, kBlipOutside},
+      {"cohere2_vision", "Command A Vision", "cohere2", kInnerOrOuter, kLlavaOutside,
+       kNoMultiplier},
+      {"cohere_compass",
+       "North Micro Vision",
+       "cohere_compass_text",
+       kInner,
+       {"visual."},
+       kOneType},
+      {"deepseek_ocr2",
+       "DeepSeek-OCR-2",
+       "deepseek_ocr2_text",
+       kPlainOrInner,
+       {"sam_model.", "qwen2_model.", "projector.", "view_seperator", "vision_tower.",
+        "multi_modal_projector.", "view_separator"},
+       kOneType},
+      {"deepseek_vl", "DeepSeek-VL", "llama", kInner, {"vision_model.", "aligner."}},
+      {"deepseek_vl_hybrid",
+       "DeepSeek-VL 7B",
+       "llama",
+       kInner,
+       {"vision_model.", "high_res_vision_", "aligner."}},
+      {"emu3", "Emu3", "emu3_text_model", {kTextModel, kInnerTextModel}, {"vqmodel."}, kOneType},
+      {"exaone4_5", "EXAONE 4.5", "exaone4", kInner, {"visual.", "mtp."}},
+      {"fast_vlm", "FastVLM", "qwen2", kInnerOrOuter, kLlavaOutside, kTiesIfEither},
+      {"fuyu",
+       "Fuyu 8B",
+       "persimmon",
+       kLlavaPlaces,
+       {"vision_embed_tokens."},
+       {.has_one_text_type = true, .may_be_flat = true}},
+      {"gemma3", "Gemma 3", "gemma3_text", kLlavaPlaces, kLlavaOutside, kOneType},
+      {"gemma3n",
+       "Gemma 3n",
+       "gemma3n_text",
+       kInner,
+       {"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio."},
+       kOneType},
+      {"gemma4",
+       "Gemma 4",
+       "gemma4_text",
+       kInner,
+       {"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio."},
+       kOneType},
+      {"gemma4_unified",
+       "Gemma 4 12B",
+       "gemma4_unified_text",
+       kInner,
+       {"vision_embedder.", "embed_vision.", "embed_audio."},
+       kOneType},
+      {"glm46v", "GLM-4.6V", "glm4v_text", kInner, {"visual."}},
+      {"glm4v", "GLM-4.1V", "glm4v_text", kInner, {"visual."}, kOneTypeOrTied},
+      {"glm4v_moe", "GLM-4.5V", "glm4v_moe_text", kInner, {"visual."}, kOneTypeOrTied},
+      {"glm_ocr", "GLM-OCR", "glm_ocr_text", kInner, {"visual."}, kOneTypeOrTied},
+      {"glmga", "GLM-GA", "glm4v_text", kInner, {"visual."}},
+      {"got_ocr2", "GOT-OCR 2.0", "qwen2", kLlavaPlaces, kLlavaOutside},
+      {"granite4_vision",
+       "Granite 4 Vision",
+       "granite4_vision_text",
+       kInner,
+       {"vision_tower.", "layerwise_projectors.", "spatial_projectors.", "image_newline"},
+       kOneType},
+      {"granite_docling",
+       "Granite Docling",
+       "granite_docling_text",
+       {kInnerTextModel},
+       {"vision_model.", "density_router."},
+       kOneType},
+      {"hunyuan_vl",
+       "HunyuanOCR",
+       "hunyuan_vl_text",
+       kPlainOrInner,
+       {"vit.", "vision_tower."},
+       kFlatOrTied},
+      {"hyperclovax_vision_v2",
+       "HyperCLOVA X SEED Think",
+       "hyperclovax",
+       {{"model.language_model.", Holds::kModel}, kInnerLanguageModel},
+       {"vision_model.", "vision_projector.", "projector."}},
+      {"idefics2", "Idefics2", "mistral", {kInnerTextModel}, {"vision_model.", "connector."}},
+      {"idefics3", "Idefics3", "llama", {kInnerTextModel}, {"vision_model.", "connector."}},
+      {"instructblip", "InstructBLIP around Vicuna", "opt", kOuter, kBlipOutside},
+      {"instructblipvideo", "InstructBLIP Video around Vicuna", "opt", kOuter, kBlipOutside},
+      {"internvl", "InternVL 3 and 3.5 in transformers' form", "qwen2", kLlavaPlaces,
+       kLlavaOutside},
+      {"janus", "Janus", "llama", kInner, {"vision_model.", "aligner.", "vqmodel.", "generation_"}},
+      {"kimi_k25", "Kimi-K2.5", "deepseek_v3", kLlavaPlaces, {"vision_tower.", "mm_projector."}},
+      {"lfm2_vl", "LFM2-VL", "lfm2", kInner, kLlavaOutside},
+      {"lighton_ocr", "LightOnOCR", "qwen3", kInner, {"vision_encoder.", "vision_projection."}},
+      {"llama4",
+       "Llama 4 Scout, Maverick",
+       "llama4_text",
+       kOuter,
+       {"vision_model.", "multi_modal_projector."},
+       kOneType},
+      {"llava", "LLaVA 1.5, Pixtral in transformers' form", "llama", kLlavaPlaces, kLlavaOutside,
+       kTiesIfEither},
+      {"llava_next",
+       "LLaVA 1.6",
+       "llama",
+       kLlavaPlaces,
+       {"vision_tower.", "multi_modal_projector.", "image_newline"}},
+      {"llava_next_video",
+       "LLaVA-NeXT-Video",
+       "llama",
+       kLlavaPlaces,
+       {"vision_tower.", "multi_modal_projector.", "image_newline"},
+       kTiesIfEither},
+      {"llava_onevision",
+       "LLaVA-OneVision",
+       "qwen2",
+       kLlavaPlaces,
+       {"vision_tower.", "multi_modal_projector.", "image_newline"},
+       kTiesIfEither},
+      {"minicpm_ocr", "MiniCPM-OCR", "qwen3_5_text", kInner, {"vision_tower.", "merger."}},
+      {"minicpmv4_6", "MiniCPM-V 4.6", "qwen3_5_text", kInner, {"vision_tower.", "merger."}},
+      {"minicpmv4_7", "MiniCPM-V 4.7", "qwen3_5_text", kInner, {"vision_tower.", "merger."}},
+      {"mistral3", "Mistral Small 3.1, Ministral 3", "mistral", kLlavaPlaces, kLlavaOutside},
+      {"mllama",
+       "Llama 3.2 Vision 11B, 90B",
+       "mllama_text_model",
+       kLlavaPlaces,
+       {"vision_model.", "multi_modal_projector."},
+       kOneType},
+      {"moss_transcribe_diarize",
+       "MOSS Transcribe Diarize",
+       "qwen3",
+       kInner,
+       {"audio_tower.", "multi_modal_projector."}},
+      {"nemotron_h_omni",
+       "Nemotron 3 Nano Omni",
+       "nemotron_h",
+       kOuter,
+       {"vision_model.", "mlp1.", "sound_encoder.", "sound_projection.", "multi_modal_projector.",
+        "audio_tower.", "embed_audio."}},
+      {"ovis2", "Ovis2", "qwen2", kInner, {"vision_tower.", "visual_embeddings_table."}},
+      {"paddleocr_vl",
+       "PaddleOCR-VL",
+       "paddleocr_vl_text",
+       kPlainOrInner,
+       {"visual.", "mlp_AR.", "projector."},
+       kFlatOrTied},
+      {"perception_lm", "Perception LM", "llama", kInner, kLlavaOutside},
+      {"phi4_multimodal",
+       "Phi-4-multimodal",
+       "phi3",
+       {kPlain},
+       {"embed_tokens_extend."},
+       {.has_one_text_type = true, .may_be_flat = true}},
+      {"pp_chart2table", "PP-Chart2Table", "qwen2", kLlavaPlaces, kLlavaOutside},
+      {"qianfan_ocr",
+       "Qianfan-OCR",
+       "qwen3",
+       kLlavaPlaces,
+       {"vision_model.", "mlp1.", "vision_tower.", "multi_modal_projector."}},
+      {"qwen2_5_omni_thinker", "Qwen2.5-Omni's thinker", "qwen2_5_omni_text", kThinkerPlaces,
+       kThinkerOutside, kOneType},
+      {"qwen2_5_vl", "Qwen2.5-VL", "qwen2_5_vl_text", kPlainOrInner, {"visual."}, kFlatOrTied},
+      {"qwen2_vl", "Qwen2-VL, QVQ", "qwen2_vl_text", kPlainOrInner, {"visual."}, kFlatOrTied},
+      {"qwen3_5", "Qwen3.5, Qwen3.6, dense", "qwen3_5_text", kInner, {"visual."}, kOneType},
+      {"qwen3_5_moe",
+       "Qwen3.5, Qwen3.6 with experts",
+       "qwen3_5_moe_text",
+       kInner,
+       {"visual."},
+       kOneType},
+      {"qwen3_omni_moe_thinker", "Qwen3-Omni's thinker", "qwen3_omni_moe_text", kThinkerPlaces,
+       kThinkerOutside, kOneType},
+      {"qwen3_vl", "Qwen3-VL", "qwen3_vl_text", kInner, {"visual."}, kOneType},
+      {"qwen3_vl_moe",
+       "Qwen3-VL-30B-A3B, Qwen3-VL-235B-A22B",
+       "qwen3_vl_moe_text",
+       kInner,
+       {"visual."},
+       kOneType},
+      {"shieldgemma2",
+       "ShieldGemma 2",
+       "gemma3_text",
+       {{"model.language_model.", Holds::kModel}, kLanguageModel, kInnerLanguageModel},
+       kLlavaOutside,
+       kOneTypeOrTied},
+      {"smolvlm", "SmolVLM, SmolVLM2", "llama", {kInnerTextModel}, {"vision_model.", "connector."}},
+      {"video_llama_3",
+       "VideoLLaMA 3",
+       "qwen2",
+       kInner,
+       {"vision_model.", "projector."},
+       kTiesIfEither},
+      {"video_llava",
+       "Video-LLaVA",
+       "llama",
+       kLlavaPlaces,
+       {"image_tower.", "video_tower.", "multi_modal_projector."}},
+      {"vipllava", "ViP-LLaVA", "llama", kLlavaPlaces, kLlavaOutside},
+  };
+  return kTable;
+}
+
+const std::vector<TextPlace>& usual_places() {
+  static const std::vector<TextPlace> kPlaces{kLanguageModel, kInnerLanguageModel, kInnerTextModel,
+                                              kTextModel, kPlain};
+  return kPlaces;
+}
+
 FamilyChoice choose_family(std::string_view name) {
   std::vector<std::string> known;
   for (const Architecture& architecture : architectures()) {
@@ -75,7 +315,7 @@ FamilyChoice chosen_for(std::string_view model_type, const FamilyChoice& family)
 }
 
 std::string text_type_of(const Json& text, const Wrapper* wrapper) {
-  if (wrapper && wrapper->has_one_text_type) return std::string(wrapper->text_type);
+  if (wrapper && wrapper->rules.has_one_text_type) return std::string(wrapper->text_type);
   if (auto type = optional_string(text, "model_type")) return *std::move(type);
   if (!wrapper || wrapper->text_type.empty())
     fail_missing("text_config.model_type", "the text model's type");
@@ -86,7 +326,7 @@ std::string text_type_of(const Json& text, const Wrapper* wrapper) {
 TextModel wrapped_model(const Json& config, const std::string& model_type, const Wrapper* row,
                         const FamilyChoice& family) {
   const Json* text = find_field(config, "text_config");
-  if (!text && row && row->may_be_flat) text = &config;
+  if (!text && row && row->rules.may_be_flat) text = &config;
   if (!text || !text->is_object())
     fail("model_type '", model_type, "' has no text_config, expected an object");
   const std::string text_type =

@@ -31,15 +31,19 @@ struct Wrapper {
   /// Type of the text part where text_config does not name one, or, where has_one_text_type,
   /// whatever it names.
   std::string_view text_type;
-  bool has_one_text_type = false;
-  bool may_be_flat = false;  ///< older checkpoints keep the text model's keys beside vision_config
-  /// lm_head is tied where either the wrapper or its text_config says so; else the wrapper's word
-  /// precedes.
-  bool ties_if_either = false;
-  bool multiplies_no_logits = false;  ///< the text model's multiplier of the logits is not read
-  std::vector<TextPlace> places;      ///< the published one first
+  std::vector<TextPlace> places;  ///< the published one first
   /// Beginnings of the names of tensors outside of the text model, also below "model.".
   std::vector<std::string_view> outside;
+  struct Rules {
+    bool has_one_text_type = false;
+    bool may_be_flat =
+        false;  ///< older checkpoints keep the text model's keys beside vision_config
+    /// lm_head is tied where either the wrapper or its text_config says so; else the wrapper's word
+    /// precedes.
+    bool ties_if_either = false;
+    bool multiplies_no_logits = false;  ///< the text model's multiplier of the logits is not read
+  };
+  Rules rules = {};
 };
 
 /// All known wrappers, in the order in which users see them. Source: transformers 5.23,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/upload.h"
+#include "backend/backend.h"
 #include "core/error.h"
 
 namespace kvcal {
@@ -81,7 +81,7 @@ KeySpan ComparedAttention::seen_by(int64_t query) const {
 }
 
 void ComparedAttention::keep_keys(int64_t first_sample, std::span<const Segment> segments,
-                                  const LayerRunner::KeysValues& made) {
+                                  const KeysValues& made) {
   for (const Segment& segment : segments) {
     const auto sample = static_cast<size_t>(first_sample++);
     if (sample >= samples_.size()) return;
@@ -123,11 +123,11 @@ void ComparedAttention::keep_queries(int64_t first_sample, std::span<const Segme
   }
 }
 
-ComparedAttention::Read ComparedAttention::read(LayerRunner& runner, const PackedLayer& layer,
-                                                const Kept& kept, const KvStorage& storage) {
+ComparedAttention::Read ComparedAttention::read(Attention& attention, const PackedLayer& layer,
+                                                const Kept& kept, const KvView& storage) {
   if (config_.architecture->has_latent_attention) {
     const Segment all{.q_begin = 0, .q_count = kept.keys, .kv_begin = 0, .kv_count = kept.keys};
-    const ExpandedLatent expanded = runner.expand(layer, {&all, 1}, storage);
+    const ExpandedLatent expanded = attention.expand(layer, {&all, 1}, storage);
     return {static_cast<const float*>(expanded.storage.k),
             static_cast<const float*>(expanded.storage.v)};
   }
@@ -149,7 +149,7 @@ ComparedAttention::Read ComparedAttention::read(LayerRunner& runner, const Packe
           load(storage.v, storage.v_scales, cache.v_dim, v_read_)};
 }
 
-ComparedAttention::Read ComparedAttention::read_quantized(LayerRunner& runner,
+ComparedAttention::Read ComparedAttention::read_quantized(Attention& attention,
                                                           const PackedLayer& layer,
                                                           const Kept& kept,
                                                           const KvQuantization& candidate) {
@@ -168,7 +168,7 @@ ComparedAttention::Read ComparedAttention::read_quantized(LayerRunner& runner,
   };
   store(kept.k, cache.k_dim, candidate.k_scales, k_scales_, k_codes_);
   store(kept.v, cache.v_dim, candidate.v_scales, v_scales_, v_codes_);
-  return read(runner, layer, kept,
+  return read(attention, layer, kept,
               {.dtype = candidate.dtype,
                .k = k_codes_.data(),
                .v = v_codes_.data(),
@@ -236,7 +236,7 @@ std::vector<AttentionError> ComparedAttention::errors(const Kept& kept, const At
   return errors;
 }
 
-AttentionComparison ComparedAttention::compare(LayerRunner& runner, const PackedLayer& layer,
+AttentionComparison ComparedAttention::compare(Attention& attention, const PackedLayer& layer,
                                                std::span<const KvQuantization> candidates) {
   const auto heads = static_cast<size_t>(config_.attention(layer_).heads);
   AttentionComparison comparison;
@@ -244,11 +244,11 @@ AttentionComparison ComparedAttention::compare(LayerRunner& runner, const Packed
     auto& errors_of = comparison.samples.emplace_back(
         candidates.size(), std::vector<AttentionError>(heads));  // zeros where no token ran
     if (kept.queries.empty()) continue;
-    const KvStorage unquantized{.k = kept.k.data(), .v = kept.v.data()};
-    const Attended exact = attend(layer, kept, read(runner, layer, kept, unquantized));
+    const KvView unquantized{.k = kept.k.data(), .v = kept.v.data()};
+    const Attended exact = attend(layer, kept, read(attention, layer, kept, unquantized));
     for (size_t i = 0; i < candidates.size(); ++i)
       errors_of[i] = errors(
-          kept, exact, attend(layer, kept, read_quantized(runner, layer, kept, candidates[i])));
+          kept, exact, attend(layer, kept, read_quantized(attention, layer, kept, candidates[i])));
   }
   return comparison;
 }

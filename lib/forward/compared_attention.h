@@ -1,12 +1,17 @@
+// A comparison of attention keeps what it needs in the pass that ends a layer. Scales are known
+// only after the layer's last observation, with several devices or ranks only after the merge.
+// So that pass keeps K, V and some queries of the first samples, and a call of its own then
+// tries any scales on them. No state holds what was kept: a resumed run goes on behind the
+// comparison, never between the two.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "backend/weight_operations.h"
+#include "backend/attention_operations.h"
+#include "forward/attention.h"
 #include "forward/layer_forward.h"
-#include "forward/layer_runner.h"
 
 namespace kvcal {
 
@@ -27,13 +32,12 @@ class ComparedAttention {
   bool compares(int64_t first_sample) const { return first_sample < std::ssize(samples_); }
   /// Keeps K and V as they are before they enter the cache, rotated, of the compared samples among
   /// those of a batch, which have the segments.
-  void keep_keys(int64_t first_sample, std::span<const Segment> segments,
-                 const LayerRunner::KeysValues& made);
+  void keep_keys(int64_t first_sample, std::span<const Segment> segments, const KeysValues& made);
   /// Keeps some queries of each, after keep_keys. q: [tokens of the batch, heads, head_dim].
   void keep_queries(int64_t first_sample, std::span<const Segment> segments, const HeadsView& q);
 
   /// Compares all that was kept, by candidates with scales for each head of the layer's cache.
-  AttentionComparison compare(LayerRunner& runner, const PackedLayer& layer,
+  AttentionComparison compare(Attention& attention, const PackedLayer& layer,
                               std::span<const KvQuantization> candidates);
 
  private:
@@ -52,10 +56,10 @@ class ComparedAttention {
   std::vector<int64_t> chosen_queries(int64_t tokens) const;
   KeySpan seen_by(int64_t query) const;
   /// What attention reads of stored K and V. Valid until the next call.
-  Read read(LayerRunner& runner, const PackedLayer& layer, const Kept& kept,
-            const KvStorage& storage);
+  Read read(Attention& attention, const PackedLayer& layer, const Kept& kept,
+            const KvView& storage);
   /// What attention reads of K and V in the codes of a candidate.
-  Read read_quantized(LayerRunner& runner, const PackedLayer& layer, const Kept& kept,
+  Read read_quantized(Attention& attention, const PackedLayer& layer, const Kept& kept,
                       const KvQuantization& candidate);
   Attended attend(const PackedLayer& layer, const Kept& kept, const Read& read);
   std::vector<AttentionError> errors(const Kept& kept, const Attended& exact,

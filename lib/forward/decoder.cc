@@ -2,12 +2,148 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <sstream>
 
-#include "backend/upload.h"
+#include "backend/backend.h"
+#include "family/architecture.h"
 #include "forward/embedding.h"
 
 namespace kvcal {
+namespace {
+
+/// Caches that are stepped in turn: two when texts are compared.
+constexpr size_t kMostRecordings = 4;
+constexpr size_t kRowAt = sizeof(Segment), kPositionsAt = kRowAt + sizeof(int64_t);
+
+/// Longest sequence with unscaled frequencies.
+int64_t rope_block_end(const RopeConfig& rope) {
+  return rope.type == RopeConfig::Type::kDynamic ? rope.max_position_embeddings
+                                                 : rope.original_max_position_embeddings;
+}
+
+void finish_logits(const ModelConfig& config, std::vector<float>& logits) {
+  const float cap = config.logits_softcap;
+  if (config.logits_multiplier != 1.0f)
+    for (float& logit : logits) logit *= config.logits_multiplier;
+  if (cap > 0.0f)
+    for (float& logit : logits) logit = cap * std::tanh(logit / cap);
+}
+
+}  // namespace
+
+/// Decoding steps of one token, recorded once and replayed for every token. Values that change
+/// between steps (positions, sequence length, row of the cache) lie in buffers with fixed
+/// addresses. The first step on a cache, or with other rope tables, runs unrecorded, so that
+/// one-time setup is done before the second step is recorded. Borrows config and backend.
+class DecoderStep {
+ public:
+  DecoderStep(const ModelConfig& config, Backend& backend, ComputeType type);
+
+  /// Whether a step can be recorded. It cannot where the host chooses experts, where buffers grow
+  /// with the sequence, or where rope tables change with the length.
+  static bool can_record(const ModelConfig& config, const Backend& backend, int64_t length);
+
+  /// Issues the operations of one step, from the token's embedding in hidden to its logits.
+  using Body = std::function<void(LayerRunner& runner, const TokenBatch& batch, float* hidden,
+                                  void* normed, float* logits)>;
+  /// Runs body for the token after those in cache. hidden() must hold its embedding; logits() then
+  /// holds its logits.
+  void run(const KvCache& cache, const RopeTables& ropes, const Body& body);
+
+  float* hidden() const { return hidden_.as<float>(); }
+  const std::byte* logits() const { return logits_.data(); }
+  /// Scratch for products that body issues itself; recordings keep its address.
+  ProductScratch& scratch() { return scratch_; }
+
+ private:
+  using Places = std::vector<uintptr_t>;
+  void place_token(const KvCache& cache, const RopeTables& ropes);
+  static Places places_of(const KvCache& cache, const RopeTables& ropes);
+
+  Backend& backend_;
+  LayerRunner runner_;
+  Buffer hidden_;  ///< [1, hidden_size] float32
+  Buffer normed_;  ///< [1, hidden_size] of type
+  Buffer logits_;  ///< [1, vocab_size] float32
+  ProductScratch scratch_;
+  Buffer current_;  ///< Segment, int64 row of the cache, int32 row of each rope's table
+  TokenBatch batch_;
+  /// Null after the first step; oldest first.
+  std::vector<std::pair<Places, std::unique_ptr<Recording>>> recordings_;
+};
+
+bool DecoderStep::can_record(const ModelConfig& config, const Backend& backend, int64_t length) {
+  if (!backend.can_record() || config.architecture->has_latent_attention) return false;
+  if (config.has_layer_inputs) return false;  // which the host looks up
+  if (std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.is_moe; }))
+    return false;
+  return std::ranges::none_of(config.ropes, [&](const RopeConfig& rope) {
+    return rope.type == RopeConfig::Type::kDynamic && rope_block(rope, length) != 0;
+  });
+}
+
+DecoderStep::DecoderStep(const ModelConfig& config, Backend& backend, ComputeType type)
+    : backend_(backend), runner_(config, backend, type, 1) {
+  const auto hidden = static_cast<size_t>(config.hidden_size);
+  hidden_ = backend.allocate(hidden * sizeof(float));
+  normed_ = backend.allocate(hidden * bytes_of(type));
+  logits_ = backend.allocate(static_cast<size_t>(config.vocab_size) * sizeof(float));
+  current_ = backend.allocate(kPositionsAt + config.ropes.size() * sizeof(int32_t));
+  batch_.num_tokens = 1;
+  batch_.is_decoding = true;
+  batch_.current_segments = current_.as<Segment>();
+  batch_.first_row = reinterpret_cast<const int64_t*>(current_.data() + kRowAt);
+  for (size_t rope = 0; rope < config.ropes.size(); ++rope)
+    batch_.positions.push_back(reinterpret_cast<const int32_t*>(current_.data() + kPositionsAt) +
+                               rope);
+}
+
+void DecoderStep::place_token(const KvCache& cache, const RopeTables& ropes) {
+  const int64_t before = cache.length(), after = before + 1;
+  const Segment segment{.q_begin = 0, .q_count = 1, .kv_begin = 0, .kv_count = after};
+  std::vector<std::byte> current(current_.size());
+  std::memcpy(current.data(), &segment, sizeof segment);
+  std::memcpy(current.data() + kRowAt, &before, sizeof before);
+  for (int64_t rope = 0; rope < ropes.count(); ++rope) {
+    const int32_t row = ropes.table(rope).row(before, after);
+    std::memcpy(current.data() + kPositionsAt + static_cast<size_t>(rope) * sizeof row, &row,
+                sizeof row);
+  }
+  backend_.copy_in(current, current_.data());
+}
+
+DecoderStep::Places DecoderStep::places_of(const KvCache& cache, const RopeTables& ropes) {
+  Places places = cache.places();
+  for (int64_t rope = 0; rope < ropes.count(); ++rope)
+    for (const float* table : {ropes.table(rope).cos(), ropes.table(rope).sin(),
+                               ropes.table(rope).query_cos(), ropes.table(rope).query_sin()})
+      places.push_back(reinterpret_cast<uintptr_t>(table));
+  return places;
+}
+
+void DecoderStep::run(const KvCache& cache, const RopeTables& ropes, const Body& body) {
+  place_token(cache, ropes);
+  // A recording reads the segment's size as its upper bound, the capacity.
+  batch_.segments = {{.q_begin = 0, .q_count = 1, .kv_begin = 0, .kv_count = cache.capacity()}};
+  const auto step = [&] {
+    body(runner_, batch_, hidden_.as<float>(), normed_.data(), logits_.as<float>());
+  };
+  Places places = places_of(cache, ropes);
+  const auto known =
+      std::ranges::find_if(recordings_, [&](const auto& one) { return one.first == places; });
+  if (known == recordings_.end()) {
+    if (recordings_.size() == kMostRecordings) recordings_.erase(recordings_.begin());
+    recordings_.emplace_back(std::move(places), nullptr);
+    return step();
+  }
+  if (!known->second) known->second = backend_.record(step);
+  known->second->play();
+}
+
+Decoder::Decoder(Decoder&&) noexcept = default;
+Decoder::~Decoder() = default;
 
 Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& backend,
                  ComputeType type)
@@ -26,24 +162,6 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
   output_embedding_ = pack_output_embedding(weights, *group, type);
 }
 
-namespace {
-
-/// Longest sequence with unscaled frequencies.
-int64_t rope_block_end(const RopeConfig& rope) {
-  return rope.type == RopeConfig::Type::kDynamic ? rope.max_position_embeddings
-                                                 : rope.original_max_position_embeddings;
-}
-
-void finish_logits(const ModelConfig& config, std::vector<float>& logits) {
-  const float cap = config.logits_softcap;
-  if (config.logits_multiplier != 1.0f)
-    for (float& logit : logits) logit *= config.logits_multiplier;
-  if (cap > 0.0f)
-    for (float& logit : logits) logit = cap * std::tanh(logit / cap);
-}
-
-}  // namespace
-
 KvCache Decoder::make_cache(const CacheType& type, const std::vector<LayerKvScales>& scales,
                             int64_t capacity, int64_t slots) const {
   return KvCache(config_, backend_, type, scales, capacity, slots);
@@ -54,13 +172,12 @@ std::vector<float> Decoder::step(std::span<const TokenId> ids, KvCache& cache) {
   if (ids.size() == 1 && DecoderStep::can_record(config_, backend_, cache.length() + 1))
     return run_recorded(ids[0], cache);
   run(ids, cache);
-  return logits_of(hidden_, static_cast<int64_t>(ids.size()) - 1, 1);
+  return logits_of(hidden_, std::ssize(ids) - 1, 1);
 }
 
 std::vector<float> Decoder::step_all(std::span<const TokenId> ids, KvCache& cache) {
-  check(ids, cache);
   run(ids, cache);
-  return logits_of(hidden_, 0, static_cast<int64_t>(ids.size()));
+  return logits_of(hidden_, 0, std::ssize(ids));
 }
 
 Decoder::PlacedStep Decoder::run_together(std::span<const SequenceTokens> sequences,
@@ -102,9 +219,8 @@ std::vector<float> Decoder::logits_at(const Buffer& hidden, std::span<const int3
 }
 
 Buffer Decoder::step_hidden(std::span<const TokenId> ids, KvCache& cache, int64_t whole_length) {
-  check(ids, cache);
-  run(place(ids, cache, whole_length), cache);
-  return copy_of_hidden(static_cast<int64_t>(ids.size()));
+  run(ids, cache, whole_length);
+  return copy_of_hidden(std::ssize(ids));
 }
 
 Buffer Decoder::copy_of_hidden(int64_t rows) {
@@ -121,23 +237,23 @@ std::vector<Buffer> Decoder::step_branches(std::span<const TokenId> ids, KvCache
                                            std::span<const Branch> branches, int64_t whole_length) {
   check(ids, cache);
   KVCAL_CHECK(std::ranges::is_sorted(branches, {}, &Branch::layer));
-  const PlacedStep step = place(ids, cache, whole_length);
+  const SequenceTokens only{.slot = 0, .ids = ids, .whole_length = whole_length};
+  const PlacedStep step = place({&only, 1}, cache);
+  const int64_t end = config_.num_hidden_layers;
   std::vector<Buffer> streams;
   int64_t layer = 0;
   for (const Branch& branch : branches) {
     check(ids, branch.cache);
     KVCAL_CHECK(branch.cache.length() == cache.length());
-    run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache, {layer, branch.layer});
+    run_layers(step, hidden_, cache, {layer, branch.layer});
     layer = branch.layer;
-    Buffer selection = runner_->copy_of_selection();
+    Buffer selection = runner_->attention().copy_of_selection();
     streams.push_back(copy_of_hidden(config_.streams * step.batch.num_tokens));
-    run_layers(*runner_, step.batch, step.ropes, streams.back().as<float>(), branch.cache,
-               {layer, config_.num_hidden_layers, &cache});
+    run_layers(step, streams.back(), branch.cache, {layer, end, &cache});
     advance(step, branch.cache);
-    runner_->restore_selection(std::move(selection));
+    runner_->attention().restore_selection(std::move(selection));
   }
-  run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache,
-             {layer, config_.num_hidden_layers});
+  run_layers(step, hidden_, cache, {layer, end});
   advance(step, cache);
   streams.push_back(copy_of_hidden(step.batch.num_tokens));
   return streams;
@@ -184,12 +300,6 @@ void Decoder::check(std::span<const TokenId> ids, const KvCache& cache, int64_t 
     fail("the KV cache holds ", cache.capacity(), " tokens, ", after, " are needed");
 }
 
-Decoder::PlacedStep Decoder::place(std::span<const TokenId> ids, const KvCache& cache,
-                                   int64_t whole_length) {
-  const SequenceTokens only{.slot = 0, .ids = ids, .whole_length = whole_length};
-  return place(std::span(&only, 1), cache);
-}
-
 Decoder::PlacedStep Decoder::place(std::span<const SequenceTokens> sequences,
                                    const KvCache& cache) {
   TokenBatch batch;
@@ -227,14 +337,18 @@ Decoder::PlacedStep Decoder::place(std::span<const SequenceTokens> sequences,
   return {.ropes = ropes, .batch = std::move(batch)};
 }
 
-void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
-  run(place(ids, cache), cache);
+void Decoder::run(const PlacedStep& step, KvCache& cache) {
+  run_layers(step, hidden_, cache, {0, config_.num_hidden_layers});
+  advance(step, cache);
 }
 
-void Decoder::run(const PlacedStep& step, KvCache& cache) {
-  run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache,
-             {0, config_.num_hidden_layers});
-  advance(step, cache);
+Decoder::PlacedStep Decoder::run(std::span<const TokenId> ids, KvCache& cache,
+                                 int64_t whole_length) {
+  check(ids, cache);
+  const SequenceTokens only{.slot = 0, .ids = ids, .whole_length = whole_length};
+  PlacedStep step = place({&only, 1}, cache);
+  run(step, cache);
+  return step;
 }
 
 void Decoder::advance(const PlacedStep& step, KvCache& cache) {
@@ -261,21 +375,20 @@ std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
 void Decoder::run_layers(LayerRunner& runner, const TokenBatch& batch, const RopeTables& ropes,
                          float* hidden, KvCache& cache, LayerRange layers) {
   for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-    const PackedLayer& packed = layers_[static_cast<size_t>(layer)];
-    if (!config_.has_attention(layer)) {
-      runner.run_without_attention(packed, layer, hidden, batch, &cache.state(layer));
-      continue;
-    }
     if (config_.has_layer_inputs) {
       embed_layer_input(config_, weights_, layer, batch.ids, backend_, input_rows_.as<float>());
       runner.take_inputs({.embedded = embedded_.as<float>(), .rows = input_rows_.as<float>()});
     }
-    const LayerRunner::KeysValues kv = runner.keys_values(packed, layer, hidden, batch, ropes);
-    if (config_.has_own_cache(layer)) cache.append(layer, kv, batch);
-    const bool is_earlier = layers.earlier && config_.layer(layer).cache_layer < layers.begin;
-    KvStorage storage = (is_earlier ? *layers.earlier : cache).storage(layer);
+    runner.begin(layers_[static_cast<size_t>(layer)], layer, batch, ropes);
+    KvView storage;
+    if (config_.has_attention(layer)) {
+      const KeysValues made = runner.keys_values(hidden);
+      if (config_.has_own_cache(layer)) cache.append(layer, made, batch);
+      const bool is_earlier = layers.earlier && config_.layer(layer).cache_layer < layers.begin;
+      storage = (is_earlier ? *layers.earlier : cache).storage(layer);
+    }
     if (config_.layer(layer).has_recurrence) storage.state = &cache.state(layer);
-    runner.finish(packed, layer, hidden, batch, ropes, storage);
+    runner.finish(hidden, storage);
   }
 }
 

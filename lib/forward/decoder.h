@@ -1,3 +1,6 @@
+// Sequences decode together in slots of one cache. Each slot has rows of its own, so one
+// attention call serves all sequences; products of a fixed height keep a sequence's bytes
+// independent of its neighbours.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +11,10 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/token.h"
-#include "forward/decoder_step.h"
+#include "core/number.h"
 #include "forward/kv_cache.h"
 #include "forward/layer_runner.h"
-#include "forward/linear_product.h"
+#include "forward/packed_linear.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -29,11 +31,15 @@ class NotFiniteLogits : public Error {
   int64_t row_;
 };
 
+class DecoderStep;
+
 /// A model whose packed layers all stay in memory, for generation and evaluation. K and V go
 /// through a KvCache of any type. Borrows config and backend.
 class Decoder {
  public:
   Decoder(const ModelConfig& config, const Weights& weights, Backend& backend, ComputeType type);
+  Decoder(Decoder&&) noexcept;
+  ~Decoder();
 
   KvCache make_cache(const CacheType& type, const std::vector<LayerKvScales>& scales,
                      int64_t capacity, int64_t slots = 1) const;
@@ -96,9 +102,8 @@ class Decoder {
     TokenBatch batch;
   };
   PlacedStep place(std::span<const SequenceTokens> sequences, const KvCache& cache);
-  PlacedStep place(std::span<const TokenId> ids, const KvCache& cache, int64_t whole_length = 0);
-  void run(std::span<const TokenId> ids, KvCache& cache);
   void run(const PlacedStep& step, KvCache& cache);
+  PlacedStep run(std::span<const TokenId> ids, KvCache& cache, int64_t whole_length = 0);
   PlacedStep run_together(std::span<const SequenceTokens> sequences, KvCache& cache);
   static void advance(const PlacedStep& step, KvCache& cache);
   Buffer copy_of_hidden(int64_t rows);
@@ -110,6 +115,9 @@ class Decoder {
   };
   void run_layers(LayerRunner& runner, const TokenBatch& batch, const RopeTables& ropes,
                   float* hidden, KvCache& cache, LayerRange layers);
+  void run_layers(const PlacedStep& step, const Buffer& hidden, KvCache& cache, LayerRange layers) {
+    run_layers(*runner_, step.batch, step.ropes, hidden.as<float>(), cache, layers);
+  }
   /// hidden: [rows, hidden_size]; normed: the same, as type; logits: [rows, vocab_size]. scratch:
   /// for the product, where lm_head's input is quantized.
   void project_logits(const float* hidden, int64_t rows, void* normed, float* logits,

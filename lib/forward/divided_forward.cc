@@ -3,21 +3,223 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
-#include "forward/merged_observation.h"
 
 namespace kvcal {
 namespace {
+
+void add(MagnitudeHistogram& sum, const MagnitudeHistogram& more) {
+  for (size_t bin = 0; bin < sum.counts.size(); ++bin) sum.counts[bin] += more.counts[bin];
+}
+
+void add(SaturationCounts& sum, const SaturationCounts& more) {
+  sum.k += more.k;
+  sum.v += more.v;
+  sum.q += more.q;
+}
+
+/// Copies the ranges [own samples, width] of one part to their places in [all samples, width].
+void place(std::vector<ObservedRange>& all, std::span<const ObservedRange> own,
+           std::span<const size_t> samples, size_t width) {
+  if (own.size() != samples.size() * width)
+    fail("has ", own.size(), " ranges, expected ", samples.size(), " samples of ", width);
+  for (size_t i = 0; i < samples.size(); ++i)
+    std::ranges::copy(own.subspan(i * width, width),
+                      all.begin() + static_cast<std::ptrdiff_t>(samples[i] * width));
+}
+
+/// Adds K, V or Q of a part, the first or a later one, to those of all samples; without heads where
+/// the layer has no attention.
+void add_part(KvObservation& all, const KvObservation& part, std::span<const size_t> samples,
+              size_t num_samples, bool is_first) {
+  const size_t heads = part.histograms.size();
+  if (is_first) {
+    all.histograms.resize(heads);
+    all.ranges.assign(num_samples * heads, kEmptyRange);
+  }
+  if (heads != all.histograms.size())
+    fail("has ", heads, " heads, expected ", all.histograms.size());
+  place(all.ranges, part.ranges, samples, heads);
+  for (size_t head = 0; head < heads; ++head) add(all.histograms[head], part.histograms[head]);
+  if (all.positions.size() < part.positions.size()) all.positions.resize(part.positions.size());
+  for (size_t bucket = 0; bucket < part.positions.size(); ++bucket)
+    all.positions[bucket].fold(part.positions[bucket]);
+}
+
+/// Folds magnitudes of the same channels into all, which is empty before the first part.
+void fold_channels(const std::vector<float>& part, std::vector<float>& all) {
+  if (all.empty()) all.resize(part.size(), 0.0f);
+  if (part.size() != all.size()) fail("has ", part.size(), " channels, expected ", all.size());
+  for (size_t i = 0; i < part.size(); ++i) all[i] = std::max(all[i], part[i]);
+}
+
+class LinearMerger {
+ public:
+  explicit LinearMerger(size_t num_samples) : num_samples_(num_samples) {}
+
+  void add_part(const LinearObservation& part, std::span<const size_t> samples) {
+    const auto [at, is_new] = all_.try_emplace({part.role, part.index});
+    LinearObservation& seen = at->second;
+    if (is_new) {
+      seen.role = part.role;
+      seen.index = part.index;
+      if (!part.ranges.empty()) seen.ranges.assign(num_samples_, kEmptyRange);
+    }
+    if (seen.ranges.empty() != part.ranges.empty())
+      fail("shows samples of a Linear's input where another part does not");
+    if (!part.ranges.empty()) place(seen.ranges, part.ranges, samples, 1);
+    seen.amax.value = std::max(seen.amax.value, part.amax.value);
+    seen.nonfinite += part.nonfinite;
+    seen.tokens += part.tokens;
+    add(seen.histogram, part.histogram);
+  }
+  void add_parts(const std::vector<LinearObservation>& parts, std::span<const size_t> samples) {
+    for (const LinearObservation& part : parts) add_part(part, samples);
+  }
+  std::vector<LinearObservation> take() {
+    std::vector<LinearObservation> linears;
+    for (auto& [place, seen] : all_) linears.push_back(std::move(seen));
+    return linears;
+  }
+
+ private:
+  size_t num_samples_;
+  std::map<std::pair<Role, int64_t>, LinearObservation> all_;  ///< by role, then index
+};
+
+/// Calls body with each existing part and its samples.
+template <class Part, class Body>
+void for_each_part(std::span<const std::optional<Part>> parts, const SampleParts& samples,
+                   const Body& body) {
+  KVCAL_CHECK(parts.size() == samples.samples_of.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto& own = samples.samples_of[i];
+    in_context(std::string(samples.name) + " " + std::to_string(i), [&] {
+      if (parts[i].has_value() == own.empty())
+        fail("saw ", parts[i] ? "something" : "nothing", ", but has ", own.size(), " samples");
+      if (parts[i]) body(*parts[i], std::span<const size_t>(own));
+    });
+  }
+}
+
+size_t count_of(const SampleParts& samples) {
+  size_t count = 0;
+  for (const auto& own : samples.samples_of) count += own.size();
+  return count;
+}
+
+LayerObservation merged_parts(std::span<const std::optional<LayerObservation>> parts,
+                              const SampleParts& samples) {
+  const size_t count = count_of(samples);
+  LayerObservation all;
+  LinearMerger linears(count);
+  bool is_first = true;
+  for_each_part(parts, samples, [&](const LayerObservation& part, auto own) {
+    add_part(all.k, part.k, own, count, is_first);
+    add_part(all.v, part.v, own, count, is_first);
+    if (is_first && part.q) all.q.emplace();
+    if (all.q && part.q) add_part(*all.q, *part.q, own, count, is_first);
+    if (all.q.has_value() != part.q.has_value())
+      fail("has queries where another part has none, or none where it has");
+    if (part.channels) {
+      if (!all.channels) all.channels.emplace();
+      fold_channels(part.channels->k, all.channels->k);
+      fold_channels(part.channels->v, all.channels->v);
+    }
+    if (!part.key_rows.empty()) {
+      if (part.key_rows.size() != own.size())
+        fail("has rows of K of ", part.key_rows.size(), " samples, expected ", own.size());
+      all.key_rows.resize(count);
+      for (size_t i = 0; i < own.size(); ++i) all.key_rows[own[i]] = part.key_rows[i];
+    }
+    linears.add_parts(part.linears, own);
+    is_first = false;
+  });
+  all.linears = linears.take();
+  return all;
+}
+
+LayerAdvance merged_parts(std::span<const std::optional<LayerAdvance>> parts,
+                          const SampleParts& samples) {
+  LayerAdvance all;
+  LinearMerger linears(count_of(samples));
+  for_each_part(parts, samples, [&](const LayerAdvance& part, auto own) {
+    add(all.saturated, part.saturated);
+    linears.add_parts(part.linears, own);
+  });
+  all.linears = linears.take();
+  return all;
+}
+
+LinearObservation merged_parts(std::span<const std::optional<LinearObservation>> parts,
+                               const SampleParts& samples) {
+  LinearMerger linears(count_of(samples));
+  for_each_part(parts, samples,
+                [&](const LinearObservation& part, auto own) { linears.add_part(part, own); });
+  std::vector<LinearObservation> all = linears.take();
+  if (all.size() != 1) fail("the parts saw ", all.size(), " inputs, expected the same one");
+  return std::move(all[0]);
+}
+
+SaturationCounts merged_parts(std::span<const std::optional<SaturationCounts>> parts,
+                              const SampleParts& samples) {
+  SaturationCounts all;
+  for_each_part(parts, samples, [&](const SaturationCounts& part, auto) { add(all, part); });
+  return all;
+}
+
+AttentionComparison merged_parts(std::span<const std::optional<AttentionComparison>> parts,
+                                 const SampleParts& samples) {
+  // The compared samples are the first of all, and so are those of each part.
+  std::map<size_t, std::vector<std::vector<AttentionError>>> by_sample;
+  for_each_part(parts, samples, [&](const AttentionComparison& part, auto own) {
+    if (part.samples.size() > own.size())
+      fail("compared ", part.samples.size(), " samples, but has ", own.size());
+    for (size_t i = 0; i < part.samples.size(); ++i) by_sample[own[i]] = part.samples[i];
+  });
+  AttentionComparison all;
+  for (auto& [sample, errors] : by_sample) {
+    if (sample != all.samples.size())
+      fail("no part compared sample ", all.samples.size(), ", expected the first ones");
+    all.samples.push_back(std::move(errors));
+  }
+  return all;
+}
 
 /// Thrown in the other parts after one has failed; never leaves this file.
 struct Stopped {};
 
 }  // namespace
+
+SampleParts SampleParts::behind_each_other(std::span<const size_t> counts) {
+  SampleParts parts;
+  size_t begin = 0;
+  for (const size_t count : counts) {
+    std::vector<size_t>& own = parts.samples_of.emplace_back(count);
+    std::iota(own.begin(), own.end(), begin);
+    begin += count;
+  }
+  return parts;
+}
+
+LayerResult merged(std::vector<std::optional<LayerResult>> parts, const SampleParts& samples) {
+  const auto first = std::ranges::find_if(parts, [](const auto& part) { return part.has_value(); });
+  KVCAL_CHECK(first != parts.end());
+  const auto merged_as = [&]<class Result>(const Result&) -> LayerResult {
+    std::vector<std::optional<Result>> typed(parts.size());
+    for (size_t i = 0; i < parts.size(); ++i)
+      if (parts[i]) typed[i] = std::get<Result>(std::move(*parts[i]));
+    return merged_parts(std::span<const std::optional<Result>>(typed), samples);
+  };
+  return std::visit(merged_as, **first);
+}
 
 /// Merges the progress of all parts, and ends their pass when one has failed.
 class DividedForward::SharedDiagnostics {

@@ -1,3 +1,7 @@
+// Several devices divide the samples, not the model. Each gets a contiguous range. Extremes,
+// histograms and counts of the ranges are merged in sample order, which for maxima and sums
+// gives the bytes of one device. Each layer is brought for all devices before their threads
+// start, so the packing has one thread and no device waits for another.
 #pragma once
 
 #include <cstdint>
@@ -5,12 +9,27 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
-#include "core/token.h"
+#include "core/number.h"
 #include "forward/layerwise.h"
 
 namespace kvcal {
+
+/// Samples of each part of a divided pass: ascending, each sample in one part.
+struct SampleParts {
+  std::vector<std::vector<size_t>> samples_of;  ///< [parts]
+  std::string_view name = "part";               ///< word for a part in messages: "rank"
+
+  /// Contiguous parts with so many samples each.
+  static SampleParts behind_each_other(std::span<const size_t> counts);
+};
+
+/// Merges the results of one call of all parts; nullopt: a part without samples, and at least one
+/// has some. Ranges come in the order of all samples, sums and maxima for the rest, so the result
+/// equals that of one pass. Throws Error naming a part whose results do not match its samples.
+LayerResult merged(std::vector<std::optional<LayerResult>> parts, const SampleParts& samples);
 
 /// LayerForward over several backends: each runs a contiguous range of the samples in its own
 /// thread, one layer at a time, which is read and packed once for all. Results are merged in sample

@@ -5,9 +5,10 @@
 #include <cstring>
 #include <numbers>
 #include <numeric>
+#include <string_view>
 #include <vector>
 
-#include "backend/upload.h"
+#include "backend/backend.h"
 #include "family/architecture.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/weight_rows.h"
@@ -33,30 +34,32 @@ void embed_in_order(const TensorView& rows, float multiplier, bool accumulate, B
                  .out = out});
 }
 
-/// Dequantizes the requested rows alone.
-void embed_fp8(const ModelConfig& config, const TensorView& table,
-               const LinearQuantization& quantization, std::span<const TokenId> ids,
-               Backend& backend, float* out) {
-  const WeightRows rows = dequantized_rows(
-      table, quantization.weight_scale, quantization.block_rows, quantization.block_columns, ids);
-  embed_in_order(rows.parts[0], config.embedding_multiplier, false, backend, out);
+TensorView float_table(std::string_view name, const std::vector<float>& rows, int64_t width) {
+  return {.name = name,
+          .dtype = DType::kF32,
+          .shape = {std::ssize(rows) / width, width},
+          .bytes = std::as_bytes(std::span(rows))};
 }
 
 /// Decodes the requested rows alone.
-void embed_coded(const ModelConfig& config, const CodedMatrix& table, std::span<const TokenId> ids,
-                 Backend& backend, float* out) {
-  const auto width = static_cast<size_t>(table.width());
+void embed_quantized(const ModelConfig& config, const TensorView& table,
+                     const LinearQuantization& quantization, std::span<const TokenId> ids,
+                     Backend& backend, float* out) {
+  if (!quantization.coded) {
+    const WeightRows rows = dequantized_rows(
+        table, quantization.weight_scale, quantization.block_rows, quantization.block_columns, ids);
+    return embed_in_order(rows.parts[0], config.embedding_multiplier, false, backend, out);
+  }
+  const CodedMatrix& coded = *quantization.coded;
+  const auto width = static_cast<size_t>(coded.width());
   std::vector<float> rows(ids.size() * width);
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= table.rows())
-      fail("token id ", ids[i], " leaves '", table.codes().name, "' of ", table.rows(), " rows");
-    table.decode(ids[i], 1, rows.data() + i * width);
+    if (ids[i] < 0 || ids[i] >= coded.rows())
+      fail("token id ", ids[i], " leaves '", coded.codes().name, "' of ", coded.rows(), " rows");
+    coded.decode(ids[i], 1, rows.data() + i * width);
   }
-  const TensorView view{.name = table.codes().name,
-                        .dtype = DType::kF32,
-                        .shape = {std::ssize(ids), table.width()},
-                        .bytes = std::as_bytes(std::span(rows))};
-  embed_in_order(view, config.embedding_multiplier, false, backend, out);
+  embed_in_order(float_table(coded.codes().name, rows, coded.width()), config.embedding_multiplier,
+                 false, backend, out);
 }
 
 /// Waves that the model adds to the embedding, [positions, width]: sines, then cosines. Source:
@@ -79,11 +82,7 @@ std::vector<float> waves(std::span<const int32_t> positions, int64_t width) {
 void add_waves(const ModelConfig& config, std::span<const int32_t> positions, Backend& backend,
                float* out) {
   const std::vector<float> rows = waves(positions, config.hidden_size);
-  const TensorView table{.name = "positions",
-                         .dtype = DType::kF32,
-                         .shape = {std::ssize(positions), config.hidden_size},
-                         .bytes = std::as_bytes(std::span(rows))};
-  embed_in_order(table, 1.0f, true, backend, out);
+  embed_in_order(float_table("positions", rows, config.hidden_size), 1.0f, true, backend, out);
 }
 
 /// Divides each row by the root of its mean square.
@@ -106,10 +105,7 @@ void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<c
                   const std::byte* resident) {
   const TensorView& table = weights.at(Role::kEmbedding);
   if (const LinearQuantization* quantization = weights.quantization(Role::kEmbedding)) {
-    if (quantization->coded)
-      embed_coded(config, *quantization->coded, ids, backend, out);
-    else
-      embed_fp8(config, table, *quantization, ids, backend, out);
+    embed_quantized(config, table, *quantization, ids, backend, out);
   } else {
     backend.embed({.table = table,
                    .ids = ids,

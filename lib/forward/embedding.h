@@ -3,7 +3,7 @@
 #include <span>
 
 #include "backend/backend.h"
-#include "core/token.h"
+#include "core/number.h"
 #include "stored/weights.h"
 
 namespace kvcal {

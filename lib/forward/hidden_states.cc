@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/checked.h"
 #include "core/error.h"
+#include "core/number.h"
 #include "core/pages.h"
 
 namespace kvcal {

@@ -1,7 +1,7 @@
 #include "forward/kv_cache.h"
 
-#include "backend/upload.h"
-#include "quant/usable_scale.h"
+#include "backend/backend.h"
+#include "quant/scale.h"
 
 namespace kvcal {
 namespace {
@@ -21,13 +21,13 @@ std::vector<float> per_head(const std::vector<Scale>& scales, int64_t heads, int
   return result;
 }
 
-/// Number of floats of a recurrent layer's states in one slot.
-struct StateFloats {
-  explicit StateFloats(const RecurrentConfig& config)
-      : convolution((config.kernel - 1) * config.channels),
-        scan(config.heads * config.head_dim * config.state_dim) {}
-  int64_t convolution, scan;
-};
+// Floats of a recurrent layer's states in one slot.
+int64_t convolution_floats(const RecurrentConfig& config) {
+  return (config.kernel - 1) * config.channels;
+}
+int64_t scan_floats(const RecurrentConfig& config) {
+  return config.heads * config.head_dim * config.state_dim;
+}
 
 RecurrentState new_state(const RecurrentConfig& config, Backend& backend, int64_t slots) {
   const auto floats = [&](int64_t count) {
@@ -35,8 +35,9 @@ RecurrentState new_state(const RecurrentConfig& config, Backend& backend, int64_
     backend.fill_zero(buffer.data(), buffer.size());
     return buffer;
   };
-  const StateFloats each(config);
-  return {.convolution = floats(each.convolution), .scan = floats(each.scan), .slots = slots};
+  return {.convolution = floats(convolution_floats(config)),
+          .scan = floats(scan_floats(config)),
+          .slots = slots};
 }
 
 void check_scales(const ModelConfig& config, const CacheType& type,
@@ -51,13 +52,6 @@ CacheType type_of_layer(const ModelConfig& config, const CacheType& type,
   const auto index = static_cast<size_t>(layer);
   const bool is_ignored = is_quantized(type) && index < scales.size() && scales[index].ignored;
   return is_ignored ? unquantized_cache_dtype(config) : type;
-}
-
-/// Throws Error where no engine keeps the layer's K and V in a simulated format.
-void check_format(const ModelConfig& config, const CacheType& type, int64_t layer) {
-  if (!type.format) return;
-  const std::string problem = head_problem(*type.format, config, layer);
-  if (!problem.empty()) fail(problem);
 }
 
 /// Bytes of a layer's K and V of one token in our memory.
@@ -129,7 +123,9 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, const CacheType& t
     if (entry.type == KvDType::kFp8E4m3 && scales[static_cast<size_t>(layer)].weights)
       entry.weight_scale = scales[static_cast<size_t>(layer)].weights->value;
     if (!config.has_own_cache(layer)) continue;
-    check_format(config, entry.type, layer);
+    if (entry.type.format)
+      if (const auto problem = head_problem(*entry.type.format, config, layer); !problem.empty())
+        fail(problem);
     const LayerCache& cache = config.cache(layer);
     entry.k_row_bytes = row_bytes(cache.heads * cache.k_dim, entry.type.dtype);
     entry.v_row_bytes = row_bytes(cache.heads * cache.v_dim, entry.type.dtype);
@@ -167,9 +163,9 @@ uint64_t KvCache::bytes_per_slot(const ModelConfig& config, const CacheType& typ
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     bytes += static_cast<uint64_t>(capacity) * memory_per_token(config, type, scales, layer);
     bytes += static_cast<uint64_t>(capacity) * indexer_row_bytes(config, layer, capacity);
-    if (!config.layer(layer).has_recurrence) continue;
-    const StateFloats each(config.recurrent);
-    bytes += sizeof(float) * static_cast<uint64_t>(each.convolution + each.scan);
+    if (config.layer(layer).has_recurrence)
+      bytes += sizeof(float) * static_cast<uint64_t>(convolution_floats(config.recurrent) +
+                                                     scan_floats(config.recurrent));
   }
   return bytes;
 }
@@ -190,7 +186,7 @@ Segment KvCache::next_segment(int64_t slot, int64_t q_begin, int64_t count) cons
           .kv_count = length(slot) + count};
 }
 
-void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv, const TokenBatch& batch) {
+void KvCache::append(int64_t layer, const KeysValues& kv, const TokenBatch& batch) {
   const Layer& entry = layers_[static_cast<size_t>(layer)];
   EnterCacheArgs all = kv.entry();
   all.k.dtype = all.v.dtype = entry.type.dtype;
@@ -231,7 +227,7 @@ std::vector<uintptr_t> KvCache::places() const {
   return places;
 }
 
-KvStorage KvCache::storage(int64_t layer) const {
+KvView KvCache::storage(int64_t layer) const {
   const Layer& entry = layers_[static_cast<size_t>(layer)];
   const Layer& holder = layers_[entry.source];
   return {.dtype = holder.type.dtype,

@@ -6,9 +6,9 @@
 
 #include "backend/backend.h"
 #include "family/architecture.h"
-#include "forward/layer_runner.h"
+#include "forward/token_batch.h"
 #include "quant/cache_type.h"
-#include "quant/layer_kv_scales.h"
+#include "quant/scale.h"
 
 namespace kvcal {
 
@@ -47,11 +47,11 @@ class KvCache {
   Segment next_segment(int64_t slot, int64_t q_begin, int64_t count) const;
   /// Rotates the new K of a layer, and stores K and V in the last rows of the batch's segments, or
   /// from batch.first_row on.
-  void append(int64_t layer, const LayerRunner::KeysValues& kv, const TokenBatch& batch);
+  void append(int64_t layer, const KeysValues& kv, const TokenBatch& batch);
   /// The state of a recurrent layer.
   RecurrentState& state(int64_t layer) { return layers_[static_cast<size_t>(layer)].state; }
   /// The layer's whole storage, for attention.
-  KvStorage storage(int64_t layer) const;
+  KvView storage(int64_t layer) const;
   /// Addresses and dtypes of all storage, and scales of softmax weights. Where two caches have
   /// equal places, a recording of one is valid for the other.
   std::vector<uintptr_t> places() const;

@@ -1,27 +1,94 @@
+// A forward pass is wrapped, not rewritten. LayerForward is a handful of calls a layer.
+// DividedForward makes them on several devices, RankedForward on several machines, and both
+// merge the results; ResumableForward records the results and replays them. calibrate knows none
+// of them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "backend/backend.h"
-#include "forward/hidden_exchange.h"
-#include "forward/linear_observation.h"
-#include "forward/observation_request.h"
-#include "quant/attention_error.h"
+#include "family/model_config.h"
+#include "family/roles.h"
 #include "quant/calibration.h"
-#include "quant/channel_amax.h"
-#include "quant/key_rows.h"
+#include "quant/damage_verdict.h"
+#include "quant/observations.h"
+#include "quant/scale.h"
 
 namespace kvcal {
+
+/// Level of detail for inputs of Linears.
+enum class LinearDetail : uint8_t {
+  kNone,
+  kAmax,    ///< the largest magnitude; almost free
+  kSamples  ///< extremes of every sample and one histogram
+};
+
+/// Tensors that a forward pass observes beside K and V.
+struct ObservationRequest {
+  bool query = false;     ///< Q after its norm and RoPE, of every head
+  bool channels = false;  ///< each channel of K after RoPE, and of V
+  int64_t key_rows = 0;   ///< rows of K of each sample to keep, beside channels
+  bool head = false;      ///< the input of lm_head
+  /// Observes experts on all tokens instead of the routed ones; the layer's results do not change.
+  bool all_experts = false;
+  LinearDetail linears = LinearDetail::kNone;
+  /// Samples, from the first on, of which LayerForward::compare_attention compares attention: 0 in
+  /// a part of a run that has none of them, which packs the same layers all the same. nullopt: no
+  /// attention is compared.
+  std::optional<int64_t> compared_samples = {};
+  /// Passes that observe keep what compare_attention needs, too: scales are chosen by it before
+  /// the layer is advanced.
+  bool compares_first = false;
+
+  /// Whether the attention of the layer is compared: it has a cache of its own, and is no draft
+  /// layer, of which K and V alone are run.
+  bool compares(int64_t layer, const ModelConfig& config) const {
+    return compared_samples.has_value() && config.has_own_cache(layer) && !config.is_draft(layer);
+  }
+  /// Layers run to their end, also those after the last K and V.
+  bool finishes_layers() const { return head || linears != LinearDetail::kNone; }
+  /// The last layer of which anything is observed.
+  int64_t last_layer(const ModelConfig& config) const {
+    if (config.has_draft()) return config.num_layers() - 1;
+    if (finishes_layers()) return config.num_hidden_layers - 1;
+    return query ? config.last_attention_layer() : config.last_cached_layer();
+  }
+  /// Whether the pass over the layer only observes.
+  bool ends_with(int64_t layer, const ModelConfig& config) const {
+    return config.is_draft(layer) || (layer == last_layer(config) && !finishes_layers());
+  }
+  /// Detail for the input of lm_head; never kNone.
+  LinearDetail head_detail() const {
+    return linears == LinearDetail::kNone ? LinearDetail::kSamples : linears;
+  }
+};
+
+/// Observation of one Linear's input.
+struct LinearObservation {
+  Role role{};
+  int64_t index = 0;  ///< of an expert
+  Amax amax = {};     ///< over finite values
+  uint64_t nonfinite = 0, tokens = 0;
+  // With LinearDetail::kSamples:
+  /// [samples]; a sample without a token has an empty range (ObservedRange). For an expert,
+  /// first_nonfinite counts only the sample's tokens that were routed to it.
+  std::vector<ObservedRange> ranges = {};
+  MagnitudeHistogram histogram = {};
+};
 
 /// Ranges and magnitudes of the heads of K, V or Q of one layer. ranges are [samples, heads].
 struct KvObservation {
   std::vector<ObservedRange> ranges;
   std::vector<MagnitudeHistogram> histograms;  ///< [heads]
-  /// Extremes of all samples and heads by bucket of positions (quant/position_buckets.h), as many
+  /// Extremes of all samples and heads by bucket of positions (quant/observations.h), as many
   /// as the longest sample has; of K and V only.
   std::vector<Range> positions = {};
 };
@@ -69,6 +136,41 @@ struct AttentionComparison {
   }
 };
 
+/// Receives the hidden states of samples after a layer. Threads of the forward pass call it, for
+/// different samples at the same time.
+class HiddenSink {
+ public:
+  virtual ~HiddenSink() = default;
+  /// rows: [tokens, ModelConfig::carried_width] floats of one sample, in host memory. owner keeps
+  /// them alive; with a null owner they stay valid until release of the sample has returned.
+  virtual void put(int64_t sample, std::span<const float> rows,
+                   std::shared_ptr<const void> owner) = 0;
+  /// Called before rows without an owner change; returns when nobody reads them any longer.
+  virtual void release(int64_t sample) = 0;
+};
+
+/// Fills rows, [tokens, carried_width] float32, with the stored rows of the sample. Throws Error
+/// where they are not available.
+using HiddenSource = std::function<void(int64_t sample, std::span<float> rows)>;
+
+/// Passes samples on to another sink under other numbers: those of the whole run instead of those
+/// of one part.
+class RenumberedSink : public HiddenSink {
+ public:
+  /// number: maps a sample to its number in sink. Borrows the sink.
+  RenumberedSink(HiddenSink& sink, std::function<int64_t(int64_t)> number)
+      : sink_(sink), number_(std::move(number)) {}
+  void put(int64_t sample, std::span<const float> rows,
+           std::shared_ptr<const void> owner) override {
+    sink_.put(number_(sample), rows, std::move(owner));
+  }
+  void release(int64_t sample) override { sink_.release(number_(sample)); }
+
+ private:
+  HiddenSink& sink_;
+  std::function<int64_t(int64_t)> number_;
+};
+
 /// One call of a LayerForward.
 enum class LayerPass {
   kObserve,
@@ -88,6 +190,15 @@ struct LayerCall {
 };
 using LayerResult = std::variant<LayerObservation, LayerAdvance, LinearObservation,
                                  SaturationCounts, AttentionComparison>;
+
+/// Serializes the result of a pass over a layer, for other machines and for files: little-endian,
+/// after a version and a kind. Equal values give equal bytes.
+std::vector<std::byte> to_bytes(const LayerResult& result);
+
+/// Inverse of to_bytes, of the result of such a pass, for untrusted bytes. Checks every count
+/// against the size, every value against its possible range, and the order of Linears. Throws Error
+/// with what was found and where. The caller must check the numbers of samples and heads.
+LayerResult layer_result_from(LayerPass pass, std::span<const std::byte> bytes);
 
 /// Forward pass of many samples with the layer as the outer loop. For each layer in order, call
 /// observe and then one advance.

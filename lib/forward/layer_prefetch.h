@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "forward/observation_request.h"
+#include "forward/layer_forward.h"
 #include "forward/packed_layer.h"
-#include "stored/layer_bytes.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 

@@ -1,46 +1,43 @@
 #include "forward/layerwise.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <utility>
 
-#include "backend/upload.h"
+#include "backend/backend.h"
 #include "core/interrupt.h"
-#include "forward/draft_rows.h"
-#include "forward/embedding.h"
-#include "forward/layerwise_observers.h"
 #include "forward/memory_plan.h"
-#include "forward/zero_cache.h"
 
 namespace kvcal {
 
 /// Storage of K and V of one batch for attention.
 struct LayerwiseForward::Storage {
-  Storage(Backend& backend, const LayerConfig& layer, int64_t max_tokens, KvDType dtype)
+  /// max_tokens 0: of a layer that reads another one's K and V, so only its queries may be
+  /// quantized. quantization null: nothing is.
+  Storage(Backend& backend, const LayerConfig& layer, int64_t max_tokens, KvDType dtype,
+          const KvQuantization* quantization)
       : dtype_(dtype) {
     const int64_t row = max_tokens * layer.cache.heads * bytes_per_element(dtype);
-    k_ = backend.allocate(static_cast<size_t>(row * layer.cache.k_dim));
-    v_ = backend.allocate(static_cast<size_t>(row * layer.cache.v_dim));
-  }
-  Storage(Backend& backend, const LayerConfig& layer, int64_t max_tokens,
-          const KvQuantization& quantization)
-      : Storage(backend, layer, max_tokens, quantization.dtype) {
-    const auto heads = static_cast<size_t>(layer.cache.heads);
-    KVCAL_CHECK(quantization.k_scales.size() == heads && quantization.v_scales.size() == heads);
-    k_scales_ = upload<float>(quantization.k_scales, backend);
-    v_scales_ = upload<float>(quantization.v_scales, backend);
-    add_queries(backend, layer, quantization);
-    k_saturated_ = zero_counts(backend, heads);
-    v_saturated_ = zero_counts(backend, heads);
-  }
-
-  /// Tag: a layer that reads another one's K and V, so only its queries may be quantized.
-  struct OfReader {};
-  Storage(Backend& backend, const LayerConfig& layer, const KvQuantization* quantization, OfReader)
-      : dtype_(KvDType::kFloat32) {
-    if (quantization) add_queries(backend, layer, *quantization);
+    if (max_tokens > 0) {
+      k_ = backend.allocate(static_cast<size_t>(row * layer.cache.k_dim));
+      v_ = backend.allocate(static_cast<size_t>(row * layer.cache.v_dim));
+    }
+    if (!quantization) return;
+    const auto& [q_dtype, k_scales, v_scales, q_scales] = *quantization;
+    if (max_tokens > 0) {
+      const auto heads = static_cast<size_t>(layer.cache.heads);
+      KVCAL_CHECK(k_scales.size() == heads && v_scales.size() == heads);
+      k_scales_ = upload<float>(k_scales, backend);
+      v_scales_ = upload<float>(v_scales, backend);
+      k_saturated_ = zero_counts(backend, heads);
+      v_saturated_ = zero_counts(backend, heads);
+    }
+    if (q_scales.empty()) return;
+    KVCAL_CHECK(std::ssize(q_scales) == layer.attention.heads);
+    q_dtype_ = q_dtype;
+    q_scales_ = upload<float>(q_scales, backend);
+    q_saturated_ = zero_counts(backend, q_scales.size());
   }
 
   /// Adds the storage of the batch to the cache pass.
@@ -53,7 +50,7 @@ struct LayerwiseForward::Storage {
     args.k.saturated = k_saturated_.as<uint64_t>();
     args.v.saturated = v_saturated_.as<uint64_t>();
   }
-  KvStorage view() const {
+  KvView view() const {
     return {.dtype = dtype_,
             .k = k_.data(),
             .v = v_.data(),
@@ -68,14 +65,6 @@ struct LayerwiseForward::Storage {
   }
 
  private:
-  void add_queries(Backend& backend, const LayerConfig& layer, const KvQuantization& quantization) {
-    const std::vector<float>& scales = quantization.q_scales;
-    if (scales.empty()) return;
-    KVCAL_CHECK(std::ssize(scales) == layer.attention.heads);
-    q_dtype_ = quantization.dtype;
-    q_scales_ = upload<float>(scales, backend);
-    q_saturated_ = zero_counts(backend, scales.size());
-  }
   static Buffer zero_counts(Backend& backend, size_t heads) {
     Buffer counts = backend.allocate(heads * sizeof(uint64_t));
     backend.fill_zero(counts.data(), counts.size());
@@ -107,12 +96,6 @@ int64_t longest_sample_of(std::span<const std::span<const TokenId>> samples,
   return longest;
 }
 
-/// Bytes that one access to a mapped table may map besides its row: the system also maps the pages
-/// around it.
-constexpr int64_t kMappedAround = int64_t{64} << 10;
-/// Limit for mapped pages of a large table.
-constexpr int64_t kMappedTable = int64_t{64} << 20;
-
 }  // namespace
 
 LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& weights,
@@ -129,8 +112,9 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
       planes_(planes_of(config, longest_sample_)) {
   if (!backend.supports(type_))
     fail("compute dtype ", name_of(type_), " is not supported by ", backend.description());
-  const MemoryPlan plan(config, weights, backend, options, lengths_of(samples));
-  make_batches(samples, plan.batch_tokens());
+  const std::vector<int64_t> lengths = lengths_of(samples);
+  const MemoryPlan plan(config, weights, backend, options, lengths);
+  make_batches(lengths, plan.batch_tokens());
   std::vector<int64_t> batch_tokens;
   for (const SampleBatch& batch : batches_) {
     pieces_.add_batch(batch.tokens.segments);
@@ -165,75 +149,6 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
 
 LayerwiseForward::~LayerwiseForward() = default;
 
-void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> samples,
-                                    int64_t batch_tokens) {
-  const std::vector<int64_t> lengths = lengths_of(samples);
-  ropes_ = std::make_unique<RopeTables>(config_, lengths, backend_);
-  TokenPositions positions;
-  const auto close_batch = [&] {
-    if (!batches_.empty())
-      batches_.back().tokens.keep_positions(positions.upload_rows(*ropes_, backend_));
-    positions = {};
-  };
-  for (const int64_t length : lengths) {
-    KVCAL_CHECK(length > 0);
-    if (batches_.empty() || batches_.back().tokens.num_tokens + length > batch_tokens) {
-      close_batch();
-      SampleBatch batch;
-      batch.first_token = num_tokens_;
-      batch.first_sample = num_samples_;
-      batches_.push_back(std::move(batch));
-    }
-    TokenBatch& batch = batches_.back().tokens;
-    batch.segments.push_back({.q_begin = batch.num_tokens,
-                              .q_count = length,
-                              .kv_begin = batch.num_tokens,
-                              .kv_count = length});
-    for (int64_t position = 0; position < length; ++position) positions.add(position, length);
-    batch.num_tokens += length;
-    num_tokens_ += length;
-    ++num_samples_;
-  }
-  close_batch();
-}
-
-void LayerwiseForward::embed(std::span<const std::span<const TokenId>> samples,
-                             const MemoryPlan& plan) {
-  const Buffer resident = embedding_on_device(
-      weights_, backend_, num_tokens_,
-      plan.room_before_layers(longest_batch_, num_tokens_ * config_.carried_width(longest_sample_),
-                              hidden_->are_in_backend()));
-  hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
-    const SampleBatch& batch = batches_[index];
-    std::vector<TokenId> ids;
-    std::vector<int32_t> positions;
-    for (size_t i = 0; i < batch.tokens.segments.size(); ++i) {
-      const auto sample = samples[static_cast<size_t>(batch.first_sample) + i];
-      ids.insert(ids.end(), sample.begin(), sample.end());
-      for (size_t at = 0; at < sample.size(); ++at) positions.push_back(static_cast<int32_t>(at));
-    }
-    embed(ids, positions, hidden, resident.data());
-  });
-  weights_.drop(Role::kEmbedding);
-  weights_.drop(Role::kPositionEmbedding);
-}
-
-void LayerwiseForward::embed(std::span<const TokenId> ids, std::span<const int32_t> positions,
-                             float* hidden, const std::byte* resident) {
-  const TensorView& embedding = weights_.at(Role::kEmbedding);
-  const auto table = static_cast<int64_t>(embedding.bytes.size());
-  const int64_t row = table / std::max<int64_t>(1, embedding.shape[0]);
-  const auto part = static_cast<size_t>(
-      table > kMappedTable && !resident ? std::max<int64_t>(1, kMappedTable / (row + kMappedAround))
-                                        : std::ssize(ids));
-  for (size_t begin = 0; begin < ids.size(); begin += part) {
-    const size_t count = std::min(part, ids.size() - begin);
-    embed_tokens(config_, weights_, ids.subspan(begin, count), positions.subspan(begin, count),
-                 backend_, hidden + static_cast<int64_t>(begin) * config_.hidden_size, resident);
-    if (part < ids.size()) weights_.drop(Role::kEmbedding);
-  }
-}
-
 void LayerwiseForward::report(const SampleBatch& batch, Share share) {
   for (const std::string& warning : backend_.take_warnings()) diagnostics_.warn(warning);
   if (share == Share::kNone) return;
@@ -246,67 +161,101 @@ void LayerwiseForward::report(const SampleBatch& batch, Share share) {
 
 void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const Pass& pass) {
   using Access = HiddenStates::Access;
-  const int64_t index = layer_;
   // Passes that end the layer see all its inputs; other passes would show some of them twice.
   show_linears(pass.finishes ? linears_.get() : nullptr);
-  if (pass.compares && request_.compares(index, config_)) compared_->begin_layer(index);
-  hidden_->walk(pass.finishes ? Access::kUpdate : Access::kRead, [&](size_t at, float* hidden) {
+  if (pass.compares && request_.compares(layer_, config_)) compared_->begin_layer(layer_);
+  hidden_->walk(pass.finishes ? Access::kUpdate : Access::kRead, [&](size_t index, float* hidden) {
     throw_if_interrupted();
-    const SampleBatch& batch = batches_[at];
-    batch_sample_ = batch.first_sample;
-    if (pass.finishes) release_hidden(batch);
-    give_inputs(index, batch);
-    const BatchInput input = input_of(layer, at, hidden);
-    if (input.tokens.num_tokens == 0) {
-      if (pass.observers) pass.observers->clear(backend_, batch);
-      return report(batch, share);
-    }
-    const LayerRunner::Exchanged held(*runner_, kept_of(at, pass));
-    const LayerRunner::KeysValues made = keys_values(layer, input, pass, held.kept);
-    EnterCacheArgs args = made.entry();
-    const bool has_own_cache = config_.has_own_cache(index);
-    const bool is_compared = pass.compares && request_.compares(index, config_) &&
-                             compared_->compares(batch.first_sample);
-    if (is_compared) compared_->keep_keys(batch.first_sample, input.tokens.segments, made);
-    if (has_own_cache) {
-      if (pass.observers) pass.observers->join(args, at);
-      if (pass.storage) pass.storage->join(args);
-      if (pass.observers && pass.observers->channels)
-        pass.observers->channels->see_keys(args.k.x, input.tokens.segments);
-      backend_.enter_cache(args);
-      if (pass.observers && pass.observers->channels) {
-        const KvStorage stored = pass.storage->view();
-        pass.observers->channels->see(stored.k, stored.v, input.tokens.num_tokens,
-                                      input.tokens.segments);
-      }
-    }
-    SeenQueries queries = pass.observers ? pass.observers->queries(batch) : SeenQueries{};
-    if (is_compared)
-      queries.keep = [&](const HeadsView& q) {
-        compared_->keep_queries(batch.first_sample, input.tokens.segments, q);
-      };
-    if (pass.finishes) {
-      if (has_own_cache) keep_shared(index, batch, pass.storage->view(), hidden);
-      const KvStorage storage =
-          has_own_cache ? pass.storage->view() : kept(index, batch, pass.storage->view(), hidden);
-      runner_->finish(layer, index, hidden, batch.tokens, *ropes_,
-                      with_selection(batch, storage, hidden), queries);
-      show_hidden(batch, hidden);
-    } else if (queries.are_wanted()) {
-      runner_->query(layer, index, input.tokens, *ropes_, queries);
-    }
-    report(batch, share);
+    run_batch(layer, index, hidden, pass);
+    report(batches_[index], share);
   });
-  if (pass.finishes) advanced_layers_ = index + 1;
+  if (pass.finishes) advanced_layers_ = layer_ + 1;
 }
 
-LayerwiseForward::Observers LayerwiseForward::make_observers() const {
+void LayerwiseForward::run_batch(const PackedLayer& layer, size_t index, float* hidden,
+                                 const Pass& pass) {
+  const SampleBatch& batch = batches_[index];
+  batch_sample_ = batch.first_sample;
+  if (pass.finishes) release_hidden(batch);
+  give_inputs(batch);
+  const BatchInput input = input_of(layer, index, hidden);
+  const TokenBatch& tokens = input.tokens;
+  if (tokens.num_tokens == 0) {
+    if (pass.observers) pass.observers->clear(batch.first_sample, tokens.segments.size());
+    return;
+  }
+  const LayerRunner::Exchanged held(*runner_, kept_of(index, pass));
+  runner_->begin(layer, layer_, tokens, *ropes_);
+  ObservedQueries queries;
+  if (pass.observers) queries = pass.observers->queries(batch.first_sample);
+  if (config_.has_attention(layer_)) {
+    const KeysValues made = keys_values(input.hidden, pass, held.kept);
+    if (pass.compares && request_.compares(layer_, config_) &&
+        compared_->compares(batch.first_sample)) {
+      compared_->keep_keys(batch.first_sample, tokens.segments, made);
+      queries.keep = [&](const HeadsView& q) {
+        compared_->keep_queries(batch.first_sample, tokens.segments, q);
+      };
+    }
+    if (config_.has_own_cache(layer_)) enter_cache(made, tokens, index, pass);
+  }
+  if (pass.finishes) {
+    runner_->finish(hidden, storage_for(batch, pass.storage->view(), hidden), queries);
+    show_hidden(batch, hidden);
+  } else if (queries.are_wanted()) {
+    runner_->query(queries);
+  }
+}
+
+void LayerwiseForward::enter_cache(const KeysValues& made, const TokenBatch& tokens, size_t batch,
+                                   const Pass& pass) {
+  EnterCacheArgs args = made.entry();
+  if (pass.observers) pass.observers->join(args, batch);
+  if (pass.storage) pass.storage->join(args);
+  ChannelObserver* channels =
+      pass.observers && pass.observers->channels ? &*pass.observers->channels : nullptr;
+  if (channels) channels->see_keys(args.k.x, tokens.segments);
+  backend_.enter_cache(args);
+  if (!channels) return;
+  const KvView stored = pass.storage->view();
+  channels->see(stored.k, stored.v, tokens.num_tokens, tokens.segments);
+}
+
+LayerRunner::Kept* LayerwiseForward::kept_of(size_t batch, const Pass& pass) {
+  if (batch == kept_.size() && pass.keeps && runner_->can_keep()) {
+    const int64_t tokens = batches_[batch].tokens.num_tokens;
+    const uint64_t bytes = runner_->kept_bytes(tokens);
+    if (bytes > room_to_keep_) return nullptr;
+    kept_.push_back(runner_->make_kept(tokens));
+    room_to_keep_ -= bytes;
+  }
+  if (batch >= kept_.size()) return nullptr;
+  LayerRunner::Kept& kept = kept_[batch];
+  return pass.keeps || kept.layer == layer_ ? &kept : nullptr;
+}
+
+KeysValues LayerwiseForward::keys_values(const float* hidden, const Pass& pass,
+                                         LayerRunner::Kept* kept) {
+  if (kept && kept->layer == layer_ && !pass.keeps) {
+    if (pass.finishes) kept->layer = -1;  // finish writes over what it reads
+    return runner_->keys_values_of(*kept);
+  }
+  const KeysValues made = runner_->keys_values(hidden);
+  if (kept) {
+    kept->made = made;
+    kept->layer = layer_;
+  }
+  return made;
+}
+
+PassObservers LayerwiseForward::make_observers() const {
   const PositionPieces& pieces = config_.is_draft(layer_) ? draft_->pieces : pieces_;
   const bool has_cache = config_.has_own_cache(layer_);
-  Observers observers(backend_, pieces, num_samples_, has_cache ? config_.cache(layer_).heads : 0,
-                      request_.query ? config_.attention(layer_).heads : 0);
+  PassObservers observers(backend_, pieces, num_samples_,
+                          has_cache ? config_.cache(layer_).heads : 0,
+                          request_.query ? config_.attention(layer_).heads : 0);
   if (request_.channels && has_cache)
-    observers.observe_channels(backend_, config_.cache(layer_), request_.key_rows);
+    observers.channels.emplace(backend_, config_.cache(layer_), request_.key_rows);
   return observers;
 }
 
@@ -342,98 +291,52 @@ LayerResult LayerwiseForward::run(const LayerCall& call, const PackedLayer* laye
   layer_ = call.layer;
   switch (call.pass) {
     case LayerPass::kObserve:
-      return observe_layer(*layer);
-    case LayerPass::kCountSaturated:
-      return count_clipped(*layer, *call.quantization);
-    case LayerPass::kAdvance:
-      return advance_quantized(*layer, *call.quantization);
-    case LayerPass::kAdvanceExact:
-      return advance_unquantized(*layer);
-    case LayerPass::kAdvanceWithoutAttention:
-      return advance_mixer(*layer);
     case LayerPass::kObserveAndAdvanceExact:
-      return observe_and_advance(*layer);
+      return observe_layer(*layer, call.pass == LayerPass::kObserveAndAdvanceExact);
+    case LayerPass::kCountSaturated: {
+      const Storage storage = make_storage(call.quantization);
+      run_batches(*layer, Share::kNone, {.storage = &storage});
+      return storage.saturated(backend_);
+    }
     case LayerPass::kCompareAttention:
       return compare(*layer, call.candidates);
-    case LayerPass::kObserveHead:
-      break;
+    default:
+      return advance_layer(*layer, call.quantization);
   }
-  KVCAL_CHECK(false);
 }
 
-LayerAdvance LayerwiseForward::advance_mixer(const PackedLayer& packed) {
-  show_linears(linears_.get());
-  hidden_->walk(HiddenStates::Access::kUpdate, [&](size_t index, float* hidden) {
-    throw_if_interrupted();
-    const SampleBatch& batch = batches_[index];
-    batch_sample_ = batch.first_sample;
-    release_hidden(batch);
-    runner_->run_without_attention(packed, layer_, hidden, batch.tokens, nullptr);
-    show_hidden(batch, hidden);
-    report(batch, Share::kWhole);
-  });
-  advanced_layers_ = layer_ + 1;
-  return {.linears = take_linears()};
+LayerwiseForward::Storage LayerwiseForward::make_storage(const KvQuantization* quantization) const {
+  const bool has_cache = config_.has_own_cache(layer_);
+  // transformers computes K and V in bfloat16 there; float16 would lose those beyond its range.
+  const bool is_bfloat16 = has_cache && type_ == ComputeType::kBFloat16 && !request_.channels;
+  const KvDType unquantized = is_bfloat16 ? KvDType::kBFloat16 : KvDType::kFloat32;
+  return Storage(backend_, config_.layer(layer_), has_cache ? longest_batch_ : 0,
+                 has_cache && quantization ? quantization->dtype : unquantized, quantization);
 }
 
-LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed) {
-  const bool is_end = request_.ends_with(layer_, config_);
-  Observers observers = make_observers();
+LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed, bool finishes) {
+  const bool is_end = finishes || request_.ends_with(layer_, config_);
+  PassObservers observers = make_observers();
   std::optional<Storage> storage;
-  if (observers.channels) storage.emplace(unquantized_storage());
+  if (finishes || observers.channels) storage.emplace(make_storage(nullptr));
   run_batches(packed, is_end ? Share::kWhole : Share::kFirstHalf,
               {.observers = &observers,
                .storage = storage ? &*storage : nullptr,
+               .finishes = finishes,
                .keeps = !is_end,
                .compares = is_end || request_.compares_first});
-  LayerObservation seen = observers.take(backend_);
+  LayerObservation seen = observers.take();
   refuse_zero_cache(seen, config_, weights_, layer_);
+  if (finishes) seen.linears = take_linears();
   return seen;
 }
 
-SaturationCounts LayerwiseForward::count_clipped(const PackedLayer& packed,
-                                                 const KvQuantization& quantization) {
-  const Storage storage(backend_, config_.layer(layer_), longest_batch_, quantization);
-  run_batches(packed, Share::kNone, {.storage = &storage});
-  return storage.saturated(backend_);
-}
-
-LayerAdvance LayerwiseForward::advance_quantized(const PackedLayer& packed,
-                                                 const KvQuantization& quantization) {
-  const LayerConfig& own = config_.layer(layer_);
-  const Storage storage = own.has_own_cache
-                              ? Storage(backend_, own, longest_batch_, quantization)
-                              : Storage(backend_, own, &quantization, Storage::OfReader{});
-  run_batches(packed, Share::kSecondHalf,
+LayerAdvance LayerwiseForward::advance_layer(const PackedLayer& packed,
+                                             const KvQuantization* quantization) {
+  const Storage storage = make_storage(quantization);
+  run_batches(packed, config_.has_attention(layer_) ? Share::kSecondHalf : Share::kWhole,
               {.storage = &storage, .finishes = true, .compares = true});
   return {storage.saturated(backend_), take_linears()};
-}
-
-LayerwiseForward::Storage LayerwiseForward::unquantized_storage() const {
-  const LayerConfig& own = config_.layer(layer_);
-  // transformers computes K and V in bfloat16 there; float16 would lose those beyond its range.
-  const bool is_bfloat16 = type_ == ComputeType::kBFloat16 && !request_.channels;
-  const KvDType dtype = is_bfloat16 ? KvDType::kBFloat16 : KvDType::kFloat32;
-  return own.has_own_cache ? Storage(backend_, own, longest_batch_, dtype)
-                           : Storage(backend_, own, nullptr, Storage::OfReader{});
-}
-
-LayerAdvance LayerwiseForward::advance_unquantized(const PackedLayer& packed) {
-  const Storage storage = unquantized_storage();
-  run_batches(packed, Share::kSecondHalf,
-              {.storage = &storage, .finishes = true, .compares = true});
-  return {.linears = take_linears()};
-}
-
-LayerObservation LayerwiseForward::observe_and_advance(const PackedLayer& packed) {
-  Observers observers = make_observers();
-  const Storage storage = unquantized_storage();
-  run_batches(packed, Share::kWhole,
-              {.observers = &observers, .storage = &storage, .finishes = true, .compares = true});
-  LayerObservation seen = observers.take(backend_);
-  refuse_zero_cache(seen, config_, weights_, layer_);
-  seen.linears = take_linears();
-  return seen;
 }
 
 AttentionComparison LayerwiseForward::compare(const PackedLayer& packed,
@@ -442,7 +345,7 @@ AttentionComparison LayerwiseForward::compare(const PackedLayer& packed,
   // Inputs of Linears were observed by the passes.
   runner_->observe_linear_inputs({});
   runner_->fold_linear_amax({});
-  return compared_->compare(*runner_, packed, candidates);
+  return compared_->compare(runner_->attention(), packed, candidates);
 }
 
 LinearObservation LayerwiseForward::observe_final_norm() {

@@ -1,25 +1,50 @@
+// The layer is the outer loop: a layer's weights are loaded, every batch runs through the layer,
+// its scales are made, and the weights are dropped. In the quantized mode K and V are computed
+// twice, once to observe all samples and once to run the layer. That costs 4 to 6 % of a layer's
+// work and avoids storing K and V of all tokens, which for 512 × 2048 tokens of an 8B model
+// would take 8 GiB. A pass returns its statistics as a value; the model knows no observer. On a
+// GPU only these few numbers of a layer leave the device.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "core/token.h"
+#include "core/number.h"
 #include "forward/compared_attention.h"
 #include "forward/hidden_states.h"
 #include "forward/layer_forward.h"
 #include "forward/layer_prefetch.h"
 #include "forward/layer_runner.h"
-#include "forward/layerwise_options.h"
-#include "forward/position_pieces.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 
 class MemoryPlan;
 
+struct LayerwiseOptions {
+  ComputeType compute_type = ComputeType::kFloat32;
+  int64_t batch_tokens = 0;  ///< tokens that go through a layer together; 0: the backend's choice
+  /// Limit in bytes: of the whole process on a host, else of the backend's memory. HiddenStates
+  /// spills beyond it.
+  std::optional<uint64_t> memory_limit = {};
+  /// The later request (LayerForward::request), for which the plan reserves memory.
+  ObservationRequest observation = {};
+  /// Tokens of the longest sample of the whole run; 0: of those given.
+  int64_t longest_sample = 0;
+  bool is_restored = false;           ///< restore_hidden will be called: no embedding runs
+  bool shows_hidden = false;          ///< show_hidden will be called: memory is reserved for it
+  LayerBytes* layer_bytes = nullptr;  ///< source of bytes, borrowed; null: mapped files
+  std::filesystem::path scratch_folder = {};  ///< for hidden states, on a host
+  // On a host:
+  uint64_t process_bytes = 0;  ///< the process's memory beside the forward pass
+  /// Most memory that the process can get; the limit where no memory_limit is given.
+  std::optional<uint64_t> process_can_take = {};
+};
 /// LayerForward on one backend: packs a layer's weights, runs every batch through it, drops them.
 /// Peak memory: one packed layer (two where the next is packed meanwhile), the activations of one
 /// batch, and the hidden states.
@@ -48,25 +73,36 @@ class LayerwiseForward : public LayerForward {
 
  private:
   struct Storage;
-  struct Observers;
-  struct DraftRows;
   struct SampleBatch {
     TokenBatch tokens;
     int64_t first_token = 0, first_sample = 0;
   };
+  /// Rows of a draft layer: its batches, and buffers for its input of one batch, 6 · hidden floats
+  /// a token (memory_plan.cc).
+  struct DraftRows {
+    struct Batch {
+      TokenBatch tokens;
+      Buffer sources;  ///< int32 [tokens]: rows of the batch's residual stream; none without tokens
+    };
+    std::vector<Batch> batches;
+    PositionPieces pieces;
+    Buffer rows, normed;  ///< [tokens, hidden]
+    Buffer both, input;   ///< [tokens, 2 * hidden], float32 and of the compute type
+    ProductScratch scratch;
+  };
 
-  LayerObservation observe_layer(const PackedLayer& packed);
-  SaturationCounts count_clipped(const PackedLayer& packed, const KvQuantization& quantization);
-  LayerAdvance advance_quantized(const PackedLayer& packed, const KvQuantization& quantization);
-  LayerAdvance advance_unquantized(const PackedLayer& packed);
-  Storage unquantized_storage() const;
-  LayerAdvance advance_mixer(const PackedLayer& packed);
-  LayerObservation observe_and_advance(const PackedLayer& packed);
+  /// finishes: also runs the rest of the layer, whose attention reads unquantized K and V.
+  LayerObservation observe_layer(const PackedLayer& packed, bool finishes);
+  /// quantization null: attention reads unquantized K and V.
+  LayerAdvance advance_layer(const PackedLayer& packed, const KvQuantization* quantization);
   LinearObservation observe_final_norm();
   AttentionComparison compare(const PackedLayer& packed,
                               std::span<const KvQuantization> candidates);
+  /// Storage of a batch's K and V in the layer; null: unquantized.
+  Storage make_storage(const KvQuantization* quantization) const;
+  PassObservers make_observers() const;
 
-  void make_batches(std::span<const std::span<const TokenId>> samples, int64_t batch_tokens);
+  void make_batches(const std::vector<int64_t>& lengths, int64_t batch_tokens);
   void embed(std::span<const std::span<const TokenId>> samples, const MemoryPlan& plan);
   /// Keeps the token ids in the batches.
   void keep_ids(std::span<const std::span<const TokenId>> samples);
@@ -92,7 +128,7 @@ class LayerwiseForward : public LayerForward {
   void report(const SampleBatch& batch, Share share);
   /// Treatment of K and V in one pass over a layer.
   struct Pass {
-    Observers* observers = nullptr;
+    PassObservers* observers = nullptr;
     const Storage* storage = nullptr;
     bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
     bool keeps = false;     ///< keeps K, V and their input for a later pass that finishes the layer
@@ -101,11 +137,14 @@ class LayerwiseForward : public LayerForward {
   /// The buffers of a batch where the pass keeps what it makes, or an earlier one has; null: there
   /// is none, or no room.
   LayerRunner::Kept* kept_of(size_t batch, const Pass& pass);
-  LayerRunner::KeysValues keys_values(const PackedLayer& layer, const BatchInput& input,
-                                      const Pass& pass, LayerRunner::Kept* kept);
+  KeysValues keys_values(const float* hidden, const Pass& pass, LayerRunner::Kept* kept);
   void run_batches(const PackedLayer& layer, Share share, const Pass& pass);
+  void run_batch(const PackedLayer& layer, size_t index, float* hidden, const Pass& pass);
+  /// Observes and stores K and V of a batch as the pass wants.
+  void enter_cache(const KeysValues& made, const TokenBatch& tokens, size_t batch,
+                   const Pass& pass);
   /// Gives the runner the layer's own inputs of the batch, where layers have them.
-  void give_inputs(int64_t layer, const SampleBatch& batch);
+  void give_inputs(const SampleBatch& batch);
   /// A part of a batch's hidden states, [tokens, width] from first · tokens on: the residual
   /// stream, K or V of a layer that later layers read, or the keys that an indexer selected.
   struct Plane {
@@ -115,17 +154,13 @@ class LayerwiseForward : public LayerForward {
   };
   static std::vector<Plane> planes_of(const ModelConfig& config, int64_t longest_sample);
   const Plane& plane_of(int64_t layer, bool is_value) const;
-  /// Keeps K and V of a batch beside its residual stream, where later layers read them.
-  void keep_shared(int64_t layer, const SampleBatch& batch, const KvStorage& storage,
-                   float* hidden);
-  /// storage with the K and V that keep_shared kept for a layer without a cache of its own.
-  KvStorage kept(int64_t layer, const SampleBatch& batch, KvStorage storage, float* hidden) const;
-  /// storage with the plane of the selection, where layers share selections.
-  KvStorage with_selection(const SampleBatch& batch, KvStorage storage, float* hidden) const;
+  /// What attention of the layer reads, given the pass's storage: the K and V of another layer
+  /// where it has none of its own, and the plane of the selection where layers share selections.
+  /// Keeps K and V of a batch beside its residual stream where later layers read them.
+  KvView storage_for(const SampleBatch& batch, KvView storage, float* hidden) const;
   /// Copies between a batch's planes and the rows of its samples one after the other, on the host.
   void copy_planes(const SampleBatch& batch, float* planes, float* by_sample,
                    bool to_samples) const;
-  Observers make_observers() const;
   /// Calls body with each sample of the batch and its rows of hidden.
   template <class Body>
   void for_each_sample(const SampleBatch& batch, float* hidden, const Body& body) const;
@@ -157,7 +192,7 @@ class LayerwiseForward : public LayerForward {
   std::vector<LayerRunner::Kept> kept_;  ///< of the first batches, while there is room
   uint64_t room_to_keep_ = 0;            ///< bytes of backend memory
   Buffer embedded_, input_rows_;         ///< of a batch, where layers have inputs of their own
-  std::unique_ptr<DraftRows> draft_;     ///< null: no draft layer
+  std::optional<DraftRows> draft_;       ///< nullopt: no draft layer
   std::unique_ptr<ComparedAttention> compared_;  ///< null: no attention is compared
   std::optional<LayerPrefetch> layers_;  ///< of calls without a layer, from the first one on
 };

@@ -1,21 +1,40 @@
 #include "forward/memory_plan.h"
 
 #include <algorithm>
-#include <map>
 
-#include "forward/activations.h"
+#include "family/architecture.h"
 #include "forward/compared_attention.h"
+#include "forward/layer_context.h"
+#include "forward/layer_observers.h"
 #include "forward/layer_prefetch.h"
-#include "forward/linear_observation.h"
-#include "forward/rope.h"
-#include "quant/magnitude_histogram.h"
-#include "quant/position_buckets.h"
+#include "forward/token_batch.h"
+#include "quant/observations.h"
 
 namespace kvcal {
 namespace {
 
 int64_t longest_of(std::span<const int64_t> lengths) {
   return lengths.empty() ? 0 : std::ranges::max(lengths);
+}
+
+int64_t attention_elements(const ModelConfig& config, const AttentionSizes& sizes) {
+  const int64_t hidden = config.hidden_size, gates = config.architecture->has_query_gate ? 1 : 0;
+  const int64_t outer = hidden * ((1 + gates) * sizes.query_width() + sizes.attended_width());
+  if (!config.architecture->has_latent_attention)
+    return outer + (sizes.key_width() + sizes.value_width()) * hidden;
+  const IndexerConfig& indexer = config.indexer;
+  return outer + config.size_of(Dim::kLatentWidth) * hidden +
+         config.size_of(Dim::kLatentUpWidth) * config.latent.latent_rank +
+         indexer.query_width() * config.latent.query_rank +
+         (indexer.head_dim + 2 * indexer.heads) * hidden;
+}
+
+int64_t recurrence_elements(const ModelConfig& config) {
+  if (config.architecture->recurrence == Mixer::kNone) return 0;
+  const int64_t inner = config.recurrent.inner();
+  return config.hidden_size *
+             (config.size_of(Dim::kMixerInWidth) + config.size_of(Dim::kMixerGatesWidth) + inner) +
+         inner * (config.size_of(Dim::kMixerStatesWidth) + config.recurrent.step_rank);
 }
 
 /// Storage of K and V, and what the passes keep beside the runner's activations.
@@ -53,13 +72,8 @@ uint64_t selection_bytes_per_token(const ModelConfig& config, const Backend& bac
 
 /// cos and sin for the longest sequence of each block, for keys and queries.
 uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths) {
-  std::map<int64_t, int64_t> rows_of_block;
-  for (const int64_t length : lengths) {
-    int64_t& rows = rows_of_block[rope_block(rope, length)];
-    rows = std::max(rows, length);
-  }
   int64_t rows = 0;
-  for (const auto& [block, longest] : rows_of_block) rows += longest;
+  for (const auto& [block, longest] : rope_rows(rope, lengths)) rows += longest;
   return static_cast<uint64_t>(rows * rope.rotary_dim) * sizeof(float) *
          (rope.query_beta == 0.0 ? 1 : 2);
 }
@@ -105,6 +119,26 @@ uint64_t table_bytes(const ModelConfig& config, const ObservationRequest& reques
 }
 
 }  // namespace
+
+uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t mixer = config.largest([&](const LayerConfig& layer) {
+    return (layer.has_attention ? attention_elements(config, layer.attention) : 0) +
+           (layer.has_recurrence ? recurrence_elements(config) : 0);
+  });
+  const int64_t dense = 3 * hidden * config.largest(&LayerConfig::intermediate_size);
+  const MoeConfig& moe = config.moe;
+  const int64_t experts =
+      3 * hidden * (moe.num_experts * moe.intermediate_size + moe.shared_intermediate_size);
+  const auto is_moe = [](const LayerConfig& layer) { return layer.is_moe; };
+  int64_t largest = std::ranges::all_of(config.layers, is_moe) ? 0 : dense;
+  if (std::ranges::any_of(config.layers, is_moe)) largest = std::max(largest, experts);
+  if (config.architecture->has_mlp_beside_experts) largest = dense + experts;
+  largest += hidden * (3 * config.layer_input_size + 2 * config.laurel_rank);
+  // Layer 0 has the projections to the further streams, and the last one those back.
+  largest += 2 * hidden * hidden * (config.streams - 1);
+  return static_cast<uint64_t>(mixer + largest) * bytes_of(type);
+}
 
 MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, const Backend& backend,
                          const LayerwiseOptions& options, std::span<const int64_t> sample_lengths) {

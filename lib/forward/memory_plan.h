@@ -1,3 +1,8 @@
+// The memory limit is the process's. Mapped pages of files count as its memory, so those of
+// weights are released after each matrix, those of the embedding after some hundred tokens,
+// those of spilled hidden states after each batch. The plan adds up the known needs before the
+// work begins and refuses a run that cannot fit, naming the smallest sufficient limit. Without
+// --memory-limit the limit is the control group's or the machine's.
 #pragma once
 
 #include <cstdint>
@@ -5,7 +10,7 @@
 #include <span>
 
 #include "backend/backend.h"
-#include "forward/layerwise_options.h"
+#include "forward/layerwise.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -23,6 +28,9 @@ struct MemoryNeeds {
     return process + layers + packing + tables + per_token * static_cast<uint64_t>(tokens);
   }
 };
+
+/// Upper bound of the bytes of the matrices that pack_layer makes for the largest layer.
+uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type);
 
 /// sample_lengths: in tokens.
 MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, const Backend& backend,

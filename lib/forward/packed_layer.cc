@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <numbers>
 
 #include "stored/weight_rows.h"
@@ -39,10 +38,12 @@ double normal_quantile(double share) {
   }
 }
 
+using Roles = std::vector<Role>;
+
 /// Packs one layer for the backend whose turn it is, reading each tensor once.
 class Packer {
  public:
-  Packer(const Weights& weights, const ModelConfig& config, int64_t layer, LinearTurns& linears,
+  Packer(const Weights& weights, const ModelConfig& config, int64_t layer, SharedLinears& linears,
          ComputeType type)
       : weights_(weights),
         config_(config),
@@ -51,12 +52,10 @@ class Packer {
         backend_(linears.backend()),
         type_(type) {}
 
-  PackedNorm norm(Role role, std::initializer_list<Role> bias = {}) const {
-    return norm_times(1.0f, role, bias);
-  }
+  PackedNorm norm(Role role, const Roles& bias = {}) const { return norm_times(1.0f, role, bias); }
 
   /// A norm whose output is multiplied.
-  PackedNorm norm_times(float multiplier, Role role, std::initializer_list<Role> bias) const {
+  PackedNorm norm_times(float multiplier, Role role, const Roles& bias) const {
     PackedNorm packed;
     if (!weights_.has(layer_, role)) {
       if (multiplier != 1.0f)
@@ -80,8 +79,7 @@ class Packer {
   }
 
   /// Packs the matrices of the roles one below the other, with their biases.
-  PackedLinear linear(std::initializer_list<Role> roles, std::initializer_list<Role> bias,
-                      int64_t index = 0) const {
+  PackedLinear linear(const Roles& roles, const Roles& bias, int64_t index = 0) const {
     return linear_as(type_, roles, bias, index);
   }
 
@@ -148,13 +146,9 @@ class Packer {
   }
 
   PackedMlp mlp() const {
-    PackedMlp packed;
-    packed.gated = weights_.has(layer_, Role::kGate);
-    packed.in = packed.gated ? linear({Role::kGate, Role::kUp}, {Role::kGateBias, Role::kUpBias})
-                             : linear({Role::kUp}, {Role::kUpBias});
-    packed.down = linear({Role::kDown}, {Role::kDownBias});
-    packed.width = own().intermediate_size;
-    packed.activation = activation(packed.gated);
+    PackedMlp packed =
+        mlp_of({Role::kGate, Role::kUp, Role::kDown},
+               {Role::kGateBias, Role::kUpBias, Role::kDownBias}, own().intermediate_size);
     if (own().activation_sparsity > 0.0)
       packed.deviations = static_cast<float>(normal_quantile(own().activation_sparsity));
     return packed;
@@ -169,19 +163,27 @@ class Packer {
 
   PackedExperts experts() const {
     PackedExperts packed;
-    std::vector<Role> router{Role::kRouter};
+    Roles router{Role::kRouter};
     packed.shared_is_gated = weights_.has(layer_, Role::kSharedExpertGate);
     if (packed.shared_is_gated) router.push_back(Role::kSharedExpertGate);
     packed.router = linear_as(ComputeType::kFloat32, router, {Role::kRouterBias}, 0);
-    if (weights_.has(layer_, Role::kRouterCorrection))
-      packed.correction = {as_float32(weights_.rows(layer_, Role::kRouterCorrection).parts),
-                           backend_};
-    for (int64_t i = 0; i < config_.moe.num_experts; ++i) packed.experts.push_back(expert(i));
-    if (config_.has_shared_expert) packed.shared = shared_expert();
-    if (weights_.has(layer_, Role::kRouterNorm)) packed.router_norm = router_norm();
-    if (weights_.has(layer_, Role::kExpertScale))
-      packed.expert_scales = {as_float32(weights_.rows(layer_, Role::kExpertScale).parts),
-                              backend_};
+    packed.correction = values(Role::kRouterCorrection);
+    for (int64_t i = 0; i < config_.moe.num_experts; ++i)
+      packed.experts.push_back(
+          mlp_of({Role::kExpertGate, Role::kExpertUp, Role::kExpertDown},
+                 {Role::kExpertGateBias, Role::kExpertUpBias, Role::kExpertDownBias},
+                 config_.moe.intermediate_size, i));
+    if (config_.has_shared_expert)
+      packed.shared = mlp_of({Role::kSharedGate, Role::kSharedUp, Role::kSharedDown}, {},
+                             config_.moe.shared_intermediate_size);
+    // The router's input is divided by sqrt(hidden_size). Source: transformers 5.23
+    // `Gemma4TextRouter`.
+    if (weights_.has(layer_, Role::kRouterNorm))
+      packed.router_norm.weight = {
+          multiplied(norm_weight(all_rows(Role::kRouterNorm), config_),
+                     1.0f / std::sqrt(static_cast<float>(config_.hidden_size))),
+          backend_};
+    packed.expert_scales = values(Role::kExpertScale);
     packed.input_norm = norm(Role::kExpertNorm);
     packed.output_norm = norm(Role::kExpertOutputNorm);
     packed.mlp_output_norm = norm(Role::kMlpBesideNorm);
@@ -201,8 +203,7 @@ class Packer {
       const LinearRows source{std::span(&rows, 1), {}, nullptr};
       return pack_linear(std::span(&source, 1), linears_.group(), type_);
     });
-    std::vector<float> weight =
-        norm_weight(std::span(&weights_.at(Role::kLayerInputNorm), 1), config_);
+    std::vector<float> weight = norm_weight({&weights_.at(Role::kLayerInputNorm), 1}, config_);
     for (float& value : weight) value /= std::numbers::sqrt2_v<float>;
     packed.norm.weight = {std::move(weight), backend_};
     packed.gate = linear({Role::kLayerInputGate}, {});
@@ -218,23 +219,32 @@ class Packer {
             .projection = linear({Role::kDraftProjection}, {})};
   }
 
+  /// Source: transformers 5.23, models/gemma3n `Gemma3nTextAltUp` and `Gemma3nTextModel`.
+  PackedStreams streams(LayerParts parts) const {
+    PackedStreams packed;
+    if (layer_ == 0) packed.projections = further_streams(Role::kStreamProjection);
+    packed.router_norm.weight = {
+        multiplied(as_float32(weights_.rows(layer_, Role::kStreamRouterNorm).parts),
+                   1.0f / static_cast<float>(config_.hidden_size)),
+        backend_};
+    packed.router = numbers(Role::kStreamRouter);
+    packed.prediction = numbers(Role::kStreamPrediction);
+    if (parts == LayerParts::kKeyValue) return packed;
+    packed.correction = numbers(Role::kStreamCorrection);
+    packed.correction.bias = {std::vector<float>(static_cast<size_t>(config_.streams), 1.0f),
+                              backend_};
+    if (config_.scales_active_stream) packed.scale = values(Role::kStreamScale);
+    if (layer_ + 1 == config_.num_hidden_layers)
+      packed.outputs = further_streams(Role::kStreamOutput);
+    return packed;
+  }
+
   float scalar() const {
     return weights_.has(layer_, Role::kLayerScalar) ? number(Role::kLayerScalar) : 1.0f;
   }
 
  private:
   const LayerConfig& own() const { return config_.layer(layer_); }
-
-  /// The router's input is divided by sqrt(hidden_size). Source: transformers 5.23
-  /// `Gemma4TextRouter`.
-  PackedNorm router_norm() const {
-    std::vector<float> weight = norm_weight(all_rows(Role::kRouterNorm), config_);
-    const float factor = 1.0f / std::sqrt(static_cast<float>(config_.hidden_size));
-    for (float& value : weight) value *= factor;
-    PackedNorm packed;
-    packed.weight = {std::move(weight), backend_};
-    return packed;
-  }
 
   float number(Role role) const { return as_float32(weights_.rows(layer_, role).parts).at(0); }
 
@@ -264,38 +274,56 @@ class Packer {
     return {std::move(factors), backend_};
   }
 
-  PackedMlp expert(int64_t index) const {
+  /// roles: of gate, up and down; biases: theirs, or none.
+  PackedMlp mlp_of(const Roles& roles, const Roles& biases, int64_t width,
+                   int64_t index = 0) const {
+    const bool gated = weights_.has(layer_, roles[0]);
+    const auto of_in = [&](const Roles& all) {
+      return all.empty() ? all : Roles(all.begin() + (gated ? 0 : 1), all.begin() + 2);
+    };
     PackedMlp packed;
-    packed.gated = weights_.has(layer_, Role::kExpertGate);
-    packed.in = packed.gated ? linear({Role::kExpertGate, Role::kExpertUp},
-                                      {Role::kExpertGateBias, Role::kExpertUpBias}, index)
-                             : linear({Role::kExpertUp}, {Role::kExpertUpBias}, index);
-    packed.down = linear({Role::kExpertDown}, {Role::kExpertDownBias}, index);
-    packed.width = config_.moe.intermediate_size;
-    packed.activation = activation(packed.gated);
+    packed.gated = gated;
+    packed.in = linear(of_in(roles), of_in(biases), index);
+    packed.down = linear({roles[2]}, biases.empty() ? biases : Roles{biases[2]}, index);
+    packed.width = width;
+    packed.activation = activation(gated);
     return packed;
   }
 
-  PackedMlp shared_expert() const {
-    PackedMlp packed;
-    packed.gated = weights_.has(layer_, Role::kSharedGate);
-    packed.in = packed.gated ? linear({Role::kSharedGate, Role::kSharedUp}, {})
-                             : linear({Role::kSharedUp}, {});
-    packed.down = linear({Role::kSharedDown}, {});
-    packed.width = config_.moe.shared_intermediate_size;
-    packed.activation = activation(packed.gated);
+  /// A small matrix, as float32 numbers.
+  PackedLinear numbers(Role role) const {
+    return linears_.take([&] {
+      const WeightRows source = weights_.rows(layer_, role);
+      const LinearRows rows{source.parts, {}, weights_.quantization(layer_, role)};
+      auto packed = pack_linear({&rows, 1}, linears_.group(), ComputeType::kFloat32);
+      weights_.drop(layer_, role, 0);
+      return packed;
+    });
+  }
+
+  /// The model's matrices of all further streams.
+  std::vector<PackedLinear> further_streams(Role role) const {
+    std::vector<PackedLinear> packed;
+    for (int64_t i = 0; i + 1 < config_.streams; ++i)
+      packed.push_back(linears_.take([&] {
+        const LinearQuantization* quantization = weights_.quantization(role, i);
+        const WeightRows source = multiplies_codes(quantization) ? weights_.codes(role, i)
+                                                                 : weights_.rows_to_pack(role, i);
+        const LinearRows rows{source.parts, source.row_scales, quantization, source.decoded};
+        return pack_linear({&rows, 1}, linears_.group(), type_);
+      }));
+    weights_.drop(role);
     return packed;
   }
 
-  PackedLinear linear_as(ComputeType type, const std::vector<Role>& roles,
-                         std::initializer_list<Role> bias, int64_t index) const {
+  PackedLinear linear_as(ComputeType type, const Roles& roles, const Roles& bias,
+                         int64_t index) const {
     PackedLinear packed = linears_.take([&] { return matrices(type, roles, index); });
     packed.bias = biases(bias, index);
     return packed;
   }
 
-  std::vector<PackedLinear> matrices(ComputeType type, const std::vector<Role>& roles,
-                                     int64_t index) const {
+  std::vector<PackedLinear> matrices(ComputeType type, const Roles& roles, int64_t index) const {
     std::vector<WeightRows> sources;
     std::vector<LinearRows> rows;
     sources.reserve(roles.size());
@@ -312,12 +340,12 @@ class Packer {
     return packed;
   }
 
-  PackedValues biases(std::initializer_list<Role> roles, int64_t index = 0) const {
+  PackedValues biases(const Roles& roles, int64_t index = 0) const {
     return {all_biases(roles, index), backend_};
   }
 
   /// Concatenated biases; empty where the layer has none.
-  std::vector<float> all_biases(std::initializer_list<Role> roles, int64_t index = 0) const {
+  std::vector<float> all_biases(const Roles& roles, int64_t index = 0) const {
     std::vector<float> all;
     for (const Role role : roles) {
       if (!weights_.has(layer_, role)) continue;
@@ -341,14 +369,14 @@ class Packer {
   const Weights& weights_;
   const ModelConfig& config_;
   int64_t layer_;
-  LinearTurns& linears_;
+  SharedLinears& linears_;
   Backend& backend_;
   ComputeType type_;
 };
 
 /// Packs the layer for the backend whose turn it is.
 PackedLayer pack_in_turn(const Weights& weights, const ModelConfig& config, int64_t layer,
-                         LayerParts parts, LinearTurns& linears, ComputeType type) {
+                         LayerParts parts, SharedLinears& linears, ComputeType type) {
   const Packer packer(weights, config, layer, linears, type);
   const LayerConfig& variations = config.layers[static_cast<size_t>(layer)];
   PackedLayer packed;
@@ -358,8 +386,7 @@ PackedLayer pack_in_turn(const Weights& weights, const ModelConfig& config, int6
     if (parts == LayerParts::kAll) packer.pack_query(packed);
     return packed;
   }
-  if (config.streams > 1)
-    packed.streams = pack_streams(weights, config, layer, parts, linears, type);
+  if (config.streams > 1) packed.streams = packer.streams(parts);
   if (variations.has_attention) {
     packer.pack_key_value(packed);
     if (parts == LayerParts::kKeyValue) return packed;
@@ -382,7 +409,7 @@ PackedLayer pack_in_turn(const Weights& weights, const ModelConfig& config, int6
 std::vector<PackedLayer> pack_layer(const Weights& weights, const ModelConfig& config,
                                     int64_t layer, LayerParts parts, PackGroup& group,
                                     ComputeType type) {
-  LinearTurns linears(group);
+  SharedLinears linears(group);
   std::vector<PackedLayer> packed;
   for (size_t turn = 0; turn < group.backends().size(); ++turn) {
     linears.begin(turn);
@@ -415,50 +442,6 @@ PackedLinear pack_output_embedding(const Weights& weights, PackGroup& group, Com
   if (weights.has(Role::kLmHeadBias))
     packed.bias = {as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend};
   return packed;
-}
-
-namespace {
-
-int64_t attention_elements(const ModelConfig& config, const AttentionSizes& sizes) {
-  const int64_t hidden = config.hidden_size, gates = config.architecture->has_query_gate ? 1 : 0;
-  const int64_t outer = hidden * ((1 + gates) * sizes.query_width() + sizes.attended_width());
-  if (!config.architecture->has_latent_attention)
-    return outer + (sizes.key_width() + sizes.value_width()) * hidden;
-  const IndexerConfig& indexer = config.indexer;
-  return outer + config.size_of(Dim::kLatentWidth) * hidden +
-         config.size_of(Dim::kLatentUpWidth) * config.latent.latent_rank +
-         indexer.query_width() * config.latent.query_rank +
-         (indexer.head_dim + 2 * indexer.heads) * hidden;
-}
-
-int64_t recurrence_elements(const ModelConfig& config) {
-  if (config.architecture->recurrence == Mixer::kNone) return 0;
-  const int64_t inner = config.recurrent.inner();
-  return config.hidden_size *
-             (config.size_of(Dim::kMixerInWidth) + config.size_of(Dim::kMixerGatesWidth) + inner) +
-         inner * (config.size_of(Dim::kMixerStatesWidth) + config.recurrent.step_rank);
-}
-
-}  // namespace
-
-uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
-  const int64_t hidden = config.hidden_size;
-  const int64_t mixer = config.largest([&](const LayerConfig& layer) {
-    return (layer.has_attention ? attention_elements(config, layer.attention) : 0) +
-           (layer.has_recurrence ? recurrence_elements(config) : 0);
-  });
-  const int64_t dense = 3 * hidden * config.largest(&LayerConfig::intermediate_size);
-  const MoeConfig& moe = config.moe;
-  const int64_t experts =
-      3 * hidden * (moe.num_experts * moe.intermediate_size + moe.shared_intermediate_size);
-  const auto is_moe = [](const LayerConfig& layer) { return layer.is_moe; };
-  int64_t largest = std::ranges::all_of(config.layers, is_moe) ? 0 : dense;
-  if (std::ranges::any_of(config.layers, is_moe)) largest = std::max(largest, experts);
-  if (config.architecture->has_mlp_beside_experts) largest = dense + experts;
-  largest += hidden * (3 * config.layer_input_size + 2 * config.laurel_rank);
-  // Layer 0 has the projections to the further streams, and the last one those back.
-  largest += 2 * hidden * hidden * (config.streams - 1);
-  return static_cast<uint64_t>(mixer + largest) * bytes_of(type);
 }
 
 }  // namespace kvcal

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "backend/backend.h"
@@ -17,17 +16,6 @@ enum class LayerParts { kKeyValue, kAll };
 struct PackedNorm {
   PackedValues weight, bias;
   bool exists() const { return weight.exists(); }
-};
-
-/// down(activation(gate) * up), or down(activation(up)).
-struct PackedMlp {
-  PackedLinear in;  ///< [2 * width, hidden]: gate, then up; [width, hidden] without a gate
-  PackedLinear down;
-  bool gated = true;
-  int64_t width = 0;
-  ActivationFunction activation;
-  /// Of the gate only what exceeds its mean by so many standard deviations is kept; nullopt: all.
-  std::optional<float> deviations;
 };
 
 struct PackedExperts {
@@ -131,19 +119,12 @@ std::vector<PackedLayer> pack_layer(const Weights& weights, const ModelConfig& c
                                     ComputeType type);
 
 PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& config, int64_t layer,
-                                 LinearTurns& linears, ComputeType type);
-
-/// parts: kKeyValue leaves out what runs behind attention.
-PackedStreams pack_streams(const Weights& weights, const ModelConfig& config, int64_t layer,
-                           LayerParts parts, LinearTurns& linears, ComputeType type);
+                                 SharedLinears& linears, ComputeType type);
 
 /// Weight and bias of the norm before the logits.
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend);
 
 /// lm_head, or the embedding where the two are tied, with its bias, for the group's first backend.
 PackedLinear pack_output_embedding(const Weights& weights, PackGroup& group, ComputeType type);
-
-/// Upper bound of the bytes of the matrices that pack_layer makes for the largest layer.
-uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type);
 
 }  // namespace kvcal

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "stored/row_decoders.h"
 #include "stored/weight_rows.h"
 
 namespace kvcal {
@@ -94,6 +93,215 @@ std::vector<PackedLinear> pack_linear(std::span<const LinearRows> rows, PackGrou
       add_alike(packed[i], rows[begin], std::move(matrices[i]), *group.backends()[i], type);
   }
   return packed;
+}
+
+namespace {
+
+std::byte* grown(Buffer& buffer, Backend& backend, size_t bytes) {
+  if (buffer.size() < bytes) buffer = backend.allocate(bytes);
+  return buffer.data();
+}
+
+/// An input as FP8 codes; a row shares a scale: a token, or a group of one.
+struct QuantizedInput {
+  const uint8_t* codes = nullptr;
+  const float* scales = nullptr;
+  int64_t rows = 0, width = 0;
+  bool scale_per_row = false;
+};
+
+QuantizedInput quantize(Backend& backend, const ProductArgs& args, const QuantizedRows& part) {
+  ProductScratch& scratch = *args.scratch;
+  const int64_t in = part.matrix->in_features;
+  const bool is_static = part.input == InputQuantization::kStatic;
+  const int64_t width = part.input == InputQuantization::kDynamicGroup ? part.group : in;
+  QuantizedInput input{.rows = args.rows * in / width, .width = width};
+  QuantizeRowsArgs quantize{.x = args.x, .type = part.type, .rows = input.rows, .width = width};
+  quantize.out = reinterpret_cast<uint8_t*>(
+      grown(scratch.codes, backend, static_cast<size_t>(args.rows * in)));
+  if (is_static) {
+    quantize.scales = part.input_scale.get();
+  } else {
+    quantize.row_scales = reinterpret_cast<float*>(
+        grown(scratch.scales, backend, static_cast<size_t>(input.rows) * sizeof(float)));
+  }
+  backend.quantize_rows(quantize);
+  input.codes = quantize.out;
+  input.scales = is_static ? quantize.scales : quantize.row_scales;
+  input.scale_per_row = !is_static;
+  return input;
+}
+
+/// Dequantizes codes. load_kv expects a scale per head: here per row, or one for all.
+const void* dequantize(Backend& backend, const QuantizedInput& input, ComputeType type,
+                       ProductScratch& scratch) {
+  const auto count = static_cast<size_t>(input.rows * input.width);
+  std::byte* out = grown(scratch.values, backend, count * bytes_of(type));
+  backend.load_kv({.x = input.codes,
+                   .dtype = KvDType::kFp8E4m3,
+                   .scales = input.scales,
+                   .rows = input.scale_per_row ? 1 : input.rows,
+                   .heads = input.scale_per_row ? input.rows : 1,
+                   .head_dim = input.width,
+                   .out_type = type,
+                   .out = out});
+  return out;
+}
+
+void multiply_part(Backend& backend, const ProductArgs& args, const QuantizedRows& part) {
+  const float* bias = args.linear.bias.get();
+  if (bias) bias += part.first;
+  const int64_t stride = args.linear.matrix->out_features;
+  QuantizedInput input;
+  if (part.input != InputQuantization::kNone) input = quantize(backend, args, part);
+  if (part.multiplies_codes) {
+    backend.matmul_fp8({.x = input.codes,
+                        .x_scales = input.scales,
+                        .scale_per_row = input.scale_per_row,
+                        .weight = *part.matrix,
+                        .bias = bias,
+                        .accumulate = args.accumulate,
+                        .rows = args.rows,
+                        .out = args.out + part.first,
+                        .out_stride = stride,
+                        .is_decoding = args.is_decoding});
+    return;
+  }
+  backend.matmul({.x = input.codes ? dequantize(backend, input, part.type, *args.scratch) : args.x,
+                  .weight = *part.matrix,
+                  .bias = bias,
+                  .accumulate = args.accumulate,
+                  .rows = args.rows,
+                  .out = args.out + part.first,
+                  .out_stride = stride,
+                  .is_decoding = args.is_decoding});
+}
+
+}  // namespace
+
+void multiply(Backend& backend, const ProductArgs& args) {
+  if (!args.linear.quantized.empty()) {
+    KVCAL_CHECK(args.scratch);
+    for (const QuantizedRows& part : args.linear.quantized) multiply_part(backend, args, part);
+    return;
+  }
+  backend.matmul({.x = args.x,
+                  .weight = *args.linear.matrix,
+                  .bias = args.linear.bias.get(),
+                  .accumulate = args.accumulate,
+                  .rows = args.rows,
+                  .out = args.out,
+                  .is_decoding = args.is_decoding});
+}
+
+namespace {
+
+/// Whether a product of numbers does all of it, so that the parts' products are one operation.
+bool is_plain(const PackedLinear& linear) {
+  return linear.quantized.empty();
+}
+bool activates_plainly(const MlpPart& part) {
+  return is_plain(part.mlp.in) && !part.mlp.deviations;
+}
+
+/// Groups of the parts' rows, for one of their Linears.
+std::vector<RowGroup> groups_of(std::span<const MlpPart> parts, PackedLinear PackedMlp::*linear) {
+  std::vector<RowGroup> groups;
+  for (const MlpPart& part : parts)
+    groups.push_back({.weight = *(part.mlp.*linear).matrix,
+                      .bias = (part.mlp.*linear).bias.get(),
+                      .rows = part.rows,
+                      .seen = linear == &PackedMlp::in ? part.seen : AmaxSlot{}});
+  return groups;
+}
+
+/// Calls body(part, its first row, its rows of x).
+template <class Body>
+void for_each_part(const MlpProductArgs& args, PackedLinear PackedMlp::*linear, const Body& body) {
+  const auto* x = static_cast<const std::byte*>(args.x);
+  int64_t row = 0;
+  for (const MlpPart& part : args.parts) {
+    body(part, row, x);
+    row += part.rows;
+    x += static_cast<size_t>(part.rows * (part.mlp.*linear).matrix->in_features) *
+         bytes_of(args.type);
+  }
+}
+
+void multiply_then_activate(Backend& backend, const MlpProductArgs& args, const MlpPart& part,
+                            int64_t first_row, const std::byte* x) {
+  const PackedMlp& mlp = part.mlp;
+  KVCAL_CHECK(args.scratch);
+  const int64_t stride = mlp.in.matrix->out_features;
+  float* inner = args.inner;
+  if (!inner)
+    inner = reinterpret_cast<float*>(grown(
+        args.scratch->inner, backend, static_cast<size_t>(part.rows * stride) * sizeof(float)));
+  multiply(backend, {.x = x,
+                     .linear = mlp.in,
+                     .rows = part.rows,
+                     .out = inner,
+                     .is_decoding = args.is_decoding,
+                     .scratch = args.scratch});
+  if (mlp.deviations)
+    backend.keep_outliers({.x = inner,
+                           .rows = part.rows,
+                           .width = mlp.width,
+                           .row_stride = stride,
+                           .deviations = *mlp.deviations});
+  backend.activate({.x = inner,
+                    .gated = mlp.gated,
+                    .activation = mlp.activation,
+                    .rows = part.rows,
+                    .width = mlp.width,
+                    .out_type = args.type,
+                    .out = static_cast<std::byte*>(args.out) +
+                           static_cast<size_t>(first_row * mlp.width) * bytes_of(args.type),
+                    .seen = part.seen});
+}
+
+}  // namespace
+
+void multiply_activated(Backend& backend, const MlpProductArgs& args) {
+  if (!std::ranges::all_of(args.parts, activates_plainly))
+    return for_each_part(args, &PackedMlp::in,
+                         [&](const MlpPart& part, int64_t row, const std::byte* x) {
+                           multiply_then_activate(backend, args, part, row, x);
+                         });
+  const std::vector<RowGroup> groups = groups_of(args.parts, &PackedMlp::in);
+  const PackedMlp& mlp = args.parts.front().mlp;
+  backend.matmul_activate({.x = args.x,
+                           .type = args.type,
+                           .groups = groups,
+                           .gated = mlp.gated,
+                           .activation = mlp.activation,
+                           .width = mlp.width,
+                           .scratch = args.inner,
+                           .out_type = args.type,
+                           .out = args.out,
+                           .is_decoding = args.is_decoding});
+}
+
+void multiply_down(Backend& backend, const MlpProductArgs& args) {
+  auto* const out = static_cast<float*>(args.out);
+  const auto down_is_plain = [](const MlpPart& part) { return is_plain(part.mlp.down); };
+  if (!std::ranges::all_of(args.parts, down_is_plain))
+    return for_each_part(args, &PackedMlp::down,
+                         [&](const MlpPart& part, int64_t row, const std::byte* x) {
+                           const PackedLinear& down = part.mlp.down;
+                           multiply(backend, {.x = x,
+                                              .linear = down,
+                                              .rows = part.rows,
+                                              .out = out + row * down.matrix->out_features,
+                                              .is_decoding = args.is_decoding,
+                                              .scratch = args.scratch});
+                         });
+  const std::vector<RowGroup> groups = groups_of(args.parts, &PackedMlp::down);
+  backend.matmul_groups({.x = args.x,
+                         .type = args.type,
+                         .groups = groups,
+                         .out = out,
+                         .is_decoding = args.is_decoding});
 }
 
 }  // namespace kvcal

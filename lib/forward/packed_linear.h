@@ -2,13 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/pack_group.h"
-#include "backend/upload.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/weights.h"
 
@@ -79,9 +78,9 @@ std::vector<PackedLinear> pack_linear(std::span<const LinearRows> rows, PackGrou
 
 /// The Linears of layers that are made for one backend after the other: the first one's turn reads
 /// and packs them for all, the others' take what it packed for them, in the same order.
-class LinearTurns {
+class SharedLinears {
  public:
-  explicit LinearTurns(PackGroup& group) : group_(group) {}
+  explicit SharedLinears(PackGroup& group) : group_(group) {}
 
   /// The turn of the backend of that index begins; index 0 comes first.
   void begin(size_t index) {
@@ -102,5 +101,63 @@ class LinearTurns {
   size_t turn_ = 0, next_ = 0;
   std::vector<std::vector<PackedLinear>> packed_;  ///< [Linears, backends]
 };
+
+/// Buffers of products with quantized inputs. They grow on demand, so a product of a size that ran
+/// before allocates nothing.
+struct ProductScratch {
+  Buffer codes;   ///< [rows, in_features] FP8
+  Buffer scales;  ///< [rows], or [rows, groups] float32
+  Buffer values;  ///< [rows, in_features]: dequantized codes
+  Buffer inner;   ///< [rows, out_features] float32, before an activation
+};
+
+/// out = linear(x), or out += linear(x). Quantized inputs become FP8 codes first. They are
+/// multiplied as codes where the weight is in codes, else they are dequantized.
+struct ProductArgs {
+  const void* x = nullptr;  ///< [rows, in_features] of the type that the layer was packed for
+  const PackedLinear& linear;
+  bool accumulate = false;
+  int64_t rows = 0;
+  float* out = nullptr;  ///< [rows, out_features]
+  bool is_decoding = false;
+  ProductScratch* scratch = nullptr;  ///< needed where the input is quantized
+};
+void multiply(Backend& backend, const ProductArgs& args);
+
+/// down(activation(gate) * up), or down(activation(up)).
+struct PackedMlp {
+  PackedLinear in;  ///< [2 * width, hidden]: gate, then up; [width, hidden] without a gate
+  PackedLinear down;
+  bool gated = true;
+  int64_t width = 0;
+  ActivationFunction activation;
+  /// Of the gate only what exceeds its mean by so many standard deviations is kept; nullopt: all.
+  std::optional<float> deviations;
+};
+
+/// Consecutive rows and the MLP that they run through: those routed to one expert, or all. Such
+/// parts lie one behind the other, and their MLPs differ in nothing but the weights.
+struct MlpPart {
+  const PackedMlp& mlp;
+  int64_t rows = 0;
+  int64_t index = 0;                   ///< of the expert
+  std::vector<Segment> segments = {};  ///< as in LinearInput; empty: the batch's
+  AmaxSlot seen = {};                  ///< of the inner rows
+};
+
+/// Products of every part's rows, whose type is that the layer was packed for.
+struct MlpProductArgs {
+  const void* x = nullptr;  ///< [rows of all parts, hidden], or the inner rows
+  ComputeType type = ComputeType::kFloat32;
+  std::span<const MlpPart> parts;
+  float* inner = nullptr;  ///< MatmulActivateArgs::scratch
+  void* out = nullptr;
+  bool is_decoding = false;
+  ProductScratch* scratch = nullptr;  ///< ProductArgs::scratch
+};
+/// out [rows of all parts, width] of type = activation(gate) * up, or activation(up).
+void multiply_activated(Backend& backend, const MlpProductArgs& args);
+/// out [rows of all parts, hidden] float32 = down(x).
+void multiply_down(Backend& backend, const MlpProductArgs& args);
 
 }  // namespace kvcal

@@ -34,52 +34,39 @@ std::vector<TensorView> delta_rows(const TensorView& values, const TensorView& g
   return parts;
 }
 
-/// Source tensors of a mixer's rows. FP8 weights are dequantized, not packed as codes: few
-/// checkpoints have them.
-struct MixerRows {
-  const Weights& weights;
-  int64_t layer;
-  LinearRows of(Role role, std::span<const TensorView> parts) const {
-    return {parts, {}, weights.quantization(layer, role)};
+/// Packs the input projection with its rows in the backend's order. FP8 weights are dequantized,
+/// not packed as codes: few checkpoints have them.
+std::vector<PackedLinear> pack_mixer_in(const Weights& weights, const ModelConfig& config,
+                                        int64_t layer, PackGroup& group, ComputeType type) {
+  std::vector<WeightRows> sources;  // which rows borrow
+  std::vector<TensorView> parts;    // likewise
+  std::vector<LinearRows> rows;
+  const auto source = [&](Role role) -> std::span<const TensorView> {
+    return sources.emplace_back(weights.rows(layer, role)).parts;
+  };
+  const auto add = [&](Role role, std::span<const TensorView> of_role) {
+    rows.push_back({of_role, {}, weights.quantization(layer, role)});
+  };
+  if (weights.has(layer, Role::kMixerZ)) {  // a delta net in parts, each with the heads in order
+    for (const Role role : {Role::kMixerZ, Role::kMixerIn, Role::kMixerQuery, Role::kMixerKey,
+                            Role::kMixerValue, Role::kMixerBeta, Role::kMixerAlpha})
+      if (weights.has(layer, role)) add(role, source(role));
+    return pack_linear(rows, group, type);
   }
-};
-
-/// A delta net whose file has the backend's parts apart, each with the heads in order.
-std::vector<PackedLinear> pack_split_delta(const MixerRows& rows, PackGroup& group,
-                                           ComputeType type) {
-  std::vector<Role> in_order{Role::kMixerZ};
-  for (const Role role : {Role::kMixerIn, Role::kMixerQuery, Role::kMixerKey, Role::kMixerValue})
-    if (rows.weights.has(rows.layer, role)) in_order.push_back(role);
-  in_order.insert(in_order.end(), {Role::kMixerBeta, Role::kMixerAlpha});
-  std::vector<WeightRows> sources;
-  std::vector<LinearRows> parts;
-  for (const Role role : in_order) sources.push_back(rows.weights.rows(rows.layer, role));
-  for (size_t i = 0; i < sources.size(); ++i)
-    parts.push_back(rows.of(in_order[i], sources[i].parts));
-  return pack_linear(parts, group, type);
-}
-
-std::vector<PackedLinear> pack_mixer_in(const MixerRows& rows, const ModelConfig& config,
-                                        PackGroup& group, ComputeType type) {
-  if (rows.weights.has(rows.layer, Role::kMixerZ)) return pack_split_delta(rows, group, type);
-  const WeightRows in = rows.weights.rows(rows.layer, Role::kMixerIn);
-  if (rows.weights.has(rows.layer, Role::kMixerGates)) {
-    const WeightRows gates = rows.weights.rows(rows.layer, Role::kMixerGates);
-    const auto parts = delta_rows(in.parts[0], gates.parts[0], config.recurrent);
+  const std::span<const TensorView> in = source(Role::kMixerIn);
+  if (weights.has(layer, Role::kMixerGates)) {
+    parts = delta_rows(in[0], source(Role::kMixerGates)[0], config.recurrent);
     const auto of_gates = static_cast<size_t>(2 * config.recurrent.groups);
-    const std::span all(parts);
-    const std::array both{rows.of(Role::kMixerIn, all.first(all.size() - of_gates)),
-                          rows.of(Role::kMixerGates, all.last(of_gates))};
-    return pack_linear(both, group, type);
+    add(Role::kMixerIn, std::span(parts).first(parts.size() - of_gates));
+    add(Role::kMixerGates, std::span(parts).last(of_gates));
+    return pack_linear(rows, group, type);
   }
-  std::vector<TensorView> parts = in.parts;
-  if (config.architecture->recurrence == Mixer::kMamba) {
-    // The file has the channels first.
+  if (config.architecture->recurrence == Mixer::kMamba) {  // the file has the channels first
     const int64_t inner = config.recurrent.inner();
-    parts = {rows_of(in.parts[0], inner, inner), rows_of(in.parts[0], 0, inner)};
+    parts = {rows_of(in[0], inner, inner), rows_of(in[0], 0, inner)};
   }
-  const LinearRows one = rows.of(Role::kMixerIn, parts);
-  return pack_linear(std::span(&one, 1), group, type);
+  add(Role::kMixerIn, parts.empty() ? in : parts);
+  return pack_linear(rows, group, type);
 }
 
 /// Factors of a Mamba 2 projection's rows; none where all are 1.
@@ -97,9 +84,8 @@ std::vector<float> in_factors(const RecurrentConfig& config) {
 }  // namespace
 
 PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& config, int64_t layer,
-                                 LinearTurns& linears, ComputeType type) {
+                                 SharedLinears& linears, ComputeType type) {
   Backend& backend = linears.backend();
-  const MixerRows rows{weights, layer};
   const auto values = [&](Role role) {
     return weights.has(layer, role) ? as_float32(weights.rows(layer, role).parts)
                                     : std::vector<float>();
@@ -108,13 +94,13 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
   const auto linear = [&](Role role) {
     return linears.take([&] {
       const WeightRows source = weights.rows_to_pack(layer, role);
-      LinearRows one = rows.of(role, source.parts);
-      one.decoded = source.decoded;
-      return pack_linear(std::span(&one, 1), linears.group(), type);
+      const LinearRows one{source.parts, {}, weights.quantization(layer, role), source.decoded};
+      return pack_linear({&one, 1}, linears.group(), type);
     });
   };
   PackedRecurrence packed;
-  packed.in = linears.take([&] { return pack_mixer_in(rows, config, linears.group(), type); });
+  packed.in =
+      linears.take([&] { return pack_mixer_in(weights, config, layer, linears.group(), type); });
   packed.in.bias = packed_values(Role::kMixerInBias);
   packed.in.factors = {in_factors(config.recurrent), backend};
   packed.out = linear(Role::kMixerOut);

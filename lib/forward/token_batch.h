@@ -1,13 +1,17 @@
+// The residual stream is float32 for every compute dtype: real models reach magnitudes that
+// float16 cannot hold.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.h"
-#include "core/token.h"
+#include "core/number.h"
+#include "family/model_config.h"
 
 namespace kvcal {
 
@@ -35,11 +39,33 @@ struct TokenBatch {
   }
 };
 
+/// Inputs of the next layers where they have inputs of their own, in backend memory: the embeddings
+/// of the batch's tokens [tokens, hidden_size], and embed_layer_input of the layer [tokens,
+/// layer_input_size].
+struct LayerInputs {
+  const float* embedded = nullptr;
+  const float* rows = nullptr;
+};
+
+/// K and V of a batch before they enter the cache. For latent attention, "K" is the normed latent
+/// and "V" the key to rotate, as in transformers.
+struct KeysValues {
+  HeadsView k, v;
+  RopeArgs rope;  ///< of K, or of V for latent attention; x is null without rotation
+  EnterCacheArgs entry() const {
+    EnterCacheArgs args;
+    args.k.x = k;
+    args.v.x = v;
+    args.rope = rope;
+    return args;
+  }
+};
+
 struct RecurrentState;
 
 /// K and V for attention, [rows, heads, k_dim or v_dim] of the layer's cache, and their scales per
 /// head. q_scales: [num_attention_heads] of FP8 queries, or null.
-struct KvStorage {
+struct KvView {
   KvDType dtype = KvDType::kFloat32;
   const void* k = nullptr;
   const void* v = nullptr;
@@ -62,12 +88,12 @@ struct KvStorage {
 
 /// K and V of all heads, expanded from the latent rows in segments.
 struct ExpandedLatent {
-  KvStorage storage;
+  KvView storage;
   std::vector<Segment> segments;  ///< the input segments, with their rows of storage
 };
 
 /// Results of observing queries, as in ObserveKvArgs; null: not requested.
-struct SeenQueries {
+struct ObservedQueries {
   ObservedRange* ranges = nullptr;  ///< [samples of the batch, num_attention_heads]
   uint64_t* histogram = nullptr;
   /// Gets the unquantized queries, [tokens of the batch, heads, head_dim]; empty: not wanted.
@@ -96,6 +122,78 @@ struct StateRun {
   std::span<const Segment> segments;
   float* convolution = nullptr;
   float* scan = nullptr;
+};
+
+/// Angle per position for each pair of dimensions, [rotary_dim / 2], and the factor of cos and sin.
+/// Only dynamic and longrope scaling depend on sequence_length. Source: transformers
+/// `ROPE_INIT_FUNCTIONS`.
+struct RopeFrequencies {
+  std::vector<float> inverse;
+  float attention_factor = 1.0f;
+};
+RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t sequence_length);
+
+/// cos and sin for all positions in use, in backend memory.
+class RopeTable {
+ public:
+  /// Makes rows for the positions of sequences of these lengths. rope must outlive the table.
+  RopeTable(const RopeConfig& rope, const std::vector<int64_t>& sequence_lengths, Backend& backend);
+
+  const float* cos() const { return cos_.as<float>(); }
+  const float* sin() const { return sin_.as<float>(); }
+  /// Tables for queries, which may scale with the position.
+  const float* query_cos() const { return query_cos_.size() > 0 ? query_cos_.as<float>() : cos(); }
+  const float* query_sin() const { return query_sin_.size() > 0 ? query_sin_.as<float>() : sin(); }
+  int64_t rotary_dim() const { return rope_->rotary_dim; }
+  /// Tables [positions, unturned_dim / 2] under which the unturned dimensions of queries grow and
+  /// do not turn; null where queries do not scale or all dimensions turn.
+  const float* growth_cos() const { return growth_.size() > 0 ? growth_.as<float>() : nullptr; }
+  const float* growth_sin() const { return no_turn_.as<float>(); }
+  int64_t unturned_dim() const { return rope_->unturned_dim; }
+  /// Table row of a position in a sequence of that length.
+  int32_t row(int64_t position, int64_t sequence_length) const;
+
+ private:
+  const RopeConfig* rope_;
+  std::map<int64_t, int64_t> first_row_;  ///< by rope_block
+  void make_growth(size_t rows, Backend& backend);
+
+  Buffer cos_, sin_, query_cos_, query_sin_, growth_, no_turn_;
+};
+
+/// Key under which sequences share frequencies: 0 for all unscaled ones, the length with dynamic
+/// scaling, 1 beyond longrope's threshold.
+int64_t rope_block(const RopeConfig& rope, int64_t sequence_length);
+
+/// Rows of the table of each block, by block: the longest of the sequences.
+std::map<int64_t, int64_t> rope_rows(const RopeConfig& rope, std::span<const int64_t> lengths);
+
+/// The tables of all ropes of a model.
+class RopeTables {
+ public:
+  RopeTables(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,
+             Backend& backend);
+
+  const RopeTable& table(int64_t rope) const { return tables_[static_cast<size_t>(rope)]; }
+  int64_t count() const { return static_cast<int64_t>(tables_.size()); }
+
+ private:
+  std::vector<RopeTable> tables_;
+};
+
+/// Positions of a batch's tokens, in each rope's table.
+class TokenPositions {
+ public:
+  void add(int64_t position, int64_t sequence_length) {
+    positions_.emplace_back(position, sequence_length);
+  }
+  /// int32 [tokens] of each table, in backend memory.
+  std::vector<Buffer> upload_rows(const RopeTables& tables, Backend& backend) const;
+  /// The positions themselves.
+  std::vector<int32_t> values() const;
+
+ private:
+  std::vector<std::pair<int64_t, int64_t>> positions_;
 };
 
 }  // namespace kvcal

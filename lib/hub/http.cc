@@ -1,9 +1,9 @@
 // The only file that knows libcurl.
 #include "hub/http.h"
 
-#include "core/ascii.h"
 #include "core/error.h"
 #include "core/interrupt.h"
+#include "core/text.h"
 
 #if KVCAL_HAS_CURL
 #include <curl/curl.h>

@@ -8,10 +8,9 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/join.h"
 #include "core/json.h"
-#include "core/json_limits.h"
-#include "hub/snapshot_links.h"
+#include "core/text.h"
+#include "hub/hub_files.h"
 
 namespace kvcal {
 namespace {

@@ -1,3 +1,8 @@
+// Ids of the hub become paths before a command runs, so no reader of checkpoints knows of a
+// network. A checkpoint of which only headers and scales are needed becomes a folder of files
+// with holes; TensorView::is_hollow marks the other tensors. name_of_source gives manifests the
+// id back. http.cc alone knows libcurl: one thread runs all transfers, so an interrupt ends them
+// at once.
 #pragma once
 
 #include <filesystem>
@@ -7,10 +12,9 @@
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "hub/file_download.h"
 #include "hub/hub_files.h"
+#include "hub/hub_id.h"
 #include "hub/hub_request.h"
-#include "hub/hub_settings.h"
 
 namespace kvcal {
 

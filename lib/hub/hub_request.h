@@ -9,7 +9,6 @@
 #include "core/error.h"
 #include "hub/http.h"
 #include "hub/hub_id.h"
-#include "hub/hub_settings.h"
 
 namespace kvcal {
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "family/architecture.h"
 
 namespace kvcal {
 
@@ -20,5 +21,10 @@ std::string families_markdown();
 Json model_types_json(const std::vector<std::string>& model_types);
 std::string model_types_text(const std::vector<std::string>& model_types);
 std::string model_types_markdown(const std::vector<std::string>& model_types);
+
+/// Short words for the ways in which a family differs from Llama (RMS norm before attention and
+/// MLP, grouped queries, rotary halves, a gated MLP, Q, K and V projected apart), derived from its
+/// descriptor's fields. Where config.json decides, the word says "optional".
+std::vector<std::string> variation_words(const Architecture& architecture);
 
 }  // namespace kvcal

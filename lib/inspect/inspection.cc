@@ -1,9 +1,17 @@
 #include "inspect/inspection.h"
 
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "convert/conversion.h"
+#include "convert/output_model.h"
 #include "core/folder.h"
+#include "export/layer_scales.h"
 #include "export/manifest.h"
-#include "inspect/manifest_reader.h"
-#include "recipe/target.h"
+#include "export/writer.h"
+#include "inspect/page_values.h"
+#include "stored/fp8_checkpoint.h"
 #include "stored/kv_scales.h"
 #include "stored/weights.h"
 
@@ -63,7 +71,7 @@ InspectedLayer inspected_layer(const InspectionResult& found, const ParameterCou
 }
 
 std::string form_name(const ModelDir& model_dir, const ModelConfig& config) {
-  const KvForm* form = find_form(scale_tensors_of(model_dir), config);
+  const KvScaleNames* form = find_form(scale_tensors_of(model_dir), config);
   return form ? std::string(form->name) : "none";
 }
 
@@ -126,7 +134,7 @@ InspectionResult::InspectionResult(const std::string& checkpoint, const fs::path
       hollow(hollow_of(checkpoint, family)),
       model_dir(hollow ? hollow->path() : fs::path(checkpoint)),
       config(read_model_config(model_dir, family)),
-      quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
+      quantization(read_checkpoint_quantization(model_dir, config)),
       has_scales_elsewhere(!scales_folder.empty()) {
   const Weights weights =
       in_context(checkpoint, [&] { return Weights(model_dir, config, &quantization); });
@@ -172,6 +180,226 @@ Json inspection_json(const InspectionResult& found, bool with_tensors) {
     for (const ListedTensor& entry : found.tensors)
       report["all_tensors"].push_back(tensor_json(entry));
   return report;
+}
+
+namespace {
+
+/// Scale 1.0 in every layer: a format that cannot hold it can hold none.
+Calibration unit_calibration(const ModelConfig& config, Strategy strategy) {
+  Calibration calibration;
+  calibration.kv_args.type = QuantType::kFloat;
+  calibration.kv_args.num_bits = 8;
+  calibration.kv_args.strategy = strategy;
+  calibration.num_hidden_layers = config.num_hidden_layers;
+  calibration.is_latent = config.architecture->has_latent_attention;
+  for (const int64_t layer : config.attention_layers()) {
+    const int64_t count = strategy == Strategy::kAttnHead ? config.cache(layer).heads : 1;
+    const KvTensorCalibration side{.scales = std::vector<Scale>(static_cast<size_t>(count))};
+    calibration.layers.push_back({.layer = layer,
+                                  .module = config.attention_module(layer),
+                                  .ignored = false,
+                                  .k = side,
+                                  .v = side});
+  }
+  return calibration;
+}
+
+/// The message of the Error that body throws, empty for none. is_known: whether it depends on no
+/// value that was not fetched.
+template <class Body>
+std::string refusal_of(const Body& body, bool* is_known = nullptr) {
+  try {
+    body();
+  } catch (const SystemError&) {
+    throw;
+  } catch (const HollowTensor& error) {
+    if (is_known) *is_known = false;
+    return error.what();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// Adds the strategies that a format can hold. give: calls its second argument with the writer's
+/// input for a strategy.
+template <class Give>
+void try_strategies(FormatSupport& support, const Writer& writer, const Give& give) {
+  for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead}) {
+    const std::function<void(const ExportInput&)> use = [&](const ExportInput& input) {
+      writer.check(input);
+      support.strategies.emplace_back(name_of(strategy));
+      if (support.strategies.size() == 1) support.notes = writer.notes(input);
+    };
+    const std::string refusal = refusal_of([&] { give(strategy, use); }, &support.is_known);
+    if (support.reason.empty()) support.reason = refusal;
+  }
+}
+
+/// What convert would say.
+FormatSupport conversion_support(const std::string& name, const Writer& writer,
+                                 const ModelDir& model_dir, const ModelConfig& config) {
+  FormatSupport support{.format = name};
+  SilentDiagnostics silent;
+  try_strategies(support, writer, [&](Strategy strategy, const auto& use) {
+    const Conversion conversion(
+        model_dir.given_path(), {name},
+        {.scales = {}, .strategy = strategy, .dialect = {}, .family = config.chosen}, silent);
+    use(conversion.input());
+  });
+  return support;
+}
+
+/// What calibrate would say of new scales.
+FormatSupport format_support(const std::string& name, const Writer& writer,
+                             const ModelDir& model_dir, const ModelConfig& config) {
+  FormatSupport support{.format = name};
+  SilentDiagnostics silent;
+  std::optional<OutputModel> other;
+  support.reason = refusal_of([&] { other = output_model(model_dir, config, {name}, silent); },
+                              &support.is_known);
+  if (!support.reason.empty()) return support;
+  const auto kept = other ? other->kept : read_kept_quantization(model_dir);
+  try_strategies(support, writer, [&](Strategy strategy, const auto& use) {
+    Recipe recipe;
+    const Calibration calibration = unit_calibration(config, strategy);
+    recipe.modifiers.emplace_back().kv_cache_scheme = calibration.kv_args;
+    use({.model = other ? other->model : model_dir,
+         .calibration = calibration,
+         .recipe = &recipe,
+         .kept = kept ? &*kept : nullptr});
+  });
+  return support;
+}
+
+Json support_json(const std::string& refusal) {
+  return {{"supported", refusal.empty()}, {"reason", refusal.empty() ? Json() : Json(refusal)}};
+}
+
+}  // namespace
+
+Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config) {
+  Consumers consumers;
+  consumers.calibration_refusal = refusal_of([&] {
+    SilentDiagnostics silent;
+    const auto other = output_model(model_dir, config, {}, silent);
+    if (!read_kept_quantization(model_dir)) check_is_unquantized(other ? other->model : model_dir);
+  });
+  const bool has_scales = find_form(scale_tensors_of(model_dir), config) != nullptr;
+  for (const auto& [name, row] : kWriters.rows())
+    consumers.formats.push_back((has_scales ? conversion_support : format_support)(
+        std::string(name), *row.make(), model_dir, config));
+  if (has_scales)
+    consumers.served =
+        served_engines({{.checkpoint = model_dir.given_path()}}, config, engine_rules().names(), 1);
+  consumers.engines = engine_verdicts(required_string(model_dir.config(), "model_type"));
+  return consumers;
+}
+
+Json consumers_json(const Consumers& consumers) {
+  Json formats = Json::array(), engines = Json::array();
+  for (const FormatSupport& format : consumers.formats) {
+    const bool is_supported = !format.strategies.empty();
+    formats.push_back({{"format", format.format},
+                       {"supported", format.is_known ? Json(is_supported) : Json()},
+                       {"strategies", format.strategies},
+                       {"reason", is_supported ? Json() : Json(format.reason)},
+                       {"notes", format.notes}});
+  }
+  for (const EngineVerdict& verdict : consumers.engines) engines.push_back(verdict_json(verdict));
+  Json served = Json::array();
+  for (const ServedEngine& engine : consumers.served)
+    served.push_back({{"engine", engine.name},
+                      {"title", engine.title},
+                      {"fate", name_of(engine.fate)},
+                      {"note", engine.note}});
+  return {{"calibration", support_json(consumers.calibration_refusal)},
+          {"formats", formats},
+          {"engines", engines},
+          {"served", served}};
+}
+
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+/// "weight_scale" or another word of an FP8 Linear; empty for any other tensor.
+std::string_view scale_word(std::string_view name, const std::map<std::string, Role>& roles) {
+  for (const std::string_view word :
+       {"weight_scale", "input_scale", "activation_scale", "weight_zero_point", "input_zero_point"})
+    if (name.ends_with(word) &&
+        roles.contains(std::string(name.substr(0, name.size() - word.size())) + "weight"))
+      return word;
+  return {};
+}
+
+/// Names of all tensors that the family may have, with their roles; those of absent ones too. A
+/// name that stands for several has the role that it has in its layer.
+std::map<std::string, Role> roles_of(const ModelConfig& config) {
+  std::map<std::string, Role> roles;
+  const auto add = [&](const TensorRow& row, const std::string& prefix, const LayerConfig* layer) {
+    const int64_t count = row.is_numbered() ? config.size_of(row.repeat, layer) : 1;
+    for (int64_t i = 0; i < count; ++i) {
+      const std::string name = prefix + row.name_of(i);
+      roles.emplace(name, row.role);
+      if (!name.ends_with(kWeight)) continue;
+      const std::string other = renamed_expert(name.substr(0, name.size() - kWeight.size()));
+      if (!other.empty()) roles.emplace(other + std::string(kWeight), row.role);
+    }
+    for (const SplitRow& part : row.split)
+      for (int64_t i = 0; i < config.size_of(row.repeat, layer); ++i)
+        roles.emplace(prefix + numbered(part.name, i), part.role);
+  };
+  for (const TensorRow& row : config.architecture->model_tensors)
+    add(row, row.is_of_head() ? config.head_prefix : config.backbone_prefix, nullptr);
+  for (const bool wanted : {true, false})
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+      for (const TensorRow& row : config.architecture->layer_tensors) {
+        const LayerConfig& own = config.layers[static_cast<size_t>(layer)];
+        if (config.holds(row.conditions, &own) == wanted)
+          add(row, config.layer_prefix(layer), &own);
+      }
+  return roles;
+}
+
+}  // namespace
+
+std::vector<ListedTensor> list_tensors(const ModelDir& model_dir, const ModelConfig& config) {
+  constexpr std::string_view kBlockScale = "_scale_inv";
+  const std::map<std::string, Role> roles = roles_of(config);
+  const auto kv_scales = kv_scale_names(config);
+  std::vector<ListedTensor> tensors;
+  for (const std::string& name : model_dir.tensor_names()) {
+    ListedTensor entry{name, "none", "not read", &model_dir.tensor(name)};
+    if (const auto role = roles.find(name); role != roles.end()) {
+      entry.role = row_of(role->second).name;
+      entry.group = row_of(role->second).group;
+    } else if (kv_scales.contains(name)) {
+      entry.role = "kv_scale";
+      entry.group = "KV scales";
+    } else if (name.ends_with(kBlockScale) &&
+               roles.contains(name.substr(0, name.size() - kBlockScale.size()))) {
+      entry.role = "block_scale";
+      entry.group = "block scales";
+    } else if (const std::string_view word = scale_word(name, roles); !word.empty()) {
+      entry.role = word;
+      entry.group = "FP8 scales";
+    }
+    tensors.push_back(std::move(entry));
+  }
+  return tensors;
+}
+
+std::vector<report::TensorKind> group_sizes(const std::vector<ListedTensor>& tensors) {
+  std::vector<report::TensorKind> groups;
+  for (const ListedTensor& entry : tensors) {
+    auto group = std::ranges::find(groups, entry.group, &report::TensorKind::kind);
+    if (group == groups.end())
+      group = groups.insert(groups.end(), {.kind = std::string(entry.group)});
+    ++group->count;
+    group->bytes += entry.tensor->bytes.size();
+  }
+  return groups;
 }
 
 }  // namespace kvcal

@@ -1,14 +1,12 @@
-#include "inspect/inspection_text.h"
+#include "inspect/inspection.h"
 
 #include <algorithm>
 #include <cmath>
 #include <sstream>
 
-#include "core/join.h"
-#include "core/number_text.h"
-#include "core/text_table.h"
+#include "core/text.h"
 #include "report/checkpoint_report.h"
-#include "report/sparkline.h"
+#include "report/markup.h"
 
 namespace kvcal {
 namespace {

@@ -1,4 +1,4 @@
-#include "inspect/manifest_reader.h"
+#include "inspect/page_values.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "core/folder.h"
 #include "export/manifest.h"
 #include "quant/damage_verdict.h"
-#include "quant/position_buckets.h"
+#include "quant/observations.h"
 
 namespace kvcal {
 

@@ -2,44 +2,20 @@
 
 #include <algorithm>
 
-#include "core/join.h"
-#include "core/number_text.h"
+#include "core/text.h"
 
 namespace kvcal {
 namespace {
 
 std::string_view name_of(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return "silu";
-    case Activation::kGelu:
-      return "gelu";
-    case Activation::kGeluTanh:
-      return "gelu_pytorch_tanh";
-    case Activation::kQuickGelu:
-      return "quick_gelu";
-    case Activation::kRelu:
-      return "relu";
-    case Activation::kSquaredRelu:
-      return "relu2";
-    case Activation::kXielu:
-      return "xielu";
-    case Activation::kTanh:
-      return "tanh";
-  }
-  return "";
+  constexpr std::string_view kWords[] = {
+      "silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "xielu", "tanh"};
+  return kWords[static_cast<size_t>(activation)];
 }
 
 std::string_view name_of(RouterScore score) {
-  switch (score) {
-    case RouterScore::kSoftmax:
-      return "softmax";
-    case RouterScore::kSigmoid:
-      return "sigmoid";
-    case RouterScore::kSparseMixer:
-      return "sparse mixer";
-  }
-  return "";
+  constexpr std::string_view kWords[] = {"softmax", "sigmoid", "sparse mixer"};
+  return kWords[static_cast<size_t>(score)];
 }
 
 /// Whether any layer has the role, also inside a fused tensor.

@@ -5,11 +5,10 @@
 
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/number_text.h"
+#include "core/text.h"
 #include "engines/verify.h"
 #include "export/manifest.h"
 #include "hub/hub_cache.h"
-#include "inspect/manifest_reader.h"
 
 namespace kvcal {
 namespace {
@@ -183,10 +182,10 @@ report::EngineLoad engine_load(const VerifyReport& report) {
                           .version = report.version,
                           .kv_cache_dtype = report.kv_cache_dtype,
                           .loads = report.loads};
-  const auto loaded = [](const HeldScale& scale) {
+  const auto loaded = [](const EngineScale& scale) {
     return report::LoadedScale{.values = scale.values, .source = scale.source};
   };
-  for (const HeldLayer& held : report.layers)
+  for (const EngineLayer& held : report.layers)
     load.layers.push_back({.layer = held.layer, .k = loaded(held.k), .v = loaded(held.v)});
   for (const Finding& finding : report.findings)
     load.findings.push_back({.severity = std::string(name_of(finding.severity)),

@@ -1,9 +1,14 @@
 #include "inspect/verification.h"
 
-#include "core/join.h"
+#include <algorithm>
+#include <sstream>
+
+#include "core/text.h"
+#include "engines/engine_rules.h"
 #include "stored/weights.h"
 
 namespace kvcal {
+
 std::vector<std::string> engine_choice(const std::vector<std::string>& asked) {
   std::vector<std::string> names;
   for (const std::string& name : asked) {
@@ -42,6 +47,99 @@ std::vector<VerifyReport> verify(const std::filesystem::path& checkpoint,
   for (const std::string& engine : names)
     reports.push_back(verify_checkpoint(checkpoint, engine, options));
   return reports;
+}
+
+namespace {
+
+std::string held_text(const EngineScale& scale) {
+  if (scale.values.empty()) return "?";
+  if (scale.values.size() == 1) return short_float(scale.values[0]);
+  return std::to_string(scale.values.size()) + " values";
+}
+
+/// One source for both where they are the same.
+std::string held_source(const EngineLayer& held) {
+  if (held.is_16_bit) return "16 bits";
+  const auto text = [](const EngineScale& scale) {
+    return scale.source.empty() ? std::string("default") : scale.source;
+  };
+  const std::string k = text(held.k), v = text(held.v);
+  return k == v ? k : k + ", " + v;
+}
+
+std::string finding_layers(const Finding& finding) {
+  if (finding.layers.empty()) return "";
+  return (finding.layers.size() == 1 ? ", layer " : ", layers ") + range_text(finding.layers);
+}
+
+/// The least and the largest of a side's scales: "0.01 to 0.2"; "?" where none is known.
+std::string spread_text(const std::vector<EngineLayer>& layers, EngineScale EngineLayer::*side) {
+  std::vector<double> all;
+  for (const EngineLayer& held : layers)
+    all.insert(all.end(), (held.*side).values.begin(), (held.*side).values.end());
+  if (all.empty()) return "?";
+  const auto [least, largest] = std::ranges::minmax(all);
+  return short_float(least) + " to " + short_float(largest);
+}
+
+/// The layer's source with '*' for its number.
+std::string source_pattern(const EngineLayer& held) {
+  const std::string number = '.' + std::to_string(held.layer) + '.', any = ".*.";
+  std::string text = held_source(held);
+  for (size_t at = text.find(number); at != std::string::npos;
+       at = text.find(number, at + any.size()))
+    text.replace(at, number.size(), any);
+  return text;
+}
+
+/// A row for the layers of one source; a table of every layer where that is short.
+std::string held_layers_text(const std::vector<EngineLayer>& layers, bool is_summary) {
+  if (!is_summary) {
+    TextTable table({"layer", "k_scale", "v_scale", "source"});
+    for (const EngineLayer& held : layers)
+      table.add(
+          {std::to_string(held.layer), held_text(held.k), held_text(held.v), held_source(held)});
+    return table.text();
+  }
+  std::vector<std::pair<std::string, std::vector<EngineLayer>>> sources;
+  for (const EngineLayer& held : layers) {
+    const std::string source = source_pattern(held);
+    auto found = std::ranges::find(sources, source, [](const auto& one) { return one.first; });
+    if (found == sources.end()) found = sources.insert(sources.end(), {source, {}});
+    found->second.push_back(held);
+  }
+  TextTable table({"layers", "k_scale", "v_scale", "source"});
+  for (const auto& [source, held] : sources)
+    table.add({std::to_string(held.size()), spread_text(held, &EngineLayer::k),
+               spread_text(held, &EngineLayer::v), source});
+  return table.text();
+}
+
+}  // namespace
+
+std::string verification_text(const VerifyReport& report, const std::string& checkpoint,
+                              bool is_summary) {
+  std::ostringstream out;
+  const EngineRules& rules = engine_rules().at(report.engine);
+  out << rules.title << ' ' << report.version << ", " << checkpoint << ": "
+      << (report.loads ? "KV cache " + (report.kv_cache_dtype == "auto" ? std::string("of 16 bits")
+                                                                        : report.kv_cache_dtype)
+                       : std::string("refused"))
+      << '\n';
+  if (!report.layers.empty()) out << held_layers_text(report.layers, is_summary);
+  for (const Finding& finding : report.findings) {
+    out << name_of(finding.severity) << finding_layers(finding) << ": " << finding.message << '\n';
+    if (!finding.remedy.empty()) out << "  remedy: " << finding.remedy << '\n';
+  }
+  return out.str();
+}
+
+std::string verdict_text(const Verdict& verdict) {
+  if (!verdict.unknown.empty())
+    return "not known: whether " + join(verdict.unknown, ", ") +
+           " use the scales: they were not run with such models";
+  return verdict.holding.empty() ? "OK: no scales are meant"
+                                 : "OK: the scales are used by " + join(verdict.holding, ", ");
 }
 
 }  // namespace kvcal

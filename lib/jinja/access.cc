@@ -1,14 +1,11 @@
 #include "jinja/calls.h"
-#include "jinja/interpreter.h"
-#include "jinja/operators.h"
-#include "jinja/python_str.h"
+#include "jinja/text_value.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 namespace {
 
 Value make_method(Run& run, const Value& self, const Native& native) {
-  if (native.body == nullptr)
-    fail(type_name(self), ".", native.name, " is not supported in chat templates");
   auto* method = run.make<Bound>();
   method->native = &native;
   method->self = self;
@@ -16,18 +13,13 @@ Value make_method(Run& run, const Value& self, const Native& native) {
 }
 
 Value unsafe(Run& run, const Value& owner, std::string_view name) {
-  return undefined(run, "access to attribute " + repr_of(run, name) + " of " +
-                            repr_of(run, type_name(owner)) + " object is unsafe.");
+  return undefined(run, "access to attribute " + repr_of(name) + " of " +
+                            repr_of(type_name(owner)) + " object is unsafe.");
 }
 
 /// "__class__" and its like, which every Python object has and the sandbox hides.
 bool is_internal(std::string_view name) {
   return name.size() > 4 && name.starts_with("__") && name.ends_with("__");
-}
-
-bool changes_owner(const Value& owner, std::string_view name) {
-  return (owner.is(Type::kList) && changes_list(name)) ||
-         (owner.is(Type::kDict) && changes_dict(name));
 }
 
 /// owner[key] alone; missing where Python raises TypeError or LookupError.
@@ -102,17 +94,22 @@ Value slice_of_text(Run& run, const Value& owner, const Cut& cut) {
     const size_t end = begin + byte_offset(text.substr(begin), cut.count);
     return Value::text(text.substr(begin, end - begin), owner.is_markup());
   }
-  const Vector<char32_t> characters = code_points(run, text);
-  Text out = run.text();
+  std::vector<std::string_view> characters;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    next_code_point(text, at);
+    run.charge_items(1);
+    characters.push_back(text.substr(begin, at - begin));
+  }
+  Text out(run);
   for (int64_t i = 0; i < cut.count; ++i)
-    append_code_point(out, characters[static_cast<size_t>(cut.start + i * cut.step)]);
-  return Value::text(run.keep(std::move(out)), owner.is_markup());
+    out += characters[static_cast<size_t>(cut.start + i * cut.step)];
+  return make_text(run, std::move(out), owner.is_markup());
 }
 
 }  // namespace
 
-Value own_attribute(Interpreter& interpreter, const Value& owner, std::string_view name) {
-  Run& run = interpreter.run();
+Value own_attribute(Run& run, const Value& owner, std::string_view name) {
   if (owner.is(Type::kNamespace)) {
     const Value* found = owner.as<Namespace>().attributes.find(run, name);
     if (found == nullptr) return {};
@@ -121,49 +118,28 @@ Value own_attribute(Interpreter& interpreter, const Value& owner, std::string_vi
   if (is_internal(name) || changes_owner(owner, name)) return unsafe(run, owner, name);
   if (const Native* native = find_native(methods_of(owner.type()), name))
     return make_method(run, owner, *native);
-  switch (owner.type()) {
-    case Type::kLoop:
-      return loop_attribute(run, owner, name);
-    case Type::kMacro:
-      return macro_attribute(run, owner, name);
-    case Type::kCycler:
-      return cycler_attribute(owner, name);
-    case Type::kTuple: {
-      const List& tuple = owner.as<List>();
-      if (tuple.is_group && name == "grouper") return tuple.items[0];
-      if (tuple.is_group && name == "list") return tuple.items[1];
-      return {};
-    }
-    case Type::kRange: {
-      const Range& range = owner.as<Range>();
-      if (name == "start") return Value::integer(range.start);
-      if (name == "stop") return Value::integer(range.stop);
-      if (name == "step") return Value::integer(range.step);
-      return {};
-    }
-    default:
-      return {};
-  }
+  if (is_left_out(owner, name))
+    fail(type_name(owner), ".", name, " is not supported in chat templates");
+  return member_of(run, owner, name);
 }
 
-Value attribute_of(Interpreter& interpreter, const Value& owner, std::string_view name) {
-  interpreter.run().charge();
+Value attribute_of(Run& run, const Value& owner, std::string_view name) {
+  run.charge();
   require_defined(owner);
-  if (Value found = own_attribute(interpreter, owner, name); !found.is_missing()) return found;
+  if (Value found = own_attribute(run, owner, name); !found.is_missing()) return found;
   const Value key = Value::text(name);
-  if (Value found = own_item(interpreter.run(), owner, key); !found.is_missing()) return found;
-  return undefined_part(interpreter.run(), owner, key);
+  if (Value found = own_item(run, owner, key); !found.is_missing()) return found;
+  return undefined_part(run, owner, key);
 }
 
-Value item_of(Interpreter& interpreter, const Value& owner, const Value& key) {
-  interpreter.run().charge();
+Value item_of(Run& run, const Value& owner, const Value& key) {
+  run.charge();
   require_defined(owner);
-  if (Value found = own_item(interpreter.run(), owner, key); !found.is_missing()) return found;
+  if (Value found = own_item(run, owner, key); !found.is_missing()) return found;
   if (key.is_string())
-    if (Value found = own_attribute(interpreter, owner, interpreter.run().text_of(key));
-        !found.is_missing())
+    if (Value found = own_attribute(run, owner, run.text_of(key)); !found.is_missing())
       return found;
-  return undefined_part(interpreter.run(), owner, key);
+  return undefined_part(run, owner, key);
 }
 
 Value slice_of(Run& run, const Value& owner, const Value& start, const Value& stop,
@@ -176,16 +152,16 @@ Value slice_of(Run& run, const Value& owner, const Value& start, const Value& st
   if (owner.is_string()) return slice_of_text(run, owner, cut);
   if (owner.is(Type::kRange)) {
     const Range& range = owner.as<Range>();
-    // In 128 bits nothing overflows on the way; the outcome may still not fit.
-    using Wide = __int128;
-    const Wide step = Wide{range.step} * cut.step;
-    const Wide start = range.start + Wide{range.step} * cut.start, stop = start + step * cut.count;
-    for (const Wide part : {start, stop, step})
-      if (part > INT64_MAX || part < INT64_MIN) fail("a slice of range() is past 64 signed bits");
-    return make_range(run, static_cast<int64_t>(start), static_cast<int64_t>(stop),
-                      static_cast<int64_t>(step));
+    if (cut.count == 0) return make_range(run, 0, 0, 1);
+    const int64_t start = range_at(range, cut.start);
+    int64_t step = 0, stop = 0;
+    if (__builtin_mul_overflow(range.step, cut.step, &step) ||
+        __builtin_mul_overflow(step, cut.count, &stop) ||
+        __builtin_add_overflow(start, stop, &stop))
+      fail("a slice of range() is past 64 signed bits");
+    return make_range(run, start, stop, step);
   }
-  Values items(run);
+  Values items;
   items.reserve(static_cast<size_t>(cut.count));
   for (int64_t i = 0; i < cut.count; ++i)
     items.push_back(owner.as<List>().items[static_cast<size_t>(cut.start + i * cut.step)]);

@@ -1,12 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 
-#include "jinja/formatting.h"
-#include "jinja/objects.h"
-#include "jinja/operators.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 namespace {
@@ -32,17 +28,14 @@ int64_t floor_modulo(int64_t a, int64_t b) {
 }
 
 Value integer_power(int64_t base, int64_t exponent) {
-  if (exponent < 0) {
-    if (base == 0) fail("0.0 cannot be raised to a negative power");
+  if (exponent < 0 && base == 0) fail("0.0 cannot be raised to a negative power");
+  if (exponent < 0)
     return Value::number(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
-  }
   int64_t result = 1;
   for (int64_t square = base; exponent > 0; exponent >>= 1) {
-    if ((exponent & 1) != 0 && __builtin_mul_overflow(result, square, &result))
+    if (((exponent & 1) != 0 && __builtin_mul_overflow(result, square, &result)) ||
+        (exponent > 1 && __builtin_mul_overflow(square, square, &square)))
       fail_overflow(Operator::kPower);
-    if (exponent > 1 && __builtin_mul_overflow(square, square, &square)) {
-      fail_overflow(Operator::kPower);
-    }
   }
   return Value::integer(result);
 }
@@ -124,35 +117,26 @@ Value of_floats(Operator op, double a, double b) {
   return Value::number(power);
 }
 
-/// part, count times, in result; check is told the size before anything is built.
-template <class Part, class Sequence, class Check>
-Sequence repeated(const Part& part, int64_t count, Sequence result, const Check& check) {
-  count = std::max<int64_t>(count, 0);
-  uint64_t size = 0;
-  if (__builtin_mul_overflow(uint64_t{part.size()}, static_cast<uint64_t>(count), &size))
-    size = UINT64_MAX;
-  check(size);
-  result.reserve(size);
-  for (int64_t i = 0; i < count && !part.empty(); ++i)
-    result.insert(result.end(), part.begin(), part.end());
-  return result;
-}
-
 Value product(Run& run, const Value& sequence, int64_t count) {
-  if (sequence.is_string())
-    return Value::text(run.keep(repeated(run.text_of(sequence), count, run.text(),
-                                         [&](uint64_t size) { run.check_size(size); })),
-                       sequence.is_markup());
-  return make_list(run,
-                   repeated(sequence.as<List>().items, count, Values(run),
-                            [&](uint64_t size) { run.charge(size); }),
-                   sequence.type());
+  const auto times = static_cast<uint64_t>(std::max<int64_t>(count, 0));
+  if (sequence.is_string()) {
+    Text text(run);
+    text.repeat(run.text_of(sequence), times);
+    return make_text(run, std::move(text), sequence.is_markup());
+  }
+  const Values& part = sequence.as<List>().items;
+  uint64_t size = 0;
+  run.charge(__builtin_mul_overflow(uint64_t{part.size()}, times, &size) ? UINT64_MAX : size);
+  run.charge_items(size);
+  Values items;
+  items.reserve(size);
+  while (items.size() < size) items.insert(items.end(), part.begin(), part.end());
+  return make_list(run, std::move(items), sequence.type());
 }
 
 Value joined_texts(Run& run, const Value& a, const Value& b) {
   const bool is_markup = a.is_markup() || b.is_markup();
-  run.check_size(a.text_size() + b.text_size());
-  Text joined = run.text();
+  Text joined(run);
   joined.reserve(a.text_size() + b.text_size());
   for (const Value& part : {a, b}) {
     if (is_markup && !part.is_markup())
@@ -160,7 +144,7 @@ Value joined_texts(Run& run, const Value& a, const Value& b) {
     else
       joined += run.text_of(part);
   }
-  return Value::text(run.keep(std::move(joined)), is_markup);
+  return make_text(run, std::move(joined), is_markup);
 }
 
 Value sum(Run& run, const Value& a, const Value& b) {
@@ -168,9 +152,8 @@ Value sum(Run& run, const Value& a, const Value& b) {
   if (!a.is_sequence() || a.type() != b.type()) fail_types(Operator::kAdd, a, b);
   const auto& left = a.as<List>().items;
   const auto& right = b.as<List>().items;
-  Values items(run);
-  items.reserve(left.size() + right.size());
-  items.insert(items.end(), left.begin(), left.end());
+  run.charge_items(left.size() + right.size());
+  Values items = left;
   items.insert(items.end(), right.begin(), right.end());
   return make_list(run, std::move(items), a.type());
 }
@@ -217,7 +200,7 @@ Value signed_number(bool is_negated, const Value& a) {
 Text escaped_html(Run& run, std::string_view text) {
   constexpr std::pair<char, std::string_view> kEscapes[] = {
       {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
-  Text out = run.text();
+  Text out(run);
   for (const char c : text) {
     const auto* escape = std::ranges::find(kEscapes, c, [](const auto& one) { return one.first; });
     if (escape == std::end(kEscapes))
@@ -226,32 +209,6 @@ Text escaped_html(Run& run, std::string_view text) {
       out += escape->second;
   }
   return out;
-}
-
-Value rounded(const Value& value, int64_t precision) {
-  if (value.is_integral()) {
-    if (precision >= 0) return Value::integer(value.as_integer());
-    if (precision < -18) return Value::integer(0);
-    using Wide = __int128;
-    int64_t unit = 1;
-    for (int64_t i = 0; i > precision; --i) unit *= 10;
-    const int64_t floor = floor_divide(value.as_integer(), unit);
-    const Wide rest = value.as_integer() - Wide{floor} * unit;
-    const bool goes_up = rest > unit - rest || (rest == unit - rest && floor % 2 != 0);
-    const Wide result = (Wide{floor} + (goes_up ? 1 : 0)) * unit;
-    if (result > INT64_MAX || result < INT64_MIN) fail("round() is past 64 signed bits");
-    return Value::integer(static_cast<int64_t>(result));
-  }
-  const double number = value.as_number();
-  if (!std::isfinite(number) || precision > 340) return Value::number(number);
-  if (precision < -308) return Value::number(std::copysign(0.0, number));
-  if (precision >= 0) {
-    std::array<char, 700> digits{};
-    std::snprintf(digits.data(), digits.size(), "%.*f", static_cast<int>(precision), number);
-    return Value::number(std::strtod(digits.data(), nullptr));
-  }
-  const double unit = std::pow(10.0, static_cast<double>(-precision));
-  return Value::number(std::nearbyint(number / unit) * unit);
 }
 
 }  // namespace kvcal::jinja

@@ -1,9 +1,14 @@
+// How natives are found and called; the tests, and the filters of numbers.
 #include "jinja/calls.h"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "jinja/interpreter.h"
+#include "jinja/text_value.h"
 
 namespace kvcal::jinja {
 
@@ -15,12 +20,7 @@ const Native* find_native(std::span<const Native> natives, std::string_view name
 
 Call::Call(Interpreter& caller, const Native& callee, const Value& owner,
            const CallArguments& arguments)
-    : interpreter(caller),
-      run(caller.run()),
-      native(callee),
-      self(owner),
-      given(arguments),
-      values(arguments.positional.get_allocator()) {
+    : interpreter(caller), run(caller.run()), native(callee), self(owner), given(arguments) {
   size_t num_required = 0;
   bool takes_names = true;
   std::string_view rest = native.parameters;
@@ -81,64 +81,207 @@ Value call_native(Interpreter& interpreter, const Native& native, const Value& s
   return native.body(Call(interpreter, native, self, given));
 }
 
-std::span<const Native> methods_of(Type type) {
-  switch (type) {
-    case Type::kString:
-      return string_methods();
-    case Type::kList:
-      return list_methods();
-    case Type::kTuple:
-      return tuple_methods();
-    case Type::kDict:
-      return dict_methods();
-    case Type::kBool:
-    case Type::kInt:
-    case Type::kFloat:
-      return number_methods();
+namespace {
+
+int64_t truncated(double value) {
+  if (!(std::abs(value) < 0x1p63)) fail("float ", value, " is past 64 signed bits");
+  return static_cast<int64_t>(value);
+}
+
+Value to_integer(const Call& call) {
+  require_defined(call.self);
+  const Value fallback = call.value_or(0, Value::integer(0));
+  if (call.self.is_integral()) return Value::integer(call.self.as_integer());
+  if (call.self.is(Type::kFloat)) {
+    if (std::isinf(call.self.as_number())) fail("cannot convert float infinity to integer");
+    return std::isnan(call.self.as_number()) ? fallback
+                                             : Value::integer(truncated(call.self.as_number()));
+  }
+  if (!call.self.is_string()) return fallback;
+  if (const auto integer = parse_integer(call.self_text(), call.integer(1, 10)))
+    return Value::integer(*integer);
+  const auto number = parse_float(call.self_text());
+  return number && std::isfinite(*number) ? Value::integer(truncated(*number)) : fallback;
+}
+
+Value to_float(const Call& call) {
+  require_defined(call.self);
+  if (call.self.is_number()) return Value::number(call.self.as_number());
+  const auto number = call.self.is_string() ? parse_float(call.self_text()) : std::nullopt;
+  return number ? Value::number(*number) : call.value_or(0, Value::number(0.0));
+}
+
+Value absolute(const Call& call) {
+  require_defined(call.self);
+  if (!call.self.is_number()) fail("bad operand type for abs(): '", type_name(call.self), "'");
+  if (call.self.is(Type::kFloat)) return Value::number(std::abs(call.self.as_number()));
+  return call.self.as_integer() < 0 ? signed_number(true, call.self)
+                                    : Value::integer(call.self.as_integer());
+}
+
+/// Halves go to the even neighbour of the exact decimal value, as printf rounds.
+Value round(const Call& call) {
+  require_defined(call.self);
+  if (!call.self.is_number()) fail("round needs a number, not ", type_name(call.self));
+  const std::string_view method = call.text(1, "common");
+  const int64_t precision = call.integer(0);
+  if (precision < 0) fail("round() with a negative precision is not supported in chat templates");
+  call.run.charge(40);  // digits are slow to make
+  const double number = call.self.as_number();
+  if (method == "common") {
+    if (call.self.is_integral()) return Value::integer(call.self.as_integer());
+    if (!std::isfinite(number) || precision > 340) return call.self;
+    std::array<char, 700> digits{};
+    std::snprintf(digits.data(), digits.size(), "%.*f", static_cast<int>(precision), number);
+    return Value::number(std::strtod(digits.data(), nullptr));
+  }
+  if (method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
+  const double unit = std::pow(10.0, static_cast<double>(precision));
+  const double scaled = number * unit;
+  return Value::number((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit);
+}
+
+/// A test that only looks at the value.
+template <bool (*holds)(const Value&)>
+Value judge(const Call& call) {
+  return Value::boolean(holds(call.self));
+}
+template <Type type>
+Value is_a(const Call& call) {
+  return Value::boolean(call.self.is(type));
+}
+template <bool wanted>
+Value is_bool(const Call& call) {
+  return Value::boolean(call.self.is(Type::kBool) && is_true(call.self) == wanted);
+}
+
+bool is_defined(const Value& value) {
+  return !value.is_undefined();
+}
+bool is_number(const Value& value) {
+  return value.is_number();
+}
+bool is_sequence(const Value& value) {
+  return has_length(value) && !value.is(Type::kDictView);
+}
+bool is_escaped(const Value& value) {
+  return value.is_markup();
+}
+bool is_callable(const Value& value) {
+  switch (value.type()) {
+    case Type::kUndefined:
+    case Type::kFunction:
+    case Type::kMethod:
+    case Type::kMacro:
+    case Type::kJoiner:
     case Type::kLoop:
-      return loop_methods();
-    case Type::kCycler:
-      return cycler_methods();
+      return true;
     default:
-      return {};
+      return false;
   }
 }
 
-std::span<const std::span<const Native>> filters() {
-  static constexpr auto kRefused = std::to_array<Native>({{"filesizeformat"},
-                                                          {"pprint"},
-                                                          {"random"},
-                                                          {"striptags"},
-                                                          {"urlencode"},
-                                                          {"urlize"},
-                                                          {"wordwrap"},
-                                                          {"xmlattr"}});
-  static const std::array<std::span<const Native>, 4> kTables{text_filters(), number_filters(),
-                                                              sequence_filters(), kRefused};
-  return kTables;
+Value has_rest(const Call& call, const Value& divisor, int64_t rest) {
+  const Value modulo = arithmetic(call.run, Operator::kModulo, call.self, divisor);
+  return Value::boolean(equals(call.run, modulo, Value::integer(rest)));
+}
+template <int rest>
+Value has_rest_of_two(const Call& call) {
+  return has_rest(call, Value::integer(2), rest);
+}
+Value is_divisible(const Call& call) {
+  return has_rest(call, call[0], 0);
 }
 
-std::span<const std::span<const Native>> tests() {
-  static const std::array<std::span<const Native>, 2> kTables{value_tests(), text_tests()};
-  return kTables;
+template <Operator op>
+Value compares(const Call& call) {
+  return Value::boolean(compare(call.run, op, call.self, call[0]));
 }
 
-namespace {
-
-const Native* find_in(std::span<const std::span<const Native>> tables, std::string_view name) {
-  for (const auto& natives : tables)
-    if (const Native* found = find_native(natives, name)) return found;
-  return nullptr;
+Value is_identical(const Call& call) {
+  return Value::boolean(is_same(call.self, call[0]));
 }
+
+template <const Native* (*find)(std::string_view)>
+Value is_known(const Call& call) {
+  if (!is_hashable(call.run, call.self)) fail("unhashable type: '", type_name(call.self), "'");
+  return Value::boolean(call.self.is_string() && find(call.self_text()) != nullptr);
+}
+
+template <bool (*wanted)(char32_t), bool (*unwanted)(char32_t)>
+Value is_all(const Call& call) {
+  return Value::boolean(has_case(text_view(call.run, call.self), wanted, unwanted));
+}
+
+constexpr auto kNumberFilters = std::to_array<Native>({{"int", "default=, base=", to_integer},
+                                                       {"float", "default=", to_float},
+                                                       {"abs", "", absolute},
+                                                       {"round", "precision=, method=", round}});
+constexpr std::string_view kFiltersLeftOut =
+    "filesizeformat pprint random striptags urlencode urlize wordwrap xmlattr";
+
+constexpr auto kTests =
+    std::to_array<Native>({{"defined", "", judge<is_defined>},
+                           {"undefined", "", is_a<Type::kUndefined>},
+                           {"none", "", is_a<Type::kNone>},
+                           {"boolean", "", is_a<Type::kBool>},
+                           {"false", "", is_bool<false>},
+                           {"true", "", is_bool<true>},
+                           {"integer", "", is_a<Type::kInt>},
+                           {"float", "", is_a<Type::kFloat>},
+                           {"string", "", is_a<Type::kString>},
+                           {"mapping", "", is_a<Type::kDict>},
+                           {"number", "", judge<is_number>},
+                           {"sequence", "", judge<is_sequence>},
+                           {"iterable", "", judge<is_iterable>},
+                           {"callable", "", judge<is_callable>},
+                           {"escaped", "", judge<is_escaped>},
+                           {"odd", "", has_rest_of_two<1>},
+                           {"even", "", has_rest_of_two<0>},
+                           {"divisibleby", "num", is_divisible},
+                           {"sameas", "other", is_identical},
+                           {"in", "seq", compares<Operator::kIn>},
+                           {"filter", "", is_known<find_filter>},
+                           {"test", "", is_known<find_test>},
+                           {"==", "other, /", compares<Operator::kEqual>},
+                           {"eq", "other, /", compares<Operator::kEqual>},
+                           {"equalto", "other, /", compares<Operator::kEqual>},
+                           {"!=", "other, /", compares<Operator::kNotEqual>},
+                           {"ne", "other, /", compares<Operator::kNotEqual>},
+                           {">", "other, /", compares<Operator::kGreater>},
+                           {"gt", "other, /", compares<Operator::kGreater>},
+                           {"greaterthan", "other, /", compares<Operator::kGreater>},
+                           {">=", "other, /", compares<Operator::kGreaterEqual>},
+                           {"ge", "other, /", compares<Operator::kGreaterEqual>},
+                           {"<", "other, /", compares<Operator::kLess>},
+                           {"lt", "other, /", compares<Operator::kLess>},
+                           {"lessthan", "other, /", compares<Operator::kLess>},
+                           {"<=", "other, /", compares<Operator::kLessEqual>},
+                           {"le", "other, /", compares<Operator::kLessEqual>},
+                           {"lower", "", is_all<is_lower, is_upper>},
+                           {"upper", "", is_all<is_upper, is_lower>}});
 
 }  // namespace
 
+bool has_word(std::string_view words, std::string_view word) {
+  for (size_t at = 0; at < words.size();) {
+    const size_t end = std::min(words.find(' ', at), words.size());
+    if (words.substr(at, end - at) == word) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
 const Native* find_filter(std::string_view name) {
-  return find_in(filters(), name);
+  static constexpr Native kRefused{"filter"};
+  for (const auto& natives :
+       {text_filters(), std::span<const Native>(kNumberFilters), sequence_filters()})
+    if (const Native* found = find_native(natives, name)) return found;
+  return has_word(kFiltersLeftOut, name) ? &kRefused : nullptr;
 }
 
 const Native* find_test(std::string_view name) {
-  return find_in(tests(), name);
+  return find_native(kTests, name);
 }
 
 }  // namespace kvcal::jinja

@@ -5,10 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "jinja/objects.h"
+#include "jinja/value.h"
 
 namespace kvcal::jinja {
 
+class Interpreter;
 struct Call;
 
 /// A function, method, filter or test of Python or Jinja2.
@@ -50,47 +51,38 @@ struct Call {
   const Value& self;  ///< before the dot, the bar or `is`; none for a function
   const CallArguments& given;
   std::vector<std::string_view> names = {};
-  Values values;
+  Values values = {};
 };
 
 /// Runs native: the one place where one is called.
 Value call_native(Interpreter& interpreter, const Native& native, const Value& self,
                   const CallArguments& given);
 
-/// All natives are in these four; each name is looked up there, and tests call every one.
 std::span<const Native> methods_of(Type type);
-std::span<const Native> global_functions();
-std::span<const std::span<const Native>> filters();
-std::span<const std::span<const Native>> tests();
-
-std::span<const Native> string_methods();
-std::span<const Native> list_methods();
-std::span<const Native> tuple_methods();
-std::span<const Native> dict_methods();
-std::span<const Native> number_methods();
-std::span<const Native> cycler_methods();
-std::span<const Native> loop_methods();
-
+/// owner.name of what is no method: loop.index, macro.name, cycler.current; missing for an unknown
+/// name.
+Value member_of(Run& run, const Value& owner, std::string_view name);
 /// Whether the immutable sandbox hides that method because it would change a list or dict.
-bool changes_list(std::string_view method);
-bool changes_dict(std::string_view method);
+bool changes_owner(const Value& owner, std::string_view name);
+/// Whether Python has such an attribute and kvcal has not.
+bool is_left_out(const Value& owner, std::string_view name);
+
+/// Whether word is one of words, which stand between spaces.
+bool has_word(std::string_view words, std::string_view word);
 
 /// Puts the functions every template may call into globals: range, dict, namespace, cycler, joiner,
 /// lipsum (refused), raise_exception, strftime_now.
 void add_globals(Run& run, Dict& globals);
-/// cycler.current; missing for an unknown name.
-Value cycler_attribute(const Value& self, std::string_view name);
 
 /// The filter of that name, or null. Source of all: Jinja2 3.1, filters.py; tojson: transformers,
 /// chat_template_utils.py.
 const Native* find_filter(std::string_view name);
-std::span<const Native> text_filters();
-std::span<const Native> number_filters();
-std::span<const Native> sequence_filters();
-
 /// The test of that name (x is name), or null. Source: Jinja2 3.1, tests.py.
 const Native* find_test(std::string_view name);
-std::span<const Native> text_tests();
-std::span<const Native> value_tests();
+
+/// The natives of each file; the functions above look names up in them.
+std::span<const Native> string_methods();
+std::span<const Native> text_filters();
+std::span<const Native> sequence_filters();
 
 }  // namespace kvcal::jinja

@@ -1,7 +1,6 @@
 #include "jinja/calls.h"
 #include "jinja/interpreter.h"
-#include "jinja/operators.h"
-#include "jinja/printing.h"
+#include "jinja/text_value.h"
 
 namespace kvcal::jinja {
 
@@ -44,7 +43,7 @@ Value Interpreter::evaluate(const Expression& expression) {
     case ExpressionKind::kConditional:
       return evaluate_conditional(expression);
     case ExpressionKind::kAttribute:
-      return attribute_of(*this, evaluate(*items[0]), expression.text);
+      return attribute_of(run_, evaluate(*items[0]), expression.text);
     case ExpressionKind::kItem:
       return evaluate_item(expression);
     case ExpressionKind::kCall:
@@ -65,19 +64,19 @@ Value Interpreter::evaluate(const Expression& expression) {
 }
 
 Value Interpreter::evaluate_name(const Expression& expression) {
-  const Value value = variable(expression.slot);
+  const Value value = look_up(expression.name);
   return value.is_missing() ? undefined_name(run_, expression.text) : value;
 }
 
 Values Interpreter::evaluate_items(const Expression& expression) {
-  Values values(run_);
+  Values values;
   values.reserve(expression.items.size());
   for (const Expression* item : expression.items) values.push_back(evaluate(*item));
   return values;
 }
 
 Value Interpreter::evaluate_dict(const Expression& expression) {
-  auto* dict = run_.make<Dict>(run_);
+  auto* dict = run_.make<Dict>();
   for (size_t i = 0; i + 1 < expression.items.size(); i += 2) {
     const Value key = evaluate(*expression.items[i]);
     dict->set(run_, key, evaluate(*expression.items[i + 1]));
@@ -99,8 +98,7 @@ Value Interpreter::evaluate_concat(const Expression& expression) {
   const Values values = evaluate_items(expression);
   uint64_t size = 0;
   for (const Value& value : values) size += value.text_size();
-  run_.check_size(size);
-  Text text = run_.text();
+  Text text(run_);
   text.reserve(size);
   for (const Value& value : values) jinja::print(run_, value, text);
   return make_text(run_, std::move(text));
@@ -116,7 +114,7 @@ Value Interpreter::evaluate_conditional(const Expression& expression) {
 Value Interpreter::evaluate_item(const Expression& expression) {
   const Value owner = evaluate(*expression.items[0]);
   const Expression& key = *expression.items[1];
-  if (key.kind != ExpressionKind::kSlice) return item_of(*this, owner, evaluate(key));
+  if (key.kind != ExpressionKind::kSlice) return item_of(run_, owner, evaluate(key));
   const auto part = [&](size_t i) {
     return key.items[i] == nullptr ? Value::none() : evaluate(*key.items[i]);
   };
@@ -125,7 +123,7 @@ Value Interpreter::evaluate_item(const Expression& expression) {
 }
 
 CallArguments Interpreter::evaluate_arguments(const CallSyntax& syntax) {
-  CallArguments arguments(run_);
+  CallArguments arguments;
   for (const Expression* argument : syntax.positional)
     arguments.positional.push_back(evaluate(*argument));
   for (const auto& [name, argument] : syntax.named)
@@ -140,6 +138,7 @@ CallArguments Interpreter::evaluate_arguments(const CallSyntax& syntax) {
     fail("argument after ** must be a mapping, not ", type_name(mapping));
   const size_t num_written = arguments.named.size();  // the mapping's own keys differ
   for (const auto& [key, value] : mapping.as<Dict>().entries) {
+    run_.charge_items(2);
     if (!key.is_string()) fail("keywords must be strings");
     for (size_t i = 0; i < num_written; ++i)
       if (equals(run_, Value::text(arguments.named[i].first), key))
@@ -169,7 +168,7 @@ Value Interpreter::call(const Value& callee, const CallArguments& arguments) {
     case Type::kJoiner:
       return call_native(*this, *callee.as<Bound>().native, callee.as<Bound>().self, arguments);
     case Type::kMacro:
-      return call_macro(*this, callee.as<Macro>(), arguments);
+      return call_macro(callee.as<Macro>(), arguments);
     case Type::kLoop:
       fail("The loop must have the 'recursive' marker to be called recursively.");
     default:

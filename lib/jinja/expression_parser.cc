@@ -2,10 +2,10 @@
 
 #include <array>
 #include <cmath>
-#include <set>
 #include <span>
 
-#include "jinja/python_str.h"
+#include "jinja/calls.h"
+#include "jinja/text_value.h"
 
 namespace kvcal::jinja {
 namespace {
@@ -44,9 +44,8 @@ const Operator* find_operator(const Token& token, std::span<const Operator> oper
 
 /// The value of a literal. Throws Error when it does not fit 64 bits or is not finite.
 Value number_of(const Token& number) {
-  Run run({});
-  if (number.is(TokenType::kInteger)) return Value::integer(*parse_integer(run, number.text, 0));
-  const double value = *parse_float(run, number.text);
+  if (number.is(TokenType::kInteger)) return Value::integer(*parse_integer(number.text, 0));
+  const double value = *parse_float(number.text);
   if (!std::isfinite(value)) fail("number ", number.text, " is out of range");
   return Value::number(value);
 }
@@ -84,6 +83,7 @@ Expression* ExpressionParser::parse_expression(bool has_conditional) {
 
 Expression* ExpressionParser::parse_conditional() {
   int line = token().line;
+  const size_t known = num_unknown();
   Expression* result = parse_binary(kOr);
   while (skip_name("if")) {
     Expression* condition = parse_binary(kOr);
@@ -93,6 +93,7 @@ Expression* ExpressionParser::parse_conditional() {
       otherwise = parse_conditional();
     }
     result = make(ExpressionKind::kConditional, line, {condition, result, otherwise});
+    forget_unknown(known);
     line = token().line;
   }
   return result;
@@ -188,8 +189,16 @@ Expression* ExpressionParser::parse_name(bool may_be_attribute) {
     constant->value = first == 'n' ? Value::none() : Value::boolean(first == 't');
     return constant;
   }
+  if (name.text == "self") stop("'self' is not supported in chat templates", name.line);
   Expression* result = make(ExpressionKind::kName, name.line);
   result->text = name.text;
+  result->name = number_of_name(name.text);
+  if (!is_target_) note_own_name(result->name, false);
+  for (Statement* function : functions_) {
+    function->reads_caller |= result->name == kCallerName;
+    function->reads_kwargs |= result->name == kKwargsName;
+    function->reads_varargs |= result->name == kVarargsName;
+  }
   if (may_be_attribute && skip_operator(".")) {
     result->kind = ExpressionKind::kAttributeTarget;
     result->attribute = expect(TokenType::kName, "a name").text;
@@ -261,7 +270,9 @@ void ExpressionParser::require_assignable(const Expression* target) const {
 }
 
 Expression* ExpressionParser::parse_target(bool may_be_attribute) {
+  is_target_ = true;
   Expression* target = parse_tuple({.is_simplified = true, .may_be_attribute = may_be_attribute});
+  is_target_ = false;
   require_assignable(target);
   return target;
 }
@@ -385,6 +396,23 @@ void ExpressionParser::parse_arguments(Expression* owner) {
   expect_operator(")");
 }
 
+void ExpressionParser::settle_late_names() const {
+  std::vector<std::string_view> texts(tree_.names.size());
+  for (const auto& [text, name] : tree_.names) texts[static_cast<size_t>(name)] = text;
+  for (const ScopeNames& scope : scopes_)
+    for (const int name : scope.late) {
+      const ScopeNames* around = scope.outer;
+      while (around != nullptr && !around->own.contains(name)) around = around->outer;
+      if (around == nullptr)
+        scope.block->late_names.emplace_back(name, texts[static_cast<size_t>(name)]);
+    }
+}
+
+void ExpressionParser::add_unknown(std::string_view what, const Expression* expression) {
+  unknown_.push_back("line " + std::to_string(expression->line) + ": no " + std::string(what) +
+                     " named '" + std::string(message_part(expression->text)) + "'");
+}
+
 void ExpressionParser::add_name(std::set<std::string_view>& names, std::string_view name,
                                 std::string_view what) const {
   if (!names.insert(name).second)
@@ -408,6 +436,7 @@ Expression* ExpressionParser::parse_filters(Expression* operand, bool is_first) 
     is_first = false;
     Expression* filter = make(ExpressionKind::kFilter, token().line, {operand});
     filter->text = parse_dotted_name();
+    if (find_filter(filter->text) == nullptr) add_unknown("filter", filter);
     if (token().is_operator("(")) parse_arguments(filter);
     operand = filter;
   }
@@ -432,6 +461,7 @@ Expression* ExpressionParser::parse_test(Expression* operand) {
   const bool is_negated = skip_name("not");
   Expression* test = make(ExpressionKind::kTest, line, {operand});
   test->text = parse_dotted_name();
+  if (find_test(test->text) == nullptr) add_unknown("test", test);
   if (token().is_operator("(")) {
     parse_arguments(test);
   } else if (starts_test_argument()) {

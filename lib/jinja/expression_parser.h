@@ -1,7 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -67,6 +69,24 @@ class ExpressionParser {
       stop("found " + described(token()) + ", expected '" + std::string(symbol) + "'");
   }
 
+  /// The number of a variable's name.
+  int number_of_name(std::string_view name) {
+    return tree_.names.try_emplace(name, static_cast<int>(tree_.names.size())).first->second;
+  }
+  /// Unknown filters and tests since there were known of them are no error unless they are reached:
+  /// they stand in a condition, where a template may ask for what it then uses.
+  void forget_unknown(size_t known) { unknown_.resize(std::min(known, unknown_.size())); }
+  /// They are an error, whatever stands around: they stand in a scope of their own.
+  void require_known(size_t known) {
+    if (!error_ && unknown_.size() > known) error_ = unknown_[known];
+  }
+  size_t num_unknown() const { return unknown_.size(); }
+  /// Throws the Error of an unknown filter or test.
+  void check_known() {
+    require_known(0);
+    if (error_) fail(*error_);
+  }
+
   [[noreturn]] void stop(const std::string& what, int line = 0) const {
     fail("line ", line > 0 ? line : token().line, ": ", what);
   }
@@ -113,6 +133,27 @@ class ExpressionParser {
   std::string_view parse_name_target();
 
   SyntaxTree& tree_;
+  /// The names that a scope reads or sets itself, of them those that it sets first of all, and how
+  /// many ifs of it stand around.
+  struct ScopeNames {
+    ScopeNames* outer = nullptr;
+    Block* block = nullptr;
+    std::set<int> own = {}, late = {};
+    int branches = 0;
+  };
+  void enter_scope(Block& block) { scope_ = &scopes_.emplace_back(ScopeNames{scope_, &block}); }
+  void leave_scope() { scope_ = scope_->outer; }
+  void note_own_name(int name, bool is_set) {
+    if (scope_->own.insert(name).second && is_set && scope_->branches == 0)
+      scope_->late.insert(name);
+  }
+  /// Writes Block::late_names of all scopes.
+  void settle_late_names() const;
+
+  ScopeNames* scope_ = nullptr;
+  int num_loops_ = 0;                  ///< around
+  int num_breakable_ = 0;              ///< of these, those that a break here may leave
+  std::vector<Statement*> functions_;  ///< the macros and call blocks around
 
  private:
   Expression* parse_conditional();
@@ -133,6 +174,7 @@ class ExpressionParser {
   Expression* parse_call(Expression* callee);
   Expression* parse_test(Expression* operand);
   void parse_arguments(Expression* owner);
+  void add_unknown(std::string_view what, const Expression* expression);
   std::string_view parse_dotted_name();
   bool is_tuple_end() const;
   void require_assignable(const Expression* target) const;
@@ -141,6 +183,10 @@ class ExpressionParser {
   const std::vector<Token>& tokens_;
   size_t at_ = 0;
   int nesting_ = 0;
+  bool is_target_ = false;
+  std::deque<ScopeNames> scopes_;
+  std::vector<std::string> unknown_;  ///< filters and tests, as messages
+  std::optional<std::string> error_;
 };
 
 }  // namespace kvcal::jinja

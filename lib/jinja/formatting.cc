@@ -1,30 +1,149 @@
-#include "jinja/formatting.h"
-
+// format % values and format.format(…): fields, and how a number or text is laid out in one.
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
+#include <cstdio>
 
-#include "jinja/interpreter.h"
-#include "jinja/operators.h"
-#include "jinja/printing.h"
-#include "jinja/python_str.h"
+#include "jinja/text_value.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 namespace {
+
+constexpr int64_t kMaxWidth = 1'000'000, kMaxPrecision = 400;
+
+/// [[fill]align][sign][0][width][,][.precision][type]. Source: Python, string, "Format
+/// specification mini-language".
+struct FormatSpec {
+  std::string_view fill = " ";
+  char align = 0;  ///< '<', '>', '^' or 0
+  char sign = '-';
+  bool has_zeros = false, has_commas = false;
+  int64_t width = 0, precision = -1;
+  char type = 0;
+};
+
+bool is_one_of(char c, std::string_view set) {
+  return c != 0 && set.find(c) != std::string_view::npos;
+}
+
+FormatSpec parse_format_spec(std::string_view text) {
+  FormatSpec spec;
+  size_t at = 0;
+  const auto next = [&](std::string_view set) -> char {
+    return at < text.size() && is_one_of(text[at], set) ? text[at++] : '\0';
+  };
+  const auto read_number = [&](int64_t limit) {
+    int64_t value = 0;
+    while (const char digit = next("0123456789"))
+      if (value = value * 10 + (digit - '0'); value > limit)
+        fail("format specification '", text, "' asks for more than ", limit, " places");
+    return value;
+  };
+  size_t after_fill = 0;
+  if (!text.empty()) next_code_point(text, after_fill);
+  if (after_fill < text.size() && is_one_of(text[after_fill], "<>^")) {
+    spec.fill = text.substr(0, after_fill);
+    at = after_fill;
+  }
+  spec.align = next("<>^");
+  if (const char sign = next("+- ")) spec.sign = sign;
+  spec.has_zeros = next("0") != 0;
+  spec.width = read_number(kMaxWidth);
+  spec.has_commas = next(",") != 0;
+  if (next(".") != 0) spec.precision = read_number(kMaxPrecision);
+  spec.type = next("sdboxXeEfFgG%");
+  if (at != text.size())
+    fail("format specification '", text, "' is not supported in chat templates");
+  return spec;
+}
+
+/// 1234567 → 1,234,567; only the whole part of a number is grouped.
+std::string grouped(std::string digits) {
+  size_t whole = std::min(digits.find_first_of(".e"), digits.size());
+  for (; whole > 3; whole -= 3) digits.insert(whole - 3, ",");
+  return digits;
+}
+
+std::string integer_digits(uint64_t magnitude, char type) {
+  const int base = type == 'b' ? 2 : type == 'o' ? 8 : is_one_of(type, "xX") ? 16 : 10;
+  std::array<char, 72> buffer{};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), magnitude, base).ptr;
+  std::string digits(buffer.data(), end);
+  if (type == 'X')
+    for (char& c : digits) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return digits;
+}
+
+std::string float_digits(double magnitude, const FormatSpec& spec) {
+  if (spec.type == 0 && spec.precision < 0) return float_text(magnitude);
+  if (spec.type == 0) fail("a precision without a type is not supported in format specifications");
+  const bool is_percent = spec.type == '%';
+  const std::string format = std::string("%.*") + (is_percent ? 'f' : spec.type);
+  std::array<char, 1024> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), format.c_str(),
+                static_cast<int>(spec.precision < 0 ? 6 : spec.precision),
+                is_percent ? magnitude * 100 : magnitude);
+  return std::string(buffer.data()) + (is_percent ? "%" : "");
+}
+
+/// body with fill up to width code points; the sign of a number stays before zeros.
+void append_padded(Text& out, std::string_view sign, std::string_view body, const FormatSpec& spec,
+                   char align) {
+  const int64_t missing =
+      std::max<int64_t>(spec.width - count_code_points(sign) - count_code_points(body), 0);
+  const bool has_zeros = spec.has_zeros && spec.align == 0 && align == '>';
+  if (has_zeros && spec.has_commas)
+    fail("zero padding together with commas is not supported in format specifications");
+  if (spec.align != 0) align = spec.align;
+  const int64_t left = has_zeros || align == '<' ? 0 : align == '>' ? missing : missing / 2;
+  out.repeat(spec.fill, static_cast<uint64_t>(left));
+  out += sign;
+  if (has_zeros) out.repeat("0", static_cast<uint64_t>(missing));
+  out += body;
+  if (!has_zeros) out.repeat(spec.fill, static_cast<uint64_t>(missing - left));
+}
+
+void append_number(Run& run, Text& out, const Value& value, const FormatSpec& spec) {
+  const bool is_integer = value.is_integral() && (spec.type == 0 || is_one_of(spec.type, "bdoxX"));
+  if (!is_integer && spec.type != 0 && !is_one_of(spec.type, "eEfFgG%"))
+    fail("Unknown format code '", std::string(1, spec.type), "' for a ", type_name(value));
+  if (is_integer && spec.precision >= 0)
+    fail("a precision of an int is not supported in format specifications");
+  const int64_t integer = is_integer ? value.as_integer() : 0;
+  const double number = value.as_number();
+  const bool is_negative = is_integer ? integer < 0 : std::signbit(number) && !std::isnan(number);
+  run.charge(8);  // digits are slow to make, also few of them
+  const uint64_t magnitude =
+      integer < 0 ? uint64_t{0} - static_cast<uint64_t>(integer) : static_cast<uint64_t>(integer);
+  std::string digits =
+      is_integer ? integer_digits(magnitude, spec.type) : float_digits(std::abs(number), spec);
+  if (spec.has_commas) digits = grouped(std::move(digits));
+  const std::string_view sign = is_negative        ? "-"
+                                : spec.sign == '-' ? ""
+                                : spec.sign == '+' ? "+"
+                                                   : " ";
+  append_padded(out, sign, digits, spec, '>');
+}
+
+void append_text(Text& out, std::string_view text, const FormatSpec& spec, char align) {
+  if (spec.precision >= 0) text = text.substr(0, byte_offset(text, spec.precision));
+  append_padded(out, "", text, spec, align);
+}
 
 /// The printf-style language of str. Source: CPython, Objects/unicodeobject.c, PyUnicode_Format.
 class PercentFormatter {
  public:
   PercentFormatter(Run& run, std::string_view format, const Value& values)
-      : run_(run), format_(format), values_(values), out_(run.text()) {}
+      : run_(run), format_(format), values_(values), out_(run) {}
 
   Text format() {
     while (at_ < format_.size()) {
-      const size_t percent = format_.find('%', at_);
-      out_ += format_.substr(at_, percent == std::string_view::npos ? percent : percent - at_);
-      if (percent == std::string_view::npos) break;
+      const size_t percent = std::min(format_.find('%', at_), format_.size());
+      out_ += format_.substr(at_, percent - at_);
       at_ = percent + 1;
-      append_field();
-      run_.check_size(out_.size());
+      if (percent < format_.size()) append_field();
     }
     // Python takes for a mapping whatever can be subscripted.
     const bool is_mapping = values_.is(Type::kDict) || values_.is(Type::kList) ||
@@ -51,19 +170,22 @@ class PercentFormatter {
   }
 
   int64_t next_number(int64_t limit) {
-    if (peek() == '*') {
-      ++at_;
-      const Value value = next_value();
-      if (!value.is_integral()) fail("* wants int");
-      if (value.as_integer() > limit || value.as_integer() < -limit) fail("a width past ", limit);
-      return value.as_integer();
-    }
     int64_t number = 0;
-    while (peek() >= '0' && peek() <= '9') {
-      number = number * 10 + (format_[at_++] - '0');
-      if (number > limit) fail("a width past ", limit, " in a format string");
-    }
+    while (is_one_of(peek(), "0123456789"))
+      if (number = number * 10 + (format_[at_++] - '0'); number > limit)
+        fail("a width past ", limit, " in a format string");
     return number;
+  }
+
+  Value named_value() {
+    const size_t close = format_.find(')', at_);
+    if (close == std::string_view::npos) fail("incomplete format key");
+    if (!values_.is(Type::kDict)) fail("format requires a mapping");
+    const std::string_view key = format_.substr(at_ + 1, close - at_ - 1);
+    at_ = close + 1;
+    const Value* found = values_.as<Dict>().find(run_, key);
+    if (found == nullptr) fail("key ", repr_of(key), " is missing");
+    return *found;
   }
 
   void append_field() {
@@ -73,92 +195,40 @@ class PercentFormatter {
       out_ += '%';
       return;
     }
-    Value named;
-    if (peek() == '(') {
-      const size_t close = format_.find(')', at_);
-      if (close == std::string_view::npos) fail("incomplete format key");
-      if (!values_.is(Type::kDict)) fail("format requires a mapping");
-      const std::string_view key = format_.substr(at_ + 1, close - at_ - 1);
-      const Value* found = values_.as<Dict>().find(run_, key);
-      if (found == nullptr) fail("key ", repr_of(run_, key), " is missing");
-      named = *found;
-      at_ = close + 1;
-    }
+    const Value named = peek() == '(' ? named_value() : Value();
     FormatSpec spec;
-    bool is_left = false;
-    for (; std::string_view("-+ #0").find(peek()) != std::string_view::npos; ++at_) {
-      is_left |= peek() == '-';
+    for (; is_one_of(peek(), "-+ 0"); ++at_) {
+      if (peek() == '-') spec.align = '<';
       spec.has_zeros |= peek() == '0';
-      spec.is_alternate |= peek() == '#';
       if (peek() == '+' || (peek() == ' ' && spec.sign != '+')) spec.sign = peek();
     }
-    spec.width = next_number(1'000'000);
-    if (spec.width < 0) {
-      is_left = true;
-      spec.width = -spec.width;
-    }
-    if (is_left) spec.align = '<';
+    spec.width = next_number(kMaxWidth);
     if (peek() == '.') {
       ++at_;
-      spec.precision = std::max<int64_t>(next_number(400), 0);
+      spec.precision = next_number(kMaxPrecision);
     }
-    while (peek() == 'h' || peek() == 'l' || peek() == 'L') ++at_;
     spec.type = peek();
     ++at_;
-    out_ += converted(named.is_missing() ? next_value() : named, spec);
+    append(named.is_missing() ? next_value() : named, spec);
   }
 
-  Text converted(const Value& value, FormatSpec spec) {
-    const auto is_one_of = [&](std::string_view types) {
-      return types.find(spec.type) != std::string_view::npos;
-    };
-    if (is_one_of("sr")) {
-      Text text = spec.type == 's' ? to_text(run_, value) : to_repr(run_, value);
-      if (spec.precision >= 0) text.resize(byte_offset(text, spec.precision));
+  void append(Value value, FormatSpec spec) {
+    if (is_one_of(spec.type, "sr")) {
+      const Text text = spec.type == 's' ? to_text(run_, value) : to_repr(run_, value);
       spec.has_zeros = false;
-      return padded(run_, "", text, spec, '>');
+      return append_text(out_, text, spec, '>');
     }
-    if (spec.type == 'c') return converted_character(value, spec);
-    if (is_one_of("iu")) spec.type = 'd';
-    if (is_one_of("dxXo")) return converted_integer(value, spec);
-    if (!is_one_of("eEfFgG"))
-      fail("unsupported format character '", std::string(1, spec.type), "'");
+    if (is_one_of(spec.type, "iu")) spec.type = 'd';
+    if (!is_one_of(spec.type, "dxXoeEfFgG"))
+      fail("format '%", std::string(1, spec.type), "' is not supported in chat templates");
     require_defined(value);
     if (!value.is_number()) fail("must be real number, not ", type_name(value));
-    return formatted(run_, Value::number(value.as_number()), spec);
-  }
-
-  Text converted_integer(const Value& value, FormatSpec spec) {
-    require_defined(value);
-    if (!value.is_number() || (spec.type != 'd' && !value.is_integral()))
-      fail("%", std::string(1, spec.type), " format: a real number is required, not ",
-           type_name(value));
     const double number = value.as_number();
-    if (value.is(Type::kFloat) && !(std::abs(number) < 0x1p63))
-      fail("cannot convert ", number, " to a 64-bit int");
-    const int64_t integer = value.is_integral() ? value.as_integer() : static_cast<int64_t>(number);
-    if (spec.precision < 0) return formatted(run_, Value::integer(integer), spec);
-    // A precision is the least number of digits.
-    FormatSpec digits{.sign = spec.sign, .has_zeros = true, .type = spec.type};
-    digits.width = spec.precision + (integer < 0 || spec.sign != '-' ? 1 : 0);
-    FormatSpec outer{.align = spec.align, .width = spec.width};
-    return padded(run_, "", formatted(run_, Value::integer(integer), digits), outer, '>');
-  }
-
-  Text converted_character(const Value& value, FormatSpec spec) {
-    Text text = run_.text();
-    if (value.is_integral()) {
-      const int64_t c = value.as_integer();
-      if (c < 0 || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
-        fail("%c arg not in range(0x110000)");
-      append_code_point(text, static_cast<char32_t>(c));
-    } else if (value.is_string() && length_of(run_, value) == 1) {
-      text = run_.text_of(value);
-    } else {
-      fail("%c requires int or char");
+    if (value.is(Type::kFloat) && spec.type == 'd') {
+      if (!(std::abs(number) < 0x1p63)) fail("cannot convert ", number, " to a 64-bit int");
+      value = Value::integer(static_cast<int64_t>(number));
     }
-    spec.has_zeros = false;
-    return padded(run_, "", text, spec, '>');
+    append_number(run_, out_, value, spec);
   }
 
   Run& run_;
@@ -171,19 +241,17 @@ class PercentFormatter {
 /// str.format. Source: Python, string.Formatter; Jinja2 3.1, SandboxedFormatter.
 class BraceFormatter {
  public:
-  BraceFormatter(Interpreter& interpreter, std::string_view format, const CallArguments& arguments)
-      : interpreter_(interpreter),
-        run_(interpreter.run()),
-        format_(format),
-        arguments_(arguments),
-        out_(run_.text()) {}
+  BraceFormatter(Run& run, std::string_view format, const CallArguments& arguments)
+      : run_(run), format_(format), arguments_(arguments), out_(run) {}
 
   Text format() {
     while (at_ < format_.size()) {
-      const char c = format_[at_++];
-      if (c != '{' && c != '}') {
-        out_ += c;
-      } else if (at_ < format_.size() && format_[at_] == c) {
+      const size_t brace = std::min(format_.find_first_of("{}", at_), format_.size());
+      out_ += format_.substr(at_, brace - at_);
+      at_ = brace + 1;
+      if (brace == format_.size()) break;
+      const char c = format_[brace];
+      if (at_ < format_.size() && format_[at_] == c) {
         out_ += c;
         ++at_;
       } else if (c == '}') {
@@ -201,85 +269,62 @@ class BraceFormatter {
     const size_t close = format_.find('}', at_);
     if (close == std::string_view::npos) fail("expected '}' before end of string");
     std::string_view field = format_.substr(at_, close - at_);
-    if (field.find('{') != std::string_view::npos)
-      fail("fields within fields of format strings are not supported");
     at_ = close + 1;
-    std::string_view spec;
-    char conversion = 0;
-    if (const size_t colon = field.find(':'); colon != std::string_view::npos) {
-      spec = field.substr(colon + 1);
-      field = field.substr(0, colon);
-    }
-    if (const size_t mark = field.find('!'); mark != std::string_view::npos) {
-      if (field.size() != mark + 2) fail("a conversion in a format string is one letter");
-      conversion = field[mark + 1];
-      field = field.substr(0, mark);
-    }
-    Value value = field_value(field);
-    if (conversion == 'r')
+    const size_t colon = std::min(field.find(':'), field.size());
+    const std::string_view spec = field.substr(std::min(colon + 1, field.size()));
+    field = field.substr(0, colon);
+    const size_t mark = std::min(field.find('!'), field.size());
+    const std::string_view conversion = field.substr(mark), name = field.substr(0, mark);
+    if (name.find_first_of("{.[") != std::string_view::npos)
+      fail("field '", name,
+           "' of a format string: attributes, items and fields within fields are "
+           "not supported");
+    Value value = value_of(name);
+    if (conversion == "!r")
       value = make_text(run_, to_repr(run_, value));
-    else if (conversion == 's')
+    else if (conversion == "!s")
       value = make_text(run_, to_text(run_, value));
-    else if (conversion != 0)
-      fail("Unknown conversion specifier ", std::string(1, conversion));
-    out_ += spec.empty() ? to_text(run_, value) : formatted(run_, value, parse_format_spec(spec));
-    run_.check_size(out_.size());
+    else if (!conversion.empty())
+      fail("Unknown conversion specifier ", conversion);
+    if (spec.empty())
+      print(run_, value, out_);
+    else
+      append(value, parse_format_spec(spec));
   }
 
-  Value field_value(std::string_view field) {
-    const size_t end = std::min(field.find_first_of(".["), field.size());
-    // Only a field that is empty as a whole takes the next number.
-    if (end == 0 && !field.empty())
-      fail("a field of a format string starts with '", field.substr(0, 1), "'");
-    Value value = first_value(field.substr(0, end));
-    for (size_t at = end; at < field.size();) {
-      if (field[at] == '.') {
-        const size_t next = std::min(field.find_first_of(".[", at + 1), field.size());
-        if (next == at + 1) fail("Empty attribute in format string");
-        value = attribute_of(interpreter_, value, field.substr(at + 1, next - at - 1));
-        at = next;
-      } else {
-        const size_t close = field.find(']', at);
-        if (field[at] != '[' || close == std::string_view::npos)
-          fail("malformed field '", field, "' in a format string");
-        value = item_of(interpreter_, value, key_of(field.substr(at + 1, close - at - 1)));
-        at = close + 1;
-      }
-    }
-    return value;
+  void append(const Value& value, const FormatSpec& spec) {
+    if (value.is_number()) return append_number(run_, out_, value, spec);
+    if (!value.is_string()) fail("a format specification does not fit a ", type_name(value));
+    if (!is_one_of(spec.type, "s") && spec.type != 0)
+      fail("Unknown format code '", std::string(1, spec.type), "' for a str");
+    if (spec.sign != '-' || spec.has_commas || spec.has_zeros)
+      fail("a str takes no sign, zeros or commas in its format specification");
+    append_text(out_, run_.text_of(value), spec, '<');
   }
 
-  static bool is_number(std::string_view text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos &&
-           text.size() < 10;
-  }
-  static Value key_of(std::string_view text) {
-    return is_number(text) ? Value::integer(std::stoll(std::string(text))) : Value::text(text);
-  }
-
-  Value first_value(std::string_view name) {
-    if (name.empty() || is_number(name)) {
-      if (name.empty() ? is_numbered_ == 1 : is_numbered_ == 0 && next_ > 0)
+  Value value_of(std::string_view name) {
+    const bool is_number = !name.empty() && name.size() < 10 &&
+                           name.find_first_not_of("0123456789") == std::string_view::npos;
+    if (name.empty() || is_number) {
+      if (name.empty() ? is_numbered_ : is_number && next_ > 0)
         fail("automatic and manual field numbers are mixed in a format string");
-      if (!name.empty()) is_numbered_ = 1;
-      const size_t index =
-          name.empty() ? next_++ : static_cast<size_t>(std::stoll(std::string(name)));
+      is_numbered_ |= is_number;
+      const size_t index = is_number ? std::stoul(std::string(name)) : next_++;
       if (index >= arguments_.positional.size())
         fail("Replacement index ", index, " out of range for positional args tuple");
       return arguments_.positional[index];
     }
     for (const auto& [known, value] : arguments_.named)
       if (equals(run_, Value::text(known), Value::text(name))) return value;
-    fail("format string names ", repr_of(run_, name), ", which was not given");
+    fail("format string names ", repr_of(name), ", which was not given");
   }
 
-  Interpreter& interpreter_;
   Run& run_;
   std::string_view format_;
   const CallArguments& arguments_;
   Text out_;
   size_t at_ = 0, next_ = 0;
-  int is_numbered_ = 0;
+  bool is_numbered_ = false;
 };
 
 }  // namespace
@@ -288,9 +333,8 @@ Value format_percent(Run& run, std::string_view format, const Value& values) {
   return make_text(run, PercentFormatter(run, format, values).format());
 }
 
-Value format_braces(Interpreter& interpreter, std::string_view format,
-                    const CallArguments& arguments) {
-  return make_text(interpreter.run(), BraceFormatter(interpreter, format, arguments).format());
+Value format_braces(Run& run, std::string_view format, const CallArguments& arguments) {
+  return make_text(run, BraceFormatter(run, format, arguments).format());
 }
 
 }  // namespace kvcal::jinja

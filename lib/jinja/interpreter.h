@@ -5,13 +5,17 @@
 #include <string>
 #include <string_view>
 
-#include "jinja/objects.h"
 #include "jinja/syntax.h"
 
 namespace kvcal::jinja {
 
 /// Runs a parsed template once. Everything it touches outlives it: the tree, the Run, the
 /// variables.
+///
+/// A scope is the template itself, a macro, call block, loop, with, set or filter block. A name is
+/// assigned in the innermost scope, and read from the innermost one that has a value for it. Loops
+/// begin each iteration without values (Block::late_names are the exception). Source: Jinja2 3.1,
+/// idtracking.py and compiler.py.
 class Interpreter {
  public:
   /// variables: what the template's caller passed. clock: local time, for strftime_now.
@@ -31,14 +35,16 @@ class Interpreter {
   Value apply_filter(std::string_view name, const Value& input, const CallArguments& arguments);
   /// input is name(arguments)
   bool apply_test(std::string_view name, const Value& input, const CallArguments& arguments);
-  /// The text of a function's body with its arguments in place (missing ones get their defaults).
-  Value run_function(const Statement& definition, Activation* activation);
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
 
   Flow execute(const Block& block);
   Flow execute(const Statement& statement);
+  /// Runs block in the scope that was made for it.
+  Flow execute_scope(const Block& block);
+  /// Runs block in a scope of its own, with its output going to text where there is one.
+  Flow execute_inside(const Block& block, Text* text = nullptr);
   Flow execute_if(const Statement& statement);
   Flow execute_for(const Statement& statement);
   Flow execute_with(const Statement& statement);
@@ -47,10 +53,10 @@ class Interpreter {
   void execute_set(const Statement& statement);
   void execute_call_block(const Statement& statement);
   Value make_macro(const Statement& definition);
+  /// The text of a call: arguments bound by Jinja2's rules for macros, not Python's for functions.
+  /// Source: Jinja2 3.1, runtime.py, Macro.__call__.
+  Value call_macro(const Macro& macro, const CallArguments& call);
   Value loop_source(const Statement& statement);
-  /// Runs body with its output going to text.
-  template <class Body>
-  Flow captured(Text& text, Body&& body);
 
   Value evaluate(const Expression& expression);
   Value evaluate_name(const Expression& expression);
@@ -64,22 +70,22 @@ class Interpreter {
   Values evaluate_items(const Expression& expression);
   CallArguments evaluate_arguments(const CallSyntax& syntax);
 
-  void enter(const std::vector<Load>& loads);
-  Value& variable(const Slot& slot);
-  /// Assigns value to target, whose names take the slots from next on.
-  void assign(const Expression& target, const Value& value, const std::vector<Slot>& slots,
-              size_t& next);
+  /// The variable of that name in scope itself, or null.
+  Value* find(Scope& scope, int name);
+  /// The value of a variable, missing where there is none.
+  Value look_up(int name);
+  void assign(Scope& scope, int name, const Value& value);
+  /// Assigns value to a target of an assignment.
+  void assign(const Expression& target, const Value& value);
   void check_namespaces(const Expression& target);
-  Value look_up(std::string_view name) const;
 
   const SyntaxTree& tree_;
   Run& run_;
   const Dict& variables_;
-  Dict globals_;
   std::function<std::tm()> clock_;
   Text output_;
   Text* out_ = &output_;
-  Activation* activation_ = nullptr;
+  Scope* scope_ = nullptr;
   int line_ = 1;
 };
 

@@ -1,20 +1,18 @@
-#include "jinja/lexer.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
-#include <cstdio>
 #include <optional>
 
 #include "core/error.h"
 #include "core/pcre2_regex.h"
-#include "jinja/python_str.h"
+#include "jinja/syntax.h"
+#include "jinja/text_value.h"
 
 namespace kvcal::jinja {
 namespace {
 
-constexpr size_t kNone = std::string_view::npos;
+constexpr size_t kNowhere = std::string_view::npos;
 
 /// "\r\n" and "\r" become "\n"; one newline at the end is dropped (keep_trailing_newline is off).
 std::string normalized(std::string_view source) {
@@ -50,7 +48,7 @@ void append_escape(std::string& out, std::string_view inner, size_t& at) {
   };
   constexpr std::string_view kKinds = "abfnrtv\\'\"", kCharacters = "\a\b\f\n\r\t\v\\'\"";
   if (kind == '\n') return;
-  if (const size_t i = kKinds.find(kind); i != kNone) {
+  if (const size_t i = kKinds.find(kind); i != kNowhere) {
     out += kCharacters[i];
     return;
   }
@@ -61,21 +59,10 @@ void append_escape(std::string& out, std::string_view inner, size_t& at) {
     --at;
     return append_number(3, 8, false);
   }
+  if (static_cast<unsigned char>(kind) >= 0x80)
+    fail("a backslash before a character that is not ASCII is not supported");
   out += '\\';
-  if (static_cast<unsigned char>(kind) < 0x80) {
-    out += kind;
-    return;
-  }
-  // Jinja2 turns non-ASCII into escapes first, whose backslash this one then escapes: "\é" is
-  // "\xe9".
-  const char32_t c = next_code_point(inner, --at);
-  char digits[16];
-  std::snprintf(digits, sizeof digits,
-                c < 0x100     ? "x%02x"
-                : c < 0x10000 ? "u%04x"
-                              : "U%08x",
-                static_cast<unsigned>(c));
-  out += digits;
+  out += kind;
 }
 
 /// A string literal's inner text with its escapes resolved as Python does. Throws Error for an
@@ -84,8 +71,8 @@ std::string unescaped(std::string_view inner) {
   std::string out;
   for (size_t at = 0; at < inner.size();) {
     const size_t backslash = inner.find('\\', at);
-    out += inner.substr(at, backslash == kNone ? kNone : backslash - at);
-    if (backslash == kNone) break;
+    out += inner.substr(at, backslash == kNowhere ? kNowhere : backslash - at);
+    if (backslash == kNowhere) break;
     at = backslash + 1;
     append_escape(out, inner, at);
   }
@@ -167,7 +154,7 @@ class Lexer {
   }
 
   std::optional<Opening> find_opening() const {
-    for (size_t at = text_.find('{', at_); at != kNone && at + 1 < text_.size();
+    for (size_t at = text_.find('{', at_); at != kNowhere && at + 1 < text_.size();
          at = text_.find('{', at + 1)) {
       const char kind = text_[at + 1];
       if (kind != '{' && kind != '%' && kind != '#') continue;
@@ -185,7 +172,7 @@ class Lexer {
     if (sign == '-') return stripped(data, false, true);
     if (sign == '+' || kind == '{') return data;
     const size_t newline = data.rfind('\n');
-    const size_t start = newline == kNone ? 0 : newline + 1;
+    const size_t start = newline == kNowhere ? 0 : newline + 1;
     if (start == 0 && !is_line_start_) return data;
     return stripped(data.substr(start), true, false).empty() ? data.substr(0, start) : data;
   }
@@ -210,7 +197,7 @@ class Lexer {
   }
 
   void read_raw() {
-    for (size_t at = text_.find("{%", at_); at != kNone; at = text_.find("{%", at + 1)) {
+    for (size_t at = text_.find("{%", at_); at != kNowhere; at = text_.find("{%", at + 1)) {
       size_t after = at + 2;
       char sign = 0;
       if (after < text_.size() && (text_[after] == '-' || text_[after] == '+'))
@@ -227,7 +214,7 @@ class Lexer {
 
   void read_comment() {
     const size_t close = text_.find("#}", at_);
-    if (close == kNone) {
+    if (close == kNowhere) {
       if (at_ < text_.size()) stop("a comment is not closed by #}");
       return;
     }
@@ -305,7 +292,7 @@ class Lexer {
     while (end < text_.size() && text_[end] != quote) end += text_[end] == '\\' ? 2 : 1;
     if (end >= text_.size()) stop("a string literal is not closed");
     const std::string_view inner = text_.substr(at_ + 1, end - at_ - 1);
-    if (inner.find('\\') == kNone)
+    if (inner.find('\\') == kNowhere)
       add(TokenType::kString, inner);
     else
       add(TokenType::kString,

@@ -12,7 +12,12 @@ class Parser : public ExpressionParser {
  public:
   using ExpressionParser::ExpressionParser;
 
-  Block parse_all() { return parse_block({}); }
+  void parse_all() {
+    enter_scope(tree_.body);
+    static_cast<std::vector<Statement*>&>(tree_.body) = parse_block({});
+    check_known();
+    settle_late_names();
+  }
 
  private:
   using EndNames = std::vector<std::string_view>;
@@ -60,6 +65,33 @@ class Parser : public ExpressionParser {
     return body;
   }
 
+  /// Parses block, the body of a tag that is a scope of its own, in which targets have values.
+  void parse_scope(Block& block, const EndNames& ends, const std::vector<int>& known_names = {},
+                   bool takes_end = true) {
+    const size_t known = num_unknown();
+    enter_scope(block);
+    scope_->own.insert(known_names.begin(), known_names.end());
+    static_cast<std::vector<Statement*>&>(block) = parse_body(ends, takes_end);
+    leave_scope();
+    require_known(known);
+  }
+
+  /// Parses with parse what is no part of the scope around it, and of none inside.
+  template <class Parse>
+  void parse_apart(const Parse& parse) {
+    const size_t known = num_unknown();
+    Block nowhere;
+    enter_scope(nowhere);
+    parse();
+    scope_->late.clear();
+    leave_scope();
+    require_known(known);
+  }
+
+  static void add_names(const Expression* target, std::vector<int>& names) {
+    for_each_target(target, [&](const Expression* name) { names.push_back(name->name); });
+  }
+
   Statement* add(Block& block, StatementKind kind, int line) {
     check_nodes();
     tree_.statements.push_back(std::make_unique<Statement>());
@@ -96,17 +128,34 @@ class Parser : public ExpressionParser {
 
   void parse_for(Block& block, int line) {
     Statement* loop = add(block, StatementKind::kFor, line);
+    ++num_loops_;
     loop->target = parse_target(false);
+    require_not_loop(loop->target);
     if (!skip_name("in")) stop("found " + described(token()) + ", expected 'in'");
     loop->value = parse_tuple({.has_conditional = false});
-    if (skip_name("if")) loop->condition = parse_expression();
+    if (skip_name("if")) parse_apart([&] { loop->condition = parse_expression(); });
     if (token().is_name("recursive")) stop("recursive loops are not supported in chat templates");
-    loop->body = parse_body({"endfor", "else"}, false);
-    if (take().text == "else") loop->otherwise = parse_body({"endfor"});
+    ++num_breakable_;
+    std::vector<int> names{kLoopName};
+    add_names(loop->target, names);
+    parse_scope(loop->body, {"endfor", "else"}, names, false);
+    --num_breakable_;
+    if (take().text == "else") parse_scope(loop->otherwise, {"endfor"});
+    --num_loops_;
+  }
+
+  /// `loop` belongs to the loop itself.
+  void require_not_loop(const Expression* target) const {
+    for_each_target(target, [&](const Expression* name) {
+      if (num_loops_ > 0 && name->kind == ExpressionKind::kName && name->name == kLoopName)
+        stop("'loop' cannot be assigned to in a for loop", name->line);
+    });
   }
 
   void parse_if(Block& block, int line) {
     Statement* statement = add(block, StatementKind::kIf, line);
+    const size_t known = num_unknown();
+    ++scope_->branches;
     while (true) {
       Branch branch{.condition = parse_tuple({.has_conditional = false}), .body = {}};
       branch.body = parse_body({"elif", "else", "endif"}, false);
@@ -114,20 +163,29 @@ class Parser : public ExpressionParser {
       const std::string_view end = take().text;
       if (end == "elif") continue;
       if (end == "else") statement->body = parse_body({"endif"});
-      return;
+      --scope_->branches;
+      return forget_unknown(known);
     }
   }
 
   void parse_set(Block& block, int line) {
     Statement* set = add(block, StatementKind::kSet, line);
     set->target = parse_target(true);
+    require_not_loop(set->target);
     if (skip_operator("=")) {
       set->value = parse_tuple({});
-      return;
+      return note_set(set->target);
     }
     set->kind = StatementKind::kSetBlock;
-    set->value = parse_filters(nullptr);
-    set->body = parse_body({"endset"});
+    parse_apart([&] { set->value = parse_filters(nullptr); });
+    parse_scope(set->body, {"endset"});
+    note_set(set->target);
+  }
+
+  void note_set(const Expression* target) {
+    for_each_target(target, [&](const Expression* name) {
+      note_own_name(name->name, name->kind == ExpressionKind::kName);
+    });
   }
 
   void parse_with(Block& block, int line) {
@@ -138,7 +196,9 @@ class Parser : public ExpressionParser {
       expect_operator("=");
       with->assignments.emplace_back(target, parse_expression());
     }
-    with->body = parse_body({"endwith"});
+    std::vector<int> names;
+    for (const auto& [target, value] : with->assignments) add_names(target, names);
+    parse_scope(with->body, {"endwith"}, names);
   }
 
   void parse_print(Block& block, int line) {
@@ -153,9 +213,9 @@ class Parser : public ExpressionParser {
     std::set<std::string_view> names;
     while (!token().is_operator(")")) {
       if (!owner->parameters.empty()) expect_operator(",");
-      Parameter parameter{.line = token().line};
-      parameter.name = parse_name_target();
-      add_name(names, parameter.name, "parameter");
+      Parameter parameter{.text = parse_name_target()};
+      parameter.name = number_of_name(parameter.text);
+      add_name(names, parameter.text, "parameter");
       if (skip_operator("="))
         parameter.fallback = parse_expression();
       else if (!owner->parameters.empty() && owner->parameters.back().fallback != nullptr)
@@ -168,8 +228,10 @@ class Parser : public ExpressionParser {
   void parse_macro(Block& block, int line) {
     Statement* macro = add(block, StatementKind::kMacro, line);
     macro->text = parse_name_target();
-    parse_signature(macro);
-    macro->body = parse_body({"endmacro"});
+    macro->name = number_of_name(macro->text);
+    note_own_name(macro->name, true);
+    parse_apart([&] { parse_signature(macro); });
+    parse_function(macro, "endmacro");
   }
 
   void parse_call_block(Block& block, int line) {
@@ -177,23 +239,43 @@ class Parser : public ExpressionParser {
     if (token().is_operator("(")) parse_signature(call);
     call->value = parse_expression();
     if (call->value->kind != ExpressionKind::kCall) stop("a call block needs a call", line);
-    call->body = parse_body({"endcall"});
+    parse_function(call, "endcall");
+  }
+
+  /// The body of a macro or call block, which breaks no loop around it.
+  void parse_function(Statement* function, std::string_view end) {
+    const int around = std::exchange(num_breakable_, 0);
+    functions_.push_back(function);
+    std::vector<int> names;
+    for (const Parameter& parameter : function->parameters) names.push_back(parameter.name);
+    parse_scope(function->body, {end}, names);
+    functions_.pop_back();
+    num_breakable_ = around;
+    for (const Parameter& parameter : function->parameters)
+      if (parameter.name == kCallerName && parameter.fallback == nullptr && function->reads_caller)
+        stop("a parameter named 'caller' needs a default", function->line);
   }
 
   void parse_filter_block(Block& block, int line) {
     Statement* filter = add(block, StatementKind::kFilterBlock, line);
-    filter->value = parse_filters(nullptr, true);
-    filter->body = parse_body({"endfilter"});
+    parse_apart([&] { filter->value = parse_filters(nullptr, true); });
+    parse_scope(filter->body, {"endfilter"});
   }
 
-  void parse_break(Block& block, int line) { add(block, StatementKind::kBreak, line); }
-  void parse_continue(Block& block, int line) { add(block, StatementKind::kContinue, line); }
+  void parse_break(Block& block, int line) { parse_exit(block, StatementKind::kBreak, line); }
+  void parse_continue(Block& block, int line) { parse_exit(block, StatementKind::kContinue, line); }
+  void parse_exit(Block& block, StatementKind kind, int line) {
+    if (num_breakable_ == 0)
+      stop(std::string(kind == StatementKind::kBreak ? "break" : "continue") + " outside of a loop",
+           line);
+    add(block, kind, line);
+  }
 
   /// The marks of assistant text, which only training reads: a call block whose call returns its
   /// body.
   void parse_generation(Block& block, int line) {
     Statement* generation = add(block, StatementKind::kCallBlock, line);
-    generation->body = parse_body({"endgeneration"});
+    parse_function(generation, "endgeneration");
   }
 };
 
@@ -202,8 +284,7 @@ class Parser : public ExpressionParser {
 SyntaxTree parse(std::string_view source) {
   SyntaxTree tree;
   tree.tokens = tokenize(source);
-  tree.body = Parser(tree).parse_all();
-  resolve_names(tree);
+  Parser(tree).parse_all();
   return tree;
 }
 

@@ -1,5 +1,3 @@
-#include "jinja/printing.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -7,8 +5,8 @@
 #include <cstdio>
 #include <optional>
 
-#include "jinja/objects.h"
-#include "jinja/python_str.h"
+#include "jinja/text_value.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 namespace {
@@ -19,10 +17,10 @@ void append_unicode_escape(Text& out, char32_t unit) {
   out += escape.data();
 }
 
-Text json_text(Run& run, std::string_view text, bool ensures_ascii) {
+void append_json(Text& out, std::string_view text, bool ensures_ascii) {
   constexpr std::u32string_view kEscaped = U"\"\\\n\r\t\b\f";
   constexpr std::string_view kEscapes = "\"\\nrtbf";
-  Text out = run.text("\"");
+  out += '"';
   for (size_t at = 0; at < text.size();) {
     const char32_t c = next_code_point(text, at);
     if (const size_t i = kEscaped.find(c); i != std::u32string_view::npos) {
@@ -34,11 +32,10 @@ Text json_text(Run& run, std::string_view text, bool ensures_ascii) {
       append_unicode_escape(out, 0xD800 + ((c - 0x10000) >> 10));
       append_unicode_escape(out, 0xDC00 + ((c - 0x10000) & 0x3FF));
     } else {
-      append_code_point(out, c);
+      out += c;
     }
   }
   out += '"';
-  return out;
 }
 
 std::string json_number(double value) {
@@ -63,39 +60,43 @@ class ValueWriter {
   void append(const Value& value, size_t level = 0) {
     const Depth depth(run_);
     run_.charge();
-    run_.check_size(out_.size());
     if (value.is(Type::kList) || (is_json_ && value.is(Type::kTuple)))
       return append_items("[", value.as<List>().items, "]", level);
     if (value.is(Type::kDict)) return append_dict(value.as<Dict>(), level);
-    if (const auto text = plain_text(value))
-      out_ += *text;
-    else if (is_json_)
-      fail("Object of type ", type_name(value), " is not JSON serializable");
-    else
-      append_other(value);
+    if (append_plain(value)) return;
+    if (is_json_) fail("Object of type ", type_name(value), " is not JSON serializable");
+    append_other(value);
   }
 
  private:
   static inline const JsonStyle kRepr{};
 
-  /// A value that both languages have and that holds no others.
-  std::optional<Text> plain_text(const Value& value) const {
+  /// A value that both languages have and that holds no others; false for any other.
+  bool append_plain(const Value& value) {
     switch (value.type()) {
       case Type::kNone:
-        return run_.text(is_json_ ? "null" : "None");
+        out_ += is_json_ ? "null" : "None";
+        return true;
       case Type::kBool:
-        return run_.text(is_true(value) ? (is_json_ ? "true" : "True")
-                                        : (is_json_ ? "false" : "False"));
+        out_ += is_true(value) ? (is_json_ ? "true" : "True") : (is_json_ ? "false" : "False");
+        return true;
       case Type::kInt:
-        return run_.text(std::to_string(value.as_integer()));
+        out_ += std::to_string(value.as_integer());
+        return true;
       case Type::kFloat:
-        return run_.text(is_json_ ? json_number(value.as_number()) : float_text(value.as_number()));
+        out_ += is_json_ ? json_number(value.as_number()) : float_text(value.as_number());
+        return true;
       case Type::kString:
-        if (is_json_) return json_text(run_, run_.text_of(value), style_.ensures_ascii);
-        return value.is_markup() ? "Markup(" + repr_of(run_, run_.text_of(value)) + ")"
-                                 : repr_of(run_, run_.text_of(value));
+        if (is_json_) {
+          append_json(out_, run_.text_of(value), style_.ensures_ascii);
+          return true;
+        }
+        if (value.is_markup()) out_ += "Markup(";
+        append_repr(out_, run_.text_of(value));
+        if (value.is_markup()) out_ += ')';
+        return true;
       default:
-        return std::nullopt;
+        return false;
     }
   }
 
@@ -120,12 +121,6 @@ class ValueWriter {
       case Type::kUndefined:
         out_ += "Undefined";
         return;
-      case Type::kLoop:
-        out_ += loop_repr(run_, value);
-        return;
-      case Type::kMacro:
-        out_ += macro_repr(run_, value);
-        return;
       default:
         fail("a ", type_name(value), " has no text that could be printed");
     }
@@ -133,9 +128,8 @@ class ValueWriter {
 
   void start_line(size_t level) {
     if (!style_.has_indent) return;
-    run_.check_size(out_.size() + level * style_.indent.size());
     out_ += '\n';
-    for (size_t i = 0; i < level && !style_.indent.empty(); ++i) out_ += style_.indent;
+    out_.repeat(style_.indent, level);
   }
 
   void append_items(std::string_view open, const Values& items, std::string_view close,
@@ -152,20 +146,21 @@ class ValueWriter {
 
   void append_key(const Value& key) {
     if (!is_json_) return append(key);
-    const auto text = plain_text(key);
-    if (!text) fail("keys must be str, int, float, bool or None, not ", type_name(key));
-    out_ += key.is_string() ? *text : '"' + *text + '"';
+    if (!key.is_string()) out_ += '"';
+    if (!append_plain(key))
+      fail("keys must be str, int, float, bool or None, not ", type_name(key));
+    if (!key.is_string()) out_ += '"';
   }
 
   void append_dict(const Dict& dict, size_t level) {
     if (!style_.sorts_keys) return append_entries(dict.entries, level);
     auto entries = dict.entries;
-    sort_stably(run_, entries,
-                [&](const auto& a, const auto& b) { return less(run_, a.first, b.first); });
+    std::ranges::stable_sort(
+        entries, [&](const auto& a, const auto& b) { return less(run_, a.first, b.first); });
     append_entries(entries, level);
   }
 
-  void append_entries(const Vector<std::pair<Value, Value>>& entries, size_t level) {
+  void append_entries(const std::vector<std::pair<Value, Value>>& entries, size_t level) {
     out_ += '{';
     bool is_first = true;
     for (const auto& [key, value] : entries) {
@@ -191,36 +186,20 @@ class ValueWriter {
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  const double size = std::abs(value);
+  const bool has_exponent = size != 0 && (size < 1e-4 || size >= 1e16);
   std::array<char, 64> buffer{};
-  const auto shortest = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
-                                      std::chars_format::scientific);
-  const std::string_view text(buffer.data(), static_cast<size_t>(shortest.ptr - buffer.data()));
-  const size_t mark = text.find('e');
-  int exponent = 0;
-  const size_t sign = text[mark + 1] == '+' ? 1 : 0;
-  std::from_chars(text.data() + mark + 1 + sign, text.data() + text.size(), exponent);
-  std::string result = value < 0 || std::signbit(value) ? "-" : "";
-  std::string digits;
-  for (const char c : text.substr(0, mark))
-    if (c != '.' && c != '-') digits += c;
-  if (exponent < -4 || exponent >= 16) {
-    result += digits.substr(0, 1);
-    if (digits.size() > 1) result += "." + digits.substr(1);
-    std::array<char, 16> power{};
-    std::snprintf(power.data(), power.size(), "e%c%02d", exponent < 0 ? '-' : '+',
-                  std::abs(exponent));
-    return result + power.data();
-  }
-  if (exponent < 0)
-    return result + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
-  const auto whole = static_cast<size_t>(exponent) + 1;
-  if (digits.size() <= whole)
-    return result + digits + std::string(whole - digits.size(), '0') + ".0";
-  return result + digits.substr(0, whole) + "." + digits.substr(whole);
+  const auto end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                    has_exponent ? std::chars_format::scientific : std::chars_format::fixed)
+          .ptr;
+  std::string text(buffer.data(), end);
+  if (!has_exponent && text.find('.') == std::string::npos) text += ".0";
+  return text;
 }
 
 Text to_text(Run& run, const Value& value) {
-  Text out = run.text();
+  Text out(run);
   print(run, value, out);
   return out;
 }
@@ -230,7 +209,7 @@ std::string_view text_view(Run& run, const Value& value) {
 }
 
 Text to_repr(Run& run, const Value& value) {
-  Text out = run.text();
+  Text out(run);
   ValueWriter(run, out).append(value);
   return out;
 }
@@ -238,12 +217,11 @@ Text to_repr(Run& run, const Value& value) {
 void print(Run& run, const Value& value, Text& out) {
   if (value.is_undefined()) return;
   if (!value.is_string()) return ValueWriter(run, out).append(value);
-  run.check_size(out.size() + value.text_size());
   out += run.text_of(value);
 }
 
 Text to_json(Run& run, const Value& value, const JsonStyle& style) {
-  Text out = run.text();
+  Text out(run);
   ValueWriter(run, out, &style).append(value);
   return out;
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -9,11 +8,10 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "core/error.h"
 #include "core/interrupt.h"
-#include "core/shown_text.h"
+#include "core/text.h"
 #include "core/utf8.h"
 
 namespace kvcal {
@@ -22,7 +20,7 @@ namespace kvcal {
 struct TemplateLimits {
   size_t max_steps = 10'000'000;  ///< evaluated nodes; long texts count once for every 64 bytes
   size_t max_output_bytes = size_t{32} << 20;   ///< also the longest text a template may build
-  size_t max_memory_bytes = size_t{128} << 20;  ///< all that one rendering holds, output included
+  size_t max_memory_bytes = size_t{128} << 20;  ///< all that one rendering makes, output included
   size_t max_template_bytes = size_t{1} << 20;
 };
 
@@ -60,55 +58,17 @@ struct Object {
 /// end.
 inline constexpr int kMaxDepth = 1000;
 
-class Run;
+class Text;
 class Value;
 
-/// Pays for an allocation: for its bytes, and for filling them. Throws Error past a limit.
-inline void take_memory(Run& run, uint64_t bytes);
-inline void give_back_memory(Run& run, uint64_t bytes) noexcept;
-
-/// The allocator of everything that grows while a template runs. The Run is told before memory is
-/// taken, so nothing can be built past a limit. It has no default: a container without a Run does
-/// not compile.
-template <class T>
-class Metered {
- public:
-  using value_type = T;
-  using propagate_on_container_move_assignment = std::true_type;
-  using propagate_on_container_swap = std::true_type;
-
-  Metered(Run& run) : run_(&run) {}  // NOLINT: containers are made from a Run
-  template <class U>
-  Metered(const Metered<U>& other) : run_(&other.run()) {}  // NOLINT: allocators convert
-
-  T* allocate(size_t count) {
-    take_memory(*run_, count * sizeof(T) + kOverhead);
-    return std::allocator<T>().allocate(count);
-  }
-  void deallocate(T* items, size_t count) noexcept {
-    give_back_memory(*run_, count * sizeof(T) + kOverhead);
-    std::allocator<T>().deallocate(items, count);
-  }
-  Run& run() const { return *run_; }
-  friend bool operator==(const Metered& a, const Metered& b) { return a.run_ == b.run_; }
-
- private:
-  static constexpr uint64_t kOverhead = 2 * sizeof(void*);  // of an allocation
-  Run* run_;
-};
-
-template <class T>
-using Vector = std::vector<T, Metered<T>>;
-using Values = Vector<Value>;
-/// A text under construction, UTF-8.
-using Text = std::basic_string<char, std::char_traits<char>, Metered<char>>;
-
-/// One rendering's memory and what it has used of its limits. Nothing that a value points to is
-/// freed before the rendering ends, so values are plain pointers and cycles need no care.
+/// One rendering: what it made, and what it has used of its two budgets. Nothing that a value
+/// points to is freed before the rendering ends, so values are plain pointers and cycles need no
+/// care.
 ///
-/// Costs have two doors, and no method can go around them: the bytes of a text are read through
-/// text_of, and memory is taken through Metered. What takes longer than its arguments are long,
-/// charges by itself.
+/// Steps are counted for evaluated nodes, walked items and the bytes of a text that are read
+/// (text_of); memory is counted where values are made: objects (make), texts (Text), and the items
+/// of lists and dicts (charge_items). What takes longer than its arguments are long, charges by
+/// itself.
 class Run {
  public:
   explicit Run(const TemplateLimits& limits) : limits_(limits) {}
@@ -123,16 +83,9 @@ class Run {
     objects_.push_back(std::move(owned));
     return object;
   }
-  Text text(std::string_view start = {}) { return Text(start, Metered<char>(*this)); }
   /// text, kept as long as the Run.
-  std::string_view keep(Text text) {
-    check_size(text.size());
-    text.shrink_to_fit();  // as long as it lives, it holds its bytes and no room to grow
-    constexpr size_t kOverhead = sizeof(void*);  // of the list of texts
-    charge_memory(sizeof(Text) + kOverhead);
-    return texts_.emplace_back(std::move(text));
-  }
-  /// The bytes of a str, which are paid for with each reading.
+  std::string_view keep(Text text);
+  /// The bytes of a str, which are counted with each reading.
   std::string_view text_of(const Value& value);
 
   /// Counts work; throws Error when the template has used all of its steps, Interrupted when the
@@ -144,48 +97,83 @@ class Run {
       fail("the template needs more than ", limits_.max_steps, " steps, the limit");
     if (steps_ / kStepsToAsk != before / kStepsToAsk) throw_if_interrupted();
   }
-  void charge_bytes(uint64_t bytes) { charge(bytes / 64); }
+  /// Counts bytes before they are taken, and the work of filling them.
   void charge_memory(uint64_t bytes) {
     if (bytes > limits_.max_memory_bytes - memory_)
       fail("the template needs more than ", limits_.max_memory_bytes,
            " bytes of memory, the limit");
     memory_ += bytes;
+    charge(bytes / kBytesAStep);
   }
-  void give_back_memory(uint64_t bytes) noexcept { memory_ -= bytes; }
-  /// Throws Error if a text of that many bytes is longer than a template may build.
+  /// Counts items of a list before they are added, each with the room that a growing list holds.
+  void charge_items(uint64_t count) { charge_memory(count * kItemBytes); }
+  /// Counts the next part of a text that has size bytes. Throws Error if it would be longer than a
+  /// template may build.
+  void charge_text(uint64_t size, uint64_t more) {
+    check_size(more > UINT64_MAX - size ? UINT64_MAX : size + more);
+    if (more > limits_.max_memory_bytes - memory_) charge_memory(more);
+    memory_ += more;
+    charge((size + more) / kBytesAStep - size / kBytesAStep);
+  }
+  void charge_bytes(uint64_t bytes) { charge(bytes / kBytesAStep); }
   void check_size(uint64_t bytes) const {
     if (bytes > limits_.max_output_bytes)
       fail("a text of ", bytes, " bytes is longer than the limit of ", limits_.max_output_bytes);
   }
-  const TemplateLimits& limits() const { return limits_; }
-  uint64_t steps() const { return steps_; }
-  uint64_t memory() const { return memory_; }
 
  private:
   friend class Depth;
-  static constexpr uint64_t kStepsToAsk = 4096;
+  static constexpr uint64_t kStepsToAsk = 4096, kBytesAStep = 64, kItemBytes = 32;
   TemplateLimits limits_;
   uint64_t steps_ = 0, memory_ = 0;
   int depth_ = 0;
-  std::deque<Text> texts_;
-  std::deque<std::unique_ptr<Object>> objects_;  // a vector would double, unpaid
+  std::deque<std::string> texts_;
+  std::deque<std::unique_ptr<Object>> objects_;
 };
 
-inline void take_memory(Run& run, uint64_t bytes) {
-  run.charge_memory(bytes);
-  run.charge_bytes(bytes);
-}
-inline void give_back_memory(Run& run, uint64_t bytes) noexcept {
-  run.give_back_memory(bytes);
-}
+/// A text under construction, UTF-8. Each part is counted before it is added.
+class Text {
+ public:
+  explicit Text(Run& run) : run_(&run) {}
+  Text(Run& run, std::string_view start) : run_(&run) { *this += start; }
 
-/// std::stable_sort; the buffer that it takes is paid for.
-template <class T, class Less>
-void sort_stably(Run& run, Vector<T>& items, const Less& less) {
-  const uint64_t buffer = items.size() * sizeof(T);
-  run.charge_memory(buffer);
-  std::stable_sort(items.begin(), items.end(), less);
-  run.give_back_memory(buffer);
+  Text& operator+=(std::string_view part) {
+    run_->charge_text(bytes_.size(), part.size());
+    bytes_ += part;
+    return *this;
+  }
+  Text& operator+=(char c) { return *this += std::string_view(&c, 1); }
+  Text& operator+=(char32_t c) {
+    return c < 0x80 ? *this += static_cast<char>(c) : *this += utf8::encode(c);
+  }
+  /// part, count times: all or, past the limit, nothing.
+  void repeat(std::string_view part, uint64_t count) {
+    uint64_t size = 0;
+    if (__builtin_mul_overflow(uint64_t{part.size()}, count, &size)) size = UINT64_MAX;
+    reserve(size);
+    for (; size > 0 && count > 0; --count) *this += part;
+  }
+  /// Makes room for more bytes. Throws Error where they would be too many.
+  void reserve(uint64_t more) {
+    run_->check_size(more > UINT64_MAX - size() ? UINT64_MAX : size() + more);
+    bytes_.reserve(size() + more);
+  }
+  size_t size() const { return bytes_.size(); }
+  bool empty() const { return bytes_.empty(); }
+  operator std::string_view() const {
+    return bytes_;
+  }  // NOLINT: a text may be read where it stands
+
+ private:
+  friend class Run;
+  Run* run_;
+  std::string bytes_;
+};
+
+inline std::string_view Run::keep(Text text) {
+  text.bytes_.shrink_to_fit();  // as long as it lives, it holds its bytes and no room to grow
+  charge_memory(sizeof(std::string) + sizeof(void*));
+  return texts_.emplace_back(std::move(text.bytes_));
 }
 
 /// Stands in every function that recurses over values or calls.

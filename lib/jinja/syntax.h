@@ -1,23 +1,59 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "jinja/lexer.h"
-#include "jinja/operators.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 
-/// The slot of a variable: functions are the template itself, macros and call blocks, each with its
-/// own slots. up counts how many functions out.
-struct Slot {
-  int up = 0;
-  int index = 0;
+enum class TokenType : uint8_t {
+  kData,
+  kVariableBegin,
+  kVariableEnd,
+  kBlockBegin,
+  kBlockEnd,
+  kEnd,
+  kString,
+  kName,
+  kInteger,
+  kFloat,
+  kOperator,
 };
+
+/// text is the name, the operator, the literal's value or the template's data; it belongs to
+/// TokenList.
+struct Token {
+  TokenType type = TokenType::kEnd;
+  int line = 1;
+  std::string_view text;
+
+  bool is(TokenType wanted) const { return type == wanted; }
+  bool is_operator(std::string_view symbol) const {
+    return type == TokenType::kOperator && text == symbol;
+  }
+  bool is_name(std::string_view name) const { return type == TokenType::kName && text == name; }
+};
+
+/// Prints a token as messages name it.
+std::string described(const Token& token);
+
+/// A template cut into tokens. Comments, raw markers and whitespace inside tags are gone;
+/// whitespace control (-, +, trim_blocks, lstrip_blocks, the last newline) has been applied. Ends
+/// with a kEnd token.
+struct TokenList {
+  std::deque<std::string> texts;  ///< the source with newlines made \n, then unescaped literals
+  std::vector<Token> tokens;
+};
+
+/// Throws Error with the line. Source of the rules: Jinja2 3.1, lexer.py.
+TokenList tokenize(std::string_view source);
 
 struct Expression;
 
@@ -31,8 +67,8 @@ struct CallSyntax {
 
 enum class ExpressionKind : uint8_t {
   kConstant,         ///< value
-  kName,             ///< text; slot
-  kAttributeTarget,  ///< text of a namespace; attribute: only as a target of set
+  kName,             ///< text; name
+  kAttributeTarget,  ///< text of a namespace, name; attribute: only as a target of set
   kTuple,
   kList,     ///< items
   kDict,     ///< items: key, value, key, value …
@@ -56,12 +92,12 @@ struct Expression {
   ExpressionKind kind = ExpressionKind::kConstant;
   int line = 0;
   int depth = 1;  ///< of the tree below
+  int name = 0;   ///< of a variable, in SyntaxTree::names
   std::string_view text, attribute;
   Value value;
   std::vector<Operator> operators;
   std::vector<Expression*> items;
   CallSyntax call;
-  Slot slot;
 };
 
 /// Visits the names and namespace attributes of a target of an assignment, from left to right.
@@ -71,15 +107,6 @@ void for_each_target(Target* target, const Visit& visit) {
   if (target->kind != ExpressionKind::kTuple) return visit(target);
   for (Expression* item : target->items) for_each_target<Target>(item, visit);
 }
-
-/// The first value of a scope's variable: where it comes from.
-struct Load {
-  enum class From { kParameter, kContext, kOuter, kNothing };
-  From from = From::kNothing;
-  int index = 0;          ///< the slot, in the current function
-  std::string_view name;  ///< kContext: which variable
-  Slot outer = {};        ///< kOuter: whose value
-};
 
 enum class StatementKind : uint8_t {
   kText,         ///< text
@@ -97,7 +124,11 @@ enum class StatementKind : uint8_t {
 };
 
 struct Statement;
-using Block = std::vector<Statement*>;
+struct Block : std::vector<Statement*> {
+  /// Names that the scope sets before it reads them itself, and of which no scope around it speaks:
+  /// where a scope inside reads one sooner, it finds no value, also none of the caller's.
+  std::vector<std::pair<int, std::string_view>> late_names;
+};
 
 struct Branch {
   Expression* condition = nullptr;
@@ -105,22 +136,15 @@ struct Branch {
 };
 
 struct Parameter {
-  std::string_view name = {};
+  std::string_view text = {};
+  int name = 0;
   Expression* fallback = nullptr;
-  int line = 0;
-  int index = 0;  ///< slot
-};
-
-/// A macro's or call block's own function.
-struct FunctionFrame {
-  int num_slots = 0;
-  int caller = -1, kwargs = -1, varargs = -1;  ///< slots, where the body names them
-  bool has_caller_parameter = false;
 };
 
 struct Statement {
   StatementKind kind = StatementKind::kText;
   int line = 0;
+  int name = 0;  ///< of a macro, in SyntaxTree::names
   std::string_view text;
   Expression* target = nullptr;
   Expression* value = nullptr;
@@ -129,13 +153,12 @@ struct Statement {
   std::vector<Branch> branches;
   std::vector<std::pair<Expression*, Expression*>> assignments;
   std::vector<Parameter> parameters;
-
-  // Filled by resolve_names.
-  std::vector<Load> loads, otherwise_loads, condition_loads;
-  std::vector<Slot> target_slots, condition_slots;  ///< of the target's names, from left to right
-  int loop_slot = -1;                               ///< of a for whose body names `loop`
-  FunctionFrame function;
+  /// Whether the body of a macro or call block reads these names.
+  bool reads_caller = false, reads_kwargs = false, reads_varargs = false;
 };
+
+/// Names that mean something to the language, where SyntaxTree::names begins.
+enum Name : int { kLoopName, kCallerName, kKwargsName, kVarargsName };
 
 /// A parsed template. Owns every node; nodes point at each other freely.
 struct SyntaxTree {
@@ -144,21 +167,17 @@ struct SyntaxTree {
   std::vector<std::unique_ptr<Expression>> expressions;
   std::vector<std::unique_ptr<Statement>> statements;
   Block body;
-  std::vector<Load> loads;
-  int num_slots = 0;
+  /// Names of variables, numbered in the order in which they come.
+  std::map<std::string_view, int> names{{"loop", kLoopName},
+                                        {"caller", kCallerName},
+                                        {"kwargs", kKwargsName},
+                                        {"varargs", kVarargsName}};
 };
 
-/// Parses a template (valid UTF-8) and resolves its names. Throws Error with the line and what was
-/// found. The parser refuses by name what Jinja2 has and chat templates do not use (include,
-/// import, extends, block, autoescape, recursive loops).
+/// Parses a template (valid UTF-8). Throws Error with the line and what was found, also for what
+/// Jinja2 refuses when it compiles a template: break outside of loops, unknown filters and tests
+/// outside of conditions, assignment to `loop`. Refuses by name what Jinja2 has and chat templates
+/// do not use (include, import, extends, block, autoescape, recursive loops).
 SyntaxTree parse(std::string_view source);
-
-/// Decides for every name of the tree which variable it means, by Jinja2's rules: a scope is a
-/// loop, macro, call block, with, set or filter block; a name that a scope assigns is its own from
-/// the scope's start, however late the assignment stands. Also refuses what Jinja2 refuses when it
-/// compiles a template: break outside of loops, unknown filters and tests outside of conditions,
-/// assignment to `loop`. Throws Error with the line. Source of the rules: Jinja2 3.1, idtracking.py
-/// and compiler.py.
-void resolve_names(SyntaxTree& tree);
 
 }  // namespace kvcal::jinja

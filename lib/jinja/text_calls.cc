@@ -2,12 +2,9 @@
 #include <algorithm>
 #include <array>
 
-#include "jinja/formatting.h"
-#include "jinja/interpreter.h"
-#include "jinja/operators.h"
-#include "jinja/printing.h"
-#include "jinja/python_str.h"
-#include "jinja/splitting.h"
+#include "jinja/calls.h"
+#include "jinja/text_value.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 namespace {
@@ -28,10 +25,10 @@ std::string_view plain_self(const Call& call) {
   return call.self_text();
 }
 
-template <Text (*recase)(Run&, std::string_view)>
+template <Casing casing>
 Value recased(const Call& call) {
   const Value self = text_self(call);
-  return same_kind(call, self, recase(call.run, call.run.text_of(self)));
+  return same_kind(call, self, recased(call.run, call.run.text_of(self), casing));
 }
 
 template <bool left, bool right>
@@ -41,36 +38,45 @@ Value strip(const Call& call) {
                      self.is_markup());
 }
 
-/// text, whose code points are looked up in Unicode's tables: far slower than other reading.
-std::string_view looked_up(const Call& call, std::string_view text) {
-  call.run.charge(text.size() / 8);
-  return text;
-}
-
 template <bool (*accepts)(char32_t)>
 Value all_of(const Call& call) {
-  const std::string_view text = looked_up(call, call.self_text());
+  const std::string_view text = call.self_text();
   for (size_t at = 0; at < text.size();)
     if (!accepts(next_code_point(text, at))) return Value::boolean(false);
-  return Value::boolean(!text.empty() || accepts == is_printable);
+  return Value::boolean(!text.empty());
 }
 
 template <bool (*wanted)(char32_t), bool (*unwanted)(char32_t)>
-Value has_case(const Call& call) {
-  const std::string_view text = looked_up(call, text_view(call.run, call.self));
-  bool has_any = false;
-  for (size_t at = 0; at < text.size();) {
-    const char32_t c = next_code_point(text, at);
-    if (unwanted(c) || is_title(c)) return Value::boolean(false);
-    has_any |= wanted(c);
-  }
-  return Value::boolean(has_any);
+Value is_cased(const Call& call) {
+  return Value::boolean(has_case(call.self_text(), wanted, unwanted));
+}
+
+/// The part of a text that methods with start and end look at.
+struct TextPart {
+  std::string_view text;
+  int64_t start = 0;     ///< of the part, in code points
+  bool is_valid = true;  ///< false where start lies behind end: nothing is found there, not even ""
+};
+
+/// The part of self between the arguments 1 and 2.
+TextPart part_of(const Call& call) {
+  const std::string_view text = call.self_text();
+  if (call[1].is_none() && call[2].is_none()) return {text};
+  const int64_t length = count_code_points(text);
+  const auto bound = [&](size_t i, int64_t fallback) {
+    const int64_t at = call[i].is_none() ? fallback : call.integer(i);
+    return std::max<int64_t>(at < 0 ? at + length : at, 0);
+  };
+  const int64_t first = bound(1, 0), last = std::min(bound(2, length), length);
+  if (first > last) return {{}, first, false};
+  const size_t begin = byte_offset(text, first);
+  return {text.substr(begin, byte_offset(text.substr(begin), last - first)), first};
 }
 
 /// startswith and endswith: one text or a tuple of them, and the part of self to look at.
 template <bool at_end>
 Value has_affix(const Call& call) {
-  const TextPart part = part_of(call, 1, 2);
+  const TextPart part = part_of(call);
   const auto matches = [&](const Value& affix) {
     if (!affix.is_string())
       fail(call.native.name, " first arg must be str or a tuple of str, not ", type_name(affix));
@@ -85,17 +91,16 @@ Value has_affix(const Call& call) {
 
 template <bool from_end, bool must_exist>
 Value find(const Call& call) {
-  const TextPart part = part_of(call, 1, 2);
-  const size_t at = part.is_valid ? Finder(call.run, call.text(0), from_end).find(part.text)
-                                  : std::string_view::npos;
-  if (at != std::string_view::npos)
-    return Value::integer(part.start + count_code_points(part.text.substr(0, at)));
+  const TextPart part = part_of(call);
+  if (part.is_valid)
+    if (const auto at = place_of(call.run, part.text, call.text(0), from_end))
+      return Value::integer(part.start + count_code_points(part.text.substr(0, *at)));
   if (must_exist) fail("substring not found");
   return Value::integer(-1);
 }
 
 Value count(const Call& call) {
-  const TextPart part = part_of(call, 1, 2);
+  const TextPart part = part_of(call);
   return Value::integer(part.is_valid ? count_occurrences(call.run, part.text, call.text(0)) : 0);
 }
 
@@ -125,12 +130,12 @@ template <bool from_end>
 Value partition(const Call& call) {
   const std::string_view text = plain_self(call), separator = call.text(0);
   if (separator.empty()) fail("empty separator");
-  const size_t at = Finder(call.run, separator, from_end).find(text);
+  const auto at = place_of(call.run, text, separator, from_end);
   const Value all = Value::text(text), nothing = Value::text("");
-  if (at != std::string_view::npos)
+  if (at)
     return make_list(call.run,
-                     {Value::text(text.substr(0, at)), Value::text(separator),
-                      Value::text(text.substr(at + separator.size()))},
+                     {Value::text(text.substr(0, *at)), Value::text(separator),
+                      Value::text(text.substr(*at + separator.size()))},
                      Type::kTuple);
   if (from_end) return make_list(call.run, {nothing, nothing, all}, Type::kTuple);
   return make_list(call.run, {all, nothing, nothing}, Type::kTuple);
@@ -138,21 +143,20 @@ Value partition(const Call& call) {
 
 Value join_items(const Call& call) {
   const std::string_view separator = plain_self(call);
-  Text text = call.run.text();
+  Text text(call.run);
   bool is_first = true;
   for (const Value& item : items_of(call.run, call[0])) {
     if (!item.is_string())
       fail("sequence item: expected str instance, ", type_name(item), " found");
     if (!is_first) text += separator;
     is_first = false;
-    call.run.check_size(text.size() + item.text_size());
     text += call.run.text_of(item);
   }
   return make_text(call.run, std::move(text));
 }
 
 Value format(const Call& call) {
-  return format_braces(call.interpreter, plain_self(call), call.given);
+  return format_braces(call.run, plain_self(call), call.given);
 }
 
 Value format_filter(const Call& call) {
@@ -173,16 +177,6 @@ Value justify(const Call& call) {
       justified(call.run, call.run.text_of(self), call.integer(0, 80), call.text(1, " "), align));
 }
 
-Value zfill(const Call& call) {
-  const std::string_view text = call.self_text();
-  const size_t sign = text.starts_with("-") || text.starts_with("+") ? 1 : 0;
-  const int64_t missing = std::max<int64_t>(call.integer(0), 0) - count_code_points(text);
-  Text out = call.run.text(text.substr(0, sign));
-  out += justified(call.run, "", missing, "0", '<');
-  out += text.substr(sign);
-  return same_kind(call, call.self, std::move(out));
-}
-
 template <bool at_end>
 Value remove_affix(const Call& call) {
   std::string_view text = call.self_text();
@@ -192,73 +186,24 @@ Value remove_affix(const Call& call) {
   return Value::text(text, call.self.is_markup());
 }
 
-Value is_ascii(const Call& call) {
-  return Value::boolean(std::ranges::none_of(
-      call.self_text(), [](char c) { return static_cast<unsigned char>(c) > 0x7F; }));
-}
-
-Value is_titled(const Call& call) {
-  const std::string_view text = looked_up(call, call.self_text());
-  bool is_inside = false, has_any = false;
-  for (size_t at = 0; at < text.size();) {
-    const char32_t c = next_code_point(text, at);
-    const bool is_capital = is_upper(c) || is_title(c);
-    if (is_capital ? is_inside : is_lower(c) && !is_inside) return Value::boolean(false);
-    is_inside = is_capital || is_lower(c);
-    has_any |= is_inside;
-  }
-  return Value::boolean(has_any);
-}
-
-Value is_identifier(const Call& call) {
-  const std::string_view text = looked_up(call, call.self_text());
-  for (size_t at = 0; at < text.size();) {
-    const bool is_first = at == 0;
-    const char32_t c = next_code_point(text, at);
-    if (is_first ? !is_name_start(c) : !is_name_part(c)) return Value::boolean(false);
-  }
-  return Value::boolean(!text.empty());
-}
-
-/// Words as the title filter cuts them: behind whitespace and any of -({[<.
-Text title_of_words(Run& run, std::string_view text) {
-  Text out = run.text(), word = run.text();
-  const auto flush = [&] {
-    run.charge();
-    size_t first = 0;
-    if (!word.empty()) next_code_point(word, first);
-    out += to_upper(run, std::string_view(word).substr(0, first));
-    out += to_lower(run, std::string_view(word).substr(first));
-    word.clear();
-  };
-  for (size_t at = 0; at < text.size();) {
-    const char32_t c = next_code_point(text, at);
-    const bool is_between =
-        is_space(c) || std::u32string_view(U"-({[<").find(c) != std::u32string_view::npos;
-    if (is_between) flush();
-    append_code_point(is_between ? out : word, c);
-  }
-  flush();
-  return out;
-}
-
 /// One level of indentation: a text, or a number of spaces.
 std::string_view indentation(const Call& call, size_t i, int64_t fallback) {
   if (call[i].is_string()) return call.text(i);
-  return call.run.keep(justified(call.run, "", call.integer(i, fallback), " ", '<'));
+  Text spaces(call.run);
+  spaces.repeat(" ", static_cast<uint64_t>(std::max<int64_t>(call.integer(i, fallback), 0)));
+  return call.run.keep(std::move(spaces));
 }
 
 Value indent(const Call& call) {
   require_defined(call.self);
   if (!call.self.is_string()) fail("indent needs a str, not ", type_name(call.self));
   const std::string_view indention = indentation(call, 0, 4);
-  Text text = call.run.text(call.self_text());
+  Text text(call.run, call.self_text());
   text += '\n';
-  Text out = call.run.text(call.flag(1) ? indention : "");
+  Text out(call.run, call.flag(1) ? indention : "");
   bool is_first = true;
   for (const Value& part : split_lines(call.run, text, false)) {
     const std::string_view line = call.run.text_of(part);
-    call.run.check_size(out.size() + indention.size() + line.size());
     if (!is_first) {
       out += '\n';
       if (!line.empty() || call.flag(2)) out += indention;
@@ -270,7 +215,7 @@ Value indent(const Call& call) {
 }
 
 Value wordcount(const Call& call) {
-  const std::string_view text = looked_up(call, text_view(call.run, call.self));
+  const std::string_view text = text_view(call.run, call.self);
   int64_t count = 0;
   bool is_inside = false;
   for (size_t at = 0; at < text.size();) {
@@ -288,12 +233,12 @@ Value truncate(const Call& call) {
   const int64_t leeway = call[3].is_none() ? 5 : call.integer(3);
   if (length < end_length) fail("expected length >= ", end_length, ", got ", length);
   if (leeway < 0) fail("expected leeway >= 0, got ", leeway);
-  if (required_length(call.run, call.self) - leeway <= length) return call.self;
   if (!call.self.is_string()) fail("truncate needs a str, not ", type_name(call.self));
+  if (*length_of(call.run, call.self) - leeway <= length) return call.self;
   const std::string_view text = call.self_text();
   std::string_view kept = text.substr(0, byte_offset(text, length - end_length));
   if (!call.flag(1)) kept = kept.substr(0, kept.rfind(' '));
-  Text out = call.run.text(kept);
+  Text out(call.run, kept);
   out += end;
   return make_text(call.run, std::move(out));
 }
@@ -306,11 +251,7 @@ template <bool always>
 Value escape(const Call& call) {
   if (call.self.is_markup() && !always) return call.self;
   const std::string_view text = text_view(call.run, call.self);
-  // The size is checked before up to five bytes stand for each.
-  const auto more = std::ranges::count_if(
-      text, [](char c) { return std::string_view("&<>'\"").find(c) != std::string_view::npos; });
-  call.run.check_size(text.size() + 4 * static_cast<size_t>(more));
-  return Value::text(call.run.keep(escaped_html(call.run, text)), true);
+  return make_text(call.run, escaped_html(call.run, text), true);
 }
 
 Value tojson(const Call& call) {
@@ -337,7 +278,7 @@ Value default_value(const Call& call) {
 
 Value attribute(const Call& call) {
   require_defined(call.self);
-  const Value found = own_attribute(call.interpreter, call.self, call.text(0));
+  const Value found = own_attribute(call.run, call.self, call.text(0));
   return found.is_missing() ? undefined_part(call.run, call.self, call[0]) : found;
 }
 
@@ -351,11 +292,10 @@ constexpr auto kMethods = std::to_array<Native>({
     {"startswith", "prefix, start=, end=, /", has_affix<false>},
     {"endswith", "suffix, start=, end=, /", has_affix<true>},
     {"replace", "old, new, count=, /", replace},
-    {"upper", "", recased<to_upper>},
-    {"lower", "", recased<to_lower>},
-    {"title", "", recased<to_title>},
-    {"capitalize", "", recased<to_capitalized>},
-    {"swapcase", "", recased<swap_case>},
+    {"upper", "", recased<Casing::kUpper>},
+    {"lower", "", recased<Casing::kLower>},
+    {"title", "", recased<Casing::kTitle>},
+    {"capitalize", "", recased<Casing::kCapitalized>},
     {"join", "iterable, /", join_items},
     {"find", "sub, start=, end=, /", find<false, false>},
     {"rfind", "sub, start=, end=, /", find<true, false>},
@@ -370,25 +310,12 @@ constexpr auto kMethods = std::to_array<Native>({
     {"center", "width, fillchar=, /", justify<'^'>},
     {"ljust", "width, fillchar=, /", justify<'<'>},
     {"rjust", "width, fillchar=, /", justify<'>'>},
-    {"zfill", "width, /", zfill},
     {"isalpha", "", all_of<is_alpha>},
     {"isdigit", "", all_of<is_digit>},
-    {"isdecimal", "", all_of<is_decimal>},
     {"isalnum", "", all_of<is_alnum>},
     {"isspace", "", all_of<is_space>},
-    {"isprintable", "", all_of<is_printable>},
-    {"isascii", "", is_ascii},
-    {"islower", "", has_case<is_lower, is_upper>},
-    {"isupper", "", has_case<is_upper, is_lower>},
-    {"istitle", "", is_titled},
-    {"isidentifier", "", is_identifier},
-    {"encode"},
-    {"casefold"},
-    {"expandtabs"},
-    {"format_map"},
-    {"isnumeric"},
-    {"maketrans"},
-    {"translate"},
+    {"islower", "", is_cased<is_lower, is_upper>},
+    {"isupper", "", is_cased<is_upper, is_lower>},
 });
 
 constexpr auto kFilters = std::to_array<Native>({
@@ -396,10 +323,10 @@ constexpr auto kFilters = std::to_array<Native>({
     {"tojson", "ensure_ascii=, indent=, separators=, sort_keys=", tojson},
     {"default", "default_value=, boolean=", default_value},
     {"d", "default_value=, boolean=", default_value},
-    {"upper", "", recased<to_upper>},
-    {"lower", "", recased<to_lower>},
-    {"capitalize", "", recased<to_capitalized>},
-    {"title", "", recased<title_of_words>},
+    {"upper", "", recased<Casing::kUpper>},
+    {"lower", "", recased<Casing::kLower>},
+    {"capitalize", "", recased<Casing::kCapitalized>},
+    {"title", "", recased<Casing::kTitleWords>},
     {"replace", "old, new, count=", replace_filter},
     {"indent", "width=, first=, blank=", indent},
     {"string", "", text_self},
@@ -414,9 +341,6 @@ constexpr auto kFilters = std::to_array<Native>({
     {"attr", "name", attribute},
 });
 
-constexpr auto kTests = std::to_array<Native>(
-    {{"lower", "", has_case<is_lower, is_upper>}, {"upper", "", has_case<is_upper, is_lower>}});
-
 }  // namespace
 
 std::span<const Native> string_methods() {
@@ -425,8 +349,4 @@ std::span<const Native> string_methods() {
 std::span<const Native> text_filters() {
   return kFilters;
 }
-std::span<const Native> text_tests() {
-  return kTests;
-}
-
 }  // namespace kvcal::jinja

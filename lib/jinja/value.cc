@@ -1,15 +1,14 @@
 #include "jinja/value.h"
-#include "jinja/objects.h"
 
 #include <array>
+#include <cmath>
+#include <compare>
 
-#include "jinja/python_str.h"
+#include "jinja/text_value.h"
+#include "jinja/value_operations.h"
 
 namespace kvcal::jinja {
 namespace {
-
-/// Below this size a dict is searched from its front.
-constexpr size_t kIndexedSize = 8;
 
 /// "dict object": how Jinja2 names the owner of a missing attribute.
 std::string object_name(const Value& owner) {
@@ -36,6 +35,72 @@ std::optional<int64_t> num_items(const Value& value) {
   }
 }
 
+/// Ints are compared with floats exactly, as Python does: long double holds 64 bits.
+std::partial_ordering compare_numbers(const Value& a, const Value& b) {
+  const auto exact = [](const Value& value) {
+    return value.is_integral() ? static_cast<long double>(value.as_integer())
+                               : static_cast<long double>(value.as_number());
+  };
+  return exact(a) <=> exact(b);
+}
+
+bool holds(Operator op, std::partial_ordering order) {
+  switch (op) {
+    case Operator::kLess:
+      return order < 0;
+    case Operator::kLessEqual:
+      return order <= 0;
+    case Operator::kGreater:
+      return order > 0;
+    default:
+      return order >= 0;
+  }
+}
+
+/// Python looks at the objects before their values.
+bool is_same_or_equal(Run& run, const Value& a, const Value& b) {
+  run.charge();
+  return is_same(a, b) || equals(run, a, b);
+}
+
+bool equal_items(Run& run, const Values& a, const Values& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!is_same_or_equal(run, a[i], b[i])) return false;
+  return true;
+}
+
+bool equal_dicts(Run& run, const Dict& a, const Dict& b) {
+  if (a.entries.size() != b.entries.size()) return false;
+  for (const auto& [key, value] : a.entries) {
+    const Value* other = b.find(run, key);
+    if (other == nullptr || !equals(run, value, *other)) return false;
+  }
+  return true;
+}
+
+/// a < b and its kin.
+bool in_order(Run& run, Operator op, const Value& a, const Value& b) {
+  const Depth depth(run);
+  run.charge();
+  require_defined(a);
+  require_defined(b);
+  if (a.is_number() && b.is_number()) return holds(op, compare_numbers(a, b));
+  if (a.is_string() && b.is_string()) {
+    // UTF-8 sorts as its code points do, when bytes are unsigned: string_view's traits compare so.
+    return holds(op, run.text_of(a) <=> run.text_of(b));
+  }
+  if (a.is_sequence() && a.type() == b.type()) {
+    const auto& left = a.as<List>().items;
+    const auto& right = b.as<List>().items;
+    for (size_t i = 0; i < left.size() && i < right.size(); ++i)
+      if (!is_same_or_equal(run, left[i], right[i])) return in_order(run, op, left[i], right[i]);
+    return holds(op, left.size() <=> right.size());
+  }
+  fail("'", symbol_of(op), "' not supported between instances of '", type_name(a), "' and '",
+       type_name(b), "'");
+}
+
 }  // namespace
 
 std::string_view type_name(const Value& value) {
@@ -50,18 +115,19 @@ std::string_view type_name(const Value& value) {
   return value.is_markup() ? "Markup" : kNames[static_cast<size_t>(value.type())];
 }
 
-Value undefined(Run& run, std::string_view message) {
-  return Value::object(Type::kUndefined, run.make<Undefined>(run.text(message)));
+Value undefined(Run& run, std::string message) {
+  run.charge_memory(message.size());
+  return Value::object(Type::kUndefined, run.make<Undefined>(std::move(message)));
 }
 
 Value undefined_name(Run& run, std::string_view name) {
-  return undefined(run, repr_of(run, name) + " is undefined");
+  return undefined(run, repr_of(name) + " is undefined");
 }
 
 Value undefined_part(Run& run, const Value& owner, const Value& key) {
   if (key.is_string())
-    return undefined(run, repr_of(run, object_name(owner)) + " has no attribute " +
-                              repr_of(run, run.text_of(key)));
+    return undefined(
+        run, repr_of(object_name(owner)) + " has no attribute " + repr_of(run.text_of(key)));
   const std::string shown = key.is(Type::kInt) ? std::to_string(key.as_integer())
                                                : "of type " + std::string(type_name(key));
   return undefined(run, object_name(owner) + " has no element " + shown);
@@ -71,19 +137,17 @@ void require_defined(const Value& value) {
   if (value.is_undefined()) fail(value.as<Undefined>().message);
 }
 
-Value make_text(Run& run, Text text) {
-  return Value::text(run.keep(std::move(text)));
+Value make_text(Run& run, Text text, bool is_markup) {
+  return Value::text(run.keep(std::move(text)), is_markup);
 }
 
 Value make_list(Run& run, Values items, Type type) {
+  run.charge_items(items.size());
   return Value::object(type, run.make<List>(std::move(items)));
-}
-Value make_list(Run& run, std::initializer_list<Value> items, Type type) {
-  return make_list(run, Values(items, run), type);
 }
 
 Value make_dict(Run& run, const NamedValues& named) {
-  auto* dict = run.make<Dict>(run);
+  auto* dict = run.make<Dict>();
   for (const auto& [name, value] : named) dict->set(run, Value::text(name), value);
   return Value::object(Type::kDict, dict);
 }
@@ -109,10 +173,6 @@ Value make_range(Run& run, int64_t start, int64_t stop, int64_t step) {
   return Value::object(Type::kRange, range);
 }
 
-int64_t range_at(const Range& range, int64_t i) {
-  return range.start + i * range.step;
-}
-
 Value from_json(Run& run, const Json& json) {
   const Depth depth(run);
   run.charge();
@@ -134,13 +194,13 @@ Value from_json(Run& run, const Json& json) {
       return Value::text(text);
     }
     case Json::value_t::array: {
-      Values items(run);
+      Values items;
       items.reserve(json.size());
       for (const Json& item : json) items.push_back(from_json(run, item));
       return make_list(run, std::move(items));
     }
     case Json::value_t::object: {
-      auto* dict = run.make<Dict>(run);
+      auto* dict = run.make<Dict>();
       for (const auto& [key, item] : json.get_ref<const Json::object_t&>()) {
         if (!utf8::is_valid(key)) fail("a variable has a key that is not UTF-8");
         dict->set(run, Value::text(key), from_json(run, item));
@@ -152,36 +212,26 @@ Value from_json(Run& run, const Json& json) {
   }
 }
 
-template <class IsKey>
-const Value* Dict::find_if(uint64_t hash, const IsKey& is_key) const {
-  if (entries.size() <= kIndexedSize) {
-    for (const auto& [known, value] : entries)
-      if (is_key(known)) return &value;
-    return nullptr;
-  }
+const Value* Dict::find(Run& run, const Value& key, uint64_t hash) const {
   const auto [first, last] = index_.equal_range(hash);
   for (auto at = first; at != last; ++at)
-    if (is_key(entries[at->second].first)) return &entries[at->second].second;
+    if (equals(run, entries[at->second].first, key)) return &entries[at->second].second;
   return nullptr;
 }
 
 const Value* Dict::find(Run& run, const Value& key) const {
-  return find_if(hash_of(run, key), [&](const Value& known) { return equals(run, known, key); });
-}
-
-const Value* Dict::find(Run& run, std::string_view key) const {
-  return find(run, Value::text(key));
+  return find(run, key, hash_of(run, key));
 }
 
 void Dict::set(Run& run, const Value& key, const Value& value) {
-  if (const Value* present = find(run, key)) {
+  const uint64_t hash = hash_of(run, key);
+  if (const Value* present = find(run, key, hash)) {
     const_cast<Value&>(*present) = value;
     return;
   }
+  run.charge_items(4);  // two values and their place in the index
+  index_.emplace(hash, entries.size());
   entries.emplace_back(key, value);
-  if (entries.size() == kIndexedSize + 1)
-    for (size_t i = 0; i < kIndexedSize; ++i) index_.emplace(hash_of(run, entries[i].first), i);
-  if (entries.size() > kIndexedSize) index_.emplace(hash_of(run, key), entries.size() - 1);
 }
 
 bool is_true(const Value& value) {
@@ -208,12 +258,6 @@ bool has_length(const Value& value) {
 
 std::optional<int64_t> length_of(Run& run, const Value& value) {
   return value.is_string() ? count_code_points(run.text_of(value)) : num_items(value);
-}
-
-int64_t required_length(Run& run, const Value& value) {
-  const auto found = length_of(run, value);
-  if (!found) fail("object of type '", type_name(value), "' has no len()");
-  return *found;
 }
 
 bool is_iterable(const Value& value) {
@@ -272,10 +316,177 @@ bool Cursor::next(Value& item) {
 }
 
 Values items_of(Run& run, const Value& value) {
-  Values items(run);
+  Values items;
   Cursor cursor(run, value);
-  for (Value item; cursor.next(item);) items.push_back(item);
+  for (Value item; cursor.next(item);) {
+    run.charge_items(1);
+    items.push_back(item);
+  }
   return items;
+}
+
+bool is_same(const Value& a, const Value& b) {
+  if (a.type() != b.type()) return false;
+  switch (a.type()) {
+    case Type::kMissing:
+    case Type::kNone:
+      return true;
+    case Type::kBool:
+    case Type::kInt:
+      return a.as_integer() == b.as_integer();
+    case Type::kFloat:
+      return false;
+    case Type::kString:
+      return a.is_same_text(b);
+    default:
+      return a.as_object() == b.as_object();
+  }
+}
+
+bool equals(Run& run, const Value& a, const Value& b) {
+  const Depth depth(run);
+  run.charge();
+  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
+  if (a.type() != b.type()) return false;
+  switch (a.type()) {
+    case Type::kUndefined:
+      return true;
+    case Type::kString:
+      return a.text_size() == b.text_size() && run.text_of(a) == run.text_of(b);
+    case Type::kList:
+    case Type::kTuple:
+      return equal_items(run, a.as<List>().items, b.as<List>().items);
+    case Type::kDict:
+      return equal_dicts(run, a.as<Dict>(), b.as<Dict>());
+    case Type::kRange:
+      return equal_items(run, items_of(run, a), items_of(run, b));
+    case Type::kDictView:
+    case Type::kMethod:
+      fail("comparing values of type '", type_name(a), "' is not supported");
+    default:
+      return is_same(a, b);
+  }
+}
+
+bool less(Run& run, const Value& a, const Value& b) {
+  return in_order(run, Operator::kLess, a, b);
+}
+
+bool compare(Run& run, Operator op, const Value& a, const Value& b) {
+  switch (op) {
+    case Operator::kEqual:
+      return equals(run, a, b);
+    case Operator::kNotEqual:
+      return !equals(run, a, b);
+    case Operator::kIn:
+      return contains(run, b, a);
+    case Operator::kNotIn:
+      return !contains(run, b, a);
+    default:
+      return in_order(run, op, a, b);
+  }
+}
+
+bool contains(Run& run, const Value& container, const Value& item) {
+  switch (container.type()) {
+    case Type::kString:
+      if (!item.is_string())
+        fail("'in <string>' requires string as left operand, not ", type_name(item));
+      return place_of(run, run.text_of(container), run.text_of(item)).has_value();
+    case Type::kDict:
+      return container.as<Dict>().find(run, item) != nullptr;
+    case Type::kDictView:
+      if (container.as<DictView>().part == DictView::Part::kKeys)
+        return container.as<DictView>().dict->find(run, item) != nullptr;
+      break;
+    default:
+      break;
+  }
+  if (!is_iterable(container))
+    fail("argument of type '", type_name(container), "' is not iterable");
+  Cursor cursor(run, container);
+  for (Value candidate; cursor.next(candidate);)
+    if (is_same_or_equal(run, candidate, item)) return true;
+  return false;
+}
+
+bool is_hashable(Run& run, const Value& value) {
+  const Depth depth(run);
+  run.charge();
+  if (value.is(Type::kTuple)) {
+    for (const Value& item : value.as<List>().items)
+      if (!is_hashable(run, item)) return false;
+  }
+  return !value.is(Type::kList) && !value.is(Type::kDict) && !value.is(Type::kDictView);
+}
+
+uint64_t hash_of(Run& run, const Value& value) {
+  const Depth depth(run);
+  run.charge();
+  const auto hash_integer = [](int64_t integer) { return std::hash<int64_t>{}(integer); };
+  switch (value.type()) {
+    case Type::kBool:
+    case Type::kInt:
+      return hash_integer(value.as_integer());
+    case Type::kFloat: {
+      const double number = value.as_number();
+      if (number == std::floor(number) && std::abs(number) < 0x1p63)
+        return hash_integer(static_cast<int64_t>(number));
+      return std::hash<double>{}(number);
+    }
+    case Type::kString:
+      return std::hash<std::string_view>{}(run.text_of(value));
+    case Type::kTuple: {
+      uint64_t hash = 0x345678;
+      for (const Value& item : value.as<List>().items) hash = hash * 1000003 + hash_of(run, item);
+      return hash;
+    }
+    case Type::kRange:
+      return hash_integer(value.as<Range>().length);
+    case Type::kMissing:
+    case Type::kUndefined:
+    case Type::kNone:
+      return static_cast<uint64_t>(value.type());
+    case Type::kList:
+    case Type::kDict:
+    case Type::kDictView:
+      fail("unhashable type: '", type_name(value), "'");
+    default:
+      return std::hash<const Object*>{}(value.as_object());
+  }
+}
+
+bool Loop::advance(Value& item) {
+  if (after) {
+    item = *after;
+    after.reset();
+  } else if (!cursor.next(item)) {
+    return false;
+  }
+  ++index0;
+  before = current;
+  current = item;
+  return true;
+}
+
+bool Loop::peek(Value& item) {
+  if (!after) {
+    Value next;
+    if (!cursor.next(next)) return false;
+    after = next;
+  }
+  item = *after;
+  return true;
+}
+
+int64_t Loop::length(Run& run) {
+  if (known_length) return *known_length;
+  known_length = length_of(run, iterable);
+  if (known_length) return *known_length;
+  Values rest = items_of(run, iterable);
+  known_length = static_cast<int64_t>(rest.size()) + index0 + 1 + (after ? 1 : 0);
+  cursor = Cursor(run, make_list(run, std::move(rest)));
+  return *known_length;
 }
 
 }  // namespace kvcal::jinja

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -121,12 +122,85 @@ inline std::string_view Run::text_of(const Value& value) {
   return value.as_text();
 }
 
-class Interpreter;
+using Values = std::vector<Value>;
+using NamedValues = std::vector<std::pair<std::string_view, Value>>;
+
+/// A list or tuple. A tuple made by groupby also answers to .grouper and .list.
+struct List : Object {
+  explicit List(Values values) : items(std::move(values)) {}
+  Values items;
+  bool is_group = false;
+};
+
+/// Keys in the order they came; equal keys are one key, as in Python (1 == 1.0 == true).
+struct Dict : Object {
+  std::vector<std::pair<Value, Value>> entries;
+
+  const Value* find(Run& run, const Value& key) const;
+  const Value* find(Run& run, std::string_view key) const { return find(run, Value::text(key)); }
+  void set(Run& run, const Value& key, const Value& value);
+
+ private:
+  const Value* find(Run& run, const Value& key, uint64_t hash) const;
+  /// Sorted, because keys that share a bucket of a hash table are easily made.
+  std::multimap<uint64_t, size_t> index_;
+};
+
+struct DictView : Object {
+  enum class Part { kKeys, kValues, kItems };
+  const Dict* dict = nullptr;
+  Part part = Part::kKeys;
+};
+
+struct Range : Object {
+  int64_t start = 0, stop = 0, step = 1, length = 0;
+};
+
+struct Iterator : Object {
+  std::function<bool(Value&)> next;  ///< false at the end, again and again
+};
+
+struct Namespace : Object {
+  Dict attributes;
+};
+
+/// Jinja2's Undefined: prints as nothing, most other uses are an Error with message.
+struct Undefined : Object {
+  explicit Undefined(std::string text) : message(std::move(text)) {}
+  std::string message;
+};
+
+struct CallArguments {
+  Values positional;
+  NamedValues named;
+};
+
+struct Native;
+/// A function, a method with what it is called on, or a joiner.
+struct Bound : Object {
+  const Native* native = nullptr;
+  Value self = Value::none();
+};
+
+/// Variables of the template, a macro's call, a loop, or a block, by the numbers of their names
+/// (SyntaxTree::names). A name that has no value here means that of the scope around it.
+struct Scope : Object {
+  explicit Scope(Scope* around) : outer(around) {}
+  Scope* outer = nullptr;
+  std::vector<std::pair<int, Value>> variables;
+};
+
+struct Statement;
+/// A macro, or the body of a call block as `caller`.
+struct Macro : Object {
+  const Statement* definition = nullptr;
+  Scope* closure = nullptr;
+};
 
 /// Python's name of a value's type, "str".
 std::string_view type_name(const Value& value);
 
-Value undefined(Run& run, std::string_view message);
+Value undefined(Run& run, std::string message);
 /// "'x' is undefined"
 Value undefined_name(Run& run, std::string_view name);
 /// "'dict object' has no attribute 'x'", "list object has no element 3"
@@ -134,11 +208,15 @@ Value undefined_part(Run& run, const Value& owner, const Value& key);
 /// Throws the Error of using an undefined value; does nothing for any other.
 void require_defined(const Value& value);
 
-Value make_text(Run& run, Text text);
+Value make_text(Run& run, Text text, bool is_markup = false);
 Value make_list(Run& run, Values items, Type type = Type::kList);
-Value make_list(Run& run, std::initializer_list<Value> items, Type type = Type::kList);
+Value make_dict(Run& run, const NamedValues& named);
 Value make_iterator(Run& run, std::function<bool(Value&)> next);
 Value make_range(Run& run, int64_t start, int64_t stop, int64_t step);
+/// Element i of a range.
+inline int64_t range_at(const Range& range, int64_t i) {
+  return range.start + i * range.step;
+}
 /// A JSON value; strings are viewed, so json must outlive the rendering. Throws Error for text that
 /// is not UTF-8 and for integers past 64 signed bits.
 Value from_json(Run& run, const Json& json);
@@ -158,8 +236,6 @@ bool is_hashable(Run& run, const Value& value);
 bool has_length(const Value& value);
 /// len(value), or nothing where Python has none.
 std::optional<int64_t> length_of(Run& run, const Value& value);
-/// len(value). Throws Error where Python has none.
-int64_t required_length(Run& run, const Value& value);
 
 /// Walks any iterable value once.
 class Cursor {
@@ -176,5 +252,24 @@ class Cursor {
 bool is_iterable(const Value& value);
 /// list(value)
 Values items_of(Run& run, const Value& value);
+
+/// The `loop` of a for. Looks one item ahead when asked for last or nextitem.
+/// Source: Jinja2 3.1, runtime.py, LoopContext.
+struct Loop : Object {
+  Loop(Run& run, const Value& source) : iterable(source), cursor(run, source) {}
+
+  /// Moves to the next item; false at the end.
+  bool advance(Value& item);
+  bool peek(Value& item);
+  int64_t length(Run& run);
+
+  Value iterable;
+  Cursor cursor;
+  int64_t index0 = -1;
+  Value current, before;
+  std::optional<Value> after;
+  std::optional<int64_t> known_length;
+  std::optional<Value> last_changed;
+};
 
 }  // namespace kvcal::jinja

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "quant/attention_error.h"
+#include "quant/damage_verdict.h"
 #include "quant/fp8.h"
-#include "quant/magnitude_histogram.h"
-#include "quant/quant_args.h"
+#include "quant/observations.h"
 #include "quant/quant_plan.h"
+#include "quant/quant_scheme.h"
 #include "quant/scale.h"
 
 #include <cstdint>
@@ -19,31 +19,27 @@ namespace kvcal {
 struct AmaxConvergence {
   std::vector<int64_t> num_samples;  ///< 1, 2, 4, …, all
   std::vector<Amax> running;         ///< over the first num_samples[i] samples
-  /// 95 % bootstrap interval of the amax over as many samples (calib/convergence.h).
+  /// 95 % bootstrap interval of the amax over as many samples (calib/scales/derive.h).
   Amax low, high;
 };
 
-/// Statistics of K or V in one attention module. Heads are KV heads, without repetition.
-struct KvStatistics {
-  std::vector<Range> head_ranges;  ///< [num_key_value_heads] extremes over all samples
-  std::vector<MagnitudeHistogram> head_histograms;  ///< [num_key_value_heads]
+/// Statistics and scales of one tensor (K, V or Q) of one attention module. Heads are those of the
+/// tensor, without repetition.
+struct KvTensorCalibration {
+  std::vector<Range> head_ranges = {};                   ///< [heads] extremes over all samples
+  std::vector<MagnitudeHistogram> head_histograms = {};  ///< [heads]
   uint64_t num_values = 0;
   AmaxConvergence convergence = {};      ///< over all heads; empty: unknown
   std::vector<Amax> position_amax = {};  ///< by bucket of positions, over all heads; empty: unknown
+  std::vector<Scale> scales = {};        ///< one (strategy tensor) or one a head (attn_head)
+  /// Values with a magnitude over scale * max_value(format); nullopt where they were not counted.
+  std::optional<uint64_t> num_saturated = {};
 
   Range range() const {
     Range all;
     for (const Range& head : head_ranges) all.fold(head);
     return all;
   }
-};
-
-/// Statistics and scales of one tensor (K or V) of one attention module.
-struct KvTensorCalibration {
-  KvStatistics statistics;
-  std::vector<Scale> scales;  ///< one (strategy tensor) or num_key_value_heads (attn_head)
-  /// Values with a magnitude over scale * max_value(format); nullopt where they were not counted.
-  std::optional<uint64_t> num_saturated = {};
 };
 
 /// One attention module. `ignored` modules have no scale in any output.

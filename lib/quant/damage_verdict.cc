@@ -1,9 +1,10 @@
 #include "quant/damage_verdict.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
-#include "core/number_text.h"
+#include "core/text.h"
 
 namespace kvcal {
 namespace {
@@ -50,15 +51,8 @@ std::string limits_words(const CacheDamage& damage, const DamageLimits& limits) 
 }  // namespace
 
 std::string_view name_of(Damage damage) {
-  switch (damage) {
-    case Damage::kFine:
-      return "fine";
-    case Damage::kNoticeable:
-      return "noticeable";
-    case Damage::kDoNotServe:
-      break;
-  }
-  return "do_not_serve";
+  constexpr std::array<std::string_view, 3> kNames{"fine", "noticeable", "do_not_serve"};
+  return kNames.at(static_cast<size_t>(damage));
 }
 
 std::string_view words_of(Damage damage) {

@@ -1,9 +1,10 @@
 #pragma once
 
-#include "quant/host_device.h"
-
+#include <array>
 #include <cstdint>
 #include <string_view>
+
+#include "quant/host_device.h"
 
 /// The 8-bit floats of KV caches. One formula per direction serves all formats, which differ in
 /// four numbers. Arithmetic only: constexpr, with equal results on host and device. Sources and
@@ -124,5 +125,17 @@ KVCAL_HD constexpr float decode(Code<kFormat> code) {
 
 static_assert(max_value(Format::kE4m3Fn) == 448.0f && max_value(Format::kE4m3Fnuz) == 240.0f &&
               max_value(Format::kE5m2) == 57344.0f);
+
+/// Values of all codes of a format.
+struct CodeValues {
+  std::array<float, 256> values{};
+  constexpr explicit CodeValues(Format format) {
+    for (size_t code = 0; code < values.size(); ++code)
+      values[code] = decode(static_cast<uint8_t>(code), format);
+  }
+  constexpr float operator[](uint8_t code) const { return values[code]; }
+};
+
+inline constexpr CodeValues kE4m3Values(Format::kE4m3Fn);
 
 }  // namespace kvcal::fp8

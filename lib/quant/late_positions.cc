@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/join.h"
-#include "core/number_text.h"
-#include "quant/position_buckets.h"
+#include "core/text.h"
+#include "quant/observations.h"
 
 namespace kvcal {
 namespace {
@@ -42,8 +41,8 @@ std::optional<LatePositions> late_positions(std::span<const AttentionCalibration
   if (max_positions > 0) late.advised = std::min(late.advised, max_positions);
   for (const AttentionCalibration& layer : layers) {
     if (layer.ignored) continue;
-    if (is_late(layer.k.statistics.position_amax, quarter)) late.k_layers.push_back(layer.layer);
-    if (is_late(layer.v.statistics.position_amax, quarter)) late.v_layers.push_back(layer.layer);
+    if (is_late(layer.k.position_amax, quarter)) late.k_layers.push_back(layer.layer);
+    if (is_late(layer.v.position_amax, quarter)) late.v_layers.push_back(layer.layer);
   }
   if (late.k_layers.empty() && late.v_layers.empty()) return std::nullopt;
   return late;

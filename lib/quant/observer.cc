@@ -4,7 +4,7 @@
 
 namespace kvcal {
 
-// One row per observer: observers/<name>.cc defines <name>_observer(). A weight is observed once,
+// One row per observer: a file of observers/ defines <name>_observer(). A weight is observed once,
 // as a whole, so static_minmax and minmax equal memoryless_minmax for it, and mse equals
 // memoryless_mse. Source: llm-compressor `initialize_observer`. percentile, entropy and
 // attention_mse are ours.
@@ -23,6 +23,20 @@ KVCAL_OBSERVERS(KVCAL_DECLARE)
 
 namespace {
 
+class ChoosingObserver : public Observer {
+ public:
+  ChoosingObserver(bool may_clip, ChooseAmax choose)
+      : may_clip_(may_clip), choose_(std::move(choose)) {}
+  bool may_clip() const override { return may_clip_; }
+
+ private:
+  Amax choose(const TensorStatistics& seen, fp8::Format format) const override {
+    return choose_(seen, format);
+  }
+  bool may_clip_;
+  ChooseAmax choose_;
+};
+
 /// An observer of llm-compressor that kvcal does not support.
 ObserverRow refused(std::string_view reason) {
   return {.why_not = {reason, reason, reason}};
@@ -32,6 +46,10 @@ constexpr std::string_view kImportance = "weighing errors by activations is not 
 constexpr std::string_view kNvfp4 = "it belongs to NVFP4, which is outside FP8";
 
 }  // namespace
+
+std::unique_ptr<Observer> observer_by(bool may_clip, ChooseAmax choose) {
+  return std::make_unique<ChoosingObserver>(may_clip, std::move(choose));
+}
 
 const Registry<ObserverRow>& observers() {
 #define KVCAL_ENTRY(name) {#name, name##_observer()},
@@ -51,8 +69,8 @@ std::vector<std::string> observers_for(ArgsRole role) {
   return names;
 }
 
-Amax Observer::amax(const Observed& seen, fp8::Format format) const {
-  if (std::ranges::all_of(seen.samples, &Range::empty)) fail("nothing was observed");
+Amax Observer::amax(const TensorStatistics& seen, fp8::Format format) const {
+  if (std::ranges::all_of(seen.ranges, &Range::empty)) fail("nothing was observed");
   return choose(seen, format);
 }
 

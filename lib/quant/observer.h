@@ -1,38 +1,27 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "core/registry.h"
-#include "quant/attention_error.h"
-#include "quant/magnitude_histogram.h"
-#include "quant/quant_args.h"
+#include "quant/damage_verdict.h"
+#include "quant/quant_scheme.h"
+#include "quant/range_search.h"
 #include "quant/scale.h"
-#include "quant/setting_range.h"
+#include "quant/statistics.h"
 
 namespace kvcal {
-
-/// Observations of one scale group: extremes of each sample, and a histogram of all magnitudes.
-struct Observed {
-  std::vector<Range> samples;    ///< in data set order; empty where a sample had no values
-  MagnitudeHistogram histogram;  ///< of all samples
-
-  Range range() const {
-    Range all;
-    for (const Range& sample : samples) all.fold(sample);
-    return all;
-  }
-};
 
 /// Chooses the magnitude of the largest code for one quantization group.
 class Observer {
  public:
   virtual ~Observer() = default;
-  /// Amax for the observations of one group. Throws Error where nothing was observed.
-  Amax amax(const Observed& seen, fp8::Format format) const;
+  /// Amax of one group, whose statistics are of one head. Throws Error where nothing was observed.
+  Amax amax(const TensorStatistics& seen, fp8::Format format) const;
   /// Whether the result may be smaller than the largest observed magnitude, so that values clip.
   virtual bool may_clip() const = 0;
 
@@ -52,8 +41,12 @@ class Observer {
 
  private:
   /// Called with at least one sample that is not empty.
-  virtual Amax choose(const Observed& seen, fp8::Format format) const = 0;
+  virtual Amax choose(const TensorStatistics& seen, fp8::Format format) const = 0;
 };
+
+/// The observer that chooses by a function. may_clip: as Observer's.
+using ChooseAmax = std::function<Amax(const TensorStatistics&, fp8::Format)>;
+std::unique_ptr<Observer> observer_by(bool may_clip, ChooseAmax choose);
 
 /// Use of QuantizationArgs, which restricts their values.
 enum class ArgsRole { kKvCache, kWeights, kInputs };
@@ -73,7 +66,7 @@ struct ObserverSetting {
   std::string_view why_not = {};  ///< reason why only llm-compressor supports it
 };
 
-/// Definition of one observer, in observers/<name>.cc.
+/// Definition of one observer, a function of a file of observers/.
 struct ObserverRow {
   RoleReasons why_not = {};
   std::span<const ObserverSetting> settings = {};

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "quant/packed_codes.h"
 
 namespace kvcal {
 
@@ -70,6 +69,21 @@ void PackedBits::pack(std::span<const uint8_t> codes, std::byte* words) const {
     byte[0] |= static_cast<std::byte>(pair & 0xffu);
     if (pair > 0xffu) byte[1] |= static_cast<std::byte>(pair >> 8);
   }
+}
+
+std::vector<std::byte> PackedBits::pack_columns(std::span<const uint8_t> codes,
+                                                int64_t columns) const {
+  const auto width = static_cast<size_t>(columns), rows = codes.size() / width;
+  const auto words = static_cast<size_t>(words_of(static_cast<int64_t>(rows)));
+  std::vector<std::byte> packed(words * width * 4), column(words * 4);
+  std::vector<uint8_t> of_column(rows);
+  for (size_t at = 0; at < width; ++at) {
+    for (size_t row = 0; row < rows; ++row) of_column[row] = codes[row * width + at];
+    pack(of_column, column.data());
+    for (size_t word = 0; word < words; ++word)
+      std::memcpy(packed.data() + (word * width + at) * 4, column.data() + word * 4, 4);
+  }
+  return packed;
 }
 
 }  // namespace kvcal

@@ -1,11 +1,14 @@
 #pragma once
 
-#include "quant/fp8.h"
-
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "quant/fp8.h"
 
 namespace kvcal {
 
@@ -38,5 +41,25 @@ KVCAL_HD inline Scale scale_from(Amax amax, fp8::Format format) {
   const float scale = amax.value / fp8::max_value(format);
   return {scale == 0.0f ? FLT_EPSILON : scale};
 }
+
+/// Whether a scale, its inverse and its products with FP8 codes from 1 on are finite and normal
+/// numbers: others would become zeros or infinities, in this program and in engines.
+inline bool is_usable(Scale scale) {
+  return scale.value >= FLT_MIN && scale.value <= FLT_MAX / fp8::max_value(fp8::Format::kE5m2);
+}
+/// For messages: what a scale is expected to be.
+inline constexpr std::string_view kUsableScale = "a scale from 1.2e-38 to 5.9e33";
+
+/// Scales of one layer's cache: one value, or one a KV head. An ignored layer has none and keeps an
+/// unquantized cache.
+struct LayerKvScales {
+  std::vector<Scale> k, v;
+  bool ignored = false;
+  /// Scales of queries, which FP8 E4M3 attention reads with the cache's dtype: one value, or one an
+  /// attention head; empty: queries are not quantized.
+  std::vector<Scale> q = {};
+  /// Scale of softmax weights that FP8 E4M3 attention rounds; nullopt: they are not rounded.
+  std::optional<Scale> weights = {};
+};
 
 }  // namespace kvcal

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "quant/attention_error.h"
-#include "quant/magnitude_histogram.h"
+#include "quant/damage_verdict.h"
+#include "quant/observations.h"
 #include "quant/provenance.h"
 #include "quant/scale.h"
 
@@ -14,7 +14,7 @@ namespace kvcal {
 
 /// Statistics of one tensor in a forward pass, sample by sample: the input of every observer.
 struct TensorStatistics {
-  int64_t heads = 1;  ///< 1 for the input of a Linear
+  int64_t heads = 1;  ///< 1 for the input of a Linear, and for a group of heads that share a scale
   /// [samples, heads], in data set order; empty where a sample had no values.
   std::vector<Range> ranges;
   std::vector<MagnitudeHistogram> histograms;  ///< [heads], of all samples
@@ -23,6 +23,11 @@ struct TensorStatistics {
   std::vector<Range> positions = {};
 
   int64_t samples() const { return static_cast<int64_t>(ranges.size()) / heads; }
+  Range range() const {
+    Range all;
+    for (const Range& one : ranges) all.fold(one);
+    return all;
+  }
 };
 
 /// What a cache did to attention in the run, with the scales that the run made.

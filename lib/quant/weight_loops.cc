@@ -76,56 +76,63 @@ KVCAL_INLINE uint32_t quotient_magnitude(float magnitude, float scale) {
   return bits_of(OnF16Grid(quotient).value());
 }
 
-template <DType kDType>
-KVCAL_INLINE uint32_t largest_loop(const Run& run) {
-  // Signed, because SSE2 compares only signed 16-bit integers.
-  using Signed = std::make_signed_t<Bits<kDType>>;
-  Signed largest = 0;
-  for (size_t i = 0; i < run.count; ++i) {
-    const auto element = load<kDType>(run.elements, i);
-    const auto magnitude = static_cast<Signed>(element & (Bits<kDType>(-1) >> 1));
-    largest = magnitude > largest ? magnitude : largest;
+struct LargestLoop {
+  template <DType kDType>
+  KVCAL_INLINE static uint32_t of(const Run& run) {
+    // Signed, because SSE2 compares only signed 16-bit integers.
+    using Signed = std::make_signed_t<Bits<kDType>>;
+    Signed largest = 0;
+    for (size_t i = 0; i < run.count; ++i) {
+      const auto element = load<kDType>(run.elements, i);
+      const auto magnitude = static_cast<Signed>(element & (Bits<kDType>(-1) >> 1));
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    return static_cast<uint32_t>(largest);
   }
-  return static_cast<uint32_t>(largest);
-}
+};
 
-template <DType kDType, bool kRounds>
-KVCAL_INLINE void encode_loop(const Run& run, const Coding& coding, uint8_t* __restrict codes) {
-  const std::byte* const elements = run.elements;
-  const size_t count = run.count;
-  const float scale = coding.scale;
-  // llm-compressor's oneshot adds a zero point of +0 to the quotient, which turns -0 into +0;
-  // model_free_ptq has none.
-  const uint32_t least = coding.keeps_zero_sign ? 0 : 1;
-  for (size_t i = 0; i < count; ++i) {
-    const auto element = load<kDType>(elements, i);
-    const uint32_t quotient =
-        quotient_magnitude<kDType, kRounds>(magnitude_of<kDType>(element), scale);
-    const uint32_t sign = choose(quotient < least, 0u, sign_of<kDType>(element));
-    codes[i] = static_cast<uint8_t>(OnE4m3Grid(quotient).code() | sign);
+template <bool kRounds>
+struct EncodeLoop {
+  template <DType kDType>
+  KVCAL_INLINE static void of(const Run& run, const Coding& coding, uint8_t* __restrict codes) {
+    const std::byte* const elements = run.elements;
+    const size_t count = run.count;
+    const float scale = coding.scale;
+    // llm-compressor's oneshot adds a zero point of +0 to the quotient, which turns -0 into +0;
+    // model_free_ptq has none.
+    const uint32_t least = coding.keeps_zero_sign ? 0 : 1;
+    for (size_t i = 0; i < count; ++i) {
+      const auto element = load<kDType>(elements, i);
+      const uint32_t quotient =
+          quotient_magnitude<kDType, kRounds>(magnitude_of<kDType>(element), scale);
+      const uint32_t sign = choose(quotient < least, 0u, sign_of<kDType>(element));
+      codes[i] = static_cast<uint8_t>(OnE4m3Grid(quotient).code() | sign);
+    }
   }
-}
+};
 
-template <DType kDType, bool kRounds>
-KVCAL_INLINE void encode_e2m1_loop(const Run& run, const Coding& coding,
-                                   uint8_t* __restrict codes) {
-  const std::byte* const elements = run.elements;
-  const size_t count = run.count;
-  const float scale = coding.scale;
-  for (size_t i = 0; i < count; ++i) {
-    const auto element = load<kDType>(elements, i);
-    const uint32_t quotient =
-        quotient_magnitude<kDType, kRounds>(magnitude_of<kDType>(element), scale);
-    // Numbers of the middles between two codes that lie below; ties go to the even code.
-    const float value = float_of(quotient);
-    const uint32_t code = choose(value > 0.25f, 1u, 0u) + choose(value >= 0.75f, 1u, 0u) +
-                          choose(value > 1.25f, 1u, 0u) + choose(value >= 1.75f, 1u, 0u) +
-                          choose(value > 2.5f, 1u, 0u) + choose(value >= 3.5f, 1u, 0u) +
-                          choose(value > 5.0f, 1u, 0u);
-    const uint32_t sign = choose(quotient == 0, 0u, sign_of<kDType>(element) >> 4);
-    codes[i] = static_cast<uint8_t>(code | sign);
+template <bool kRounds>
+struct EncodeE2m1Loop {
+  template <DType kDType>
+  KVCAL_INLINE static void of(const Run& run, const Coding& coding, uint8_t* __restrict codes) {
+    const std::byte* const elements = run.elements;
+    const size_t count = run.count;
+    const float scale = coding.scale;
+    for (size_t i = 0; i < count; ++i) {
+      const auto element = load<kDType>(elements, i);
+      const uint32_t quotient =
+          quotient_magnitude<kDType, kRounds>(magnitude_of<kDType>(element), scale);
+      // Numbers of the middles between two codes that lie below; ties go to the even code.
+      const float value = float_of(quotient);
+      const uint32_t code = choose(value > 0.25f, 1u, 0u) + choose(value >= 0.75f, 1u, 0u) +
+                            choose(value > 1.25f, 1u, 0u) + choose(value >= 1.75f, 1u, 0u) +
+                            choose(value > 2.5f, 1u, 0u) + choose(value >= 3.5f, 1u, 0u) +
+                            choose(value > 5.0f, 1u, 0u);
+      const uint32_t sign = choose(quotient == 0, 0u, sign_of<kDType>(element) >> 4);
+      codes[i] = static_cast<uint8_t>(code | sign);
+    }
   }
-}
+};
 
 /// A finite element with its sign.
 template <DType kDType>
@@ -144,35 +151,38 @@ KVCAL_INLINE float rounded(float value) {
   return float_of(bits_of(OnF16Grid(bits & 0x7fffffffu).value()) | sign);
 }
 
-template <DType kDType>
-KVCAL_INLINE void encode_int_loop(const Run& run, const IntCoding& given,
-                                  uint8_t* __restrict codes) {
-  // Adding it leaves no bit for a fraction, so the adder rounds.
-  constexpr float kAnchor = 0x1.8p23f;
-  const IntCoding coding = given;
-  const std::byte* const elements = run.elements;
-  const size_t count = run.count;
-  for (size_t i = 0; i < count; ++i) {
-    const float value = value_of<kDType>(load<kDType>(elements, i));
-    const float quotient =
-        rounded<kDType>(rounded<kDType>(value / coding.scale) + coding.zero_point);
-    const float least = quotient < coding.lowest ? coding.lowest : quotient;
-    const float clamped = least > coding.highest ? coding.highest : least;
-    const float integer = (clamped + kAnchor) - kAnchor;
-    codes[i] = static_cast<uint8_t>(static_cast<int32_t>(integer) + coding.added);
+struct EncodeIntLoop {
+  template <DType kDType>
+  KVCAL_INLINE static void of(const Run& run, const IntCoding& given, uint8_t* __restrict codes) {
+    // Adding it leaves no bit for a fraction, so the adder rounds.
+    constexpr float kAnchor = 0x1.8p23f;
+    const IntCoding coding = given;
+    const std::byte* const elements = run.elements;
+    const size_t count = run.count;
+    for (size_t i = 0; i < count; ++i) {
+      const float value = value_of<kDType>(load<kDType>(elements, i));
+      const float quotient =
+          rounded<kDType>(rounded<kDType>(value / coding.scale) + coding.zero_point);
+      const float least = quotient < coding.lowest ? coding.lowest : quotient;
+      const float clamped = least > coding.highest ? coding.highest : least;
+      const float integer = (clamped + kAnchor) - kAnchor;
+      codes[i] = static_cast<uint8_t>(static_cast<int32_t>(integer) + coding.added);
+    }
   }
-}
+};
 
-template <DType kDType>
-KVCAL_INLINE Extremes extremes_loop(const Run& run) {
-  Extremes found;
-  for (size_t i = 0; i < run.count; ++i) {
-    const float value = value_of<kDType>(load<kDType>(run.elements, i));
-    found.smallest = value < found.smallest ? value : found.smallest;
-    found.largest = value > found.largest ? value : found.largest;
+struct ExtremesLoop {
+  template <DType kDType>
+  KVCAL_INLINE static Extremes of(const Run& run) {
+    Extremes found;
+    for (size_t i = 0; i < run.count; ++i) {
+      const float value = value_of<kDType>(load<kDType>(run.elements, i));
+      found.smallest = value < found.smallest ? value : found.smallest;
+      found.largest = value > found.largest ? value : found.largest;
+    }
+    return found;
   }
-  return found;
-}
+};
 
 /// |element - scale x code|; the product is exact in double.
 template <DType kDType, bool kRounds>
@@ -183,116 +193,66 @@ KVCAL_INLINE double error_of(Bits<kDType> element, float scale) {
                         static_cast<double>(magnitude));
 }
 
-template <DType kDType, bool kRounds>
-KVCAL_INLINE void powers_loop(const Run& run, const Coding& coding, double norm,
+template <bool kRounds>
+struct PowersLoop {
+  template <DType kDType>
+  KVCAL_INLINE static void of(const Run& run, const Coding& coding, double norm,
                               double* __restrict powers) {
-  const std::byte* const elements = run.elements;
-  const size_t count = run.count;
-  const float scale = coding.scale;
-  if (norm == 2.0) {
-    for (size_t i = 0; i < count; ++i) {
-      const double error = error_of<kDType, kRounds>(load<kDType>(elements, i), scale);
-      powers[i] = error * error;
+    const std::byte* const elements = run.elements;
+    const size_t count = run.count;
+    const float scale = coding.scale;
+    if (norm == 2.0) {
+      for (size_t i = 0; i < count; ++i) {
+        const double error = error_of<kDType, kRounds>(load<kDType>(elements, i), scale);
+        powers[i] = error * error;
+      }
+    } else {
+      for (size_t i = 0; i < count; ++i)
+        powers[i] = power(error_of<kDType, kRounds>(load<kDType>(elements, i), scale), norm);
     }
-  } else {
-    for (size_t i = 0; i < count; ++i)
-      powers[i] = power(error_of<kDType, kRounds>(load<kDType>(elements, i), scale), norm);
+  }
+};
+
+/// The loop of the run's dtype.
+template <class Loop, class... More>
+KVCAL_INLINE auto by_dtype(const Run& run, const More&... more) {
+  switch (run.dtype) {
+    case DType::kF16:
+      return Loop::template of<DType::kF16>(run, more...);
+    case DType::kBF16:
+      return Loop::template of<DType::kBF16>(run, more...);
+    default:
+      return Loop::template of<DType::kF32>(run, more...);
   }
 }
 
-KVCAL_INLINE uint32_t largest_of(const Run& run) {
-  switch (run.dtype) {
-    case DType::kF16:
-      return largest_loop<DType::kF16>(run);
-    case DType::kBF16:
-      return largest_loop<DType::kBF16>(run);
-    default:
-      return largest_loop<DType::kF32>(run);
-  }
-}
-
-KVCAL_INLINE void encode_of(const Run& run, const Coding& coding, uint8_t* codes) {
-  const bool rounds = coding.rounds_quotient;
-  switch (run.dtype) {
-    case DType::kF16:
-      return rounds ? encode_loop<DType::kF16, true>(run, coding, codes)
-                    : encode_loop<DType::kF16, false>(run, coding, codes);
-    case DType::kBF16:
-      return rounds ? encode_loop<DType::kBF16, true>(run, coding, codes)
-                    : encode_loop<DType::kBF16, false>(run, coding, codes);
-    default:
-      return encode_loop<DType::kF32, false>(run, coding, codes);
-  }
-}
-
-KVCAL_INLINE void encode_e2m1_of(const Run& run, const Coding& coding, uint8_t* codes) {
-  const bool rounds = coding.rounds_quotient;
-  switch (run.dtype) {
-    case DType::kF16:
-      return rounds ? encode_e2m1_loop<DType::kF16, true>(run, coding, codes)
-                    : encode_e2m1_loop<DType::kF16, false>(run, coding, codes);
-    case DType::kBF16:
-      return rounds ? encode_e2m1_loop<DType::kBF16, true>(run, coding, codes)
-                    : encode_e2m1_loop<DType::kBF16, false>(run, coding, codes);
-    default:
-      return encode_e2m1_loop<DType::kF32, false>(run, coding, codes);
-  }
-}
-
-KVCAL_INLINE void encode_int_of(const Run& run, const IntCoding& coding, uint8_t* codes) {
-  switch (run.dtype) {
-    case DType::kF16:
-      return encode_int_loop<DType::kF16>(run, coding, codes);
-    case DType::kBF16:
-      return encode_int_loop<DType::kBF16>(run, coding, codes);
-    default:
-      return encode_int_loop<DType::kF32>(run, coding, codes);
-  }
-}
-
-KVCAL_INLINE Extremes extremes_of(const Run& run) {
-  switch (run.dtype) {
-    case DType::kF16:
-      return extremes_loop<DType::kF16>(run);
-    case DType::kBF16:
-      return extremes_loop<DType::kBF16>(run);
-    default:
-      return extremes_loop<DType::kF32>(run);
-  }
-}
-
-KVCAL_INLINE void powers_of(const Run& run, const Coding& coding, double norm, double* powers) {
-  const bool rounds = coding.rounds_quotient;
-  switch (run.dtype) {
-    case DType::kF16:
-      return rounds ? powers_loop<DType::kF16, true>(run, coding, norm, powers)
-                    : powers_loop<DType::kF16, false>(run, coding, norm, powers);
-    case DType::kBF16:
-      return rounds ? powers_loop<DType::kBF16, true>(run, coding, norm, powers)
-                    : powers_loop<DType::kBF16, false>(run, coding, norm, powers);
-    default:
-      return powers_loop<DType::kF32, false>(run, coding, norm, powers);
-  }
+/// The loop of the run's dtype that rounds quotients to it, or not.
+template <template <bool> class Loop, class... More>
+KVCAL_INLINE void by_rounding(const Run& run, const Coding& coding, const More&... more) {
+  if (coding.rounds_quotient)
+    by_dtype<Loop<true>>(run, coding, more...);
+  else
+    by_dtype<Loop<false>>(run, coding, more...);
 }
 
 #define KVCAL_LOOPS(isa, target)                                                                \
   target uint32_t largest_##isa(const Run& run) {                                               \
-    return largest_of(run);                                                                     \
+    return by_dtype<LargestLoop>(run);                                                          \
   }                                                                                             \
   target void encode_##isa(const Run& run, const Coding& coding, uint8_t* codes) {              \
-    encode_of(run, coding, codes);                                                              \
+    by_rounding<EncodeLoop>(run, coding, codes);                                                \
   }                                                                                             \
   target void encode_e2m1_##isa(const Run& run, const Coding& coding, uint8_t* codes) {         \
-    encode_e2m1_of(run, coding, codes);                                                         \
+    by_rounding<EncodeE2m1Loop>(run, coding, codes);                                            \
   }                                                                                             \
   target void encode_int_##isa(const Run& run, const IntCoding& coding, uint8_t* codes) {       \
-    encode_int_of(run, coding, codes);                                                          \
+    by_dtype<EncodeIntLoop>(run, coding, codes);                                                \
   }                                                                                             \
   target Extremes extremes_##isa(const Run& run) {                                              \
-    return extremes_of(run);                                                                    \
+    return by_dtype<ExtremesLoop>(run);                                                         \
   }                                                                                             \
   target void powers_##isa(const Run& run, const Coding& coding, double norm, double* powers) { \
-    powers_of(run, coding, norm, powers);                                                       \
+    by_rounding<PowersLoop>(run, coding, norm, powers);                                         \
   }                                                                                             \
   constexpr Loops k_##isa##_loops{                                                              \
       #isa,           largest_##isa, encode_##isa, encode_e2m1_##isa, encode_int_##isa,         \

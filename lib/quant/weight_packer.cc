@@ -5,12 +5,71 @@
 #include <cmath>
 #include <cstring>
 
-#include "quant/e2m1.h"
+#include "core/error.h"
 #include "quant/fp8.h"
+#include "quant/half.h"
 #include "quant/packed_bits.h"
 #include "quant/weight_loops.h"
 
 namespace kvcal {
+namespace {
+
+struct Row {
+  CompressedFormat storage;
+  bool (*holds)(const QuantArgs& weights, bool has_inputs);
+};
+
+bool is_mx(const QuantArgs& args) {
+  return args.type == QuantType::kFloat && args.group_size == 32 &&
+         args.scale_dtype == "torch.uint8";
+}
+
+// In the order in which compressed-tensors asks its formats.
+constexpr Row kRows[] = {
+    {{.format = "mxfp4-pack-quantized",
+      .codes = "weight_packed",
+      .dtype = DType::kU8,
+      .scales = ScaleDType::kE8m0,
+      .is_packed = true},
+     [](const QuantArgs& args, bool) { return is_mx(args) && args.num_bits == 4; }},
+    {{.format = "mxfp8-quantized", .codes = "weight", .scales = ScaleDType::kE8m0},
+     [](const QuantArgs& args, bool) { return is_mx(args) && args.num_bits == 8; }},
+    {{.format = "nvfp4-pack-quantized",
+      .codes = "weight_packed",
+      .dtype = DType::kU8,
+      .scales = ScaleDType::kE4m3,
+      .is_packed = true},
+     [](const QuantArgs& args, bool) {
+       return args.type == QuantType::kFloat && args.num_bits == 4;
+     }},
+    {{.format = "int-quantized", .codes = "weight", .dtype = DType::kI8},
+     [](const QuantArgs& args, bool has_inputs) {
+       return args.type == QuantType::kInt && has_inputs;
+     }},
+    {{.format = "pack-quantized",
+      .codes = "weight_packed",
+      .dtype = DType::kI32,
+      .is_packed = true,
+      .is_offset = true,
+      .has_shape = true},
+     [](const QuantArgs& args, bool) { return args.type == QuantType::kInt; }},
+    {{.format = "float-quantized", .codes = "weight"},
+     [](const QuantArgs&, bool has_inputs) { return has_inputs; }},
+    {{.format = "naive-quantized", .codes = "weight"}, [](const QuantArgs&, bool) { return true; }},
+};
+
+}  // namespace
+
+const CompressedFormat& storage_of(const QuantArgs& weights,
+                                   const std::optional<QuantArgs>& inputs) {
+  KVCAL_CHECK(weights.num_bits >= 2 && weights.num_bits <= 8);
+  KVCAL_CHECK(weights.type == QuantType::kInt || weights.num_bits == 4 || weights.num_bits == 8);
+  for (const Row& row : kRows)
+    if (row.holds(weights, inputs.has_value())) return row.storage;
+  KVCAL_CHECK(false);
+  __builtin_unreachable();
+}
+
 namespace {
 
 using weight_loops::bytes_of_element;
@@ -82,15 +141,15 @@ void pack(std::span<const uint8_t> codes, int bits, std::byte* to) {
   }
 }
 
-DType scale_dtype(ScaleStorage storage, DType weight) {
-  if (storage == ScaleStorage::kE4m3) return DType::kF8E4M3;
-  return storage == ScaleStorage::kE8m0 ? DType::kU8 : weight;
+DType scale_dtype(ScaleDType storage, DType weight) {
+  if (storage == ScaleDType::kE4m3) return DType::kF8E4M3;
+  return storage == ScaleDType::kE8m0 ? DType::kU8 : weight;
 }
 
 }  // namespace
 
-WeightPacker::WeightPacker(std::string module, const QuantArgs& args, const WeightStorage& storage,
-                           const Shape& shape, DType dtype)
+WeightPacker::WeightPacker(std::string module, const QuantArgs& args,
+                           const CompressedFormat& storage, const Shape& shape, DType dtype)
     : module_(std::move(module)),
       args_(args),
       storage_(storage),
@@ -113,20 +172,20 @@ void WeightPacker::make_scales(const TensorView& weight, Amax fused, ThreadPool*
 
 void WeightPacker::make_float_scales(const std::vector<Amax>& amax, Amax fused) {
   const float divisor = half_range(args_);
-  if (storage_.scales == ScaleStorage::kE4m3) global_scale_ = global_scale_of(fused, dtype_);
+  if (storage_.scales == ScaleDType::kE4m3) global_scale_ = global_scale_of(fused, dtype_);
   for (const Amax group : amax) {
     const float scale = rounded_to(dtype_, group.value / divisor);
     switch (storage_.scales) {
-      case ScaleStorage::kWeightDtype:
+      case ScaleDType::kWeightDtype:
         append(scales_, dtype_, or_zero_scale(scale, dtype_));
         break;
-      case ScaleStorage::kE4m3: {
+      case ScaleDType::kE4m3: {
         const uint8_t code = fp8::encode(global_scale_ * scale, fp8::Format::kE4m3Fn);
         scales_.push_back(static_cast<std::byte>(
             code == 0 ? fp8::encode(kZeroE4m3Scale, fp8::Format::kE4m3Fn) : code));
         break;
       }
-      case ScaleStorage::kE8m0:
+      case ScaleDType::kE8m0:
         scales_.push_back(static_cast<std::byte>(mx_scale_of(group, args_, dtype_)));
         break;
     }
@@ -170,43 +229,27 @@ void WeightPacker::add_other_parameters() {
     const auto bytes = std::as_bytes(std::span(&value, 1));
     return std::vector<std::byte>(bytes.begin(), bytes.end());
   };
-  if (storage_.scales == ScaleStorage::kE4m3)
+  if (storage_.scales == ScaleDType::kE4m3)
     add_parameter("global_scale", DType::kF32, {1}, bytes_of(global_scale_));
   if (storage_.has_shape)
     add_parameter("shape", DType::kI64, {2}, bytes_of(std::array{grid_.rows, grid_.columns}));
   if (zero_points_.empty()) return;
+  std::vector<uint8_t> codes;
+  for (const int8_t zero : zero_points_)
+    codes.push_back(static_cast<uint8_t>(zero + (1 << (args_.num_bits - 1))));
   const PackedBits packed{.bits = args_.num_bits, .crosses_words = true};
   add_parameter("zero_point", DType::kI32, {packed.words_of(grid_.rows), grid_.grid_columns()},
-                packed_zero_points());
-}
-
-/// Words that go down the rows, one column of words for each group of a row.
-std::vector<std::byte> WeightPacker::packed_zero_points() const {
-  const PackedBits packed{.bits = args_.num_bits, .crosses_words = true};
-  const auto rows = static_cast<size_t>(grid_.rows),
-             groups = static_cast<size_t>(grid_.grid_columns());
-  const auto words = static_cast<size_t>(packed.words_of(grid_.rows));
-  const int added = 1 << (args_.num_bits - 1);
-  std::vector<std::byte> bytes(words * groups * 4), column(words * 4);
-  std::vector<uint8_t> codes(rows);
-  for (size_t group = 0; group < groups; ++group) {
-    for (size_t row = 0; row < rows; ++row)
-      codes[row] = static_cast<uint8_t>(zero_points_[row * groups + group] + added);
-    packed.pack(codes, column.data());
-    for (size_t word = 0; word < words; ++word)
-      std::memcpy(bytes.data() + (word * groups + group) * 4, column.data() + word * 4, 4);
-  }
-  return bytes;
+                packed.pack_columns(codes, grid_.grid_columns()));
 }
 
 float WeightPacker::scale_at(uint64_t group) const {
   const std::byte* const scales = parameters_.front().bytes.data();
   switch (storage_.scales) {
-    case ScaleStorage::kE4m3:
+    case ScaleDType::kE4m3:
       return fp8::decode(static_cast<uint8_t>(scales[group]), fp8::Format::kE4m3Fn) / global_scale_;
-    case ScaleStorage::kE8m0:
+    case ScaleDType::kE8m0:
       return e8m0::decode(static_cast<uint8_t>(scales[group]));
-    case ScaleStorage::kWeightDtype:
+    case ScaleDType::kWeightDtype:
       break;
   }
   return element_of(scales, dtype_, group);
@@ -232,7 +275,7 @@ void WeightPacker::encode_piece(const std::byte* elements, uint64_t group,
   (args_.num_bits == 4 ? loops.encode_e2m1 : loops.encode)(
       run,
       {.scale = scale_at(group),
-       .rounds_quotient = storage_.scales != ScaleStorage::kE4m3,
+       .rounds_quotient = storage_.scales != ScaleDType::kE4m3,
        .keeps_zero_sign = true},
       codes.data());
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,12 +9,36 @@
 
 #include "core/parallel.h"
 #include "core/tensor.h"
-#include "quant/quant_args.h"
+#include "quant/quant_scheme.h"
 #include "quant/scale.h"
 #include "quant/weight_scales.h"
-#include "quant/weight_storage.h"
 
 namespace kvcal {
+
+/// Dtype of quantized weights' scales in a file.
+enum class ScaleDType : uint8_t {
+  kWeightDtype,  ///< that of the unquantized weight
+  kE4m3,         ///< beside a float32 scale of the whole tensor, by which they are multiplied
+  kE8m0,         ///< powers of two, as U8
+};
+
+/// Tensors in which one format of compressed-tensors holds a quantized weight, beside
+/// "weight_scale". Source: compressed-tensors 0.19 `compressors/`.
+struct CompressedFormat {
+  std::string_view format;       ///< compressed-tensors' `CompressionFormat`
+  std::string_view codes;        ///< name of the tensor of codes: "weight" or "weight_packed"
+  DType dtype = DType::kF8E4M3;  ///< of the codes
+  ScaleDType scales = ScaleDType::kWeightDtype;
+  bool is_packed = false;  ///< several codes lie in one element
+  /// The lowest integer has code 0; else codes are two's complement.
+  bool is_offset = false;
+  bool has_shape = false;  ///< "weight_shape"
+};
+
+/// Storage that compressed-tensors chooses for weights and inputs of a scheme. weights: of an
+/// integer or of a float type of 4 or 8 bits. Source: `infer_module_format`.
+const CompressedFormat& storage_of(const QuantArgs& weights,
+                                   const std::optional<QuantArgs>& inputs);
 
 /// Quantizes one weight by rounding to the nearest code, and lays it out as a format of
 /// compressed-tensors stores it. Scales, and quotients that are not float32, are computed in the
@@ -24,7 +49,7 @@ class WeightPacker {
  public:
   /// module: begins the names of the parameters. shape: [out, in]; dtype: F16, BF16 or F32. Throws
   /// Error where the args do not fit the shape.
-  WeightPacker(std::string module, const QuantArgs& args, const WeightStorage& storage,
+  WeightPacker(std::string module, const QuantArgs& args, const CompressedFormat& storage,
                const Shape& shape, DType dtype);
 
   /// Makes the scales of all groups. fused: the largest magnitude of this weight and of those that
@@ -51,11 +76,10 @@ class WeightPacker {
   void encode_row(const TensorView& weight, int64_t row, int64_t first,
                   std::span<uint8_t> codes) const;
   void encode_piece(const std::byte* elements, uint64_t group, std::span<uint8_t> codes) const;
-  std::vector<std::byte> packed_zero_points() const;
 
   std::string module_;
   QuantArgs args_;
-  const WeightStorage& storage_;
+  const CompressedFormat& storage_;
   DType dtype_;
   ScaleGrid grid_;
   std::vector<Tensor> parameters_;

@@ -7,10 +7,10 @@
 #include <functional>
 #include <span>
 
-#include "core/checked.h"
+#include "core/number.h"
 #include "quant/half.h"
-#include "quant/mse_search.h"
 #include "quant/observer.h"
+#include "quant/range_search.h"
 #include "quant/weight_loops.h"
 
 namespace kvcal {
@@ -75,6 +75,27 @@ void for_each_piece(const ScaleGrid& grid, ThreadPool* pool, const Body& body) {
                  });
 }
 
+/// A value for each scale: fold joins, in the order of elements, those that value_of(scale, run)
+/// gives for pieces of its block.
+template <class Value, class ValueOf, class Fold>
+std::vector<Value> folded(const TensorView& weight, const ScaleGrid& grid, ThreadPool* pool,
+                          const ValueOf& value_of, const Fold& fold) {
+  std::vector<Value> values(static_cast<size_t>(grid.num_scales()));
+  if (!grid.has_one_scale()) {
+    for_each_piece(grid, pool, [&](size_t scale, uint64_t first, uint64_t count) {
+      values[scale] = fold(values[scale], value_of(scale, run_of(weight, first, count)));
+    });
+    return values;
+  }
+  const uint64_t elements = element_count(weight.shape);
+  std::vector<Value> of_chunk((elements + kChunk - 1) / kChunk);
+  for_each_chunk(elements, pool, [&](uint64_t chunk, uint64_t first, uint64_t count, size_t) {
+    of_chunk[chunk] = value_of(0, run_of(weight, first, count));
+  });
+  for (const Value value : of_chunk) values[0] = fold(values[0], value);
+  return values;
+}
+
 [[noreturn]] void fail_at_nonfinite(const TensorView& weight, const ScaleGrid& grid) {
   const uint64_t elements = weight.bytes.size() / bytes_of_element(weight.dtype);
   const uint32_t infinity = infinity_of(weight.dtype);
@@ -89,32 +110,17 @@ void for_each_piece(const ScaleGrid& grid, ThreadPool* pool, const Body& body) {
   __builtin_unreachable();
 }
 
-std::vector<Amax> amax_of_bits(const TensorView& weight, const ScaleGrid& grid,
-                               std::span<const uint32_t> largest) {
+std::vector<Amax> block_amax(const TensorView& weight, const ScaleGrid& grid, ThreadPool* pool) {
+  const std::vector<uint32_t> largest = folded<uint32_t>(
+      weight, grid, pool,
+      [](size_t, const Run& run) { return weight_loops::best().largest_magnitude(run); },
+      [](uint32_t a, uint32_t b) { return std::max(a, b); });
   std::vector<Amax> amax;
   for (const uint32_t bits : largest) {
     if (bits >= infinity_of(weight.dtype)) fail_at_nonfinite(weight, grid);
     amax.push_back({value_of(weight.dtype, bits)});
   }
   return amax;
-}
-
-std::vector<Amax> block_amax(const TensorView& weight, const ScaleGrid& grid, ThreadPool* pool) {
-  std::vector<uint32_t> largest(static_cast<size_t>(grid.num_scales()), 0);
-  if (!grid.has_one_scale()) {
-    for_each_piece(grid, pool, [&](size_t scale, uint64_t first, uint64_t count) {
-      largest[scale] = std::max(
-          largest[scale], weight_loops::best().largest_magnitude(run_of(weight, first, count)));
-    });
-    return amax_of_bits(weight, grid, largest);
-  }
-  const uint64_t elements = element_count(weight.shape);
-  std::vector<uint32_t> of_chunk((elements + kChunk - 1) / kChunk, 0);
-  for_each_chunk(elements, pool, [&](uint64_t chunk, uint64_t first, uint64_t count, size_t) {
-    of_chunk[chunk] = weight_loops::best().largest_magnitude(run_of(weight, first, count));
-  });
-  largest[0] = *std::max_element(of_chunk.begin(), of_chunk.end());
-  return amax_of_bits(weight, grid, largest);
 }
 
 /// Sum of |element - scale x code|^norm, in an order that depends only on the run.
@@ -150,22 +156,12 @@ class ErrorSums {
   std::vector<double> operator()(std::span<const Scale> scales, bool rounds_quotient,
                                  double norm) const {
     if (!counts_.empty()) return {counted_error({scales[0].value, rounds_quotient}, norm)};
-    std::vector<double> sums(scales.size(), 0.0);
-    if (!grid_.has_one_scale()) {
-      for_each_piece(grid_, pool_, [&](size_t scale, uint64_t first, uint64_t count) {
-        sums[scale] +=
-            error_of(run_of(weight_, first, count), {scales[scale].value, rounds_quotient}, norm);
-      });
-      return sums;
-    }
-    const uint64_t elements = element_count(weight_.shape);
-    std::vector<double> of_chunk((elements + kChunk - 1) / kChunk);
-    for_each_chunk(elements, pool_, [&](uint64_t chunk, uint64_t first, uint64_t count, size_t) {
-      of_chunk[chunk] =
-          error_of(run_of(weight_, first, count), {scales[0].value, rounds_quotient}, norm);
-    });
-    for (const double sum : of_chunk) sums[0] += sum;
-    return sums;
+    return folded<double>(
+        weight_, grid_, pool_,
+        [&](size_t scale, const Run& run) {
+          return error_of(run, {scales[scale].value, rounds_quotient}, norm);
+        },
+        std::plus<>());
   }
 
  private:
@@ -306,17 +302,6 @@ Shape ScaleGrid::scale_shape(Strategy strategy) const {
   return {grid_rows(), grid_columns()};
 }
 
-namespace {
-
-ScaleGrid group_grid(const QuantArgs& args, int64_t rows, int64_t columns) {
-  const int64_t size = args.group_size.value_or(0);
-  if (size <= 0) fail("strategy group: expected a positive group_size");
-  if (columns % size != 0) fail(columns, " inputs are no whole groups of ", size);
-  return {rows, columns, 1, size};
-}
-
-}  // namespace
-
 ScaleGrid scale_grid(const QuantArgs& args, const Shape& weight) {
   if (weight.rank() != 2 || weight[0] <= 0 || weight[1] <= 0)
     fail("shape ", weight, ", expected a matrix with elements");
@@ -328,13 +313,16 @@ ScaleGrid scale_grid(const QuantArgs& args, const Shape& weight) {
       return {rows, columns, 1, columns};
     case Strategy::kBlock:
       if (!args.block_structure || args.block_structure->size() != 2 ||
-          (*args.block_structure)[0] <= 0 || (*args.block_structure)[1] <= 0)
+          std::ranges::min(*args.block_structure) <= 0)
         fail("strategy block: expected block_structure with two positive numbers");
       return {rows, columns, std::min(rows, (*args.block_structure)[0]),
               std::min(columns, (*args.block_structure)[1])};
     case Strategy::kGroup:
     case Strategy::kTensorGroup:
-      return group_grid(args, rows, columns);
+      if (args.group_size.value_or(0) <= 0) fail("strategy group: expected a positive group_size");
+      if (columns % *args.group_size != 0)
+        fail(columns, " inputs are no whole groups of ", *args.group_size);
+      return {rows, columns, 1, *args.group_size};
     default:
       fail("strategy of weights: found ", name_of(strategy),
            ", expected tensor, channel, block, group or tensor_group");
@@ -370,6 +358,44 @@ float zero_scale(DType dtype, ScaleArithmetic arithmetic) {
   if (arithmetic == ScaleArithmetic::kModelDtype && dtype == DType::kF16) return 0x1p-10f;
   if (arithmetic == ScaleArithmetic::kModelDtype && dtype == DType::kBF16) return 0x1p-7f;
   return FLT_EPSILON;
+}
+
+WeightCoder::WeightCoder(TensorView weight, const ScaleGrid& grid, std::span<const Scale> scales,
+                         ScaleArithmetic arithmetic)
+    : weight_(std::move(weight)),
+      grid_(grid),
+      scales_(scales.begin(), scales.end()),
+      rounds_quotient_(arithmetic == ScaleArithmetic::kModelDtype) {
+  KVCAL_CHECK(is_float(weight_.dtype));
+  KVCAL_CHECK(weight_.shape == Shape({grid_.rows, grid_.columns}));
+  KVCAL_CHECK(weight_.bytes.size() == byte_count(weight_.shape, weight_.dtype));
+  KVCAL_CHECK(static_cast<int64_t>(scales_.size()) == grid_.num_scales());
+  for (const Scale scale : scales_)
+    if (!(scale.value > 0) || !std::isfinite(scale.value))
+      fail(weight_.name, ": scale ", scale.value, ", expected a positive finite one");
+}
+
+void WeightCoder::encode(uint64_t first, std::span<uint8_t> codes) const {
+  KVCAL_CHECK(first + codes.size() <= element_count(weight_.shape));
+  const auto columns = static_cast<uint64_t>(grid_.columns);
+  const auto block_columns = static_cast<uint64_t>(grid_.block_columns);
+  for (uint64_t done = 0; done < codes.size();) {
+    const uint64_t at = first + done, column = at % columns;
+    // Ends at the end of the row's piece in one block, or of the whole range where one scale serves
+    // all.
+    const uint64_t piece = grid_.has_one_scale()
+                               ? codes.size()
+                               : std::min(columns - column, block_columns - column % block_columns);
+    const uint64_t count = std::min<uint64_t>(piece, codes.size() - done);
+    const int64_t scale =
+        grid_.scale_of(static_cast<int64_t>(at / columns), static_cast<int64_t>(column));
+    const std::byte* const elements =
+        weight_.bytes.data() + at * weight_loops::bytes_of_element(weight_.dtype);
+    weight_loops::best().encode({elements, weight_.dtype, count},
+                                {scales_[static_cast<size_t>(scale)].value, rounds_quotient_},
+                                codes.data() + done);
+    done += count;
+  }
 }
 
 }  // namespace kvcal

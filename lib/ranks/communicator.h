@@ -3,15 +3,62 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "ranks/watch.h"
+#include "core/error.h"
 
 namespace kvcal {
+
+/// Another rank died or does not answer, so no collective step is possible.
+class LostRank : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Stage of the run for messages, and the timeout of waits for other ranks. Thread-safe.
+class Watch {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// now: clock for waits.
+  explicit Watch(std::chrono::duration<double> timeout = std::chrono::seconds(1800),
+                 std::function<Clock::time_point()> now = Clock::now)
+      : now_(std::move(now)), timeout_(timeout) {}
+  Clock::time_point now() const { return now_(); }
+
+  /// Sets the name of the stage in messages: "layer 7".
+  void set_stage(std::string stage) {
+    const std::lock_guard lock(mutex_);
+    stage_ = std::move(stage);
+  }
+  std::string stage() const {
+    const std::lock_guard lock(mutex_);
+    return stage_;
+  }
+  std::chrono::duration<double> timeout() const {
+    const std::lock_guard lock(mutex_);
+    return timeout_;
+  }
+  void wait_forever() {
+    const std::lock_guard lock(mutex_);
+    timeout_ = std::chrono::duration<double>::max();
+  }
+
+ private:
+  std::function<Clock::time_point()> now_;
+  mutable std::mutex mutex_;
+  std::string stage_ = "the start";
+  std::chrono::duration<double> timeout_;
+};
 
 /// Range of memory that one rank sends to the others.
 struct MemoryPart {
@@ -82,6 +129,18 @@ class Communicator {
   Watch* watch_;
 };
 
+/// A plain value of every rank, by rank. Collective.
+template <class T>
+requires std::is_trivially_copyable_v<T> std::vector<T> gather_values(Communicator& ranks,
+                                                                      const T& own) {
+  std::vector<T> values;
+  for (const auto& told : ranks.all_gather(std::as_bytes(std::span(&own, 1)))) {
+    KVCAL_CHECK(told.size() == sizeof(T));
+    std::memcpy(&values.emplace_back(), told.data(), sizeof(T));
+  }
+  return values;
+}
+
 /// A single process.
 class SingleCommunicator : public Communicator {
  public:
@@ -92,5 +151,30 @@ class SingleCommunicator : public Communicator {
   void transfer(std::span<const std::span<const std::byte>>,
                 std::span<const std::span<std::byte>>) override {}
 };
+
+/// An error of one rank, thrown on every rank.
+class SharedError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Thrown where a rank cannot continue because another rank said that it cannot; that rank reports
+/// the reason.
+class RankLeft : public Error {
+ public:
+  RankLeft() : Error("another rank stopped") {}
+};
+
+/// Runs body on every rank and returns the results by rank. An Error on one rank makes every rank
+/// throw SharedError, which names rank, host and the watch's stage; an interrupt of one rank makes
+/// every rank throw Interrupted. Of several errors, rank 0's choice counts. A single process throws
+/// what body throws. on_failure is called before the others learn of the failure.
+std::vector<std::vector<std::byte>> agree(Communicator& ranks,
+                                          const std::function<std::vector<std::byte>()>& body,
+                                          const std::function<void()>& on_failure = {});
+
+/// Throws SharedError on every rank where a rank's bytes differ from rank 0's: "rank 2 on host n2
+/// sees <what>". Collective.
+void expect_same(Communicator& ranks, std::span<const std::byte> own, const std::string& what);
 
 }  // namespace kvcal

@@ -1,17 +1,96 @@
 #include "ranks/exchanged_layers.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <utility>
 
+#include <fcntl.h>
+
+#include "core/hash.h"
 #include "core/interrupt.h"
 #include "core/pages.h"
-#include "ranks/agreement.h"
+#include "ranks/communicator.h"
 
 namespace kvcal {
+namespace {
+
+constexpr size_t kHashedAtOnce = size_t{8} << 20;
+
+FileExtent extent_of(const ModelDir& model_dir, const TensorView& tensor) {
+  const auto page = static_cast<uint64_t>(PageSubstitute::page_size());
+  for (size_t shard = 0; shard < model_dir.shards().size(); ++shard) {
+    const auto file = model_dir.shards()[shard].file().bytes();
+    if (tensor.bytes.data() < file.data() || tensor.bytes.data() >= file.data() + file.size())
+      continue;
+    const auto begin = static_cast<uint64_t>(tensor.bytes.data() - file.data());
+    return {.shard = shard,
+            .begin = begin / page * page,
+            .end = (begin + tensor.bytes.size() + page - 1) / page * page};
+  }
+  KVCAL_CHECK(false);
+  return {};
+}
+
+}  // namespace
+
+std::vector<FileExtent> layer_extents(const ModelDir& model_dir, const Weights& weights,
+                                      int64_t layer) {
+  std::vector<FileExtent> all;
+  for (const auto& tensor : weights.tensors(layer))
+    if (!tensor.view.bytes.empty()) all.push_back(extent_of(model_dir, tensor.view));
+  std::ranges::sort(all, {}, [](const FileExtent& one) { return std::pair(one.shard, one.begin); });
+  std::vector<FileExtent> merged;
+  for (const FileExtent& one : all) {
+    if (!merged.empty() && merged.back().shard == one.shard && one.begin <= merged.back().end) {
+      merged.back().end = std::max(merged.back().end, one.end);
+    } else {
+      merged.push_back(one);
+    }
+  }
+  return merged;
+}
+
+uint64_t layer_hash(const Weights& weights, int64_t layer) {
+  std::array<uint64_t, 2> state{1, 0};
+  for (const auto& tensor : weights.tensors(layer)) {
+    const auto bytes = tensor.view.bytes;
+    for (size_t at = 0; at < bytes.size(); at += kHashedAtOnce) {
+      throw_if_interrupted();
+      const auto part = bytes.subspan(at, std::min(kHashedAtOnce, bytes.size() - at));
+      state[1] = hash64(part);
+      state[0] = hash64(std::as_bytes(std::span(state)));
+      release_pages(part);
+    }
+  }
+  return std::max(state[0], uint64_t{1});
+}
+
+uint64_t layer_size(const Weights& weights, int64_t layer) {
+  uint64_t size = 0;
+  for (const auto& tensor : weights.tensors(layer)) size += tensor.view.bytes.size();
+  return size;
+}
+
+uint64_t RankLayerBytes::hash(int64_t layer) const {
+  const std::lock_guard lock(hash_mutex_);
+  const auto found = hashes_.find(layer);
+  return found == hashes_.end() ? 0 : found->second;
+}
+
+void RankLayerBytes::set_hash(int64_t layer, uint64_t hash) {
+  const std::lock_guard lock(hash_mutex_);
+  hashes_[layer] = hash;
+}
+
+void LocalLayers::bring(int64_t layer) {
+  const std::lock_guard lock(mutex_);
+  if (hash(layer) != 0) return;
+  set_hash(layer, layer_hash(weights_, layer));
+  bytes_read_ += layer_size(weights_, layer);
+}
+
 namespace {
 
 /// Bytes that all ranks read and exchange at a time. As many are resident, and as many again are
@@ -77,11 +156,9 @@ void ExchangedLayers::will_need(int64_t layer) {
 }
 
 void ExchangedLayers::agree_on(const Step& own) {
-  const auto all = ranks_->all_gather(std::as_bytes(std::span(&own, 1)));
+  const std::vector<Step> all = gather_values(*ranks_, own);
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    Step step;
-    KVCAL_CHECK(all[rank].size() == sizeof step);
-    std::memcpy(&step, all[rank].data(), sizeof step);
+    const Step& step = all[rank];
     if (step.layer == own.layer && step.bytes == own.bytes) continue;
     has_left_ = true;
     if (step.layer == kLeaves || own.layer == kLeaves) throw RankLeft();
@@ -173,9 +250,7 @@ void ExchangedLayers::bring(int64_t layer) {
     });
   }
   held_.emplace(layer, std::move(held));
-  const uint64_t hash = layer_hash(weights_, layer);
-  const std::lock_guard hash_lock(hash_mutex_);
-  hashes_[layer] = hash;
+  set_hash(layer, layer_hash(weights_, layer));
 }
 
 void ExchangedLayers::restore(const Held& held) noexcept {
@@ -191,12 +266,6 @@ void ExchangedLayers::drop(int64_t layer) noexcept {
   if (found == held_.end()) return;
   restore(found->second);
   held_.erase(found);
-}
-
-uint64_t ExchangedLayers::hash(int64_t layer) const {
-  const std::lock_guard lock(hash_mutex_);
-  const auto found = hashes_.find(layer);
-  return found == hashes_.end() ? 0 : found->second;
 }
 
 void ExchangedLayers::leave() noexcept {

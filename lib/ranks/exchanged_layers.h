@@ -1,19 +1,73 @@
+// An exchanged layer is memory mapped over the file's pages. It is filled, and the pages are
+// restored afterwards, so views, packing and memory plans are unaware of it.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "core/page_substitute.h"
+#include "checkpoint/model_dir.h"
+#include "core/pages.h"
 #include "core/posix_file.h"
 #include "ranks/communicator.h"
-#include "ranks/layer_extents.h"
-#include "ranks/rank_layer_bytes.h"
+#include "stored/weights.h"
 
 namespace kvcal {
+
+/// LayerBytes of one of several ranks.
+class RankLayerBytes : public LayerBytes {
+ public:
+  /// Hash of the layer's bytes as this rank packed them; equal bytes have equal hashes. 0: this
+  /// rank did not pack it.
+  uint64_t hash(int64_t layer) const;
+  /// Bytes of layers that this rank has read from files.
+  uint64_t bytes_read() const { return bytes_read_; }
+  /// Announces that this rank brings no more layers, to ranks that wait for the next one.
+  virtual void leave() noexcept {}
+
+ protected:
+  void set_hash(int64_t layer, uint64_t hash);
+  std::atomic<uint64_t> bytes_read_ = 0;
+
+ private:
+  mutable std::mutex hash_mutex_;
+  std::map<int64_t, uint64_t> hashes_;
+};
+
+/// Whole pages of one of a model's files.
+struct FileExtent {
+  size_t shard = 0;  ///< of ModelDir::shards
+  uint64_t begin = 0, end = 0;
+};
+
+/// Pages that hold a layer's tensors, by shard and offset, without duplicates. The last page may
+/// extend beyond the end of the file.
+std::vector<FileExtent> layer_extents(const ModelDir& model_dir, const Weights& weights,
+                                      int64_t layer);
+
+/// Hash of the bytes of a layer's tensors, read once, a few megabytes at a time. Never 0.
+uint64_t layer_hash(const Weights& weights, int64_t layer);
+/// Bytes of a layer's tensors.
+uint64_t layer_size(const Weights& weights, int64_t layer);
+
+/// Layers that this rank reads by itself, as a single process does, from files that must be equal
+/// on all ranks, so it hashes the bytes it packs. Borrows.
+class LocalLayers : public RankLayerBytes {
+ public:
+  explicit LocalLayers(const Weights& weights) : weights_(weights) {}
+
+  void will_need(int64_t layer) override { weights_.will_need(layer); }
+  void bring(int64_t layer) override;
+  void drop(int64_t layer) noexcept override { weights_.drop(layer); }
+
+ private:
+  const Weights& weights_;
+  std::mutex mutex_;
+};
 
 /// Layers of which each rank reads one part from the files and gets the rest from the others, so
 /// that together they read each layer once. While a layer is packed, memory with the exchanged
@@ -30,8 +84,6 @@ class ExchangedLayers : public RankLayerBytes {
   /// Throws RankLeft where another rank brings no more layers.
   void bring(int64_t layer) override;
   void drop(int64_t layer) noexcept override;
-  uint64_t hash(int64_t layer) const override;
-  uint64_t bytes_read() const override { return bytes_read_; }
   void leave() noexcept override;
 
   /// Most memory of the machine that a layer takes while it is packed.
@@ -64,9 +116,6 @@ class ExchangedLayers : public RankLayerBytes {
   std::mutex mutex_;                                ///< for exchanges and the layer held
   std::map<int64_t, Held> held_;
   bool has_left_ = false;
-  mutable std::mutex hash_mutex_;
-  std::map<int64_t, uint64_t> hashes_;
-  std::atomic<uint64_t> bytes_read_ = 0;
   std::mutex leave_mutex_;
   std::future<void> leaving_;  ///< its destructor waits
 };

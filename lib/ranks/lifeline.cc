@@ -23,6 +23,9 @@
 namespace kvcal {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
 // A message: one byte of kind, the length of a text, the text.
 constexpr char kLeaves = 'L', kFails = 'F', kIsInterrupted = 'I', kEnds = 'E';
 constexpr size_t kHead = 1 + sizeof(uint32_t), kMaxText = size_t{1} << 20;
@@ -80,6 +83,20 @@ std::vector<uint32_t> own_addresses() {
   return found;
 }
 
+/// A TCP socket that never blocks; -1 where the system has none.
+int new_socket() {
+  return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/// address: as the network writes it.
+sockaddr_in ipv4(uint32_t address, uint16_t port) {
+  sockaddr_in result{};
+  result.sin_family = AF_INET;
+  result.sin_port = htons(port);
+  result.sin_addr.s_addr = address;
+  return result;
+}
+
 bool is_ready(int socket, short events, int milliseconds) {
   pollfd waiting{.fd = socket, .events = events, .revents = 0};
   return ::poll(&waiting, 1, milliseconds) == 1;
@@ -100,12 +117,9 @@ bool write_all(int socket, std::span<const char> bytes) {
 }
 
 std::optional<int> connected_to(uint32_t address, const Place& place, int rank) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int socket = new_socket();
   if (socket < 0) return std::nullopt;
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(place.port);
-  to.sin_addr.s_addr = address;
+  const sockaddr_in to = ipv4(address, place.port);
   ::connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof to);
   int error = 1;
   socklen_t length = sizeof error;
@@ -137,11 +151,10 @@ class Callers {
   struct Rank {
     int rank, socket;
   };
-  /// The next rank that has shown the token and was answered; nothing after so many milliseconds.
-  std::optional<Rank> next(std::chrono::steady_clock::time_point end) {
+  /// The next rank that has shown the token and was answered; nullopt: none until end.
+  std::optional<Rank> next(Clock::time_point end) {
     while (true) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          end - std::chrono::steady_clock::now());
+      const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
       if (left.count() <= 0) return std::nullopt;
       std::vector<pollfd> waiting{{.fd = socket_, .events = POLLIN, .revents = 0}};
       for (const Caller& caller : callers_)
@@ -151,7 +164,7 @@ class Callers {
         return std::nullopt;
       for (size_t i = waiting.size() - 1; i > 0; --i)
         if (waiting[i].revents != 0)
-          if (const auto rank = hear(i - 1)) return rank;
+          if (const auto rank = receive_hello(i - 1)) return rank;
       if ((waiting[0].revents & POLLIN) != 0) accept();
     }
   }
@@ -175,8 +188,8 @@ class Callers {
     ::close(callers_[i].socket);
     callers_.erase(callers_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  /// Reads what a caller has sent; the rank if that is all of it.
-  std::optional<Rank> hear(size_t i) {
+  /// Reads more of a caller's Hello; the rank once it is whole, right and answered.
+  std::optional<Rank> receive_hello(size_t i) {
     Caller& caller = callers_[i];
     const ssize_t got = ::recv(caller.socket, reinterpret_cast<char*>(&caller.hello) + caller.size,
                                sizeof(Hello) - caller.size, MSG_DONTWAIT);
@@ -218,10 +231,8 @@ void Lifeline::listen(Communicator& ranks) {
   // Ranks of one machine need no other network than its own.
   const bool is_local = ranks.num_hosts() == 1;
   Place place{.addresses = is_local ? std::vector{htonl(INADDR_LOOPBACK)} : own_addresses()};
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  sockaddr_in own{};
-  own.sin_family = AF_INET;
-  own.sin_addr.s_addr = htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY);
+  const int socket = new_socket();
+  sockaddr_in own = ipv4(htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY), 0);
   socklen_t length = sizeof own;
   if (socket >= 0 && ::getrandom(&place.token, sizeof place.token, 0) == sizeof place.token &&
       ::bind(socket, reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0 &&
@@ -231,8 +242,7 @@ void Lifeline::listen(Communicator& ranks) {
   ranks.broadcast(place.bytes());
   if (place.port != 0) {
     Callers callers(socket, place.token, ranks.size());
-    const auto end =
-        std::chrono::steady_clock::now() + std::chrono::milliseconds(kAnswerMilliseconds);
+    const auto end = Clock::now() + milliseconds(kAnswerMilliseconds);
     while (std::ssize(peers_) < ranks.size() - 1) {
       const auto rank = callers.next(end);
       if (!rank) break;
@@ -301,10 +311,10 @@ bool Lifeline::read(Peer& peer) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (got <= 0) return false;
   peer.received.insert(peer.received.end(), bytes, bytes + got);
-  return obey(peer);
+  return handle_messages(peer);
 }
 
-bool Lifeline::obey(Peer& peer) {
+bool Lifeline::handle_messages(Peer& peer) {
   std::vector<char>& received = peer.received;
   while (received.size() >= kHead) {
     uint32_t size = 0;

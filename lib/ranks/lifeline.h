@@ -66,8 +66,9 @@ class Lifeline {
   bool wake();
   /// Reads a peer's messages; false: its connection is closed or of no use.
   bool read(Peer& peer);
-  /// Does what the messages that are whole say; false: the peer speaks another language.
-  bool obey(Peer& peer);
+  /// Calls the events of the messages that have arrived whole; false: one is longer than any can
+  /// be.
+  bool handle_messages(Peer& peer);
   bool send(Peer& peer, char kind, const std::string& text);
   void send_all(char kind);
 

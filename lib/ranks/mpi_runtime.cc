@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "core/error.h"
-#include "core/host_name.h"
+#include "core/process.h"
 
 #if KVCAL_HAS_MPI
 

@@ -1,15 +1,60 @@
 #include "ranks/rank_session.h"
 
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
-#include "core/host_name.h"
+#include <sys/resource.h>
+
 #include "core/interrupt.h"
-#include "ranks/agreement.h"
-#include "ranks/launcher.h"
+#include "core/process.h"
+#include "ranks/communicator.h"
 
 namespace kvcal {
+namespace {
+
+/// Environment variables of a process manager: rank is set in its processes, size is their number.
+struct Manager {
+  const char* name;
+  const char* rank;
+  const char* size;  ///< null: told elsewhere
+};
+
+constexpr Manager kManagers[] = {
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"mpiexec (PMI)", "PMI_RANK", "PMI_SIZE"},
+    // Slurm sets its own size for every process of a job, and PMIX_RANK where srun started it.
+    {"srun (PMIx)", "PMIX_RANK", "SLURM_NTASKS"},
+};
+
+int number_of(const char* text) {
+  int number = 0;
+  if (text) {
+    const std::string_view all(text);
+    const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), number);
+    if (error != std::errc() || end != all.data() + all.size()) return 0;
+  }
+  return number;
+}
+
+}  // namespace
+
+std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& read) {
+  for (const Manager& manager : kManagers)
+    if (read(manager.rank)) {
+      // srun's steps may have fewer tasks than the job.
+      const char* step = read("SLURM_STEP_NUM_TASKS");
+      const bool is_step = std::string_view(manager.rank) == "PMIX_RANK" && step;
+      return Launch{.by = manager.name, .ranks = number_of(is_step ? step : read(manager.size))};
+    }
+  return std::nullopt;
+}
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -20,6 +65,14 @@ constexpr milliseconds kReleaseTime{3000};
 constexpr milliseconds kNewsTime{300};
 /// Time for every other rank, until rank 0 has ended all.
 constexpr milliseconds kOthersTime{5000};
+/// Waits until is_met, at most so long.
+template <class Condition>
+void wait_until(const Condition& is_met, milliseconds most) {
+  const auto end = std::chrono::steady_clock::now() + most;
+  while (!is_met() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(milliseconds(5));
+}
+
 /// When rank 0 is gone, each rank waits for the ranks before it to report and to end all.
 constexpr milliseconds kTurn = kReleaseTime + milliseconds(1000);
 
@@ -57,9 +110,7 @@ void RankSession::say_once(const std::string& message) {
 }
 
 void RankSession::wait_for_end(milliseconds time) const {
-  const auto end = std::chrono::steady_clock::now() + time;
-  while (!is_ending_ && !has_lost_ && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(milliseconds(5));
+  wait_until([&] { return is_ending_ || has_lost_; }, time);
 }
 
 void RankSession::wait_for_news() const {
@@ -78,9 +129,7 @@ void RankSession::end_all(const std::string& message) {
   say_once(message);
   if (is_first()) lifeline_->tell_end();
   request_interrupt();
-  const auto end = std::chrono::steady_clock::now() + kReleaseTime;
-  while (!is_released_ && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(milliseconds(5));
+  wait_until([&] { return is_released_.load(); }, kReleaseTime);
   abort_failed();
 }
 
@@ -89,9 +138,7 @@ void RankSession::on_died(int rank) {
   has_lost_ = true;
   const std::string message = ranks_->name_of(rank) + " died in " + watch_.stage();
   // Rank 0 is gone: the first remaining rank reports it.
-  const auto turn = std::chrono::steady_clock::now() + kTurn * (ranks_->rank() - 1);
-  while (!is_first() && !is_ending_ && std::chrono::steady_clock::now() < turn)
-    std::this_thread::sleep_for(milliseconds(5));
+  wait_until([&] { return is_first() || is_ending_; }, kTurn * (ranks_->rank() - 1));
   end_all(message);
 }
 
@@ -102,8 +149,7 @@ void RankSession::on_failed(const std::string& message) {
 void RankSession::on_ended() {
   if (is_ending_.exchange(true)) return;
   request_interrupt();
-  const auto end = std::chrono::steady_clock::now() + kOthersTime;
-  while (std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(50));
+  std::this_thread::sleep_for(kOthersTime);
   abort_failed();
 }
 
@@ -162,6 +208,37 @@ int RankSession::interrupted() {
   // Rank 0 may still have an unfinished output to remove.
   if (!is_first()) std::this_thread::sleep_for(milliseconds(1000));
   mpi_->abort(kInterruptedStatus);
+}
+
+namespace {
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+/// Bytes read from storage for mapped files and preads, with read-ahead, without pages already in
+/// memory.
+uint64_t fetched_bytes() {
+  std::ifstream io("/proc/self/io");
+  std::string key;
+  uint64_t value = 0;
+  while (io >> key >> value)
+    if (key == "read_bytes:") return value;
+  return 0;
+}
+
+}  // namespace
+
+RankWork process_work() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  return {.storage_bytes = fetched_bytes(),
+          .processor_seconds = seconds(used.ru_utime) + seconds(used.ru_stime),
+          .peak_bytes = peak_resident_bytes()};
+}
+
+std::vector<RankWork> gather_work(Communicator& ranks, const RankWork& own) {
+  return gather_values(ranks, own);  // of the same program: ranks compare their fingerprints
 }
 
 }  // namespace kvcal

@@ -2,16 +2,30 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "ranks/communicator.h"
 #include "ranks/lifeline.h"
 #include "ranks/mpi_runtime.h"
 
 namespace kvcal {
+
+/// Launcher that started this process as one of several.
+struct Launch {
+  std::string by;  ///< "mpirun", "srun (PMIx)", …
+  int ranks = 0;   ///< 0: unknown
+};
+
+/// Finds the launcher from the environment: read gives a variable's value, null where it is not
+/// set. nullopt for a process started alone, also inside a Slurm allocation or batch script, which
+/// is no launcher.
+std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& read);
 
 struct RankOptions {
   /// A rank without an answer for this long is lost.
@@ -76,5 +90,22 @@ class RankSession {
   bool is_over_ = false;
   std::unique_ptr<Lifeline> lifeline_;  ///< null: single process; last, its thread uses all others
 };
+
+/// Work of one rank and its cost.
+struct RankWork {
+  int64_t samples = 0, tokens = 0;
+  double flop = 0.0;           ///< of one forward pass over its samples, by SampleWork
+  uint64_t bytes_read = 0;     ///< of layers, as RankLayerBytes counts them
+  uint64_t storage_bytes = 0;  ///< fetched from storage for the process, all files
+  double processor_seconds = 0.0;
+  uint64_t peak_bytes = 0;  ///< peak memory of the process
+};
+
+/// Cost of this process so far: processor seconds, fetched bytes and peak memory; 0 where the
+/// system does not tell.
+RankWork process_work();
+
+/// Work of all ranks, by rank. Collective.
+std::vector<RankWork> gather_work(Communicator& ranks, const RankWork& own);
 
 }  // namespace kvcal

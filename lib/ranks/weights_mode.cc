@@ -7,11 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/identity.h"
+#include "checkpoint/model_dir.h"
 #include "core/posix_file.h"
-#include "ranks/agreement.h"
+#include "ranks/communicator.h"
 #include "ranks/exchanged_layers.h"
-#include "ranks/local_layers.h"
 
 namespace kvcal {
 namespace {
@@ -54,37 +53,11 @@ double exchange_rate(Communicator& ranks) {
   return static_cast<double>(exchanged) / seconds_since(begin);
 }
 
-/// The lowest rate of all ranks.
-double slowest(const std::vector<std::vector<std::byte>>& told) {
-  double least = 0.0;
-  for (size_t rank = 0; rank < told.size(); ++rank) {
-    double rate = 0.0;
-    KVCAL_CHECK(told[rank].size() == sizeof rate);
-    std::memcpy(&rate, told[rank].data(), sizeof rate);
-    least = rank == 0 ? rate : std::min(least, rate);
-  }
-  return least;
-}
-
-std::vector<std::byte> bytes_of(double value) {
-  std::vector<std::byte> bytes(sizeof value);
-  std::memcpy(bytes.data(), &value, sizeof value);
-  return bytes;
-}
-
 }  // namespace
 
 std::string_view name_of(WeightsMode mode) {
-  switch (mode) {
-    case WeightsMode::kShared:
-      return "shared";
-    case WeightsMode::kExchange:
-      return "exchange";
-    case WeightsMode::kLocal:
-      return "local";
-  }
-  KVCAL_CHECK(false);
-  return "";
+  constexpr std::string_view kNames[] = {"shared", "exchange", "local"};
+  return kNames[static_cast<size_t>(mode)];
 }
 
 WeightsChoice choose_weights_mode(Communicator& ranks, const ModelDir& model_dir,
@@ -96,13 +69,16 @@ WeightsChoice choose_weights_mode(Communicator& ranks, const ModelDir& model_dir
   if (wanted) return {.mode = *wanted};
   if (ranks.num_hosts() == 1) return {.mode = WeightsMode::kShared};
   ranks.barrier();  // all read at the same time, as they will
-  const double read = slowest(agree(ranks, [&] {
+  double rate = 0.0;
+  agree(ranks, [&] {
     std::vector<std::byte> buffer(kChunk);
     const auto begin = Watch::Clock::now();
     const uint64_t bytes = read_some(model_dir, buffer);
-    return bytes_of(static_cast<double>(bytes) / seconds_since(begin));
-  }));
-  const double exchanged = slowest(ranks.all_gather(bytes_of(exchange_rate(ranks))));
+    rate = static_cast<double>(bytes) / seconds_since(begin);
+    return std::vector<std::byte>();
+  });
+  const double read = std::ranges::min(gather_values(ranks, rate));
+  const double exchanged = std::ranges::min(gather_values(ranks, exchange_rate(ranks)));
   // One part is read while another is sent; the slower of both counts.
   const double together = std::min(read * ranks.size(), exchanged);
   return {.mode = together > kClearGain * read ? WeightsMode::kExchange : WeightsMode::kLocal,

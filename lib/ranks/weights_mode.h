@@ -8,7 +8,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "ranks/communicator.h"
-#include "ranks/rank_layer_bytes.h"
+#include "ranks/exchanged_layers.h"
 #include "stored/weights.h"
 
 namespace kvcal {

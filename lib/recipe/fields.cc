@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "core/join.h"
+#include "core/text.h"
 
 namespace kvcal {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "core/json.h"
 #include "core/registry.h"
-#include "recipe/yaml_tree.h"
+#include "recipe/yaml.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <string>
+
+#include "recipe/fields.h"
 #include "recipe/recipe.h"
-#include "recipe/yaml_tree.h"
+#include "recipe/yaml.h"
 
 namespace kvcal {
 

@@ -1,10 +1,12 @@
 #include "recipe/group_fields.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
+#include "quant/module_target.h"
 #include "recipe/args_fields.h"
 #include "recipe/presets.h"
-#include "recipe/target.h"
 
 namespace kvcal {
 namespace {
@@ -60,26 +62,14 @@ constexpr FieldRow<Draft> kGroupFields[] = {
 constexpr CompressionFormat kQuantizedFormats[] = {CompressionFormat::kFloatQuantized,
                                                    CompressionFormat::kNaiveQuantized};
 
-/// Other values of compressed-tensors' `CompressionFormat`.
-struct OtherFormat {
-  std::string_view name, why_not;
-};
-constexpr OtherFormat kOtherFormats[] = {
-    {"int-quantized", "is outside FP8"},
-    {"pack-quantized", "is outside FP8"},
-    {"nvfp4-pack-quantized", "is outside FP8"},
-    {"mxfp4-pack-quantized", "is outside FP8"},
-    {"mxfp8-quantized", "is outside FP8"},
-    {"marlin-24", "is outside FP8"},
-    {"sparse-bitmask", "is outside FP8"},
-    {"sparse-24-bitmask", "is outside FP8"},
-    {"mixed-precision", "is said of a checkpoint, not of a group"},
-};
-
-/// ", which is outside FP8" for a known format, else the nearest expected one.
+/// ", which is outside FP8" for another of compressed-tensors' `CompressionFormat`, else the
+/// nearest expected one.
 std::string format_hint(const std::string& found, const std::vector<std::string>& expected) {
-  for (const OtherFormat& other : kOtherFormats)
-    if (other.name == found) return ", which " + std::string(other.why_not);
+  constexpr auto kOutside = std::to_array<std::string_view>(
+      {"int-quantized", "pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
+       "mxfp8-quantized", "marlin-24", "sparse-bitmask", "sparse-24-bitmask"});
+  if (std::ranges::find(kOutside, found) != kOutside.end()) return ", which is outside FP8";
+  if (found == "mixed-precision") return ", which is said of a checkpoint, not of a group";
   return did_you_mean(found, expected);
 }
 

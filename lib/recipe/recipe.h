@@ -1,6 +1,6 @@
 #pragma once
 
-#include "quant/quant_args.h"
+#include "quant/module_target.h"
 #include "quant/quant_scheme.h"
 
 #include <filesystem>
@@ -64,17 +64,10 @@ bool chooses_by_attention(const Recipe& recipe);
 /// support. A key that llm-compressor would accept and ignore is an error too.
 Recipe parse_recipe(std::string_view text);
 
-/// parse_recipe of a file, or of a name where no such file is there (recipe/named_recipe.h);
+/// parse_recipe of a file, or of a name where no such file is there (recipe/presets.h);
 /// messages begin with its path. .json must be JSON, .md (Markdown) has the recipe as its front
 /// matter, anything else is YAML.
 Recipe read_recipe(const std::filesystem::path& path);
-
-/// Whether pattern matches name (a module name, "model.layers.0.self_attn") or class_name
-/// ("LlamaAttention"): it equals one of them, or is "re:..." and its regular expression matches the
-/// start of name (Python re.match). Throws Error where the pattern is no regular expression or
-/// takes too many steps. Source: compressed-tensors `match_name` and `_match_class`, which also
-/// knows the base classes of a class.
-bool matches_target(std::string_view pattern, std::string_view name, std::string_view class_name);
 
 /// The recipe as it ran, with defaults written out, in llm-compressor's saved form (recipe.yaml in
 /// the output), which llm-compressor can read: one stage, with the name of the last, and all

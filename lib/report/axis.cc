@@ -5,12 +5,23 @@
 #include <limits>
 #include <numeric>
 
-#include "report/numbers.h"
+#include "core/utf8.h"
+#include "report/markup.h"
 
 namespace kvcal::report {
 namespace {
 
 constexpr double kZeroBand = 26;  ///< pixels between 0 and the least of a logarithmic axis
+
+constexpr double kSampleWidth = 28, kLine = 20, kGap = 22;
+
+/// Outlines around 0, 0, by Mark.
+constexpr std::string_view kOutlines[] = {"",
+                                          "m-3-3h6v6h-6z",
+                                          "m0-4l4 7h-8z",
+                                          "m0-4.2l4.2 4.2l-4.2 4.2l-4.2-4.2z",
+                                          "m-3.2-3.2l6.4 6.4m0-6.4l-6.4 6.4",
+                                          "m-5-1h10v2h-10z"};
 
 }  // namespace
 
@@ -106,8 +117,7 @@ void draw_value_grid(Markup& content, const Axis& axis, double left, double righ
 
 void draw_value_numbers(Markup& content, const Axis& axis, double left) {
   for (const double tick : axis.ticks())
-    draw_label(content,
-               {.x = left - 6, .y = axis.at(tick) + 4, .text = axis.text(tick), .anchor = "end"});
+    draw_label(content, {left - 6, axis.at(tick) + 4, axis.text(tick), "end"});
   if (const std::optional<double> place = axis.break_place())
     draw_path(content, "axis break",
               move_to(left - 5, *place + 1) + "l8 -4" + move_to(left - 5, *place + 5) + "l8 -4");
@@ -122,6 +132,80 @@ std::string tick_text(double value) {
   const bool is_power = std::abs(value / std::pow(10.0, exponent) - 1.0) < 1e-9;
   if (std::abs(exponent) <= 3.0 || !is_power) return number_text(value);
   return "1e" + number_text(exponent);
+}
+
+void draw_mark(Markup& content, Mark mark, const std::string& css_class, const MarkPlace& place) {
+  const std::string x = coordinate(place.x), y = coordinate(place.y);
+  const std::string tag = mark == Mark::kCircle ? "circle" : "path";
+  const std::string kind = mark == Mark::kDash    ? " mark dash"
+                           : mark == Mark::kCross ? " mark cross"
+                                                  : " mark";
+  if (mark == Mark::kCircle)
+    content.open(tag, {{"class", css_class + kind}, {"cx", x}, {"cy", y}, {"r", "3"}});
+  else
+    content.open(tag,
+                 {{"class", css_class + kind},
+                  {"d", "M" + x + " " + y + std::string(kOutlines[static_cast<size_t>(mark)])}});
+  if (!place.words.empty()) content.element("title", place.words);
+  content.close(tag);
+}
+
+std::string error_bar(const MarkPlace& place, double low, double high) {
+  const std::string serif = "h6";
+  return move_to(place.x, low) + "V" + coordinate(high) + move_to(place.x - 3, low) + serif +
+         move_to(place.x - 3, high) + serif;
+}
+
+std::string with_error(double value, double error) {
+  return number_text(value) + (error > 0.0 ? " ± " + number_text(error, 2) : std::string());
+}
+
+MarkStyle look_of(size_t i) {
+  constexpr size_t kClasses = 8, kMarks = 5;
+  return {"s" + std::to_string(i % kClasses), static_cast<Mark>(i % kMarks)};
+}
+
+double text_width(std::string_view text) {
+  return 6.2 * static_cast<double>(utf8::length(text));
+}
+
+Markup legend_list(const std::string& id, const Legend& legend, const std::string& how,
+                   double width, double height) {
+  Markup list;
+  list.open("ul", {{"class", "legend"}});
+  for (size_t i = 0; i < legend.size(); ++i) {
+    Drawing drawing = drawing_of(id + std::to_string(i), legend[i].words, how, width, height, "");
+    drawing.content = legend[i].sample;
+    list.open("li").append(svg(drawing)).text(legend[i].words).close("li");
+  }
+  return list.close("ul");
+}
+
+Drawing heading_drawing(const std::string& id, const std::string& words) {
+  Drawing drawing = drawing_of(id, words, "a heading", text_width(words) + 20, 14, "heading");
+  draw_label(drawing.content, {0, 11, words, "start", "name"});
+  return drawing;
+}
+
+Drawing legend_drawing(const std::string& id, const Legend& legend, double width) {
+  Drawing drawing = drawing_of(id, "Legend", "What marks, lines and hatchings stand for.", width, 0,
+                               "legend-drawing");
+  double x = 0, y = 0;
+  for (const LegendEntry& entry : legend) {
+    const double needed = kSampleWidth + 6 + text_width(entry.words);
+    if (x > 0 && x + needed > width) {
+      x = 0;
+      y += kLine;
+    }
+    drawing.content.open("g",
+                         {{"transform", "translate(" + coordinate(x) + " " + coordinate(y) + ")"}});
+    drawing.content.append(entry.sample);
+    draw_label(drawing.content, {kSampleWidth + 6, 12, entry.words, "start", "name"});
+    drawing.content.close("g");
+    x += needed + kGap;
+  }
+  drawing.height = legend.empty() ? 0 : y + kLine;
+  return drawing;
 }
 
 }  // namespace kvcal::report

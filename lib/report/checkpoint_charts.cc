@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
-
-#include "quant/position_buckets.h"
-#include "report/fp8_range.h"
 
 namespace kvcal::report {
 namespace {
+
+constexpr size_t kWorstLayers = 4;
 
 double amax_of(const CacheTensor& tensor) {
   return tensor.amax ? static_cast<double>(*tensor.amax) : std::nan("");
@@ -20,62 +18,59 @@ double scale_of(const CacheTensor& tensor) {
                                : static_cast<double>(std::ranges::max(tensor.scales));
 }
 
-bool has_number(const Series& series) {
-  return std::ranges::any_of(series.values, [](double value) { return value > 0.0; });
+void add_heads(std::vector<Plot>& plots, const CheckpointReport& report, const CacheSide& side) {
+  const HeatMap map = heads_map(report, side);
+  if (cells_of(map) > kMostCells) return;
+  HeatDrawings drawings = draw_heat_map(map);
+  if (drawings.blocks.empty()) return;
+  drawings.blocks.push_back(std::move(drawings.key));
+  plots.push_back({.name = map.id,
+                   .title = map.what + " by layer and head",
+                   .drawings = std::move(drawings.blocks)});
 }
 
-/// Each layer's amax over the first samples as a share of its final one, the least first; layers
-/// that have not seen those numbers of samples, or no magnitude, are left out.
-std::vector<double> parts_of_final(const CheckpointReport& report, const CacheSide& side,
-                                   const std::vector<int64_t>& num_samples, size_t place) {
-  std::vector<double> parts;
-  for (const CacheLayer& layer : report.layers) {
-    const AmaxConvergence& seen = (layer.*side.tensor).convergence;
-    if (is_known(seen) && seen.num_samples == num_samples)
-      parts.push_back(part_of_final(seen, place));
+/// The share of values that FP8 loses: rounded to 0 or clipped.
+double lost_share(const CacheTensor& tensor, fp8::Format format) {
+  const double to_zero = zero_share(tensor, format);
+  return std::isnan(to_zero) ? 0.0 : to_zero + tensor.saturated.value_or(0.0);
+}
+
+void add_magnitudes(std::vector<Plot>& plots, const CheckpointReport& report) {
+  struct Place {
+    double lost;
+    const CacheLayer* layer;
+    const CacheSide* side;
+  };
+  std::vector<Place> places;
+  for (const CacheLayer& layer : report.layers)
+    for (const CacheSide& side : kCacheSides)
+      if ((layer.*side.tensor).histogram)
+        places.push_back({lost_share(layer.*side.tensor, report.format), &layer, &side});
+  if (places.empty()) return;
+  std::ranges::stable_sort(places, std::ranges::greater(), &Place::lost);
+  places.resize(std::min(places.size(), kWorstLayers));
+  const MagnitudeDomain domain = common_domain(report);
+  Plot plot{.name = "magnitudes",
+            .title = "Magnitudes against FP8's range, the worst layers",
+            .legend = range_legend(),
+            .definitions = magnitude_axes(domain)};
+  for (const Place& place : places) {
+    const Magnitudes magnitudes = magnitudes_of(report, *place.layer, *place.side, "worst-");
+    plot.drawings.push_back(heading_drawing(magnitudes.id + "-heading", magnitudes.title));
+    plot.drawings.push_back(draw_magnitudes(magnitudes, domain));
   }
-  std::ranges::sort(parts);
-  return parts;
-}
-
-/// Each layer's amax by bucket of positions as a part of its largest.
-std::vector<std::vector<double>> parts_by_position(const CheckpointReport& report,
-                                                   const CacheSide& side, size_t buckets) {
-  std::vector<std::vector<double>> parts;
-  for (const CacheLayer& layer : report.layers) {
-    const std::vector<float>& amax = (layer.*side.tensor).position_amax;
-    if (amax.empty() || amax.size() != buckets) continue;
-    const auto largest = static_cast<double>(std::ranges::max(amax));
-    if (!(largest > 0.0)) continue;
-    std::vector<double>& own = parts.emplace_back();
-    for (const float one : amax) own.push_back(static_cast<double>(one) / largest);
-  }
-  return parts;
-}
-
-/// The last bucket against all before.
-double late_growth(const std::vector<double>& parts) {
-  if (parts.size() < 2) return 0.0;
-  const double before = std::ranges::max(std::span(parts).first(parts.size() - 1));
-  return before > 0.0 ? parts.back() / before : 0.0;
+  plots.push_back(std::move(plot));
 }
 
 }  // namespace
 
-bool is_known(const AmaxConvergence& convergence) {
-  return !convergence.running.empty() &&
-         convergence.running.size() == convergence.num_samples.size() &&
-         convergence.running.back().value > 0.0f;
+Fp8Range range_of(const CacheTensor& tensor, fp8::Format format) {
+  return fp8_range(scale_of(tensor), format);
 }
 
-double part_of_final(const AmaxConvergence& convergence, size_t i) {
-  return static_cast<double>(convergence.running[i].value) /
-         static_cast<double>(convergence.running.back().value);
-}
-
-double limit_of(const CacheTensor& tensor, fp8::Format format) {
-  if (tensor.scales.empty()) return std::nan("");
-  return fp8_range(static_cast<double>(std::ranges::max(tensor.scales)), format).largest;
+double zero_share(const CacheTensor& tensor, fp8::Format format) {
+  if (tensor.scales.empty() || !tensor.histogram) return std::nan("");
+  return shares_of(*tensor.histogram, range_of(tensor, format)).to_zero;
 }
 
 std::vector<std::string> layer_names(const CheckpointReport& report) {
@@ -94,23 +89,17 @@ SeriesChart scales_chart(const CheckpointReport& report) {
                     .values_title = "scale",
                     .places = layer_names(report)};
   const auto largest_code = static_cast<double>(fp8::max_value(report.format));
-  std::vector<Series> needed;
-  for (const CacheSide& side : kCacheSides) {
-    const std::string name = side.name;
-    Series held{.name = name + " scale",
-                .css_class = side.css_class,
-                .mark = name == "K" ? Mark::kCircle : Mark::kSquare};
-    Series least{
-        .name = name + " amax / largest code", .css_class = side.css_class, .mark = Mark::kDash};
-    for (const CacheLayer& layer : report.layers) {
-      held.values.push_back(scale_of(layer.*side.tensor));
-      least.values.push_back(amax_of(layer.*side.tensor) / largest_code);
-    }
-    chart.series.push_back(std::move(held));
-    needed.push_back(std::move(least));
-  }
-  chart.series.insert(chart.series.end(), needed.begin(), needed.end());
-  std::erase_if(chart.series, [](const Series& series) { return !has_number(series); });
+  const auto add = [&](const CacheSide& side, const char* name, Mark mark, const auto& value) {
+    Series series{.name = side.name + std::string(name), .css_class = side.css_class, .mark = mark};
+    for (const CacheLayer& layer : report.layers)
+      series.values.push_back(value(layer.*side.tensor));
+    if (std::ranges::any_of(series.values, [](double one) { return one > 0.0; }))
+      chart.series.push_back(std::move(series));
+  };
+  for (const CacheSide& side : kCacheSides) add(side, " scale", side.mark, scale_of);
+  for (const CacheSide& side : kCacheSides)
+    add(side, " amax / largest code", Mark::kDash,
+        [&](const CacheTensor& tensor) { return amax_of(tensor) / largest_code; });
   return chart;
 }
 
@@ -151,77 +140,15 @@ MagnitudeDomain common_domain(const CheckpointReport& report) {
   return domain_of(all);
 }
 
-std::vector<std::string> position_names(size_t buckets) {
-  std::vector<std::string> names;
-  for (size_t bucket = 0; bucket < buckets; ++bucket) {
-    const int64_t first = first_position(bucket), last = first_position(bucket + 1) - 1;
-    names.push_back(std::to_string(first));
-    if (last > first) names.back() += " – " + std::to_string(last);
-  }
-  return names;
-}
-
-SeriesChart positions_chart(const CheckpointReport& report) {
-  SeriesChart chart{.id = "positions-chart",
-                    .title = "How large K and V get, by position in the sample",
-                    .description =
-                        "For K and V the layer in the middle, and the layer whose last positions "
-                        "are largest against those before. 1 is the amax of all positions.",
-                    .places_title = "position",
-                    .values_title = "amax at the positions / amax of all",
-                    .spacing = Spacing::kLinear};
-  size_t buckets = 0;
-  for (const CacheLayer& layer : report.layers)
-    buckets = std::max(buckets, layer.k.position_amax.size());
-  chart.places = position_names(buckets);
-  for (const CacheSide& side : kCacheSides) {
-    const std::string name = side.name;
-    const Mark mark = name == "K" ? Mark::kCircle : Mark::kSquare;
-    const auto parts = parts_by_position(report, side, buckets);
-    if (parts.empty()) continue;
-    Series latest{name + ", the layer that grows most at the end", side.css_class, mark,
-                  *std::ranges::max_element(parts, {}, late_growth)};
-    Series middle{name + ", the median layer", side.css_class, Mark::kDash, {}};
-    for (size_t bucket = 0; bucket < buckets; ++bucket) {
-      std::vector<double> here;
-      for (const std::vector<double>& layer : parts) here.push_back(layer[bucket]);
-      std::ranges::sort(here);
-      middle.values.push_back(here[here.size() / 2]);
-    }
-    chart.series.push_back(std::move(latest));
-    chart.series.push_back(std::move(middle));
-  }
-  return chart;
-}
-
-SeriesChart convergence_chart(const CheckpointReport& report) {
-  SeriesChart chart{.id = "convergence-chart",
-                    .title = "How much of the final amax was seen, by number of samples",
-                    .description =
-                        "For K and V the layer that is furthest from its final amax, and the one "
-                        "in the middle. 1 is the amax of all samples.",
-                    .places_title = "samples",
-                    .values_title = "amax over the first samples / final amax",
-                    .spacing = Spacing::kLinear};
-  const auto known = std::ranges::find_if(
-      report.layers, [](const CacheLayer& layer) { return is_known(layer.k.convergence); });
-  if (known == report.layers.end()) return chart;
-  const std::vector<int64_t>& num_samples = known->k.convergence.num_samples;
-  chart.places = place_names(num_samples);
-  for (const CacheSide& side : kCacheSides) {
-    const std::string name = side.name;
-    const Mark mark = name == "K" ? Mark::kCircle : Mark::kSquare;
-    Series worst{name + ", the worst layer", side.css_class, mark, {}};
-    Series middle{name + ", the median layer", side.css_class, Mark::kDash, {}};
-    for (size_t i = 0; i < chart.places.size(); ++i) {
-      const std::vector<double> parts = parts_of_final(report, side, num_samples, i);
-      worst.values.push_back(parts.empty() ? std::nan("") : parts.front());
-      middle.values.push_back(parts.empty() ? std::nan("") : parts[parts.size() / 2]);
-    }
-    chart.series.push_back(std::move(worst));
-    chart.series.push_back(std::move(middle));
-  }
-  return chart;
+std::vector<Plot> checkpoint_plots(const CheckpointReport& report) {
+  std::vector<Plot> plots;
+  add_plot(plots, "scales", scales_chart(report));
+  for (const CacheSide& side : kCacheSides) add_heads(plots, report, side);
+  add_magnitudes(plots, report);
+  add_plot(plots, "convergence", convergence_chart(report));
+  add_plot(plots, "positions", positions_chart(report));
+  add_plot(plots, "damage", damage_chart(report));
+  return plots;
 }
 
 }  // namespace kvcal::report

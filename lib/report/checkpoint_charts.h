@@ -1,22 +1,27 @@
 #pragma once
 
+#include "report/charts.h"
+#include "report/checkpoint_drawings.h"
 #include "report/checkpoint_report.h"
-#include "report/heat_map.h"
-#include "report/magnitudes.h"
-#include "report/series_chart.h"
+#include "report/page.h"
 
-/// Charts of a checkpoint's sections and plots.
+/// Charts that a checkpoint's page and plots share, and the sections of the page. Each section says
+/// in words what is missing where there is nothing to show.
 namespace kvcal::report {
 
 /// K or V of a layer.
 struct CacheSide {
   const char *name, *css_class;
+  Mark mark;
   CacheTensor CacheLayer::*tensor;
 };
-inline constexpr CacheSide kCacheSides[] = {{"K", "k", &CacheLayer::k}, {"V", "v", &CacheLayer::v}};
+inline constexpr CacheSide kCacheSides[] = {{"K", "k", Mark::kCircle, &CacheLayer::k},
+                                            {"V", "v", Mark::kSquare, &CacheLayer::v}};
 
-/// scale * largest code of the largest scale; NaN without a scale.
-double limit_of(const CacheTensor& tensor, fp8::Format format);
+/// What FP8 codes with the layer's largest scale can say; NaN without a scale.
+Fp8Range range_of(const CacheTensor& tensor, fp8::Format format);
+/// The share of values that the coarsest scale rounds to 0; NaN where it is not known.
+double zero_share(const CacheTensor& tensor, fp8::Format format);
 
 std::vector<std::string> layer_names(const CheckpointReport& report);
 
@@ -33,23 +38,21 @@ Magnitudes magnitudes_of(const CheckpointReport& report, const CacheLayer& layer
 /// The domain of both sides of all layers, so that every strip has the same axis.
 MagnitudeDomain common_domain(const CheckpointReport& report);
 
-/// Whether it says how an amax that is not 0 came about.
-bool is_known(const AmaxConvergence& convergence);
-/// The amax over the first num_samples[i] samples as a part of the final one.
-double part_of_final(const AmaxConvergence& convergence, size_t i);
-
 /// How near the amax of the median and of the worst layer is to the final one, by samples.
 SeriesChart convergence_chart(const CheckpointReport& report);
-
-/// Error of attention's output by layer, with the scales and with 1.0.
-SeriesChart damage_chart(const CheckpointReport& report);
-/// The same of every head, with the scales.
-HeatMap damage_map(const CheckpointReport& report);
-
-/// The names of buckets of positions: "0", "4 – 5".
-std::vector<std::string> position_names(size_t buckets);
 /// How large K and V get by position, as a part of the layer's amax: the layer in the middle, and
 /// the one that grows most at the last positions.
 SeriesChart positions_chart(const CheckpointReport& report);
+/// Error of attention's output by layer, with the scales and with 1.0.
+SeriesChart damage_chart(const CheckpointReport& report);
+
+Section scales_section(const CheckpointReport& report);
+Section heads_section(const CheckpointReport& report);
+Section magnitudes_section(const CheckpointReport& report);
+Section damage_section(const CheckpointReport& report);
+Section convergence_section(const CheckpointReport& report);
+Section positions_section(const CheckpointReport& report);
+Section layers_section(const CheckpointReport& report);
+Section weights_section(const CheckpointReport& report);
 
 }  // namespace kvcal::report

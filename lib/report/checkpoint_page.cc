@@ -1,41 +1,18 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
-#include "core/number_text.h"
+#include "core/text.h"
 #include "report/checkpoint_charts.h"
-#include "report/checkpoint_sections.h"
-#include "report/figure.h"
-#include "report/fp8_range.h"
-#include "report/numbers.h"
+#include "report/markup.h"
 
 namespace kvcal::report {
 namespace {
 
-/// The layer in which a number is largest, of those that have it.
-struct Worst {
-  double value = std::numeric_limits<double>::quiet_NaN();
-  std::string where;
-};
-
-template <class Number>
-Worst worst_of(const CheckpointReport& report, const Number& number) {
-  Worst worst;
-  for (const CacheLayer& layer : report.layers)
-    for (const CacheSide& side : kCacheSides) {
-      const double value = number(layer.*side.tensor);
-      if (std::isnan(value) || value <= worst.value) continue;
-      worst = {value, std::string(side.name) + " of layer " + std::to_string(layer.layer)};
-    }
-  return worst;
-}
-
-/// The share of values that the coarsest scale rounds to 0; NaN where it is not known.
-double zero_share(const CacheTensor& tensor, fp8::Format format) {
-  if (tensor.scales.empty() || !tensor.histogram) return std::nan("");
-  return shares_of(*tensor.histogram,
-                   fp8_range(static_cast<double>(std::ranges::max(tensor.scales)), format))
-      .to_zero;
+std::string bytes_text(uint64_t bytes) {
+  return byte_text(static_cast<double>(bytes));
 }
 
 /// How many times the largest head's amax is the smallest's.
@@ -45,16 +22,28 @@ double head_spread(const CacheTensor& tensor) {
   return least > 0.0f ? static_cast<double>(largest) / static_cast<double>(least) : std::nan("");
 }
 
-void add_worst(Tiles& tiles, std::string_view name, const Worst& worst, const std::string& text) {
-  const bool is_known = !std::isnan(worst.value), is_none = worst.value == 0.0;
-  tiles.add(name, is_known ? text : "not known",
-            is_known ? (is_none ? "in every layer" : worst.where) : "needs the manifest");
+/// Adds the largest number of all K and V, and the layer that has it. is_needed: says so where none
+/// is known.
+template <class Number, class Text>
+void add_worst(Tiles& tiles, std::string_view name, const CheckpointReport& report, bool is_needed,
+               const Number& number, const Text& text) {
+  double worst = std::nan("");
+  std::string where;
+  for (const CacheLayer& layer : report.layers)
+    for (const CacheSide& side : kCacheSides) {
+      const double value = number(layer.*side.tensor);
+      if (std::isnan(value) || value <= worst) continue;
+      worst = value;
+      where = std::string(side.name) + " of layer " + std::to_string(layer.layer);
+    }
+  if (!std::isnan(worst))
+    tiles.add(name, text(worst), worst == 0.0 ? "in every layer" : where);
+  else if (is_needed)
+    tiles.add(name, "not known", "needs the manifest");
 }
 
-std::string scales_text(const CheckpointReport& report) {
-  const auto has_scales = [](const CacheLayer& layer) { return !layer.k.scales.empty(); };
-  const auto count = std::ranges::count_if(report.layers, has_scales);
-  return std::to_string(count) + " of " + std::to_string(report.layers.size()) + " layers";
+bool has_scales(const CacheLayer& layer) {
+  return !layer.k.scales.empty();
 }
 
 /// Whether a scale or a statistic of the cache, or a weight in FP8, is known.
@@ -68,30 +57,28 @@ bool is_calibrated(const CheckpointReport& report) {
          });
 }
 
-std::string granularity(const CheckpointReport& report) {
-  for (const CacheLayer& layer : report.layers)
-    if (!layer.k.scales.empty()) return layer.k.scales.size() == 1 ? "one a tensor" : "one a head";
-  return "none: engines take 1.0";
-}
-
-}  // namespace
-
 Section summary_section(const CheckpointReport& report) {
+  const auto scaled = std::ranges::find_if(report.layers, has_scales);
+  const char* granularity = scaled == report.layers.end()  ? "none: engines take 1.0"
+                            : scaled->k.scales.size() == 1 ? "one a tensor"
+                                                           : "one a head";
   Tiles tiles;
-  tiles.add("FP8 scales of the cache", scales_text(report),
-            report.scale_format + ", " + granularity(report));
-  tiles.add("Cache of one token", byte_text(static_cast<double>(report.cache_bytes_fp8)),
-            byte_text(static_cast<double>(report.cache_bytes_16_bit)) + " in 16 bits");
-  const Worst clipped = worst_of(
-      report, [](const CacheTensor& tensor) { return tensor.saturated.value_or(std::nan("")); });
-  add_worst(tiles, "Most clipped", clipped, share_text(clipped.value));
-  const Worst zero = worst_of(
-      report, [&](const CacheTensor& tensor) { return zero_share(tensor, report.format); });
-  add_worst(tiles, "Most rounded to 0", zero, share_text(zero.value));
-  const Worst spread = worst_of(report, head_spread);
-  if (!std::isnan(spread.value))
-    add_worst(tiles, "Heads furthest apart", spread, number_text(spread.value) + " ×");
-  tiles.add("Weights", byte_text(static_cast<double>(report.bytes)),
+  tiles.add("FP8 scales of the cache",
+            std::to_string(std::ranges::count_if(report.layers, has_scales)) + " of " +
+                std::to_string(report.layers.size()) + " layers",
+            report.scale_format + ", " + granularity);
+  tiles.add("Cache of one token", bytes_text(report.cache_bytes_fp8),
+            bytes_text(report.cache_bytes_16_bit) + " in 16 bits");
+  add_worst(
+      tiles, "Most clipped", report, true,
+      [](const CacheTensor& tensor) { return tensor.saturated.value_or(std::nan("")); },
+      share_text);
+  add_worst(
+      tiles, "Most rounded to 0", report, true,
+      [&](const CacheTensor& tensor) { return zero_share(tensor, report.format); }, share_text);
+  add_worst(tiles, "Heads furthest apart", report, false, head_spread,
+            [](double spread) { return number_text(spread) + " ×"; });
+  tiles.add("Weights", bytes_text(report.bytes),
             number_text(static_cast<double>(report.parameters) / 1e6) + " M parameters" +
                 (report.linears.empty()
                      ? std::string()
@@ -107,12 +94,212 @@ Section summary_section(const CheckpointReport& report) {
   return {"summary", "At a glance", body};
 }
 
+constexpr size_t kLeft = 280, kCell = 16, kRow = 26, kTop = 18;
+
+/// Whether a finding is an error: a scale is lost or changed.
+bool has_errors(const EngineLoad& engine) {
+  return std::ranges::any_of(engine.findings, [](const EngineLoad::Finding& finding) {
+    return finding.severity == "error";
+  });
+}
+
+std::string name_of(const EngineLoad& engine) {
+  return engine.engine + " " + engine.version;
+}
+
+/// One number, or least and largest of those of heads; "–" for none.
+std::string value_text(const std::optional<LoadedScale>& scale) {
+  if (!scale) return "–";
+  if (scale->values.size() != 1) {
+    std::vector<float> finite;
+    std::ranges::copy_if(scale->values, std::back_inserter(finite),
+                         [](float value) { return std::isfinite(value); });
+    return range_text(finite);
+  }
+  const float value = scale->values.front();
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return number_text(value);
+}
+
+std::string source_text(const std::optional<LoadedScale>& scale) {
+  if (!scale) return {};
+  return scale->source.empty() ? "default" : scale->source;
+}
+
+/// The fate of one layer's scales in an engine.
+enum class LoadOutcome { kLoaded, kHalf, kDefault, kNone };
+
+LoadOutcome fate_of(const EngineLoad::Layer& layer) {
+  int loaded = 0, defaults = 0;
+  for (const auto* scale : {&layer.k, &layer.v})
+    if (*scale) ++((*scale)->source.empty() ? defaults : loaded);
+  if (loaded == 2) return LoadOutcome::kLoaded;
+  if (loaded > 0) return LoadOutcome::kHalf;
+  return defaults > 0 ? LoadOutcome::kDefault : LoadOutcome::kNone;
+}
+
+struct OutcomeMark {
+  const char *css_class, *path, *words;
+};
+/// A shape each, in a cell of 16 by 26.
+constexpr std::array<OutcomeMark, 4> kFates{
+    {{"fate loaded", "h12v18h-12z", "both scales are loaded"},
+     {"fate half", "v18h12z", "only one of K and V is loaded"},
+     {"fate default", "l12 18m0-18l-12 18", "the default, 1.0"},
+     {"fate none", "m3 9h6", "no cache scale"}}};
+
+void draw_fates(Markup& content, const EngineLoad& engine, size_t row) {
+  std::array<std::string, kFates.size()> paths;
+  size_t column = 0;
+  for (const EngineLoad::Layer& layer : engine.layers) {
+    const auto fate = static_cast<size_t>(fate_of(layer));
+    paths[fate] += "M" + std::to_string(kLeft + kCell * column++ + 2) + " " +
+                   std::to_string(kTop + kRow * row + 4) + kFates[fate].path;
+  }
+  for (size_t fate = 0; fate < kFates.size(); ++fate)
+    if (!paths[fate].empty()) draw_path(content, kFates[fate].css_class, paths[fate]);
+}
+
+Markup fates_drawing(const std::vector<EngineLoad>& engines) {
+  size_t layers = 0;
+  for (const EngineLoad& engine : engines) layers = std::max(layers, engine.layers.size());
+  if (layers == 0) return {};
+  Drawing drawing = drawing_of("engines-chart", "What each engine loads, by layer",
+                               "A row an engine, a column a layer. Filled: both scales loaded. "
+                               "Cross: the default 1.0. The values are in the tables below.",
+                               static_cast<double>(kLeft + kCell * layers + 10),
+                               static_cast<double>(kTop + kRow * engines.size() + 6), "chart");
+  size_t row = 0;
+  for (const EngineLoad& engine : engines) {
+    draw_label(drawing.content,
+               {kLeft - 8.0, static_cast<double>(kTop + kRow * row) + 17,
+                (engine.loads && !has_errors(engine) ? "✓ " : "✗ ") + name_of(engine), "end"});
+    draw_fates(drawing.content, engine, row++);
+  }
+  const std::vector<EngineLoad::Layer>& first = engines[0].layers;
+  for (size_t i = 0; i < first.size(); i += 4)
+    draw_label(drawing.content, {static_cast<double>(kLeft + kCell * i) + 8, kTop - 5.0,
+                                 std::to_string(first[i].layer)});
+  return svg(drawing);
+}
+
+Markup fates_legend() {
+  Legend legend;
+  for (const OutcomeMark& fate : kFates)
+    legend.push_back({fate.words, Markup().leaf("path", {{"class", fate.css_class},
+                                                         {"d", std::string("M2 1") + fate.path}})});
+  return legend_list("fate-", legend, "the mark of a layer", 16, 20);
+}
+
+Markup findings(const EngineLoad& engine) {
+  Markup out;
+  if (engine.findings.empty()) return words("Nothing is amiss.");
+  out.open("ul", {{"class", "findings"}});
+  for (const EngineLoad::Finding& finding : engine.findings) {
+    out.open("li", {{"class", finding.severity}});
+    out.element("strong", finding.severity + ": ");
+    if (!finding.layers.empty()) out.text("layers " + finding.layers + ": ");
+    out.text(finding.message);
+    if (!finding.remedy.empty()) out.text(" ").element("em", finding.remedy);
+    out.close("li");
+  }
+  return out.close("ul");
+}
+
+Markup values_table(const EngineLoad& engine, size_t index) {
+  TableMarkup table({.id = "engine-" + std::to_string(index),
+                     .caption = "What " + name_of(engine) + " would hold",
+                     .is_sortable = false,
+                     .has_text = true},
+                    {{"layer"}, {"K scale"}, {"V scale"}, {"K from"}, {"V from"}});
+  for (const EngineLoad::Layer& layer : engine.layers)
+    table.row(std::to_string(layer.layer))
+        .cell(value_text(layer.k))
+        .cell(value_text(layer.v))
+        .cell(source_text(layer.k))
+        .cell(source_text(layer.v));
+  return folded("Values, layer by layer", table.finish());
+}
+
+Markup engine_words(const CheckpointReport& report) {
+  TableMarkup table({.id = "engines-table",
+                     .caption = "Engines and formats, as far as they were tried",
+                     .is_sortable = true,
+                     .has_text = true},
+                    {{"engine"}, {"version"}, {"format"}, {"uses the scales"}, {"note"}});
+  for (const EngineNote& word : report.engine_words)
+    table.row(word.engine).cell(word.version).cell(word.format).cell(word.reads).cell(word.note);
+  return table.finish();
+}
+
+Section engines_section(const CheckpointReport& report) {
+  Section section{"engines", "What each engine would load"};
+  const std::vector<EngineLoad>& engines = report.engines;
+  if (engines.empty()) {
+    section.body.append(
+        words("The tensors of this checkpoint were not held against each engine's "
+              "rules; this is what is known of the engines for its model type."));
+    section.body.append(engine_words(report));
+    return section;
+  }
+  section.body.append(figure({.label = "What each engine loads, by layer",
+                              .caption = "Whether an engine finds the scales of each layer.",
+                              .drawings = fates_drawing(engines).append(fates_legend())}));
+  for (size_t i = 0; i < engines.size(); ++i) {
+    const EngineLoad& engine = engines[i];
+    section.body.open("div", {{"class", "engine"}}).element("h3", name_of(engine));
+    const char* verdict = !engine.loads        ? "✗ Does not load"
+                          : has_errors(engine) ? "✗ Loads without the scales as they are"
+                                               : "✓ Loads";
+    section.body.element("p",
+                         std::string(verdict) + "; cache dtype " + engine.kv_cache_dtype + ".");
+    section.body.append(findings(engine)).append(values_table(engine, i)).close("div");
+  }
+  return section;
+}
+
+/// A bar of a share of the whole.
+Markup bar(const std::string& id, const std::string& title, double share) {
+  constexpr double kWidth = 240;
+  Drawing drawing = drawing_of(id, title, share_text(share) + " of all bytes", kWidth, 14, "bar");
+  drawing.content.leaf("rect", {{"class", "frame"},
+                                {"x", "0.5"},
+                                {"y", "0.5"},
+                                {"width", coordinate(kWidth - 1)},
+                                {"height", "13"}});
+  drawing.content.leaf(
+      "rect",
+      {{"class", "fill"}, {"width", coordinate(std::max(1.0, kWidth * share))}, {"height", "14"}});
+  return svg(drawing);
+}
+
+Section sizes_section(const CheckpointReport& report) {
+  Section section{"sizes", "Sizes"};
+  const auto total = static_cast<double>(std::max<uint64_t>(1, report.bytes));
+  TableMarkup table({.id = "sizes-table", .caption = "Tensors by kind", .is_sortable = true},
+                    {{"kind"}, {"tensors"}, {"size"}, {"share"}, {"of all bytes"}});
+  for (size_t i = 0; i < report.tensors.size(); ++i) {
+    const TensorKind& kind = report.tensors[i];
+    const auto bytes = static_cast<double>(kind.bytes);
+    table.row(kind.kind).cell(std::to_string(kind.count));
+    table.cell(byte_text(bytes), bytes).cell(share_text(bytes / total));
+    table.cell(bar("size-" + std::to_string(i), kind.kind, std::min(1.0, bytes / total)));
+  }
+  section.body.append(table.finish());
+  section.body.append(pairs_table("cache-table", "KV cache of one token",
+                                  {{"16 bits", bytes_text(report.cache_bytes_16_bit)},
+                                   {"FP8", bytes_text(report.cache_bytes_fp8)}}));
+  return section;
+}
+
 Section about_section(const CheckpointReport& report) {
-  Markup body;
-  body.append(pairs_table("origin-table", "What the scales were made of", report.origin));
+  Markup body = pairs_table("origin-table", "What the scales were made of", report.origin);
   body.append(pairs_table("architecture-table", "Architecture as resolved", report.architecture));
   return {"facts", "Model and calibration", body};
 }
+
+}  // namespace
 
 std::string checkpoint_page(const CheckpointReport& report) {
   Page page{.title = report.name + ": FP8 KV cache" +

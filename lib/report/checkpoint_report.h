@@ -8,8 +8,8 @@
 #include "quant/calibration.h"
 #include "quant/fp8.h"
 #include "quant/late_positions.h"
-#include "quant/octave_counts.h"
-#include "quant/stop_rule.h"
+#include "quant/observations.h"
+#include "quant/provenance.h"
 #include "report/page.h"
 #include "report/plot.h"
 
@@ -26,7 +26,7 @@ struct CacheTensor {
   std::vector<float> position_amax = {};  ///< by bucket of positions; empty: not known
 };
 
-/// What a cache does to a layer's attention: quant/attention_error.h over all heads, and by head.
+/// What a cache does to a layer's attention: quant/damage_verdict.h over all heads, and by head.
 struct AttentionLoss {
   float output_error = 0, weights_kl = 0;
   std::vector<float> head_output_error = {};
@@ -85,7 +85,7 @@ struct EngineLoad {
 };
 
 /// The knowledge about an engine and a format that needs none of this checkpoint's tensors.
-struct EngineWord {
+struct EngineNote {
   std::string engine, version, format, reads, note;
 };
 
@@ -106,7 +106,7 @@ struct CheckpointReport {
   std::optional<LatePositions> late;     ///< nullopt: no layer, or not known
   std::optional<StopOutcome> stop;       ///< of a calibration that could end early
   std::vector<EngineLoad> engines;       ///< empty where they were not asked
-  std::vector<EngineWord> engine_words;  ///< shown where engines is empty
+  std::vector<EngineNote> engine_words;  ///< shown where engines is empty
 };
 
 /// One HTML file, complete in itself. Same input, same bytes.

@@ -1,11 +1,11 @@
 #pragma once
 
+#include "report/charts.h"
 #include "report/eval_report.h"
-#include "report/scatter_chart.h"
-#include "report/series_chart.h"
-#include "report/spread_chart.h"
+#include "report/page.h"
 
-/// Charts of an evaluation's sections and plots; empty where nothing was measured.
+/// Charts of an evaluation's sections and plots; empty where nothing was measured. The sections of
+/// its page; without content where there is nothing to show.
 namespace kvcal::report {
 
 SeriesChart kl_by_layer_chart(const EvalReport& report);
@@ -19,9 +19,11 @@ ScatterChart sensitivity_chart(const Sensitivity& sensitivity);
 /// KL of every layer alone, the dearest first.
 SeriesChart ranking_chart(const Sensitivity& sensitivity);
 
-/// "kept 3", "all FP8".
-std::string kept_words(const MixedPrecision& row);
-/// "0–15"
-std::string position_words(const PositionAccuracy& position);
+Section kl_layers_section(const EvalReport& report);
+Section positions_section(const EvalReport& report);
+Section sequences_section(const EvalReport& report);
+Section texts_section(const EvalReport& report);
+Section sensitivity_section(const EvalReport& report);
+Section questions_section(const EvalReport& report);
 
 }  // namespace kvcal::report

@@ -1,13 +1,73 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
-#include "core/number_text.h"
+#include "core/text.h"
 #include "report/eval_charts.h"
-#include "report/eval_sections.h"
-#include "report/numbers.h"
+#include "report/markup.h"
 
 namespace kvcal::report {
 namespace {
+
+/// "0–15"
+std::string position_words(const PositionAccuracy& position) {
+  if (position.first == position.last) return std::to_string(position.first);
+  return std::to_string(position.first) + "–" + std::to_string(position.last);
+}
+
+/// "kept 3", "all FP8".
+std::string kept_words(const MixedPrecision& row) {
+  return row.kept_layers.empty() ? "all FP8" : "kept " + std::to_string(row.kept_layers.size());
+}
+
+/// Positions of the variant that has most of them: the others' are the same, or fewer.
+std::vector<PositionAccuracy> all_positions(const EvalReport& report) {
+  std::vector<PositionAccuracy> positions;
+  for (const EvalVariant& variant : report.variants)
+    if (variant.positions.size() > positions.size()) positions = variant.positions;
+  return positions;
+}
+
+Series series_of(const EvalReport& report, size_t i) {
+  const MarkStyle look = look_of(i);
+  return {report.variants[i].name, look.css_class, look.mark, {}};
+}
+
+using PositionNumber = double PositionAccuracy::*;
+
+/// error: the standard error of number.
+Series position_series(const EvalVariant& variant, Series series,
+                       const std::vector<PositionAccuracy>& positions, PositionNumber number,
+                       PositionNumber error) {
+  for (const PositionAccuracy& place : positions) {
+    const auto found = std::ranges::find(variant.positions, place.first, &PositionAccuracy::first);
+    const bool is_there = found != variant.positions.end();
+    series.values.push_back(is_there ? (*found).*number : std::nan(""));
+    series.errors.push_back(is_there ? (*found).*error : std::nan(""));
+  }
+  return series;
+}
+
+/// The chart with a series for each variant.
+SeriesChart position_chart(const EvalReport& report, PositionNumber number, PositionNumber error,
+                           SeriesChart chart) {
+  chart.places_title = "position in the sequence";
+  const std::vector<PositionAccuracy> positions = all_positions(report);
+  for (const PositionAccuracy& place : positions) chart.places.push_back(position_words(place));
+  for (size_t i = 0; i < report.variants.size(); ++i)
+    chart.series.push_back(
+        position_series(report.variants[i], series_of(report, i), positions, number, error));
+  return chart;
+}
+
+bool has_kl(const EvalReport& report) {
+  return std::ranges::any_of(report.variants, [](const EvalVariant& variant) {
+    return std::ranges::any_of(variant.sequences, [](const SequenceAccuracy& sequence) {
+      return std::isfinite(sequence.kl_mean);
+    });
+  });
+}
 
 /// The variant whose number is smallest by `is_before`; nullptr where none has it.
 template <class Before>
@@ -24,27 +84,28 @@ const EvalVariant* first_by(const EvalReport& report, std::string_view measure,
 
 /// A measure as tables have it.
 std::string text_of(const EvalVariant& variant, std::string_view measure) {
-  const Measure& found = find_measure(measure);
+  const Metric& found = find_metric(measure);
   const double error = variant.measures.error_of(measure);
   return found.text(variant.measures.at(measure)) +
          (error > 0.0 ? " ± " + found.text(error) : std::string());
 }
 
 void add_extremes(Tiles& tiles, const EvalReport& report) {
+  const auto add = [&](const char* name, const char* measure, const EvalVariant* variant) {
+    if (variant) tiles.add(name, text_of(*variant, measure), variant->name);
+  };
   const EvalVariant* least = first_by(report, "kl_mean", std::less());
   const EvalVariant* largest = first_by(report, "kl_mean", std::greater());
-  if (least) tiles.add("Least mean KL", text_of(*least, "kl_mean"), least->name);
-  if (largest && largest != least)
-    tiles.add("Largest mean KL", text_of(*largest, "kl_mean"), largest->name);
+  add("Least mean KL", "kl_mean", least);
+  add("Largest mean KL", "kl_mean", largest == least ? nullptr : largest);
   if (const EvalVariant* variant = first_by(report, "perplexity", std::less())) {
     const std::string reference = text_of(*variant, "reference_perplexity");
     tiles.add("Least perplexity", text_of(*variant, "perplexity"),
               variant->name + (reference == "–" ? "" : "; reference " + reference));
   }
-  if (const EvalVariant* variant = first_by(report, "top1_agreement", std::greater()))
-    tiles.add("Same top token", text_of(*variant, "top1_agreement"), variant->name);
-  if (const EvalVariant* variant = first_by(report, "exact_match_strict", std::greater()))
-    tiles.add("Exact match, strict", text_of(*variant, "exact_match_strict"), variant->name);
+  add("Same top token", "top1_agreement", first_by(report, "top1_agreement", std::greater()));
+  add("Exact match, strict", "exact_match_strict",
+      first_by(report, "exact_match_strict", std::greater()));
 }
 
 void add_choices(Tiles& tiles, const Sensitivity& sensitivity) {
@@ -99,14 +160,12 @@ Section about_section(const EvalReport& report) {
   return {"facts", "What was measured", pairs_table("facts-table", "The evaluation", pairs)};
 }
 
-}  // namespace
-
 Section variants_section(const EvalReport& report) {
   Section section{"variants", "Variants"};
   if (report.variants.empty()) return section;
-  std::vector<const Measures*> all;
+  std::vector<const Metrics*> all;
   for (const EvalVariant& variant : report.variants) all.push_back(&variant.measures);
-  const std::vector<const Measure*> measures = known_measures(all);
+  const std::vector<const Metric*> measures = known_measures(all);
   std::vector<Column> columns{{"variant"},
                               {.title = "cache", .kind = Column::Kind::kWord},
                               {.title = "scales", .kind = Column::Kind::kWord}};
@@ -124,6 +183,140 @@ Section variants_section(const EvalReport& report) {
   return section;
 }
 
+}  // namespace
+
+SeriesChart kl_by_layer_chart(const EvalReport& report) {
+  SeriesChart chart{.id = "layers-chart",
+                    .title = "KL when the cache of one layer alone is quantized",
+                    .description =
+                        "Mean KL divergence from the reference, in nats, by layer and "
+                        "variant; logarithmic. The numbers are in the table below.",
+                    .values_title = "mean KL, nats"};
+  std::set<int64_t> layers;
+  for (const EvalVariant& variant : report.variants)
+    for (const LayerAccuracy& layer : variant.layers) layers.insert(layer.layer);
+  chart.places = place_names({layers.begin(), layers.end()});
+  for (size_t i = 0; i < report.variants.size(); ++i) {
+    if (report.variants[i].layers.empty()) continue;
+    std::map<int64_t, const Metrics*> by_layer;
+    for (const LayerAccuracy& layer : report.variants[i].layers)
+      by_layer[layer.layer] = &layer.measures;
+    Series series = series_of(report, i);
+    for (const int64_t layer : layers) {
+      const Metrics* measures = by_layer.contains(layer) ? by_layer[layer] : nullptr;
+      series.values.push_back(measures ? measures->at("kl_mean") : std::nan(""));
+      series.errors.push_back(measures ? measures->error_of("kl_mean") : std::nan(""));
+    }
+    chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+SeriesChart kl_by_position_chart(const EvalReport& report) {
+  return position_chart(
+      report, &PositionAccuracy::kl_mean, &PositionAccuracy::kl_stderr,
+      {.id = "kl-positions-chart",
+       .title = "KL by position in the sequence",
+       .description =
+           "Mean KL divergence from the reference, in nats, of the tokens at these positions, by "
+           "variant; logarithmic. The numbers are in the table below.",
+       .values_title = "mean KL, nats"});
+}
+
+SeriesChart nll_by_position_chart(const EvalReport& report) {
+  SeriesChart chart = position_chart(
+      report, &PositionAccuracy::nll, &PositionAccuracy::nll_stderr,
+      {.id = "nll-positions-chart",
+       .title = "Negative log likelihood by position in the sequence",
+       .description =
+           "Mean negative log likelihood, in nats, of the tokens at these positions, by variant "
+           "and of the reference. The numbers are in the table below.",
+       .values_title = "mean NLL, nats",
+       .spacing = Spacing::kLinear});
+  if (report.variants.empty()) return chart;
+  // Every variant was compared with the same reference.
+  Series reference = position_series(
+      report.variants[0], {"reference", "reference", Mark::kCross, {}}, all_positions(report),
+      &PositionAccuracy::reference_nll, &PositionAccuracy::reference_nll_stderr);
+  if (std::ranges::any_of(reference.values, [](double value) { return std::isfinite(value); }))
+    chart.series.push_back(std::move(reference));
+  return chart;
+}
+
+SpreadChart sequences_chart(const EvalReport& report) {
+  const bool is_kl = has_kl(report);
+  SpreadChart chart{
+      .id = "sequences-chart",
+      .title = std::string(is_kl ? "Mean KL" : "Mean NLL") + " of the sequences",
+      .description =
+          "A tick a sequence; a box around the middle half, a heavy line "
+          "at the median. The numbers are in the table below.",
+      .values_title = is_kl ? "mean KL of a sequence, nats" : "mean NLL of a sequence",
+      .spacing = is_kl ? Spacing::kLog : Spacing::kLinear};
+  for (size_t i = 0; i < report.variants.size(); ++i) {
+    const EvalVariant& variant = report.variants[i];
+    if (variant.sequences.empty()) continue;
+    SpreadRow row{variant.name, look_of(i).css_class, {}};
+    for (const SequenceAccuracy& sequence : variant.sequences)
+      row.values.push_back(is_kl ? sequence.kl_mean : sequence.nll);
+    chart.rows.push_back(std::move(row));
+  }
+  return chart;
+}
+
+ScatterChart sensitivity_chart(const Sensitivity& sensitivity) {
+  ScatterChart chart{.id = "sensitivity-chart",
+                     .title = "KL against the size of the cache, by layers kept in 16 bits",
+                     .description =
+                         "Each point keeps some layers' cache in 16 bits; up is worse, "
+                         "right is larger. The numbers are in the table below.",
+                     .x_title = "cache of one token, bytes",
+                     .y_title = "mean KL, nats"};
+  chart.x_text = byte_text;
+  for (const MixedPrecision& row : sensitivity.rows) {
+    if (!std::isfinite(row.kl_mean) || !std::isfinite(row.bytes_per_token)) continue;
+    chart.front.push_back(chart.points.size());
+    chart.points.push_back({.x = row.bytes_per_token,
+                            .y = std::max(0.0, row.kl_mean),
+                            .label = kept_words(row),
+                            .words = kept_words(row) + ": KL " + number_text(row.kl_mean) + ", " +
+                                     byte_text(row.bytes_per_token) +
+                                     (row.is_proposed ? ", proposed" : ""),
+                            .css_class = "s0",
+                            .mark = Mark::kCircle,
+                            .is_chosen = row.is_proposed,
+                            .y_error = row.kl_stderr});
+  }
+  if (std::isfinite(sensitivity.bytes_per_token_16_bit) && !chart.points.empty())
+    chart.points.push_back(
+        {.x = sensitivity.bytes_per_token_16_bit,
+         .y = 0.0,
+         .label = "16 bits",
+         .words = "all layers in 16 bits: " + byte_text(sensitivity.bytes_per_token_16_bit),
+         .css_class = "reference",
+         .mark = Mark::kSquare});
+  if (std::isfinite(sensitivity.kl_budget))
+    chart.level = Level{sensitivity.kl_budget, "budget " + number_text(sensitivity.kl_budget)};
+  return chart;
+}
+
+SeriesChart ranking_chart(const Sensitivity& sensitivity) {
+  SeriesChart chart{.id = "ranking-chart",
+                    .title = "Layers by what their quantized cache costs",
+                    .description =
+                        "Mean KL in nats when the cache of that layer alone is quantized, the "
+                        "dearest layer first; logarithmic. The numbers are in the table below.",
+                    .places_title = "layer, the dearest first",
+                    .values_title = "mean KL, nats",
+                    .series = {{"KL of this layer alone", "s0", Mark::kCircle, {}}}};
+  for (const Sensitivity::Rank& rank : sensitivity.ranking) {
+    chart.places.push_back(std::to_string(rank.layer));
+    chart.series[0].values.push_back(rank.kl_mean);
+    chart.series[0].errors.push_back(rank.kl_stderr);
+  }
+  return chart;
+}
+
 std::string eval_page(const EvalReport& report) {
   const std::string model = report.model.substr(report.model.find_last_of('/') + 1);
   const std::string dataset = report.dataset.substr(report.dataset.find_last_of('/') + 1);
@@ -138,6 +331,18 @@ std::string eval_page(const EvalReport& report) {
   for (const Section& section : all)
     if (!section.body.empty()) page.sections.push_back(section);
   return html(page);
+}
+
+std::vector<Plot> eval_plots(const EvalReport& report) {
+  std::vector<Plot> plots;
+  add_plot(plots, "kl-by-layer", kl_by_layer_chart(report));
+  add_plot(plots, "kl-by-position", kl_by_position_chart(report));
+  add_plot(plots, "nll-by-position", nll_by_position_chart(report));
+  add_plot(plots, "kl-by-sequence", sequences_chart(report));
+  if (!report.sensitivity) return plots;
+  add_plot(plots, "sensitivity", sensitivity_chart(*report.sensitivity));
+  add_plot(plots, "ranking", ranking_chart(*report.sensitivity));
+  return plots;
 }
 
 }  // namespace kvcal::report

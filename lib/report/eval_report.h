@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "report/measures.h"
+#include "report/metrics.h"
 #include "report/plot.h"
 
 namespace kvcal::report {
@@ -20,7 +20,7 @@ struct PositionAccuracy {
 /// The same where only this layer's cache is quantized.
 struct LayerAccuracy {
   int64_t layer = 0;
-  Measures measures;
+  Metrics measures;
 };
 
 struct SequenceAccuracy {
@@ -32,7 +32,7 @@ struct SequenceAccuracy {
 struct EvalVariant {
   std::string name, kv_cache_dtype, scales;
   int64_t num_tokens = 0;
-  Measures measures;
+  Metrics measures;
   std::string verdict = {};  ///< what it costs, a sentence; empty: not measured
   std::vector<PositionAccuracy> positions = {};
   std::vector<LayerAccuracy> layers = {};

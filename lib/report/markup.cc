@@ -1,6 +1,11 @@
 #include "report/markup.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdint>
+#include <iterator>
+#include <string_view>
 
 #include "core/utf8.h"
 
@@ -16,37 +21,42 @@ bool is_hidden(char32_t point) {
          (point >= 0xfdd0 && point <= 0xfdef) || (point & 0xfffeu) == 0xfffeu;
 }
 
+constexpr std::pair<char, std::string_view> kReferences[] = {
+    {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
+
 void append_ascii(std::string& out, char c) {
-  switch (c) {
-    case '&':
-      out += "&amp;";
+  for (const auto& [plain, reference] : kReferences)
+    if (c == plain) {
+      out += reference;
       return;
-    case '<':
-      out += "&lt;";
-      return;
-    case '>':
-      out += "&gt;";
-      return;
-    case '"':
-      out += "&quot;";
-      return;
-    case '\'':
-      out += "&#39;";
-      return;
-    case '\n':
-      out += c;
-      return;
-    default:
-      break;
-  }
+    }
   const auto byte = static_cast<uint8_t>(c);
-  if (byte >= 0x20 && byte != 0x7f) {
+  if (c == '\n' || (byte >= 0x20 && byte != 0x7f)) {
     out += c;
     return;
   }
   // U+2400 + code: the control pictures; DEL has the one after them.
   out += "\xE2\x90";
   out += static_cast<char>(0x80 + (byte == 0x7f ? 0x21 : byte));
+}
+
+constexpr const char* kNone = "–";
+
+std::string digits(double value, std::chars_format format, int precision) {
+  char text[64];
+  return {text, std::to_chars(text, std::end(text), value, format, precision).ptr};
+}
+
+constexpr std::string_view kBlocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr std::string_view kPlain[] = {".", ":", "-", "=", "+", "*", "#", "@"};
+constexpr int kLevels = 8;
+
+/// Numbers that are nearly the same look so: the levels span a factor of 2 at least.
+int level_of(double value, double least, double largest) {
+  const double middle = std::sqrt(least * largest);
+  const double span = std::max(2.0, largest / least);
+  const double part = 0.5 + std::log(value / middle) / std::log(span);
+  return std::clamp(static_cast<int>(part * kLevels), 0, kLevels - 1);
 }
 
 }  // namespace
@@ -115,6 +125,49 @@ Markup& Markup::append(const Markup& part) {
 Markup& Markup::verbatim(std::string_view ours) {
   out_ += ours;
   return *this;
+}
+
+std::string number_text(double value, int significant) {
+  return std::isfinite(value) ? digits(value, std::chars_format::general, significant) : kNone;
+}
+
+std::string share_text(double fraction) {
+  if (!std::isfinite(fraction)) return kNone;
+  if (fraction == 0.0) return "0";
+  return digits(100.0 * fraction, std::chars_format::general, 2 + (fraction > 0.0999)) + " %";
+}
+
+std::string range_text(const std::vector<float>& values) {
+  if (values.empty()) return kNone;
+  const auto [least, largest] = std::ranges::minmax(values);
+  if (least == largest) return number_text(least);
+  return number_text(least) + " – " + number_text(largest);
+}
+
+std::string coordinate(double value) {
+  std::string text = digits(value, std::chars_format::fixed, 1);
+  if (text.ends_with(".0")) text.resize(text.size() - 2);
+  return text == "-0" ? "0" : text;
+}
+
+std::pair<double, double> positive_range(const std::vector<double>& values) {
+  double least = std::nan(""), largest = std::nan("");
+  for (const double value : values) {
+    if (!(value > 0.0)) continue;
+    if (!(value >= least)) least = value;
+    if (!(value <= largest)) largest = value;
+  }
+  return {least, largest};
+}
+
+std::string sparkline(const std::vector<double>& values, bool has_unicode) {
+  const auto [least, largest] = positive_range(values);
+  std::string line;
+  for (const double value : values) {
+    const int level = value > 0.0 ? level_of(value, least, largest) : -1;
+    line += level < 0 ? " " : has_unicode ? kBlocks[level] : kPlain[level];
+  }
+  return line;
 }
 
 }  // namespace kvcal::report

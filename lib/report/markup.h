@@ -3,6 +3,8 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace kvcal::report {
 
@@ -39,5 +41,25 @@ class Markup {
   void tag(std::string_view name, Attributes attributes, std::string_view end);
   std::string out_;
 };
+
+/// Numbers as people read them: some significant digits, "0.02405"; "–" for NaN.
+std::string number_text(double value, int significant = 4);
+inline std::string number_text(float value) {
+  return number_text(static_cast<double>(value));
+}
+/// A fraction in per cent, "0.12 %"; "0" for none, "–" for NaN.
+std::string share_text(double fraction);
+/// One number, or the least and the largest: "0.01 – 0.02"; "–" for none.
+std::string range_text(const std::vector<float>& values);
+/// A length or place in a drawing, rounded to a tenth.
+std::string coordinate(double value);
+
+/// A character a value, eight levels in even ratios between the least and the largest that are
+/// positive, or around them where they are nearer than a factor of 2; a blank for what is not
+/// positive. Blocks, or plain characters without has_unicode.
+std::string sparkline(const std::vector<double>& values, bool has_unicode);
+
+/// The least and the largest that are positive; both NaN for none.
+std::pair<double, double> positive_range(const std::vector<double>& values);
 
 }  // namespace kvcal::report

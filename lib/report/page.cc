@@ -3,12 +3,32 @@
 #include <charconv>
 #include <cstdint>
 
-#include "core/sha256.h"
+#include "core/hash.h"
 #include "report/assets.h"
-#include "report/figure.h"
+#include "report/markup.h"
 
 namespace kvcal::report {
 namespace {
+
+/// `<svg role="img">` around the content.
+Markup titled_svg(const Drawing& drawing, const Markup& content) {
+  const std::string title_id = drawing.id + "-t", description_id = drawing.id + "-d";
+  const std::string width = coordinate(drawing.width), height = coordinate(drawing.height);
+  Markup out;
+  out.open("svg", {{"id", drawing.id},
+                   {"class", drawing.css_class},
+                   {"role", "img"},
+                   {"aria-labelledby", title_id + " " + description_id},
+                   {"width", width},
+                   {"height", height},
+                   {"viewBox", "0 0 " + width + " " + height}});
+  out.element("title", {{"id", title_id}}, drawing.title);
+  out.element("desc", {{"id", description_id}}, drawing.description);
+  return out.append(content).close("svg");
+}
+
+/// By Column::Kind.
+constexpr const char* kKindNames[] = {"number", "word", "choice"};
 
 struct Pattern {
   std::string_view id;
@@ -45,6 +65,133 @@ Markup head(const Page& page) {
 }
 
 }  // namespace
+
+Drawing drawing_of(const std::string& id, const std::string& title, const std::string& description,
+                   double width, double height, const std::string& css_class) {
+  return {.id = id,
+          .title = title,
+          .description = description,
+          .width = width,
+          .height = height,
+          .css_class = css_class};
+}
+
+Markup svg(const Drawing& drawing) {
+  return titled_svg(drawing, Markup(drawing.content).append(drawing.pane));
+}
+
+Markup framed(const Drawing& drawing) {
+  if (drawing.pane.empty()) return svg(drawing);
+  const std::string width = coordinate(drawing.pane_width), height = coordinate(drawing.height);
+  Markup out;
+  out.open("div", {{"class", "framed"}}).append(titled_svg(drawing, drawing.content));
+  // A share of the frame, so that both parts have one scale.
+  out.open("svg", {{"class", "pane"},
+                   {"aria-hidden", "true"},
+                   {"width", coordinate(100.0 * drawing.pane_width / drawing.width) + "%"},
+                   {"viewBox", "0 0 " + width + " " + height}});
+  out.leaf("rect", {{"class", "paper"}, {"width", width}, {"height", height}});
+  return out.append(drawing.pane).close("svg").close("div");
+}
+
+void draw_label(Markup& content, const Label& label) {
+  content.element("text",
+                  {{"x", coordinate(label.x)},
+                   {"y", coordinate(label.y)},
+                   {"class", std::string(label.css_class)},
+                   {"text-anchor", std::string(label.anchor)}},
+                  label.text);
+}
+
+std::string move_to(double x, double y) {
+  return "M" + coordinate(x) + " " + coordinate(y);
+}
+
+void draw_path(Markup& content, const std::string& css_class, const std::string& outline) {
+  content.leaf("path", {{"class", css_class}, {"d", outline}});
+}
+
+void draw_level(Markup& content, const std::string& css_class, double left, double right,
+                double y) {
+  draw_path(content, css_class, move_to(left, y) + "H" + coordinate(right));
+}
+
+TableMarkup::TableMarkup(const Style& style, const std::vector<Column>& columns) : style_(style) {
+  out_.open(
+      "div",
+      {{"class", "scroll"}, {"role", "region"}, {"tabindex", "0"}, {"aria-label", style.caption}});
+  out_.open("table", {{"id", style.id},
+                      {"class", style.has_text ? "words" : "numbers"},
+                      {"data-sortable", style.is_sortable ? "yes" : "no"}});
+  out_.element("caption", style.caption);
+  out_.open("thead").open("tr");
+  for (const Column& column : columns) {
+    const std::string kind = kKindNames[static_cast<size_t>(column.kind)];
+    if (column.hint.empty())
+      out_.open("th", {{"scope", "col"}, {"data-column", kind}});
+    else
+      out_.open("th", {{"scope", "col"}, {"data-column", kind}, {"title", column.hint}});
+    out_.text(column.title).append(column.axis);
+  }
+  out_.close("thead").open("tbody");
+}
+
+TableMarkup& TableMarkup::row(std::string_view heading) {
+  out_.verbatim("\n<tr><th scope=\"row\">").text(heading);
+  return *this;
+}
+
+TableMarkup& TableMarkup::layer_row(int64_t layer) {
+  const std::string number = std::to_string(layer);
+  out_.verbatim("\n<tr><th scope=\"row\">").element("a", {{"href", "#layer-" + number}}, number);
+  return *this;
+}
+
+TableMarkup& TableMarkup::keyed_row(std::string_view heading, const std::string& key) {
+  out_.verbatim("\n").open("tr", {{"data-key", key}}).open("th", {{"scope", "row"}}).text(heading);
+  return *this;
+}
+
+TableMarkup& TableMarkup::cell(std::string_view text) {
+  out_.verbatim("<td>").text(text);
+  return *this;
+}
+
+TableMarkup& TableMarkup::word(std::string_view text) {
+  out_.verbatim("<td class=\"word\">").text(text);
+  return *this;
+}
+
+TableMarkup& TableMarkup::cell(std::string_view text, double value) {
+  out_.open("td", {{"data-value", number_text(value, 9)}}).text(text);
+  return *this;
+}
+
+TableMarkup& TableMarkup::cell(const Markup& content) {
+  out_.verbatim("<td>").append(content);
+  return *this;
+}
+
+Markup TableMarkup::finish() {
+  return out_.close("table").close("div");
+}
+
+Markup folded(std::string_view summary, const Markup& content) {
+  Markup out;
+  out.open("details");
+  return out.element("summary", summary).append(content).close("details");
+}
+
+Markup figure(const Figure& figure) {
+  Markup out;
+  out.open("figure").element("figcaption", figure.caption);
+  out.open("div", {{"class", "scroll drawings"},
+                   {"role", "region"},
+                   {"tabindex", "0"},
+                   {"aria-label", figure.label}});
+  out.append(figure.drawings).close("div");
+  return out.append(figure.numbers).close("figure");
+}
 
 Markup drawing_patterns() {
   Markup out;

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "report/assets.h"
-#include "report/numbers.h"
+#include "report/markup.h"
 #include "report/page.h"
 
 namespace kvcal::report {

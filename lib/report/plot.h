@@ -3,9 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "report/scatter_chart.h"
-#include "report/series_chart.h"
-#include "report/spread_chart.h"
+#include "report/charts.h"
 
 namespace kvcal::report {
 

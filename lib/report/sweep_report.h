@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "report/measures.h"
+#include "report/metrics.h"
 #include "report/plot.h"
 
 namespace kvcal::report {
@@ -12,7 +12,7 @@ namespace kvcal::report {
 struct SweepCell {
   std::string id, status, error;
   std::vector<std::string> choices = {};  ///< of each dimension; empty where it has none
-  Measures measures = {};
+  Metrics measures = {};
   bool is_pareto = false;
   std::string verdict = {};  ///< in words; empty: no KL was measured
 
@@ -27,6 +27,13 @@ struct SweepReport {
   std::vector<std::string> dimensions;    ///< "model", "recipe", … as the cells have them
   std::vector<SweepCell> cells = {};
 };
+
+/// A choice as it is shown: of paths the name of the file.
+std::string choice_words(const std::string& choice);
+/// Cells by both measures of the front.
+ScatterChart pareto_chart(const SweepReport& report);
+/// For each dimension with several choices: how good the cells of each choice are.
+std::vector<SpreadChart> choice_charts(const SweepReport& report);
 
 /// One HTML file, complete in itself. Same input, same bytes.
 std::string sweep_page(const SweepReport& report);

@@ -1,12 +1,11 @@
-#include "rewrite/alignment.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <map>
 
-#include "rewrite/key_error.h"
+#include "quant/fp8.h"
+#include "rewrite/smoothing.h"
 
 namespace kvcal {
 namespace {
@@ -325,6 +324,23 @@ class LayerAligner {
   std::vector<Unit> units_;
 };
 
+/// Sums of one channel's errors.
+struct ErrorSums {
+  double sum = 0.0, squares = 0.0;
+
+  void add(float error) {
+    sum += double{error};
+    squares += double{error} * double{error};
+  }
+  double variance(double count) const {
+    return std::max(0.0, squares / count - sum / count * (sum / count));
+  }
+};
+
+float cache_error(float value, float scale) {
+  return fp8::decode(fp8::encode<fp8::Format::kE4m3Fn>(value / scale)) * scale - value;
+}
+
 }  // namespace
 
 void check_can_be_aligned(const ModelConfig& config) {
@@ -335,6 +351,28 @@ LayerAlignment align_layer(const ModelConfig& config, int64_t layer,
                            std::span<const KeyRows> samples, const ChannelAmax& amax) {
   check_can_be_aligned(config);
   return LayerAligner(config, layer, samples, amax.k).run();
+}
+
+double key_error(std::span<const float> first, std::span<const float> second,
+                 const UnitChange& change, std::span<const float> scales) {
+  if (first.empty()) return 0.0;
+  const auto cos = static_cast<float>(std::cos(change.angle)) * change.factor;
+  const auto sin = static_cast<float>(std::sin(change.angle)) * change.factor;
+  const auto count = static_cast<double>(first.size());
+  double error = 0.0;
+  for (const float scale : scales) {
+    ErrorSums one, other;
+    for (size_t i = 0; i < first.size(); ++i) {
+      if (second.empty()) {
+        one.add(cache_error((first[i] + change.offset) * change.factor, scale));
+        continue;
+      }
+      one.add(cache_error(cos * first[i] - sin * second[i], scale));
+      other.add(cache_error(sin * first[i] + cos * second[i], scale));
+    }
+    error += one.variance(count) + other.variance(count);
+  }
+  return error / (double{change.factor} * double{change.factor});
 }
 
 }  // namespace kvcal

@@ -107,57 +107,38 @@ OutputChange key_change(const LayerFactors& made, const ModelConfig& config, int
   return change;
 }
 
-/// Changes of the roles of one layer; of K and Q where their weights stand: in the norm's, or in
-/// the projection's.
-class RoleChanges {
- public:
-  RoleChanges(const ModelConfig& config, int64_t layer, const KvFactors& factors)
-      : config_(config), layer_(layer), own_(factors[static_cast<size_t>(layer)]) {
-    read_ = &factors[static_cast<size_t>(config.layer(layer).cache_layer)];
+/// Change of the outputs of a role of one layer, or of the inputs of the projection behind
+/// attention; of K and Q where their weights stand: in the norm's, or in the projection's.
+OutputChange change_of_role(Role role, const ModelConfig& config, int64_t layer,
+                            const KvFactors& factors) {
+  const AttentionSizes& sizes = config.attention(layer);
+  const LayerFactors& own = factors[static_cast<size_t>(layer)];
+  const LayerFactors& read = factors[static_cast<size_t>(config.layer(layer).cache_layer)];
+  switch (role) {
+    case Role::kKey:
+    case Role::kKeyBias:
+      if (has_row(config, layer, Role::kKeyNorm)) return {};
+      [[fallthrough]];
+    case Role::kKeyNorm:
+    case Role::kKeyNormBias:
+      return key_change(own, config, layer, sizes.kv_heads, false);
+    case Role::kQuery:
+    case Role::kQueryBias:
+      if (has_row(config, layer, Role::kQueryNorm)) return {};
+      [[fallthrough]];
+    case Role::kQueryNorm:
+    case Role::kQueryNormBias:
+      return key_change(read, config, layer, sizes.heads, true);
+    case Role::kValue:
+    case Role::kValueBias:
+      return {.factors = own.v};
+    case Role::kOutput:
+      if (read.v.empty()) return {};
+      return {.factors = inverse(repeated(read.v, sizes))};
+    default:
+      return {};
   }
-
-  /// Of the outputs of a role.
-  OutputChange of(Role role) const {
-    switch (role) {
-      case Role::kKey:
-      case Role::kKeyBias:
-        return has_row(config_, layer_, Role::kKeyNorm) ? OutputChange() : keys();
-      case Role::kKeyNorm:
-      case Role::kKeyNormBias:
-        return keys();
-      case Role::kQuery:
-      case Role::kQueryBias:
-        return has_row(config_, layer_, Role::kQueryNorm) ? OutputChange() : queries();
-      case Role::kQueryNorm:
-      case Role::kQueryNormBias:
-        return queries();
-      case Role::kValue:
-      case Role::kValueBias:
-        return {.factors = own_.v};
-      default:
-        return {};
-    }
-  }
-
-  /// Of the inputs of the projection behind attention.
-  OutputChange attended() const {
-    if (read_->v.empty()) return {};
-    return {.factors = inverse(repeated(read_->v, config_.attention(layer_)))};
-  }
-
- private:
-  OutputChange keys() const {
-    return key_change(own_, config_, layer_, config_.attention(layer_).kv_heads, false);
-  }
-  OutputChange queries() const {
-    return key_change(*read_, config_, layer_, config_.attention(layer_).heads, true);
-  }
-
-  const ModelConfig& config_;
-  int64_t layer_;
-  const LayerFactors& own_;
-  const LayerFactors* read_ = nullptr;  ///< of the layer whose cache this one reads
-};
+}
 
 bool is_transposed(const ExpectedTensor& tensor) {
   return tensor.row->layout == Layout::kInOut;
@@ -187,11 +168,11 @@ size_t outputs_of(const ExpectedTensor& tensor) {
 
 /// Changes of the roles of a fused tensor, in its outputs.
 OutputChange fused(const ExpectedTensor& tensor, const ModelConfig& config,
-                   const RoleChanges& roles) {
+                   const KvFactors& factors) {
   const size_t count = outputs_of(tensor);
   OutputChange all;
   for (const Role role : row_of(tensor.row->role).holds) {
-    OutputChange own = roles.of(role);
+    OutputChange own = change_of_role(role, config, tensor.layer, factors);
     const std::vector<int64_t> rows = rows_of(role, tensor, config);
     for (int64_t& partner : own.partners) partner = rows[static_cast<size_t>(partner)];
     put_rows(own.factors, rows, count, 1.0f, all.factors);
@@ -330,17 +311,15 @@ double TensorChange::error(float value, uint64_t i) const {
 TensorChange change_of(const ExpectedTensor& tensor, const ModelConfig& config,
                        const KvFactors& factors) {
   if (tensor.layer == kNoLayer || !config.has_attention(tensor.layer)) return {};
-  const RoleChanges roles(config, tensor.layer, factors);
   const Role role = tensor.row->role;
   if (is_norm(role))
-    return {.outputs = of_norm(roles.of(role), tensor),
+    return {.outputs = of_norm(change_of_role(role, config, tensor.layer, factors), tensor),
             .adds_one = row_of(role).tensor_class == TensorClass::kNorm &&
                         config.architecture->norm_adds_one};
   const bool is_fused = !row_of(role).holds.empty();
   TensorChange change;
-  change.outputs = role == Role::kOutput ? roles.attended()
-                   : is_fused            ? fused(tensor, config, roles)
-                                         : roles.of(role);
+  change.outputs = is_fused ? fused(tensor, config, factors)
+                            : change_of_role(role, config, tensor.layer, factors);
   const std::vector<float>& offset = factors[static_cast<size_t>(tensor.layer)].key_offset;
   if (role == Role::kKeyBias) change.offsets = offset;
   if (std::ranges::find(row_of(role).holds, Role::kKeyBias) != row_of(role).holds.end())

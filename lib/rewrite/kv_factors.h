@@ -1,3 +1,7 @@
+// Outliers are factors of channels. KvFactors says by how much each channel of a layer's K and V
+// grows; change_of turns that into a change of each tensor of the family's table, where K's or
+// Q's weights stand in it: projection, bias, norm, fused or not. What chooses factors knows no
+// tensor, and what writes the file no family.
 #pragma once
 
 #include <cstdint>

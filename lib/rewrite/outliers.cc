@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "core/read_number.h"
+#include "core/number.h"
 #include "core/shuffle.h"
 
 namespace kvcal {

@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "core/interrupt.h"
 #include "export/checkpoint_copy.h"
+#include "export/source_values.h"
 #include "family/wrapper.h"
 #include "quant/weight_loops.h"
 #include "quant/weight_scales.h"
@@ -49,19 +50,15 @@ class ChangedTensor {
   double largest_error() const { return largest_error_; }
 
   static TensorSource source(const std::shared_ptr<const ChangedTensor>& tensor) {
-    return {.name = tensor->name_,
-            .dtype = tensor->dtype_,
-            .shape = tensor->shape_,
-            .bytes = {},
-            .file = {},
-            .file_offset = 0,
-            .generate = [tensor](uint64_t offset, std::span<std::byte> to) {
-              const uint64_t size = bytes_of_element(tensor->dtype_);
-              for (uint64_t i = 0; i < to.size() / size; ++i) {
-                const uint32_t bits = bits_in(tensor->dtype_, tensor->value(offset / size + i));
-                std::memcpy(to.data() + i * size, &bits, size);
-              }
-            }};
+    return generated_source(tensor->name_, tensor->dtype_, tensor->shape_,
+                            [tensor](uint64_t offset, std::span<std::byte> to) {
+                              const uint64_t size = bytes_of_element(tensor->dtype_);
+                              for (uint64_t i = 0; i < to.size() / size; ++i) {
+                                const uint32_t bits =
+                                    bits_in(tensor->dtype_, tensor->value(offset / size + i));
+                                std::memcpy(to.data() + i * size, &bits, size);
+                              }
+                            });
   }
 
  private:

@@ -3,21 +3,21 @@
 #include <algorithm>
 #include <chrono>
 
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/number_text.h"
-#include "core/process_memory.h"
+#include "core/process.h"
+#include "core/text.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "hub/hub_cache.h"
 #include "quant/observer.h"
-#include "run/closing_lines.h"
-#include "run/device_work.h"
+#include "run/calibrate_request.h"
+#include "run/calibration_result.h"
+#include "run/command_paths.h"
+#include "run/devices.h"
 #include "run/kl_budget.h"
-#include "run/named_inputs.h"
-#include "run/planned_run.h"
-#include "run/smoothed_model.h"
+#include "run/smooth_checkpoint.h"
 
 namespace kvcal {
 namespace {
@@ -55,7 +55,7 @@ struct RunInputs {
   }
 };
 
-ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationSubject& subject,
+ManifestInput manifest_input(const CalibrateRequest& request, const PlannedModel& subject,
                              const RunInputs* run, const CalibrationResult& result,
                              const StageClock& clock) {
   ManifestInput input;
@@ -102,7 +102,7 @@ RunCost cost_of(const ManifestInput& input, const RunInputs& run) {
   return cost;
 }
 
-void stage_statistics(const CalibrateRequest& request, const CalibrationSubject& subject,
+void stage_statistics(const CalibrateRequest& request, const PlannedModel& subject,
                       const ManifestInput& manifest, Statistics& statistics,
                       StagedOutputs& outputs) {
   if (request.save_statistics.empty()) return;
@@ -197,11 +197,8 @@ class Calibrating {
   void calibrate_and_write() {
     read_inputs();
     CalibrationRun run = inputs_.run();
-    const RunFacts facts{.subject = *plan_.subject,
-                         .run = run,
-                         .options = deciding_options(request_),
-                         .version = request_.version};
-    const Json fingerprint = fingerprint_of(facts);
+    const Json fingerprint =
+        fingerprint_of(*plan_.subject, run, deciding_options(request_), request_.version);
     expect_same_run(ranks(), plan_.subject->model_dir, fingerprint);
     RankedRun ranked = make_ranked_run(ranks(), request_.ranks, plan_.subject->model_dir, told());
     const RankWork before = process_work();
@@ -209,8 +206,8 @@ class Calibrating {
     ranked.work = &work;
     RankPeers peers(ranks());
     const std::unique_ptr<RunState> state =
-        open_state(request_.state, request_.output.output, request_.output.overwrite, facts,
-                   fingerprint, {.ranks = ranks(), .peers = peers}, diagnostics_);
+        open_state(request_.state, request_.output, *plan_.subject, run, fingerprint, ranks(),
+                   peers, diagnostics_);
     run.state = state.get();
     run.ranked = session_.is_alone() ? nullptr : &ranked;
     with_state(state.get(), request_.resume_command, [&] {
@@ -241,7 +238,7 @@ class Calibrating {
         return left_out(result.calibration, plan_.subject->plan);
       diagnostics_.inform("calibrating again with " + layer_range_text(layers) +
                           " in 16 bits, as the later ones will see them");
-      return measure(*plan_.subject, run, how, nullptr, silent_);
+      return calibrate_samples(*plan_.subject, run, how, nullptr, silent_);
     };
     KlBudget budget(request_, result.calibration, result.config, std::ssize(run.samples),
                     diagnostics_);
@@ -255,11 +252,11 @@ class Calibrating {
     CalibrationResult result{.config = plan_.subject->config,
                              .by_attention = chooses_by_attention(plan_.subject->recipe)};
     if (request_.stable_ratio.empty() || !needs_data(plan_.subject->plan)) {
-      result.calibration = measure(*plan_.subject, run, how, kept, diagnostics_);
+      result.calibration = calibrate_samples(*plan_.subject, run, how, kept, diagnostics_);
       return result;
     }
-    StableCalibration stable =
-        measure_until_stable(*plan_.subject, run, how, stop_rule(request_), kept, diagnostics_);
+    StableCalibration stable = calibrate_samples_until_stable(
+        *plan_.subject, run, how, stop_rule(request_), kept, diagnostics_);
     result.stop = stable.stop;
     result.calibration = std::move(stable.calibration);
     inputs_.samples.resize(static_cast<size_t>(stable.stop.num_samples));
@@ -278,14 +275,9 @@ class Calibrating {
       stage_statistics(request_, *plan_.subject, input, statistics, outputs);
       return make_manifest(input, plan_.subject->recipe, result.calibration, written);
     };
-    OutputTexts texts{.manifest = manifest, .config = result.config};
-    if (result.summary) {
-      texts.accuracy = predicted_lines(*result.summary);
-      texts.card_lines = summary_lines(*result.summary);
-    }
-    if (result.budget) texts.card_lines.emplace_back("KL budget", budget_text(*result.budget));
     result.output = stage_output(*plan_.formats, plan_.subject->output_of(result.calibration),
-                                 *output_, request_.device.threads, texts, diagnostics_, outputs);
+                                 *output_, request_.device.threads, output_texts(result, manifest),
+                                 diagnostics_, outputs);
     if (steps_.staged) steps_.staged(result, output_->path(), outputs);
     outputs.commit();
     steps_.written(result);

@@ -1,8 +1,14 @@
+// A command is a call: values in, values out; notes, warnings and progress go through
+// Diagnostics. A call combines devices, ranks and state and writes the output; it prints nothing
+// and ends no process. The result goes to a function of the caller before the state is removed,
+// so a run whose report cannot be written can still be resumed. Texts for a terminal are values,
+// too: *_text.h turns a result into lines, where tests compare them; the program tells it how
+// many rows a table may have and whether the terminal shows Unicode.
 #pragma once
 
 #include <functional>
 
-#include "core/staged_output.h"
+#include "core/output.h"
 #include "ranks/rank_session.h"
 #include "run/calibrate_request.h"
 #include "run/calibration_result.h"

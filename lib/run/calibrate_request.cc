@@ -2,24 +2,23 @@
 
 #include <algorithm>
 
-#include "calib/derive.h"
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
+#include "calib/scales/derive.h"
 #include "core/file.h"
-#include "core/json_limits.h"
-#include "core/number_text.h"
+#include "core/hash.h"
+#include "core/json.h"
 #include "core/registry.h"
-#include "core/sha256.h"
-#include "core/shell_word.h"
+#include "core/text.h"
 #include "datasets/named_dataset.h"
 #include "export/checkpoint_copy.h"
-#include "export/joined_writer.h"
 #include "export/layer_scales.h"
+#include "export/writer.h"
 #include "quant/cache_type.h"
-#include "rewrite/alignment.h"
 #include "rewrite/rewritten_checkpoint.h"
+#include "rewrite/smoothing.h"
+#include "run/command_paths.h"
 #include "run/kl_budget.h"
-#include "run/output_files.h"
-#include "stored/smoothed_for.h"
+#include "stored/kv_scales.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -32,7 +31,7 @@ KvForward parse_kv_forward(const std::string& name) {
 }
 
 /// Checks all that the run writes, against each other and against what it reads.
-void check_targets(const CalibrateRequest& request, const CalibrationSubject& subject) {
+void check_targets(const CalibrateRequest& request, const PlannedModel& subject) {
   const std::string& output = request.output.output;
   const std::vector<std::string> inputs{request.model, request.recipe, request.dataset,
                                         request.family.file(), request.records.chat.template_file};
@@ -59,7 +58,7 @@ void check_targets(const CalibrateRequest& request, const CalibrationSubject& su
 }
 
 /// A rewritten model is another one, whose weights the output has to hold.
-void check_smooths(const CalibrateRequest& request, const CalibrationSubject& subject,
+void check_smooths(const CalibrateRequest& request, const PlannedModel& subject,
                    const OutputFormats& formats) {
   if (!request.smooths) return;
   const KvDType dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype);
@@ -87,6 +86,75 @@ void check_stop_rule(const CalibrateRequest& request) {
   if (most / 2 < window)
     fail("--stop-when-stable compares scales that are --stable-samples ", window,
          " apart, which takes twice as many samples; --num-samples is ", most);
+}
+
+/// Chooses the default data set where text runs and none is named, holds records out, and notes
+/// both.
+void settle_dataset(CalibrateRequest& request, const PlannedModel& subject,
+                    Diagnostics& diagnostics) {
+  const bool is_default = request.dataset.empty();
+  if (!runs_text(request, subject) || !(is_default || request.num_held_out > 0)) return;
+  if (is_default) {
+    if (!request.records.columns.is_empty())
+      fail("columns are named, expected a --dataset that has them");
+    request.dataset = kDefaultDataset;
+  }
+  const int64_t records = open_dataset(request.dataset, {.records = request.records})->size();
+  const int64_t held_out = std::min(request.num_held_out, (records + 1) / 2);
+  int64_t& samples = request.samples.num_calibration_samples;
+  const bool leaves = held_out > 0 && records > 1 && samples > records - held_out;
+  samples = std::min(samples, std::max<int64_t>(records - held_out, 1));
+  const std::string how = std::to_string(samples) + (samples == 1 ? " sample" : " samples") +
+                          (leaves ? ", leaving " + std::to_string(records - samples) +
+                                        " of the data set's records to measure on"
+                                  : "");
+  if (is_default)
+    diagnostics.note("no --dataset is given: calibrating with the program's own '" +
+                     request.dataset + "', " + how);
+  else if (leaves)
+    diagnostics.note("calibrating with " + how);
+}
+
+/// Throws Error where a tensor that is run is not read; lm_head is, where it is quantized or
+/// measured.
+void check_weights(const CalibrateRequest& request, const PlannedModel& subject) {
+  const Weights weights(subject.model_dir, subject.config, &subject.quantization);
+  const auto is_quantized = [&](const ModuleName& module) {
+    return module.role == Role::kLmHead &&
+           std::ranges::find(subject.plan.linears, module.name, &PlannedLinear::module) !=
+               subject.plan.linears.end();
+  };
+  if (request.is_measured || request.budget.kl ||
+      std::ranges::any_of(list_modules(subject.config), is_quantized))
+    weights.check_head();
+}
+
+/// Reports every error that can be found before the long work.
+void check_request(const CalibrateRequest& request, const PlannedModel& subject,
+                   const OutputFormats& formats) {
+  const CalibrationOptions calibration = calibration_options(request, {});
+  check_stop_rule(request);
+  check_smooths(request, subject, formats);
+  check_state_options(request.state);
+  wanted_weights(request.ranks);
+  if (calibration.observes_all && calibration.kv_forward != KvForward::kExact)
+    fail(
+        "--save-statistics needs --kv-forward exact: with quantized, what later layers show "
+        "depends on the recipe");
+  in_context(request.recipe, [&] { check_headroom(subject.plan, request.headroom); });
+  subject.check_source();
+  in_context(request.model, [&] { check_weights(request, subject); });
+  Calibration planned =
+      planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype);
+  formats.check(subject.output_of(planned));
+  check_budget(request, planned);
+  if (request.budget.kl) {
+    planned.layers.front().ignored = true;
+    in_context("--kl-budget", [&] { formats.check(subject.output_of(planned)); });
+  }
+  check_targets(request, subject);
+  if (request.report.is_asked_for() && formats.is_file())
+    fail("--html and --plots draw a folder, and ", request.output.output, " is a file of scales");
 }
 
 }  // namespace
@@ -173,36 +241,11 @@ std::string calibrate_line(const CalibrateRequest& request, const std::string& m
   return line;
 }
 
-bool runs_text(const CalibrateRequest& request, const CalibrationSubject& subject) {
+bool runs_text(const CalibrateRequest& request, const PlannedModel& subject) {
   return needs_data(subject.plan) || !request.save_statistics.empty();
 }
 
-void settle_dataset(CalibrateRequest& request, const CalibrationSubject& subject,
-                    Diagnostics& diagnostics) {
-  const bool is_default = request.dataset.empty();
-  if (!runs_text(request, subject) || !(is_default || request.num_held_out > 0)) return;
-  if (is_default) {
-    if (!request.records.columns.is_empty())
-      fail("columns are named, expected a --dataset that has them");
-    request.dataset = kDefaultDataset;
-  }
-  const int64_t records = open_dataset(request.dataset, {.records = request.records})->size();
-  const int64_t held_out = std::min(request.num_held_out, (records + 1) / 2);
-  int64_t& samples = request.samples.num_calibration_samples;
-  const bool leaves = held_out > 0 && records > 1 && samples > records - held_out;
-  samples = std::min(samples, std::max<int64_t>(records - held_out, 1));
-  const std::string how = std::to_string(samples) + (samples == 1 ? " sample" : " samples") +
-                          (leaves ? ", leaving " + std::to_string(records - samples) +
-                                        " of the data set's records to measure on"
-                                  : "");
-  if (is_default)
-    diagnostics.note("no --dataset is given: calibrating with the program's own '" +
-                     request.dataset + "', " + how);
-  else if (leaves)
-    diagnostics.note("calibrating with " + how);
-}
-
-void warn_of_idle_options(const CalibrateRequest& request, const CalibrationSubject& subject,
+void warn_of_idle_options(const CalibrateRequest& request, const PlannedModel& subject,
                           Diagnostics& diagnostics) {
   if (!runs_text(request, subject) && !request.dataset.empty())
     diagnostics.warn("--dataset is not read: " + request.recipe + " calibrates nothing");
@@ -218,45 +261,35 @@ void warn_of_idle_options(const CalibrateRequest& request, const CalibrationSubj
                      " may lose far more than that of the model it was made of");
 }
 
-/// Throws Error where a tensor that is run is not read; lm_head is, where it is quantized or
-/// measured.
-void check_weights(const CalibrateRequest& request, const CalibrationSubject& subject) {
-  const Weights weights(subject.model_dir, subject.config, &subject.quantization);
-  const auto is_quantized = [&](const ModuleName& module) {
-    return module.role == Role::kLmHead &&
-           std::ranges::find(subject.plan.linears, module.name, &PlannedLinear::module) !=
-               subject.plan.linears.end();
-  };
-  if (request.is_measured || request.budget.kl ||
-      std::ranges::any_of(list_modules(subject.config), is_quantized))
-    weights.check_head();
+void plan_run(CalibrateRequest& request, PlannedRun& plan, Diagnostics& diagnostics) {
+  const OutputOptions& output = request.output;
+  if (!output.formats.empty()) plan.formats.emplace(output);  // wrong names are told first
+  plan.subject.emplace(make_subject(read_recipe(request.recipe), request.recipe, request.model,
+                                    diagnostics, request.family, !request.no_mtp));
+  PlannedModel& subject = *plan.subject;
+  if (!request.skip_layers.empty())
+    in_context("--kv-cache-dtype-skip-layers", [&] { subject.leave_out(request.skip_layers); });
+  settle_dataset(request, subject, diagnostics);
+  plan.inputs = settle_inputs(request.device, subject.quantization);
+  for (const std::string& warning : subject.quantization.warnings)
+    diagnostics.warn(request.model + ": " + warning);
+  plan.formats.emplace(subject.settle_output(output, diagnostics));
+  if (output.scales_only && subject.output && subject.output->recoded.has_coded())
+    diagnostics.note(
+        "the overlay is of weights in another form than the checkpoint's: kvcal apply "
+        "gives them that form, and copied into the folder it would not fit");
+  check_request(request, subject, *plan.formats);
 }
 
-void check_request(const CalibrateRequest& request, const CalibrationSubject& subject,
-                   const OutputFormats& formats) {
-  const CalibrationOptions calibration = calibration_options(request, {});
-  check_stop_rule(request);
-  check_smooths(request, subject, formats);
-  check_state_options(request.state);
-  wanted_weights(request.ranks);
-  if (calibration.observes_all && calibration.kv_forward != KvForward::kExact)
-    fail(
-        "--save-statistics needs --kv-forward exact: with quantized, what later layers show "
-        "depends on the recipe");
-  in_context(request.recipe, [&] { check_headroom(subject.plan, request.headroom); });
-  subject.check_source();
-  in_context(request.model, [&] { check_weights(request, subject); });
-  Calibration planned =
-      planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype);
-  formats.check(subject.output_of(planned));
-  check_budget(request, planned);
-  if (request.budget.kl) {
-    planned.layers.front().ignored = true;
-    in_context("--kl-budget", [&] { formats.check(subject.output_of(planned)); });
-  }
-  check_targets(request, subject);
-  if (request.report.is_asked_for() && formats.is_file())
-    fail("--html and --plots draw a folder, and ", request.output.output, " is a file of scales");
+LayerwiseOptions layerwise_options(const CalibrateRequest& request, const Backend& backend,
+                                   const ModelConfig& config, const fs::path& scratch) {
+  LayerwiseOptions layerwise{.compute_type = compute_type_of(request.device, backend, config),
+                             .batch_tokens = request.batch_tokens,
+                             .scratch_folder = scratch};
+  if (!request.memory_limit.empty())
+    layerwise.memory_limit =
+        in_context("--memory-limit", [&] { return parse_byte_size(request.memory_limit); });
+  return layerwise;
 }
 
 }  // namespace kvcal

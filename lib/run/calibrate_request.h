@@ -7,11 +7,12 @@
 #include "core/json.h"
 #include "datasets/dataset.h"
 #include "family/family_choice.h"
-#include "quant/stop_rule.h"
-#include "recipe/named_recipe.h"
+#include "forward/layerwise.h"
+#include "quant/provenance.h"
+#include "recipe/presets.h"
+#include "run/command_paths.h"
 #include "run/output_formats.h"
 #include "run/rank_settings.h"
-#include "run/report_files.h"
 #include "run/state_options.h"
 
 namespace kvcal {
@@ -28,7 +29,7 @@ struct SourceModel {
   std::string path, sha256;
 };
 
-/// Options of a calibration. check_request checks the texts.
+/// Options of a calibration. plan_run checks them.
 struct CalibrateRequest {
   std::string model;
   std::string recipe{kDefaultRecipe};  ///< a file or a name
@@ -82,17 +83,24 @@ Json deciding_options(const CalibrateRequest& request);
 std::string calibrate_line(const CalibrateRequest& request, const std::string& model);
 
 /// Whether a calibration runs text through the model.
-bool runs_text(const CalibrateRequest& request, const CalibrationSubject& subject);
-/// Chooses the default data set where text runs and none is named, holds records out, and notes
-/// both.
-void settle_dataset(CalibrateRequest& request, const CalibrationSubject& subject,
-                    Diagnostics& diagnostics);
-
+bool runs_text(const CalibrateRequest& request, const PlannedModel& subject);
 /// Warns of options without effect.
-void warn_of_idle_options(const CalibrateRequest& request, const CalibrationSubject& subject,
+void warn_of_idle_options(const CalibrateRequest& request, const PlannedModel& subject,
                           Diagnostics& diagnostics);
-/// Reports every error that can be found before the long work. Throws Error.
-void check_request(const CalibrateRequest& request, const CalibrationSubject& subject,
-                   const OutputFormats& formats);
+
+/// A request resolved against its model, before anything runs or is written.
+struct PlannedRun {
+  std::optional<PlannedModel> subject;
+  std::optional<OutputFormats> formats;
+  std::string inputs;  ///< as in Provenance
+};
+
+/// Fills plan, and chooses what the request leaves open. Reports every error that can be found
+/// before the long work. plan stays where it is: its parts refer to each other. Throws Error.
+void plan_run(CalibrateRequest& request, PlannedRun& plan, Diagnostics& diagnostics);
+
+/// How the request's samples go through the layers. scratch: folder for hidden states on a host.
+LayerwiseOptions layerwise_options(const CalibrateRequest& request, const Backend& backend,
+                                   const ModelConfig& config, const fs::path& scratch);
 
 }  // namespace kvcal

@@ -4,19 +4,17 @@
 #include <cmath>
 #include <numeric>
 
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "core/folder.h"
-#include "core/number_text.h"
-#include "core/time_text.h"
-#include "export/joined_writer.h"
+#include "core/text.h"
+#include "export/writer.h"
 #include "forward/divided_forward.h"
 #include "forward/memory_plan.h"
-#include "ranks/sample_assignment.h"
-#include "run/device_rate.h"
-#include "run/output_files.h"
-#include "run/planned_run.h"
-#include "run/process_limit.h"
-#include "run/smoothed_model.h"
+#include "ranks/ranked_forward.h"
+#include "run/calibrate_request.h"
+#include "run/command_paths.h"
+#include "run/devices.h"
+#include "run/smooth_checkpoint.h"
 #include "state/run_state.h"
 #include "stored/weights.h"
 
@@ -24,7 +22,7 @@ namespace kvcal {
 namespace {
 
 /// Bytes of the weights that a format with a checkpoint writes: once for all such formats.
-uint64_t weight_bytes(const CalibrationSubject& subject) {
+uint64_t weight_bytes(const PlannedModel& subject) {
   uint64_t bytes = tensor_bytes(subject.model_dir);
   for (const PlannedLinear& linear : subject.plan.linears)
     if (const TensorView* weight = subject.model_dir.find(linear.module + ".weight"))
@@ -44,7 +42,7 @@ uint64_t output_bytes(const CalibrateRequest& request, const PlannedRun& plan) {
 /// Inputs of the forward passes.
 struct Inputs {
   const CalibrateRequest& request;
-  const CalibrationSubject& subject;
+  const PlannedModel& subject;
   const Weights& weights;
   std::span<const std::unique_ptr<Backend>> backends;
   std::vector<int64_t> lengths;
@@ -112,7 +110,7 @@ void plan_memory(const Inputs& inputs, const LayerwiseOptions& given, Calibratio
   preview.memory_available = plan.limit();
 }
 
-uint64_t state_bytes(const CalibrateRequest& request, const CalibrationSubject& subject,
+uint64_t state_bytes(const CalibrateRequest& request, const PlannedModel& subject,
                      std::span<const Sample> samples) {
   if (state_folder(request.state, request.output.output).empty()) return 0;
   return RunState::bytes(std::ssize(samples), tokens_of(samples),
@@ -136,7 +134,7 @@ CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWo
   PlannedRun plan;
   plan_run(request, plan, diagnostics);
   check_is_free(request.output);
-  const CalibrationSubject& subject = *plan.subject;
+  const PlannedModel& subject = *plan.subject;
   const auto backends = open_backends(request.device, diagnostics);
   preview.device = description_of(backends);
   preview.output_bytes = output_bytes(request, plan);
@@ -191,9 +189,9 @@ Json to_json(const CalibrationPreview& preview) {
   return json;
 }
 
-std::vector<std::pair<std::string, std::string>> preview_lines(const CalibrationPreview& preview) {
+LabelledLines preview_lines(const CalibrationPreview& preview) {
   const auto bytes = [](uint64_t count) { return byte_text(static_cast<double>(count)); };
-  std::vector<std::pair<std::string, std::string>> lines{{"device", preview.device}};
+  LabelledLines lines{{"device", preview.device}};
   if (preview.num_samples == 0) {
     lines.emplace_back("samples", "none: the recipe calibrates nothing");
   } else {

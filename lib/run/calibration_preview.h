@@ -51,6 +51,6 @@ std::string estimate_text(double seconds, double busy_seconds);
 /// What --json prints.
 Json to_json(const CalibrationPreview& preview);
 /// Pairs of a label and a text of one line.
-std::vector<std::pair<std::string, std::string>> preview_lines(const CalibrationPreview& preview);
+LabelledLines preview_lines(const CalibrationPreview& preview);
 
 }  // namespace kvcal

@@ -1,19 +1,39 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
-#include "calib/scale_summary.h"
+#include "calib/summary/scale_summary.h"
+#include "core/json.h"
+#include "eval/mixed_precision.h"
 #include "family/model_config.h"
 #include "quant/calibration.h"
-#include "quant/stop_rule.h"
-#include "run/kl_budget_outcome.h"
-#include "run/output_formats.h"
+#include "quant/provenance.h"
+#include "run/command_output.h"
 #include "run/rank_settings.h"
 
 namespace kvcal {
+
+/// What a search for layers in 16 bits found.
+struct KlBudgetOutcome {
+  double kl_budget = 0;  ///< nats a token
+  size_t num_sequences = 0;
+  bool is_held_out = false;                         ///< no sequence was a sample of the calibration
+  std::optional<std::vector<int64_t>> layers = {};  ///< in 16 bits, ascending; nullopt: none found
+  Likelihood result = {};                           ///< with these
+  /// All that was measured with the scales of a calibration that has every layer in FP8, by the
+  /// number of layers in 16 bits.
+  std::vector<MixedCache> measured = {};
+};
+
+/// "0.0066 ± 0.0004 with layer 0 in 16 bits, 0.229 ± 0.032 with none; the budget is 0.02 (..)"
+std::string budget_text(const KlBudgetOutcome& outcome);
+/// The value of "kl_budget" in a manifest (docs/formats.md).
+Json to_json(const KlBudgetOutcome& outcome);
 
 /// Data and expense of a run.
 struct RunCost {
@@ -38,5 +58,38 @@ struct CalibrationResult {
   std::optional<KlBudgetOutcome> budget = {};  ///< only with a KL budget
   std::vector<RankShare> shares = {};          ///< of several ranks; empty: one process ran alone
 };
+
+/// What scales are worth, in words: pairs of a label and a text of one line.
+LabelledLines summary_lines(const ScaleSummary& summary);
+
+/// What the cache is predicted to cost; empty where that is not known.
+LabelledLines predicted_lines(const ScaleSummary& summary);
+
+/// The cost of a calibration and its summary_lines. Empty where no cache was calibrated.
+LabelledLines made_lines(const CalibrationResult& result);
+
+/// predicted_lines, and then made_lines.
+LabelledLines closing_lines(const CalibrationResult& result);
+
+/// What its output says of itself. Borrows the result.
+OutputTexts output_texts(const CalibrationResult& result,
+                         std::function<Json(const WrittenCheckpoint&)> manifest);
+
+// A calibration in words and tables, as lines for a terminal. Each text is whole lines.
+
+/// A table of the attention modules, and of the inputs of Linears where there are any; then the
+/// number of weights that were written, and closing_lines. A table of more than most_rows rows has
+/// a summary instead.
+std::string calibration_text(const CalibrationResult& result, size_t most_rows);
+
+/// The reason for which a run ended before its last sample; empty where scales were not stable,
+/// which is a warning of the run.
+std::string stop_text(const StopOutcome& stop);
+
+/// A table of the work of each rank.
+std::string shares_text(const std::vector<RankShare>& shares);
+
+/// Pairs of a label and a text, a line each.
+std::string labelled_text(const LabelledLines& lines);
 
 }  // namespace kvcal

@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
-#include "calib/observed_statistics.h"
+#include "calib/statistics/observed_statistics.h"
 #include "forward/divided_forward.h"
 #include "ranks/exchanged_layers.h"
 #include "ranks/ranked_forward.h"
-#include "run/process_limit.h"
-#include "run/run_hashes.h"
+#include "run/devices.h"
 #include "state/resumable_forward.h"
 #include "stored/weights.h"
 
 namespace kvcal {
-
 namespace {
 
 /// The bytes of layers and the diagnostics of one rank's pass.
@@ -51,7 +50,7 @@ class RankedPass : private RankedPartsOwner, public RankedForward {
 /// Makes forward passes over samples of a run. Borrows.
 class ForwardMaker {
  public:
-  ForwardMaker(const CalibrationSubject& subject, const CalibrationRun& run,
+  ForwardMaker(const PlannedModel& subject, const CalibrationRun& run,
                const CalibrationOptions& options)
       : subject_(subject),
         run_(run),
@@ -151,7 +150,7 @@ class ForwardMaker {
     }
   }
 
-  const CalibrationSubject& subject_;
+  const PlannedModel& subject_;
   const CalibrationRun& run_;
   ObservationRequest observation_;
   Weights weights_;
@@ -172,8 +171,9 @@ auto naming_owner(const ForwardMaker& forwards, const Body& body) {
 
 }  // namespace
 
-Calibration measure(const CalibrationSubject& subject, const CalibrationRun& run,
-                    const CalibrationOptions& options, Statistics* kept, Diagnostics& diagnostics) {
+Calibration calibrate_samples(const PlannedModel& subject, const CalibrationRun& run,
+                              const CalibrationOptions& options, Statistics* kept,
+                              Diagnostics& diagnostics) {
   ForwardMaker forwards(subject, run, options);
   return naming_owner(forwards, [&] {
     return calibrate(*forwards.make(run.samples, diagnostics), subject.config, subject.plan,
@@ -181,9 +181,11 @@ Calibration measure(const CalibrationSubject& subject, const CalibrationRun& run
   });
 }
 
-StableCalibration measure_until_stable(const CalibrationSubject& subject, const CalibrationRun& run,
-                                       const CalibrationOptions& options, const StopRule& rule,
-                                       Statistics* kept, Diagnostics& diagnostics) {
+StableCalibration calibrate_samples_until_stable(const PlannedModel& subject,
+                                                 const CalibrationRun& run,
+                                                 const CalibrationOptions& options,
+                                                 const StopRule& rule, Statistics* kept,
+                                                 Diagnostics& diagnostics) {
   ForwardMaker forwards(subject, run, options);
   return naming_owner(forwards, [&] {
     return calibrate_until_stable([&](std::span<const Sample> samples,
@@ -191,6 +193,23 @@ StableCalibration measure_until_stable(const CalibrationSubject& subject, const 
                                   subject.config, subject.plan, run.samples, options, rule, kept,
                                   diagnostics);
   });
+}
+
+void RunHashes::begin(std::span<const Sample> samples) {
+  std::set<TokenId> ids;
+  for (const Sample& sample : samples) ids.insert(sample.ids.begin(), sample.ids.end());
+  of_model_ = model_hash(weights_, ids);
+}
+
+uint64_t RunHashes::packed(int64_t layer) {
+  const uint64_t hash = packed_ ? packed_->hash(layer) : 0;
+  return hash != 0 ? hash : stored(layer);
+}
+
+uint64_t RunHashes::stored(int64_t layer) {
+  const auto [found, is_new] = stored_.try_emplace(layer, 0);
+  if (is_new) found->second = layer_hash(weights_, layer);
+  return found->second;
 }
 
 }  // namespace kvcal

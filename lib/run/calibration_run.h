@@ -1,14 +1,18 @@
 #pragma once
 
+#include <map>
 #include <span>
 #include <vector>
 
 #include "backend/backend.h"
 #include "calib/stable_calibration.h"
-#include "forward/layerwise_options.h"
-#include "ranks/rank_work.h"
+#include "datasets/dataset.h"
+#include "forward/layerwise.h"
+#include "ranks/exchanged_layers.h"
+#include "ranks/rank_session.h"
 #include "ranks/weights_mode.h"
 #include "run/subject.h"
+#include "state/resumable_forward.h"
 #include "state/run_state.h"
 
 namespace kvcal {
@@ -35,12 +39,41 @@ struct CalibrationRun {
 
 /// Runs the forward pass over all samples and makes the scales. kept: receives the statistics
 /// (without their origin), or null. Throws Error.
-Calibration measure(const CalibrationSubject& subject, const CalibrationRun& run,
-                    const CalibrationOptions& options, Statistics* kept, Diagnostics& diagnostics);
+Calibration calibrate_samples(const PlannedModel& subject, const CalibrationRun& run,
+                              const CalibrationOptions& options, Statistics* kept,
+                              Diagnostics& diagnostics);
 
 /// measure with as many samples as the rule needs.
-StableCalibration measure_until_stable(const CalibrationSubject& subject, const CalibrationRun& run,
-                                       const CalibrationOptions& options, const StopRule& rule,
-                                       Statistics* kept, Diagnostics& diagnostics);
+StableCalibration calibrate_samples_until_stable(const PlannedModel& subject,
+                                                 const CalibrationRun& run,
+                                                 const CalibrationOptions& options,
+                                                 const StopRule& rule, Statistics* kept,
+                                                 Diagnostics& diagnostics);
+
+/// Hashes of the weights of a run whose state is kept, each made once. Those of layers that a pass
+/// packs are made by the thread that packs them, just before. Borrows the weights.
+class RunHashes : public WeightHashes {
+ public:
+  explicit RunHashes(const Weights& weights) : weights_(weights), local_(weights) {}
+
+  /// A pass over these samples begins.
+  void begin(std::span<const Sample> samples);
+  /// Source of layers for a pass of this process alone.
+  LayerBytes* local() { return &local_; }
+  /// The source of layers of a pass with ranks, which lives as long as the pass; null: this rank
+  /// packs none.
+  void take_packed(const RankLayerBytes* packed) { packed_ = packed; }
+
+  uint64_t of_model() override { return of_model_; }
+  uint64_t packed(int64_t layer) override;
+  uint64_t stored(int64_t layer) override;
+
+ private:
+  const Weights& weights_;
+  LocalLayers local_;
+  const RankLayerBytes* packed_ = &local_;
+  uint64_t of_model_ = 0;
+  std::map<int64_t, uint64_t> stored_;
+};
 
 }  // namespace kvcal

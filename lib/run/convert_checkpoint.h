@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "convert/conversion_manifest.h"
+#include "convert/conversion.h"
 #include "core/json.h"
-#include "run/output_formats.h"
+#include "run/command_output.h"
 
 namespace kvcal {
 
@@ -38,5 +38,10 @@ ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostic
 /// version are read. Throws Error.
 ConversionResult apply_overlay(const std::string& overlay, const std::string& checkpoint,
                                ConversionRequest request, Diagnostics& diagnostics);
+
+/// A conversion in words and tables, as lines for a terminal: the source of scales and weights,
+/// then for each format what its layers lose. A table of more than most_rows rows has a summary
+/// instead.
+std::string conversion_text(const ConversionResult& result, size_t most_rows);
 
 }  // namespace kvcal

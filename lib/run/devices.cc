@@ -2,11 +2,19 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
+#include <limits>
+#include <memory>
 #include <set>
+#include <thread>
+#include <vector>
 
-#include "core/cpus.h"
-#include "core/join.h"
+#include <malloc.h>
+
+#include "core/interrupt.h"
+#include "core/process.h"
 #include "core/registry.h"
+#include "core/text.h"
 #include "kernels/backends.h"
 
 namespace kvcal {
@@ -48,6 +56,75 @@ void check_is_built(const std::string& name) {
   if (kBackends.find(name) || (known != "cuda" && known != "hip")) return;
   fail("this kvcal was built without ", known == "cuda" ? "CUDA" : "HIP", "; the preset '", known,
        "' builds it (cmake --preset ", known, "); here are ", join(kBackends.names(), ", "));
+}
+
+/// The rate of a whole forward pass beside that of its products alone: the rest is norms, RoPE,
+/// softmax, and smaller matrices.
+constexpr double kPartOfProducts = 0.5;
+/// On one thread: softmax of two models in double precision, and their KL.
+constexpr double kSecondsPerLogit = 12e-9;
+
+/// A program that shares a processor waits for a time slice, some milliseconds long. So a spell is
+/// shorter than a slice, that at least one has none of the others' time, and all of them together
+/// are long enough that each program has its turn. A GPU answers late, and has no slices.
+struct Spells {
+  double each, all;  ///< seconds
+  int fewest;
+};
+constexpr Spells kOfHost{.each = 0.001, .all = 0.3, .fewest = 5};
+constexpr Spells kOfGpu{.each = 0.02, .all = 0.1, .fewest = 5};
+constexpr double kQuiet = 0.8;  ///< share from which the machine counts as ours alone
+
+/// Products of matrices of this type, by which the device's speed is told.
+class Products {
+ public:
+  Products(Backend& backend, ComputeType type)
+      : backend_(backend), rows_(backend.is_host() ? 64 : 256) {
+    std::vector<float> values(static_cast<size_t>(kSize * kSize), 0.5f);
+    const std::vector<TensorView> parts{
+        {"w", DType::kF32, Shape{kSize, kSize}, std::as_bytes(std::span(values))}};
+    weight_ = backend.pack(parts, type);
+    x_ = backend.allocate(count() * bytes_of(type));
+    backend.fill_zero(x_.data(), count() * bytes_of(type));
+    out_ = backend.allocate(count() * sizeof(float));
+    host_.resize(count());
+    seconds_of(1);  // the first one prepares
+  }
+
+  double flop() const { return 2.0 * static_cast<double>(rows_ * kSize * kSize); }
+
+  double seconds_of(int times) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < times; ++i)
+      backend_.matmul({.x = x_.data(), .weight = *weight_, .rows = rows_, .out = out_.as<float>()});
+    if (!backend_.is_host())  // waits for the device
+      backend_.copy_out(out_.data(), std::as_writable_bytes(std::span(host_)));
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+ private:
+  static constexpr int64_t kSize = 1024;
+  size_t count() const { return static_cast<size_t>(rows_ * kSize); }
+
+  Backend& backend_;
+  int64_t rows_;
+  std::unique_ptr<PackedMatrix> weight_;
+  Buffer x_, out_;
+  std::vector<float> host_;
+};
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+/// Memory of a small run, rounded up so that a limit which suffices today suffices tomorrow.
+constexpr uint64_t kLeastProcess = 128 * kMiB;
+/// Code that oneDNN generates, fragmentation, results of the layers.
+constexpr uint64_t kStillToCome = 48 * kMiB;
+
+/// Working memory of a thread: rows of the widest Linear's input, and a panel of its weights.
+uint64_t scratch_bytes(const ModelConfig& config) {
+  const int64_t widest = std::max(
+      {config.hidden_size, config.intermediate_size,
+       config.largest([](const LayerConfig& layer) { return layer.attention.query_width(); })});
+  return 4 * kMiB + uint64_t{512} * static_cast<uint64_t>(widest);
 }
 
 }  // namespace
@@ -174,6 +251,88 @@ std::string description_of(std::span<const std::unique_ptr<Backend>> backends) {
 int num_threads(const DeviceOptions& options) {
   return options.threads > 0 ? options.threads
                              : static_cast<int>(std::max<size_t>(1, allowed_cpus().size()));
+}
+
+DeviceRate measure_rate(Backend& backend, ComputeType type, int threads) {
+  const Spells& spells = backend.is_host() ? kOfHost : kOfGpu;
+  Products products(backend, type);
+  int times = 1;
+  for (double passed = products.seconds_of(times); passed < spells.each / 2;
+       passed = products.seconds_of(times))
+    times *= 2;
+  double all = 0.0, least = std::numeric_limits<double>::infinity();
+  int count = 0;
+  for (; count < spells.fewest || all < spells.all; ++count) {
+    throw_if_interrupted();
+    const double passed = products.seconds_of(times);
+    all += passed;
+    least = std::min(least, passed);
+  }
+  const double share = std::min(1.0, least * count / all);
+  return {.flop = kPartOfProducts * products.flop() * times / least,
+          .share = share >= kQuiet ? 1.0 : share,
+          .logit_seconds = kSecondsPerLogit / static_cast<double>(threads)};
+}
+
+std::vector<ProductChoice> product_choices_of(std::span<const std::unique_ptr<Backend>> backends) {
+  std::vector<ProductChoice> all;
+  for (const auto& backend : backends)
+    for (ProductChoice& choice : backend->product_choices())
+      if (std::ranges::find(all, choice) == all.end()) all.push_back(std::move(choice));
+  return all;
+}
+
+std::vector<PartTime> part_times_of(std::span<const std::unique_ptr<Backend>> backends) {
+  std::vector<PartTime> all;
+  for (const auto& backend : backends)
+    for (const PartTime& time : backend->part_times()) {
+      const auto known = std::ranges::find(all, time.part, &PartTime::part);
+      if (known == all.end())
+        all.push_back(time);
+      else
+        known->seconds += time.seconds;
+    }
+  return all;
+}
+
+Json products_json(std::span<const ProductChoice> choices) {
+  if (choices.empty()) return {};
+  Json all = Json::array();
+  for (const ProductChoice& choice : choices)
+    all.push_back(
+        {{"product", choice.product}, {"algorithm", choice.algorithm}, {"chosen", choice.reason}});
+  return all;
+}
+
+std::string device_work_text(std::span<const ProductChoice> choices,
+                             std::span<const PartTime> parts) {
+  std::string text;
+  if (!choices.empty()) {
+    TextTable table({"product", "algorithm", "chosen"});
+    for (const ProductChoice& choice : choices)
+      table.add({choice.product, choice.algorithm, choice.reason});
+    text += table.text();
+  }
+  double all = 0.0;
+  for (const PartTime& time : parts) all += time.seconds;
+  if (all > 0.0) {
+    TextTable table({"device", "seconds", "share"});
+    for (const PartTime& time : parts)
+      table.add({time.part, fixed("%.3f", time.seconds), percent(time.seconds / all)});
+    text += table.text();
+  }
+  return text;
+}
+
+void set_process_memory(LayerwiseOptions& options, const ModelConfig& config, int threads) {
+#ifdef __GLIBC__
+  ::malloc_trim(0);  // tokenizer and data set are read; what they took is free again
+#endif
+  if (threads <= 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const uint64_t now = resident_bytes();
+  options.process_bytes = std::max(kLeastProcess, now + kStillToCome) +
+                          static_cast<uint64_t>(threads) * scratch_bytes(config);
+  if (const auto left = available_memory()) options.process_can_take = now + *left - *left / 16;
 }
 
 }  // namespace kvcal

@@ -10,7 +10,9 @@
 
 #include "backend/backend.h"
 #include "core/diagnostics.h"
+#include "core/json.h"
 #include "family/model_config.h"
+#include "forward/layerwise.h"
 #include "stored/fp8_checkpoint.h"
 
 namespace kvcal {
@@ -69,5 +71,42 @@ std::vector<Backend*> borrowed(std::span<const std::unique_ptr<Backend>> backend
 /// Compute dtype for the model on that backend. Throws Error where the backend does not support it.
 ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend,
                             const ModelConfig& config);
+
+/// Speed of a device, for estimates of time before the work.
+struct DeviceRate {
+  /// Floating-point operations a second of a whole forward pass, if nothing else runs.
+  double flop = 1.0;
+  /// The part of that speed which other programs leave, as long as they do what they do now; 1
+  /// where they are hardly noticed.
+  double share = 1.0;
+  double logit_seconds = 0.0;  ///< of scoring one logit, with its KL
+};
+
+/// The rate of a pass that observes K and V, over that of one that does not: it multiplies K and V
+/// twice, and makes histograms.
+inline constexpr double kObservingWork = 1.2;
+/// A process starts: the program, its threads, the model's files.
+inline constexpr double kStartSeconds = 0.3;
+
+/// Multiplies two matrices for some tenths of a second, in spells: the fastest gives the speed, all
+/// of them the share. threads: of the processor, for scores.
+DeviceRate measure_rate(Backend& backend, ComputeType type, int threads);
+
+// What a run's devices did: the algorithms of their matrix library, and the time of their parts.
+
+/// The choices of all, equal ones once.
+std::vector<ProductChoice> product_choices_of(std::span<const std::unique_ptr<Backend>> backends);
+/// Seconds of each part, of all together; waits for them.
+std::vector<PartTime> part_times_of(std::span<const std::unique_ptr<Backend>> backends);
+
+/// For the manifest; null where there is none.
+Json products_json(std::span<const ProductChoice> choices);
+/// Tables of both, of those that there are.
+std::string device_work_text(std::span<const ProductChoice> choices,
+                             std::span<const PartTime> parts);
+
+/// Sets a host's memory outside the next forward pass, and the most that the process can get. Call
+/// it after all input is read. threads: 0 means one a CPU.
+void set_process_memory(LayerwiseOptions& options, const ModelConfig& config, int threads);
 
 }  // namespace kvcal

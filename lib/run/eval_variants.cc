@@ -7,8 +7,9 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "run/every_cache.h"
-#include "run/fp8_attention.h"
+#include "forward/kv_cache.h"
+#include "run/loaded_model.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {
@@ -23,6 +24,67 @@ std::string source_of(const CacheOptions& cache, const CacheType& type) {
 bool is_named(const CacheOptions& cache) {
   return cache.kv_cache_dtype != "auto" || !cache.scales.empty() || cache.unit_scales ||
          cache.fp8_attention;
+}
+
+/// Whether engines can keep all of the model's K and V in the format.
+bool fits(CacheFormat format, const ModelConfig& config) {
+  return std::ranges::all_of(config.cached_layers(), [&](int64_t layer) {
+    return head_problem(format, config, layer).empty();
+  });
+}
+
+bool has_heads(const LayerKvScales& layer) {
+  return layer.k.size() > 1 || layer.v.size() > 1;
+}
+
+std::vector<Scale> scales_of_heads(const KvTensorCalibration& side,
+                                   const Calibration& calibration) {
+  if (side.scales.size() > 1) return side.scales;
+  std::vector<Scale> heads;
+  for (const Range& range : side.head_ranges)
+    heads.push_back(scale_from(Amax{range.amax().value * static_cast<float>(calibration.headroom)},
+                               calibration.kv_format));
+  return heads;
+}
+
+std::vector<ScoredSequence> sequences_of(const EvalOptions& options, const LoadedModel& model,
+                                         Diagnostics& diagnostics) {
+  return read_sequences(options.dataset, model.model_dir.path(), model.config.vocab_size,
+                        options.sequences, diagnostics);
+}
+
+bool has_scores(const ScoredSequence& sequence) {
+  return std::ssize(sequence.ids) > 1;
+}
+
+void check_sequences(const EvalOptions& options, const LoadedModel& model,
+                     const std::vector<ScoredSequence>& sequences, Diagnostics& diagnostics) {
+  if (std::ranges::none_of(sequences, has_scores))
+    fail(options.dataset, ": no token to score: a sequence needs two or more");
+  const int64_t most = model.config.max_position_embeddings;
+  const auto longer = std::ranges::count_if(
+      sequences, [&](const auto& one) { return std::ssize(one.ids) - 1 > most; });
+  if (longer > 0)
+    diagnostics.warn(std::to_string(longer) + " sequences are longer than the " +
+                     std::to_string(most) +
+                     " positions the model was made for; cut them with "
+                     "--max-seq-length");
+}
+
+/// score(sequence) for each sequence, with progress in tokens.
+template <class Score>
+std::vector<SequenceScores> score_each(const std::vector<ScoredSequence>& sequences,
+                                       const char* stage, Diagnostics& diagnostics,
+                                       const Score& score) {
+  int64_t done = 0, total = 0;
+  for (const ScoredSequence& sequence : sequences) total += std::ssize(sequence.ids);
+  std::vector<SequenceScores> scores;
+  for (const ScoredSequence& sequence : sequences) {
+    scores.push_back(in_context(sequence.place, [&] { return score(sequence); }));
+    done += std::ssize(sequence.ids);
+    diagnostics.progress(stage, done, total, "tokens");
+  }
+  return scores;
 }
 
 }  // namespace
@@ -155,6 +217,19 @@ Scorer EvalVariants::make_scorer() const {
   return Scorer(std::move(models), reference, threads_);
 }
 
+std::vector<Likelihood> EvalVariants::score_scales(
+    const std::vector<std::vector<LayerKvScales>>& scales,
+    const std::vector<ScoredSequence>& sequences, Diagnostics& diagnostics) const {
+  std::vector<ScoredModel> models;
+  for (const auto& one : scales)
+    models.push_back({variants_[0].model->decoder, variants_[0].label.type, one});
+  Scorer scorer(models, reference_->scored(), threads_);
+  const std::vector<SequenceScores> scores = score_all(scorer, sequences, diagnostics);
+  std::vector<Likelihood> results;
+  for (size_t i = 0; i < scales.size(); ++i) results.push_back(summarize(scores, i));
+  return results;
+}
+
 void check_gated(const EvalVariants& variants, const EvalOptions& options) {
   const auto quantizes = [](const EvalVariant& variant) {
     const CheckpointQuantization& weights = variant.model->quantization;
@@ -172,6 +247,114 @@ void add_missed(const std::vector<std::string>& lines, const EvalVariants& varia
   const std::string name =
       variants.is_single() ? "" : variants.variants()[variant].label.name + ": ";
   for (const std::string& line : lines) all.push_back(name + line);
+}
+
+CalibratedScales calibrated_scales_of(const Calibration& calibration) {
+  const auto count = static_cast<size_t>(calibration.num_hidden_layers);
+  const LayerKvScales none{.k = {}, .v = {}, .ignored = true};
+  CalibratedScales scales{.layers = std::vector<LayerKvScales>(count, none),
+                          .heads = std::vector<LayerKvScales>(count, none),
+                          .source = "calibrated"};
+  for (const AttentionCalibration& one : calibration.layers) {
+    const auto layer = static_cast<size_t>(one.layer);
+    if (one.ignored || layer >= count) continue;
+    scales.layers[layer] = {.k = one.k.scales, .v = one.v.scales};
+    scales.heads[layer] = {.k = scales_of_heads(one.k, calibration),
+                           .v = scales_of_heads(one.v, calibration)};
+  }
+  scales.layers = with_joined_heads(std::move(scales.layers));
+  return scales;
+}
+
+std::vector<VariantSpec> every_cache(const ModelConfig& config,
+                                     const CalibratedScales& calibrated) {
+  std::vector<VariantSpec> specs;
+  const auto add = [&](const std::string& name, const CacheType& type) -> VariantSpec& {
+    const CacheOptions cache{.kv_cache_dtype = std::string(name_of(type))};
+    return specs.emplace_back(VariantSpec{.name = name, .folder = {}, .cache = cache});
+  };
+  const auto add_unit = [&](const std::string& name, const CacheType& type) {
+    add(name, type).cache.unit_scales = true;
+  };
+  const auto add_calibrated = [&](const std::string& name, const CacheType& type,
+                                  const std::vector<LayerKvScales>& scales) {
+    if (!scales.empty()) add(name, type).scales = {scales, calibrated.source};
+  };
+  add_unit("fp8, 1.0", KvDType::kFp8E4m3);
+  add_calibrated("fp8, by layer", KvDType::kFp8E4m3, calibrated.layers);
+  add_calibrated("fp8, by head", KvDType::kFp8E4m3, calibrated.heads);
+  add_unit("fp8_e5m2", KvDType::kFp8E5m2);
+  for (const CacheFormat format : kCacheFormats) {
+    if (!fits(format, config)) continue;
+    const std::string name(name_of(format));
+    if (!layout_of(format).needs_scales) {
+      add(name, format);
+      continue;
+    }
+    // INT8 codes of scale 1.0 would be K and V rounded to integers.
+    if (format != CacheFormat::kInt8) add_unit(name + ", 1.0", format);
+    add_calibrated(name + ", by layer", format, calibrated.layers);
+  }
+  return specs;
+}
+
+std::vector<VariantSpec> every_cache(const ModelConfig& config, const Calibration& calibration) {
+  const bool is_e4m3 = calibration.kv_format == fp8::Format::kE4m3Fn;
+  return every_cache(config, is_e4m3 ? calibrated_scales_of(calibration) : CalibratedScales());
+}
+
+std::vector<VariantSpec> every_cache(const LoadedModel& model, const CacheOptions& cache,
+                                     Diagnostics& diagnostics) {
+  const std::string single = cache.unit_scales                ? "--unit-scales"
+                             : cache.fp8_attention            ? "--fp8-attention"
+                             : cache.kv_cache_dtype != "auto" ? "--kv-cache-dtype"
+                                                              : "";
+  if (!single.empty())
+    fail("--every-cache scores all types of cache, with scale 1.0 and with calibrated scales; ",
+         single, " is for a single one");
+  CalibratedScales calibrated;
+  calibrated.source = cache.scales.empty() ? "checkpoint" : cache.scales;
+  if (!cache.scales.empty() || read_checkpoint_scales(model.model_dir, model.config)) {
+    const auto scales = scales_of(cache, model, KvDType::kFp8E4m3, diagnostics);
+    if (std::ranges::any_of(scales, has_heads)) calibrated.heads = scales;
+    calibrated.layers = with_joined_heads(scales);
+  }
+  return every_cache(model.config, calibrated);
+}
+
+std::vector<ScoredSequence> read_sequences(const EvalOptions& options, const LoadedModel& model,
+                                           Diagnostics& diagnostics) {
+  std::vector<ScoredSequence> sequences = sequences_of(options, model, diagnostics);
+  check_sequences(options, model, sequences, diagnostics);
+  return sequences;
+}
+
+std::vector<ScoredSequence> read_left_sequences(EvalOptions& options, const LoadedModel& model,
+                                                Diagnostics& diagnostics) {
+  std::vector<ScoredSequence> sequences = sequences_of(options, model, diagnostics);
+  if (std::ranges::none_of(sequences, has_scores)) {
+    options.sequences.num_skipped = 0;
+    return read_sequences(options, model, diagnostics);
+  }
+  check_sequences(options, model, sequences, diagnostics);
+  return sequences;
+}
+
+std::vector<SequenceScores> score_all(Scorer& scorer, const std::vector<ScoredSequence>& sequences,
+                                      Diagnostics& diagnostics, const char* stage) {
+  return score_each(sequences, stage, diagnostics, [&](const ScoredSequence& sequence) {
+    return scorer.score(sequence.ids, sequence.first_scored);
+  });
+}
+
+std::vector<SequenceScores> score_layers(Scorer& scorer,
+                                         const std::vector<ScoredSequence>& sequences, size_t model,
+                                         const std::vector<int64_t>& layers,
+                                         Diagnostics& diagnostics) {
+  return score_each(
+      sequences, "eval, layer by layer", diagnostics, [&](const ScoredSequence& sequence) {
+        return scorer.score_layers(sequence.ids, sequence.first_scored, model, layers);
+      });
 }
 
 }  // namespace kvcal

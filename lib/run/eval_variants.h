@@ -7,6 +7,7 @@
 
 #include "eval/likelihood.h"
 #include "eval/sequences.h"
+#include "quant/calibration.h"
 #include "run/loaded_model.h"
 
 namespace kvcal {
@@ -88,6 +89,10 @@ class EvalVariants {
   std::string reference_name() const;
 
   Scorer make_scorer() const;
+  /// Likelihood of the first variant with each of these scales, in one pass over the text.
+  std::vector<Likelihood> score_scales(const std::vector<std::vector<LayerKvScales>>& scales,
+                                       const std::vector<ScoredSequence>& sequences,
+                                       Diagnostics& diagnostics) const;
 
  private:
   LoadedModel& load(const std::string& folder, const EvalOptions& options,
@@ -108,5 +113,49 @@ void check_gated(const EvalVariants& variants, const EvalOptions& options);
 /// Adds lines on the variant's missed gates to all; with several variants they start with its name.
 void add_missed(const std::vector<std::string>& lines, const EvalVariants& variants, size_t variant,
                 std::vector<std::string>& all);
+
+/// Calibrated E4M3FN scales; empty where there are none.
+struct CalibratedScales {
+  std::vector<LayerKvScales> layers;  ///< one a layer
+  std::vector<LayerKvScales> heads;   ///< one a head
+  std::string source;                 ///< "checkpoint", or the file or folder
+};
+
+/// Scales of a calibration by layer; and by head, where the plan is by layer those of the largest
+/// magnitudes that it saw.
+CalibratedScales calibrated_scales_of(const Calibration& calibration);
+
+/// Every cache that engines offer for the model: FP8 with scale 1.0, and those without scales; with
+/// calibrated scales, also FP8 by layer and by head, INT8 and NVFP4. Without those whose blocks do
+/// not divide the model's heads.
+std::vector<VariantSpec> every_cache(const ModelConfig& config, const CalibratedScales& calibrated);
+
+/// The same with the scales of a calibration. Those of another format than E4M3FN are for that
+/// cache alone.
+std::vector<VariantSpec> every_cache(const ModelConfig& config, const Calibration& calibration);
+/// The same with the scales of `cache`, or of the checkpoint where it has any. Throws Error where
+/// cache names another one, or scales that cannot be read.
+std::vector<VariantSpec> every_cache(const LoadedModel& model, const CacheOptions& cache,
+                                     Diagnostics& diagnostics);
+
+/// Tokenized sequences of the data set. Throws Error where none has a token to score; warns of
+/// sequences that exceed the model's positions.
+std::vector<ScoredSequence> read_sequences(const EvalOptions& options, const LoadedModel& model,
+                                           Diagnostics& diagnostics);
+/// The same of records that a calibration has left: options' num_skipped becomes 0, and all records
+/// are read, where those have no token to score.
+std::vector<ScoredSequence> read_left_sequences(EvalOptions& options, const LoadedModel& model,
+                                                Diagnostics& diagnostics);
+
+/// Scores of all variants, one value per sequence. Progress is in tokens, of this stage.
+std::vector<SequenceScores> score_all(Scorer& scorer, const std::vector<ScoredSequence>& sequences,
+                                      Diagnostics& diagnostics, const char* stage = "eval");
+
+/// Scores of one FP8 variant with only one layer's cache quantized: models[i] of a value belongs to
+/// layers[i].
+std::vector<SequenceScores> score_layers(Scorer& scorer,
+                                         const std::vector<ScoredSequence>& sequences, size_t model,
+                                         const std::vector<int64_t>& layers,
+                                         Diagnostics& diagnostics);
 
 }  // namespace kvcal

@@ -1,3 +1,6 @@
+// A task of `eval` is a call that returns a value. It opens the device, loads the models and
+// returns numbers, from which JSON, tables and pages are made. The caller gets the numbers
+// before texts are written, so an error of a drawing cannot lose them.
 #pragma once
 
 #include <functional>
@@ -45,7 +48,7 @@ struct LikelihoodResult {
   bool has_layers = false;
   std::vector<VariantLikelihood> variants;
   std::vector<std::string> missed;                ///< a line for each missed gate of a variant
-  std::vector<report::ComparedTexts> texts = {};  ///< empty unless requested; see continuations_of
+  std::vector<report::ComparedTexts> texts = {};  ///< empty unless requested
 };
 
 /// Computes perplexity of each variant, and KL from the reference. on_scores gets the result before
@@ -89,7 +92,7 @@ struct MixedCacheRow {
 };
 
 /// Layers to keep in 16 bits so that the mean KL stays within a budget.
-struct KeptLayers {
+struct UnquantizedLayers {
   double kl_budget = 0.0;
   std::vector<int64_t> layers;
   size_t num_layers = 0;             ///< all attention layers
@@ -104,7 +107,7 @@ struct SensitivityResult {
   std::vector<LayerSensitivity> ranking;  ///< the most sensitive layer first
   std::vector<MixedCacheRow> rows;
   uint64_t bytes_per_token_16_bit = 0;
-  std::optional<KeptLayers> proposal;  ///< nullopt without a budget
+  std::optional<UnquantizedLayers> proposal;  ///< nullopt without a budget
 };
 
 /// Ranks layers by the KL of their cache alone, and proposes which to keep in 16 bits.
@@ -127,5 +130,12 @@ report::EvalReport evaluation_report(const EvalOptions& options, const std::stri
                                      const GsmTaskResult& result);
 report::EvalReport evaluation_report(const EvalOptions& options, const std::string& version,
                                      const SensitivityResult& result);
+
+// The same in words and tables, as lines for a terminal. A table of more than most_rows layers has
+// those that lose most instead.
+
+std::string evaluation_text(const LikelihoodResult& result, size_t most_rows);
+std::string evaluation_text(const GsmTaskResult& result);
+std::string evaluation_text(const SensitivityResult& result, size_t most_rows);
 
 }  // namespace kvcal

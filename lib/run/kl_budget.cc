@@ -4,9 +4,8 @@
 #include <functional>
 #include <utility>
 
-#include "core/number_text.h"
-#include "datasets/named_dataset.h"
-#include "run/sequence_scores.h"
+#include "core/text.h"
+#include "run/scored_scales.h"
 
 namespace kvcal {
 namespace {
@@ -40,33 +39,8 @@ bool have_same_scales(const Calibration& one, const Calibration& other) {
   return true;
 }
 
-/// Samples to pass over so that others are measured; 0: there are no others.
-int64_t num_passed_over(const CalibrateRequest& request, int64_t num_samples) {
-  const auto dataset = open_dataset(request.dataset, {.records = request.records});
-  return num_samples < dataset->size() ? num_samples : 0;
-}
-
-EvalOptions eval_options(const CalibrateRequest& request, const Calibration& calibration,
-                         const ModelConfig& config, int64_t num_samples) {
-  EvalOptions eval;
-  eval.model = request.model;
-  eval.dataset = request.dataset;
-  eval.family = request.family;
-  eval.device = request.device;
-  VariantSpec& variant = eval.more_variants.emplace_back();
-  variant.name = "calibrated";
-  variant.cache.kv_cache_dtype = request.output.kv_cache_dtype;
-  variant.scales = {scales_but(calibration, config, {}), "calibrated"};
-  eval.sequences = {.num_sequences = request.budget.num_sequences,
-                    .max_seq_length = request.budget.max_seq_length,
-                    .num_skipped = num_passed_over(request, num_samples),
-                    .shuffle_seed = request.samples.shuffle_seed,
-                    .records = request.records};
-  return eval;
-}
-
-}  // namespace
-
+/// Layers with a quantized cache of their own, the one first whose attention's output the cache
+/// changes most, relative to its size (AttentionDamage).
 std::vector<int64_t> ranked_layers(const Calibration& calibration, const ModelConfig& config) {
   std::vector<std::pair<double, int64_t>> damaged;
   for (const AttentionCalibration& one : calibration.layers)
@@ -77,6 +51,8 @@ std::vector<int64_t> ranked_layers(const Calibration& calibration, const ModelCo
   for (const auto& [error, layer] : damaged) ranked.push_back(layer);
   return ranked;
 }
+
+}  // namespace
 
 void check_budget(const CalibrateRequest& request, const Calibration& planned) {
   if (!request.budget.kl) return;
@@ -90,36 +66,31 @@ void check_budget(const CalibrateRequest& request, const Calibration& planned) {
 KlBudget::KlBudget(const CalibrateRequest& request, const Calibration& calibration,
                    const ModelConfig& config, int64_t num_samples, Diagnostics& diagnostics)
     : budget_(request.budget.kl.value()),
-      threads_(request.device.threads),
       diagnostics_(diagnostics),
       ranked_(ranked_layers(calibration, config)),
       most_(ranked_.size() / 2),
-      eval_(eval_options(request, calibration, config, num_samples)),
-      variants_(std::make_unique<EvalVariants>(eval_, true, diagnostics)) {
+      eval_(options_of_left(request, num_samples, request.budget.num_sequences,
+                            request.budget.max_seq_length)) {
+  VariantSpec& variant = eval_.more_variants.emplace_back();
+  variant.name = "calibrated";
+  variant.cache.kv_cache_dtype = request.output.kv_cache_dtype;
+  variant.scales = {scales_but(calibration, config, {}), "calibrated"};
+  variants_.emplace(eval_, true, diagnostics);
   sequences_ = read_left_sequences(eval_, variants_->model(), diagnostics);
 }
 
-KlBudget::~KlBudget() = default;
-
-std::vector<Likelihood> KlBudget::measure(const Calibration& calibration,
-                                          const std::vector<std::vector<int64_t>>& kept) {
-  LoadedModel& model = variants_->model();
+std::vector<Likelihood> KlBudget::score(const Calibration& calibration,
+                                        const std::vector<std::vector<int64_t>>& kept) {
   const CacheType type = variants_->variants()[0].label.type;
   std::vector<std::vector<LayerKvScales>> scales;
   for (const auto& layers : kept)
-    scales.push_back(scales_as(type, scales_but(calibration, model.config, layers)));
-  std::vector<ScoredModel> models;
-  for (const auto& of : scales) models.push_back({model.decoder, type, of});
-  Scorer scorer(models, variants_->reference()->scored(), threads_);
-  const std::vector<SequenceScores> scores = score_all(scorer, sequences_, diagnostics_);
-  std::vector<Likelihood> results;
-  for (size_t i = 0; i < kept.size(); ++i) results.push_back(summarize(scores, i));
-  return results;
+    scales.push_back(scales_as(type, scales_but(calibration, variants_->model().config, layers)));
+  return variants_->score_scales(scales, sequences_, diagnostics_);
 }
 
 KlBudgetOutcome KlBudget::propose(const Calibration& calibration) {
-  MixedSearch found = find_kept_layers(
-      ranked_, budget_, most_, [&](const auto& kept) { return measure(calibration, kept); });
+  MixedSearch found = find_kept_layers(ranked_, budget_, most_,
+                                       [&](const auto& kept) { return score(calibration, kept); });
   KlBudgetOutcome outcome{.kl_budget = budget_,
                           .num_sequences = sequences_.size(),
                           .is_held_out = eval_.sequences.num_skipped > 0};
@@ -150,7 +121,7 @@ KlBudgetOutcome KlBudget::keep(Calibration& calibration, const Recalibrate& reca
   for (size_t count = proposed; count > 0;) {
     Calibration left = recalibrate(*outcome.layers);
     const bool is_measured = count == proposed && have_same_scales(calibration, left);
-    if (!is_measured) outcome.result = measure(left, {*outcome.layers}).at(0);
+    if (!is_measured) outcome.result = score(left, {*outcome.layers}).at(0);
     if (*outcome.result.kl_mean <= budget_) {
       calibration = std::move(left);
       break;
@@ -166,10 +137,8 @@ KlBudgetOutcome KlBudget::keep(Calibration& calibration, const Recalibrate& reca
 KlBudgetOutcome propose_layers(const CalibrateRequest& request, const CalibrationResult& result,
                                Diagnostics& diagnostics) {
   check_budget(request, result.calibration);
-  CalibrateRequest settled = request;
-  if (settled.dataset.empty()) settled.dataset = kDefaultDataset;  // as the calibration did
   const auto num_samples = result.cost ? static_cast<int64_t>(result.cost->num_samples) : 0;
-  KlBudget budget(settled, result.calibration, result.config, num_samples, diagnostics);
+  KlBudget budget(request, result.calibration, result.config, num_samples, diagnostics);
   return budget.propose(result.calibration);
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,13 +13,8 @@
 #include "run/calibrate_request.h"
 #include "run/calibration_result.h"
 #include "run/eval_variants.h"
-#include "run/kl_budget_outcome.h"
 
 namespace kvcal {
-
-/// Layers with a quantized cache of their own, the one first whose attention's output the cache
-/// changes most, relative to its size (AttentionDamage).
-std::vector<int64_t> ranked_layers(const Calibration& calibration, const ModelConfig& config);
 
 /// No permitted number of layers in 16 bits keeps the budget. The message is a line.
 class BudgetMissed : public Error {
@@ -40,10 +34,9 @@ inline constexpr int kBudgetModels = 8;
 /// over three quarters of one in 16 bits.
 class KlBudget {
  public:
-  /// Loads the model and reads the text. num_samples: of the calibration. Borrows the request.
+  /// Loads the model and reads the text. num_samples: of the calibration.
   KlBudget(const CalibrateRequest& request, const Calibration& calibration,
            const ModelConfig& config, int64_t num_samples, Diagnostics& diagnostics);
-  ~KlBudget();
 
   /// The fewest of the ranked layers for which the calibration's scales of the others were measured
   /// to keep the budget; nullopt layers: none.
@@ -57,18 +50,17 @@ class KlBudget {
   KlBudgetOutcome keep(Calibration& calibration, const Recalibrate& recalibrate);
 
  private:
-  std::vector<Likelihood> measure(const Calibration& calibration,
-                                  const std::vector<std::vector<int64_t>>& kept);
+  std::vector<Likelihood> score(const Calibration& calibration,
+                                const std::vector<std::vector<int64_t>>& kept);
   [[noreturn]] void fail_missed(const KlBudgetOutcome& outcome, double least,
                                 size_t num_kept) const;
 
   double budget_;
-  int threads_;
   Diagnostics& diagnostics_;
   std::vector<int64_t> ranked_;
   size_t most_;  ///< layers that may stay in 16 bits
   EvalOptions eval_;
-  std::unique_ptr<EvalVariants> variants_;
+  std::optional<EvalVariants> variants_;
   std::vector<ScoredSequence> sequences_;
 };
 

@@ -1,8 +1,15 @@
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <sstream>
 
-#include "run/continuations.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "eval/generate.h"
 #include "run/evaluation.h"
-#include "run/sequence_scores.h"
+#include "run/evaluation_parts.h"
+#include "tokenizers/tokenizer.h"
 
 namespace kvcal {
 namespace {
@@ -35,6 +42,248 @@ VariantLikelihood summarized(const EvalVariant& variant, const std::vector<Seque
   for (const SequenceScores& one : scores)
     if (!one.positions.empty()) result.sequences.push_back(summarize(std::span(&one, 1), model));
   return result;
+}
+
+constexpr size_t kPromptTokens = 64;
+constexpr int64_t kNewTokens = 100;
+
+/// Text that each token completes.
+std::vector<std::string> pieces_of(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  TextStream stream(tokenizer);
+  std::vector<std::string> pieces;
+  for (const TokenId id : ids) pieces.push_back(stream.push(id));
+  if (!pieces.empty()) pieces.back() += stream.finish();
+  return pieces;
+}
+
+report::GeneratedText text_of(const std::string& name, const Tokenizer& tokenizer,
+                              const std::vector<TokenId>& ids) {
+  return {.name = name, .text = tokenizer.decode(ids, true), .tokens = pieces_of(tokenizer, ids)};
+}
+
+KvCache cache_of(const EvalVariant& variant, int64_t tokens) {
+  return variant.model->decoder.make_cache(variant.label.type, variant.scales, tokens);
+}
+
+report::ComparedTexts compared(const EvalVariants& variants, const Tokenizer& tokenizer,
+                               std::span<const TokenId> prompt, const GenerateOptions& options) {
+  const int64_t tokens = std::ssize(prompt) + options.max_new_tokens;
+  const EvalVariant& reference = *variants.reference();
+  report::ComparedTexts texts{.prompt = tokenizer.decode({prompt.begin(), prompt.end()}, true),
+                              .reference = {}};
+  for (const EvalVariant& variant : variants.variants()) {
+    if (variant.model != reference.model) continue;
+    throw_if_interrupted();
+    KvCache first = cache_of(reference, tokens), second = cache_of(variant, tokens);
+    Comparison comparison = compare_caches(variant.model->decoder, first, second, prompt, options);
+    texts.reference = text_of(variants.reference_name(), tokenizer, comparison.first.ids);
+    report::GeneratedText& text =
+        texts.variants.emplace_back(text_of(variant.label.name, tokenizer, comparison.second.ids));
+    if (comparison.first_divergence >= 0) text.first_divergence = comparison.first_divergence;
+    text.kl = std::move(comparison.kl);
+  }
+  return texts;
+}
+
+/// Greedy continuations of the first count sequences with each cache, beside the reference's text:
+/// the first token that differs, and KL token by token. Only for variants that share the
+/// reference's weights. Warns of a folder without a tokenizer.
+std::vector<report::ComparedTexts> continuations_of(const EvalVariants& variants,
+                                                    const std::vector<ScoredSequence>& sequences,
+                                                    int64_t count, Diagnostics& diagnostics) {
+  std::vector<report::ComparedTexts> texts;
+  if (count == 0) return texts;
+  const LoadedModel& model = *variants.reference()->model;
+  if (model.config.max_position_embeddings <= static_cast<int64_t>(kPromptTokens)) return texts;
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = make_tokenizer(model.model_dir.path());
+  } catch (const SystemError&) {
+    throw;
+  } catch (const Error& error) {
+    // Lists of ids need no tokenizer.
+    diagnostics.warn(std::string("no texts in the report: ") + error.what());
+    return texts;
+  }
+  const GenerateOptions options{
+      .max_new_tokens = std::min(
+          kNewTokens, model.config.max_position_embeddings - static_cast<int64_t>(kPromptTokens)),
+      .sampling = {},
+      .stop_tokens = stop_tokens_of(model.model_dir.generation_config(), model.model_dir.config())};
+  const auto wanted = std::min<int64_t>(count, std::ssize(sequences));
+  for (int64_t i = 0; i < wanted; ++i) {
+    const std::vector<TokenId>& ids = sequences[static_cast<size_t>(i)].ids;
+    const auto prompt = std::span(ids).first(std::min(kPromptTokens, ids.size()));
+    report::ComparedTexts text = compared(variants, *tokenizer, prompt, options);
+    if (!text.variants.empty()) texts.push_back(std::move(text));
+    diagnostics.progress("texts", i + 1, wanted, "texts");
+  }
+  return texts;
+}
+
+Numbers numbers_of(const Likelihood& result) {
+  return {{"nll", result.nll},
+          {"perplexity", result.perplexity},
+          {"kl_mean", result.kl_mean},
+          {"kl_stderr", result.kl_stderr},
+          {"kl_p99", result.kl_p99},
+          {"kl_max", result.kl_max},
+          {"top1_agreement", result.top1_agreement},
+          {"reference_perplexity", result.reference_perplexity},
+          {"perplexity_increase", result.perplexity_increase}};
+}
+
+/// Numbers of a layer whose cache alone is quantized.
+Numbers layer_numbers_of(const Likelihood& result) {
+  return {{"kl_mean", result.kl_mean},
+          {"kl_stderr", result.kl_stderr},
+          {"kl_p99", result.kl_p99},
+          {"kl_max", result.kl_max},
+          {"top1_agreement", result.top1_agreement},
+          {"perplexity", result.perplexity}};
+}
+
+Json likelihood_json(const CacheLabel& cache, const Likelihood& result) {
+  Json json = cache_json(cache);
+  json["num_tokens"] = result.num_tokens;
+  for (const auto& [key, value] : numbers_of(result))
+    if (value) json[key] = *value;
+  if (result.kl_mean) add_verdict(damage_of(result), json);
+  return json;
+}
+
+Json positions_json(const std::vector<PositionScores>& positions, bool has_reference) {
+  Json list = Json::array();
+  for (const PositionScores& bucket : positions) {
+    Json entry = {{"first", bucket.first},
+                  {"last", bucket.last},
+                  {"num_tokens", bucket.num_tokens},
+                  {"nll", bucket.nll},
+                  {"nll_stderr", bucket.nll_stderr}};
+    if (has_reference) {
+      entry["reference_nll"] = bucket.reference_nll;
+      entry["reference_nll_stderr"] = bucket.reference_nll_stderr;
+      entry["kl_mean"] = bucket.kl_mean;
+      entry["kl_stderr"] = bucket.kl_stderr;
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+Json layers_json(const std::vector<LayerLikelihood>& layers) {
+  Json list = Json::array();
+  for (const auto& [layer, result] : layers) {
+    Json& entry = list.emplace_back(Json{{"layer", layer}});
+    for (const auto& [key, value] : layer_numbers_of(result)) entry[key] = *value;
+  }
+  return list;
+}
+
+/// Scores of each sequence, in order, for paired comparisons and error bars.
+Json sequences_json(const std::vector<Likelihood>& sequences) {
+  Json list = Json::array();
+  for (const Likelihood& one : sequences) {
+    Json& entry = list.emplace_back(Json{{"num_tokens", one.num_tokens}, {"nll", one.nll}});
+    if (one.kl_mean) entry["kl_mean"] = *one.kl_mean;
+  }
+  return list;
+}
+
+report::EvalVariant page_variant(const VariantLikelihood& variant, bool has_reference) {
+  const double none = std::nan("");
+  report::EvalVariant page =
+      page_variant(variant.cache, variant.all.num_tokens, numbers_of(variant.all));
+  if (has_reference) page.verdict = verdict_text(damage_of(variant.all));
+  for (const PositionScores& one : variant.positions)
+    page.positions.push_back({.first = one.first,
+                              .last = one.last,
+                              .num_tokens = one.num_tokens,
+                              .kl_mean = has_reference ? one.kl_mean : none,
+                              .nll = one.nll,
+                              .reference_nll = has_reference ? one.reference_nll : none,
+                              .kl_stderr = one.kl_stderr,
+                              .nll_stderr = one.nll_stderr,
+                              .reference_nll_stderr = one.reference_nll_stderr});
+  for (const auto& [layer, result] : variant.layers)
+    page.layers.push_back({layer, metrics_of(layer_numbers_of(result))});
+  for (const Likelihood& one : variant.sequences)
+    page.sequences.push_back({one.num_tokens, one.nll, one.kl_mean.value_or(none)});
+  return page;
+}
+
+report::EvalReport page_of(const EvalOptions& options, const std::string& version,
+                           const LikelihoodResult& result) {
+  return page_of(options, result.reference.empty() ? "perplexity" : "kl", version,
+                 result.num_sequences, result.reference);
+}
+
+/// "fine", or "noticeable (measure more text)".
+std::string verdict_words(const Likelihood& result) {
+  const DamageVerdict verdict = judge(damage_of(result));
+  return std::string(words_of(verdict.damage)) +
+         (verdict.needs_more_text ? " (measure more text)" : "");
+}
+
+void put_one(const CacheLabel& cache, const Likelihood& result, const std::string& reference,
+             std::ostream& out) {
+  if (result.kl_mean) out << "verdict: " << verdict_text(damage_of(result)) << '\n';
+  out << cache_text(cache) << " cache, " << result.num_tokens << " tokens: perplexity "
+      << fixed("%.4f", result.perplexity) << " (NLL " << fixed("%.6f", result.nll) << ")\n";
+  if (!result.kl_mean) return;
+  out << "KL from " << reference << ": mean " << fixed("%.6f", *result.kl_mean)
+      << " (standard error " << fixed("%.6f", *result.kl_stderr) << "), p99 "
+      << fixed("%.6f", *result.kl_p99) << ", largest " << fixed("%.6f", *result.kl_max)
+      << " nats; same top token " << exact_percent(*result.top1_agreement) << '\n'
+      << "perplexity of " << reference << ": " << fixed("%.4f", *result.reference_perplexity)
+      << ", so this is " << fixed("%+.3f %%", 100.0 * *result.perplexity_increase) << '\n';
+}
+
+void put_several(const LikelihoodResult& result, std::ostream& out) {
+  const Likelihood& first = result.variants[0].all;
+  const bool has_kl = first.kl_mean.has_value();
+  std::vector<std::string> heading{"variant", "cache", "scales", "bytes a token", "perplexity"};
+  if (has_kl) {
+    heading.insert(heading.begin() + 1, "verdict");
+    heading.insert(heading.end(), {"change", "mean KL", "p99 KL", "largest KL", "same top"});
+  }
+  TextTable table(heading);
+  for (const VariantLikelihood& variant : result.variants) {
+    const Likelihood& all = variant.all;
+    std::vector<std::string> row{
+        variant.cache.name, cache_text(variant.cache), variant.cache.scales_source,
+        std::to_string(variant.cache.bytes_per_token), fixed("%.4f", all.perplexity)};
+    if (has_kl) {
+      row.insert(row.begin() + 1, verdict_words(all));
+      row.insert(row.end(), {fixed("%+.3f %%", 100.0 * *all.perplexity_increase),
+                             fixed("%.6f", *all.kl_mean), fixed("%.6f", *all.kl_p99),
+                             fixed("%.6f", *all.kl_max), exact_percent(*all.top1_agreement)});
+    }
+    table.add(std::move(row));
+  }
+  out << first.num_tokens << " tokens" << (has_kl ? ", KL from " + result.reference : "") << '\n';
+  if (has_kl)
+    out << "perplexity of " << result.reference << ": "
+        << fixed("%.4f", *first.reference_perplexity) << '\n';
+  out << table.text();
+}
+
+void put_layers(const VariantLikelihood& variant, bool is_single, size_t most_rows,
+                std::ostream& out) {
+  if (variant.layers.empty()) return;
+  out << (is_single ? "" : variant.cache.name + ": ") << "KL with only one layer's cache quantized"
+      << listed_text(variant.layers.size(), most_rows);
+  std::vector<LayerLikelihood> layers = variant.layers;
+  if (layers.size() > most_rows) {
+    std::ranges::stable_sort(layers, std::greater{},
+                             [](const LayerLikelihood& one) { return *one.result.kl_mean; });
+    layers.resize(num_listed(layers.size(), most_rows));
+  }
+  TextTable table({"layer", "mean KL", "p99 KL", "largest KL", "same top"});
+  for (const auto& [layer, result] : layers)
+    table.add({std::to_string(layer), fixed("%.6f", *result.kl_mean), fixed("%.6f", *result.kl_p99),
+               fixed("%.6f", *result.kl_max), exact_percent(*result.top1_agreement)});
+  out << table.text();
 }
 
 }  // namespace
@@ -70,6 +319,41 @@ LikelihoodResult evaluate_likelihood(
   if (asked.num_texts > 0)
     result.texts = continuations_of(variants, sequences, asked.num_texts, diagnostics);
   return result;
+}
+
+Json evaluation_json(const EvalOptions& options, const std::string& version,
+                     const LikelihoodResult& result) {
+  const bool has_reference = !result.reference.empty();
+  Json json = run_json(options, page_of(options, version, result));
+  for (const VariantLikelihood& variant : result.variants) {
+    Json& entry = json["variants"].emplace_back(Json{{"name", variant.cache.name}});
+    entry.update(likelihood_json(variant.cache, variant.all));
+    entry["positions"] = positions_json(variant.positions, has_reference);
+    if (result.has_layers) entry["layers"] = layers_json(variant.layers);
+    entry["sequences"] = sequences_json(variant.sequences);
+  }
+  return flattened(std::move(json), result.is_single);
+}
+
+report::EvalReport evaluation_report(const EvalOptions& options, const std::string& version,
+                                     const LikelihoodResult& result) {
+  const bool has_reference = !result.reference.empty();
+  report::EvalReport page = page_of(options, version, result);
+  for (const VariantLikelihood& variant : result.variants)
+    page.variants.push_back(page_variant(variant, has_reference));
+  page.texts = result.texts;
+  return page;
+}
+
+std::string evaluation_text(const LikelihoodResult& result, size_t most_rows) {
+  std::ostringstream out;
+  if (result.is_single)
+    put_one(result.variants[0].cache, result.variants[0].all, result.reference, out);
+  else
+    put_several(result, out);
+  for (const VariantLikelihood& variant : result.variants)
+    put_layers(variant, result.is_single, most_rows, out);
+  return out.str();
 }
 
 }  // namespace kvcal

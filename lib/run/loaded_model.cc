@@ -4,46 +4,14 @@
 #include <utility>
 
 #include "convert/source_scales.h"
-#include "core/number_text.h"
-#include "core/process_memory.h"
-#include "recipe/recipe.h"
-#include "run/skipped_layers.h"
-#include "stored/dialect.h"
+#include "core/error.h"
+#include "core/process.h"
+#include "core/text.h"
+#include "family/architecture.h"
+#include "run/subject.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
-
-void check(const CacheOptions& options) {
-  if (options.unit_scales && !options.scales.empty())
-    fail("--unit-scales and --scales exclude each other");
-}
-
-LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& device,
-                         bool has_tokenizer, Diagnostics& diagnostics, Backend* shared,
-                         const FamilyChoice& family)
-    : path(given_path),
-      model_dir(path),
-      config(read_model_config(model_dir, family)),
-      quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
-      weights(in_context(path,
-                         [&] {
-                           Weights all(model_dir, config, &quantization);
-                           all.check_head();
-                           return all;
-                         })),
-      tokenizer(has_tokenizer ? make_tokenizer(model_dir.path()) : nullptr),
-      own_backend(shared ? nullptr : open_backend(device, diagnostics)),
-      backend(shared ? *shared : *own_backend),
-      decoder(config, weights, backend, compute_type_of(device, backend, config)) {
-  settle_inputs(device, quantization);
-  for (const std::string& warning : quantization.warnings) diagnostics.warn(path + ": " + warning);
-}
-
-std::optional<uint64_t> cache_memory(const Backend& backend) {
-  const auto free = backend.is_host() ? available_memory() : backend.free_memory();
-  return free ? std::optional(*free / 2) : std::nullopt;
-}
-
 namespace {
 
 constexpr const char* kChoose =
@@ -77,28 +45,6 @@ bool is_fp8_cache(const KvScheme& scheme, bool has_scales, Diagnostics& diagnost
   return false;
 }
 
-}  // namespace
-
-CacheType cache_type_of(const CacheOptions& options, const LoadedModel& model,
-                        Diagnostics& diagnostics) {
-  if (options.kv_cache_dtype != "auto")
-    return in_context("--kv-cache-dtype", [&] { return parse_cache_type(options.kv_cache_dtype); });
-  if (!options.scales.empty())
-    return cache_dtype_of(read_scales_of(options.scales, model.config).format);
-  const bool has_scales =
-      read_checkpoint_scales(model.model_dir, model.config, options.skip_layers).has_value();
-  const KvScheme& scheme = model.quantization.kv;
-  if (!options.unit_scales && scheme.cache == KvScheme::Cache::kNvfp4) {
-    if (!has_scales) fail_without_scales(scheme, "NVFP4");
-    return CacheFormat::kNvfp4;
-  }
-  if (!options.unit_scales && !is_fp8_cache(model.quantization.kv, has_scales, diagnostics))
-    return unquantized_cache_dtype(model.config);
-  return cache_dtype_of(model.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn));
-}
-
-namespace {
-
 void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& config,
                   Diagnostics& diagnostics) {
   std::vector<int64_t> layers;
@@ -119,31 +65,6 @@ void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& c
 fp8::Format scale_format_of(const CacheType& type) {
   return type.format ? fp8::Format::kE4m3Fn : fp8_format(type.dtype);
 }
-
-}  // namespace
-
-std::vector<LayerKvScales> with_joined_heads(std::vector<LayerKvScales> layers) {
-  for (LayerKvScales& layer : layers)
-    for (std::vector<Scale>* scales : {&layer.k, &layer.v})
-      if (!scales->empty()) *scales = {*std::ranges::max_element(*scales, {}, &Scale::value)};
-  return layers;
-}
-
-std::vector<LayerKvScales> scales_as(const CacheType& type, std::vector<LayerKvScales> layers) {
-  if (!type.format) return layers;
-  constexpr float kLargest = fp8::max_value(fp8::Format::kE4m3Fn);
-  const float largest = layout_of(*type.format).largest;
-  layers = with_joined_heads(std::move(layers));
-  for (LayerKvScales& layer : layers) {
-    layer.q.clear();
-    if (largest == kLargest) continue;
-    for (std::vector<Scale>* scales : {&layer.k, &layer.v})
-      for (Scale& scale : *scales) scale.value = scale.value * kLargest / largest;
-  }
-  return layers;
-}
-
-namespace {
 
 /// Scales from a place, checked against the cache. Scales of E5M2, whose largest value is 57344,
 /// would clip almost everything in another cache, and those of FNUZ are twice as large. The reverse
@@ -184,7 +105,90 @@ std::vector<LayerKvScales> scales_of_all(const CacheOptions& options, const Load
                              : scales_of_place(options.scales, model.config, type));
 }
 
+constexpr float kWeightScale = 1.0f / 256.0f;
+
+/// Of scales of queries, the largest of each KV head for all of its attention heads.
+void tie_groups(std::vector<Scale>& q, int64_t kv_heads) {
+  const size_t group = q.size() / static_cast<size_t>(kv_heads);
+  for (size_t first = 0; group > 1 && first + group <= q.size(); first += group) {
+    const auto begin = q.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto end = begin + static_cast<std::ptrdiff_t>(group);
+    std::fill(begin, end,
+              *std::max_element(begin, end, [](Scale a, Scale b) { return a.value < b.value; }));
+  }
+}
+
 }  // namespace
+
+void check(const CacheOptions& options) {
+  if (options.unit_scales && !options.scales.empty())
+    fail("--unit-scales and --scales exclude each other");
+}
+
+LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& device,
+                         bool has_tokenizer, Diagnostics& diagnostics, Backend* shared,
+                         const FamilyChoice& family)
+    : path(given_path),
+      model_dir(path),
+      config(read_model_config(model_dir, family)),
+      quantization(read_checkpoint_quantization(model_dir, config)),
+      weights(in_context(path,
+                         [&] {
+                           Weights all(model_dir, config, &quantization);
+                           all.check_head();
+                           return all;
+                         })),
+      tokenizer(has_tokenizer ? make_tokenizer(model_dir.path()) : nullptr),
+      own_backend(shared ? nullptr : open_backend(device, diagnostics)),
+      backend(shared ? *shared : *own_backend),
+      decoder(config, weights, backend, compute_type_of(device, backend, config)) {
+  settle_inputs(device, quantization);
+  for (const std::string& warning : quantization.warnings) diagnostics.warn(path + ": " + warning);
+}
+
+std::optional<uint64_t> cache_memory(const Backend& backend) {
+  const auto free = backend.is_host() ? available_memory() : backend.free_memory();
+  return free ? std::optional(*free / 2) : std::nullopt;
+}
+
+CacheType cache_type_of(const CacheOptions& options, const LoadedModel& model,
+                        Diagnostics& diagnostics) {
+  if (options.kv_cache_dtype != "auto")
+    return in_context("--kv-cache-dtype", [&] { return parse_cache_type(options.kv_cache_dtype); });
+  if (!options.scales.empty())
+    return cache_dtype_of(read_scales_of(options.scales, model.config).format);
+  const bool has_scales =
+      read_checkpoint_scales(model.model_dir, model.config, options.skip_layers).has_value();
+  const KvScheme& scheme = model.quantization.kv;
+  if (!options.unit_scales && scheme.cache == KvScheme::Cache::kNvfp4) {
+    if (!has_scales) fail_without_scales(scheme, "NVFP4");
+    return CacheFormat::kNvfp4;
+  }
+  if (!options.unit_scales && !is_fp8_cache(model.quantization.kv, has_scales, diagnostics))
+    return unquantized_cache_dtype(model.config);
+  return cache_dtype_of(model.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn));
+}
+
+std::vector<LayerKvScales> with_joined_heads(std::vector<LayerKvScales> layers) {
+  for (LayerKvScales& layer : layers)
+    for (std::vector<Scale>* scales : {&layer.k, &layer.v})
+      if (!scales->empty()) *scales = {*std::ranges::max_element(*scales, {}, &Scale::value)};
+  return layers;
+}
+
+std::vector<LayerKvScales> scales_as(const CacheType& type, std::vector<LayerKvScales> layers) {
+  if (!type.format) return layers;
+  constexpr float kLargest = fp8::max_value(fp8::Format::kE4m3Fn);
+  const float largest = layout_of(*type.format).largest;
+  layers = with_joined_heads(std::move(layers));
+  for (LayerKvScales& layer : layers) {
+    layer.q.clear();
+    if (largest == kLargest) continue;
+    for (std::vector<Scale>* scales : {&layer.k, &layer.v})
+      for (Scale& scale : *scales) scale.value = scale.value * kLargest / largest;
+  }
+  return layers;
+}
 
 std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,
                                      const CacheType& type, Diagnostics& diagnostics) {
@@ -196,6 +200,22 @@ std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedMo
   for (const int64_t layer : skipped)
     scales.at(static_cast<size_t>(layer)) = {.k = {}, .v = {}, .ignored = true};
   note_ignored(scales, model.config, diagnostics);
+  return scales;
+}
+
+std::vector<LayerKvScales> with_fp8_attention(std::vector<LayerKvScales> scales,
+                                              const CacheType& type, const ModelConfig& config) {
+  if (type != KvDType::kFp8E4m3)
+    fail("FP8 attention needs an fp8_e4m3 cache, this one is ", name_of(type));
+  if (config.architecture->has_latent_attention)
+    fail("the model keeps a latent (MLA), whose FP8 attention is not simulated");
+  for (size_t layer = 0; layer < scales.size(); ++layer) {
+    LayerKvScales& own = scales[layer];
+    if (own.ignored || !config.has_attention(static_cast<int64_t>(layer))) continue;
+    if (own.q.empty()) own.q = {Scale{1.0f}};
+    tie_groups(own.q, config.attention(static_cast<int64_t>(layer)).kv_heads);
+    own.weights = Scale{kWeightScale};
+  }
   return scales;
 }
 

@@ -2,21 +2,18 @@
 
 #include <algorithm>
 
-#include "convert/recoded_weights.h"
+#include "convert/output_model.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/join.h"
-#include "core/replaceable.h"
+#include "core/output.h"
+#include "core/text.h"
 #include "engines/engine_rules.h"
-#include "engines/format_choice.h"
-#include "export/joined_writer.h"
-#include "export/manifest.h"
-#include "export/overlay.h"
+#include "engines/engine_verdicts.h"
+#include "export/checkpoint_copy.h"
+#include "export/writer.h"
 #include "forward/kv_cache.h"
 #include "quant/cache_type.h"
-#include "run/output_card.h"
 #include "stored/kv_scales.h"
-#include "stored/smoothed_for.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -150,19 +147,12 @@ std::vector<std::string> OutputFormats::notes(size_t index, const ExportInput& i
 }
 
 std::vector<WrittenFolder> OutputFormats::placed_folders(const fs::path& output) const {
-  std::vector<WrittenFolder> all = folders_in(output);
-  for (size_t i = 0; i < all.size(); ++i) all[i].path = folder_of(options_.output, i);
-  return all;
-}
-
-std::vector<WrittenFolder> OutputFormats::folders_in(const fs::path& output) const {
   std::vector<WrittenFolder> all;
-  for (size_t i = 0; i < writers_.size(); ++i) {
-    const fs::path folder = folder_of(output, i);
-    all.push_back({.format = options_.formats[i],
-                   .path = folder,
-                   .is_overlay = options_.scales_only && is_there(folder / kOverlayName)});
-  }
+  for (size_t i = 0; i < writers_.size(); ++i)
+    all.push_back(
+        {.format = options_.formats[i],
+         .path = folder_of(options_.output, i),
+         .is_overlay = options_.scales_only && is_there(folder_of(output, i) / kOverlayName)});
   return all;
 }
 
@@ -186,56 +176,6 @@ void OutputFormats::stage(AtomicDirectory& output, StagedOutputs& outputs) const
   auto file = std::make_unique<AtomicFile>(options_.output, options_.overwrite);
   write_text_file(file->path(), read_text(output.path() / kScalesJsonName));
   outputs.add(std::move(file));
-}
-
-void write_cards(const OutputFormats& formats, const ExportInput& input, const Json& manifest,
-                 const OutputTexts& texts, const fs::path& output) {
-  const std::vector<WrittenFolder> folders = formats.folders_in(output);
-  auto lines = texts.card_lines;
-  if (input.kept)
-    lines.emplace(lines.begin(), "weights", "as in the source, " + input.kept->format);
-  for (size_t i = 0; i < folders.size(); ++i) {
-    if (folders[i].is_overlay || !any_has(folders[i].format, &OutputFormat::is_checkpoint))
-      continue;
-    write_card(folders[i].path, folders[i].format, input.model, manifest,
-               {.config = input.calibration.layers.empty() ? nullptr : &texts.config,
-                .tp_size = formats.tp_size(),
-                .accuracy = texts.accuracy,
-                .lines = lines,
-                .notes = formats.notes(i, input)});
-  }
-}
-
-WrittenOutput stage_output(const OutputFormats& formats, const ExportInput& input,
-                           AtomicDirectory& output, int threads, const OutputTexts& texts,
-                           Diagnostics& diagnostics, StagedOutputs& outputs) {
-  WrittenOutput made{.checkpoint = formats.write(input, output.path(), threads, diagnostics)};
-  made.manifest = texts.manifest(made.checkpoint);
-  if (formats.is_for_nvfp4())
-    made.manifest["kv_cache"] = {
-        {"dtype", "nvfp4"},
-        {"block", 16},
-        {"scale", "amax / 448"},
-        {"source",
-         "ModelOpt's Hugging Face export, whose scales vLLM and TensorRT-LLM use as they are; its "
-         "Megatron export and AutoRound write amax / 2688"}};
-  // The scales are those of a rewritten model, whose own manifest does not come along.
-  if (const Json smoothing = smoothing_of_folder(input.model.path()); !smoothing.is_null())
-    made.manifest["smoothing"] = smoothing;
-  write_text_file(output.path() / kManifestName, dump_json(made.manifest));
-  write_cards(formats, input, made.manifest, texts, output.path());
-  formats.stage(output, outputs);
-  made.folders = formats.placed_folders(output.path());
-  return made;
-}
-
-WrittenOutput write_output(const OutputFormats& formats, const ExportInput& input,
-                           AtomicDirectory& output, int threads, const OutputTexts& texts,
-                           Diagnostics& diagnostics) {
-  StagedOutputs outputs;
-  WrittenOutput made = stage_output(formats, input, output, threads, texts, diagnostics, outputs);
-  outputs.commit();
-  return made;
 }
 
 KvDType parse_fp8_cache_dtype(const std::string& name) {

@@ -8,12 +8,16 @@
 
 #include "core/diagnostics.h"
 #include "core/file.h"
+#include "engines/verify.h"
 #include "export/writer.h"
 #include "family/model_config.h"
-#include "quant/kv_dtype.h"
+#include "quant/cache_type.h"
 #include "stored/fp8_checkpoint.h"
 
 namespace kvcal {
+
+/// Labels and texts of one line each, as terminals and model cards show them.
+using LabelledLines = std::vector<std::pair<std::string, std::string>>;
 
 /// Folder, formats and options of a calibration's output.
 struct OutputOptions {
@@ -28,7 +32,7 @@ struct OutputOptions {
 };
 /// Quantized weights of an output.
 struct OutputWeights {
-  const KeptQuantization* kept = nullptr;           ///< of the source; null: none
+  const SourceQuantization* kept = nullptr;         ///< of the source; null: none
   const CheckpointQuantization* weights = nullptr;  ///< of the source; read where kept is
   bool makes_weights = false;                       ///< the output quantizes weights
 };
@@ -43,13 +47,8 @@ struct WrittenFolder {
   std::string format;
   fs::path path;  ///< of scales-json maybe a file
   bool is_overlay = false;
-};
-
-/// A written output: its first checkpoint, its manifest, and the folders of its formats.
-struct WrittenOutput {
-  WrittenCheckpoint checkpoint = {};
-  Json manifest = {};
-  std::vector<WrittenFolder> folders = {};  ///< empty: nothing was written
+  /// Engines' answers for a checkpoint's scales, found when its card was written.
+  std::vector<ServedEngine> engines = {};
 };
 
 /// The requested formats, each one or several joined by '+'. Messages begin with "--format NAME".
@@ -69,8 +68,8 @@ class OutputFormats {
   std::vector<std::string> notes(size_t index, const ExportInput& input) const;
   /// Folders of the formats in output, which is not visible yet, by the places that they get.
   std::vector<WrittenFolder> placed_folders(const fs::path& output) const;
-  /// The same by the places that they have.
-  std::vector<WrittenFolder> folders_in(const fs::path& output) const;
+  /// Folder of one format in output.
+  fs::path folder_of(const fs::path& output, size_t index) const;
   /// Whether the scales are for an NVFP4 cache.
   bool is_for_nvfp4() const;
   /// Whether scales-json alone is written, and the output is named as its file: "x.json".
@@ -87,36 +86,10 @@ class OutputFormats {
 
  private:
   ExportInput completed(const ExportInput& input) const;
-  fs::path folder_of(const fs::path& output, size_t index) const;
 
   OutputOptions options_;
   std::vector<std::unique_ptr<Writer>> writers_;
 };
-
-/// What an output says of itself: its manifest, and model cards.
-struct OutputTexts {
-  /// Makes the manifest from the output's first checkpoint, before the output appears.
-  std::function<Json(const WrittenCheckpoint&)> manifest;
-  const ModelConfig& config;
-  std::vector<std::pair<std::string, std::string>> card_lines = {};  ///< label and text
-  std::vector<std::pair<std::string, std::string>> accuracy = {};    ///< what the cache costs
-};
-
-/// Writes the formats, the manifest and a model card beside each checkpoint into output, which was
-/// made at formats.place(); a file has nothing beside it. It appears with the others of outputs.
-/// Throws Error.
-WrittenOutput stage_output(const OutputFormats& formats, const ExportInput& input,
-                           AtomicDirectory& output, int threads, const OutputTexts& texts,
-                           Diagnostics& diagnostics, StagedOutputs& outputs);
-/// stage_output of an output that appears at once.
-WrittenOutput write_output(const OutputFormats& formats, const ExportInput& input,
-                           AtomicDirectory& output, int threads, const OutputTexts& texts,
-                           Diagnostics& diagnostics);
-
-/// Writes the model cards of an output that is not visible yet. Overlays and files of scales alone
-/// have none.
-void write_cards(const OutputFormats& formats, const ExportInput& input, const Json& manifest,
-                 const OutputTexts& texts, const fs::path& output);
 
 /// Parses OutputOptions::kv_cache_dtype: of nvfp4 that of its calibration, FP8 E4M3, whose scales
 /// are the same numbers. Throws Error for other types than FP8 and NVFP4.

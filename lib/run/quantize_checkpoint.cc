@@ -2,16 +2,15 @@
 
 #include <algorithm>
 
-#include "checkpoint/identity.h"
+#include "checkpoint/model_dir.h"
 #include "core/file.h"
 #include "export/checkpoint_copy.h"
 #include "export/manifest.h"
 #include "export/packed_copy.h"
-#include "export/packed_notes.h"
 #include "export/writer.h"
-#include "quant/weight_storage.h"
-#include "run/named_inputs.h"
-#include "run/output_card.h"
+#include "quant/weight_packer.h"
+#include "run/command_output.h"
+#include "run/command_paths.h"
 
 namespace kvcal {
 namespace {
@@ -36,7 +35,7 @@ Json manifest_of(const QuantizeRequest& request, const ModelDir& model, const We
                  const WeightsByName& found) {
   Json quantized = Json::array(), kept = Json::object();
   for (const NamedWeight& weight : found.weights) quantized.push_back(weight.module);
-  for (const KeptWeight& one : found.kept) kept[one.name] = one.reason;
+  for (const CopiedWeight& one : found.kept) kept[one.name] = one.reason;
   const auto model_type = optional_string(model.config(), "model_type");
   return {{"kvcal_version", request.version},
           {"created_by", "kvcal " + request.version},

@@ -25,7 +25,7 @@ struct QuantizeResult {
   std::string scheme, format;  ///< as in config.json
   size_t num_quantized = 0;
   uint64_t source_bytes = 0, output_bytes = 0;  ///< of the weights' tensors
-  std::vector<KeptWeight> kept = {};            ///< left alone
+  std::vector<CopiedWeight> kept = {};          ///< left alone
   uint64_t kept_bytes = 0;
   Json manifest = {};
 };

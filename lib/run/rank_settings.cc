@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "core/byte_stream.h"
-#include "core/cpus.h"
-#include "core/number_text.h"
+#include "core/process.h"
 #include "core/registry.h"
+#include "core/text.h"
 #include "kernels/backends.h"
-#include "ranks/agreement.h"
-#include "run/gpu_cpus.h"
+#include "ranks/communicator.h"
 
 namespace kvcal {
 namespace {
@@ -54,6 +55,14 @@ void take_gpu(DeviceOptions& options, const Communicator& ranks, const MachineGp
   const std::vector<int> beside =
       cpus_beside(gpus.sysfs, gpus.bus_id(*gpu_of(options, gpus)), allowed_cpus());
   if (!beside.empty()) allow_cpus(beside);
+}
+
+/// Empty where there is no such file.
+std::vector<int> cpu_list_in(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return parse_cpu_list(line);
 }
 
 }  // namespace
@@ -127,6 +136,18 @@ uint64_t RankPeers::all(uint64_t bits) {
     bits &= other;
   }
   return bits;
+}
+
+std::vector<int> cpus_beside(const std::filesystem::path& sysfs, const std::string& bus_id,
+                             std::span<const int> allowed) {
+  if (bus_id.empty() ||
+      !std::ranges::equal(cpu_list_in(sysfs / "devices/system/cpu/online"), allowed))
+    return {};
+  std::vector<int> beside;
+  std::ranges::set_intersection(cpu_list_in(sysfs / "bus/pci/devices" / bus_id / "local_cpulist"),
+                                allowed, std::back_inserter(beside));
+  if (beside.size() == allowed.size()) beside.clear();
+  return beside;
 }
 
 }  // namespace kvcal

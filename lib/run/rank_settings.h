@@ -3,15 +3,16 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/json.h"
-#include "ranks/rank_work.h"
+#include "ranks/rank_session.h"
 #include "run/calibration_run.h"
 #include "run/devices.h"
-#include "state/state_peers.h"
+#include "state/run_state.h"
 
 namespace kvcal {
 
@@ -69,5 +70,11 @@ class RankPeers : public StatePeers {
  private:
   Communicator& ranks_;
 };
+
+/// The CPUs next to a PCI device, among those allowed, for a process that the user's launcher left
+/// on all CPUs of the machine. Empty: nothing to change, because allowed is narrower than the
+/// machine, or sysfs names no such CPUs or all of them. bus_id: "0000:3b:00.0"; sysfs: "/sys".
+std::vector<int> cpus_beside(const std::filesystem::path& sysfs, const std::string& bus_id,
+                             std::span<const int> allowed);
 
 }  // namespace kvcal

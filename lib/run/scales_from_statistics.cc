@@ -1,21 +1,25 @@
 #include "run/scales_from_statistics.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
-#include "calib/derive.h"
-#include "calib/observed_statistics.h"
-#include "calib/resolve_plan.h"
-#include "convert/kept_quantization.h"
+#include "calib/plan/resolve_plan.h"
+#include "calib/scales/derive.h"
+#include "calib/statistics/observed_statistics.h"
 #include "convert/output_model.h"
 #include "core/file.h"
+#include "core/text.h"
 #include "export/checkpoint_copy.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
-#include "family/draft_layer.h"
-#include "run/closing_lines.h"
-#include "run/named_inputs.h"
-#include "run/output_files.h"
-#include "stored/unrun_modules.h"
+#include "family/expected_tensors.h"
+#include "run/calibration_result.h"
+#include "run/command_paths.h"
+#include "run/eval_variants.h"
+#include "run/subject.h"
+#include "stored/kv_scales.h"
+#include "stored/read_model_config.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -93,46 +97,95 @@ void check_output(const ScalesRequest& request) {
 }
 
 /// Writes the output of a calibration of the model.
-void write(ScalesRequest& request, const ModelDir& model, const Statistics& statistics,
+void write(const ScalesRequest& request, ModelDir model, const Statistics& statistics,
            const Recipe& recipe, CalibrationResult& result, Diagnostics& diagnostics) {
-  const auto kept = read_kept_quantization(model);
-  const CheckpointQuantization weights =
-      read_checkpoint_quantization(model, result.config, matches_target);
-  for (const std::string& warning : weights.warnings)
+  auto kept = read_kept_quantization(model);
+  auto weights = read_checkpoint_quantization(model, result.config);
+  PlannedModel subject{recipe,          std::move(model),  result.config, result.calibration.plan,
+                       std::move(kept), std::move(weights)};
+  for (const std::string& warning : subject.quantization.warnings)
     diagnostics.warn(request.model + ": " + warning);
-  check_described(model, result.config, weights);
-  settle_formats(request.output, model,
-                 {.kept = kept ? &*kept : nullptr,
-                  .weights = &weights,
-                  .makes_weights = result.calibration.plan.quantizes_weights()},
-                 diagnostics);
-  const OutputFormats formats(request.output);
-  const auto other = output_model(model, result.config, formats.names(), diagnostics);
-  const auto& written = other ? other->kept : kept;
-  const ExportInput input{.model = other ? other->model : model,
-                          .calibration = result.calibration,
-                          .recipe = &recipe,
-                          .kept = written ? &*written : nullptr};
+  check_described(subject.model_dir, subject.config, subject.quantization);
+  const OutputFormats formats = subject.settle_output(request.output, diagnostics);
+  const ExportInput input = subject.output_of(result.calibration);
   formats.check(input);
-  check_target(model, request.output.output);
+  check_target(subject.model_dir, request.output.output);
   check_keeps_inputs(request.output.output,
                      {request.statistics, request.recipe, request.family.file()});
   AtomicDirectory output(formats.place(), request.output.overwrite);
   const auto manifest = [&](const WrittenCheckpoint& written) {
-    return manifest_of(request, &model, statistics, recipe, result, written);
+    return manifest_of(request, &subject.model_dir, statistics, recipe, result, written);
   };
-  OutputTexts texts{.manifest = manifest, .config = result.config};
-  if (result.summary) {
-    texts.accuracy = predicted_lines(*result.summary);
-    texts.card_lines = summary_lines(*result.summary);
-  }
-  result.output = write_output(formats, input, output, 0, texts, diagnostics);
+  result.output =
+      write_output(formats, input, output, 0, output_texts(result, manifest), diagnostics);
   formats.tell_notes(input, diagnostics);
+}
+
+std::vector<LayerKvScales> scales_of(const VariantSpec& spec, const CacheType& type,
+                                     const ModelConfig& config) {
+  if (spec.scales) return scales_as(type, spec.scales->layers);
+  if (needs_scales(type)) return unit_scales(config);
+  return std::vector<LayerKvScales>(static_cast<size_t>(config.num_hidden_layers));
+}
+
+std::string_view source_of(const VariantSpec& spec, const CacheType& type) {
+  if (spec.scales) return "calibrated";
+  return needs_scales(type) ? "unit" : "dynamic";
+}
+
+/// Shares of all values of K or V of the layers, and the root of the mean of their channel errors.
+struct SideShares {
+  double clipped = 0, to_zero = 0, relative_error = 0;
+};
+
+SideShares shares_of(const std::vector<LayerCacheLoss>& layers, SideLoss LayerCacheLoss::*side) {
+  CodeErrors sum;
+  double error = 0;
+  for (const LayerCacheLoss& layer : layers) {
+    sum.add((layer.*side).codes);
+    error += (layer.*side).channel_error / static_cast<double>(layers.size());
+  }
+  if (sum.values == 0) return {};
+  return {.clipped = sum.clipped / sum.values,
+          .to_zero = sum.to_zero / sum.values,
+          .relative_error = std::sqrt(error)};
+}
+
+/// Shares of K and of V.
+Json shares_json(const std::vector<LayerCacheLoss>& layers) {
+  const auto side_json = [&](SideLoss LayerCacheLoss::*side) -> Json {
+    const SideShares shares = shares_of(layers, side);
+    return {{"clipped", shares.clipped},
+            {"to_zero", shares.to_zero},
+            {"relative_error", shares.relative_error}};
+  };
+  return {{"k", side_json(&LayerCacheLoss::k)}, {"v", side_json(&LayerCacheLoss::v)}};
+}
+
+/// Shares of a million are told apart.
+std::string share_text(double share) {
+  return share == 0 ? "0" : fixed("%.4f %%", 100 * share);
+}
+
+TextTable losses_table(const std::string& second) {
+  return TextTable(
+      {"cache", second, "K error", "V error", "K clipped", "V clipped", "K to zero", "V to zero"});
+}
+
+void add_losses(TextTable& table, const std::string& cache, const std::string& second,
+                const std::vector<LayerCacheLoss>& layers) {
+  const SideShares k = shares_of(layers, &LayerCacheLoss::k);
+  const SideShares v = shares_of(layers, &LayerCacheLoss::v);
+  std::vector<std::string> row{cache, second};
+  for (const double share :
+       {k.relative_error, v.relative_error, k.clipped, v.clipped, k.to_zero, v.to_zero})
+    row.push_back(share_text(share));
+  table.add(std::move(row));
 }
 
 }  // namespace
 
-CalibrationResult scales_from_statistics(ScalesRequest request, Diagnostics& diagnostics) {
+CalibrationResult scales_from_statistics(const ScalesRequest& request, Diagnostics& diagnostics) {
   check_output(request);
   if (!request.output.formats.empty()) OutputFormats{request.output};  // wrong names are told first
   const Recipe recipe = read_recipe(request.recipe);
@@ -163,11 +216,64 @@ CalibrationResult scales_from_statistics(ScalesRequest request, Diagnostics& dia
   result.summary =
       summarize_scales(result.calibration, result.config, statistics.origin.longest_sample);
   if (model) {
-    write(request, *model, statistics, recipe, result, diagnostics);
+    write(request, *std::move(model), statistics, recipe, result, diagnostics);
   } else {
     result.output.manifest = manifest_of(request, nullptr, statistics, recipe, result, {});
   }
   return result;
+}
+
+std::vector<AdvisedCache> advise_caches(const CalibrationResult& result) {
+  const CacheLosses losses(result.calibration, result.config);
+  std::vector<AdvisedCache> caches;
+  for (const VariantSpec& spec : every_cache(result.config, result.calibration)) {
+    const CacheType type = parse_cache_type(spec.cache.kv_cache_dtype);
+    const std::vector<LayerKvScales> scales = scales_of(spec, type, result.config);
+    AdvisedCache cache{
+        .label = {.name = spec.name,
+                  .type = type,
+                  .scales_source = std::string(source_of(spec, type)),
+                  .bytes_per_token = KvCache::bytes_per_token(result.config, type, scales)},
+        .layers = losses.of(type, scales)};
+    if (cache.layers.empty()) fail("the statistics have no K and V, nothing can be said of caches");
+    cache.loss = expected_loss(cache.layers);
+    caches.push_back(std::move(cache));
+  }
+  std::ranges::stable_sort(caches, {}, &AdvisedCache::loss);
+  return caches;
+}
+
+Json to_json(const std::vector<AdvisedCache>& caches) {
+  Json list = Json::array();
+  for (const AdvisedCache& cache : caches) {
+    Json& json = list.emplace_back(Json{{"name", cache.label.name},
+                                        {"kv_cache_dtype", name_of(cache.label.type)},
+                                        {"scales", cache.label.scales_source},
+                                        {"bytes_per_token", cache.label.bytes_per_token},
+                                        {"expected_loss", cache.loss}});
+    json.update(shares_json(cache.layers));
+    for (const LayerCacheLoss& one : cache.layers)
+      json["layers"].emplace_back(Json{{"layer", one.layer}}).update(shares_json({one}));
+  }
+  return {{"caches", std::move(list)}};
+}
+
+std::string advice_text(const std::vector<AdvisedCache>& caches, size_t most_rows) {
+  TextTable ranking = losses_table("bytes a token"), by_layer = losses_table("layer");
+  size_t num_rows = 0;
+  for (const AdvisedCache& cache : caches) {
+    add_losses(ranking, cache.label.name, std::to_string(cache.label.bytes_per_token),
+               cache.layers);
+    for (const LayerCacheLoss& layer : cache.layers)
+      add_losses(by_layer, cache.label.name, std::to_string(layer.layer), {layer});
+    num_rows += cache.layers.size();
+  }
+  const std::string text =
+      "caches by what K and V are expected to lose, the least first:\n" + ranking.text();
+  if (num_rows > most_rows)
+    return text + "(--verbose lists each layer of each cache: " + std::to_string(num_rows) +
+           " rows)\n";
+  return text + "by layer:\n" + by_layer.text();
 }
 
 }  // namespace kvcal

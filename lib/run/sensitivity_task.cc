@@ -1,10 +1,11 @@
 #include <algorithm>
+#include <cmath>
+#include <sstream>
 
 #include "convert/source_scales.h"
-#include "core/join.h"
-#include "core/number_text.h"
+#include "core/text.h"
 #include "run/evaluation.h"
-#include "run/sequence_scores.h"
+#include "run/evaluation_parts.h"
 
 namespace kvcal {
 namespace {
@@ -21,8 +22,7 @@ std::vector<LayerKvScales> keeping(std::vector<LayerKvScales> scales, const Laye
   return scales;
 }
 
-Measured measure_layers(const EvalOptions& options, const EvalVariants& variants,
-                        const std::vector<ScoredSequence>& sequences,
+Measured measure_layers(const EvalVariants& variants, const std::vector<ScoredSequence>& sequences,
                         std::optional<double> kl_budget, Diagnostics& diagnostics) {
   const EvalVariant& variant = variants.variants()[0];
   const Layers layers = variant.quantized_layers();
@@ -36,20 +36,13 @@ Measured measure_layers(const EvalOptions& options, const EvalVariants& variants
   rank(result.ranked);
   const auto measure_kept = [&](const std::vector<Layers>& kept) {
     std::vector<std::vector<LayerKvScales>> scales;
-    std::vector<ScoredModel> models;
     for (const Layers& of : kept) scales.push_back(keeping(variant.scales, of));
-    for (const auto& of : scales)
-      models.push_back({variant.model->decoder, variant.label.type, of});
-    Scorer mixed(models, variants.reference()->scored(), options.device.threads);
-    const std::vector<SequenceScores> scores = score_all(mixed, sequences, diagnostics);
-    std::vector<Likelihood> results;
-    for (size_t i = 0; i < kept.size(); ++i) results.push_back(summarize(scores, i));
-    return results;
+    return variants.score_scales(scales, sequences, diagnostics);
   };
   Layers ranked;
   for (const LayerSensitivity& layer : result.ranked) ranked.push_back(layer.layer);
   result.search = kl_budget ? find_kept_layers(ranked, *kl_budget, ranked.size(), measure_kept)
-                            : measure_kept_layers(ranked, measure_kept);
+                            : score_layer_counts(ranked, measure_kept);
   return result;
 }
 
@@ -80,7 +73,8 @@ std::string recipe_gap(const EvalVariant& variant) {
 }
 
 /// A recipe for the same scales that leaves the proposal's layers out.
-std::string recipe_text(const EvalVariant& variant, const KeptLayers& proposal, double kl_mean) {
+std::string recipe_text(const EvalVariant& variant, const UnquantizedLayers& proposal,
+                        double kl_mean) {
   const LoadedModel& model = *variant.model;
   const bool is_per_head = std::ranges::any_of(
       variant.scales, [](const LayerKvScales& layer) { return layer.k.size() > 1; });
@@ -118,7 +112,7 @@ std::vector<MixedCacheRow> rows_of(const EvalVariant& variant, const MixedSearch
 }
 
 /// The search's proposal; all layers where no smaller set meets the budget.
-KeptLayers proposal_of(const EvalVariant& variant, const Measured& found, double kl_budget) {
+UnquantizedLayers proposal_of(const EvalVariant& variant, const Measured& found, double kl_budget) {
   Layers kept;
   for (const LayerSensitivity& layer : found.ranked) kept.push_back(layer.layer);
   double kl_mean = 0.0;
@@ -127,11 +121,11 @@ KeptLayers proposal_of(const EvalVariant& variant, const Measured& found, double
     kept = proposed.kept;
     kl_mean = *proposed.result.kl_mean;
   }
-  KeptLayers proposal{.kl_budget = kl_budget,
-                      .layers = with_ignored(variant, kept),
-                      .num_layers = variant.model->config.attention_layers().size(),
-                      .skip_layers_argument = {},
-                      .recipe = {}};
+  UnquantizedLayers proposal{.kl_budget = kl_budget,
+                             .layers = with_ignored(variant, kept),
+                             .num_layers = variant.model->config.attention_layers().size(),
+                             .skip_layers_argument = {},
+                             .recipe = {}};
   if (kept.size() == found.ranked.size()) return proposal;
   if (!proposal.layers.empty())
     proposal.skip_layers_argument =
@@ -151,6 +145,42 @@ void check_variant(const EvalVariant& variant, bool needs_recipe) {
     fail("--output-recipe: no recipe makes this cache, ", gap);
 }
 
+Json rows_json(const std::vector<MixedCacheRow>& rows) {
+  Json list = Json::array();
+  for (const MixedCacheRow& row : rows) {
+    Json& json = list.emplace_back(Json{{"num_kept", row.kept.size()},
+                                        {"layers", row.kept},
+                                        {"kl_mean", *row.result.kl_mean},
+                                        {"kl_stderr", *row.result.kl_stderr},
+                                        {"kl_p99", *row.result.kl_p99},
+                                        {"top1_agreement", *row.result.top1_agreement},
+                                        {"perplexity", row.result.perplexity},
+                                        {"bytes_per_token", row.bytes_per_token},
+                                        {"is_proposed", row.is_proposed}});
+    if (row.result.perplexity_increase)
+      json["perplexity_increase"] = *row.result.perplexity_increase;
+    add_verdict(damage_of(row.result), json);
+  }
+  return list;
+}
+
+report::EvalReport page_of(const EvalOptions& options, const std::string& version,
+                           const SensitivityResult& result) {
+  return page_of(options, "sensitivity", version, result.num_sequences, result.reference);
+}
+
+void put_proposal(const UnquantizedLayers& proposal, std::ostream& out) {
+  const std::string budget = fixed("%g", proposal.kl_budget);
+  if (proposal.layers.empty())
+    out << "every layer may be FP8: the mean KL is within " << budget << '\n';
+  else if (proposal.layers.size() == proposal.num_layers)
+    out << "no FP8 cache is within " << budget << ": every layer would keep 16 bits\n";
+  else
+    out << "to stay within " << budget << " keep " << proposal.layers.size() << " of "
+        << proposal.num_layers << " layers in 16 bits: " << range_text(proposal.layers)
+        << "\nvLLM: " << proposal.skip_layers_argument << '\n';
+}
+
 }  // namespace
 
 SensitivityResult evaluate_sensitivity(const EvalOptions& options, const SensitivityOptions& asked,
@@ -161,7 +191,7 @@ SensitivityResult evaluate_sensitivity(const EvalOptions& options, const Sensiti
   const ModelConfig& config = variant.model->config;
   const std::vector<ScoredSequence> sequences =
       read_sequences(options, variants.model(), diagnostics);
-  const Measured found = measure_layers(options, variants, sequences, asked.kl_budget, diagnostics);
+  const Measured found = measure_layers(variants, sequences, asked.kl_budget, diagnostics);
   tell_warnings(variants.model().backend, diagnostics);
   SensitivityResult result{.num_sequences = sequences.size(),
                            .reference = variants.reference_name(),
@@ -173,6 +203,74 @@ SensitivityResult evaluate_sensitivity(const EvalOptions& options, const Sensiti
                            .proposal = {}};
   if (asked.kl_budget) result.proposal = proposal_of(variant, found, *asked.kl_budget);
   return result;
+}
+
+Json evaluation_json(const EvalOptions& options, const std::string& version,
+                     const SensitivityResult& result) {
+  Json json = run_json(options, page_of(options, version, result));
+  Json& sensitivity = json["sensitivity"] = cache_json(result.cache);
+  sensitivity["ranking"] = Json::array();
+  for (const LayerSensitivity& layer : result.ranking)
+    sensitivity["ranking"].push_back(
+        {{"layer", layer.layer}, {"kl_mean", layer.kl_mean}, {"kl_stderr", layer.kl_stderr}});
+  sensitivity["rows"] = rows_json(result.rows);
+  sensitivity["bytes_per_token_16_bit"] = result.bytes_per_token_16_bit;
+  if (!result.proposal) return json;
+  const UnquantizedLayers& proposal = *result.proposal;
+  sensitivity["kl_budget"] = proposal.kl_budget;
+  sensitivity["kept_layers"] = proposal.layers;
+  sensitivity["num_layers"] = proposal.num_layers;
+  if (!proposal.skip_layers_argument.empty())
+    sensitivity["skip_layers_argument"] = proposal.skip_layers_argument;
+  if (!proposal.recipe.empty()) sensitivity["recipe"] = proposal.recipe;
+  return json;
+}
+
+report::EvalReport evaluation_report(const EvalOptions& options, const std::string& version,
+                                     const SensitivityResult& result) {
+  report::EvalReport page = page_of(options, version, result);
+  UnquantizedLayers proposal;
+  proposal.kl_budget = std::nan("");
+  if (result.proposal) proposal = *result.proposal;
+  report::Sensitivity& sensitivity = page.sensitivity.emplace(report::Sensitivity{
+      .kl_budget = proposal.kl_budget,
+      .bytes_per_token_16_bit = static_cast<double>(result.bytes_per_token_16_bit),
+      .kv_cache_dtype = std::string(name_of(result.cache.type)),
+      .skip_layers_argument = proposal.skip_layers_argument,
+      .recipe = proposal.recipe});
+  for (const MixedCacheRow& row : result.rows)
+    sensitivity.rows.push_back({.kept_layers = row.kept,
+                                .kl_mean = *row.result.kl_mean,
+                                .perplexity = row.result.perplexity,
+                                .bytes_per_token = static_cast<double>(row.bytes_per_token),
+                                .is_proposed = row.is_proposed,
+                                .kl_stderr = *row.result.kl_stderr});
+  for (const LayerSensitivity& layer : result.ranking)
+    sensitivity.ranking.push_back({layer.layer, layer.kl_mean, layer.kl_stderr});
+  return page;
+}
+
+std::string evaluation_text(const SensitivityResult& result, size_t most_rows) {
+  std::ostringstream out;
+  const size_t num_layers = result.ranking.size();  // in order of KL, the largest first
+  out << cache_text(result.cache) << " cache, mean KL with only one layer quantized"
+      << listed_text(num_layers, most_rows);
+  TextTable ranking({"layer", "mean KL"});
+  const std::span ranked = std::span(result.ranking).first(num_listed(num_layers, most_rows));
+  for (const LayerSensitivity& layer : ranked)
+    ranking.add({std::to_string(layer.layer), fixed("%.6f", layer.kl_mean)});
+  out << ranking.text();
+  out << "\nthe worst layers in 16 bits, all others FP8:\n";
+  TextTable rows({"kept", "mean KL", "perplexity", "same top", "bytes a token", "verdict", ""});
+  for (const MixedCacheRow& row : result.rows)
+    rows.add({std::to_string(row.kept.size()), fixed("%.6f", *row.result.kl_mean),
+              fixed("%.4f", row.result.perplexity), exact_percent(*row.result.top1_agreement),
+              std::to_string(row.bytes_per_token),
+              std::string(words_of(judge(damage_of(row.result)).damage)),
+              row.is_proposed ? "proposed" : ""});
+  out << rows.text();
+  if (result.proposal) put_proposal(*result.proposal, out);
+  return out.str();
 }
 
 }  // namespace kvcal

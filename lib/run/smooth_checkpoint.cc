@@ -1,24 +1,26 @@
 #include "run/smooth_checkpoint.h"
 
+#include <algorithm>
 #include <functional>
 #include <iomanip>
 #include <sstream>
 
-#include "calib/exact_pass.h"
-#include "calib/observed_statistics.h"
+#include "calib/statistics/observed_statistics.h"
+#include "calib/summary/scale_summary.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/number_text.h"
-#include "core/replaceable.h"
+#include "core/output.h"
+#include "core/text.h"
 #include "datasets/named_dataset.h"
 #include "export/writer.h"
 #include "forward/divided_forward.h"
 #include "hub/hub_cache.h"
-#include "recipe/named_recipe.h"
-#include "run/named_inputs.h"
-#include "run/output_card.h"
-#include "run/output_files.h"
-#include "run/process_limit.h"
+#include "recipe/presets.h"
+#include "run/calibrate_request.h"
+#include "run/calibration_run.h"
+#include "run/command_output.h"
+#include "run/command_paths.h"
+#include "run/devices.h"
 #include "run/subject.h"
 #include "stored/weights.h"
 
@@ -27,64 +29,6 @@ namespace {
 
 /// Rows of K that all samples together keep, for a mean that is known to a 40th of the spread.
 constexpr int64_t kKeyRows = 2048, kMostKeyRowsOfSample = 512;
-
-/// One pass over the samples. see gets each layer that has a cache of its own.
-void observe_channels(const CalibrationSubject& subject, std::span<const Sample> samples,
-                      std::span<const std::unique_ptr<Backend>> backends,
-                      const SmoothRequest& request, const fs::path& scratch,
-                      Diagnostics& diagnostics,
-                      const std::function<void(int64_t layer, const LayerObservation& seen)>& see) {
-  const Weights weights(subject.model_dir, subject.config, &subject.quantization);
-  std::vector<std::span<const TokenId>> ids;
-  for (const Sample& sample : samples) ids.emplace_back(sample.ids);
-  const auto count = std::max<int64_t>(1, std::ssize(samples));
-  const bool is_aligned = request.cache == SmoothedFor::kFp8E4m3;
-  const ObservationRequest observation{
-      .channels = true,
-      .key_rows = is_aligned ? std::min(kMostKeyRowsOfSample, (kKeyRows + count - 1) / count) : 0};
-  LayerwiseOptions layerwise{
-      .compute_type = compute_type_of(request.device, *backends[0], subject.config),
-      .observation = observation,
-      .longest_sample = longest_of(samples),
-      .scratch_folder = scratch};
-  if (backends[0]->is_host()) set_process_memory(layerwise, subject.config, request.device.threads);
-  DividedForward forward(subject.config, weights, borrowed(backends), ids, layerwise, diagnostics);
-  ExactPass pass(forward, subject.config, observation);
-  AttentionReader reader(subject.config, samples);
-  for (int64_t layer = 0; layer <= pass.last_layer(); ++layer) {
-    LayerObservation seen = pass.run(layer);
-    if (subject.config.has_attention(layer)) reader.statistics(layer, &seen);  // refuses NaN
-    if (seen.channels) see(layer, seen);
-  }
-}
-
-Smoothing observed_smoothing(const CalibrationSubject& subject, std::span<const Sample> samples,
-                             std::span<const std::unique_ptr<Backend>> backends,
-                             const SmoothRequest& request, const fs::path& scratch,
-                             Diagnostics& diagnostics) {
-  const auto layers = static_cast<size_t>(subject.config.num_hidden_layers);
-  if (request.cache == SmoothedFor::kInt8) {
-    std::vector<ChannelAmax> all(layers);
-    observe_channels(subject, samples, backends, request, scratch, diagnostics,
-                     [&](int64_t layer, const LayerObservation& seen) {
-                       all[static_cast<size_t>(layer)] = *seen.channels;
-                     });
-    return smoothing_of(subject.config, all);
-  }
-  Smoothing smoothing{.factors = KvFactors(layers),
-                      .v_reason = "an FP8 cache keeps the bits of every magnitude"};
-  observe_channels(subject, samples, backends, request, scratch, diagnostics,
-                   [&](int64_t layer, const LayerObservation& seen) {
-                     LayerAlignment made =
-                         align_layer(subject.config, layer, seen.key_rows, *seen.channels);
-                     if (made.changed() == 0) return;
-                     smoothing.factors[static_cast<size_t>(layer)] = made.factors;
-                     smoothing.aligned.emplace(layer, std::move(made));
-                   });
-  if (smoothing.aligned.empty())
-    smoothing.k_reason = "no constant part of it is large against what varies";
-  return smoothing;
-}
 
 Json predicted_json(const CacheAttention& attention) {
   Json json = Json::object();
@@ -128,8 +72,8 @@ Json smoothing_json(SmoothedFor cache, const SmoothResult& result) {
   return json;
 }
 
-Json manifest_of(const SmoothRequest& request, const CalibrationSubject& subject,
-                 const Dataset& dataset, const SmoothResult& result) {
+Json manifest_of(const SmoothRequest& request, const PlannedModel& subject, const Dataset& dataset,
+                 const SmoothResult& result) {
   return {{"kvcal_version", request.version},
           {"created_by", "kvcal " + request.version},
           {"model",
@@ -216,8 +160,7 @@ class Smoother {
     backends_ = open_backends(request_.device, diagnostics_);
     result_.num_samples = std::ssize(samples_);
     result_.num_tokens = tokens_of(samples_);
-    result_.smoothing =
-        observed_smoothing(subject_, samples_, backends_, request_, scratch_, diagnostics_);
+    result_.smoothing = observed_smoothing();
     write(output.path());
     if (!result_.smoothing.aligned.empty()) keep_gains(output.path());
     result_.manifest = manifest_of(request_, subject_, *dataset, result_);
@@ -228,7 +171,7 @@ class Smoother {
   }
 
  private:
-  CalibrationSubject subject_of(const std::string& model, Diagnostics& diagnostics) const {
+  PlannedModel subject_of(const std::string& model, Diagnostics& diagnostics) const {
     const std::string recipe(kDefaultRecipe);
     return make_subject(read_recipe(recipe), recipe, model, diagnostics, request_.family);
   }
@@ -251,15 +194,75 @@ class Smoother {
                                                  result_.smoothing.factors, pool_, folder);
   }
 
-  CacheAttention compared(const CalibrationSubject& subject) {
-    return compare_caches(subject,
-                          {.samples = samples_,
-                           .backends = borrowed(backends_),
-                           .layerwise = {.compute_type = compute_type_of(
-                                             request_.device, *backends_[0], subject.config),
-                                         .scratch_folder = scratch_},
-                           .threads = request_.device.threads},
-                          diagnostics_);
+  LayerwiseOptions layerwise(const ModelConfig& config) const {
+    return {.compute_type = compute_type_of(request_.device, *backends_[0], config),
+            .scratch_folder = scratch_};
+  }
+
+  /// One pass over the samples. see gets each layer that has a cache of its own.
+  void observe_channels(
+      const std::function<void(int64_t layer, const LayerObservation& seen)>& see) {
+    const ModelConfig& config = subject_.config;
+    const Weights weights(subject_.model_dir, config, &subject_.quantization);
+    std::vector<std::span<const TokenId>> ids;
+    for (const Sample& sample : samples_) ids.emplace_back(sample.ids);
+    const auto count = std::max<int64_t>(1, std::ssize(samples_));
+    ObservationRequest observation{.channels = true};
+    if (request_.cache == SmoothedFor::kFp8E4m3)
+      observation.key_rows = std::min(kMostKeyRowsOfSample, (kKeyRows + count - 1) / count);
+    LayerwiseOptions options = layerwise(config);
+    options.observation = observation;
+    options.longest_sample = longest_of(samples_);
+    if (backends_[0]->is_host()) set_process_memory(options, config, request_.device.threads);
+    DividedForward forward(config, weights, borrowed(backends_), ids, options, diagnostics_);
+    forward.request(observation);
+    AttentionReader reader(config, samples_);
+    for (int64_t layer = 0; layer <= observation.last_layer(config); ++layer) {
+      const LayerObservation seen = run_exact(forward, config, observation, layer);
+      if (config.has_attention(layer)) reader.statistics(layer, &seen);  // refuses NaN
+      if (seen.channels) see(layer, seen);
+    }
+  }
+
+  Smoothing observed_smoothing() {
+    const auto layers = static_cast<size_t>(subject_.config.num_hidden_layers);
+    if (request_.cache == SmoothedFor::kInt8) {
+      std::vector<ChannelAmax> all(layers);
+      observe_channels([&](int64_t layer, const LayerObservation& seen) {
+        all[static_cast<size_t>(layer)] = *seen.channels;
+      });
+      return smoothing_of(subject_.config, all);
+    }
+    Smoothing smoothing{.factors = KvFactors(layers),
+                        .v_reason = "an FP8 cache keeps the bits of every magnitude"};
+    observe_channels([&](int64_t layer, const LayerObservation& seen) {
+      LayerAlignment made = align_layer(subject_.config, layer, seen.key_rows, *seen.channels);
+      if (made.changed() == 0) return;
+      smoothing.factors[static_cast<size_t>(layer)] = made.factors;
+      smoothing.aligned.emplace(layer, std::move(made));
+    });
+    if (smoothing.aligned.empty())
+      smoothing.k_reason = "no constant part of it is large against what varies";
+    return smoothing;
+  }
+
+  /// Runs the compared samples, the first ones as in a calibration, with an unquantized cache.
+  CacheAttention compared(const PlannedModel& subject) {
+    const int64_t count = compared_samples(lengths_of(samples_));
+    const Calibration found = calibrate_samples(
+        subject,
+        {.backends = borrowed(backends_),
+         .samples = std::span(samples_).first(static_cast<size_t>(count)),
+         .layerwise = layerwise(subject.config),
+         .threads = request_.device.threads},
+        {.kv_forward = KvForward::kExact, .compared_samples = count}, nullptr, diagnostics_);
+    CacheAttention attention{
+        .layers = {},
+        .calibrated = predicted_damage(found, subject.config, &AttentionDamage::calibrated),
+        .unit = predicted_damage(found, subject.config, &AttentionDamage::unit)};
+    for (const AttentionCalibration& layer : found.layers)
+      if (layer.damage) attention.layers.emplace(layer.layer, *layer.damage);
+    return attention;
   }
 
   CacheAttention compared(const fs::path& folder) {
@@ -291,13 +294,21 @@ class Smoother {
 
   const SmoothRequest& request_;
   Diagnostics& diagnostics_;
-  CalibrationSubject subject_;
+  PlannedModel subject_;
   ThreadPool pool_;
   std::vector<std::unique_ptr<Backend>> backends_ = {};
   std::vector<Sample> samples_ = {};
   fs::path scratch_ = {};  ///< folder for hidden states
   SmoothResult result_ = {};
 };
+
+constexpr const char* kSmoothedBesideOutput = ".kvcal-smoothed";
+
+std::string lines_of(const SmoothResult& result) {
+  std::string text = "rewritten for an fp8_e4m3 cache:";
+  for (const auto& [label, line] : smoothing_lines(result)) text += "\n  " + label + ": " + line;
+  return text;
+}
 
 }  // namespace
 
@@ -307,27 +318,91 @@ SmoothResult smooth_checkpoint(const SmoothRequest& request, Diagnostics& diagno
   return Smoother(settled, diagnostics).run();
 }
 
-std::vector<std::pair<std::string, std::string>> smoothing_lines(const SmoothResult& result) {
+LabelledLines smoothing_lines(const SmoothResult& result) {
   const RewrittenCheckpoint& written = result.written;
   std::string changed = std::to_string(written.changed) + " tensors";
   if (written.widened > 0)
     changed += ", of which " + std::to_string(written.widened) +
                " are float32 now: their dtype does not hold the values";
-  std::vector<std::pair<std::string, std::string>> lines{
-      {"samples",
-       std::to_string(result.num_samples) + ", " + std::to_string(result.num_tokens) + " tokens"},
-      {"K", result.smoothing.aligned.empty()
-                ? side_text(result.smoothing.k, result.smoothing.k_reason)
-                : aligned_text(result.smoothing.aligned)},
-      {"V", side_text(result.smoothing.v, result.smoothing.v_reason)},
-      {"changed", changed},
-      {"function", function_text(written, result.smoothing)}};
+  LabelledLines lines{{"samples", std::to_string(result.num_samples) + ", " +
+                                      std::to_string(result.num_tokens) + " tokens"},
+                      {"K", result.smoothing.aligned.empty()
+                                ? side_text(result.smoothing.k, result.smoothing.k_reason)
+                                : aligned_text(result.smoothing.aligned)},
+                      {"V", side_text(result.smoothing.v, result.smoothing.v_reason)},
+                      {"changed", changed},
+                      {"function", function_text(written, result.smoothing)}};
   if (!result.gain) return lines;
   if (const std::string text = gain_text(*result.gain); !text.empty())
     lines.emplace_back("FP8 cache", text);
   if (const auto& without = result.gain->without; !without.empty())
     lines.emplace_back("left alone", layer_range_text(without) + ", where attention gains nothing");
   return lines;
+}
+
+SmoothRequest smooth_request(const CalibrateRequest& request) {
+  SmoothRequest smooth;
+  smooth.model = request.model;
+  smooth.cache = SmoothedFor::kFp8E4m3;
+  smooth.dataset = request.dataset;
+  smooth.records = request.records;
+  SampleOptions samples = request.samples;
+  samples.num_calibration_samples =
+      std::min(samples.num_calibration_samples, smooth.samples.num_calibration_samples);
+  samples.max_seq_length = std::min(samples.max_seq_length, smooth.samples.max_seq_length);
+  smooth.samples = samples;
+  smooth.family = request.family;
+  smooth.device = request.device;
+  smooth.version = request.version;
+  return smooth;
+}
+
+SmoothedModel::SmoothedModel(const CalibrateRequest& request, const RankSession& session,
+                             Diagnostics& diagnostics)
+    : request_(request) {
+  if (!session.is_alone())
+    fail("--smooth runs in one process: kvcal smooth ", request.model,
+         " --for fp8_e4m3 first, and calibrate its output on several ranks");
+  CalibrateRequest settled = request;
+  PlannedRun plan;
+  SilentDiagnostics silent;  // the calibration says it all again
+  plan_run(settled, plan, silent);
+  if (!runs_text(settled, *plan.subject))
+    fail("--smooth needs text to see K, and ", request.recipe, " calibrates nothing");
+  check_replaceable(request.output.output, OutputKind::kFolder, request.output.overwrite);
+  scratch_.emplace(request.output.output + kSmoothedBesideOutput, true);
+  SmoothRequest smooth = smooth_request(settled);
+  smooth.output = (scratch_->path() / "model").string();
+  diagnostics.inform("looking for constant parts of K");
+  const SmoothResult result = smooth_checkpoint(smooth, diagnostics);
+  diagnostics.inform(lines_of(result));
+  if (!result.is_changed()) return;
+  // The constant parts decide the largest K, and a scale from it serves them alone.
+  if (request_.recipe == kDefaultRecipe) request_.recipe = kAttentionRecipe;
+  const Json& model = result.manifest.at("model");
+  request_.source = {.path = model.at("path").get<std::string>(),
+                     .sha256 = model.at("sha256").get<std::string>()};
+  request_.model = smooth.output;
+}
+
+WeightsKl weights_kl(const AttentionDamage& damage) {
+  return {.calibrated = sum_of(damage.calibrated).mean_kl(), .unit = sum_of(damage.unit).mean_kl()};
+}
+
+std::vector<int64_t> layers_without_gain(std::span<const int64_t> layers,
+                                         const CacheAttention& before,
+                                         const CacheAttention& after) {
+  std::vector<int64_t> found;
+  for (const int64_t layer : layers) {
+    const auto was = before.layers.find(layer), is = after.layers.find(layer);
+    if (was == before.layers.end() || is == after.layers.end()) continue;
+    if (weights_kl(is->second).sum() >= weights_kl(was->second).sum()) found.push_back(layer);
+  }
+  return found;
+}
+
+Json to_json(const WeightsKl& kl) {
+  return {{"calibrated", kl.calibrated}, {"unit", kl.unit}};
 }
 
 }  // namespace kvcal

@@ -1,17 +1,51 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "backend/backend.h"
 #include "core/diagnostics.h"
+#include "core/file.h"
 #include "core/json.h"
 #include "datasets/dataset.h"
 #include "family/family_choice.h"
+#include "forward/layerwise.h"
+#include "quant/damage_verdict.h"
+#include "ranks/rank_session.h"
 #include "rewrite/rewritten_checkpoint.h"
 #include "rewrite/smoothing.h"
-#include "run/attention_gain.h"
+#include "run/calibrate_request.h"
 #include "run/devices.h"
+#include "run/subject.h"
 
 namespace kvcal {
+
+/// What an E4M3 cache does to a model's attention, with scales of one a layer and with scale 1.0.
+struct CacheAttention {
+  std::map<int64_t, AttentionDamage> layers;  ///< those that were compared
+  /// Of the whole model; nullopt where a layer with a cache of its own was not compared.
+  std::optional<CacheDamage> calibrated = {}, unit = {};
+};
+
+/// KL of one layer's softmax weights from those with an unquantized cache, the mean over the
+/// queries: what a change of K alone can mend.
+struct WeightsKl {
+  double calibrated = 0, unit = 0;
+  double sum() const { return calibrated + unit; }
+};
+WeightsKl weights_kl(const AttentionDamage& damage);
+
+/// The layers, of those that were compared in both, whose softmax weights lose no less behind a
+/// change than before it.
+std::vector<int64_t> layers_without_gain(std::span<const int64_t> layers,
+                                         const CacheAttention& before, const CacheAttention& after);
+
+Json to_json(const WeightsKl& kl);
 
 /// A checkpoint with 16- or 32-bit weights, and the text that shows what its channels reach.
 struct SmoothRequest {
@@ -56,6 +90,29 @@ struct SmoothResult {
 SmoothResult smooth_checkpoint(const SmoothRequest& request, Diagnostics& diagnostics);
 
 /// Pairs of a label and a text of one line.
-std::vector<std::pair<std::string, std::string>> smoothing_lines(const SmoothResult& result);
+LabelledLines smoothing_lines(const SmoothResult& result);
+
+/// The request of kvcal smooth for a calibration, without an output: its first samples, as many and
+/// as long as kvcal smooth reads by itself at most.
+SmoothRequest smooth_request(const CalibrateRequest& request);
+
+/// The model of a calibration, rewritten for its E4M3 cache beside the output, while this lives.
+/// Interrupted runs rewrite it again: the same model and text make the same bytes, so that their
+/// state fits.
+class SmoothedModel {
+ public:
+  /// Runs the first samples of the request through its model. Throws Error as check_request and
+  /// smooth_checkpoint do, and with several ranks; Interrupted where the user asks to stop.
+  SmoothedModel(const CalibrateRequest& request, const RankSession& session,
+                Diagnostics& diagnostics);
+
+  /// The request for the rewritten model, in place of the default recipe with scales of K chosen by
+  /// attention; for its own model where no rewriting gains anything.
+  const CalibrateRequest& request() const { return request_; }
+
+ private:
+  CalibrateRequest request_;
+  std::optional<AtomicDirectory> scratch_;  ///< never committed
+};
 
 }  // namespace kvcal

@@ -4,23 +4,21 @@
 
 #include <algorithm>
 
-#include "calib/observed_statistics.h"
-#include "checkpoint/identity.h"
+#include "calib/statistics/observed_statistics.h"
+#include "checkpoint/model_dir.h"
 #include "core/byte_stream.h"
-#include "core/cpus.h"
 #include "core/folder.h"
-#include "core/host_name.h"
-#include "core/number_text.h"
-#include "core/sha256.h"
-#include "run/output_files.h"
+#include "core/hash.h"
+#include "core/process.h"
+#include "core/text.h"
+#include "run/command_paths.h"
 #include "run/rank_settings.h"
-#include "state/weight_hashes.h"
+#include "state/resumable_forward.h"
 
 namespace kvcal {
 namespace {
 
 constexpr std::string_view kNone = "none";
-constexpr std::string_view kBesideOutput = ".kvcal-state";
 
 std::string sha256_of(std::span<const Sample> samples) {
   Sha256 hash;
@@ -55,64 +53,23 @@ std::string advice(const RunState& state, const std::string& resume_command) {
          "; it goes on with:\n  " + resume_command;
 }
 
-}  // namespace
-
-void check_state_options(const StateOptions& options) {
-  if (options.resumes && options.folder == kNone) fail("--resume needs a state, --state is none");
-  in_context("--state-share", [&] { parse_fraction(options.share); });
-}
-
-fs::path state_folder(const StateOptions& options, const fs::path& output) {
-  if (options.folder == kNone) return {};
-  if (!options.folder.empty()) return options.folder;
-  fs::path beside = output.lexically_normal();
-  if (!beside.has_filename()) beside = beside.parent_path();
-  beside += kBesideOutput;
-  return beside;
-}
-
-Json fingerprint_of(const RunFacts& facts) {
-  Json fingerprint = {{"kvcal_version", facts.version},
-                      {"model", sampled_sha256(facts.subject.model_dir)},
-                      {"recipe", sha256_hex(facts.subject.recipe.source)},
-                      {"samples", std::ssize(facts.run.samples)},
-                      {"sample_ids", sha256_of(facts.run.samples)},
-                      {"device", kind_of_device(*facts.run.backends.at(0))},
-                      {"compute_dtype", name_of(facts.run.layerwise.compute_type)}};
-  fingerprint.update(facts.options);
-  return fingerprint;
-}
-
-namespace {
-
 /// Whether every rank sees the folder that rank 0 has made. Collective.
-bool is_seen_by_all(const fs::path& folder, const StateRanks& ranks) {
-  if (ranks.ranks.size() == 1) return true;
+bool is_seen_by_all(const fs::path& folder, Communicator& ranks, StatePeers& peers) {
+  if (ranks.size() == 1) return true;
   const fs::path sign = folder / "hidden-0" / "sign";
   std::error_code error;
-  const bool is_first = ranks.ranks.rank() == 0;
+  const bool is_first = ranks.rank() == 0;
   const std::string text = std::to_string(::getpid()) + " " + host_name();
   if (is_first) write_file_atomically(sign, text, true);
-  const auto first = ranks.ranks.broadcast(std::as_bytes(std::span(text)));
+  const auto first = ranks.broadcast(std::as_bytes(std::span(text)));
   bool is_seen = false;
   if (fs::exists(sign, error)) {
     const std::string found = read_text(sign);
     is_seen = std::ranges::equal(std::as_bytes(std::span(found)), first);
   }
-  const bool all = ranks.peers.all(is_seen ? 1 : 0) == 1;
+  const bool all = peers.all(is_seen ? 1 : 0) == 1;
   if (is_first) fs::remove(sign, error);
   return all;
-}
-
-StateSettings settings_of(const StateOptions& options, const fs::path& folder, bool overwrite,
-                          Json fingerprint, int threads) {
-  if (threads == 0) threads = std::max(1, static_cast<int>(allowed_cpus().size()));
-  return {.folder = folder,
-          .fingerprint = std::move(fingerprint),
-          .resumes = options.resumes,
-          .replaces = overwrite,
-          .share = parse_fraction(options.share),
-          .threads = threads};
 }
 
 /// Reports that no state can be kept: an error where the user asked for a state, else a warning.
@@ -131,23 +88,54 @@ std::string beginning(const RunState& state, uint64_t bytes) {
 
 }  // namespace
 
-std::unique_ptr<RunState> open_state(const StateOptions& options, const fs::path& output,
-                                     bool overwrite, const RunFacts& facts, Json fingerprint,
-                                     const StateRanks& ranks, Diagnostics& diagnostics) {
-  const fs::path folder = state_folder(options, output);
+void check_state_options(const StateOptions& options) {
+  if (options.resumes && options.folder == kNone) fail("--resume needs a state, --state is none");
+  in_context("--state-share", [&] { parse_fraction(options.share); });
+}
+
+fs::path state_folder(const StateOptions& options, const fs::path& output) {
+  if (options.folder == kNone) return {};
+  if (!options.folder.empty()) return options.folder;
+  fs::path beside = output.lexically_normal();
+  if (!beside.has_filename()) beside = beside.parent_path();
+  beside += StateOptions::kBesideOutput;
+  return beside;
+}
+
+Json fingerprint_of(const PlannedModel& subject, const CalibrationRun& run, const Json& options,
+                    const std::string& version) {
+  Json fingerprint = {{"kvcal_version", version},
+                      {"model", sampled_sha256(subject.model_dir)},
+                      {"recipe", sha256_hex(subject.recipe.source)},
+                      {"samples", std::ssize(run.samples)},
+                      {"sample_ids", sha256_of(run.samples)},
+                      {"device", kind_of_device(*run.backends.at(0))},
+                      {"compute_dtype", name_of(run.layerwise.compute_type)}};
+  fingerprint.update(options);
+  return fingerprint;
+}
+
+std::unique_ptr<RunState> open_state(const StateOptions& options, const OutputOptions& output,
+                                     const PlannedModel& subject, const CalibrationRun& run,
+                                     Json fingerprint, Communicator& ranks, StatePeers& peers,
+                                     Diagnostics& diagnostics) {
+  const fs::path folder = state_folder(options, output.output);
   if (folder.empty()) return nullptr;
-  const bool is_first = ranks.ranks.rank() == 0;
-  const uint64_t bytes =
-      RunState::bytes(std::ssize(facts.run.samples), tokens_of(facts.run.samples),
-                      facts.subject.config.carried_width(longest_of(facts.run.samples)));
-  const StateSettings settings =
-      settings_of(options, folder, overwrite, std::move(fingerprint), facts.run.threads);
+  const bool is_first = ranks.rank() == 0;
+  const uint64_t bytes = RunState::bytes(std::ssize(run.samples), tokens_of(run.samples),
+                                         subject.config.carried_width(longest_of(run.samples)));
+  const StateSettings settings{.folder = folder,
+                               .fingerprint = std::move(fingerprint),
+                               .resumes = options.resumes,
+                               .replaces = output.overwrite,
+                               .share = parse_fraction(options.share),
+                               .threads = num_threads({.threads = run.threads})};
   std::unique_ptr<RunState> state;
   bool is_without = false;
-  together(ranks.ranks, [&] {
+  together(ranks, [&] {
     if (!is_first) return;
     if (has_room(folder, bytes)) {
-      state = std::make_unique<RunState>(settings, ranks.peers, diagnostics);
+      state = std::make_unique<RunState>(settings, peers, diagnostics);
       return;
     }
     go_without(options,
@@ -156,17 +144,14 @@ std::unique_ptr<RunState> open_state(const StateOptions& options, const fs::path
                diagnostics);
     is_without = true;
   });
-  if (ranks.peers.all(is_without ? 0 : 1) == 0) return nullptr;
-  const bool is_seen = is_seen_by_all(folder, ranks);
-  together(ranks.ranks, [&] {
+  if (peers.all(is_without ? 0 : 1) == 0) return nullptr;
+  const bool is_seen = is_seen_by_all(folder, ranks, peers);
+  together(ranks, [&] {
     if (is_first && !is_seen)
       go_without(options,
-                 "not all ranks see '" + folder.string() +
-                     "', where the state of the run "
-                     "would be",
+                 "not all ranks see '" + folder.string() + "', where the state of the run would be",
                  diagnostics);
-    if (!is_first && is_seen)
-      state = std::make_unique<RunState>(settings, ranks.peers, diagnostics);
+    if (!is_first && is_seen) state = std::make_unique<RunState>(settings, peers, diagnostics);
   });
   if (!is_seen) return nullptr;
   if (is_first) diagnostics.inform(beginning(*state, bytes));

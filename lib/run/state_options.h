@@ -8,7 +8,8 @@
 #include "core/interrupt.h"
 #include "ranks/communicator.h"
 #include "run/calibration_run.h"
-#include "state/state_peers.h"
+#include "run/output_formats.h"
+#include "state/run_state.h"
 
 namespace kvcal {
 
@@ -36,29 +37,19 @@ void check_state_options(const StateOptions& options);
 /// Folder of the state of a run with this output; empty: none.
 fs::path state_folder(const StateOptions& options, const fs::path& output);
 
-/// Inputs on which a run's result depends.
-struct RunFacts {
-  const CalibrationSubject& subject;
-  const CalibrationRun& run;
-  Json options;         ///< options that change the result, by name
-  std::string version;  ///< of the program
-};
+/// Hashes, names and numbers that must be equal for a state to fit. options: those that change the
+/// result, by name; version: of the program.
+Json fingerprint_of(const PlannedModel& subject, const CalibrationRun& run, const Json& options,
+                    const std::string& version);
 
-/// Hashes, names and numbers that must be equal for a state to fit.
-Json fingerprint_of(const RunFacts& facts);
-
-/// Ranks of the run.
-struct StateRanks {
-  Communicator& ranks;
-  StatePeers& peers;  ///< the same ranks, as the state sees them
-};
-
-/// Opens the state with fingerprint_of(facts), and reports its size or the point where the run
+/// Opens the state of a run with this fingerprint, and reports its size or the point where the run
 /// resumes. null: no state, also where the disk has no room, or other ranks do not see the folder,
-/// and the user did not request one. Throws Error as RunState does. Collective.
-std::unique_ptr<RunState> open_state(const StateOptions& options, const fs::path& output,
-                                     bool overwrite, const RunFacts& facts, Json fingerprint,
-                                     const StateRanks& ranks, Diagnostics& diagnostics);
+/// and the user did not request one. peers: the ranks, as the state sees them. Throws Error as
+/// RunState does. Collective.
+std::unique_ptr<RunState> open_state(const StateOptions& options, const OutputOptions& output,
+                                     const PlannedModel& subject, const CalibrationRun& run,
+                                     Json fingerprint, Communicator& ranks, StatePeers& peers,
+                                     Diagnostics& diagnostics);
 
 /// Runs body; an exception gets the command that resumes the run, where the state can be resumed.
 /// state may be null.

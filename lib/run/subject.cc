@@ -2,18 +2,17 @@
 
 #include <algorithm>
 
-#include "calib/resolve_plan.h"
-#include "convert/kept_quantization.h"
-#include "core/number_text.h"
+#include "calib/plan/resolve_plan.h"
+#include "convert/output_model.h"
+#include "core/error.h"
+#include "core/text.h"
 #include "export/layer_scales.h"
-#include "run/skipped_layers.h"
-#include "stored/find_draft_layer.h"
-#include "stored/unrun_modules.h"
+#include "stored/read_model_config.h"
 #include "stored/weights.h"
 
 namespace kvcal {
 
-void CalibrationSubject::leave_out(const std::vector<int64_t>& layers) {
+void PlannedModel::leave_out(const std::vector<int64_t>& layers) {
   for (const int64_t layer : with_readers(layers, config))
     for (Modifier& modifier : recipe.modifiers)
       if (const std::string module = config.attention_module(layer);
@@ -23,7 +22,7 @@ void CalibrationSubject::leave_out(const std::vector<int64_t>& layers) {
   plan = resolve_plan(recipe, config, told_before, unrun_modules(model_dir, config));
 }
 
-ExportInput CalibrationSubject::output_of(const Calibration& calibration) const {
+ExportInput PlannedModel::output_of(const Calibration& calibration) const {
   ExportInput input{.model = output ? output->model : model_dir,
                     .calibration = calibration,
                     .recipe = &recipe,
@@ -32,18 +31,28 @@ ExportInput CalibrationSubject::output_of(const Calibration& calibration) const 
   return input;
 }
 
-void CalibrationSubject::settle_output(const std::vector<std::string>& formats,
-                                       Diagnostics& diagnostics) {
+OutputFormats PlannedModel::settle_output(OutputOptions options, Diagnostics& diagnostics) {
+  settle_formats(options, model_dir,
+                 {.kept = kept_quantization(),
+                  .weights = &quantization,
+                  .makes_weights = plan.quantizes_weights()},
+                 diagnostics);
+  OutputFormats formats(std::move(options));
+  settle_output(formats.names(), diagnostics);
+  return formats;
+}
+
+void PlannedModel::settle_output(const std::vector<std::string>& formats,
+                                 Diagnostics& diagnostics) {
   output = output_model(model_dir, config, formats, diagnostics);
 }
 
-void CalibrationSubject::check_source() const {
+void PlannedModel::check_source() const {
   if (!kept) check_is_unquantized(output ? output->model : model_dir);
 }
 
-CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
-                                const std::string& model, Diagnostics& diagnostics,
-                                const FamilyChoice& family, bool with_draft) {
+PlannedModel make_subject(Recipe recipe, const std::string& recipe_name, const std::string& model,
+                          Diagnostics& diagnostics, const FamilyChoice& family, bool with_draft) {
   ModelDir model_dir(model);
   ModelConfig config = read_model_config(model_dir, family);
   if (with_draft) find_draft_layer(model_dir, config, diagnostics);
@@ -51,7 +60,7 @@ CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
     return resolve_plan(recipe, config, diagnostics, unrun_modules(model_dir, config));
   });
   auto kept = read_kept_quantization(model_dir);
-  auto quantization = read_checkpoint_quantization(model_dir, config, matches_target);
+  auto quantization = read_checkpoint_quantization(model_dir, config);
   return {std::move(recipe), std::move(model_dir), std::move(config),
           std::move(plan),   std::move(kept),      std::move(quantization)};
 }
@@ -62,7 +71,7 @@ uint64_t tensor_bytes(const ModelDir& model) {
   return bytes;
 }
 
-std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
+std::vector<Sample> samples_for(const PlannedModel& subject, const Dataset& dataset,
                                 const RecordOptions& records, const SampleOptions& options,
                                 Diagnostics& diagnostics, SkippedRecords* skipped) {
   // Already tokenized data needs no tokenizer.
@@ -78,6 +87,22 @@ std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset
   tolerant.skip = records.skip;
   return read_samples(dataset, tokenizer.get(), chat ? &*chat : nullptr, subject.config.vocab_size,
                       tolerant, diagnostics, skipped);
+}
+
+std::vector<int64_t> with_readers(const std::vector<int64_t>& layers, const ModelConfig& config) {
+  const std::vector<int64_t> attention = config.attention_layers();
+  for (const int64_t layer : layers)
+    if (std::ranges::find(attention, layer) == attention.end())
+      fail("layer ", layer, " is none of the layers with K and V, which are ",
+           range_text(attention));
+  std::vector<int64_t> all;
+  for (const int64_t layer : attention) {
+    const int64_t source = config.layer(layer).cache_layer;
+    if (std::ranges::any_of(layers,
+                            [&](int64_t one) { return config.layer(one).cache_layer == source; }))
+      all.push_back(layer);
+  }
+  return all;
 }
 
 }  // namespace kvcal

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,22 +13,26 @@
 #include "family/model_config.h"
 #include "quant/quant_plan.h"
 #include "recipe/recipe.h"
+#include "run/output_formats.h"
 #include "stored/fp8_checkpoint.h"
 
 namespace kvcal {
 
 /// A model and the plan that a recipe gives it.
-struct CalibrationSubject {
+struct PlannedModel {
   Recipe recipe;
   ModelDir model_dir;
   ModelConfig config;
   QuantPlan plan;
-  std::optional<KeptQuantization> kept;    ///< weights that are quantized already
+  std::optional<SourceQuantization> kept;  ///< weights that are quantized already
   CheckpointQuantization quantization;     ///< borrows from model_dir
   std::optional<OutputModel> output = {};  ///< what is written in place of model_dir
 
-  const KeptQuantization* kept_quantization() const { return kept ? &*kept : nullptr; }
-  /// Sets output for these formats. Throws Error as output_model does.
+  const SourceQuantization* kept_quantization() const { return kept ? &*kept : nullptr; }
+  /// Settles the formats of what is written, and sets output for them. Throws Error as
+  /// settle_formats and output_model do.
+  OutputFormats settle_output(OutputOptions options, Diagnostics& diagnostics);
+  /// Sets output for these formats.
   void settle_output(const std::vector<std::string>& formats, Diagnostics& diagnostics);
   /// Adds the layers, and those that read their caches, to those that the recipe ignores, and plans
   /// anew. Throws Error for a layer without K and V, and where no layer is left.
@@ -40,9 +45,9 @@ struct CalibrationSubject {
 
 /// recipe_name: for messages. with_draft: also plans the draft layer of a checkpoint that has one.
 /// Throws Error where the recipe does not fit the model.
-CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
-                                const std::string& model, Diagnostics& diagnostics,
-                                const FamilyChoice& family = {}, bool with_draft = false);
+PlannedModel make_subject(Recipe recipe, const std::string& recipe_name, const std::string& model,
+                          Diagnostics& diagnostics, const FamilyChoice& family = {},
+                          bool with_draft = false);
 
 /// Bytes of all tensors of a checkpoint.
 uint64_t tensor_bytes(const ModelDir& model);
@@ -50,8 +55,12 @@ uint64_t tensor_bytes(const ModelDir& model);
 /// Tokenized samples of the data set, whose conversations records.chat renders, and of which
 /// records.skip may be passed over. Throws Error as read_samples does, and where text needs a
 /// tokenizer that the model lacks. skipped: as of read_samples.
-std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
+std::vector<Sample> samples_for(const PlannedModel& subject, const Dataset& dataset,
                                 const RecordOptions& records, const SampleOptions& options,
                                 Diagnostics& diagnostics, SkippedRecords* skipped = nullptr);
+
+/// The layers, and those that read their caches, which are stored one way for all that read them.
+/// Ascending. Throws Error for a layer without K and V.
+std::vector<int64_t> with_readers(const std::vector<int64_t>& layers, const ModelConfig& config);
 
 }  // namespace kvcal

@@ -3,15 +3,13 @@
 #include <optional>
 
 #include "core/folder.h"
-#include "core/number_text.h"
-#include "datasets/named_dataset.h"
+#include "core/text.h"
 #include "recipe/recipe.h"
 #include "rewrite/kv_factors.h"
-#include "run/closing_lines.h"
+#include "run/calibration_result.h"
+#include "run/command_paths.h"
 #include "run/kl_budget.h"
-#include "run/output_files.h"
 #include "run/smooth_checkpoint.h"
-#include "run/smoothed_model.h"
 #include "stored/quantization_config.h"
 
 namespace kvcal {
@@ -32,44 +30,27 @@ bool makes_weights(const CalibrateRequest& request) {
   });
 }
 
-std::string_view word_of(TrialAdvice advice) {
-  switch (advice) {
-    case TrialAdvice::kUnit:
-      return "scale 1.0";
-    case TrialAdvice::kCalibrate:
-      return "calibrate";
-    case TrialAdvice::kWeigh:
-      return "weigh";
-    case TrialAdvice::kDoNotServe:
-      return "do not serve";
-    case TrialAdvice::kOtherData:
-      return "other data";
-    case TrialAdvice::kMoreTokens:
-      return "more tokens";
-  }
-  return "";
-}
+/// A word for JSON and a sentence, by TrialAdvice.
+constexpr struct {
+  const char *word, *text;
+} kAdvices[] = {
+    {"scale 1.0", "no scales are needed: an FP8 cache with scale 1.0 serves this model"},
+    {"calibrate", "serve calibrated scales: "},
+    {"weigh", "an FP8 cache costs this model noticeably, with either scales: weigh the remedies"},
+    {"do not serve",
+     "do not serve this model with an FP8 cache of these scales or of 1.0: take a remedy"},
+    {"other data", "1.0 was better: calibrate with --dataset of your own text, and more samples"},
+    {"more tokens",
+     "fine so far, but measure more text before you serve: --dataset, --measure-sequences"}};
 
 std::string advice_text(const TrialFindings& found) {
-  switch (advice_of(found)) {
-    case TrialAdvice::kUnit:
-      return "no scales are needed: an FP8 cache with scale 1.0 serves this model";
-    case TrialAdvice::kCalibrate:
-      if (found.better == BetterScales::kCalibrated)
-        return "serve calibrated scales: they are measurably better than 1.0";
-      return found.unit_clips
-                 ? "serve calibrated scales: 1.0 would clip, if not in these texts' predictions"
-                 : "serve calibrated scales: they are fine, 1.0 is not";
-    case TrialAdvice::kWeigh:
-      return "an FP8 cache costs this model noticeably, with either scales: weigh the remedies";
-    case TrialAdvice::kDoNotServe:
-      return "do not serve this model with an FP8 cache of these scales or of 1.0: take a remedy";
-    case TrialAdvice::kOtherData:
-      return "1.0 was better: calibrate with --dataset of your own text, and more samples";
-    case TrialAdvice::kMoreTokens:
-      return "fine so far, but measure more text before you serve: --dataset, --measure-sequences";
-  }
-  return "";
+  const TrialAdvice advice = advice_of(found);
+  const std::string text = kAdvices[static_cast<size_t>(advice)].text;
+  if (advice != TrialAdvice::kCalibrate) return text;
+  if (found.better == BetterScales::kCalibrated)
+    return text + "they are measurably better than 1.0";
+  return text + (found.unit_clips ? "1.0 would clip, if not in these texts' predictions"
+                                  : "they are fine, 1.0 is not");
 }
 
 /// The trial's calibration as it was settled.
@@ -77,15 +58,9 @@ CalibrateRequest settled_request(const TrialRequest& request, const CalibrationR
   CalibrateRequest settled = request.calibration;
   settled.budget.kl.reset();
   settled.num_held_out = 0;
-  if (settled.dataset.empty()) settled.dataset = kDefaultDataset;
   if (found.cost)
     settled.samples.num_calibration_samples = static_cast<int64_t>(found.cost->num_samples);
   return settled;
-}
-
-/// A folder below that for temporary files, gone with the value.
-AtomicDirectory scratch_folder(const std::string& name) {
-  return {temporary_path(name), false};
 }
 
 /// Rewrites the model in a folder for temporary files and measures scale 1.0 on it; nullopt: it
@@ -105,22 +80,22 @@ std::optional<Likelihood> try_rewriting(const TrialRequest& request, const Calib
                      byte_text(static_cast<double>(needed)));
     return std::nullopt;
   }
-  const AtomicDirectory scratch = scratch_folder("rewritten");
+  const AtomicDirectory scratch(temporary_path("rewritten"), false);
   SmoothRequest smooth = smooth_request(settled);
   smooth.output = (scratch.path() / "model").string();
   diagnostics.inform("trying weights that are rewritten for this cache");
   if (!smooth_checkpoint(smooth, diagnostics).is_changed()) return std::nullopt;
-  return measure_other(settled, found, request.measure, {.model = smooth.output, .scales = "unit"},
-                       diagnostics);
+  return score_other(settled, found, request.measure, {.model = smooth.output, .scales = "unit"},
+                     diagnostics);
 }
 
-/// Measures scales of K that are chosen by attention; nullopt: the recipe is not the default one.
+/// Metrics scales of K that are chosen by attention; nullopt: the recipe is not the default one.
 std::optional<Likelihood> try_attention_scales(const TrialRequest& request,
                                                const CalibrationResult& found, RankSession& session,
                                                Diagnostics& diagnostics) {
   CalibrateRequest settled = settled_request(request, found);
   if (settled.recipe != kDefaultRecipe) return std::nullopt;
-  const AtomicDirectory scratch = scratch_folder("attention");
+  const AtomicDirectory scratch(temporary_path("attention"), false);
   settled.recipe = kAttentionRecipe;
   OutputOptions output;
   output.output = (scratch.path() / "scales").string();
@@ -131,8 +106,8 @@ std::optional<Likelihood> try_attention_scales(const TrialRequest& request,
   diagnostics.inform("trying scales of K that are chosen by attention");
   SilentDiagnostics silent;  // what was said of the model already
   calibrate_checkpoint(settled, session, silent, {.written = [](const CalibrationResult&) {}});
-  return measure_other(settled, found, request.measure,
-                       {.model = settled.model, .scales = settled.output.output}, diagnostics);
+  return score_other(settled, found, request.measure,
+                     {.model = settled.model, .scales = settled.output.output}, diagnostics);
 }
 
 /// "with these scales fine: KL ..".
@@ -178,30 +153,21 @@ TrialAdvice advice_of(const TrialFindings& found) {
   return TrialAdvice::kOtherData;
 }
 
-namespace {
-
-std::optional<CacheDamage> damage_of_tried(const std::optional<Likelihood>& result) {
-  if (!result) return std::nullopt;
-  return damage_of(*result);
-}
-
-}  // namespace
-
 std::vector<Remedy> remedies_of(const Trial& trial, const CalibrateRequest& request,
                                 const std::string& model, const std::string& output) {
-  return remedies_of(RemedyFacts{.config = trial.result.config,
-                                 .model = model,
-                                 .calibrate = calibrate_line(request, model),
-                                 .output = output,
-                                 .is_rewritten = is_rewritten(trial.result),
-                                 .calibrated = calibrated_damage(trial.measured),
-                                 .unit = unit_damage(trial.measured),
-                                 .bytes_fp8 = trial.result.summary->cache_bytes_fp8,
-                                 .caches = &trial.measured.caches,
-                                 .proposed = trial.budget ? &*trial.budget : nullptr,
-                                 .rewritten = damage_of_tried(trial.rewritten),
-                                 .by_attention = attention_line(request, model),
-                                 .attention = damage_of_tried(trial.attention)});
+  const auto damage_of_tried = [](const std::optional<Likelihood>& result) {
+    return result ? std::optional(damage_of(*result)) : std::nullopt;
+  };
+  RemedyFacts facts = facts_of(request, model, trial.result);
+  facts.output = output;
+  facts.are_made = false;
+  facts.calibrated = calibrated_damage(trial.measured);
+  facts.unit = unit_damage(trial.measured);
+  facts.caches = &trial.measured.caches;
+  facts.proposed = trial.budget ? &*trial.budget : nullptr;
+  facts.rewritten = damage_of_tried(trial.rewritten);
+  facts.attention = damage_of_tried(trial.attention);
+  return remedies_of(facts);
 }
 
 void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnostics,
@@ -234,7 +200,7 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
                        }});
   if (!trial || !trial->result.summary)
     fail(calibration.model, ": has no K and V that the recipe quantizes");
-  trial->measured = measure_scales(calibration, trial->result, request.measure, diagnostics);
+  trial->measured = score_scales(calibration, trial->result, request.measure, diagnostics);
   // Weights that the recipe quantizes are no reference for a cache alone.
   const TrialFindings found = findings_of(*trial);
   const bool is_fine =
@@ -253,7 +219,7 @@ Json to_json(const Trial& trial) {
   const ScaleSummary& summary = *trial.result.summary;
   Json worst = Json::array();
   for (const LayerErrors* layer : worst_layers(summary, kWorstNamed)) worst.push_back(layer->layer);
-  Json json = {{"advice", word_of(advice_of(findings_of(trial)))},
+  Json json = {{"advice", kAdvices[static_cast<size_t>(advice_of(findings_of(trial)))].word},
                {"measured", to_json(trial.measured)},
                {"summary", to_json(summary)},
                {"worst_layers", std::move(worst)},
@@ -270,9 +236,8 @@ Json to_json(const Trial& trial) {
   return json;
 }
 
-std::vector<std::pair<std::string, std::string>> trial_lines(const Trial& trial) {
-  std::vector<std::pair<std::string, std::string>> lines{
-      {"advice", advice_text(findings_of(trial))}};
+LabelledLines trial_lines(const Trial& trial) {
+  LabelledLines lines{{"advice", advice_text(findings_of(trial))}};
   for (const auto& more : {measured_lines(trial.measured), made_lines(trial.result)})
     lines.insert(lines.end(), more.begin(), more.end());
   if (trial.budget) lines.emplace_back("KL budget", budget_text(*trial.budget));

@@ -8,8 +8,7 @@
 
 #include "run/calibrate_checkpoint.h"
 #include "run/calibration_preview.h"
-#include "run/measured_scales.h"
-#include "run/remedies.h"
+#include "run/scored_scales.h"
 
 namespace kvcal {
 
@@ -27,13 +26,13 @@ struct TrialRequest {
   /// by attention, and weights that are rewritten in the folder for temporary files, where that has
   /// room for the model.
   CalibrateRequest calibration;
-  MeasureOptions measure;
+  ScoreOptions measure;
 };
 
 /// What was found.
 struct Trial {
   CalibrationResult result;  ///< its folders are gone after the trial, unless an output was named
-  MeasuredScales measured;
+  ScoredScales measured;
   std::optional<KlBudgetOutcome> budget = {};  ///< with a KL budget
   /// Scales of K chosen by attention; nullopt: not tried.
   std::optional<Likelihood> attention = {};
@@ -73,13 +72,13 @@ struct TrialSteps {
 };
 
 /// Calibrates, into a temporary folder where no output is named, and measures. Throws Error as
-/// calibrate_checkpoint and measure_scales do, and for a model without K and V to quantize.
+/// calibrate_checkpoint and score_scales do, and for a model without K and V to quantize.
 void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnostics,
                const TrialSteps& steps);
 
 /// What --json prints.
 Json to_json(const Trial& trial);
 /// Pairs of a label and a text of one line.
-std::vector<std::pair<std::string, std::string>> trial_lines(const Trial& trial);
+LabelledLines trial_lines(const Trial& trial);
 
 }  // namespace kvcal

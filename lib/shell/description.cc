@@ -2,12 +2,76 @@
 
 #include <algorithm>
 #include <cctype>
+#include <string_view>
 
 #include "core/error.h"
-#include "core/join.h"
 #include "core/registry.h"
+#include "core/text.h"
 
 namespace kvcal {
+namespace {
+
+constexpr const char* kOptionGroups[] = {kModelAndData, kRecipe,     kCacheAndScales, kCells,
+                                         kEngine,       kGeneration, kOutput,         kAccuracy,
+                                         kMachine,      kRanks,      kPrinting};
+
+/// Place of the option's title; that of another title is behind all.
+auto place_of(const OptionDescription& option) {
+  return std::ranges::find(kOptionGroups, option.group) - std::begin(kOptionGroups);
+}
+
+void group_options(std::vector<OptionDescription>& options) {
+  constexpr size_t kFewOptions = 10;
+  std::ranges::stable_sort(options, {}, place_of);
+  if (options.size() > kFewOptions) return;
+  for (OptionDescription& option : options)
+    if (place_of(option) < std::ssize(kOptionGroups)) option.group.clear();
+}
+
+bool has_option(const CommandDescription& command, std::string_view name) {
+  return std::ranges::any_of(command.options, [&](const OptionDescription& option) {
+    return std::ranges::find(option.names, name) != option.names.end();
+  });
+}
+
+/// Whether it may read a model of the hub.
+bool takes_models(const CommandDescription& command) {
+  return has_option(command, "--family") || command.name == "quantize";
+}
+
+const std::vector<VariableDescription> kOfHub = {
+    {"HF_HUB_CACHE, HF_HOME", "Cache of downloaded models and data sets"},
+    {"HF_TOKEN, HF_TOKEN_PATH", "Token for the hub, or the file that has it"},
+    {"HF_ENDPOINT", "Another hub, such as a mirror"},
+    {"HF_HUB_OFFLINE=1", "Download nothing"},
+    {"https_proxy, no_proxy", "Proxies of downloads"},
+    {"SSL_CERT_FILE", "Certificates that downloads trust, instead of the machine's"},
+    {"KVCAL_FOLLOW_LINKS=1", "Follow links of a checkpoint that lead out of its folder"}};
+const std::vector<VariableDescription> kOfDevices = {
+    {"KVCAL_GPU_LIBRARY_PATH", "Files or folders of the GPU's matrix library"},
+    {"KVCAL_GPU_ATTENTION", "Instruction of attention on NVIDIA GPUs: mma or, on sm_90a, wgmma"}};
+const std::vector<VariableDescription> kOfProgress = {
+    {"NO_COLOR, CI, TERM=dumb", "Print progress as plain lines, one in ten seconds"},
+    {"COLUMNS", "Width of a terminal that does not tell"}};
+
+void add_environment(CommandDescription& command) {
+  const auto add = [&](const std::vector<VariableDescription>& variables) {
+    command.environment.insert(command.environment.end(), variables.begin(), variables.end());
+  };
+  const bool is_program = command.name == "kvcal";
+  if (is_program || takes_models(command)) add(kOfHub);
+  if (is_program || has_option(command, "--device")) add(kOfDevices);
+  if (is_program || has_option(command, "--quiet")) add(kOfProgress);
+  if (command.name == "man")
+    add({{"SOURCE_DATE_EPOCH", "Seconds since 1970 of the date that stands on the page"}});
+}
+
+}  // namespace
+
+void complete_description(CommandDescription& command) {
+  group_options(command.options);
+  add_environment(command);
+}
 
 std::string OptionDescription::placeholder() const {
   switch (kind) {

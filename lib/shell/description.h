@@ -20,6 +20,11 @@ struct OptionDescription {
   bool are_choices_joined = false;  ///< several in one value, with '+' between them
   bool is_required = false;
   bool is_repeatable = false;
+  bool is_hidden = false;  ///< on no page
+  /// The argument in Python; an empty name: none. Types are those of python/kvcal; an empty default
+  /// is None, or that there is none where it is required.
+  std::string python_name = {}, python_type = {}, python_default = {};
+  bool has_place_in_python = false;  ///< it may be given without its name
 
   bool is_flag() const { return kind == ValueKind::kNone; }
   /// "FOLDER": what stands for the value where the option is explained; empty for a flag.
@@ -36,11 +41,17 @@ struct VariableDescription {
   std::string names, meaning;
 };
 
+/// What a command is in Python: a function, and the type that it returns. An empty name: nothing.
+struct PythonFunction {
+  std::string name = {}, returns = {}, help = {};
+};
+
 struct CommandDescription {
   std::string name, help;
   std::vector<OptionDescription> options, arguments;
   std::vector<ExampleDescription> examples = {};
   std::vector<VariableDescription> environment = {};
+  PythonFunction python = {};
 };
 
 /// An exit status of the program, and what it means.
@@ -56,6 +67,24 @@ struct ProgramDescription {
   std::vector<CommandDescription> commands;
   std::vector<ExitStatusMeaning> exit_statuses;
 };
+
+/// Titles over options, in the order of pages.
+inline constexpr const char* kModelAndData = "Model and data";
+inline constexpr const char* kRecipe = "Recipe";
+inline constexpr const char* kCacheAndScales = "Cache and scales";
+inline constexpr const char* kCells = "Cells";
+inline constexpr const char* kEngine = "Engine";
+inline constexpr const char* kGeneration = "Generation";
+inline constexpr const char* kOutput = "Output";
+inline constexpr const char* kAccuracy = "Accuracy";
+inline constexpr const char* kMachine = "Machine";
+inline constexpr const char* kRanks = "Interruptions and several machines";
+inline constexpr const char* kPrinting = "Printing";
+
+/// Brings the options of each group together, those with a title of their own last. A command of
+/// few options has no other titles. Adds the variables of the environment that change what the
+/// command does; one of the name "kvcal" is the program.
+void complete_description(CommandDescription& command);
 
 /// What stands for the environment of a command that reads none of it.
 constexpr const char* kNoVariables = "No variable changes what it does.";

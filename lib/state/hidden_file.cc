@@ -1,15 +1,103 @@
 #include "state/hidden_file.h"
 
-#include <sys/stat.h>
-
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <ctime>
+#include <exception>
+#include <utility>
+
+#include <sys/stat.h>
 
 #include "core/error.h"
-#include "core/hash64.h"
+#include "core/hash.h"
 #include "core/posix_file.h"
 
 namespace kvcal {
+namespace {
+
+double own_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+StateThread::StateThread() : thread_([this] { work(); }) {}
+
+StateThread::~StateThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void StateThread::add(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+}
+
+bool StateThread::is_idle() const {
+  const std::lock_guard lock(mutex_);
+  return tasks_.empty() && !is_running_;
+}
+
+void StateThread::wait_until_idle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return tasks_.empty() && !is_running_; });
+}
+
+bool StateThread::wait_until_idle(double seconds) {
+  // Limited to any useful wait, and to the clock's range.
+  const std::chrono::duration<double> most(std::clamp(seconds, 0.0, 86400.0));
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, most, [&] { return tasks_.empty() && !is_running_; });
+}
+
+std::optional<std::string> StateThread::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+double StateThread::cpu_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return cpu_seconds_;
+}
+
+void StateThread::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stops_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    is_running_ = true;
+    lock.unlock();
+    std::optional<std::string> failure;
+    try {
+      task();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    task = nullptr;  // what it owns goes before anybody learns that it is done
+    lock.lock();
+    is_running_ = false;
+    cpu_seconds_ = own_cpu_seconds();
+    if (failure) {
+      failure_ = std::move(failure);
+      tasks_.clear();
+    }
+    changed_.notify_all();
+  }
+}
+
 namespace {
 
 constexpr uint64_t kMagic = 0x31484c4143564bULL;  // "KVCALH1", little-endian
@@ -48,33 +136,22 @@ class HiddenFileWriter::File {
 };
 
 /// Rows waiting for the writer; its end marks them as done, written or not.
-class HiddenFileWriter::Borrowed {
- public:
-  Borrowed(HiddenFileWriter& writer, int64_t sample, std::span<const float> rows,
-           std::shared_ptr<const void> owner)
-      : writer_(writer), sample_(sample), rows_(rows), owner_(std::move(owner)) {}
+struct HiddenFileWriter::Borrowed {
+  HiddenFileWriter& writer;
+  int64_t sample;
+  std::span<const float> rows;
+  std::shared_ptr<const void> owner;
+
   ~Borrowed() {
     {
-      const std::lock_guard lock(writer_.mutex_);
-      if (owner_) {
-        writer_.owned_bytes_ -= rows_.size_bytes();
-      } else {
-        writer_.borrowed_.erase(sample_);
-      }
+      const std::lock_guard lock(writer.mutex_);
+      if (owner)
+        writer.owned_bytes_ -= rows.size_bytes();
+      else
+        writer.borrowed_.erase(sample);
     }
-    writer_.written_.notify_all();
+    writer.written_.notify_all();
   }
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
-
-  int64_t sample() const { return sample_; }
-  std::span<const float> rows() const { return rows_; }
-
- private:
-  HiddenFileWriter& writer_;
-  int64_t sample_;
-  std::span<const float> rows_;
-  std::shared_ptr<const void> owner_;
 };
 
 void HiddenFileWriter::begin(const fs::path& file, int64_t layer, uint64_t run) {
@@ -96,12 +173,12 @@ void HiddenFileWriter::put(int64_t sample, std::span<const float> rows,
       borrowed_.insert(sample);
     }
   }
-  const auto waiting = std::make_shared<Borrowed>(*this, sample, rows, std::move(owner));
+  const std::shared_ptr<Borrowed> waiting(new Borrowed{*this, sample, rows, std::move(owner)});
   thread_.add([waiting, file = file_, layer = layer_, run = run_] {
-    const auto bytes = std::as_bytes(waiting->rows());
+    const auto bytes = std::as_bytes(waiting->rows);
     const BlockHeader header{.layer = layer,
-                             .sample = waiting->sample(),
-                             .values = waiting->rows().size(),
+                             .sample = waiting->sample,
+                             .values = waiting->rows.size(),
                              .hash = hash64(bytes) ^ run};
     file->write(std::as_bytes(std::span(&header, 1)));
     file->write(bytes);

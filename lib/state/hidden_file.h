@@ -1,18 +1,54 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
+#include <string>
+#include <thread>
 #include <vector>
 
-#include "forward/hidden_exchange.h"
-#include "state/state_thread.h"
+#include "forward/layer_forward.h"
 
 namespace kvcal {
+
+/// Runs tasks one after the other, beside the forward pass. A failure cancels all later tasks.
+class StateThread {
+ public:
+  StateThread();
+  /// Runs the remaining tasks first.
+  ~StateThread();
+  StateThread(const StateThread&) = delete;
+  StateThread& operator=(const StateThread&) = delete;
+
+  void add(std::function<void()> task);
+  bool is_idle() const;
+  void wait_until_idle();
+  /// Waits for at most so many seconds; returns whether it is idle.
+  bool wait_until_idle(double seconds);
+  /// Message of the failure, after which no task runs.
+  std::optional<std::string> failure() const;
+  /// CPU seconds of the thread so far.
+  double cpu_seconds() const;
+
+ private:
+  void work();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  bool is_running_ = false, stops_ = false;
+  std::optional<std::string> failure_;
+  double cpu_seconds_ = 0.0;
+  std::thread thread_;
+};
 
 namespace fs = std::filesystem;
 
@@ -36,7 +72,7 @@ class HiddenFileWriter : public HiddenSink {
 
  private:
   class File;
-  class Borrowed;
+  struct Borrowed;
   /// Limit of owned rows, in bytes, that wait to be written.
   static constexpr size_t kMostOwned = size_t{16} << 20;
 

@@ -5,7 +5,7 @@
 
 #include "core/byte_stream.h"
 #include "core/error.h"
-#include "forward/observation_bytes.h"
+#include "forward/layer_forward.h"
 
 namespace kvcal {
 namespace {

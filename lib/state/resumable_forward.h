@@ -1,14 +1,37 @@
+// A state keeps the results of calls, not what follows from them. A resumed run derives the
+// scales again with the same code; only hidden states must be restored. A HiddenSink gets them
+// sample by sample, so one process can resume a run of eight.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "core/error.h"
 #include "forward/layer_forward.h"
 #include "state/run_state.h"
-#include "state/weight_hashes.h"
 
 namespace kvcal {
+
+/// Hashes of the weights that a forward pass reads, which its record keeps: a run that goes on must
+/// read the same. Never 0.
+class WeightHashes {
+ public:
+  virtual ~WeightHashes() = default;
+  /// Of what the pass reads outside of the layers.
+  virtual uint64_t of_model() = 0;
+  /// Of a layer that the pass has run, as it was packed.
+  virtual uint64_t packed(int64_t layer) = 0;
+  /// Of a layer as the files hold it now.
+  virtual uint64_t stored(int64_t layer) = 0;
+};
+
+/// An Error of weights that are not those of the run that a state is of.
+class ChangedWeights : public Error {
+ public:
+  using Error::Error;
+};
 
 /// A forward pass whose calls a RunState records. Calls of an earlier run are answered from the
 /// record; the new pass then starts from the hidden states after them. Borrows the state.

@@ -1,11 +1,12 @@
 #include "stored/coded_matrix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
-#include "quant/e2m1.h"
-#include "quant/fp8_values.h"
+#include "quant/fp8.h"
 #include "quant/half.h"
 
 namespace kvcal {
@@ -110,6 +111,133 @@ void check_scales(const TensorView& scales) {
     if (!std::isfinite(value) || value <= 0.0f)
       fail("unreadable: ", scales.name, " holds ", value, ", expected finite positive scales");
   }
+}
+
+namespace {
+
+/// Dimensions without the ones at the end.
+std::vector<int64_t> trimmed(std::vector<int64_t> dims) {
+  while (!dims.empty() && dims.back() == 1) dims.pop_back();
+  return dims;
+}
+
+std::string names_of(std::initializer_list<DType> dtypes) {
+  std::ostringstream text;
+  size_t at = 0;
+  for (const DType dtype : dtypes)
+    text << (at++ == 0 ? "" : at == dtypes.size() ? " or " : ", ") << dtype;
+  return text.str();
+}
+
+}  // namespace
+
+bool ModuleTensors::has(std::string_view end) const {
+  return model_dir_.find(module_ + std::string(end)) != nullptr;
+}
+
+const TensorView* ModuleTensors::find(std::string_view end, std::initializer_list<DType> dtypes) {
+  const std::string name = module_ + std::string(end);
+  const TensorView* tensor = model_dir_.find(name);
+  if (!tensor) return nullptr;
+  read_.insert(name);
+  if (std::ranges::find(dtypes, tensor->dtype) == dtypes.end())
+    fail("unreadable: ", name, " is ", tensor->dtype, ", expected ", names_of(dtypes));
+  return tensor;
+}
+
+const TensorView& ModuleTensors::need(std::string_view end, std::initializer_list<DType> dtypes,
+                                      size_t rank) {
+  const TensorView* tensor = find(end, dtypes);
+  if (!tensor) fail("missing: ", module_, end, " of the quantized weight");
+  if (tensor->shape.rank() != rank || element_count(tensor->shape) == 0)
+    fail("misshapen: ", tensor->name, " is ", tensor->shape, ", expected ", rank, " dimensions");
+  return *tensor;
+}
+
+const TensorView& ModuleTensors::need(std::string_view end, std::initializer_list<DType> dtypes,
+                                      const Shape& shape) {
+  const TensorView* tensor = find(end, dtypes);
+  if (!tensor) fail("missing: ", module_, end, " ", shape, " of the quantized weight");
+  if (trimmed(tensor->shape.dims) != trimmed(shape.dims)) fail_shape(*tensor, shape);
+  return *tensor;
+}
+
+void ModuleTensors::pass(std::string_view end) {
+  const std::string name = module_ + std::string(end);
+  if (model_dir_.find(name)) read_.insert(name);
+}
+
+void fail_shape(const TensorView& tensor, const Shape& expected) {
+  fail("misshapen: ", tensor.name, " is ", tensor.shape, ", expected ", expected);
+}
+
+namespace {
+
+using Fill = std::function<void(int64_t begin, int64_t count, std::byte* out)>;
+
+/// Fills a range of bytes that may begin and end within rows.
+void fill_range(const Fill& fill, uint64_t row_bytes, uint64_t offset, std::span<std::byte> bytes) {
+  std::vector<std::byte> part;
+  while (!bytes.empty()) {
+    const auto row = static_cast<int64_t>(offset / row_bytes);
+    const uint64_t skipped = offset % row_bytes, whole = bytes.size() / row_bytes;
+    uint64_t made = whole * row_bytes;
+    if (skipped == 0 && whole > 0) {
+      fill(row, static_cast<int64_t>(whole), bytes.data());
+    } else {
+      part.resize(row_bytes);
+      fill(row, 1, part.data());
+      made = std::min<uint64_t>(row_bytes - skipped, bytes.size());
+      std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(skipped), made, bytes.begin());
+    }
+    offset += made;
+    bytes = bytes.subspan(made);
+  }
+}
+
+}  // namespace
+
+TensorSource rows_source(std::string name, DType dtype, Shape shape, Fill fill) {
+  const uint64_t row_bytes = byte_count(shape, dtype) / static_cast<uint64_t>(shape[0]);
+  return {
+      .name = std::move(name),
+      .dtype = dtype,
+      .shape = std::move(shape),
+      .bytes = {},
+      .file = {},
+      .file_offset = 0,
+      .generate = [fill = std::move(fill), row_bytes](uint64_t offset, std::span<std::byte> bytes) {
+        fill_range(fill, row_bytes, offset, bytes);
+      }};
+}
+
+TensorSource small_source(std::string name, DType dtype, Shape shape, std::vector<std::byte> all) {
+  const size_t row_bytes = all.size() / static_cast<size_t>(shape[0]);
+  return rows_source(
+      std::move(name), dtype, std::move(shape),
+      [all = std::move(all), row_bytes](int64_t begin, int64_t count, std::byte* out) {
+        std::copy_n(all.begin() + begin * static_cast<int64_t>(row_bytes),
+                    static_cast<size_t>(count) * row_bytes, out);
+      });
+}
+
+TensorSource chosen_rows(std::string name, DType dtype, const TensorView& tensor,
+                         const RowChoice& rows) {
+  Shape shape = tensor.shape;
+  const auto row_bytes = static_cast<int64_t>(tensor.bytes.size() / static_cast<size_t>(shape[0]));
+  shape.dims[0] = rows.count;
+  return rows_source(
+      std::move(name), dtype, std::move(shape),
+      [bytes = tensor.bytes, row_bytes, rows](int64_t begin, int64_t count, std::byte* out) {
+        for (int64_t row = 0; row < count; ++row)
+          std::copy_n(bytes.data() + rows.at(begin + row) * row_bytes, row_bytes,
+                      out + row * row_bytes);
+      });
+}
+
+TensorSource shape_source(std::string name, const std::array<int64_t, 2>& shape) {
+  const auto bytes = std::as_bytes(std::span(shape));
+  return small_source(std::move(name), DType::kI64, {2}, {bytes.begin(), bytes.end()});
 }
 
 }  // namespace kvcal

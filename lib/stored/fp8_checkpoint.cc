@@ -2,25 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <sstream>
 
 #include "family/expected_tensors.h"
-#include "quant/usable_scale.h"
-#include "stored/dialect.h"
-#include "stored/mapped_tensors.h"
+#include "quant/scale.h"
+#include "stored/kv_scales.h"
 #include "stored/stored_form.h"
-#include "stored/tensor_account.h"
 #include "stored/weights.h"
 
 namespace kvcal {
 namespace {
-
-template <class... Parts>
-std::string line_of(const Parts&... parts) {
-  std::ostringstream line;
-  (line << ... << parts);
-  return line.str();
-}
 
 int64_t divided_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
@@ -63,7 +53,7 @@ class Reader {
   }
 
   /// Adds a tensor that stacks experts, where the form stores it under names of its own.
-  void add_stacked(const StoredForm& form, const ExpectedTensor& tensor) {
+  void add_stacked(const StoredFormat& form, const ExpectedTensor& tensor) {
     if (!tensor.row->is_stacked() || model_dir_.find(tensor.name)) return;
     try {
       for (auto& matrix : form.open_stacked(model_dir_, tensor.name, result_.tensors)) {
@@ -103,7 +93,7 @@ class Reader {
 
   /// Returns whether the module has codes of the scheme's storage.
   bool add_coded(const ModuleName& module, const ModuleScheme& scheme) {
-    const std::string codes(scheme.storage->codes_name());
+    const std::string codes(scheme.storage->codes_name);
     std::string name = module.name;
     if (const std::string other = renamed_expert(name);
         !model_dir_.find(name + codes) && !other.empty())
@@ -368,12 +358,11 @@ std::vector<std::string> warnings_of_index(const ModelDir& model_dir) {
 }  // namespace
 
 CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
-                                                    const ModelConfig& config,
-                                                    TargetMatcher matches) {
+                                                    const ModelConfig& config) {
   QuantizationConfig source = read_quantization_config(model_dir);
   std::vector<std::string> warnings = warnings_of_index(model_dir);
   source.warnings = &warnings;
-  const auto schemes = read_module_schemes(source, matches);
+  const auto schemes = read_module_schemes(source);
   Reader reader(model_dir);
   for (const ModuleName& module : list_modules(config))
     if (module.role) reader.add(module, schemes ? schemes->find(module) : nullptr);

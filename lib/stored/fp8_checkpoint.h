@@ -9,22 +9,18 @@
 
 #include "checkpoint/model_dir.h"
 #include "stored/coded_matrix.h"
-#include "stored/fp8_schemes.h"
-#include "stored/kv_scheme.h"
+#include "stored/stored_form.h"
 
 namespace kvcal {
 
 /// Quantized weight of one Linear or embedding, and the quantization of its input. Borrows from the
 /// ModelDir.
-struct LinearQuantization {
+/// Each block of block_rows x block_columns has one scale, for any strategy.
+struct LinearQuantization : LinearScheme {
   /// Weight that is not FP8 with the scales below; borrowed from the CheckpointQuantization.
   const CodedMatrix* coded = nullptr;
-  TensorView weight_scale;  ///< as scale_at reads, [rows of blocks, columns of blocks]
-  Strategy strategy = Strategy::kTensor;      ///< as the config says: kTensor, kChannel or kBlock
-  int64_t block_rows = 0, block_columns = 0;  ///< of the weight; each block has one scale
-  InputQuantization input = InputQuantization::kNone;
+  TensorView weight_scale;   ///< as scale_at reads, [rows of blocks, columns of blocks]
   float input_scale = 0.0f;  ///< kStatic
-  int64_t group = 0;         ///< kDynamicGroup: values that share a scale
 
   /// FP8 of which each row has one scale.
   bool scales_rows() const { return !coded && weight_scale.shape[1] == 1; }
@@ -61,8 +57,7 @@ struct CheckpointQuantization {
 /// against each other; contradictions go to problems. Throws Error as read_quantization_config and
 /// read_module_schemes do.
 CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
-                                                    const ModelConfig& config,
-                                                    TargetMatcher matches);
+                                                    const ModelConfig& config);
 
 /// llm-compressor's name of an expert's Linear in saved checkpoints, where it differs from the
 /// family's: "w1" becomes "gate_proj", "w2" "down_proj", "w3" "up_proj" (Mixtral, Phi-MoE). Empty

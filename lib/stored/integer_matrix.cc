@@ -1,7 +1,12 @@
 #include "stored/integer_matrix.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+
+#include "quant/packed_bits.h"
+#include "quant/weight_scales.h"
+#include "stored/coded_matrix.h"
 
 namespace kvcal {
 
@@ -82,6 +87,110 @@ void IntegerMatrix::scale_row(const Block& block, const uint8_t* codes, const in
     scale_codes(codes + done, here, static_cast<float>(zeros[group]), scales[group], out + done);
     done += here;
   }
+}
+
+namespace {
+
+/// Whether g_idx says what contiguous groups say.
+bool is_in_order(const ColumnGroups& groups, int64_t width) {
+  for (int64_t column = 0; groups.index && column < width; ++column)
+    if (int32_at(*groups.index, column) != column / groups.group) return false;
+  return true;
+}
+
+}  // namespace
+
+bool IntegerMatrix::has_middle_zeros() const {
+  std::vector<int32_t> zeros(static_cast<size_t>(groups_.groups));
+  for (int64_t row = 0; row < rows(); ++row) {
+    read_zeros(row, 1, zeros.data());
+    if (std::ranges::any_of(zeros, [&](int32_t zero) { return zero != 1 << (bits() - 1); }))
+      return false;
+  }
+  return true;
+}
+
+TensorSource IntegerMatrix::codes_source(std::string name, const RowChoice& rows) const {
+  const PackedBits packed{.bits = bits(), .crosses_words = true};
+  const int64_t words = packed.words_of(width());
+  return rows_source(std::move(name), DType::kI32, {rows.count, words},
+                     [this, packed, words, rows](int64_t begin, int64_t count, std::byte* out) {
+                       // Layouts that store columns read some rows in one pass.
+                       constexpr int64_t kTile = 16;
+                       const auto row_codes = static_cast<size_t>(width());
+                       std::vector<uint8_t> codes(kTile * row_codes);
+                       for (int64_t done = 0; done < count;) {
+                         const int64_t tile = rows.step == 1 ? std::min(kTile, count - done) : 1;
+                         read_block({rows.at(begin + done), tile, 0, width()}, codes.data());
+                         for (int64_t row = 0; row < tile; ++row, ++done)
+                           packed.pack(
+                               {codes.data() + static_cast<size_t>(row) * row_codes, row_codes},
+                               out + done * words * 4);
+                       }
+                     });
+}
+
+TensorSource IntegerMatrix::scales_source(std::string name, const RowChoice& rows) const {
+  const DType dtype = scales_[0].dtype;
+  const auto size = static_cast<size_t>(bits_of_dtype(dtype) / 8);
+  return rows_source(std::move(name), dtype, {rows.count, groups_.groups},
+                     [this, dtype, size, rows](int64_t begin, int64_t count, std::byte* out) {
+                       std::vector<float> scales(static_cast<size_t>(groups_.groups));
+                       for (int64_t row = 0; row < count; ++row) {
+                         read_scales(rows.at(begin + row), 1, scales.data());
+                         for (const float scale : scales) {
+                           const uint32_t bits = bits_in(dtype, scale);
+                           std::memcpy(out, &bits, size);
+                           out += size;
+                         }
+                       }
+                     });
+}
+
+/// Zero points are packed along the rows: a word holds those of several rows.
+TensorSource IntegerMatrix::zeros_source(std::string name, const RowChoice& rows) const {
+  const PackedBits packed{.bits = bits(), .crosses_words = true};
+  return rows_source(std::move(name), DType::kI32, {packed.words_of(rows.count), groups_.groups},
+                     [this, packed, rows](int64_t begin, int64_t count, std::byte* out) {
+                       std::vector<int32_t> zeros(static_cast<size_t>(groups_.groups));
+                       std::vector<uint8_t> codes;
+                       for (int64_t row = 0; row < rows.count; ++row) {
+                         read_zeros(rows.at(row), 1, zeros.data());
+                         for (const int32_t zero : zeros)
+                           codes.push_back(static_cast<uint8_t>(zero));
+                       }
+                       const auto words = packed.pack_columns(codes, groups_.groups);
+                       std::copy_n(words.begin() + begin * groups_.groups * 4,
+                                   count * groups_.groups * 4, out);
+                     });
+}
+
+QuantArgs IntegerMatrix::packed_args() const {
+  for (const TensorView& tensor : scales_)
+    if (tensor.is_hollow()) throw HollowTensor(tensor.name);
+  QuantArgs args;
+  args.num_bits = bits();
+  args.symmetric = has_middle_zeros();
+  args.strategy = groups_.groups == 1 ? Strategy::kChannel : Strategy::kGroup;
+  if (groups_.groups > 1) args.group_size = groups_.group;
+  if (!is_in_order(groups_, width())) args.actorder = "group";
+  return args;
+}
+
+std::vector<TensorSource> IntegerMatrix::packed_tensors(const std::string& module,
+                                                        const QuantArgs& args,
+                                                        const RowChoice& rows) const {
+  std::vector<TensorSource> tensors;
+  tensors.push_back(codes_source(module + ".weight_packed", rows));
+  tensors.push_back(scales_source(module + ".weight_scale", rows));
+  tensors.push_back(shape_source(module + ".weight_shape", {rows.count, width()}));
+  if (!args.symmetric) tensors.push_back(zeros_source(module + ".weight_zero_point", rows));
+  if (args.actorder) {
+    const TensorView& index = *groups_.index;
+    tensors.push_back(small_source(module + ".weight_g_idx", DType::kI32, index.shape,
+                                   {index.bytes.begin(), index.bytes.end()}));
+  }
+  return tensors;
 }
 
 }  // namespace kvcal

@@ -26,18 +26,17 @@ class IntegerMatrix : public CodedMatrix {
         groups_(std::move(groups)) {}
   void decode(int64_t first, int64_t count, float* out) const final;
   std::string packing_problem() const final { return ""; }
-  QuantArgs packed_args() const final { return kvcal::packed_args(*this); }
+  /// Symmetric where all zero points are in the middle; with an order of activations where groups
+  /// are not contiguous.
+  QuantArgs packed_args() const final;
+  /// Those of the format pack-quantized: weight_packed I32, weight_scale in the dtype of the
+  /// source's scales, weight_shape, and where args need them weight_zero_point and weight_g_idx.
+  /// Source: compressed-tensors 0.20 `PackedQuantizationCompressor`, and 0.13 for g_idx.
   std::vector<TensorSource> packed_tensors(const std::string& module, const QuantArgs& args,
-                                           const RowChoice& rows) const final {
-    return kvcal::packed_tensors(*this, args, module, rows);
-  }
+                                           const RowChoice& rows) const final;
 
   virtual int bits() const = 0;
   const ColumnGroups& groups() const { return groups_; }
-  /// Codes of rows, [count, in].
-  void read_codes(int64_t first, int64_t count, uint8_t* codes) const {
-    read_block({first, count, 0, width()}, codes);
-  }
   /// Part of a matrix of codes.
   struct Block {
     int64_t row = 0, rows = 0;
@@ -55,6 +54,10 @@ class IntegerMatrix : public CodedMatrix {
   /// One row of a block. index: of all columns, or none.
   void scale_row(const Block& block, const uint8_t* codes, const int32_t* zeros,
                  const float* scales, std::span<const int32_t> index, float* out) const;
+  bool has_middle_zeros() const;
+  TensorSource codes_source(std::string name, const RowChoice& rows) const;
+  TensorSource scales_source(std::string name, const RowChoice& rows) const;
+  TensorSource zeros_source(std::string name, const RowChoice& rows) const;
 
   ColumnGroups groups_;
 };
@@ -67,7 +70,7 @@ struct PackedIntegerArgs {
   bool is_tensor = false;  ///< one scale for the whole matrix
   bool is_packed = true;   ///< false: I8 in .weight
 };
-std::unique_ptr<CodedStorage> packed_integers(const PackedIntegerArgs& args);
+CodeFormat packed_integers(const PackedIntegerArgs& args);
 
 /// GPTQ's and AWQ's layouts: [in, out], packed along in or along out.
 struct GptqArgs {
@@ -76,7 +79,7 @@ struct GptqArgs {
   bool stores_less_one = true;  ///< zero points are stored less 1, modulo 2^bits
   bool needs_index = false;     ///< g_idx must be there
 };
-std::unique_ptr<CodedStorage> gptq_integers(const GptqArgs& args);
-std::unique_ptr<CodedStorage> awq_integers(int64_t group);
+CodeFormat gptq_integers(const GptqArgs& args);
+CodeFormat awq_integers(int64_t group);
 
 }  // namespace kvcal

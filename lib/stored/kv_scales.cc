@@ -5,8 +5,13 @@
 #include <string_view>
 #include <utility>
 
-#include "quant/usable_scale.h"
-#include "stored/kv_forms.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/folder.h"
+#include "core/json.h"
+#include "core/output.h"
+#include "quant/scale.h"
+#include "stored/stored_form.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -36,13 +41,13 @@ void check_zero_point(const ScaleTensors& tensors, const std::string& scale_name
 
 /// Scales of one attention module under one form's names.
 struct FoundScales {
-  const KvForm* form = nullptr;
+  const KvScaleNames* form = nullptr;
   std::string k_name, v_name;
   LayerKvScales scales;
 };
 
 std::optional<FoundScales> find_scales(const ScaleTensors& tensors, const std::string& module,
-                                       const KvForm& form, const ModelConfig& config,
+                                       const KvScaleNames& form, const ModelConfig& config,
                                        int64_t layer) {
   const int64_t heads = config.cache(layer).heads;
   FoundScales found{.form = &form, .k_name = {}, .v_name = {}, .scales = {}};
@@ -87,9 +92,9 @@ ScaleTensors scale_tensors_of(const ModelDir& model_dir) {
           .config = model_dir.config()};
 }
 
-const KvForm* find_form(const ScaleTensors& tensors, const ModelConfig& config) {
+const KvScaleNames* find_form(const ScaleTensors& tensors, const ModelConfig& config) {
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    for (const KvForm& form : kv_forms())
+    for (const KvScaleNames& form : kv_forms())
       if (config.has_attention(layer) &&
           tensors.find(config.attention_module(layer) + std::string(form.k)))
         return &form;
@@ -100,7 +105,7 @@ std::optional<LayerKvScales> read_layer_scales(const ScaleTensors& tensors,
                                                const ModelConfig& config, int64_t layer) {
   return in_context(tensors.path, [&]() -> std::optional<LayerKvScales> {
     std::optional<FoundScales> first;
-    for (const KvForm& form : kv_forms()) {
+    for (const KvScaleNames& form : kv_forms()) {
       auto found = find_scales(tensors, config.attention_module(layer), form, config, layer);
       if (!found) continue;
       if (first)
@@ -119,7 +124,7 @@ std::set<std::string, std::less<>> kv_scale_names(const ModelConfig& config) {
     if (!config.has_attention(layer)) continue;
     const std::string module = config.attention_module(layer);
     names.insert(module + std::string(kProbScale));
-    for (const KvForm& form : kv_forms())
+    for (const KvScaleNames& form : kv_forms())
       for (const std::string_view name : {form.q, form.k, form.v}) {
         if (name.empty()) continue;
         names.insert(module + std::string(name));
@@ -216,6 +221,62 @@ std::vector<LayerKvScales> doubled_for_fnuz(std::vector<LayerKvScales> scales) {
 std::vector<LayerKvScales> unit_scales(const ModelConfig& config) {
   return std::vector<LayerKvScales>(static_cast<size_t>(config.num_hidden_layers),
                                     {.k = {Scale{1.0f}}, .v = {Scale{1.0f}}});
+}
+
+std::optional<fp8::Format> read_dialect(const Json& config) {
+  const Json* word = find_field(config, kDialectKey);
+  if (!word) return std::nullopt;
+  for (const fp8::Format format :
+       {fp8::Format::kE4m3Fn, fp8::Format::kE4m3Fnuz, fp8::Format::kE5m2})
+    if (*word == Json(fp8::name_of(format))) return format;
+  fail("key '", kDialectKey, "' is ", word->dump(),
+       ", expected \"float8_e4m3fn\", \"float8_e4m3fnuz\" or \"float8_e5m2\"");
+}
+
+std::optional<fp8::Format> read_dialect(const ModelDir& model) {
+  return in_context((model.path() / "config.json").string(),
+                    [&] { return read_dialect(model.config()); });
+}
+
+KvDType cache_dtype_of(fp8::Format format) {
+  for (const KvDType dtype : {KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2})
+    if (fp8_format(dtype) == format) return dtype;
+  return KvDType::kFp8E4m3;
+}
+
+std::optional<SmoothedFor> find_smoothed_for(std::string_view name) {
+  for (const SmoothedFor cache : {SmoothedFor::kInt8, SmoothedFor::kFp8E4m3})
+    if (name == name_of(cache)) return cache;
+  return std::nullopt;
+}
+
+std::optional<SmoothedFor> smoothed_for(const Json& manifest) {
+  if (!manifest.is_object()) return std::nullopt;
+  const Json smoothing = manifest.value("smoothing", Json());
+  if (!smoothing.is_object()) return std::nullopt;
+  const Json name = smoothing.value("for", Json());
+  return name.is_string() ? find_smoothed_for(name.get<std::string>()) : std::nullopt;
+}
+
+Json smoothing_of_folder(const std::filesystem::path& folder) {
+  for (const std::filesystem::path& place : {folder, folder.parent_path()}) {
+    const std::filesystem::path file = place / kManifestName;
+    if (!is_there(file)) continue;
+    try {
+      const Json manifest = parse_json(read_text(file, kSmallFileLimits.max_bytes));
+      return smoothed_for(manifest) ? manifest.at("smoothing") : Json();
+    } catch (const SystemError&) {
+      throw;
+    } catch (const Error&) {
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+bool may_be_ruined(SmoothedFor made, const CacheType& cache) {
+  return made == SmoothedFor::kFp8E4m3 && is_quantized(cache) &&
+         (cache.format || cache.dtype == KvDType::kFp8E5m2);
 }
 
 }  // namespace kvcal

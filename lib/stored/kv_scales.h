@@ -1,19 +1,22 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/model_dir.h"
+#include "core/json.h"
 #include "family/architecture.h"
-#include "quant/kv_dtype.h"
-#include "quant/layer_kv_scales.h"
-#include "stored/kv_forms.h"
-#include "stored/kv_scheme.h"
+#include "quant/cache_type.h"
+#include "quant/fp8.h"
+#include "quant/scale.h"
+#include "stored/stored_form.h"
 
 namespace kvcal {
 
@@ -38,7 +41,7 @@ std::optional<LayerKvScales> read_layer_scales(const ScaleTensors& tensors,
                                                const ModelConfig& config, int64_t layer);
 
 /// The first of kv_forms that a layer's scales use; nullptr where no layer has scales.
-const KvForm* find_form(const ScaleTensors& tensors, const ModelConfig& config);
+const KvScaleNames* find_form(const ScaleTensors& tensors, const ModelConfig& config);
 
 /// Reads the scales of all layers, one entry a layer, empty without attention. A layer without
 /// scales is ignored where quantization_config.ignore names it, or where ModelOpt's
@@ -79,5 +82,41 @@ std::vector<LayerKvScales> doubled_for_fnuz(std::vector<LayerKvScales> scales);
 
 /// Scale 1.0 for every layer: the default of engines that find no scales.
 std::vector<LayerKvScales> unit_scales(const ModelConfig& config);
+
+/// Key of config.json that names the FP8 format of the cache for which the KV scales are made.
+/// Source: text-generation-inference, branch fp8_kvcache, `Weights.get_kv_cache_scaling_factor`.
+inline constexpr std::string_view kDialectKey = "kv_cache_torch_dtype";
+
+/// The format that a config.json names; nullopt where the key is absent. Throws Error for an
+/// unknown word.
+std::optional<fp8::Format> read_dialect(const Json& config);
+
+/// The format that a model's config.json names; error messages begin with its path.
+std::optional<fp8::Format> read_dialect(const ModelDir& model);
+
+/// Dtype of the cache for scales of this format.
+KvDType cache_dtype_of(fp8::Format format);
+
+/// The cache for which `kvcal smooth` rewrote a model. The function is the same, but what mends one
+/// cache may ruin others.
+enum class SmoothedFor : uint8_t {
+  kInt8,    ///< uniform codes: INT8 or INT4; no other cache loses by it
+  kFp8E4m3  ///< FP8 E4M3 with one scale a layer or head, 1.0 or calibrated; others may be ruined
+};
+constexpr std::string_view name_of(SmoothedFor cache) {
+  return cache == SmoothedFor::kInt8 ? "int8" : "fp8_e4m3";
+}
+/// The cache with this name, or nullopt.
+std::optional<SmoothedFor> find_smoothed_for(std::string_view name);
+
+/// The cache of a manifest's member "smoothing", of any shape; nullopt: none is named.
+std::optional<SmoothedFor> smoothed_for(const Json& manifest);
+/// The member "smoothing" of the manifest in a model's folder, or beside it, where several formats
+/// share one; null where there is none. A manifest
+/// that cannot be read has none.
+Json smoothing_of_folder(const std::filesystem::path& folder);
+
+/// Whether a cache of this type may lose by that rewrite.
+bool may_be_ruined(SmoothedFor made, const CacheType& cache);
 
 }  // namespace kvcal

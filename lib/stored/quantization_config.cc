@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <iterator>
 #include <vector>
 
 #include "core/folder.h"
-#include "core/join.h"
-#include "core/json_limits.h"
+#include "core/json.h"
 #include "core/registry.h"
-#include "family/unread_quantization.h"
+#include "core/text.h"
+#include "family/config_reader.h"
+#include "family/model_type_support.h"
 #include "stored/stored_form.h"
 
 namespace kvcal {
@@ -23,13 +25,13 @@ std::string other_spelling(std::string_view method) {
     std::erase(kept, '_');
     return kept;
   };
-  for (const StoredForm* form : stored_forms())
+  for (const StoredFormat* form : stored_forms())
     if (!form->method.empty() && letters(form->method) == letters(method))
       return " (did you mean '" + std::string(form->method) + "'?)";
   return "";
 }
 
-const StoredForm* read_form(const Json& config) {
+const StoredFormat* read_form(const Json& config) {
   if (!find_field(config, "quant_method") && find_field(config, "bits") &&
       find_field(config, "group_size"))
     fail(
@@ -37,11 +39,11 @@ const StoredForm* read_form(const Json& config) {
         "read; ",
         kStartElsewhere);
   const std::string method = required_string(config, "quant_method");
-  if (const StoredForm* form = form_of_method(method)) return form;
+  if (const StoredFormat* form = form_of_method(method)) return form;
   if (const std::string about = about_unread(method); !about.empty())
     fail("key 'quant_method' is '", method, "', whose weights are not read", about);
   std::vector<std::string> known;
-  for (const StoredForm* form : stored_forms())
+  for (const StoredFormat* form : stored_forms())
     if (!form->method.empty()) known.emplace_back(form->method);
   std::string all;
   for (const std::string& one : known)
@@ -51,12 +53,11 @@ const StoredForm* read_form(const Json& config) {
 }
 
 /// The config of a form's own file, which may name another form.
-QuantizationConfig read_own_file(const StoredForm& form, const fs::path& file) {
+QuantizationConfig read_own_file(const StoredFormat& form, const fs::path& file) {
   QuantizationConfig config{
       .form = &form, .is_nested = !form.nested_key.empty(), .where = file.string()};
+  Json json = read_json_object(file);
   in_context(config.where, [&] {
-    Json json = parse_model_json(read_text(file, kSmallFileLimits.max_bytes));
-    if (!json.is_object()) fail("is ", kind_of(json), ", expected an object");
     if (!config.is_nested) {
       if (find_field(json, "quant_method")) config.form = read_form(json);
       config.json = std::move(json);
@@ -117,7 +118,7 @@ void check_agreement(const std::vector<ConfigPlace>& places) {
 /// Adds the keys of weights that only the form's own file has. Throws Error where both have one and
 /// disagree.
 void add_own_file(const ModelDir& model_dir, QuantizationConfig& config) {
-  const StoredForm* form = form_beside(model_dir.path());
+  const StoredFormat* form = form_beside(model_dir.path());
   // A file of another form is of weights that config.json describes anew.
   if (!form || form != config.form) return;
   const fs::path path = model_dir.path() / form->config_file;
@@ -134,8 +135,8 @@ void add_own_file(const ModelDir& model_dir, QuantizationConfig& config) {
 
 }  // namespace
 
-const StoredForm* form_beside(const fs::path& folder) {
-  for (const StoredForm* form : stored_forms())
+const StoredFormat* form_beside(const fs::path& folder) {
+  for (const StoredFormat* form : stored_forms())
     if (!form->config_file.empty() && is_there(folder / form->config_file)) return form;
   return nullptr;
 }
@@ -148,7 +149,7 @@ QuantizationConfig read_quantization_config(const ModelDir& model_dir) {
                [&] { return read_form(*of_mlx); });
   check_agreement(places);
   if (places.empty()) {
-    const StoredForm* form = form_beside(model_dir.path());
+    const StoredFormat* form = form_beside(model_dir.path());
     return form ? read_own_file(*form, model_dir.path() / form->config_file) : QuantizationConfig{};
   }
   const Json* json = &places.front().json;
@@ -164,6 +165,20 @@ QuantizationConfig read_quantization_config(const ModelDir& model_dir) {
   });
   add_own_file(model_dir, config);
   return config;
+}
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  while (!text.empty()) {
+    words.push_back(text.substr(0, text.find(' ')));
+    text.remove_prefix(std::min(words.back().size() + 1, text.size()));
+  }
+  return words;
+}
+
+bool is_word_of(std::string_view text, std::string_view word) {
+  const std::vector<std::string_view> words = words_of(text);
+  return std::ranges::find(words, word) != words.end();
 }
 
 std::string near_word(std::string_view word, std::span<const std::string_view> known) {
@@ -193,10 +208,9 @@ bool is_known(std::string_view key, std::span<const std::string_view> known) {
 
 /// The names that forms give to lists of modules that stay in 16 bits, or to the modules that do
 /// not.
-constexpr std::array<std::string_view, 7> kModuleLists{
-    "exclude",         "exclude_modules",       "ignore",
-    "ignored_layers",  "llm_int8_skip_modules", "modules_to_not_convert",
-    "quantized_layers"};
+constexpr std::string_view kModuleLists =
+    "exclude exclude_modules ignore ignored_layers llm_int8_skip_modules modules_to_not_convert "
+    "quantized_layers";
 
 std::string meant_by(const std::string& key, std::span<const std::string_view> known) {
   return did_you_mean(key, {known.begin(), known.end()});
@@ -212,7 +226,7 @@ void check_keys(const QuantizationConfig& config, std::span<const std::string_vi
   std::vector<std::string> unknown;
   for (const auto& [key, value] : config.json.items()) {
     if (is_known(key, known) || says_nothing(value)) continue;
-    if (is_known(key, kModuleLists))
+    if (is_word_of(kModuleLists, key))
       fail_unknown(key, ": a list of modules that quant_method " +
                             std::string(config.form ? config.form->method : "") + " does not have");
     if (const std::string meant = meant_by(key, known); !meant.empty()) fail_unknown(key, meant);
@@ -227,6 +241,115 @@ void check_keys(const QuantizationConfig& config, std::span<const std::string_vi
 void check_keys(const Json& object, std::span<const std::string_view> known) {
   for (const auto& [key, value] : object.items())
     if (!is_known(key, known) && !says_nothing(value)) fail_unknown(key, meant_by(key, known));
+}
+
+namespace {
+
+/// Sets the strategy by compressed-tensors' rules.
+void settle_strategy(const Json& args, QuantArgs& parsed) {
+  parsed.group_size = optional_int(args, "group_size");
+  if (const auto word = optional_string(args, "strategy")) {
+    parsed.strategy = find_strategy(*word);
+    if (!parsed.strategy) fail("key 'strategy' is '", *word, "', which is not known");
+  }
+  parsed.strategy = resolved_strategy(parsed);
+}
+
+int64_t positive(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() && value > 0 ? value : 0;
+}
+
+}  // namespace
+
+std::vector<std::string> strings_of(const Json& object, std::string_view key) {
+  std::vector<std::string> strings;
+  const Json* list = find_field(object, key);
+  if (!list) return strings;
+  if (!list->is_array()) fail_kind(key, "a list of strings", *list);
+  for (const Json& entry : *list) {
+    if (!entry.is_string()) fail("key '", key, "' holds ", entry.dump(), ", expected strings");
+    strings.push_back(entry.get<std::string>());
+  }
+  return strings;
+}
+
+std::pair<int64_t, int64_t> parse_block(std::string_view key, const Json* block) {
+  std::vector<int64_t> sides;
+  if (block && block->is_string()) {
+    const std::string_view text = block->get_ref<const std::string&>();
+    if (const size_t x = text.find('x'); x != std::string_view::npos)
+      sides = {positive(text.substr(0, x)), positive(text.substr(x + 1))};
+  } else if (block && block->is_array()) {
+    for (const Json& side : *block)
+      sides.push_back(side.is_number_integer() ? side.get<int64_t>() : 0);
+  }
+  const auto is_side = [](int64_t side) { return side >= 1 && side <= kMaxWidth; };
+  if (sides.size() != 2 || !is_side(sides[0]) || !is_side(sides[1]))
+    fail("key '", key, "' is ", block ? block->dump() : "absent", ", expected two sizes");
+  return {sides[0], sides[1]};
+}
+
+QuantArgs parse_args(const Json& args) {
+  if (!args.is_object()) fail("found ", kind_of(args), ", expected an object or null");
+  check_keys(args, kQuantArgsKeys);
+  QuantArgs parsed;
+  const std::string type = optional_string(args, "type").value_or("int");
+  if (type != "int" && type != "float") fail("key 'type' is '", type, "', expected int or float");
+  parsed.type = type == "int" ? QuantType::kInt : QuantType::kFloat;
+  const int64_t bits = optional_int(args, "num_bits").value_or(8);
+  if (bits < 1 || bits > 16) fail("key 'num_bits' is ", bits, ", expected 1 to 16");
+  parsed.num_bits = static_cast<int>(bits);
+  parsed.symmetric = optional_bool(args, "symmetric").value_or(true);
+  parsed.scale_dtype = optional_string(args, "scale_dtype");
+  settle_strategy(args, parsed);
+  const bool has_groups =
+      parsed.strategy == Strategy::kGroup || parsed.strategy == Strategy::kTensorGroup;
+  if (has_groups && parsed.group_size.value_or(0) < 1)
+    fail("key 'group_size' is ", parsed.group_size ? std::to_string(*parsed.group_size) : "absent",
+         ", expected 1 or more for strategy ", name_of(*parsed.strategy));
+  return parsed;
+}
+
+int64_t positive_group(const Json& config, std::string_view key) {
+  const int64_t group = required_int(config, key);
+  if (group != -1 && (group < 1 || group > kMaxWidth))
+    fail("key '", key, "' is ", group, ", expected -1, or 1 or more");
+  return group == -1 ? 0 : group;
+}
+
+bool means_e4m3fn(std::string_view word) {
+  std::string rest = normalised_name(word);
+  for (const std::string_view prefix : {"torch.", "float8", "fp8", "f8", "_"})
+    if (rest.starts_with(prefix)) rest.erase(0, prefix.size());
+  return rest == "e4m3" || rest == "e4m3fn" || rest == "e4m3_fn";
+}
+
+Strategy parse_fp8_args(const Json& args) {
+  if (!args.is_object()) fail("found ", kind_of(args), ", expected an object or null");
+  check_keys(args, kQuantArgsKeys);
+  const std::string type = optional_string(args, "type").value_or("int");
+  const int64_t bits = optional_int(args, "num_bits").value_or(8);
+  if (type != "float" || bits != 8)
+    fail("type '", type, "' of ", bits, " bits is not read, expected 'float' of 8 bits (FP8)");
+  if (!optional_bool(args, "symmetric").value_or(true)) fail("asymmetric FP8 is not read");
+  QuantArgs parsed;
+  settle_strategy(args, parsed);
+  return *parsed.strategy;
+}
+
+bool is_dynamic(const Json& args) {
+  const Json* dynamic = find_field(args, "dynamic");
+  if (!dynamic) return false;
+  if (!dynamic->is_boolean()) fail("key 'dynamic' is ", dynamic->dump(), ", which is not run");
+  return dynamic->get<bool>();
+}
+
+const Json* object_member(const Json& object, std::string_view key) {
+  const Json* found = member(object, key);
+  if (found && !found->is_object()) fail_kind(key, "an object", *found);
+  return found;
 }
 
 }  // namespace kvcal

@@ -1,17 +1,21 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/model_dir.h"
 #include "core/error.h"
+#include "core/json.h"
+#include "quant/quant_scheme.h"
 
 namespace kvcal {
 
-struct StoredForm;
+struct StoredFormat;
 
 /// Name of ModelOpt's file beside config.json.
 inline constexpr std::string_view kModelOptFileName = "hf_quant_config.json";
@@ -25,10 +29,10 @@ inline constexpr std::string_view kCacheSchemaKey = "kv_cache_schema_version";
 
 /// Quantization of a checkpoint, from config.json or the form's own file.
 struct QuantizationConfig {
-  const StoredForm* form = nullptr;  ///< nullptr: no config
-  Json json = {};                    ///< object with the form's keys
-  bool is_nested = false;            ///< has the keys of the form's own file
-  std::string where = {};            ///< file and key, for messages
+  const StoredFormat* form = nullptr;  ///< nullptr: no config
+  Json json = {};                      ///< object with the form's keys
+  bool is_nested = false;              ///< has the keys of the form's own file
+  std::string where = {};              ///< file and key, for messages
   /// Receives a line for each key that is not known and changes nothing; nullptr: nobody asks.
   std::vector<std::string>* warnings = nullptr;
 };
@@ -38,10 +42,14 @@ struct QuantizationConfig {
 QuantizationConfig read_quantization_config(const ModelDir& model_dir);
 
 /// The form whose own file lies in folder; nullptr: none.
-const StoredForm* form_beside(const std::filesystem::path& folder);
+const StoredFormat* form_beside(const std::filesystem::path& folder);
 
 /// did_you_mean for the words of a key, whose numbers must be the same: nvfp8 is not nvfp4.
 std::string near_word(std::string_view word, std::span<const std::string_view> known);
+
+/// The words of a text, which single spaces separate.
+std::vector<std::string_view> words_of(std::string_view text);
+bool is_word_of(std::string_view text, std::string_view word);
 
 /// An unknown key that may change what the config means.
 class UnknownKey : public Error {
@@ -59,5 +67,40 @@ void check_keys(const QuantizationConfig& config, std::span<const std::string_vi
 /// Checks the keys of an object that describes codes, such as compressed-tensors' arguments. Throws
 /// UnknownKey for one that is not among known and says something.
 void check_keys(const Json& object, std::span<const std::string_view> known);
+
+/// Parses [rows, columns] of blocks, or "128x128" as compressed-tensors writes it. key: for
+/// messages.
+std::pair<int64_t, int64_t> parse_block(std::string_view key, const Json* block);
+
+/// Parses compressed-tensors' arguments of weights: type, bits, symmetry, group_size, scale_dtype
+/// and the strategy, by compressed-tensors' rules. Throws Error naming the key for an unknown key
+/// or value.
+QuantArgs parse_args(const Json& args);
+
+/// Parses compressed-tensors' arguments of weights, inputs or a cache. Returns the strategy by
+/// compressed-tensors' rules. Throws Error naming the key for anything but symmetric FP8, and for
+/// an unknown key.
+Strategy parse_fp8_args(const Json& args);
+
+/// Columns that share a scale; 0 for -1, which is one group. Throws Error for another number
+/// below 1.
+int64_t positive_group(const Json& config, std::string_view key);
+
+/// Whether a word of a config, "e4m3", "float8_e4m3fn", "fp8_e4m3" or "torch.float8_e4m3fn", means
+/// E4M3FN.
+bool means_e4m3fn(std::string_view word);
+
+/// Value of the key "dynamic". Throws Error where it is neither true nor false.
+bool is_dynamic(const Json& args);
+
+/// object[key], a list of strings; empty where the key is absent.
+std::vector<std::string> strings_of(const Json& object, std::string_view key);
+
+/// object[key]; nullptr where object is no object, or the key is absent or null.
+inline const Json* member(const Json& object, std::string_view key) {
+  return object.is_object() ? find_field(object, key) : nullptr;
+}
+/// member that is an object. Throws Error for another kind.
+const Json* object_member(const Json& object, std::string_view key);
 
 }  // namespace kvcal

@@ -1,4 +1,8 @@
+#include "stored/read_model_config.h"
+
 #include <algorithm>
+#include <optional>
+#include <set>
 
 #include "family/expected_tensors.h"
 #include "family/wrapper.h"
@@ -86,6 +90,92 @@ ModelConfig read_model_config(const ModelDir& model_dir, const FamilyChoice& fam
   check_index(model_dir, config);
   config.lacks_head = !config.tie_word_embeddings && !has_any_of_head(model_dir, config);
   return config;
+}
+
+namespace {
+
+struct Announced {
+  std::string_view key;
+  int64_t layers = 0;
+};
+
+/// Draft layers that config.json, or its text_config, announces; nullopt: it has no such key.
+std::optional<Announced> announced_layers(const Json& json) {
+  for (const Json* config : {find_field(json, "text_config"), &json})
+    for (const std::string_view key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"})
+      if (config && config->is_object() && find_field(*config, key))
+        return Announced{key, optional_int(*config, key).value_or(0)};
+  return std::nullopt;
+}
+
+}  // namespace
+
+void find_draft_layer(const ModelDir& model_dir, ModelConfig& config, Diagnostics& diagnostics) {
+  if (config.architecture->draft == DraftLayer::kNone || config.has_draft()) return;
+  const std::optional<Announced> announced = announced_layers(model_dir.config());
+  if (announced ? announced->layers < 1 : config.architecture->draft != DraftLayer::kMtp) return;
+  ModelConfig with_draft = config;
+  append_draft_layer(with_draft);
+  std::vector<std::string> missing;
+  size_t wanted = 0;
+  for (const ExpectedTensor& tensor : expected_tensors(with_draft)) {
+    if (!with_draft.is_draft(tensor.layer)) continue;
+    ++wanted;
+    const TensorView* found = model_dir.find(tensor.name);
+    if (!found || found->shape != tensor.shape) missing.push_back(tensor.name);
+  }
+  if (missing.empty()) {
+    config = std::move(with_draft);
+  } else if (announced) {
+    diagnostics.warn(model_dir.given_path().string() + ": config.json has " +
+                     std::string(announced->key) + " " + std::to_string(announced->layers) +
+                     ", and " + std::to_string(missing.size()) + " of the " +
+                     std::to_string(wanted) + " tensors of its K and V are missing or have " +
+                     "another shape, " + missing.front() + " first; the layer gets no scales");
+  }
+}
+
+namespace {
+
+std::string module_of(const std::string& tensor) {
+  return tensor.substr(0, tensor.rfind('.'));
+}
+
+std::set<std::string> run_modules(const ModelConfig& config) {
+  std::set<std::string> names;
+  for (const ModuleName& module : list_modules(config)) {
+    names.insert(module.name);
+    if (!module.alias.empty()) names.insert(module.alias);
+  }
+  for (const ExpectedTensor& tensor : expected_tensors(config))
+    if (!config.is_draft(tensor.layer)) names.insert(module_of(tensor.name));
+  return names;
+}
+
+/// Class of a tensor's module; empty for no matrix. A checkpoint does not say which matrices are
+/// embeddings.
+std::string class_of(const TensorView& tensor) {
+  constexpr std::string_view kEnding = ".weight";
+  if (!tensor.name.ends_with(kEnding) || tensor.shape.rank() != 2) return "";
+  const std::string_view module = tensor.name.substr(0, tensor.name.size() - kEnding.size());
+  const bool is_looked_up = module.substr(module.rfind('.') + 1).find("embed") != module.npos;
+  return is_looked_up ? "Embedding" : "Linear";
+}
+
+}  // namespace
+
+std::vector<UnrunModule> unrun_modules(const ModelDir& model_dir, const ModelConfig& config) {
+  const std::set<std::string> run = run_modules(config);
+  std::vector<UnrunModule> modules;
+  for (const std::string& tensor : model_dir.tensor_names()) {
+    const std::string name = module_of(tensor);
+    if (run.contains(name)) continue;
+    const std::string class_name = class_of(model_dir.tensor(tensor));
+    // Names are sorted, so a module's tensors are adjacent.
+    if (modules.empty() || modules.back().name != name) modules.push_back({name, class_name});
+    if (!class_name.empty()) modules.back().class_name = class_name;
+  }
+  return modules;
 }
 
 }  // namespace kvcal

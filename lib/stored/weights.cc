@@ -1,66 +1,27 @@
 #include "stored/weights.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
+#include "backend/backend.h"
+#include "core/hash.h"
+#include "core/interrupt.h"
+#include "core/pages.h"
 #include "family/expected_tensors.h"
 #include "stored/coded_matrix.h"
 #include "stored/fp8_checkpoint.h"
-#include "stored/row_decoders.h"
-#include "stored/weight_binder.h"
 #include "stored/weight_rows.h"
 
 namespace kvcal {
-namespace {
 
-constexpr std::string_view kWeight = ".weight";
-
-}  // namespace
-
-TensorAccount Weights::account(const ModelDir& model_dir, const ModelConfig& config,
-                               const CheckpointQuantization* quantization) {
-  Binder binder(model_dir, config, quantization);
-  Table table;
-  for (const ExpectedTensor& tensor : expected_tensors(config)) binder.bind(tensor, table);
-  return binder.finish();
-}
-
-void check_described(const ModelDir& model_dir, const ModelConfig& config,
-                     const CheckpointQuantization& quantization) {
-  in_context(model_dir.given_path().string(), [&] {
-    const TensorAccount account = Weights::account(model_dir, config, &quantization);
-    check_account(account, config);
-    if (!account.head_problem.empty() && !config.lacks_head) fail(account.head_problem);
-  });
-}
-
-Weights::Weights(const ModelDir& model_dir, const ModelConfig& config,
-                 const CheckpointQuantization* quantization)
-    : model_dir_(&model_dir), config_(&config) {
-  Binder binder(model_dir, config, quantization);
-  layers_.resize(config.layers.size());
-  for (const ExpectedTensor& tensor : expected_tensors(config))
-    binder.bind(tensor,
-                tensor.layer == kNoLayer ? model_ : layers_[static_cast<size_t>(tensor.layer)]);
-  const TensorAccount account = binder.finish();
-  check_account(account, config);
-  head_problem_ = account.head_problem;
-  for (const TensorRow& row : config.architecture->model_tensors)
-    if (quantization && row.role == Role::kLmHead && !has(Role::kLmHead) && head_problem_.empty()) {
-      const std::string module = config.head_prefix + std::string(row.name);
-      const auto tied =
-          quantization->linears.find(module.substr(0, module.size() - kWeight.size()));
-      if (tied != quantization->linears.end()) tied_head_ = &tied->second;
-    }
+const Weights::Table& Weights::table(int64_t layer) const {
+  return layer == kNoLayer ? model_ : layers_.at(static_cast<size_t>(layer));
 }
 
 std::vector<Weights::LayerTensor> Weights::tensors(int64_t layer) const {
-  return tensors(layers_.at(static_cast<size_t>(layer)));
-}
-
-std::vector<Weights::LayerTensor> Weights::tensors(const Table& table) {
   std::vector<LayerTensor> all;
-  for (const auto& [key, bound] : table) {
+  for (const auto& [key, bound] : table(layer)) {
     all.push_back({.role = key.first, .view = bound.view});
     if (bound.block_scale)
       all.push_back({.role = key.first, .view = *bound.block_scale, .is_scale = true});
@@ -83,10 +44,6 @@ Role Weights::output_embedding() const {
   return has(Role::kLmHead) ? Role::kLmHead : Role::kEmbedding;
 }
 
-bool Weights::has(Role role) const {
-  return model_.contains({role, 0});
-}
-
 bool Weights::has(int64_t layer, Role role) const {
   return holder(layer, role, 0).first != nullptr;
 }
@@ -98,9 +55,8 @@ int64_t Weights::count(int64_t layer, Role role) const {
 }
 
 const Weights::Bound* Weights::find(int64_t layer, Role role, int64_t index) const {
-  const Table& table = layers_.at(static_cast<size_t>(layer));
-  const auto it = table.find({role, index});
-  return it == table.end() ? nullptr : &it->second;
+  const auto it = table(layer).find({role, index});
+  return it == table(layer).end() ? nullptr : &it->second;
 }
 
 std::pair<const Weights::Bound*, Role> Weights::holder(int64_t layer, Role role,
@@ -111,14 +67,10 @@ std::pair<const Weights::Bound*, Role> Weights::holder(int64_t layer, Role role,
   return {nullptr, role};
 }
 
-const Weights::Bound& Weights::model_tensor(Role role, int64_t index) const {
-  const auto it = model_.find({role, index});
-  KVCAL_CHECK(it != model_.end());
-  return it->second;
-}
-
 const TensorView& Weights::at(Role role, int64_t index) const {
-  return model_tensor(role, index).view;
+  const Bound* bound = find(kNoLayer, role, index);
+  KVCAL_CHECK(bound);
+  return bound->view;
 }
 
 const LinearQuantization* Weights::quantization(int64_t layer, Role role, int64_t index) const {
@@ -126,59 +78,8 @@ const LinearQuantization* Weights::quantization(int64_t layer, Role role, int64_
   return bound ? bound->quantization : nullptr;
 }
 
-const LinearQuantization* Weights::quantization(Role role, int64_t index) const {
-  return model_tensor(role, index).quantization;
-}
-
 const LinearQuantization* Weights::output_quantization() const {
   return tied_head_ ? tied_head_ : quantization(output_embedding());
-}
-
-WeightRows Weights::rows(int64_t layer, Role role, int64_t index) const {
-  const auto [bound, held_as] = holder(layer, role, index);
-  KVCAL_CHECK(bound);
-  return held_as == role ? whole(*bound) : cut(whole(*bound), layer, role, held_as);
-}
-
-WeightRows Weights::rows(Role role, int64_t index) const {
-  return whole(model_tensor(role, index));
-}
-
-WeightRows Weights::rows_to_pack(int64_t layer, Role role, int64_t index) const {
-  const auto [bound, held_as] = holder(layer, role, index);
-  KVCAL_CHECK(bound);
-  WeightRows all = whole_to_pack(*bound);
-  return held_as == role ? std::move(all) : cut(std::move(all), layer, role, held_as);
-}
-
-WeightRows Weights::rows_to_pack(Role role, int64_t index) const {
-  return whole_to_pack(model_tensor(role, index));
-}
-
-namespace {
-
-WeightRows coded(const TensorView& codes, const LinearQuantization& quantization) {
-  KVCAL_CHECK(quantization.scales_rows());
-  WeightRows rows{.parts = {codes}};
-  const std::vector<float> scales = as_float32(std::span(&quantization.weight_scale, 1));
-  for (int64_t row = 0; row < codes.shape[0]; ++row)
-    rows.row_scales.push_back(scales[static_cast<size_t>(row / quantization.block_rows)]);
-  return rows;
-}
-
-}  // namespace
-
-WeightRows Weights::codes(int64_t layer, Role role, int64_t index) const {
-  const auto [bound, held_as] = holder(layer, role, index);
-  KVCAL_CHECK(bound && bound->quantization);
-  WeightRows all = coded(bound->view, *bound->quantization);
-  return held_as == role ? std::move(all) : cut(std::move(all), layer, role, held_as);
-}
-
-WeightRows Weights::codes(Role role, int64_t index) const {
-  const Bound& bound = model_tensor(role, index);
-  KVCAL_CHECK(bound.quantization);
-  return coded(bound.view, *bound.quantization);
 }
 
 namespace {
@@ -199,9 +100,30 @@ WeightRows decoded_now(const WeightRows& rows, std::string_view name) {
 
 }  // namespace
 
-WeightRows Weights::whole(const Bound& bound) const {
-  WeightRows rows = whole_to_pack(bound);
-  return rows.decoded.empty() ? std::move(rows) : decoded_now(rows, bound.view.name);
+WeightRows Weights::rows(int64_t layer, Role role, int64_t index) const {
+  const auto [bound, held_as] = holder(layer, role, index);
+  KVCAL_CHECK(bound);
+  WeightRows all = whole_to_pack(*bound);
+  if (!all.decoded.empty()) all = decoded_now(all, bound->view.name);
+  return held_as == role ? std::move(all) : cut(std::move(all), layer, role, held_as);
+}
+
+WeightRows Weights::rows_to_pack(int64_t layer, Role role, int64_t index) const {
+  const auto [bound, held_as] = holder(layer, role, index);
+  KVCAL_CHECK(bound);
+  WeightRows all = whole_to_pack(*bound);
+  return held_as == role ? std::move(all) : cut(std::move(all), layer, role, held_as);
+}
+
+WeightRows Weights::codes(int64_t layer, Role role, int64_t index) const {
+  const auto [bound, held_as] = holder(layer, role, index);
+  KVCAL_CHECK(bound && bound->quantization && bound->quantization->scales_rows());
+  const LinearQuantization& quantization = *bound->quantization;
+  WeightRows all{.parts = {bound->view}};
+  const std::vector<float> scales = as_float32(std::span(&quantization.weight_scale, 1));
+  for (int64_t row = 0; row < bound->view.shape[0]; ++row)
+    all.row_scales.push_back(scales[static_cast<size_t>(row / quantization.block_rows)]);
+  return held_as == role ? std::move(all) : cut(std::move(all), layer, role, held_as);
 }
 
 WeightRows Weights::whole_to_pack(const Bound& bound) const {
@@ -248,6 +170,100 @@ WeightRows Weights::cut(WeightRows whole, int64_t layer, Role role, Role fused_r
                               scales.begin() + begin + count);
   }
   return whole;
+}
+
+void Weights::will_need(int64_t layer) const {
+  if (layer >= static_cast<int64_t>(layers_.size())) return;
+  for (const auto& [key, bound] : table(layer)) {
+    throw_if_interrupted();
+    const auto fetch = [&](const TensorView& tensor) {
+      with_mapping(*model_dir_, tensor,
+                   [](const MappedFile& file, auto bytes) { file.will_need(bytes); });
+    };
+    fetch(bound.view);
+    if (bound.coded) std::ranges::for_each(bound.coded->scales(), fetch);
+  }
+}
+
+void Weights::drop(const Bound& bound) const {
+  drop_pages(*model_dir_, bound.view);
+  if (!bound.coded) return;
+  for (const TensorView& scale : bound.coded->scales()) drop_pages(*model_dir_, scale);
+}
+
+void Weights::drop(int64_t layer) const {
+  for (const auto& [key, bound] : table(layer)) drop(bound);
+}
+
+void Weights::drop(int64_t layer, Role role, int64_t index) const {
+  if (const Bound* bound = holder(layer, role, index).first) drop(*bound);
+}
+
+void Weights::drop(Role role) const {
+  for (int64_t i = 0; const Bound* bound = find(kNoLayer, role, i); ++i) drop(*bound);
+}
+
+uint64_t Weights::read_bytes(const Bound& bound, const Backend& backend) {
+  const uint64_t mapped = bound.coded ? bound.coded->stored_bytes() : bound.view.bytes.size();
+  if (bound.coded || bound.block_scale || bound.quantization)
+    return mapped + backend.decoded_bytes(bound.view.shape[0], bound.view.shape[1]);
+  // transposed and deinterleaved make one copy each.
+  if (bound.layout == Layout::kOutIn) return mapped;
+  return mapped * (bound.layout == Layout::kInOutInterleaved ? 3 : 2);
+}
+
+uint64_t Weights::largest_read_bytes(const Backend& backend) const {
+  uint64_t largest = 0;
+  for (const Table& layer : layers_)
+    for (const auto& [key, bound] : layer) largest = std::max(largest, read_bytes(bound, backend));
+  return largest;
+}
+
+namespace {
+
+/// Rows between two releases of pages: each may map 64 KiB.
+constexpr int64_t kRowsUntilRelease = 1024;
+
+class Hash {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    const std::array<uint64_t, 2> both{state_, hash64(bytes)};
+    state_ = hash64(std::as_bytes(std::span(both)));
+  }
+  uint64_t value() const { return std::max(state_, uint64_t{1}); }
+
+ private:
+  uint64_t state_ = 1;
+};
+
+void add_rows(const TensorView& table, const std::set<TokenId>& ids, Hash& hash) {
+  const int64_t rows = table.shape[0];
+  const size_t width = table.bytes.size() / static_cast<size_t>(std::max<int64_t>(rows, 1));
+  int64_t count = 0;
+  for (const TokenId id : ids) {
+    if (id < 0 || id >= rows) continue;  // refused where it is embedded
+    hash.add(table.bytes.subspan(static_cast<size_t>(id) * width, width));
+    if (++count % kRowsUntilRelease != 0) continue;
+    throw_if_interrupted();
+    release_pages(table.bytes);
+  }
+}
+
+}  // namespace
+
+uint64_t model_hash(const Weights& weights, const std::set<TokenId>& ids) {
+  Hash hash;
+  for (const Weights::LayerTensor& tensor : weights.model_tensors()) {
+    if (tensor.role == Role::kLmHead || tensor.role == Role::kLmHeadBias) continue;
+    const bool is_table =
+        tensor.role == Role::kEmbedding || tensor.role == Role::kLayerInputEmbedding;
+    if (is_table && !tensor.is_scale)
+      add_rows(tensor.view, ids, hash);
+    else
+      hash.add(tensor.view.bytes);
+    release_pages(tensor.view.bytes);
+  }
+  return hash.value();
 }
 
 }  // namespace kvcal

@@ -2,11 +2,9 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sys/prctl.h>
-#endif
 
 #include <cerrno>
 #include <csignal>
@@ -121,11 +119,9 @@ void ChildProcess::interrupt() {
   if (process_ > 0) ::kill(process_, SIGTERM);
 }
 
-void end_with_parent([[maybe_unused]] pid_t parent) {
-#ifdef __linux__
+void end_with_parent(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::raise(SIGKILL);  // the parent ended before the call above
-#endif
 }
 
 }  // namespace kvcal

@@ -5,24 +5,19 @@
 #include <cmath>
 #include <utility>
 
-#include "core/join.h"
+#include "core/folder.h"
+#include "core/hash.h"
 #include "core/registry.h"
-#include "core/sha256.h"
+#include "core/text.h"
+#include "export/statistics_file.h"
 #include "quant/damage_verdict.h"
 
 namespace kvcal {
 namespace {
 
 std::string_view name_of(CellOutcome::Status status) {
-  switch (status) {
-    case CellOutcome::Status::kPending:
-      return "pending";
-    case CellOutcome::Status::kDone:
-      return "done";
-    case CellOutcome::Status::kFailed:
-      return "failed";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"pending", "done", "failed"};
+  return kNames[static_cast<size_t>(status)];
 }
 
 /// A number of the cell's result; null: it has none.
@@ -42,10 +37,10 @@ std::optional<CacheDamage> damage_of(const CellOutcome& outcome) {
 /// stay out of the picture.
 std::vector<std::optional<bool>> front_of(const ParetoAxes& axes,
                                           std::span<const CellOutcome> outcomes) {
-  const auto coordinate = [](const Json& number, const Metric& metric) {
+  const auto coordinate = [](const Json& number, const SweepMetric& metric) {
     return metric.is_less_better ? number.get<double>() : -number.get<double>();
   };
-  const Metric &x = metric(axes.x), &y = metric(axes.y);
+  const SweepMetric &x = metric(axes.x), &y = metric(axes.y);
   std::vector<ParetoPoint> points;
   std::vector<size_t> shown;
   for (size_t i = 0; i < outcomes.size(); ++i) {
@@ -68,7 +63,7 @@ Json cell_json(const Cell& cell, const SweepFile& sweep, const CellOutcome& outc
   json.update(coordinates_json(cell, sweep));
   json["status"] = name_of(outcome.status);
   json["error"] = outcome.status == CellOutcome::Status::kFailed ? Json(outcome.error) : Json();
-  for (const Metric& metric : all_metrics()) {
+  for (const SweepMetric& metric : all_metrics()) {
     const Json* value = number_of(outcome, metric.name);
     json[metric.name] = value ? *value : Json();
   }
@@ -84,7 +79,7 @@ report::SweepCell page_cell(const Cell& cell, const CellOutcome& outcome, bool i
                          .error = outcome.error,
                          .is_pareto = is_on_front};
   if (const auto damage = damage_of(outcome)) page.verdict = words_of(judge(*damage).damage);
-  for (const Metric& metric : all_metrics())
+  for (const SweepMetric& metric : all_metrics())
     if (const Json* value = number_of(outcome, metric.name))
       page.measures.set(metric.name, value->get<double>());
   return page;
@@ -100,52 +95,46 @@ std::vector<std::string> dimensions_of(const std::vector<Json>& coordinates) {
   return dimensions;
 }
 
-Json models_json(const SweepFile& sweep, const SweepInputs& inputs) {
-  Json list = Json::array();
-  for (size_t i = 0; i < sweep.models.size(); ++i)
-    list.push_back({{"name", sweep.models[i].name},
-                    {"sha256", inputs.model_sha256[i]},
-                    {"compute_dtype", inputs.compute_dtype[i]}});
-  return list;
-}
-
-Json recipes_json(const SweepFile& sweep) {
-  Json list = Json::array();
-  for (const SweepRecipe& recipe : sweep.recipes)
-    list.push_back({{"name", recipe.name}, {"sha256", sha256_hex(recipe.recipe.source)}});
-  return list;
-}
-
 void add_reading(const RecordOptions& records, Json& json) {
   if (!records.columns.is_empty()) json["columns"] = to_json(records.columns);
   json.update(to_json(records.chat));
 }
 
-Json evaluation_json(const SweepFile& sweep, const SweepInputs& inputs) {
-  Json json = {{"dataset", sweep.evaluation.dataset.filename().string()},
-               {"sha256", inputs.evaluation_sha256},
-               {"num_samples", sweep.evaluation.num_samples},
-               {"max_seq_length", sweep.evaluation.max_seq_length},
-               {"stride", sweep.evaluation.stride}};
-  add_reading(sweep.evaluation.records, json);
+/// What the results were made with, in front of the cells.
+Json made_with_json(const Sweep& sweep) {
+  const auto& [file, plan, inputs] = sweep;
+  Json json = {{"version", inputs.version},
+               {"name", file.name},
+               {"models", Json::array()},
+               {"recipes", Json::array()},
+               {"calibration", nullptr},
+               {"evaluation",
+                {{"dataset", file.evaluation.dataset.filename().string()},
+                 {"sha256", inputs.evaluation_sha256},
+                 {"num_samples", file.evaluation.num_samples},
+                 {"max_seq_length", file.evaluation.max_seq_length},
+                 {"stride", file.evaluation.stride}}},
+               {"gsm8k", nullptr}};
+  for (size_t i = 0; i < file.models.size(); ++i)
+    json["models"].push_back({{"name", file.models[i].name},
+                              {"sha256", inputs.model_sha256[i]},
+                              {"compute_dtype", inputs.compute_dtype[i]}});
+  for (const SweepRecipe& recipe : file.recipes)
+    json["recipes"].push_back(
+        {{"name", recipe.name}, {"sha256", sha256_hex(recipe.recipe.source)}});
+  if (const auto& text = file.calibration) {
+    json["calibration"] = {{"dataset", text->dataset.filename().string()},
+                           {"sha256", inputs.calibration_sha256},
+                           {"max_seq_length", text->max_seq_length}};
+    add_reading(text->records, json["calibration"]);
+  }
+  add_reading(file.evaluation.records, json["evaluation"]);
+  if (const auto& asked = file.gsm8k)
+    json["gsm8k"] = {{"dataset", asked->dataset.filename().string()},
+                     {"sha256", inputs.gsm8k_sha256},
+                     {"num_fewshot", asked->num_fewshot},
+                     {"limit", asked->limit ? Json(*asked->limit) : Json()}};
   return json;
-}
-
-Json calibration_json(const SweepFile& sweep, const SweepInputs& inputs) {
-  if (!sweep.calibration) return nullptr;
-  Json json = {{"dataset", sweep.calibration->dataset.filename().string()},
-               {"sha256", inputs.calibration_sha256},
-               {"max_seq_length", sweep.calibration->max_seq_length}};
-  add_reading(sweep.calibration->records, json);
-  return json;
-}
-
-Json gsm8k_json(const SweepFile& sweep, const SweepInputs& inputs) {
-  if (!sweep.gsm8k) return nullptr;
-  return {{"dataset", sweep.gsm8k->dataset.filename().string()},
-          {"sha256", inputs.gsm8k_sha256},
-          {"num_fewshot", sweep.gsm8k->num_fewshot},
-          {"limit", sweep.gsm8k->limit ? Json(*sweep.gsm8k->limit) : Json()}};
 }
 
 /// Empty for null.
@@ -162,10 +151,64 @@ std::string csv_field(const Json& value) {
   return quoted + "\"";
 }
 
+using Kind = SweepTask::Kind;
+
+/// Those that cannot be read are made again.
+bool has_statistics(const fs::path& file, const std::string& fingerprint) {
+  if (!is_there(file)) return false;
+  try {
+    read_statistics(file, fingerprint);
+    return true;
+  } catch (const SystemError&) {
+    throw;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Whether the scales that the cell was measured with were edited since. Where they are absent,
+/// another machine may have them.
+bool has_edited_scales(const Cell& cell, const SweepPlan& plan, const SweepFolder& folder) {
+  if (!cell.calibration) return false;
+  const fs::path file = folder.calibration(plan.calibrations[*cell.calibration].fingerprint);
+  return is_there(file) && !folder.read_piece(file);
+}
+
+bool is_made(Kind kind, size_t part, const Sweep& sweep, const SweepFolder& folder) {
+  const std::string& fingerprint = fingerprint_of(kind, part, sweep.plan);
+  switch (kind) {
+    case Kind::kObserve:
+      return has_statistics(folder.statistics(fingerprint), fingerprint);
+    case Kind::kCalibrate:
+      return folder.read_piece(folder.calibration(fingerprint)) &&
+             (!sweep.plan.calibrations[part].makes_checkpoint ||
+              is_there(folder.checkpoint(fingerprint)));
+    case Kind::kAnswer:
+      if (!sweep.file.gsm8k) return true;
+      break;
+    case Kind::kEvaluate:
+      break;
+  }
+  return folder.result(fingerprint).has_value() &&
+         !has_edited_scales(sweep.plan.cells[part], sweep.plan, folder);
+}
+
+/// Adds the result of one measurement of a cell.
+void add_outcome(const SweepFolder& folder, const std::string& fingerprint, CellOutcome& outcome) {
+  if (const auto done = folder.result(fingerprint)) {
+    outcome.result.update(*done);
+    return;
+  }
+  if (outcome.status == CellOutcome::Status::kFailed) return;
+  const auto failed = folder.read_if_sound(folder.cell_error(fingerprint));
+  outcome.status = failed ? CellOutcome::Status::kFailed : CellOutcome::Status::kPending;
+  if (failed) outcome.error = failed->value("error", std::string());
+}
+
 }  // namespace
 
-std::span<const Metric> all_metrics() {
-  static const std::array<Metric, 14> kMetrics{
+std::span<const SweepMetric> all_metrics() {
+  static const std::array<SweepMetric, 14> kMetrics{
       {{"perplexity"},
        {"nll"},
        {"kl_mean", true, "kl_stderr"},
@@ -183,12 +226,12 @@ std::span<const Metric> all_metrics() {
   return kMetrics;
 }
 
-const Metric& metric(std::string_view name) {
+const SweepMetric& metric(std::string_view name) {
   const auto metrics = all_metrics();
-  const auto found = std::ranges::find(metrics, name, &Metric::name);
+  const auto found = std::ranges::find(metrics, name, &SweepMetric::name);
   if (found != metrics.end()) return *found;
   std::vector<std::string> names;
-  for (const Metric& one : metrics) names.push_back(one.name);
+  for (const SweepMetric& one : metrics) names.push_back(one.name);
   fail("unknown metric '", name, "'", did_you_mean(name, names), "; known are ", join(names, ", "));
 }
 
@@ -205,38 +248,30 @@ std::vector<bool> pareto_front(std::span<const ParetoPoint> points) {
   return front;
 }
 
-Json results_json(const SweepFile& sweep, const SweepPlan& plan, const SweepInputs& inputs,
-                  std::span<const CellOutcome> outcomes) {
-  Json cells = Json::array();
-  const std::vector<std::optional<bool>> front = front_of(sweep.pareto, outcomes);
-  for (size_t i = 0; i < plan.cells.size(); ++i)
-    cells.push_back(cell_json(plan.cells[i], sweep, outcomes[i], front[i]));
-  return {{"version", inputs.version},
-          {"name", sweep.name},
-          {"models", models_json(sweep, inputs)},
-          {"recipes", recipes_json(sweep)},
-          {"calibration", calibration_json(sweep, inputs)},
-          {"evaluation", evaluation_json(sweep, inputs)},
-          {"gsm8k", gsm8k_json(sweep, inputs)},
-          {"cells", std::move(cells)},
-          {"pareto", {{"x", sweep.pareto.x}, {"y", sweep.pareto.y}}}};
+Json results_json(const Sweep& sweep, std::span<const CellOutcome> outcomes) {
+  Json json = made_with_json(sweep);
+  json["cells"] = Json::array();
+  const std::vector<std::optional<bool>> front = front_of(sweep.file.pareto, outcomes);
+  for (size_t i = 0; i < sweep.plan.cells.size(); ++i)
+    json["cells"].push_back(cell_json(sweep.plan.cells[i], sweep.file, outcomes[i], front[i]));
+  json["pareto"] = {{"x", sweep.file.pareto.x}, {"y", sweep.file.pareto.y}};
+  return json;
 }
 
-report::SweepReport results_report(const SweepFile& sweep, const SweepPlan& plan,
-                                   const SweepInputs& inputs,
-                                   std::span<const CellOutcome> outcomes) {
+report::SweepReport results_report(const Sweep& sweep, std::span<const CellOutcome> outcomes) {
+  const SweepFile& file = sweep.file;
   std::vector<Json> coordinates;
-  for (const Cell& cell : plan.cells) coordinates.push_back(coordinates_json(cell, sweep));
-  report::SweepReport page{.name = sweep.name,
-                           .version = inputs.version,
-                           .pareto_x = sweep.pareto.x,
-                           .pareto_y = sweep.pareto.y,
-                           .models = join(sweep.models, ", ", &SweepModel::name),
-                           .dataset = sweep.evaluation.dataset.filename().string(),
+  for (const Cell& cell : sweep.plan.cells) coordinates.push_back(coordinates_json(cell, file));
+  report::SweepReport page{.name = file.name,
+                           .version = sweep.inputs.version,
+                           .pareto_x = file.pareto.x,
+                           .pareto_y = file.pareto.y,
+                           .models = join(file.models, ", ", &SweepModel::name),
+                           .dataset = file.evaluation.dataset.filename().string(),
                            .dimensions = dimensions_of(coordinates)};
-  const std::vector<std::optional<bool>> front = front_of(sweep.pareto, outcomes);
-  for (size_t i = 0; i < plan.cells.size(); ++i) {
-    page.cells.push_back(page_cell(plan.cells[i], outcomes[i], front[i].value_or(false)));
+  const std::vector<std::optional<bool>> front = front_of(file.pareto, outcomes);
+  for (size_t i = 0; i < coordinates.size(); ++i) {
+    page.cells.push_back(page_cell(sweep.plan.cells[i], outcomes[i], front[i].value_or(false)));
     for (const std::string& dimension : page.dimensions)
       page.cells.back().choices.push_back(plain_text(coordinates[i].at(dimension)));
   }
@@ -263,6 +298,43 @@ std::string to_csv(const Json& results) {
       for (const auto& [name, value] : cell.items()) add(value);
     });
   return text;
+}
+
+bool is_done(const SweepTask& task, const Sweep& sweep, const SweepFolder& folder) {
+  return std::ranges::all_of(task.parts,
+                             [&](size_t part) { return is_made(task.kind, part, sweep, folder); });
+}
+
+SweepProgress progress_of(const Sweep& sweep, const SweepFolder& folder) {
+  const auto all_of = [&](Kind kind) {
+    std::vector<bool> there(num_parts(kind, sweep.plan));
+    for (size_t part = 0; part < there.size(); ++part)
+      there[part] = is_made(kind, part, sweep, folder);
+    return there;
+  };
+  return {.observations = all_of(Kind::kObserve),
+          .calibrations = all_of(Kind::kCalibrate),
+          .cells = all_of(Kind::kEvaluate),
+          .answers = all_of(Kind::kAnswer)};
+}
+
+std::vector<CellOutcome> outcomes_of(const Sweep& sweep, const SweepFolder& folder) {
+  std::vector<CellOutcome> outcomes;
+  for (const Cell& cell : sweep.plan.cells) {
+    CellOutcome& outcome =
+        outcomes.emplace_back(CellOutcome{CellOutcome::Status::kDone, {}, Json::object()});
+    add_outcome(folder, cell.fingerprint, outcome);
+    if (sweep.file.gsm8k) add_outcome(folder, cell.answer_fingerprint, outcome);
+  }
+  return outcomes;
+}
+
+SweepResults write_results(const Sweep& sweep, const SweepFolder& folder) {
+  const std::vector<CellOutcome> outcomes = outcomes_of(sweep, folder);
+  SweepResults results{results_json(sweep, outcomes), results_report(sweep, outcomes)};
+  folder.write(folder.results(), results.json);
+  write_file_atomically(folder.csv(), to_csv(results.json), true);
+  return results;
 }
 
 }  // namespace kvcal

@@ -7,19 +7,21 @@
 #include "core/json.h"
 #include "report/sweep_report.h"
 #include "sweep/plan.h"
+#include "sweep/schedule.h"
+#include "sweep/sweep_folder.h"
 
 namespace kvcal {
 
 /// A number that a cell's result may have.
-struct Metric {
+struct SweepMetric {
   std::string name;  ///< key of results.json
   bool is_less_better = true;
   std::string error = {};  ///< name of its standard error; empty: cells have none
 };
 /// All of them, in the order of tables.
-std::span<const Metric> all_metrics();
+std::span<const SweepMetric> all_metrics();
 /// The metric of that name. Throws Error with did you mean.
-const Metric& metric(std::string_view name);
+const SweepMetric& metric(std::string_view name);
 
 /// The state of a cell.
 struct CellOutcome {
@@ -38,16 +40,29 @@ struct ParetoPoint {
 /// difference of y within the standard error of the difference is none.
 std::vector<bool> pareto_front(std::span<const ParetoPoint> points);
 
-/// results.json (docs/sweep.md). outcomes: of each cell. inputs name what it was made with.
-Json results_json(const SweepFile& sweep, const SweepPlan& plan, const SweepInputs& inputs,
-                  std::span<const CellOutcome> outcomes);
-
+/// results.json (docs/sweep.md). outcomes: of each cell.
+Json results_json(const Sweep& sweep, std::span<const CellOutcome> outcomes);
 /// The same as the values of a page.
-report::SweepReport results_report(const SweepFile& sweep, const SweepPlan& plan,
-                                   const SweepInputs& inputs,
-                                   std::span<const CellOutcome> outcomes);
+report::SweepReport results_report(const Sweep& sweep, std::span<const CellOutcome> outcomes);
 
 /// The cells of results.json as CSV (RFC 4180): a line of names, then one a cell; null is empty.
 std::string to_csv(const Json& results);
+
+/// Whether the folder holds the result of every part of the task.
+bool is_done(const SweepTask& task, const Sweep& sweep, const SweepFolder& folder);
+
+/// Which parts of the plan have their result in the folder.
+SweepProgress progress_of(const Sweep& sweep, const SweepFolder& folder);
+
+/// The result of each cell, or why it has none.
+std::vector<CellOutcome> outcomes_of(const Sweep& sweep, const SweepFolder& folder);
+
+/// The table of a whole sweep.
+struct SweepResults {
+  Json json;  ///< results.json
+  report::SweepReport report;
+};
+/// Writes results.json and results.csv.
+SweepResults write_results(const Sweep& sweep, const SweepFolder& folder);
 
 }  // namespace kvcal

@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "core/diagnostics.h"
-#include "eval/batch_generate.h"
-#include "eval/gsm8k_text.h"
+#include "eval/generate.h"
+#include "eval/gsm8k.h"
 #include "eval/sequences.h"
 #include "run/subject.h"
 #include "stored/weights.h"
 #include "sweep/sweep_inputs.h"
-#include "sweep/task_slots.h"
+#include "sweep/task_runner.h"
 
 namespace kvcal {
 namespace {
@@ -53,7 +53,7 @@ SweepEstimate::ModelSize SweepEstimate::size_of(const SweepModel& model,
 }
 
 void SweepEstimate::read_texts(size_t model, Diagnostics& diagnostics) {
-  const CalibrationSubject subject =
+  const PlannedModel subject =
       make_subject(statistics_recipe(), "statistics", sweep_.file.models[model].path.string(),
                    diagnostics, sweep_.inputs.family);
   const SweepEvaluation& text = sweep_.file.evaluation;

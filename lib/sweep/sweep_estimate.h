@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "run/device_rate.h"
 #include "run/devices.h"
-#include "sweep/sweep_task.h"
+#include "sweep/schedule.h"
 
 namespace kvcal {
 

@@ -9,7 +9,7 @@
 
 #include "datasets/record_columns.h"
 #include "quant/cache_type.h"
-#include "sweep/sweep_recipe.h"
+#include "recipe/recipe.h"
 
 namespace kvcal {
 
@@ -17,6 +17,12 @@ namespace kvcal {
 struct SweepModel {
   std::string name;
   std::filesystem::path path;
+};
+
+/// A recipe of a sweep. The parts that it quantizes decide which cells differ by it.
+struct SweepRecipe {
+  std::string name;
+  Recipe recipe;
 };
 
 /// The origin of an FP8 cache's scales.
@@ -34,14 +40,14 @@ struct ScaleSource {
 
 /// The values each dimension takes; every combination is meant. Indices are into SweepFile's lists.
 struct SweepGrid {
-  std::vector<size_t> models;
-  std::vector<std::optional<size_t>> recipes;  ///< nullopt: the weights as they are
-  std::vector<std::optional<CacheType>>
-      kv_cache_dtypes;  ///< nullopt: "auto", the model's own dtype
-  std::vector<size_t> scales;
-  std::vector<std::string> kv_forward;  ///< "quantized", "exact"
-  std::vector<int64_t> num_calibration_samples;
-  std::vector<std::optional<uint64_t>> shuffle_seeds;  ///< nullopt: not shuffled
+  std::vector<size_t> models = {};
+  std::vector<std::optional<size_t>> recipes = {};  ///< nullopt: the weights as they are
+  /// nullopt: "auto", the model's own dtype
+  std::vector<std::optional<CacheType>> kv_cache_dtypes = {KvDType::kFp8E4m3};
+  std::vector<size_t> scales = {};
+  std::vector<std::string> kv_forward = {"quantized"};  ///< or "exact"
+  std::vector<int64_t> num_calibration_samples = {512};
+  std::vector<std::optional<uint64_t>> shuffle_seeds = {std::nullopt};  ///< nullopt: not shuffled
 };
 
 /// The text that scales are made of.

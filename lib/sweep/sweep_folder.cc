@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "core/folder.h"
+#include "core/hash.h"
 #include "core/interrupt.h"
-#include "core/replaceable.h"
-#include "core/sha256.h"
+#include "core/output.h"
 
 namespace kvcal {
 namespace {

@@ -1,13 +1,14 @@
 #include "sweep/sweep_inputs.h"
 
+#include <sys/stat.h>
+
 #include "core/folder.h"
-#include "core/sha256.h"
+#include "core/hash.h"
 #include "datasets/dataset.h"
-#include "eval/gsm8k_text.h"
+#include "eval/gsm8k.h"
 #include "forward/kv_cache.h"
-#include "run/named_inputs.h"
+#include "run/command_paths.h"
 #include "stored/weights.h"
-#include "sweep/file_hashes.h"
 
 namespace kvcal {
 namespace {
@@ -63,6 +64,19 @@ std::string questions_hash(const SweepGsm8k& asked) {
   if (asked.num_fewshot > 0)
     add(asked.fewshot_dataset.empty() ? asked.dataset : asked.fewshot_dataset, "train", {});
   return hash.hex();
+}
+
+/// Name, size and time of change of each file.
+std::string stamp_of(const std::vector<fs::path>& files) {
+  std::string text;
+  for (const fs::path& file : files) {
+    struct stat status {};
+    if (::stat(file.c_str(), &status) != 0) fail_errno(file, "cannot read");
+    text += file.filename().string() + " " + std::to_string(status.st_size) + " " +
+            std::to_string(status.st_mtim.tv_sec) + "." + std::to_string(status.st_mtim.tv_nsec) +
+            "\n";
+  }
+  return sha256_hex(text);
 }
 
 }  // namespace
@@ -164,6 +178,33 @@ void add_inputs(const SweepMachine& machine, const SweepFolder& folder, Sweep& s
   if (sweep.file.gsm8k) inputs.gsm8k_sha256 = questions_hash(*sweep.file.gsm8k);
   sweep.inputs = std::move(inputs);
   add_fingerprints(sweep.file, sweep.inputs, sweep.plan);
+}
+
+FileHashes::FileHashes(const SweepFolder& folder) : folder_(folder) {
+  if (auto known = folder.read_piece(folder.hashes())) known_ = std::move(*known);
+}
+
+std::string FileHashes::hash(const std::string& kind, const fs::path& path,
+                             const std::vector<fs::path>& files,
+                             const std::function<std::string()>& compute) {
+  const std::string stamp = stamp_of(files), key = kind + ":" + fs::absolute(path).string();
+  if (const Json* entry = find_field(known_, key);
+      entry && entry->is_object() && optional_string(*entry, "stamp") == stamp)
+    if (const auto known = optional_string(*entry, "sha256")) return *known;
+  std::string sha256 = compute();
+  known_[key] = {{"stamp", stamp}, {"sha256", sha256}};
+  if (folder_.may_write()) folder_.write_piece(folder_.hashes(), known_);
+  return sha256;
+}
+
+std::string FileHashes::hash(const std::string& kind, const fs::path& path,
+                             const std::vector<fs::path>& files) {
+  return hash(kind, path, files, [&] {
+    std::string text;
+    for (const fs::path& file : files)
+      text += file.filename().string() + " " + sha256_of_file(file) + "\n";
+    return sha256_hex(text);
+  });
 }
 
 }  // namespace kvcal

@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
+#include <sstream>
 
 #include "core/folder.h"
 #include "core/registry.h"
+#include "core/text.h"
 #include "export/writer.h"
+#include "run/calibration_preview.h"
 #include "sweep/sweep_inputs.h"
-#include "sweep/task_context.h"
-#include "sweep/task_slots.h"
+#include "sweep/sweep_tasks.h"
+#include "sweep/task_runner.h"
 
 namespace kvcal {
 namespace {
@@ -28,13 +33,13 @@ std::vector<bool> wanted_cells(const SweepSettings& settings, const SweepPlan& p
   return wanted;
 }
 
-SweepOutlook outlook_of(const std::vector<SweepTask>& open, const SweepEstimate& estimate,
-                        size_t jobs) {
-  SweepOutlook outlook;
+RemainingWork outlook_of(const std::vector<SweepTask>& open, const SweepEstimate& estimate,
+                         size_t jobs) {
+  RemainingWork outlook;
   outlook.num_tasks = open.size();
   outlook.jobs = jobs;
   for (const SweepTask& task : open) {
-    SweepOutlook::Share& share = outlook.shares[static_cast<size_t>(task.kind)];
+    RemainingWork::Share& share = outlook.shares[static_cast<size_t>(task.kind)];
     ++share.num_tasks;
     share.tokens += estimate.tokens(task);
     share.seconds += estimate.seconds(task);
@@ -51,7 +56,7 @@ SweepOutlook outlook_of(const std::vector<SweepTask>& open, const SweepEstimate&
 struct Prepared {
   std::vector<bool> wanted;
   SweepEstimate estimate;
-  SweepOutlook outlook;
+  RemainingWork outlook;
 };
 
 /// folder: null where there is none yet. Adds the inputs to the sweep, which the estimate borrows.
@@ -72,7 +77,7 @@ Prepared prepare(const SweepSettings& settings, const SweepFolder* folder, Sweep
   if (folder) learn_timings(*folder, estimate);
   const SweepProgress done =
       folder ? progress_of(sweep, *folder) : nothing_done(sweep.file, sweep.plan);
-  SweepOutlook outlook = outlook_of(open_tasks(sweep.plan, wanted, done, jobs), estimate, jobs);
+  RemainingWork outlook = outlook_of(open_tasks(sweep.plan, wanted, done, jobs), estimate, jobs);
   for (size_t i = 0; i < wanted.size(); ++i) {
     outlook.num_wanted += wanted[i] ? 1 : 0;
     outlook.num_there += wanted[i] && done.cells[i] && done.answers[i] ? 1 : 0;
@@ -93,6 +98,68 @@ SweepResult result_of(const Sweep& sweep, const SweepFolder& folder,
   return result;
 }
 
+void run_work(const SweepTask& work, const TaskContext& context) {
+  const SweepPlan& plan = context.sweep.plan;
+  const size_t part = work.parts.at(0);
+  switch (work.kind) {
+    case SweepTask::Kind::kObserve:
+      return collect_statistics(context, plan.observations[part]);
+    case SweepTask::Kind::kCalibrate:
+      return make_scales(context, plan.calibrations[part]);
+    case SweepTask::Kind::kEvaluate:
+      return evaluate_cells(context, work.parts);
+    case SweepTask::Kind::kAnswer:
+      return answer_questions(context, plan.cells[part]);
+  }
+}
+
+void put_counts(const SweepPlan& plan, const std::string& name, std::ostream& out) {
+  out << name << ": " << plan.cells.size() << " cells";
+  if (const int64_t merged = plan.num_merged())
+    out << " of " << plan.num_combinations << " combinations; " << merged
+        << (merged == 1 ? " means" : " mean") << " the same as others";
+  out << '\n';
+  for (const auto& [why, count] : plan.meaningless)
+    out << "left out: " << count << (count == 1 ? " combination, " : " combinations, ") << why
+        << '\n';
+}
+
+std::string metric_cell(const std::string& name, double number) {
+  if (std::isnan(number)) return "";
+  const bool is_part =
+      name == "top1_agreement" || name == "perplexity_increase" || name.starts_with("exact_match");
+  if (is_part) return percent(number);
+  if (name == "weight_bytes") return byte_text(number);
+  return short_float(number);
+}
+
+/// "120 cells: 118 done, 2 failed; those of the front (--verbose lists all):"
+std::string cell_counts(const std::vector<report::SweepCell>& cells) {
+  std::map<std::string, size_t> counts;
+  for (const report::SweepCell& cell : cells) ++counts[cell.status];
+  const auto text = [](const auto& count) {
+    return std::to_string(count.second) + " " + count.first;
+  };
+  const bool has_front = std::ranges::any_of(cells, &report::SweepCell::is_pareto);
+  return std::to_string(cells.size()) + " cells: " + join(counts, ", ", text) +
+         (has_front ? "; those of the front (--verbose lists all):\n"
+                    : " (--verbose lists them)\n");
+}
+
+/// Names of those measures that distinguish cells: a number that all share distinguishes none.
+std::vector<std::string> telling_metrics(const std::vector<report::SweepCell>& cells) {
+  std::vector<std::string> names;
+  for (const SweepMetric& metric : all_metrics()) {
+    std::set<double> values;
+    for (const report::SweepCell& cell : cells)
+      if (const double value = cell.measures.at(metric.name); !std::isnan(value))
+        values.insert(value);
+    if (values.size() > 1 || (values.size() == 1 && cells.size() == 1))
+      names.push_back(metric.name);
+  }
+  return names;
+}
+
 }  // namespace
 
 std::string_view share_name(size_t share) {
@@ -100,7 +167,7 @@ std::string_view share_name(size_t share) {
   return kNames[share];
 }
 
-Json to_json(const Sweep& sweep, const SweepOutlook& outlook) {
+Json to_json(const Sweep& sweep, const RemainingWork& outlook) {
   Json cells = Json::array(), tasks = Json::array();
   for (const Cell& cell : sweep.plan.cells) {
     cells.push_back({{"id", cell.id}});
@@ -165,25 +232,6 @@ SweepResult collect_sweep(const SweepSettings& settings, Diagnostics& diagnostic
   return result;
 }
 
-namespace {
-
-void run_work(const SweepTask& work, const TaskContext& context) {
-  const SweepPlan& plan = context.sweep.plan;
-  const size_t part = work.parts.at(0);
-  switch (work.kind) {
-    case SweepTask::Kind::kObserve:
-      return collect_statistics(context, plan.observations[part]);
-    case SweepTask::Kind::kCalibrate:
-      return make_scales(context, plan.calibrations[part]);
-    case SweepTask::Kind::kEvaluate:
-      return evaluate_cells(context, work.parts);
-    case SweepTask::Kind::kAnswer:
-      return answer_questions(context, plan.cells[part]);
-  }
-}
-
-}  // namespace
-
 void run_task(const SweepSettings& settings, const std::string& task, Diagnostics& diagnostics) {
   Sweep sweep = read_planned_sweep(settings.file, settings.version, settings.family);
   const auto backend = open_backend(settings.device, diagnostics);
@@ -200,6 +248,56 @@ void run_task(const SweepSettings& settings, const std::string& task, Diagnostic
                             .diagnostics = diagnostics};
   run_work(work, context);
   tell_warnings(*backend, diagnostics);
+}
+
+std::string reuse_text(const RemainingWork& outlook) {
+  if (outlook.num_there == 0) return "";
+  return std::to_string(outlook.num_there) + " of " + std::to_string(outlook.num_wanted) +
+         " cells are there already: their model, texts and settings are the same\n";
+}
+
+std::string outlook_text(const Sweep& sweep, const RemainingWork& outlook) {
+  std::ostringstream out;
+  put_counts(sweep.plan, sweep.file.name, out);
+  if (outlook.num_tasks == 0) {
+    out << "nothing is left to do\n";
+    return out.str();
+  }
+  TextTable table({"to do", "tasks", "tokens", "time"});
+  for (size_t i = 0; i < outlook.shares.size(); ++i)
+    if (const RemainingWork::Share& share = outlook.shares[i]; share.num_tasks > 0)
+      table.add({std::string(share_name(i)), std::to_string(share.num_tasks),
+                 std::to_string(share.tokens), time_text(share.seconds)});
+  out << table.text();
+  out << estimate_text(outlook.seconds, outlook.busy_seconds)
+      << (outlook.jobs > 1 ? ", " + std::to_string(outlook.jobs) + " at a time" : "") << ", and "
+      << byte_text(outlook.memory_bytes) << " of memory\n";
+  return out.str();
+}
+
+std::string cells_text(const std::vector<report::SweepCell>& cells, size_t most_rows) {
+  const std::vector<std::string> metrics = telling_metrics(cells);
+  std::vector<std::string> heading{"cell"};
+  heading.insert(heading.end(), metrics.begin(), metrics.end());
+  const bool has_verdict = std::ranges::any_of(
+      cells, [](const report::SweepCell& cell) { return !cell.verdict.empty(); });
+  if (has_verdict) heading.push_back("verdict");
+  heading.insert(heading.end(), {"front", "status"});
+  TextTable table(heading);
+  const bool has_all = cells.size() <= most_rows;
+  bool is_empty = true;
+  for (const report::SweepCell& cell : cells) {
+    if (!has_all && !cell.is_pareto) continue;
+    is_empty = false;
+    std::vector<std::string> row{cell.id};
+    for (const std::string& name : metrics)
+      row.push_back(metric_cell(name, cell.measures.at(name)));
+    if (has_verdict) row.push_back(cell.verdict);
+    row.push_back(cell.is_pareto ? "*" : "");
+    row.push_back(cell.status);
+    table.add(std::move(row));
+  }
+  return (has_all ? "" : cell_counts(cells)) + (is_empty ? "" : table.text());
 }
 
 }  // namespace kvcal

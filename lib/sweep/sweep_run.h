@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "sweep/kept_results.h"
+#include "report/sweep_report.h"
+#include "sweep/results.h"
 #include "sweep/task_runner.h"
 
 namespace kvcal {
 
 /// The work that is left of a sweep.
-struct SweepOutlook {
+struct RemainingWork {
   /// The tasks of one kind, which is the index.
   struct Share {
     size_t num_tasks = 0;
@@ -28,13 +29,13 @@ struct SweepOutlook {
 /// "statistics", "scales", "evaluations", "questions"
 std::string_view share_name(size_t share);
 /// The outlook with the plan's counts and cells, as `sweep --dry-run --json` prints it.
-Json to_json(const Sweep& sweep, const SweepOutlook& outlook);
+Json to_json(const Sweep& sweep, const RemainingWork& outlook);
 
 /// Receives the course of a sweep.
 class SweepEvents : public TaskEvents {
  public:
   /// Called before the first task.
-  virtual void planned(const Sweep& sweep, const SweepOutlook& outlook) = 0;
+  virtual void planned(const Sweep& sweep, const RemainingWork& outlook) = 0;
 };
 
 struct SweepResult {
@@ -46,7 +47,7 @@ struct SweepResult {
 /// A sweep's file, what it expands to, and the work that is left.
 struct SweepPreview {
   Sweep sweep;
-  SweepOutlook outlook;
+  RemainingWork outlook;
 };
 /// Estimates the work that is left, and writes nothing. settings.output may be empty or new.
 SweepPreview preview_sweep(const SweepSettings& settings, Diagnostics& diagnostics);
@@ -62,5 +63,15 @@ SweepResult collect_sweep(const SweepSettings& settings, Diagnostics& diagnostic
 /// cell whose scales cannot be had leaves the reason in its cell_error, and the other cells go on.
 /// Throws Error.
 void run_task(const SweepSettings& settings, const std::string& task, Diagnostics& diagnostics);
+
+// A sweep in words and tables, as lines for a terminal.
+
+/// The number of cells that need not be done again; empty for none.
+std::string reuse_text(const RemainingWork& outlook);
+/// The plan's counts, and the work that is left.
+std::string outlook_text(const Sweep& sweep, const RemainingWork& outlook);
+/// A table of the cells with those measures that distinguish them; of more than most_rows cells,
+/// their number and those of the front.
+std::string cells_text(const std::vector<report::SweepCell>& cells, size_t most_rows);
 
 }  // namespace kvcal

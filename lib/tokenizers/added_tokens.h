@@ -8,7 +8,7 @@
 
 #include "core/json.h"
 #include "tokenizers/components.h"
-#include "tokenizers/vocabulary.h"
+#include "tokenizers/token_model.h"
 
 namespace kvcal::tokenizers {
 

@@ -4,17 +4,120 @@
 #include <limits>
 
 #include "core/error.h"
-#include "tokenizers/byte_alphabet.h"
 #include "tokenizers/components.h"
+#include "tokenizers/model_proto.h"
 #include "unicode/unicode.h"
 
 namespace kvcal::tokenizers {
 namespace {
 
+uint64_t key_of(TokenId left, TokenId right) {
+  return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
+}
+
+/// For a heap whose front is the lowest rank, the leftmost among equals.
+bool comes_later(const Scratch::Candidate& a, const Scratch::Candidate& b) {
+  return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
+}
+
+}  // namespace
+
+MergeTable::MergeTable(size_t count) {
+  size_t slots = 16;
+  while (slots < count * 2) slots *= 2;
+  slots_.resize(slots);
+}
+
+size_t MergeTable::slot_of(uint64_t key) const {
+  const size_t mask = slots_.size() - 1;
+  size_t slot = ((key * 0x9e3779b97f4a7c15u) >> 32) & mask;
+  while (slots_[slot].key != key && slots_[slot].key != kFree) slot = (slot + 1) & mask;
+  return slot;
+}
+
+void MergeTable::add(std::pair<TokenId, TokenId> pair, uint32_t rank, TokenId merged) {
+  const uint64_t key = key_of(pair.first, pair.second);
+  slots_[slot_of(key)] = {key, rank, merged};
+}
+
+const MergeTable::Slot* MergeTable::find(TokenId left, TokenId right) const {
+  const Slot& slot = slots_[slot_of(key_of(left, right))];
+  return slot.key == kFree ? nullptr : &slot;
+}
+
+void MergeTable::merge_short(Scratch& scratch) const {
+  constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
+  auto& symbols = scratch.symbols;
+  auto& pairs = scratch.candidates;  // pairs[i]: symbols i and i + 1
+  const auto look_up = [&](size_t i) {
+    const Slot* slot = find(symbols[i].id, symbols[i + 1].id);
+    pairs[i] =
+        slot ? Scratch::Candidate{slot->rank, 0, slot->merged} : Scratch::Candidate{kNever, 0, 0};
+  };
+  if (symbols.size() < 2) return;
+  pairs.resize(symbols.size() - 1);
+  for (size_t i = 0; i < pairs.size(); ++i) look_up(i);
+  while (!pairs.empty()) {
+    const auto best = std::min_element(
+        pairs.begin(), pairs.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+    if (best->rank == kNever) break;
+    const auto i = static_cast<size_t>(best - pairs.begin());
+    symbols[i].id = best->merged;
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    pairs.erase(best);
+    if (i < pairs.size()) look_up(i);
+    if (i > 0) look_up(i - 1);
+  }
+}
+
+void MergeTable::push(Scratch& scratch, int32_t position) const {
+  const Scratch::Symbol& left = scratch.symbols[static_cast<size_t>(position)];
+  if (left.next < 0) return;
+  const Slot* slot = find(left.id, scratch.symbols[static_cast<size_t>(left.next)].id);
+  if (!slot) return;
+  scratch.candidates.push_back({slot->rank, position, slot->merged});
+}
+
+void MergeTable::merge_long(Scratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  auto& heap = scratch.candidates;
+  heap.clear();
+  const auto count = static_cast<int32_t>(symbols.size());
+  for (int32_t i = 0; i < count; ++i) {
+    symbols[static_cast<size_t>(i)].previous = i - 1;
+    symbols[static_cast<size_t>(i)].next = i + 1 < count ? i + 1 : -1;
+  }
+  for (int32_t i = 0; i < count; ++i) push(scratch, i);
+  std::make_heap(heap.begin(), heap.end(), comes_later);
+  const auto push_heap = [&](int32_t position) {
+    const size_t before = heap.size();
+    push(scratch, position);
+    if (heap.size() > before) std::push_heap(heap.begin(), heap.end(), comes_later);
+  };
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), comes_later);
+    const Scratch::Candidate best = heap.back();
+    heap.pop_back();
+    Scratch::Symbol& left = symbols[static_cast<size_t>(best.position)];
+    if (left.id < 0 || left.next < 0) continue;
+    Scratch::Symbol& right = symbols[static_cast<size_t>(left.next)];
+    // Since it was pushed, one of the two may have been merged with another symbol.
+    const Slot* slot = find(left.id, right.id);
+    if (!slot || slot->merged != best.merged) continue;
+    left.id = best.merged;
+    left.next = right.next;
+    right.id = -1;
+    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = best.position;
+    if (left.previous >= 0) push_heap(left.previous);
+    push_heap(best.position);
+  }
+}
+
+namespace {
+
 /// Up to this many symbols, looking through all of them for the next merge is faster than a heap.
 constexpr size_t kShort = 24;
 constexpr size_t kLongestAffix = 64;
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
 
 /// Source: `tokenizers`, models/bpe: symbols are merged by rank, the leftmost first among equals.
 class Bpe : public TokenModel {
@@ -216,6 +319,96 @@ std::unique_ptr<TokenModel> make_bpe(const Json& object) {
 
 std::unique_ptr<TokenModel> make_bpe(BpeOptions options, Vocabulary vocabulary, MergeTable merges) {
   return std::make_unique<Bpe>(std::move(options), std::move(vocabulary), std::move(merges));
+}
+
+namespace {
+
+/// A piece is split at each of its characters; longer ones are left to the library.
+constexpr size_t kLongestPiece = 512;
+
+bool has_plain_settings(const ModelProto& model) {
+  return model.is_bpe && !model.has_charsmap && !model.remove_extra_whitespaces &&
+         model.escape_whitespaces && !model.treat_whitespace_as_suffix;
+}
+
+/// Ranks by score, the highest first; equal scores have equal ranks, so that the leftmost pair goes
+/// first.
+std::vector<uint32_t> ranks_of(const std::vector<ModelProto::Piece>& pieces) {
+  std::vector<float> scores;
+  for (const auto& piece : pieces) scores.push_back(piece.score);
+  std::sort(scores.begin(), scores.end(), std::greater<>());
+  scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
+  std::vector<uint32_t> ranks;
+  for (const auto& piece : pieces) {
+    const auto at = std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>());
+    ranks.push_back(static_cast<uint32_t>(at - scores.begin()));
+  }
+  return ranks;
+}
+
+bool has_mark_inside(std::string_view text) {
+  const size_t first = text.find_first_not_of(kSpaceMark);
+  return first != std::string_view::npos && text.find(kSpaceMark, first) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::unique_ptr<ScoredBpe> ScoredBpe::make(const ModelProto& model) {
+  using Type = ModelProto::PieceType;
+  if (!has_plain_settings(model)) return nullptr;
+  Vocabulary symbols, all;
+  std::string unknown;
+  size_t splits = 0;
+  for (size_t i = 0; i < model.pieces.size(); ++i) {
+    const auto& [text, score, type] = model.pieces[i];
+    const bool is_odd = type == Type::kUserDefined || type == Type::kUnused ||
+                        text.size() > kLongestPiece || all.find(text) ||
+                        (type == Type::kNormal && has_mark_inside(text));
+    if (is_odd) return nullptr;
+    all.add(text, static_cast<TokenId>(i));
+    if (type == Type::kUnknown) unknown = text;
+    if (type == Type::kNormal) symbols.add(text, static_cast<TokenId>(i));
+    splits += unicode::length(text);
+  }
+  if (unknown.empty() || !symbols.find(kSpaceMark)) return nullptr;
+  // A token's text that is no symbol must never be met: those are long, and symbols begin as one
+  // character.
+  const std::vector<uint32_t> ranks = ranks_of(model.pieces);
+  MergeTable merges(splits);
+  for (size_t i = 0; i < model.pieces.size(); ++i) {
+    const std::string_view text = model.pieces[i].text;
+    if (model.pieces[i].type != Type::kNormal) {
+      if (unicode::length(text) < 2) return nullptr;
+      continue;
+    }
+    for (size_t at = 0; at < text.size(); at += unicode::decode(text, at).size) {
+      if (!symbols.find(text.substr(at, unicode::decode(text, at).size))) return nullptr;
+      const auto left = symbols.find(text.substr(0, at)), right = symbols.find(text.substr(at));
+      if (at > 0 && left && right) merges.add({*left, *right}, ranks[i], static_cast<TokenId>(i));
+    }
+  }
+  BpeOptions options;
+  options.unknown = unknown;
+  options.has_unknown = options.fuse_unknown = true;
+  options.byte_fallback = model.byte_fallback;
+  return std::unique_ptr<ScoredBpe>(
+      new ScoredBpe(make_bpe(std::move(options), std::move(all), std::move(merges))));
+}
+
+void ScoredBpe::encode(std::string_view text, bool mark_start, std::vector<TokenId>& ids) const {
+  if (text.empty()) return;
+  std::string marked;
+  marked.reserve(text.size() + text.size() / 2 + kSpaceMark.size());
+  if (mark_start) marked += kSpaceMark;
+  for (const char c : text) {
+    if (c == ' ')
+      marked += kSpaceMark;
+    else
+      marked += c;
+  }
+  auto scratch = scratch_.take();
+  bpe_->encode(marked, *scratch, ids);
+  scratch_.give_back(std::move(scratch));
 }
 
 }  // namespace kvcal::tokenizers

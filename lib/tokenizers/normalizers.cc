@@ -1,13 +1,207 @@
 #include <algorithm>
+#include <array>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "tokenizers/byte_alphabet.h"
+#include "core/error.h"
 #include "tokenizers/components.h"
 #include "unicode/unicode.h"
-#include "unicode/unicode_normalize.h"
 
 namespace kvcal::tokenizers {
+namespace {
+
+/// A double-array trie (darts-clone): a unit is a leaf's value, or label, offset to the children
+/// and whether a key ends here.
+class DoubleArray {
+ public:
+  explicit DoubleArray(std::vector<uint32_t> units) : units_(std::move(units)) {}
+
+  /// Value of the shortest key that text begins with, or -1. Reads no unit outside the array,
+  /// whatever is in it.
+  int64_t shortest_prefix(std::string_view text) const {
+    size_t position = offset(0);
+    for (const char c : text) {
+      const auto label = static_cast<unsigned char>(c);
+      if (label == 0) return -1;
+      position ^= label;
+      if (position >= units_.size() || (units_[position] & 0x800000ffu) != label) return -1;
+      const bool has_leaf = ((units_[position] >> 8) & 1) != 0;
+      position ^= offset(position);
+      if (has_leaf) return position < units_.size() ? int64_t{units_[position] & 0x7fffffffu} : -1;
+    }
+    return -1;
+  }
+
+  /// Throws Error if a walk from the root can leave the array or find a value that is not below
+  /// values.
+  void check(size_t values) const {
+    std::vector<bool> seen(units_.size());
+    std::vector<size_t> open{0};
+    while (!open.empty()) {
+      const size_t position = open.back();
+      open.pop_back();
+      const size_t children = position ^ offset(position);
+      const size_t last_block = children | 0xff;
+      if (last_block >= units_.size()) fail("the character map's trie points outside itself");
+      if (position != 0 && ((units_[position] >> 8) & 1) != 0 &&
+          (units_[children] & 0x7fffffffu) >= values)
+        fail("the character map's trie names a replacement that is not there");
+      for (size_t label = 1; label < 256; ++label) {
+        const size_t child = children ^ label;
+        if ((units_[child] & 0x800000ffu) != label || seen[child]) continue;
+        seen[child] = true;
+        open.push_back(child);
+      }
+    }
+  }
+
+ private:
+  size_t offset(size_t position) const {
+    const uint32_t unit = units_[position];
+    return size_t{unit >> 10} << ((unit & (1u << 9)) >> 6);
+  }
+
+  std::vector<uint32_t> units_;
+};
+
+/// The normalized text, and for its first code points how the library accounts for them: 1 for an
+/// inserted one, -n for one that stands before n removed ones. It forgets what is removed before
+/// anything is written, so the accounts decide which bytes stem from the first character.
+struct Rewritten {
+  static constexpr size_t kAccounts = 64;
+
+  void keep(std::string_view one) {
+    text += one;
+    if (changes.size() < kAccounts) changes.push_back(0);
+  }
+  void replace(std::string_view old_part, std::string_view new_part) {
+    text += new_part;
+    if (changes.size() >= kAccounts) return;
+    const auto old_count = static_cast<int>(unicode::length(old_part));
+    const auto new_count = static_cast<int>(unicode::length(new_part));
+    changes.insert(changes.end(), static_cast<size_t>(new_count), 0);
+    for (int i = old_count; i < new_count; ++i) *(changes.end() - 1 - (i - old_count)) = 1;
+    if (new_count < old_count && !changes.empty()) changes.back() += new_count - old_count;
+  }
+  /// Bytes of text that stem from the first `origin` bytes of old_text.
+  size_t origin_bytes(std::string_view old_text, size_t origin) const {
+    size_t at = 0, taken = 0;  // in text, in old_text
+    for (const int change : changes) {
+      const bool is_origin = change > 0 ? taken == 0 || taken <= origin : taken < origin;
+      if (!is_origin || origin == 0) break;
+      at += unicode::decode(text, at).size;
+      for (int i = change; i <= 0 && taken < old_text.size(); ++i)
+        taken += unicode::decode(old_text, taken).size;
+    }
+    return at;
+  }
+
+  std::string text;
+  std::vector<int> changes;
+};
+
+struct Charsmap {
+  std::vector<uint32_t> units;
+  std::string replacements;  ///< each ends with NUL
+};
+
+/// Layout: size of the trie in bytes, the trie, the replacements; numbers are little-endian and 32
+/// bits wide.
+Charsmap parse_charsmap(std::string_view blob) {
+  const auto number = [&](size_t at) {
+    uint32_t value = 0;
+    for (size_t i = 4; i-- > 0;) value = (value << 8) | static_cast<unsigned char>(blob[at + i]);
+    return value;
+  };
+  if (blob.size() < 8) fail("the character map holds ", blob.size(), " bytes, too few for a trie");
+  const size_t trie_size = number(0);
+  if (trie_size % 4 != 0 || trie_size == 0 || trie_size > blob.size() - 4)
+    fail("the character map gives its trie ", trie_size, " bytes and has ", blob.size() - 4);
+  Charsmap map;
+  map.units.resize(trie_size / 4);
+  for (size_t i = 0; i < map.units.size(); ++i) map.units[i] = number(4 + i * 4);
+  map.replacements = blob.substr(4 + trie_size);
+  return map;
+}
+
+/// Source: `tokenizers`, normalizers/precompiled.rs: a grapheme of fewer than 6 bytes is replaced
+/// as a whole by the entry of its shortest prefix; else its code points are replaced one by one.
+class PrecompiledCharsmap : public Normalizer {
+ public:
+  PrecompiledCharsmap(DoubleArray trie, std::string replacements)
+      : trie_(std::move(trie)), replacements_(std::move(replacements)) {
+    for (char32_t c = 0; c < 128; ++c) changes_[c] = find(unicode::encode(c)).has_value();
+  }
+
+  void apply(Normalized& normalized) const override {
+    const std::string_view text = normalized.text;
+    Rewritten output;
+    output.text.reserve(text.size());
+    for (size_t at = 0; at < text.size();) {
+      if (is_plain(text, at)) {
+        output.keep(text.substr(at++, 1));
+      } else {
+        const std::string_view grapheme = text.substr(at, unicode::grapheme_end(text, at) - at);
+        append_grapheme(grapheme, output);
+        at += grapheme.size();
+      }
+    }
+    const size_t origin_bytes = output.origin_bytes(text, normalized.origin_bytes);
+    normalized = {std::move(output.text), origin_bytes};
+  }
+
+ private:
+  std::optional<std::string_view> find(std::string_view text) const {
+    const int64_t at = trie_.shortest_prefix(text);
+    if (at < 0 || static_cast<size_t>(at) >= replacements_.size()) return std::nullopt;
+    const std::string_view rest = std::string_view(replacements_).substr(static_cast<size_t>(at));
+    return rest.substr(0, rest.find('\0'));
+  }
+  /// An unchanged ASCII character before another one is a grapheme for itself.
+  bool is_plain(std::string_view text, size_t at) const {
+    const auto c = static_cast<unsigned char>(text[at]);
+    return c < 0x80 && c != '\r' && !changes_[c] &&
+           (at + 1 == text.size() || static_cast<unsigned char>(text[at + 1]) < 0x80);
+  }
+  void append_grapheme(std::string_view grapheme, Rewritten& output) const {
+    if (grapheme.size() < 6) {
+      if (const auto found = find(grapheme)) return output.replace(grapheme, *found);
+    }
+    for (size_t at = 0; at < grapheme.size();) {
+      const std::string_view one = grapheme.substr(at, unicode::decode(grapheme, at).size);
+      if (const auto found = find(one))
+        output.replace(one, *found);
+      else
+        output.keep(one);
+      at += one.size();
+    }
+  }
+
+  DoubleArray trie_;
+  std::string replacements_;
+  std::array<bool, 128> changes_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Normalizer> make_precompiled_charsmap(const Json& object) {
+  const auto blob = decode_base64(required_string(object, "precompiled_charsmap"));
+  if (!blob) fail("key 'precompiled_charsmap' is not base64");
+  Charsmap map = parse_charsmap(*blob);
+  if (!unicode::is_valid(map.replacements))
+    fail("the character map holds replacements that are not UTF-8");
+  return std::make_unique<PrecompiledCharsmap>(DoubleArray(std::move(map.units)),
+                                               std::move(map.replacements));
+}
+
+void check_charsmap(std::string_view blob) {
+  Charsmap map = parse_charsmap(blob);
+  if (!map.replacements.empty() && map.replacements.back() != '\0')
+    fail("the character map is cut off");
+  DoubleArray(std::move(map.units)).check(map.replacements.size());
+}
+
 namespace {
 
 /// Rewrites code point by code point: rewrite(code_point, bytes, output).

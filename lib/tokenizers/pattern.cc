@@ -1,11 +1,13 @@
 #include "tokenizers/pattern.h"
 
+#include <array>
 #include <chrono>
 #include <string>
 
 #include "core/error.h"
 #include "core/pcre2_regex.h"
 #include "core/utf8.h"
+#include "unicode/unicode.h"
 
 namespace kvcal::tokenizers {
 namespace {
@@ -183,6 +185,201 @@ void split_at(std::string_view text, const Pattern& pattern, bool invert, Behavi
   });
   if (at < text.size()) splitter.add({at, text.size()}, invert);
   splitter.finish();
+}
+
+namespace {
+
+/// The classes of characters that the well-known split expressions distinguish.
+enum class Kind : uint8_t { kOther, kLetter, kMark, kNumber, kSpace, kNewline };
+
+Kind kind_of(char32_t c) {
+  if (c == '\n' || c == '\r') return Kind::kNewline;
+  if (unicode::is_space(c)) return Kind::kSpace;
+  const unicode::Category category = unicode::category(c);
+  if (unicode::is_letter(category)) return Kind::kLetter;
+  if (unicode::is_mark(category)) return Kind::kMark;
+  return unicode::is_number(category) ? Kind::kNumber : Kind::kOther;
+}
+
+const std::array<Kind, 128>& ascii_kinds() {
+  static const std::array<Kind, 128> kKinds = [] {
+    std::array<Kind, 128> kinds{};
+    for (char32_t c = 0; c < 128; ++c) kinds[c] = kind_of(c);
+    return kinds;
+  }();
+  return kKinds;
+}
+
+/// One pass over a text. Every code point belongs to a match, so a match begins where the last one
+/// ended.
+class Scan {
+ public:
+  explicit Scan(std::string_view text) : text_(text), ascii_(ascii_kinds()) {}
+
+ protected:
+  struct Step {
+    Kind kind = Kind::kOther;
+    size_t end = 0;
+  };
+  Step at(size_t position) const {
+    const auto byte = static_cast<unsigned char>(text_[position]);
+    if (byte < 0x80) return {ascii_[byte], position + 1};
+    const unicode::Decoded decoded = unicode::decode(text_, position);
+    return {kind_of(decoded.code_point), position + decoded.size};
+  }
+  /// End of the run, from position on, of kinds that is_member accepts.
+  template <class IsMember>
+  size_t run(size_t position, IsMember is_member) const {
+    while (position < text_.size()) {
+      const Step step = at(position);
+      if (!is_member(step.kind)) break;
+      position = step.end;
+    }
+    return position;
+  }
+  static bool is_blank(Kind kind) { return kind == Kind::kSpace || kind == Kind::kNewline; }
+
+  /// End of one of 's 't 're 've 'm 'll 'd at an apostrophe, or position when there is none.
+  size_t contraction(size_t position, bool ignores_case) const {
+    const auto letter = [&](size_t i) -> char {
+      if (i >= text_.size()) return '\0';
+      const char c = text_[i];
+      return ignores_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    };
+    const char first = letter(position + 1), second = letter(position + 2);
+    if (first == 's' || first == 't' || first == 'm' || first == 'd') return position + 2;
+    if ((first == 'r' && second == 'e') || (first == 'v' && second == 'e') ||
+        (first == 'l' && second == 'l'))
+      return position + 3;
+    // U+017F, the long s, is a case variant of s.
+    if (ignores_case && text_.substr(position + 1).starts_with("\xc5\xbf")) return position + 3;
+    return position;
+  }
+  /// \s+(?!\S)|\s+ : a run of spaces leaves its last one to the word that follows.
+  size_t blanks(size_t position) const {
+    const size_t end = run(position, is_blank);
+    if (end == text_.size()) return end;
+    const size_t before_last = end - unicode::decode_before(text_, end).size;
+    return before_last > position ? before_last : end;
+  }
+
+  std::string_view text_;
+
+ private:
+  const std::array<Kind, 128>& ascii_;
+};
+
+/// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+class Gpt2Scan : public Scan {
+ public:
+  using Scan::Scan;
+  size_t match(size_t position) const {
+    if (text_[position] == '\'') {
+      const size_t end = contraction(position, false);
+      if (end > position) return end;
+    }
+    size_t start = position;
+    Step step = at(start);
+    if (text_[position] == ' ' && step.end < text_.size()) {
+      const Step next = at(step.end);
+      if (!is_blank(next.kind)) {
+        start = step.end;
+        step = next;
+      }
+    }
+    switch (step.kind) {
+      case Kind::kLetter:
+        return run(step.end, [](Kind k) { return k == Kind::kLetter; });
+      case Kind::kNumber:
+        return run(step.end, [](Kind k) { return k == Kind::kNumber; });
+      case Kind::kOther:
+      case Kind::kMark:
+        return run(step.end, [](Kind k) { return k == Kind::kOther || k == Kind::kMark; });
+      default:
+        return blanks(position);
+    }
+  }
+};
+
+/// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
+/// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+| \s+(?!\S)|\s+ with kDigits numbers in a match; with kMarks,
+/// marks count as letters after the first place.
+template <int kDigits, bool kMarks>
+class TiktokenScan : public Scan {
+ public:
+  using Scan::Scan;
+  size_t match(size_t position) const {
+    if (text_[position] == '\'') {
+      const size_t end = contraction(position, true);
+      if (end > position) return end;
+    }
+    const Step step = at(position);
+    if (is_wordy(step.kind)) return run(step.end, is_wordy);
+    if (step.kind == Kind::kNumber) return numbers(step.end);
+    if (step.kind != Kind::kNewline && step.end < text_.size()) {
+      const Step next = at(step.end);
+      if (is_wordy(next.kind)) return run(next.end, is_wordy);
+      if (text_[position] == ' ' && is_symbol(next.kind)) return symbols(next.end);
+    }
+    if (is_symbol(step.kind)) return symbols(step.end);
+    const size_t end = run(position, is_blank);
+    const size_t newline = text_.substr(position, end - position).find_last_of("\r\n");
+    return newline == std::string_view::npos ? blanks(position) : position + newline + 1;
+  }
+
+ private:
+  static bool is_wordy(Kind k) { return k == Kind::kLetter || (kMarks && k == Kind::kMark); }
+  static bool is_symbol(Kind k) { return k == Kind::kOther || (!kMarks && k == Kind::kMark); }
+  size_t symbols(size_t position) const {
+    return run(run(position, is_symbol), [](Kind k) { return k == Kind::kNewline; });
+  }
+  size_t numbers(size_t position) const {
+    for (int taken = 1; taken < kDigits && position < text_.size(); ++taken) {
+      const Step step = at(position);
+      if (step.kind != Kind::kNumber) break;
+      position = step.end;
+    }
+    return position;
+  }
+};
+
+template <class ScanType>
+class Scanner : public Pattern {
+ public:
+  void for_each(std::string_view text, Visitor<Span> visit) const override {
+    const ScanType scan(text);
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = scan.match(at);
+      visit({at, end});
+      at = end;
+    }
+  }
+};
+
+constexpr std::string_view kGpt2 =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kHead = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?)";
+constexpr std::string_view kLetters = R"(\p{L}+|)", kLettersAndMarks = R"([\p{L}\p{M}]+|)";
+constexpr std::string_view kOneDigit = R"(\p{N}|)", kThreeDigits = R"(\p{N}{1,3}|)";
+constexpr std::string_view kTail = R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kTailWithMarks =
+    R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+std::string joined(std::string_view a, std::string_view b, std::string_view c, std::string_view d) {
+  return std::string(a).append(b).append(c).append(d);
+}
+
+}  // namespace
+
+std::unique_ptr<Pattern> make_scanner(std::string_view expression) {
+  if (expression == kGpt2) return std::make_unique<Scanner<Gpt2Scan>>();
+  if (expression == joined(kHead, kLetters, kThreeDigits, kTail))
+    return std::make_unique<Scanner<TiktokenScan<3, false>>>();
+  if (expression == joined(kHead, kLetters, kOneDigit, kTail))
+    return std::make_unique<Scanner<TiktokenScan<1, false>>>();
+  if (expression == joined(kHead, kLettersAndMarks, kOneDigit, kTailWithMarks))
+    return std::make_unique<Scanner<TiktokenScan<1, true>>>();
+  return nullptr;
 }
 
 }  // namespace kvcal::tokenizers

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "tokenizers/byte_alphabet.h"
 #include "tokenizers/components.h"
 #include "unicode/unicode.h"
 

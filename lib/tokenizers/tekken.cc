@@ -4,9 +4,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/json_limits.h"
+#include "core/json.h"
 #include "tokenizers/bpe.h"
-#include "tokenizers/byte_alphabet.h"
 #include "tokenizers/components.h"
 #include "tokenizers/tokenizer_files.h"
 

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/json_limits.h"
+#include "core/json.h"
 #include "tokenizers/tokenizer_files.h"
 
 namespace kvcal {

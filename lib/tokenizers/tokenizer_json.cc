@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/json_limits.h"
+#include "core/json.h"
 #include "tokenizers/added_tokens.h"
 #include "tokenizers/token_model.h"
 #include "tokenizers/tokenizer_files.h"

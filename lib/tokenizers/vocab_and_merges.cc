@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/json_limits.h"
+#include "core/json.h"
 #include "tokenizers/components.h"
 #include "tokenizers/token_model.h"
 #include "tokenizers/tokenizer_files.h"

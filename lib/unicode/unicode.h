@@ -1,3 +1,6 @@
+/// The character properties that tokenizers split and normalize by: those of the `tokenizers`
+/// library 0.23 (unicode/unicode_tables.h), not of the system's Unicode version.
+
 #pragma once
 
 #include <cstdint>
@@ -8,8 +11,6 @@
 
 #include "core/utf8.h"
 
-/// The character properties that tokenizers split and normalize by: those of the `tokenizers`
-/// library 0.23 (unicode/unicode_tables.h), not of the system's Unicode version.
 namespace kvcal::unicode {
 
 using namespace utf8;
@@ -71,5 +72,14 @@ void append_lower(std::string& text, char32_t code_point);
 using Ranges = std::vector<std::pair<char32_t, char32_t>>;
 /// Code points assigned after Unicode 14 whose category's name starts with prefix ("L", "Lu").
 Ranges assigned_after_unicode_14(std::string_view prefix);
+
+enum class Form { kNfc, kNfd, kNfkc, kNfkd };
+
+/// text (valid UTF-8) in a normalization form, with the tables of the `tokenizers` library: code
+/// points that are newer than its Unicode 9 stay as they are.
+std::string normalize(std::string_view text, Form form);
+
+/// End of the extended grapheme cluster that starts at text[at].
+size_t grapheme_end(std::string_view text, size_t at);
 
 }  // namespace kvcal::unicode

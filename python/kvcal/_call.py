@@ -9,16 +9,22 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Any, TypeVar, Union
+from typing import Any, Union
 
 from . import _kvcal
 from ._kvcal import Error
+from ._results import SweepResults, Verification, output_of
 
-Value = TypeVar("Value")
 Progress = Callable[[str, int, int, str], None]
-Data = Union[str, "os.PathLike[str]", Iterable[Any]]
+Path = Union[str, "os.PathLike[str]"]
+Names = Union[str, Iterable[str]]
+Layers = Union[int, Sequence[int]]
+Data = Union[Path, Iterable[Any]]
+
+#: The program, which lies in the package.
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "kvcal")
 
 _log = logging.getLogger("kvcal")
 
@@ -57,10 +63,18 @@ def reporter(progress: Progress | None) -> Callable[[str, str, int, int, str], N
     return report
 
 
+_RESULTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "eval": dict,
+    "inspect": dict,
+    "sweep": lambda answer: SweepResults(**answer),
+    "verify": lambda answer: Verification(**answer),
+}
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, Iterable) and not isinstance(value, (str, Mapping)):
         return [_plain(item) for item in value]
     return value
 
@@ -70,12 +84,20 @@ def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _plain(value) for name, value in arguments.items() if value is not None}
 
 
-def run(command: str, arguments: dict[str, Any], make: Callable[[dict[str, Any]], Value]) -> Value:
-    """Runs a command; `make` makes the call's value of its answer."""
-    progress = arguments.pop("progress", None)
-    answer = json.loads(_kvcal.run(command, json.dumps(given(arguments)), reporter(progress)))
+def call(command: str, arguments: dict[str, Any]) -> Any:
+    """The value of a command; data sets that are in memory are files for as long as it runs."""
+    report = reporter(arguments.pop("progress"))
+    if command == "sweep":
+        arguments["program"] = PROGRAM
+    with contextlib.ExitStack() as files:
+        for name in {"dataset", "fewshot_dataset"} & arguments.keys():
+            if arguments[name] is not None and not isinstance(arguments[name], (str, os.PathLike)):
+                arguments[name] = files.enter_context(_file_of(arguments[name], name))
+                if command == "calibrate":
+                    arguments["dataset_name"] = "in memory"
+        answer = json.loads(_kvcal.run(command, json.dumps(given(arguments)), report))
     problem = answer.pop("problem", None)
-    result = make(answer)
+    result = _RESULTS.get(command, output_of)(answer)
     if problem is not None:
         failure = CheckFailed(problem)
         failure.result = result
@@ -95,16 +117,10 @@ def _record(item: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def data_of(dataset: Data | None, arguments: dict[str, Any], name: str = "dataset") -> Iterator[None]:
-    """Puts the data set into the arguments; one that is in memory is a file for as long as the call runs."""
-    if dataset is None or isinstance(dataset, (str, os.PathLike)):
-        arguments[name] = dataset
-        yield
-        return
+def _file_of(records: Iterable[Any], name: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="kvcal-") as folder:
         path = os.path.join(folder, name + ".jsonl")
         with open(path, "w", encoding="utf-8") as file:
-            for item in dataset:
+            for item in records:
                 file.write(json.dumps(_record(item)) + "\n")
-        arguments[name] = path
-        yield
+        yield path

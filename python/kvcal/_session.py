@@ -113,18 +113,9 @@ class Session:
         """Continues each (ids, number of new tokens), up to the model's end of text or the first of the strings in stop,
         which is cut off. temperature 0: greedily; else text i draws with the seed `seed` + i, of all tokens where top_p is
         1 and top_k 0. repetition_penalty: None: generation_config.json's."""
+        sampling = {name: value for name, value in locals().items() if name not in ("self", "prompts", "stop")}
         pairs = [[list(ids), count] for ids, count in prompts]
-        texts: list[str] = self._run(
-            "generate",
-            prompts=pairs,
-            stop=list(stop),
-            repetition_penalty=repetition_penalty,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            seed=seed,
-            batch_size=batch_size,
-        )["texts"]
+        texts: list[str] = self._run("generate", prompts=pairs, stop=list(stop), **sampling)["texts"]
         return texts
 
     def close(self) -> None:

@@ -8,7 +8,6 @@
 
 #include "bench/program.h"
 #include "checkpoint/model_dir.h"
-#include "eval/batch_generate.h"
 #include "eval/generate.h"
 #include "kernels/backends.h"
 #include "stored/kv_scales.h"

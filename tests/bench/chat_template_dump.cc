@@ -14,7 +14,7 @@
 
 #include "core/json.h"
 #include "datasets/chat_template.h"
-#include "datasets/record_source.h"
+#include "datasets/dataset_reader.h"
 #include "tokenizers/tokenizer.h"
 
 namespace {

@@ -11,7 +11,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "core/parallel.h"
-#include "stored/float_matrix.h"
+#include "stored/coded_matrix.h"
 #include "stored/integer_matrix.h"
 #include "stored/weight_rows.h"
 #include "support/scratch_folder.h"
@@ -54,7 +54,7 @@ struct Stored {
     test::write_file(scratch / "config.json", "{}");
     model_dir = std::make_unique<ModelDir>(scratch.path());
   }
-  std::unique_ptr<CodedMatrix> open(const CodedStorage& storage) const {
+  std::unique_ptr<CodedMatrix> open(const CodeFormat& storage) const {
     const std::string module = "m";
     std::set<std::string, std::less<>> read;
     ModuleTensors tensors(*model_dir, module, read);
@@ -80,12 +80,10 @@ void add(const std::string& name, std::function<void(benchmark::State&)> run) {
       ->UseRealTime();
 }
 
-void add_storage(const std::string& name, std::unique_ptr<CodedStorage> storage,
-                 std::vector<Tensor> tensors) {
-  std::shared_ptr<CodedStorage> kept = std::move(storage);
-  add(name, [kept, tensors = std::move(tensors)](benchmark::State& state) {
+void add_storage(const std::string& name, const CodeFormat& storage, std::vector<Tensor> tensors) {
+  add(name, [storage, tensors = std::move(tensors)](benchmark::State& state) {
     const Stored stored(tensors);
-    const auto matrix = stored.open(*kept);
+    const auto matrix = stored.open(storage);
     decode_blocks(state, [&](int64_t first, float* out) { matrix->decode(first, kRows, out); });
   });
   // What opening a checkpoint costs for each such matrix.

@@ -1,6 +1,6 @@
 // Rates of the cpu backend's passes over rows, each beside a memcpy of as many bytes.
 #include "bench/kernel_bench.h"
-#include "quant/magnitude_histogram.h"
+#include "quant/observations.h"
 
 namespace kvcal::bench {
 namespace {

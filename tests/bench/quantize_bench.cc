@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "quant/half.h"
-#include "quant/weight_codes.h"
+#include "quant/weight_scales.h"
 
 using namespace kvcal;
 

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "calib/calibrator.h"
-#include "calib/derive.h"
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
+#include "calib/scales/derive.h"
 #include "forward/divided_forward.h"
 #include "quant/observer.h"
 #include "support/catch.h"

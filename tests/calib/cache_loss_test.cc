@@ -1,4 +1,4 @@
-#include "calib/cache_loss.h"
+#include "calib/summary/cache_loss.h"
 
 #include <cmath>
 #include <random>
@@ -22,8 +22,8 @@ struct Observed {
       one.layer = layer;
       for (KvTensorCalibration* side : {&one.k, &one.v})
         for (int64_t head = 0; head < config.cache(layer).heads; ++head) {
-          MagnitudeHistogram& seen = side->statistics.head_histograms.emplace_back();
-          Range& range = side->statistics.head_ranges.emplace_back();
+          MagnitudeHistogram& seen = side->head_histograms.emplace_back();
+          Range& range = side->head_ranges.emplace_back();
           for (int i = 0; i < 20000; ++i) {
             const float x = i < outliers * 20000 ? size : normal(random);
             ++seen.counts[static_cast<size_t>(MagnitudeHistogram::bin_of(x))];
@@ -47,7 +47,7 @@ std::vector<LayerCacheLoss> losses_of(const Observed& seen, const ModelFixture& 
 }
 
 /// Errors of FP8 codes, found in the histograms without a draw.
-CodeErrors fp8_errors(const KvStatistics& seen, float scale) {
+CodeErrors fp8_errors(const KvTensorCalibration& seen, float scale) {
   CodeErrors errors;
   for (size_t head = 0; head < seen.head_histograms.size(); ++head)
     errors.add(code_errors(seen.head_histograms[head], seen.head_ranges[head].amax(), Scale{scale},
@@ -68,7 +68,7 @@ TEST_CASE("cache loss: FP8's is that of its codes, of every value") {
   const auto losses =
       losses_of(seen, fixture, KvDType::kFp8E4m3, same_scales(fixture.config, 0.01f));
   REQUIRE(losses.size() == 2);
-  const CodeErrors expected = fp8_errors(seen.calibration.layers[0].k.statistics, 0.01f);
+  const CodeErrors expected = fp8_errors(seen.calibration.layers[0].k, 0.01f);
   CHECK(losses[0].k.codes.values == expected.values);
   CHECK(losses[0].k.codes.relative_error() == Approx(expected.relative_error()).epsilon(0.1));
   CHECK(expected.clipped > 0);
@@ -80,7 +80,7 @@ TEST_CASE("cache loss: values over the largest code are clipped, small ones beco
   const Observed seen(fixture.config, 0.001);
   const auto unit = losses_of(seen, fixture, KvDType::kFp8E4m3, same_scales(fixture.config, 1.0f));
   CHECK(unit[0].k.codes.clipped / unit[0].k.codes.values == Approx(0.001).epsilon(0.01));
-  const CodeErrors expected = fp8_errors(seen.calibration.layers[0].k.statistics, 1.0f);
+  const CodeErrors expected = fp8_errors(seen.calibration.layers[0].k, 1.0f);
   CHECK(expected.to_zero > 0);
   CHECK(unit[0].k.codes.to_zero == Approx(expected.to_zero).epsilon(0.1));
   const auto int8 =

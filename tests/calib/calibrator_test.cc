@@ -1,6 +1,6 @@
 #include "calib/calibrator.h"
 
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "forward/divided_forward.h"
 #include "quant/observer.h"
 #include "support/catch.h"
@@ -144,13 +144,13 @@ TEST_CASE("histograms count every value once, under every head") {
       run(fixture, recipe_with("static_minmax", Strategy::kAttnHead), samples, KvForward::kExact);
   const auto per_head = static_cast<uint64_t>(fixture.config.head_dim) * fixture.ids.size();
   for (const AttentionCalibration& layer : calibration.layers) {
-    REQUIRE(layer.k.statistics.head_histograms.size() == 2);
-    for (const MagnitudeHistogram& histogram : layer.k.statistics.head_histograms) {
+    REQUIRE(layer.k.head_histograms.size() == 2);
+    for (const MagnitudeHistogram& histogram : layer.k.head_histograms) {
       uint64_t count = 0;
       for (const uint64_t bin : histogram.counts) count += bin;
       CHECK(count == per_head);
     }
-    CHECK(layer.k.statistics.num_values == 2 * per_head);
+    CHECK(layer.k.num_values == 2 * per_head);
   }
 }
 
@@ -166,8 +166,8 @@ TEST_CASE("a latent cache has one scale for the latent and the rotated key") {
       const Json& seen = fixture.expected.at("layers").at(static_cast<size_t>(layer.layer));
       const double k = seen.at("k_head_amax").at(0).get<double>();
       const double v = seen.at("v_head_amax").at(0).get<double>();
-      CHECK(test::relative_error(layer.k.statistics.range().amax().value, k) <= 1e-4);
-      CHECK(test::relative_error(layer.v.statistics.range().amax().value, v) <= 1e-4);
+      CHECK(test::relative_error(layer.k.range().amax().value, k) <= 1e-4);
+      CHECK(test::relative_error(layer.v.range().amax().value, v) <= 1e-4);
       CHECK(test::relative_error(layer.k.scales.at(0).value, std::max(k, v) / 448.0) <= 1e-4);
       CHECK(layer.v.scales.at(0).value == layer.k.scales.at(0).value);
     }
@@ -274,8 +274,8 @@ TEST_CASE("the scales of several devices are those of one") {
             for (size_t i = 0; i < a.scales.size(); ++i)
               CHECK(a.scales[i].value == b.scales[i].value);
             CHECK(a.num_saturated == b.num_saturated);
-            CHECK(a.statistics.num_values == b.statistics.num_values);
-            CHECK(a.statistics.range().amax().value == b.statistics.range().amax().value);
+            CHECK(a.num_values == b.num_values);
+            CHECK(a.range().amax().value == b.range().amax().value);
           }
       }
     }

@@ -1,4 +1,4 @@
-#include "calib/channel_mixture.h"
+#include "calib/summary/cache_loss.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "calib/convergence.h"
+#include "calib/scales/derive.h"
 
 #include <cmath>
 

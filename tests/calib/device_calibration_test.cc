@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "calib/calibrator.h"
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "forward/divided_forward.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
@@ -63,7 +63,7 @@ std::vector<uint64_t> counts_of(const Calibration& calibration) {
   for (const AttentionCalibration& layer : calibration.layers)
     for (const auto* side : {&layer.k, &layer.v}) {
       counts.push_back(side->num_saturated.value());
-      for (const MagnitudeHistogram& histogram : side->statistics.head_histograms)
+      for (const MagnitudeHistogram& histogram : side->head_histograms)
         counts.insert(counts.end(), histogram.counts.begin(), histogram.counts.end());
     }
   return counts;

@@ -3,13 +3,12 @@
 #include <cmath>
 
 #include "calib/calibrator.h"
-#include "calib/derive.h"
-#include "calib/exact_pass.h"
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
+#include "calib/scales/derive.h"
+#include "calib/statistics/observed_statistics.h"
 #include "forward/layerwise.h"
 #include "recipe/recipe.h"
-#include "stored/find_draft_layer.h"
-#include "stored/unrun_modules.h"
+#include "stored/read_model_config.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 

@@ -1,6 +1,6 @@
 // Static input scales of Linears beside K and V: equal to llm-compressor's in float32.
 #include "calib/calibrator.h"
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "forward/layerwise.h"
 #include "support/catch.h"
 #include "support/folders.h"
@@ -218,7 +218,7 @@ TEST_CASE("queries that are clipped are counted where they are quantized") {
     const KvTensorCalibration& q = *clipped.layers[i].q;
     // The median is found in a histogram whose bins are an eighth of an octave.
     CHECK(static_cast<double>(q.num_saturated.value()) ==
-          Approx(0.5 * static_cast<double>(q.statistics.num_values)).epsilon(0.1));
+          Approx(0.5 * static_cast<double>(q.num_values)).epsilon(0.1));
     CHECK(full.layers[i].q->num_saturated == 0);
     CHECK(!uncounted.layers[i].q->num_saturated);
     CHECK(uncounted.layers[i].k.num_saturated.value() > 0);
@@ -238,11 +238,10 @@ TEST_CASE("queries are of the cache's FP8 type") {
     // E4M3 codes of queries / (amax / 57344) would leave an eighth of the range: layers behind the
     // first would see other values, and not by a rounding.
     const auto amax = [&](const Calibration& of) {
-      return static_cast<double>(of.layers[i].k.statistics.range().amax().value);
+      return static_cast<double>(of.layers[i].k.range().amax().value);
     };
     CHECK(amax(e5m2) == Approx(amax(e4m3)).epsilon(0.1));
-    CHECK(e5m2.layers[i].q->scales[0].value ==
-          e5m2.layers[i].q->statistics.range().amax().value / 57344.0f);
+    CHECK(e5m2.layers[i].q->scales[0].value == e5m2.layers[i].q->range().amax().value / 57344.0f);
   }
 }
 

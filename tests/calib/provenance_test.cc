@@ -1,6 +1,6 @@
 #include "quant/provenance.h"
 
-#include "calib/observed_statistics.h"
+#include "calib/statistics/observed_statistics.h"
 #include "support/catch.h"
 
 using namespace kvcal;

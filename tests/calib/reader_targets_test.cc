@@ -1,8 +1,8 @@
-#include "calib/reader_targets.h"
+#include "calib/plan/module_targets.h"
 
 #include <map>
 
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 

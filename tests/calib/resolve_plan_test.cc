@@ -1,4 +1,4 @@
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 
 #include "support/catch.h"
 #include "support/model_fixture.h"

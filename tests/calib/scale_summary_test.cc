@@ -1,4 +1,4 @@
-#include "calib/scale_summary.h"
+#include "calib/summary/scale_summary.h"
 
 #include "support/catch.h"
 #include "support/model_fixture.h"
@@ -11,14 +11,14 @@ namespace {
 constexpr uint64_t kSmall = 999;  ///< values of 1.0 beside each head's largest
 
 KvTensorCalibration side_of(std::vector<float> largest, std::vector<Scale> scales) {
-  KvTensorCalibration side{.statistics = {}, .scales = std::move(scales)};
+  KvTensorCalibration side{.scales = std::move(scales)};
   for (const float value : largest) {
     MagnitudeHistogram histogram;
     histogram.counts[static_cast<size_t>(MagnitudeHistogram::bin_of(1.0f))] = kSmall;
     ++histogram.counts[static_cast<size_t>(MagnitudeHistogram::bin_of(value))];
-    side.statistics.head_histograms.push_back(histogram);
-    side.statistics.head_ranges.push_back({-value, value});
-    side.statistics.num_values += kSmall + 1;
+    side.head_histograms.push_back(histogram);
+    side.head_ranges.push_back({-value, value});
+    side.num_values += kSmall + 1;
   }
   return side;
 }
@@ -40,7 +40,7 @@ Calibration calibration_of(const ModelConfig& config, std::vector<AttentionCalib
 }
 
 void set_growth(KvTensorCalibration& side, std::vector<float> amax) {
-  AmaxConvergence& seen = side.statistics.convergence;
+  AmaxConvergence& seen = side.convergence;
   seen.num_samples = {1, 2, 4, 8, 10};
   for (const float value : amax) seen.running.push_back({value});
 }
@@ -75,7 +75,7 @@ TEST_CASE("scale_summary: scale 1.0 that clips says how much, and where") {
 TEST_CASE("scale_summary: scale 1.0 is coarse where values are small, and as good where not") {
   const ModelFixture fixture("llama");
   KvTensorCalibration tiny = side_of({0.001f}, {Scale{0.001f / 448}});
-  MagnitudeHistogram& histogram = tiny.statistics.head_histograms[0];
+  MagnitudeHistogram& histogram = tiny.head_histograms[0];
   histogram.counts.fill(0);
   histogram.counts[static_cast<size_t>(MagnitudeHistogram::bin_of(0.001f))] = 5;
   // A power of two rounds as 1.0 does.
@@ -142,7 +142,7 @@ TEST_CASE("scale_summary: growth is that of the samples after the first half") {
 
 TEST_CASE("scale_summary: nothing is said of scales without statistics") {
   const ModelFixture fixture("llama");
-  KvTensorCalibration bare{.statistics = {}, .scales = {Scale{0.5f}}};
+  KvTensorCalibration bare{.scales = {Scale{0.5f}}};
   CHECK_FALSE(summarize_scales(calibration_of(fixture.config, {layer_of(0, bare, bare)}),
                                fixture.config, 512));
   CHECK_FALSE(summarize_scales(calibration_of(fixture.config, {}), fixture.config, 512));

@@ -3,8 +3,8 @@
 #include <map>
 
 #include "calib/calibrator.h"
-#include "calib/exact_pass.h"
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
+#include "calib/statistics/observed_statistics.h"
 #include "forward/layerwise.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"

@@ -1,6 +1,6 @@
 // A real model against transformers in float32: tests/reference/smollm2.py.
 #include "calib/calibrator.h"
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "forward/layerwise.h"
 #include "support/catch.h"
 #include "support/demo_model.h"
@@ -11,10 +11,10 @@ using namespace kvcal;
 
 namespace {
 
-void check_amax(const KvStatistics& statistics, const Json& expected, double tolerance) {
-  REQUIRE(statistics.head_ranges.size() == expected.size());
+void check_amax(const KvTensorCalibration& seen, const Json& expected, double tolerance) {
+  REQUIRE(seen.head_ranges.size() == expected.size());
   for (size_t head = 0; head < expected.size(); ++head)
-    CHECK(test::relative_error(static_cast<double>(statistics.head_ranges[head].amax().value),
+    CHECK(test::relative_error(static_cast<double>(seen.head_ranges[head].amax().value),
                                expected[head]) <= tolerance);
 }
 
@@ -48,10 +48,8 @@ TEST_CASE("SmolLM2: K and V extremes of every layer and head equal transformers'
     REQUIRE(calibration.layers.size() == 30);
     for (size_t layer = 0; layer < calibration.layers.size(); ++layer) {
       INFO("layer " << layer);
-      check_amax(calibration.layers[layer].k.statistics, expected.at("k_head_amax")[layer],
-                 tolerance);
-      check_amax(calibration.layers[layer].v.statistics, expected.at("v_head_amax")[layer],
-                 tolerance);
+      check_amax(calibration.layers[layer].k, expected.at("k_head_amax")[layer], tolerance);
+      check_amax(calibration.layers[layer].v, expected.at("v_head_amax")[layer], tolerance);
     }
   }
 }

@@ -1,9 +1,8 @@
 // Ending a calibration when its scales have settled, and statistics that come in rounds.
 #include "calib/stable_calibration.h"
 
-#include "calib/exact_pass.h"
-#include "calib/resolve_plan.h"
-#include "calib/scale_history.h"
+#include "calib/plan/resolve_plan.h"
+#include "calib/statistics/observed_statistics.h"
 #include "forward/divided_forward.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
@@ -116,9 +115,9 @@ void check_equal(const KvTensorCalibration& found, const KvTensorCalibration& ex
   for (size_t i = 0; i < found.scales.size(); ++i)
     CHECK(found.scales[i].value == expected.scales[i].value);
   CHECK(found.num_saturated == expected.num_saturated);
-  CHECK(found.statistics.num_values == expected.statistics.num_values);
-  CHECK(found.statistics.convergence.num_samples == expected.statistics.convergence.num_samples);
-  CHECK(found.statistics.convergence.low.value == expected.statistics.convergence.low.value);
+  CHECK(found.num_values == expected.num_values);
+  CHECK(found.convergence.num_samples == expected.convergence.num_samples);
+  CHECK(found.convergence.low.value == expected.convergence.low.value);
 }
 
 void check_equal(const std::vector<AttentionError>& found,

@@ -1,4 +1,4 @@
-#include "checkpoint/npy.h"
+#include "checkpoint/npz.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "convert/kept_quantization.h"
+#include "convert/output_model.h"
 
 #include "convert/support/convert_case.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 /// What is kept of a checkpoint with that quantization_config and, where it is no null, that
 /// hf_quant_config.json.
-std::optional<KeptQuantization> kept_of(const Json& config, const Json& file = nullptr) {
+std::optional<SourceQuantization> kept_of(const Json& config, const Json& file = nullptr) {
   const ScratchFolder scratch;
   copy_folder(model_fixture("llama"), scratch / "model");
   if (!config.is_null())

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "convert/conversion_manifest.h"
+#include "convert/conversion.h"
 #include "convert/support/convert_case.h"
 #include "support/folders.h"
 

@@ -1,7 +1,6 @@
-#include "export/overlay.h"
+#include "export/checkpoint_copy.h"
 
 #include "convert/support/convert_case.h"
-#include "export/checkpoint_copy.h"
 
 using namespace kvcal;
 using namespace kvcal::test;

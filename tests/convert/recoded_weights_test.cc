@@ -1,5 +1,5 @@
 // Weights of other forms in compressed-tensors': every value is the same.
-#include "convert/recoded_weights.h"
+#include "convert/output_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@ struct Opened {
   explicit Opened(const fs::path& folder)
       : model(folder),
         config(read_model_config(model)),
-        quantization(read_checkpoint_quantization(model, config, matches_target)) {
+        quantization(read_checkpoint_quantization(model, config)) {
     CHECK(quantization.problems == std::vector<std::string>{});
   }
   std::vector<float> rows(int64_t layer, Role role, int64_t index) const {

@@ -1,4 +1,4 @@
-#include "core/byte_size.h"
+#include "core/text.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"

@@ -1,4 +1,4 @@
-#include "core/confinement.h"
+#include "core/process.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "core/cpus.h"
+#include "core/process.h"
 
 #include <thread>
 

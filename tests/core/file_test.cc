@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "core/interrupt.h"
-#include "core/replaceable.h"
+#include "core/output.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

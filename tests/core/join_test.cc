@@ -1,4 +1,4 @@
-#include "core/join.h"
+#include "core/text.h"
 
 #include <vector>
 

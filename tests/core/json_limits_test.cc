@@ -1,4 +1,4 @@
-#include "core/json_limits.h"
+#include "core/json.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "core/number_text.h"
+#include "core/text.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"

@@ -1,4 +1,4 @@
-#include "core/own_stack.h"
+#include "core/process.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -1,11 +1,10 @@
-#include "core/page_substitute.h"
+#include "core/pages.h"
 
 #include <fcntl.h>
 
 #include <algorithm>
 
 #include "core/file.h"
-#include "core/pages.h"
 #include "core/posix_file.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"

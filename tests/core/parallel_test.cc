@@ -6,8 +6,8 @@
 #include <ctime>
 #include <stdexcept>
 
-#include "core/cpus.h"
 #include "core/error.h"
+#include "core/process.h"
 #include "support/catch.h"
 
 using kvcal::ThreadPool;

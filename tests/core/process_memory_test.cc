@@ -1,4 +1,4 @@
-#include "core/process_memory.h"
+#include "core/process.h"
 
 #include <fstream>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "core/replaceable.h"
+#include "core/output.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>

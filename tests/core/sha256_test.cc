@@ -1,4 +1,4 @@
-#include "core/sha256.h"
+#include "core/hash.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"

@@ -1,4 +1,4 @@
-#include "core/shell_word.h"
+#include "core/text.h"
 
 #include "support/catch.h"
 

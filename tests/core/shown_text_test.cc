@@ -1,7 +1,6 @@
-#include "core/shown_text.h"
+#include "core/text.h"
 
 #include "core/error.h"
-#include "core/shown_name.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

@@ -1,8 +1,7 @@
-#include "core/staged_output.h"
+#include "core/output.h"
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/replaceable.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

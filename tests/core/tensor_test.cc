@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "core/checked.h"
+#include "core/number.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

@@ -1,4 +1,4 @@
-#include "core/text_table.h"
+#include "core/text.h"
 
 #include "support/catch.h"
 

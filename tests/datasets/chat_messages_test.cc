@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "datasets/chat_template.h"
-#include "datasets/record_source.h"
+#include "datasets/dataset_reader.h"
 #include "support/catch.h"
 
 using namespace kvcal;

@@ -1,4 +1,4 @@
-#include "datasets/delimited_row.h"
+#include "datasets/dataset_reader.h"
 
 #include "core/file.h"
 #include "core/json.h"

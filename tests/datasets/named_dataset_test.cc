@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "core/file.h"
-#include "core/sha256.h"
+#include "core/hash.h"
 #include "datasets/dataset.h"
 #include "datasets/descriptor.h"
 #include "support/catch.h"

@@ -2,8 +2,8 @@
 #include <span>
 
 #include "core/file.h"
+#include "core/hash.h"
 #include "core/json.h"
-#include "core/sha256.h"
 #include "datasets/dataset.h"
 #include "support/catch.h"
 #include "support/folders.h"

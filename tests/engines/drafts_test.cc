@@ -1,7 +1,7 @@
 // verify's findings on scales of draft layers against what engines' loaders of drafts did with
 // them: tests/reference/ENGINE_draft_scales.py write the same names.
 #include "engines/support/recorded_variant.h"
-#include "stored/find_draft_layer.h"
+#include "stored/read_model_config.h"
 #include "support/catch.h"
 #include "support/folders.h"
 

@@ -1,4 +1,4 @@
-#include "engines/engine_list.h"
+#include "engines/engine_verdicts.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "engines/format_choice.h"
+#include "engines/engine_verdicts.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"

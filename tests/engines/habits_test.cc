@@ -52,7 +52,7 @@ bool loses_all(const Json& variant, const Json& seen, const VerifyReport& report
   for (const Json& layer : seen.at("layers"))
     for (const char* side : {"k", "v"}) has_scales = has_scales && is_default(layer.at(side));
   // A scale of the file may be 1.0.
-  for (const HeldLayer& layer : report.layers)
+  for (const EngineLayer& layer : report.layers)
     has_scales = has_scales && layer.k.source.empty() && layer.v.source.empty();
   return has_scales;
 }

@@ -42,8 +42,8 @@ using Values = std::vector<float>;
 
 Values held(const VerifyReport& report) {
   Values values;
-  for (const HeldLayer& layer : report.layers)
-    for (const HeldScale* side : {&layer.k, &layer.v})
+  for (const EngineLayer& layer : report.layers)
+    for (const EngineScale* side : {&layer.k, &layer.v})
       values.insert(values.end(), side->values.begin(), side->values.end());
   return values;
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "engines/served_engines.h"
 #include "engines/support/recorded_variant.h"
+#include "engines/verify.h"
 #include "support/catch.h"
 
 using namespace kvcal;
@@ -151,9 +151,9 @@ TEST_CASE("skipped layers: the command that serves a checkpoint names them") {
   const ModelConfig config = read_model_config(ModelDir(subject.path()));
   const auto engines = served_engines({{.checkpoint = subject.path(), .shown = "."}}, config,
                                       {"vllm", "aphrodite", "sglang"}, 1);
-  CHECK(engines.at(0).fate == Fate::kLoaded);
+  CHECK(engines.at(0).fate == LoadOutcome::kLoaded);
   CHECK(engines[0].note == "vllm serve . --kv-cache-dtype-skip-layers 0");
   CHECK(engines[1].note == "aphrodite run . --kv-cache-dtype-skip-layers 0");
-  CHECK(engines[2].fate == Fate::kLost);
+  CHECK(engines[2].fate == LoadOutcome::kLost);
   CHECK(contains(engines[2].note, "leaves this cache in 16 bits"));
 }

@@ -1,9 +1,8 @@
-#include "eval/batch_generate.h"
+#include "eval/generate.h"
 
 #include <cmath>
 #include <map>
 
-#include "eval/generate.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 

@@ -1,10 +1,7 @@
 // GSM8K against what lm-evaluation-harness made of the same: tests/reference/gsm8k_cases.py.
 #include "eval/gsm8k.h"
 
-#include "eval/generation_settings.h"
-#include "eval/gsm8k_text.h"
-#include "eval/python_random.h"
-#include "eval/stop_strings.h"
+#include "eval/generate.h"
 #include "support/catch.h"
 #include "support/folders.h"
 #include "support/model_fixture.h"

@@ -32,7 +32,7 @@ struct MadeUp {
       if (std::ranges::find(kept, static_cast<int64_t>(i)) == kept.end()) kl += costs[i];
     return kl;
   }
-  MeasureKept measure() {
+  ScoreLayers measure() {
     return [this](const std::vector<std::vector<int64_t>>& kept) {
       ++passes;
       std::vector<Likelihood> results;
@@ -118,7 +118,7 @@ TEST_CASE("thirty layers take four passes") {
 
 TEST_CASE("without a budget a curve is measured") {
   MadeUp model{.costs = std::vector<double>(30, 1.0)};
-  const MixedSearch found = measure_kept_layers(model.ranked(), model.measure());
+  const MixedSearch found = score_layer_counts(model.ranked(), model.measure());
   CHECK_FALSE(found.proposed);
   REQUIRE(found.measured.size() == 8);
   CHECK(found.measured.front().kept.empty());
@@ -127,7 +127,7 @@ TEST_CASE("without a budget a curve is measured") {
   CHECK(numbers.size() == 8);
   CHECK(*numbers.rbegin() < 30);
   MadeUp one{.costs = {1.0}};
-  CHECK(measure_kept_layers(one.ranked(), one.measure()).measured.size() == 1);
+  CHECK(score_layer_counts(one.ranked(), one.measure()).measured.size() == 1);
 }
 
 TEST_CASE("a cache's bytes count kept layers as 16 bits and no recurrent ones") {

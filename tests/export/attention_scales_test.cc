@@ -1,4 +1,4 @@
-#include "export/attention_scales.h"
+#include "export/layer_scales.h"
 
 #include "export/quantized_case.h"
 #include "support/catch.h"

@@ -100,7 +100,7 @@ TEST_CASE("manifest: a histogram counts every magnitude of all heads in its half
   Calibration calibration = calibration_of(export_case("single_head"));
   const std::vector<std::vector<float>> heads{{0.0f, 1e-30f, 0.75f, 0.7499f, 1.0f, 1.49f, 1.5f},
                                               {0.25f, 0.374f, 3.0f, 3.99f, 1.0f, 0.0f}};
-  KvStatistics& seen = calibration.layers[0].k.statistics;
+  KvTensorCalibration& seen = calibration.layers[0].k;
   for (const std::vector<float>& head : heads) {
     MagnitudeHistogram& histogram = seen.head_histograms.emplace_back();
     for (const float value : head)
@@ -134,9 +134,9 @@ TEST_CASE("manifest: how the amax of K, V and Q came about, where it is known") 
   };
   CHECK_FALSE(layers_of()[0].contains("convergence"));
   AttentionCalibration& layer = parts.calibration.layers[0];
-  layer.k.statistics.convergence = {
+  layer.k.convergence = {
       .num_samples = {1, 2, 3}, .running = {{1.0f}, {2.0f}, {2.5f}}, .low = {1.5f}, .high = {2.5f}};
-  layer.v.statistics.convergence = {
+  layer.v.convergence = {
       .num_samples = {1, 2, 3}, .running = {{4.0f}, {4.0f}, {4.0f}}, .low = {3.0f}, .high = {4.0f}};
   Json expected = {{"num_samples", {1, 2, 3}},
                    {"k_amax", {1.0, 2.0, 2.5}},
@@ -158,8 +158,8 @@ TEST_CASE("manifest: how large K and V were by position, where it is known") {
   };
   CHECK_FALSE(layers_of()[0].contains("positions"));
   AttentionCalibration& layer = parts.calibration.layers[0];
-  layer.k.statistics.position_amax = {{4.0f}, {0.0f}, {2.0f}, {1.0f}, {3.0f}};
-  layer.v.statistics.position_amax = {{1.0f}, {0.0f}, {2.0f}, {1.0f}, {0.5f}};
+  layer.k.position_amax = {{4.0f}, {0.0f}, {2.0f}, {1.0f}, {3.0f}};
+  layer.v.position_amax = {{1.0f}, {0.0f}, {2.0f}, {1.0f}, {0.5f}};
   CHECK(layers_of()[0].at("positions") == Json{{"first", {0, 1, 2, 3, 4}},
                                                {"k_amax", {4.0, 0.0, 2.0, 1.0, 3.0}},
                                                {"v_amax", {1.0, 0.0, 2.0, 1.0, 0.5}}});

@@ -1,5 +1,5 @@
 // Kinds of modules by their names: names are those of published checkpoints.
-#include "export/matrix_names.h"
+#include "export/weights_by_name.h"
 
 #include "support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "export/joined_writer.h"
+#include "export/writer.h"
 #include "support/catch.h"
 
 using namespace kvcal;

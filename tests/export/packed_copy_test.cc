@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "core/sha256.h"
+#include "core/hash.h"
 #include "export/checkpoint_copy.h"
 #include "support/catch.h"
 #include "support/folders.h"
@@ -86,7 +86,7 @@ TEST_CASE("packed_copy: what stays is listed, and named in ignore") {
   REQUIRE(found.weights.size() == 1);
   CHECK(found.weights[0].module == "backbone.layers.0.mixer.in_proj");
   std::map<std::string, std::string> kept;
-  for (const KeptWeight& one : found.kept) kept.emplace(one.name, one.reason);
+  for (const CopiedWeight& one : found.kept) kept.emplace(one.name, one.reason);
   CHECK(kept == std::map<std::string, std::string>{
                     {"backbone.embeddings", "embedding"},
                     {"backbone.layers.0.mixer.conv1d", "3 dimensions"},

@@ -1,6 +1,6 @@
 #include "export/quantized_copy.h"
 
-#include "core/process_memory.h"
+#include "core/process.h"
 #include "export/quantized_case.h"
 #include "support/catch.h"
 

@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "core/sha256.h"
+#include "core/hash.h"
 #include "export/quantized_case.h"
 #include "quant/fp8.h"
 #include "quant/half.h"

@@ -1,4 +1,4 @@
-#include "export/source_card.h"
+#include "export/model_card.h"
 
 #include "core/file.h"
 #include "support/catch.h"

@@ -1,4 +1,4 @@
-#include "export/weight_notes.h"
+#include "export/planned_weights.h"
 
 #include "export/quantized_case.h"
 #include "support/catch.h"

@@ -45,7 +45,7 @@ TEST_CASE("check_calibration: the number of scales fits strategy and heads") {
         "model.layers.0.self_attn: K: has 2 scales, strategy tensor has one");
   CHECK(message_after([](Calibration& c) { c.layers[0].v.scales.pop_back(); }) ==
         "model.layers.0.self_attn: 2 scales of K, 1 of V");
-  CHECK(message_after([](Calibration& c) { c.layers[1].k.statistics.head_ranges.resize(3); }) ==
+  CHECK(message_after([](Calibration& c) { c.layers[1].k.head_ranges.resize(3); }) ==
         "model.layers.1.self_attn: K: has 2 scales for 3 heads");
   CHECK(message_after([](Calibration& c) { c.kv_args.strategy = Strategy::kToken; }) ==
         "KV cache scales of strategy token, expected tensor or attn_head");

@@ -1,7 +1,7 @@
 // A model_type that no family has, run as a known one.
 #include "family/family_choice.h"
 
-#include "core/join.h"
+#include "core/text.h"
 #include "family/wrapper.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"

@@ -1,6 +1,6 @@
 #include "family/model_config.h"
 
-#include "family/modules.h"
+#include "family/expected_tensors.h"
 #include "family/wrapper.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"

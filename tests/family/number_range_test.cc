@@ -1,4 +1,4 @@
-#include "family/number_range.h"
+#include "family/config_reader.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "forward/activations.h"
+#include "forward/layer_context.h"
 
 #include "support/catch.h"
 #include "support/model_fixture.h"

@@ -1,4 +1,3 @@
-#include "forward/decoder_step.h"
 
 #include "forward/decoder.h"
 #include "support/catch.h"

@@ -1,6 +1,6 @@
 // The draft layer of each kind of name against tests/fixtures/make_drafts.py, which puts
 // transformers' own layers together as vLLM does.
-#include "family/draft_layer.h"
+#include "family/expected_tensors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "forward/layerwise.h"
 #include "forward/support/family_check.h"
 #include "forward/support/forward_run.h"
-#include "stored/find_draft_layer.h"
+#include "stored/read_model_config.h"
 #include "support/catch.h"
 
 using namespace kvcal;

@@ -1,4 +1,4 @@
-#include "forward/linear_observation.h"
+#include "forward/layer_observers.h"
 
 #include <cmath>
 #include <map>

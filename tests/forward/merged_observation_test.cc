@@ -1,4 +1,4 @@
-#include "forward/merged_observation.h"
+#include "forward/divided_forward.h"
 
 #include <algorithm>
 #include <utility>
@@ -33,13 +33,13 @@ LayerAdvance merged_advance(const SampleParts& samples) {
     std::ranges::sort(linears, {}, place);
     LayerAdvance one{.linears = std::move(linears)};
     one.saturated = {.k = 1, .v = 2, .q = 3};
-    return std::optional(one);
+    return std::optional<LayerResult>(one);
   };
-  const std::optional<LayerAdvance> parts[] = {
-      advance({seen(Role::kQuery, 0, 1.0f, 1, 2), seen(Role::kDown, 0, 4.0f, 2, 2)}),
-      advance({seen(Role::kQuery, 0, 3.0f, 2, 3), seen(Role::kExpertUp, 5, 2.0f, 4, 3)}),
-      std::nullopt};
-  return merged(std::span(parts), samples);
+  return std::get<LayerAdvance>(
+      merged({advance({seen(Role::kQuery, 0, 1.0f, 1, 2), seen(Role::kDown, 0, 4.0f, 2, 2)}),
+              advance({seen(Role::kQuery, 0, 3.0f, 2, 3), seen(Role::kExpertUp, 5, 2.0f, 4, 3)}),
+              std::nullopt},
+             samples));
 }
 
 const LinearObservation& of(const Linears& linears, Role role) {
@@ -104,8 +104,8 @@ TEST_CASE("merged: K and V of samples behind each other are those of one pass") 
   parts[1]->channels = {.k = {3.0f, 2.0f}, .v = {5.0f}};
   parts[0]->key_rows = {{.before = {1.0f}, .cached = {2.0f}}, {.before = {3.0f}, .cached = {4.0f}}};
   parts[1]->key_rows = {{.before = {5.0f}, .cached = {6.0f}}};
-  const LayerObservation all = merged(std::span<const std::optional<LayerObservation>>(parts),
-                                      SampleParts::behind_each_other(std::span(counts)));
+  const LayerObservation all = std::get<LayerObservation>(
+      merged({parts[0], parts[1]}, SampleParts::behind_each_other(counts)));
   CHECK(all.channels->k == std::vector<float>{3.0f, 4.0f});
   CHECK(all.channels->v == std::vector<float>{5.0f});
   REQUIRE(all.key_rows.size() == 3);
@@ -130,8 +130,7 @@ TEST_CASE("merged: parts that do not fit their samples or each other are named")
   const SampleParts samples{.samples_of = {{0, 1}, {2}}, .name = "rank"};
   const auto message = [&](std::optional<LayerObservation> first,
                            std::optional<LayerObservation> second) {
-    const std::optional<LayerObservation> parts[] = {std::move(first), std::move(second)};
-    return test::message_of([&] { merged(std::span(parts), samples); });
+    return test::message_of([&] { merged({first, second}, samples); });
   };
   CHECK(message(layer(2, {1, 2}), layer(2, {3})) == "no error");
   CHECK(message(layer(2, {1}), layer(2, {3})) == "rank 0: has 2 ranges, expected 2 samples of 2");

@@ -1,4 +1,4 @@
-#include "forward/observation_bytes.h"
+#include "forward/layer_forward.h"
 
 #include <limits>
 
@@ -66,6 +66,17 @@ std::string seen_bytes(const Value& value) {
   seen.add(value);
   return seen.bytes();
 }
+
+template <class Result, LayerPass kPass>
+Result result_from(std::span<const std::byte> bytes) {
+  return std::get<Result>(layer_result_from(kPass, bytes));
+}
+constexpr auto layer_observation_from = result_from<LayerObservation, LayerPass::kObserve>;
+constexpr auto layer_advance_from = result_from<LayerAdvance, LayerPass::kAdvance>;
+constexpr auto linear_observation_from = result_from<LinearObservation, LayerPass::kObserveHead>;
+constexpr auto saturation_from = result_from<SaturationCounts, LayerPass::kCountSaturated>;
+constexpr auto attention_comparison_from =
+    result_from<AttentionComparison, LayerPass::kCompareAttention>;
 
 template <class Read>
 std::string error_of(std::span<const std::byte> bytes, const Read& read) {

@@ -1,10 +1,10 @@
-#include "forward/position_pieces.h"
+#include "forward/layer_observers.h"
 
 #include <algorithm>
 
 #include "forward/support/family_check.h"
 #include "forward/support/forward_run.h"
-#include "quant/position_buckets.h"
+#include "quant/observations.h"
 #include "support/catch.h"
 
 using namespace kvcal;

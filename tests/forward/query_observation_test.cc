@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "backend/upload.h"
-#include "forward/query_quantization.h"
+#include "backend/backend.h"
+#include "forward/attention.h"
 #include "forward/support/family_check.h"
 #include "forward/support/forward_run.h"
 #include "quant/fp8.h"

@@ -2,7 +2,7 @@
 // refused.
 #include <cmath>
 
-#include "forward/rope.h"
+#include "forward/token_batch.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"

@@ -28,7 +28,7 @@ Cached cached(ModelFixture& fixture, Decoder& decoder, const CacheType& type, in
   KvCache cache = decoder.make_cache(type, scales_for(fixture.config, type), count);
   Cached result{.k = {}, .v = {}, .logits = decoder.step(fixture.ids, cache)};
   const LayerCache& heads = fixture.config.cache(layer);
-  const KvStorage storage = cache.storage(layer);
+  const KvView storage = cache.storage(layer);
   REQUIRE(storage.dtype == KvDType::kFloat32);
   const auto copied = [&](const void* data, int64_t dim) {
     std::vector<float> values(static_cast<size_t>(count * heads.heads * dim));

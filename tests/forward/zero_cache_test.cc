@@ -1,4 +1,4 @@
-#include "forward/zero_cache.h"
+#include "forward/layer_observers.h"
 
 #include <limits>
 

@@ -5,7 +5,6 @@
 
 #include "engines/engine_rules.h"
 #include "engines/verify.h"
-#include "recipe/recipe.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/kv_scales.h"
 #include "stored/quantization_config.h"
@@ -45,8 +44,7 @@ void read_everything(const fs::path& folder) {
   fuzz::accepts([&] { read_kv_scheme(read_quantization_config(model_dir)); });
   const ModelConfig config = parse_model_config(model_dir.config());
   fuzz::accepts([&] {
-    const CheckpointQuantization quantization =
-        read_checkpoint_quantization(model_dir, config, matches_target);
+    const CheckpointQuantization quantization = read_checkpoint_quantization(model_dir, config);
     const Weights weights(model_dir, config, &quantization);
   });
   fuzz::accepts([&] { read_checkpoint_scales(model_dir, config); });

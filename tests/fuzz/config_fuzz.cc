@@ -3,7 +3,6 @@
 
 #include "family/architecture.h"
 #include "family/expected_tensors.h"
-#include "family/modules.h"
 #include "support/fuzz.h"
 #include "support/json_mutator.h"
 #include "synth/synthetic.h"

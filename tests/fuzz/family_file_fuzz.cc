@@ -1,7 +1,6 @@
 // A file that describes a family, its template read again, and a config.json of its type.
 #include "descriptors/family_file.h"
 
-#include "descriptors/family_template.h"
 #include "family/expected_tensors.h"
 #include "family/model_config.h"
 #include "support/fuzz.h"

@@ -1,7 +1,6 @@
 // parse_json and what is done with any document: counted before it is read, written, written as
 // Python does, sorted, read again, and asked for fields.
 #include "core/json.h"
-#include "core/json_limits.h"
 #include "support/fuzz.h"
 
 using namespace kvcal;

@@ -1,5 +1,5 @@
 // An array of numpy.
-#include "checkpoint/npy.h"
+#include "checkpoint/npz.h"
 #include "support/fuzz.h"
 
 using namespace kvcal;

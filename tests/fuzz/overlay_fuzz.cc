@@ -1,5 +1,5 @@
 // kvcal_overlay.json.
-#include "export/overlay.h"
+#include "export/checkpoint_copy.h"
 
 #include "support/fuzz.h"
 #include "support/json_mutator.h"

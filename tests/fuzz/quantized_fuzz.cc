@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "recipe/recipe.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/weights.h"
 #include "support/fuzz.h"
@@ -86,8 +85,7 @@ void decode(const CodedMatrix& matrix) {
 void read_everything(const fs::path& folder) {
   const ModelDir model_dir(folder);
   const ModelConfig config = parse_model_config(model_dir.config());
-  const CheckpointQuantization quantization =
-      read_checkpoint_quantization(model_dir, config, matches_target);
+  const CheckpointQuantization quantization = read_checkpoint_quantization(model_dir, config);
   for (const auto& matrix : quantization.matrices) fuzz::accepts([&] { decode(*matrix); });
   const Weights weights(model_dir, config, &quantization);
   for (int64_t layer = 0; layer < weights.num_layers(); ++layer)

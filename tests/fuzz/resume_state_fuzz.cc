@@ -4,11 +4,9 @@
 #include <cstring>
 
 #include "core/file.h"
-#include "core/hash64.h"
-#include "core/sha256.h"
-#include "forward/observation_bytes.h"
+#include "core/hash.h"
+#include "forward/layer_forward.h"
 #include "state/hidden_file.h"
-#include "state/journal.h"
 #include "state/state_folder.h"
 #include "support/fuzz.h"
 #include "support/json_mutator.h"
@@ -69,9 +67,9 @@ void mend_state(const fs::path& file) {
 }
 
 /// What was read must be written as it was.
-template <class Result>
-void read_result(std::span<const std::byte> bytes, Result (*parse)(std::span<const std::byte>)) {
-  fuzz::accepts([&] { KVCAL_CHECK(std::ranges::equal(to_bytes(parse(bytes)), bytes)); });
+void read_result(std::span<const std::byte> bytes, LayerPass pass) {
+  fuzz::accepts(
+      [&] { KVCAL_CHECK(std::ranges::equal(to_bytes(layer_result_from(pass, bytes)), bytes)); });
 }
 
 void read_journal(const fs::path& path, uint64_t size) {
@@ -83,19 +81,19 @@ void read_journal(const fs::path& path, uint64_t size) {
         break;
       case RecordKind::kObserve:
       case RecordKind::kObserveAndAdvance:
-        read_result(record->result, layer_observation_from);
+        read_result(record->result, LayerPass::kObserve);
         break;
       case RecordKind::kCountSaturated:
-        read_result(record->result, saturation_from);
+        read_result(record->result, LayerPass::kCountSaturated);
         break;
       case RecordKind::kAdvance:
-        read_result(record->result, layer_advance_from);
+        read_result(record->result, LayerPass::kAdvance);
         break;
       case RecordKind::kHead:
-        read_result(record->result, linear_observation_from);
+        read_result(record->result, LayerPass::kObserveHead);
         break;
       case RecordKind::kCompareAttention:
-        read_result(record->result, attention_comparison_from);
+        read_result(record->result, LayerPass::kCompareAttention);
         break;
     }
   }

@@ -39,26 +39,26 @@ parser_files() {
     json) echo lib/core/json ;;
     safetensors) echo lib/checkpoint/safetensors.cc ;;
     shard_index) echo lib/checkpoint/model_dir ;;
-    npy | npz) echo "lib/checkpoint/$1" ;;
+    npy | npz) echo lib/checkpoint/npz ;;
     recipe) echo 'lib/recipe/' ;;
-    target_pattern) echo lib/recipe/target ;;
+    target_pattern) echo lib/quant/module_target ;;
     sweep) echo 'lib/sweep/(sweep_file|grid_fields|plan|names|sweep_recipe)' ;;
-    tokenizer_json) echo 'lib/tokenizers/(tokenizer_json|json_parts|bpe|merge_table|unigram|token_models|normalizers|pre_tokenizers|post_processors|token_decoders|added_tokens|vocabulary|split)' ;;
-    sentencepiece) echo 'lib/tokenizers/(sentencepiece|model_proto|scored_bpe|precompiled)' ;;
+    tokenizer_json) echo 'lib/tokenizers/(tokenizer_json|bpe|unigram|token_model|normalizers|pre_tokenizers|post_processing|added_tokens|pattern)' ;;
+    sentencepiece) echo 'lib/tokenizers/(sentencepiece|bpe|normalizers)' ;;
     vocab_merges) echo lib/tokenizers/vocab_and_merges ;;
-    tekken) echo 'lib/tokenizers/(tekken|base64)' ;;
-    split_regex) echo 'lib/tokenizers/(oniguruma|split_regex|scanners|splitter)' ;;
+    tekken) echo 'lib/tokenizers/tekken' ;;
+    split_regex) echo 'lib/tokenizers/(oniguruma|pattern)' ;;
     chat_template) echo 'lib/(jinja/|datasets/chat_template)' ;;
     dataset) echo 'lib/datasets/(dataset|readers/)' ;;
     descriptor) echo lib/datasets/descriptor ;;
     config) echo 'lib/(family/(model_config|config_reader|rope_config|layer_plan|architecture|families/|modules)|synth/synthetic_config)' ;;
     family_file) echo lib/descriptors/ ;;
     checkpoint) echo 'lib/(stored/|engines/)' ;;
-    quantized) echo 'lib/(stored/(storages/|forms/|coded|integer|module_tensors|row_decoders|weights|fp8)|quant/packed_bits)' ;;
+    quantized) echo 'lib/(stored/(storages/|forms/|coded|integer|weight|fp8)|quant/packed_bits)' ;;
     scales_json) echo 'lib/(stored/kv_scales|engines/scales_file)' ;;
     statistics) echo lib/export/statistics_file ;;
     overlay) echo lib/export/overlay ;;
-    resume_state) echo 'lib/(state/(state_folder|journal|hidden_file)|forward/observation_bytes)' ;;
+    resume_state) echo 'lib/(state/(state_folder|hidden_file)|forward/layer_result_bytes)' ;;
     *) echo lib/ ;;
   esac
 }

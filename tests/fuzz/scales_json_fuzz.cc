@@ -1,7 +1,7 @@
 // kv_cache_scales.json through our own reader and through the rules of the engines that read it.
 #include <cmath>
 
-#include "engines/scales_file.h"
+#include "engines/scale_loading.h"
 #include "stored/kv_scales.h"
 #include "support/fuzz.h"
 #include "support/json_mutator.h"

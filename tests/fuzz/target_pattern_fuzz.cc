@@ -1,7 +1,6 @@
 // A target of a recipe on the name of a module: the pattern, a line end, the name.
-#include "recipe/target.h"
+#include "quant/module_target.h"
 
-#include "recipe/recipe.h"
 #include "support/fuzz.h"
 
 using namespace kvcal;

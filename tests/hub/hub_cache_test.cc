@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "hub/hub_settings.h"
+#include "hub/hub_id.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "hub/file_download.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

@@ -1,4 +1,4 @@
-#include "inspect/hollow_checkpoint.h"
+#include "inspect/checkpoint_source.h"
 
 #include <stdlib.h>
 

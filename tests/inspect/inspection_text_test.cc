@@ -1,4 +1,4 @@
-#include "inspect/inspection_text.h"
+#include "inspect/inspection.h"
 
 #include "inspect/support/checkpoint_copy.h"
 #include "support/catch.h"

@@ -1,8 +1,8 @@
 // Layers whose caches have shapes of their own: whoever stores, counts, scales or shows K and V
 // asks the layer.
-#include "calib/derive.h"
+#include "calib/scales/derive.h"
 #include "forward/kv_cache.h"
-#include "inspect/consumers.h"
+#include "inspect/inspection.h"
 #include "inspect/properties.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"

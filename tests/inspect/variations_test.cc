@@ -1,4 +1,4 @@
-#include "inspect/variations.h"
+#include "inspect/family_list.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "inspect/verification_text.h"
+#include "inspect/verification.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"
@@ -7,7 +7,7 @@ using namespace kvcal;
 
 namespace {
 
-HeldLayer held(int64_t layer, float k) {
+EngineLayer held(int64_t layer, float k) {
   const std::string module = "model.layers." + std::to_string(layer) + ".self_attn.";
   return {.layer = layer,
           .k = {.values = {k}, .source = module + "k_scale"},

@@ -1,4 +1,4 @@
-#include "kernels/cpu/cache_sizes.h"
+#include "kernels/cpu/cpu_backend.h"
 
 #include "support/catch.h"
 

@@ -2,7 +2,7 @@
 #include <limits>
 #include <optional>
 
-#include "quant/magnitude_histogram.h"
+#include "quant/observations.h"
 #include "support/every_backend.h"
 #include "support/near.h"
 

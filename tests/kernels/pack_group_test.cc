@@ -1,12 +1,12 @@
 // Matrices that several backends of one kind pack together.
-#include "backend/pack_group.h"
+#include "backend/pack_shape.h"
 
 #include <algorithm>
 #include <mutex>
 #include <set>
 #include <thread>
 
-#include "core/cpus.h"
+#include "core/process.h"
 #include "support/backends.h"
 #include "support/near.h"
 #include "support/scratch_folder.h"

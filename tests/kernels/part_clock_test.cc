@@ -2,7 +2,7 @@
 // millisecond.
 #ifdef KVCAL_TEST_SIMULATED_GPU
 
-#include "kernels/gpu/part_clock.h"
+#include "kernels/gpu/device_memory.h"
 
 #include <array>
 

@@ -1,7 +1,7 @@
 // How an algorithm of a matrix library is chosen, for a library whose algorithms the test scripts.
 #ifdef KVCAL_TEST_SIMULATED_GPU
 
-#include "kernels/gpu/chosen_matmul.h"
+#include "kernels/gpu/product_choice.h"
 #include "quant/half.h"
 #include "simulator/simulator.h"
 #include "support/catch.h"
@@ -213,7 +213,7 @@ TEST_CASE("product choice: the chosen algorithm runs, in fixed rows where it tak
     for (size_t i = 0; i < weight.size(); ++i)
       weight[i] = to_bf16(1.0f - static_cast<float>(i % 5));
     std::vector<float> out(static_cast<size_t>(problem.rows * kOut));
-    const HeldMemory on_device(memory, stream, x.size() * 2),
+    const ScopedMemory on_device(memory, stream, x.size() * 2),
         weights(memory, stream, weight.size() * 2), sums(memory, stream, out.size() * 4);
     stream.copy(on_device.data, x.data(), x.size() * 2);
     stream.copy(weights.data, weight.data(), weight.size() * 2);

@@ -4,12 +4,11 @@
 #include <cmath>
 #include <sstream>
 
-#include "calib/derive.h"
-#include "calib/resolve_plan.h"
-#include "core/sha256.h"
+#include "calib/plan/resolve_plan.h"
+#include "calib/scales/derive.h"
+#include "core/hash.h"
 #include "export/writer.h"
 #include "forward/decoder.h"
-#include "recipe/target.h"
 #include "stored/fp8_checkpoint.h"
 #include "support/backend_list.h"
 #include "support/catch.h"
@@ -102,7 +101,7 @@ std::vector<std::string> ignored_by(const Json& config) {
 std::vector<float> logits_of(const fs::path& folder, const std::vector<TokenId>& ids) {
   const ModelDir model_dir(folder);
   const ModelConfig config = read_model_config(model_dir);
-  const auto quantization = read_checkpoint_quantization(model_dir, config, matches_target);
+  const auto quantization = read_checkpoint_quantization(model_dir, config);
   const Weights weights(model_dir, config, &quantization);
   const auto backend = test::make_backend("cpu", 2);
   Decoder decoder(config, weights, *backend, ComputeType::kFloat32);

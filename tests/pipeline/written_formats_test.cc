@@ -1,8 +1,13 @@
 // What our writers write, in front of the engines' own rules, which are kept apart from the
 // writers: names, shapes, schema of kv_cache_scales.json, doubling (lib/engines, docs/verify.md).
+#include <algorithm>
+#include <set>
+
+#include "engines/engine_verdicts.h"
 #include "engines/verify.h"
 #include "export/export_case.h"
-#include "export/joined_writer.h"
+#include "export/quantization_configs.h"
+#include "export/writer.h"
 #include "stored/weights.h"
 #include "support/folders.h"
 
@@ -81,7 +86,7 @@ class Written {
   ScratchFolder scratch_;
 };
 
-void check_held(const HeldLayer& held, const AttentionCalibration& layer, Holds holds) {
+void check_held(const EngineLayer& held, const AttentionCalibration& layer, Holds holds) {
   const float k = layer.k.scales[0].value, v = layer.v.scales[0].value;
   const float shared = std::max(k, v);
   for (const float value : held.k.values) CHECK(value == (holds == Holds::kApart ? k : shared));
@@ -105,4 +110,45 @@ TEST_CASE("every format holds, by the rules of the engines it is for, the scales
     for (size_t layer = 0; layer < report.layers.size(); ++layer)
       check_held(report.layers[layer], written.calibration().layers[layer], row.holds);
   }
+}
+
+namespace {
+
+/// The versions of engines that read Quark's form and hold these names of a type.
+std::set<std::string> holding(const std::string& type, const KvScaleNames& names,
+                              bool has_weights) {
+  std::set<std::string> engines;
+  const Json config = {{"model_type", type}};
+  for (const auto& [name, rules] : engine_rules().rows()) {
+    const auto reads = [](const EngineFormat& row) {
+      return row.method == "quark" && row.otherwise == Reads::kYes;
+    };
+    const Miss* miss =
+        find_miss(rules.seen(), {.model_type = type,
+                                 .method = "quark",
+                                 .names = {std::string(names.k), std::string(names.v)},
+                                 .has_weights = has_weights,
+                                 .config = &config});
+    if (std::ranges::any_of(rules.formats, reads) && rules.seen().has_run(type) &&
+        (!miss || goes_by_rules(miss->effect)))
+      engines.insert(name);
+  }
+  return engines;
+}
+
+}  // namespace
+
+TEST_CASE("Quark's form has the names that more engines hold") {
+  const KvScaleNames &own = kv_form("output scales"), &plain = kv_form("compressed-tensors");
+  size_t plainly_named = 0;
+  for (const auto& [type, misses] : choose_engine("sglang").rules().seen().types)
+    for (const bool has_weights : {false, true}) {
+      INFO(type << (has_weights ? ", with quantized weights" : ""));
+      const size_t with_own = holding(type, own, has_weights).size(),
+                   with_plain = holding(type, plain, has_weights).size();
+      const KvScaleNames& chosen = quark_names({{"model_type", type}}, has_weights);
+      CHECK(&chosen == (with_plain > with_own ? &plain : &own));
+      plainly_named += &chosen == &plain;
+    }
+  CHECK(plainly_named > 100);
 }

@@ -13,8 +13,16 @@ function(add_ptx_test name variables)
   set_tests_properties(ptx_${name} PROPERTIES LABELS ptx TIMEOUT 1800 ENVIRONMENT "${ptx_environment};${variables}")
 endfunction()
 
-# The files of a layer whose cases run on a device, and whose names match.
+# The files of a layer whose cases run on a device, and whose names match; each family counts as a file.
 function(add_ptx_files layer kind matching)
+  if(layer STREQUAL forward)
+    family_names(families)
+    foreach(family ${families})
+      if("${family}_test" MATCHES "${matching}")
+        add_ptx_test(${kind}.forward.${family} "${ptx_of_${kind}}" test_gpu --filenames-as-tags "[#${family}_test]")
+      endif()
+    endforeach()
+  endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${layer}/*_test.cc)
   foreach(source ${sources})
     get_filename_component(file ${source} NAME_WE)
@@ -22,7 +30,7 @@ function(add_ptx_files layer kind matching)
     string(REGEX MATCHALL "TEST_CASE\\([^{]*" cases "${text}")
     list(FILTER cases EXCLUDE REGEX "\\[slow\\]|\\[\\.|\\[kept_memory\\]")
     if(cases AND file MATCHES "${matching}" AND text MATCHES
-       "for_each_backend|for_every_backend|for_each_device|backend_names|device_names|devices\\(\\)|check_family")
+       "for_each_backend|for_every_backend|for_each_device|backend_names|device_names|devices\\(\\)")
       string(REGEX REPLACE "_test$" "" entry ${file})
       add_ptx_test(${kind}.${layer}.${entry} "${ptx_of_${kind}}" test_gpu --filenames-as-tags
                    "[#${file}]~[slow]~[.]~[kept_memory]")

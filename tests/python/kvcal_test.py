@@ -225,7 +225,7 @@ class Errors(Case):
             kvcal.calibrate(MODEL, output="out", **CALIBRATION)
 
     def test_arguments(self):
-        for more, words in (({"num_samples": 0}, "num_samples: found 0, expected 1 to"),
+        for more, words in (({"num_samples": 0}, "num_samples: found '0', expected an integer from 1 to"),
                             ({"num_samples": "4"}, "num_samples"),
                             ({"format": [1]}, "format"),
                             ({"output": ""}, "output: is empty"),
@@ -234,7 +234,7 @@ class Errors(Case):
                 kvcal.calibrate(MODEL, **{"output": "out", **CALIBRATION, **more})
         with self.assertRaises(TypeError):
             kvcal.calibrate(MODEL, output="out", samples=4)
-        with self.assertRaisesRegex(kvcal.Error, "unknown argument 'max_kl'"):
+        with self.assertRaisesRegex(kvcal.Error, "max_kl is for task kl; task is perplexity"):
             kvcal.evaluate(MODEL, task="perplexity", dataset=IDS, max_kl=1)
         with self.assertRaisesRegex(kvcal.Error, "chat_template and chat_template_kwargs need apply_chat_template"):
             kvcal.evaluate(MODEL, task="gsm8k", dataset=IDS, fewshot_dataset=IDS, chat_template_kwargs={"mark": "!"})

@@ -8,7 +8,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "quant/cache_type.h"
-#include "quant/e2m1.h"
+#include "quant/half.h"
 #include "support/catch.h"
 #include "support/folders.h"
 #include "support/scratch_folder.h"

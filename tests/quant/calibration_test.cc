@@ -1,7 +1,7 @@
 #include "quant/calibration.h"
 
+#include "quant/cache_type.h"
 #include "quant/host_device.h"
-#include "quant/kv_dtype.h"
 #include "support/catch.h"
 
 #include <cmath>
@@ -52,7 +52,7 @@ TEST_CASE("histogram: nothing finite falls outside, and the sign does not count"
 }
 
 TEST_CASE("statistics: the range of a module is that of all its heads") {
-  KvStatistics statistics;
+  KvTensorCalibration statistics;
   CHECK(statistics.range().empty());
   CHECK(statistics.range().amax().value == 0.0f);
   statistics.head_ranges = {Range{-1.0f, 2.0f}, Range{}, Range{-7.0f, 0.5f}};

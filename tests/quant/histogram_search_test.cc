@@ -1,4 +1,4 @@
-#include "quant/histogram_search.h"
+#include "quant/range_search.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "quant/kv_dtype.h"
+#include "quant/cache_type.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "quant/position_buckets.h"
+#include "quant/observations.h"
 #include "support/catch.h"
 
 using namespace kvcal;
@@ -14,7 +14,7 @@ AttentionCalibration layer_of(int64_t layer, int64_t tokens, float last_k, float
   AttentionCalibration one;
   one.layer = layer;
   for (auto* side : {&one.k, &one.v}) {
-    auto& amax = side->statistics.position_amax;
+    auto& amax = side->position_amax;
     amax.assign(position_bucket(tokens - 1) + 1, Amax{1.0f});
     amax.back().value = side == &one.k ? last_k : last_v;
   }

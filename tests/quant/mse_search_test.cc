@@ -1,4 +1,4 @@
-#include "quant/mse_search.h"
+#include "quant/range_search.h"
 
 #include <array>
 #include <cstring>

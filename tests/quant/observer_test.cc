@@ -17,20 +17,20 @@ QuantArgs args_of(const std::string& observer, Json kwargs = Json::object()) {
 }
 
 /// Samples of a tensor whose magnitudes are counted too: each value under its own bin.
-Observed seen_of(const std::vector<std::vector<float>>& samples) {
-  Observed seen;
+TensorStatistics seen_of(const std::vector<std::vector<float>>& samples) {
+  TensorStatistics seen{.ranges = {}, .histograms = std::vector<MagnitudeHistogram>(1)};
   for (const std::vector<float>& sample : samples) {
     Range range;
     for (const float value : sample) {
       range.fold({value, value});
-      ++seen.histogram.counts[static_cast<size_t>(MagnitudeHistogram::bin_of(value))];
+      ++seen.histograms[0].counts[static_cast<size_t>(MagnitudeHistogram::bin_of(value))];
     }
-    seen.samples.push_back(range);
+    seen.ranges.push_back(range);
   }
   return seen;
 }
 
-float amax(const QuantArgs& args, const Observed& seen) {
+float amax(const QuantArgs& args, const TensorStatistics& seen) {
   return make_observer(args)->amax(seen, fp8::Format::kE4m3Fn).value;
 }
 
@@ -40,15 +40,15 @@ TEST_CASE("observers refuse to answer before they saw anything") {
   CHECK(observers_for(ArgsRole::kKvCache).size() == 7);
   for (const std::string& name : observers_for(ArgsRole::kKvCache)) {
     INFO(name);
-    Observed empty;
+    TensorStatistics empty;
     CHECK_THROWS_AS(make_observer(args_of(name))->amax(empty, fp8::Format::kE4m3Fn), Error);
-    empty.samples.resize(3);  // none of which had anything
+    empty.ranges.resize(3);  // none of which had anything
     CHECK_THROWS_AS(make_observer(args_of(name))->amax(empty, fp8::Format::kE4m3Fn), Error);
   }
 }
 
 TEST_CASE("extremes: of all samples, of the last, and averaged") {
-  const Observed seen = seen_of({{-4.0f, 1.0f}, {-1.0f, 8.0f}, {}, {-2.0f, 2.0f}});
+  const TensorStatistics seen = seen_of({{-4.0f, 1.0f}, {-1.0f, 8.0f}, {}, {-2.0f, 2.0f}});
   CHECK(amax(args_of("static_minmax"), seen) == 8.0f);
   CHECK(amax(args_of("memoryless_minmax"), seen) == 2.0f);
   // min: -4, -2.5, -2.25; max: 1, 4.5, 3.25. A sample that had nothing is no batch.
@@ -63,7 +63,7 @@ TEST_CASE("observers of the histogram lie between nothing and the extreme") {
   std::vector<float> values;
   for (int i = 1; i <= 4096; ++i) values.push_back(static_cast<float>(i % 64) * 0.01f - 0.3f);
   values.push_back(40.0f);  // one outlier
-  const Observed seen = seen_of({values});
+  const TensorStatistics seen = seen_of({values});
   for (const std::string name : {"mse", "percentile", "entropy"}) {
     INFO(name);
     const float chosen = amax(args_of(name), seen);

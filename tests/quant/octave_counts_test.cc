@@ -1,4 +1,4 @@
-#include "quant/octave_counts.h"
+#include "quant/observations.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "quant/position_buckets.h"
+#include "quant/observations.h"
 
 #include "support/catch.h"
 

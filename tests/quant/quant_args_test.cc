@@ -1,4 +1,4 @@
-#include "quant/quant_args.h"
+#include "quant/quant_scheme.h"
 
 #include "support/catch.h"
 

@@ -5,7 +5,6 @@
 #include <random>
 
 #include "expected_codes.h"
-#include "quant/e2m1.h"
 #include "quant/half.h"
 #include "quant/power.h"
 #include "support/catch.h"

@@ -6,11 +6,10 @@
 #include <limits>
 #include <random>
 
+#include "core/hash.h"
 #include "core/json.h"
-#include "core/sha256.h"
 #include "expected_codes.h"
 #include "quant/half.h"
-#include "quant/weight_codes.h"
 #include "quant/weight_loops.h"
 #include "support/catch.h"
 #include "support/folders.h"

@@ -4,7 +4,6 @@
 #include <functional>
 
 #include "core/interrupt.h"
-#include "ranks/agreement.h"
 #include "ranks/support/communicator_checks.h"
 #include "ranks/support/thread_ranks.h"
 #include "support/catch.h"

@@ -2,11 +2,11 @@
 
 #include <fstream>
 
-#include "checkpoint/identity.h"
+#include "checkpoint/model_dir.h"
 #include "core/file_in_use.h"
 #include "forward/divided_forward.h"
 #include "forward/support/forward_run.h"
-#include "ranks/agreement.h"
+#include "ranks/communicator.h"
 #include "ranks/ranked_forward.h"
 #include "ranks/support/thread_ranks.h"
 #include "ranks/weights_mode.h"

@@ -1,4 +1,4 @@
-#include "ranks/launcher.h"
+#include "ranks/rank_session.h"
 
 #include <map>
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <thread>
 
+#include "core/hash.h"
 #include "core/interrupt.h"
-#include "core/sha256.h"
 #include "forward/divided_forward.h"
 #include "forward/support/forward_run.h"
-#include "ranks/agreement.h"
+#include "ranks/communicator.h"
 #include "ranks/rank_session.h"
 #include "ranks/ranked_forward.h"
 #include "ranks/support/communicator_checks.h"

@@ -1,6 +1,6 @@
-#include "ranks/rank_work.h"
+#include "ranks/rank_session.h"
 
-#include "core/process_memory.h"
+#include "core/process.h"
 #include "ranks/support/thread_ranks.h"
 #include "support/catch.h"
 

@@ -2,7 +2,7 @@
 
 #include "forward/divided_forward.h"
 #include "forward/support/forward_run.h"
-#include "ranks/agreement.h"
+#include "ranks/communicator.h"
 #include "ranks/support/thread_ranks.h"
 #include "support/catch.h"
 #include "support/pretending_backend.h"

@@ -1,4 +1,4 @@
-#include "ranks/sample_assignment.h"
+#include "ranks/ranked_forward.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "recipe/named_recipe.h"
+#include "recipe/presets.h"
 
 #include <filesystem>
 

@@ -5,7 +5,7 @@
 
 #include "core/file.h"
 #include "recipe/recipe.h"
-#include "recipe/yaml_tree.h"
+#include "recipe/yaml.h"
 #include "support/catch.h"
 #include "support/folders.h"
 

@@ -1,6 +1,6 @@
 // Presets for weights without data; that their arguments are compressed-tensors' is seen by
 // tests/export/packed_copy_test.cc.
-#include "recipe/weight_scheme.h"
+#include "recipe/presets.h"
 
 #include "core/error.h"
 #include "support/catch.h"

@@ -1,4 +1,4 @@
-#include "recipe/yaml_tree.h"
+#include "recipe/yaml.h"
 
 #include <string>
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # engines_tables.sh KVCAL FOLDER TGI_CLONE [argument of engines_table.py ...]
-# Makes every table of the engines anew: tests/fixtures/engines/*.json.
+# Makes every table of the engines anew: tests/fixtures/engines/*.json, and of these lib/engines/answers/*.json.
 # FOLDER gets an environment for each group of engines, the checkpoints, which all engines share, and the answers. As many steps run at once as
 # there are processors, or AT_ONCE=N. Each says how long it took; FOLDER/steps has its output and, once it is done, that line: a second call passes
 # over it and goes on. ONLY=PATTERN runs the steps of these names alone. Where a step fails the others go on, and the exit status is 1.
@@ -116,4 +116,5 @@ for engine in "vllm $vllm vllm" "vllm $later_vllm vllm_0.33" "sglang $sglang sgl
   step "variants_$file" "$python" "$here/engines_$name.py" --answers "$out/variants_$file.json"
 done
 finish
+[ "$failed" = 0 ] && python3 -B "$here/engines_answers.py" || failed=1
 exit "$failed"

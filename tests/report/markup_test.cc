@@ -2,9 +2,8 @@
 
 #include <cmath>
 
-#include "core/number_text.h"
+#include "core/text.h"
 #include "report/axis.h"
-#include "report/numbers.h"
 #include "support/catch.h"
 
 using namespace kvcal::report;

@@ -1,4 +1,4 @@
-#include "report/sparkline.h"
+#include "report/markup.h"
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 #include "report/support/html_check.h"
 #include "report/support/page_check.h"
 #include "report/support/report_reader.h"
-#include "report/sweep_charts.h"
+#include "report/sweep_report.h"
 #include "support/catch.h"
 
 using namespace kvcal;

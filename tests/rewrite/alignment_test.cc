@@ -1,11 +1,10 @@
-#include "rewrite/alignment.h"
+#include "rewrite/smoothing.h"
 
 #include <cmath>
 #include <numbers>
 #include <numeric>
 #include <random>
 
-#include "rewrite/key_error.h"
 #include "support/rewritten_model.h"
 
 using namespace kvcal;

@@ -1,4 +1,4 @@
-#include "run/attention_gain.h"
+#include "run/smooth_checkpoint.h"
 
 #include "support/catch.h"
 

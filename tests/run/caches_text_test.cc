@@ -1,4 +1,5 @@
-#include "run/caches_text.h"
+#include "run/scales_from_statistics.h"
+#include "run/scored_scales.h"
 
 #include "support/catch.h"
 
@@ -45,7 +46,7 @@ TEST_CASE("caches text: too many layers are left out of advice") {
 }
 
 TEST_CASE("caches text: measured caches have bytes a token beside KL") {
-  MeasuredCache cache{.label = {.name = "nvfp4, 1.0", .bytes_per_token = 72}, .result = {}};
+  ScoredCache cache{.label = {.name = "nvfp4, 1.0", .bytes_per_token = 72}, .result = {}};
   cache.result.num_tokens = 1000;
   cache.result.kl_mean = 0.01;
   cache.result.kl_stderr = 0.001;

@@ -1,4 +1,4 @@
-#include "run/calibration_text.h"
+#include "run/calibration_result.h"
 
 #include "support/catch.h"
 
@@ -8,8 +8,8 @@ namespace {
 
 KvTensorCalibration side(float scale, float amax, std::optional<uint64_t> saturated = {}) {
   KvTensorCalibration one;
-  one.statistics.num_values = 1000;
-  one.statistics.head_ranges.emplace_back().fold({0.0f, amax});
+  one.num_values = 1000;
+  one.head_ranges.emplace_back().fold({0.0f, amax});
   one.scales = {Scale{scale}};
   one.num_saturated = saturated;
   return one;

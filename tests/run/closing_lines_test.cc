@@ -1,4 +1,4 @@
-#include "run/closing_lines.h"
+#include "run/calibration_result.h"
 
 #include <map>
 

@@ -1,4 +1,4 @@
-#include "run/conversion_text.h"
+#include "run/convert_checkpoint.h"
 
 #include "support/catch.h"
 

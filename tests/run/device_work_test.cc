@@ -1,5 +1,5 @@
 // What a run tells of its devices' work, and which of it is taken.
-#include "run/device_work.h"
+#include "run/devices.h"
 
 #include "run/calibrate_request.h"
 #include "support/catch.h"

@@ -1,4 +1,4 @@
-#include "run/evaluation_text.h"
+#include "run/evaluation.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"
@@ -116,11 +116,11 @@ TEST_CASE("evaluation text: sensitivity ranks layers and proposes which to keep"
   result.ranking = {{.layer = 1, .kl_mean = 0.02}, {.layer = 0, .kl_mean = 0.01}};
   result.rows.push_back(
       {.kept = {1}, .result = compared(), .bytes_per_token = 96, .is_proposed = true});
-  result.proposal = KeptLayers{.kl_budget = 0.01,
-                               .layers = {1},
-                               .num_layers = 2,
-                               .skip_layers_argument = "--kv-cache-dtype-skip-layers 1",
-                               .recipe = ""};
+  result.proposal = UnquantizedLayers{.kl_budget = 0.01,
+                                      .layers = {1},
+                                      .num_layers = 2,
+                                      .skip_layers_argument = "--kv-cache-dtype-skip-layers 1",
+                                      .recipe = ""};
   const std::string tables =
       "fp8_e4m3 cache, mean KL with only one layer quantized:\n"
       "layer   mean KL\n"

@@ -1,4 +1,4 @@
-#include "run/every_cache.h"
+#include "run/eval_variants.h"
 
 #include "run/evaluation.h"
 #include "run/support/text_checkpoint.h"

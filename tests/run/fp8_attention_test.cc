@@ -1,4 +1,4 @@
-#include "run/fp8_attention.h"
+#include "run/loaded_model.h"
 
 #include "support/catch.h"
 #include "support/model_fixture.h"

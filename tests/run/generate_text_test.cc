@@ -1,4 +1,5 @@
-#include "run/generate_text.h"
+#include "run/calibration_result.h"
+#include "run/model_session.h"
 
 #include "core/interrupt.h"
 #include "run/support/text_checkpoint.h"
@@ -16,7 +17,7 @@ struct KeptTexts : TextSink {
   void add(const std::string& piece) override { texts.back().second += piece; }
   void end() override { ++ended; }
 
-  std::vector<std::pair<std::string, std::string>> texts;
+  LabelledLines texts;
   size_t ended = 0;
 };
 

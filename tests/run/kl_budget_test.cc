@@ -14,7 +14,7 @@ using kvcal::test::TextCheckpoint;
 namespace {
 
 /// A model of two layers, of which one in 16 bits lowers the KL of these sequences.
-struct Setting {
+struct BudgetSetting {
   CalibrateRequest request(const std::string& output) const {
     CalibrateRequest request;
     request.model = files.path();
@@ -69,7 +69,7 @@ double kl_of(const CalibrateRequest& request, int64_t num_skipped) {
 }  // namespace
 
 TEST_CASE("kl_budget: a wide budget leaves every layer in FP8") {
-  const Setting setting;
+  const BudgetSetting setting;
   const KlBudgetOutcome outcome = kept(setting.request("out"), 100);
   CHECK(outcome.layers->empty());
   CHECK(outcome.measured.size() == 2);  // with none and with one: half of the layers
@@ -77,7 +77,7 @@ TEST_CASE("kl_budget: a wide budget leaves every layer in FP8") {
 }
 
 TEST_CASE("kl_budget: the output is that of a run that is told of the layers") {
-  const Setting setting;
+  const BudgetSetting setting;
   for (const std::string forward : {"quantized", "exact"}) {
     INFO(forward);
     CalibrateRequest request = setting.request("found-" + forward);
@@ -103,7 +103,7 @@ TEST_CASE("kl_budget: the output is that of a run that is told of the layers") {
 }
 
 TEST_CASE("kl_budget: where half of the layers are too few, nothing is written") {
-  const Setting setting;
+  const BudgetSetting setting;
   CalibrateRequest request = setting.request("out");
   request.budget.kl = 0;
   std::string message;
@@ -118,7 +118,7 @@ TEST_CASE("kl_budget: where half of the layers are too few, nothing is written")
 }
 
 TEST_CASE("kl_budget: formats and recipes for which it has no answer are refused") {
-  const Setting setting;
+  const BudgetSetting setting;
   CalibrateRequest request = setting.request("out");
   request.budget.kl = 0.01;
   request.output.formats = {"scales-json"};
@@ -130,7 +130,7 @@ TEST_CASE("kl_budget: formats and recipes for which it has no answer are refused
 }
 
 TEST_CASE("kl_budget: layers are left out with those that the recipe ignores") {
-  const Setting setting;
+  const BudgetSetting setting;
   CalibrateRequest request = setting.request("out");
   request.skip_layers = {1};
   const CalibrationResult result = calibrated(request);
@@ -148,7 +148,7 @@ TEST_CASE("kl_budget: layers are left out with those that the recipe ignores") {
 }
 
 TEST_CASE("kl_budget: a trial proposes the layers and writes nothing") {
-  const Setting setting;
+  const BudgetSetting setting;
   TrialRequest request;
   request.calibration = setting.request("");
   request.calibration.output = {};

@@ -1,6 +1,6 @@
 #include "run/model_session.h"
 
-#include "eval/stop_strings.h"
+#include "eval/generate.h"
 #include "run/support/text_checkpoint.h"
 #include "support/catch.h"
 

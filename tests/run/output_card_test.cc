@@ -1,5 +1,5 @@
 // The cards of written outputs, by the calls that write them.
-#include "run/output_card.h"
+#include "run/command_output.h"
 
 #include "core/file.h"
 #include "export/model_card.h"

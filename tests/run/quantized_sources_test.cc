@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "checkpoint/model_dir.h"
-#include "convert/kept_quantization.h"
+#include "convert/output_model.h"
 #include "run/calibrate_checkpoint.h"
 #include "support/catch.h"
 #include "support/folders.h"

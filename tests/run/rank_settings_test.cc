@@ -4,8 +4,7 @@
 #include <fstream>
 #include <thread>
 
-#include "core/cpus.h"
-#include "run/gpu_cpus.h"
+#include "core/process.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

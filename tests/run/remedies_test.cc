@@ -1,4 +1,4 @@
-#include "run/remedies.h"
+#include "run/scored_scales.h"
 
 #include <algorithm>
 
@@ -16,9 +16,9 @@ CacheDamage damage_of_kl(double kl) {
   return {.kl_mean = kl, .perplexity_increase = 0, .num_tokens = 5000};
 }
 
-MeasuredCache cache_of(const std::string& name, const CacheType& type, const std::string& scales,
-                       double kl) {
-  MeasuredCache cache{
+ScoredCache cache_of(const std::string& name, const CacheType& type, const std::string& scales,
+                     double kl) {
+  ScoredCache cache{
       .label = {.name = name, .type = type, .scales_source = scales, .bytes_per_token = 132},
       .result = {}};
   cache.result.num_tokens = 5000;
@@ -56,7 +56,7 @@ TEST_CASE("remedies: a fine cache needs none") {
 
 TEST_CASE("remedies: each says its cost, its memory and the line to type") {
   const ModelFixture fixture("llama");
-  const std::vector<MeasuredCache> caches{
+  const std::vector<ScoredCache> caches{
       cache_of("int8, by layer", CacheFormat::kInt8, "calibrated", 0.001),
       cache_of("int8_per_token_head", CacheFormat::kInt8PerTokenHead, "dynamic", 0.0156),
       cache_of("fp8_per_token_head", CacheFormat::kFp8PerTokenHead, "dynamic", 0.1685),
@@ -120,7 +120,7 @@ TEST_CASE("remedies: scales that are chosen by attention come before what change
 
 TEST_CASE("remedies: none whose own numbers are as bad") {
   const ModelFixture fixture("llama");
-  const std::vector<MeasuredCache> caches{
+  const std::vector<ScoredCache> caches{
       cache_of("fp8_per_token_head", CacheFormat::kFp8PerTokenHead, "dynamic", 0.1685)};
   for (const double calibrated : {0.01, 0.05, 0.2})
     for (const double unit : {0.01, 0.05, 0.2})

@@ -1,7 +1,7 @@
-#include "run/report_files.h"
+#include "run/command_paths.h"
 
 #include "core/file.h"
-#include "core/replaceable.h"
+#include "core/output.h"
 #include "run/support/text_checkpoint.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"

@@ -1,4 +1,4 @@
-#include "run/run_hashes.h"
+#include "run/calibration_run.h"
 
 #include "checkpoint/safetensors.h"
 #include "support/catch.h"

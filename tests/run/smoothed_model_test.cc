@@ -1,14 +1,14 @@
 // Rewriting and calibrating in one run is the same as one after the other.
-#include "run/smoothed_model.h"
+#include "run/smooth_checkpoint.h"
 
 #include "checkpoint/model_dir.h"
 #include "core/folder.h"
 #include "core/interrupt.h"
-#include "core/replaceable.h"
+#include "core/output.h"
 #include "rewrite/rewritten_checkpoint.h"
 #include "run/calibrate_checkpoint.h"
 #include "run/calibration_preview.h"
-#include "run/measured_scales.h"
+#include "run/scored_scales.h"
 #include "run/support/text_checkpoint.h"
 #include "support/catch.h"
 
@@ -114,12 +114,12 @@ TEST_CASE("smoothed_model: what is measured runs the rewritten weights against t
   test::KeptLines lines;
   CalibrateRequest request = biased.request("out");
   const auto rewritten = calibrated(request, lines);
-  const MeasureOptions options{.num_sequences = 4, .max_seq_length = 64};
-  const MeasuredScales mended = measure_scales(request, *rewritten, options, lines);
+  const ScoreOptions options{.num_sequences = 4, .max_seq_length = 64};
+  const ScoredScales mended = score_scales(request, *rewritten, options, lines);
   request.smooths = false;
   request.output.output = (biased.files.folder / "plain").string();
   const auto plain = calibrated(request, lines);
-  const MeasuredScales damaged = measure_scales(request, *plain, options, lines);
+  const ScoredScales damaged = score_scales(request, *plain, options, lines);
   CHECK(mended.num_sequences == damaged.num_sequences);
   CHECK(*mended.calibrated.reference_perplexity == *damaged.calibrated.reference_perplexity);
   CHECK(*mended.unit.kl_mean < *damaged.unit.kl_mean);
@@ -137,14 +137,14 @@ TEST_CASE("smoothed_model: what scales chosen by attention clip of K is not held
   // As if scales clipped half of K, and then all of V, in one layer.
   CodeErrors& k = result->summary->layers.at(0).k.calibrated;
   k.clipped = 0.5 * k.values;
-  const MeasureOptions options{.num_sequences = 4, .max_seq_length = 64};
-  CHECK(measure_scales(request, *result, options, lines).calibrated_clipped == 0.0);
+  const ScoreOptions options{.num_sequences = 4, .max_seq_length = 64};
+  CHECK(score_scales(request, *result, options, lines).calibrated_clipped == 0.0);
   result->by_attention = false;
-  CHECK(measure_scales(request, *result, options, lines).calibrated_clipped > 0.1);
+  CHECK(score_scales(request, *result, options, lines).calibrated_clipped > 0.1);
   result->by_attention = true;
   CodeErrors& v = result->summary->layers.at(0).v.calibrated;
   v.clipped = v.values;
-  CHECK(measure_scales(request, *result, options, lines).calibrated_clipped == 1.0);
+  CHECK(score_scales(request, *result, options, lines).calibrated_clipped == 1.0);
 }
 
 TEST_CASE("smoothed_model: a model that gains nothing is calibrated as it is") {

@@ -60,7 +60,7 @@ struct Outcome {
   std::vector<std::string> steps;
   fs::path folder;
   bool was_there = false, is_whole = false;  ///< is_whole: with weights
-  std::vector<std::pair<std::string, std::string>> lines;
+  LabelledLines lines;
   Json json;
 };
 

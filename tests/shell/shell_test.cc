@@ -1,8 +1,6 @@
 #include <sstream>
 
-#include "shell/completion.h"
-#include "shell/help_page.h"
-#include "shell/man_page.h"
+#include "shell/command_pages.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

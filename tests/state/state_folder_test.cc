@@ -1,8 +1,7 @@
 #include "state/state_folder.h"
 
 #include "core/file.h"
-#include "core/sha256.h"
-#include "state/journal.h"
+#include "core/hash.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

@@ -17,10 +17,6 @@ namespace {
 
 constexpr const char* kModule = "model.layers.0.self_attn.q_proj";
 
-bool by_class(std::string_view pattern, std::string_view, std::string_view class_name) {
-  return pattern == class_name;
-}
-
 void drop_nothing(std::vector<Tensor>&) {}
 
 /// The message of opening a fixture whose config and tensors were changed.
@@ -46,8 +42,7 @@ std::string message(const std::string& kind, const ChangeConfig& change_config,
   return test::message_of([&] {
     const ModelDir model_dir(scratch.path());
     const ModelConfig read = read_model_config(model_dir);
-    const CheckpointQuantization quantization =
-        read_checkpoint_quantization(model_dir, read, by_class);
+    const CheckpointQuantization quantization = read_checkpoint_quantization(model_dir, read);
     const Weights weights(model_dir, read, &quantization);
   });
 }

@@ -1,9 +1,8 @@
 // Quantized weights of every form, against what the form's own library decodes.
-#include <regex>
 #include <set>
 
+#include "core/hash.h"
 #include "core/json.h"
-#include "core/sha256.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/weight_rows.h"
 #include "stored/weights.h"
@@ -13,16 +12,6 @@
 
 namespace kvcal {
 namespace {
-
-bool matches(std::string_view pattern, std::string_view name, std::string_view class_name) {
-  if (!pattern.starts_with("re:.*")) return pattern == name || pattern == class_name;
-  // The fixtures' patterns are ".*WORD.*".
-  return name.find(pattern.substr(5, pattern.size() - 7)) != std::string_view::npos;
-}
-
-bool matches_regex(std::string_view pattern, std::string_view name, std::string_view) {
-  return std::regex_match(std::string(name), std::regex(std::string(pattern.substr(3)) + ".*"));
-}
 
 std::vector<float> decoded(const CodedMatrix& matrix) {
   std::vector<float> values(element_count(matrix.shape()));
@@ -83,8 +72,7 @@ void check_kind(const fs::path& folder) {
   const Json expected = parse_json(read_text(folder / "expected.json"));
   const ModelDir model_dir(folder);
   const ModelConfig config = read_model_config(model_dir);
-  const CheckpointQuantization quantization =
-      read_checkpoint_quantization(model_dir, config, matches);
+  const CheckpointQuantization quantization = read_checkpoint_quantization(model_dir, config);
   CHECK(quantization.problems == std::vector<std::string>{});
   CHECK_FALSE(expected["weights"].empty());
   for (const auto& [name, entry] : expected["weights"].items()) {
@@ -235,8 +223,7 @@ TEST_CASE("AutoRound: blocks and single Linears") {
     const ModelDir model_dir(folder);
     std::string all;
     for (const std::string& problem :
-         read_checkpoint_quantization(model_dir, read_model_config(model_dir), matches_regex)
-             .problems)
+         read_checkpoint_quantization(model_dir, read_model_config(model_dir)).problems)
       all += problem.substr(0, problem.find(" is ")) + ";";
     return all;
   };
@@ -260,7 +247,7 @@ TEST_CASE("rows of codes are the same in any range") {
   for (const char* kind : {"gptq_3", "packed_int3_zeros", "awq", "bnb_nf4", "nvfp4"}) {
     const ModelDir model_dir(test::tests_folder() / "fixtures" / "quantized" / kind);
     const CheckpointQuantization quantization =
-        read_checkpoint_quantization(model_dir, read_model_config(model_dir), matches);
+        read_checkpoint_quantization(model_dir, read_model_config(model_dir));
     const CodedMatrix& matrix = *quantization.linears.at("model.layers.0.mlp.down_proj").coded;
     const std::vector<float> all = decoded(matrix);
     const auto width = static_cast<size_t>(matrix.width());

@@ -1,4 +1,4 @@
-#include "stored/dialect.h"
+#include "stored/kv_scales.h"
 
 #include "support/catch.h"
 #include "support/model_fixture.h"

@@ -1,4 +1,4 @@
-#include "stored/kv_scheme.h"
+#include "stored/stored_form.h"
 
 #include "stored/kv_scales.h"
 #include "support/catch.h"

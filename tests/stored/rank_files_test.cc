@@ -1,4 +1,4 @@
-#include "stored/rank_files.h"
+#include "stored/stored_form.h"
 
 #include <cstring>
 #include <limits>

@@ -69,10 +69,6 @@ void write_model(const fs::path& folder) {
   test::write_file(folder / "config.json", dump_json(config()));
 }
 
-bool by_class(std::string_view pattern, std::string_view, std::string_view class_name) {
-  return pattern == class_name;
-}
-
 }  // namespace
 
 TEST_CASE("scales leave the process's memory after their check, and a layer's pages after it") {
@@ -82,8 +78,7 @@ TEST_CASE("scales leave the process's memory after their check, and a layer's pa
   const ModelDir model_dir(scratch.path());
   const ModelConfig model = read_model_config(model_dir);
   const uint64_t before = resident();
-  const CheckpointQuantization quantization =
-      read_checkpoint_quantization(model_dir, model, by_class);
+  const CheckpointQuantization quantization = read_checkpoint_quantization(model_dir, model);
   const Weights weights(model_dir, model, &quantization);
   CHECK(quantization.matrices.size() == 7);
   constexpr uint64_t kScales = kSide * kSide / kGroup * 2;  // of one matrix; all are 1.8 MB

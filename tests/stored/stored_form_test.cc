@@ -8,12 +8,10 @@ using namespace kvcal;
 
 TEST_CASE("stored forms: a form has weights with a config, names of scales, or scales of ranks") {
   std::set<std::string_view> methods;
-  for (const StoredForm* form : stored_forms()) {
+  for (const StoredFormat* form : stored_forms()) {
     INFO(form->name);
     const bool has_config = !form->method.empty();
     CHECK(has_config == (form->read_schemes != nullptr));
-    CHECK(has_config == (form->read_cache_scheme != nullptr));
-    CHECK(has_config == (form->strip_cache != nullptr));
     CHECK((!form->config_file.empty() || form->nested_key.empty()));
     CHECK(form->config_file.empty() == form->weight_keys.empty());
     CHECK((form->find_ranks == nullptr) == (form->read_ranks == nullptr));
@@ -23,7 +21,7 @@ TEST_CASE("stored forms: a form has weights with a config, names of scales, or s
 }
 
 TEST_CASE("stored forms: a quant_method has one form") {
-  for (const StoredForm* form : stored_forms())
+  for (const StoredFormat* form : stored_forms())
     if (!form->method.empty()) CHECK(form_of_method(form->method) == form);
   CHECK(form_of_method("modelopt_fp4") == form_of_method("modelopt"));
   CHECK(form_of_method("fp8_more") == nullptr);
@@ -33,7 +31,7 @@ TEST_CASE("stored forms: a quant_method has one form") {
 
 TEST_CASE("stored forms: names of scales are of one form each, ours first") {
   std::set<std::string_view> names, keys;
-  for (const KvForm& form : kv_forms()) {
+  for (const KvScaleNames& form : kv_forms()) {
     CHECK(names.insert(form.name).second);
     CHECK(keys.insert(form.k).second);
     CHECK(&kv_form(form.name) == &form);

@@ -1,5 +1,5 @@
 // What each tensor of a checkpoint is for, and what K and V do not need.
-#include "stored/tensor_account.h"
+#include "stored/weights.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,9 +7,8 @@
 #include <regex>
 
 #include "checkpoint/safetensors.h"
-#include "family/modules.h"
+#include "family/expected_tensors.h"
 #include "stored/fp8_checkpoint.h"
-#include "stored/weights.h"
 #include "support/catch.h"
 #include "support/folders.h"
 #include "support/scratch_folder.h"
@@ -19,13 +18,6 @@ using test::contains;
 using test::ScratchFolder;
 
 namespace {
-
-bool by_name_or_class(std::string_view pattern, std::string_view name,
-                      std::string_view class_name) {
-  if (!pattern.starts_with("re:")) return pattern == class_name || pattern == name;
-  return std::regex_search(name.begin(), name.end(), std::regex(std::string(pattern.substr(3))),
-                           std::regex_constants::match_continuous);
-}
 
 fs::path form_fixture(const std::string& form) {
   return test::tests_folder() / "fixtures" / "quantized" / form;
@@ -57,7 +49,7 @@ struct Changed {
     write_safetensors(scratch / "model.safetensors", std::move(sources), {});
     model_dir.emplace(scratch.path());
     config_ = read_model_config(*model_dir);
-    quantization = read_checkpoint_quantization(*model_dir, config_, by_name_or_class);
+    quantization = read_checkpoint_quantization(*model_dir, config_);
     account = Weights::account(*model_dir, config_, &quantization);
   }
 

@@ -13,10 +13,6 @@ using test::ScratchFolder;
 
 namespace {
 
-bool by_class(std::string_view pattern, std::string_view, std::string_view class_name) {
-  return pattern == class_name;
-}
-
 struct Outcome {
   std::string error;
   std::vector<std::string> warnings;
@@ -34,7 +30,7 @@ Outcome with_key(const std::string& form, const std::string& pointer, const Json
   outcome.error = test::message_of([&] {
     const ModelDir model_dir(scratch.path());
     const ModelConfig read = read_model_config(model_dir);
-    outcome.warnings = read_checkpoint_quantization(model_dir, read, by_class).warnings;
+    outcome.warnings = read_checkpoint_quantization(model_dir, read).warnings;
   });
   return outcome;
 }
@@ -99,7 +95,7 @@ TEST_CASE("absent tensors of an index: refused where they run, else a warning") 
     outcome.error = test::message_of([&] {
       const ModelDir model_dir(scratch / "model");
       const ModelConfig config = read_model_config(model_dir);
-      outcome.warnings = read_checkpoint_quantization(model_dir, config, by_class).warnings;
+      outcome.warnings = read_checkpoint_quantization(model_dir, config).warnings;
     });
     return outcome;
   };

@@ -62,8 +62,8 @@ float scale_of(const Tensor& scales, int64_t index) {
 
 /// Opens the tensors as module "m" of a file, decodes them in several ranges and compares with
 /// expected(row, column).
-void check_values(const CodedStorage& storage, const std::vector<Tensor>& tensors,
-                  const Shape& shape, const std::function<float(int64_t, int64_t)>& expected) {
+void check_values(const CodeFormat& storage, const std::vector<Tensor>& tensors, const Shape& shape,
+                  const std::function<float(int64_t, int64_t)>& expected) {
   const ScratchFolder scratch;
   std::vector<TensorSource> sources;
   for (const Tensor& tensor : tensors) sources.push_back(source_of(tensor));
@@ -105,7 +105,7 @@ TEST_CASE("packed integers of any width have the layout's values") {
         const Tensor codes = tensor_of("m.weight_packed", DType::kI32, {kRows, words});
         const Tensor scales = scales_of("m.weight_scale", {kRows, groups});
         const int64_t per_word = 32 / bits;
-        check_values(*packed_integers({.bits = bits, .group = 100}),
+        check_values(packed_integers({.bits = bits, .group = 100}),
                      {codes, scales, integers_of("m.weight_shape", {kRows, width}, DType::kI64)},
                      {kRows, width}, [&](int64_t row, int64_t column) {
                        const int64_t bit = is_dense
@@ -130,7 +130,7 @@ TEST_CASE("GPTQ's columns of any width have the layout's values") {
         std::vector<int64_t> index;
         for (int64_t i = 0; i < width; ++i)
           index.push_back(is_ordered ? i / 32 : (i * 7 + 3) % groups);
-        check_values(*gptq_integers({.bits = bits, .group = 32, .needs_index = true}),
+        check_values(gptq_integers({.bits = bits, .group = 32, .needs_index = true}),
                      {codes, zeros, scales, integers_of("m.g_idx", index, DType::kI32)},
                      {kRows, width}, [&](int64_t row, int64_t column) {
                        int32_t code = 0;  // bit by bit, each in the word of its line
@@ -158,7 +158,7 @@ TEST_CASE("AWQ's words of any width have the layout's values") {
     const Tensor codes = tensor_of("m.qweight", DType::kI32, {width, words});
     const Tensor zeros = tensor_of("m.qzeros", DType::kI32, {groups, words});
     const Tensor scales = scales_of("m.scales", {groups, kRows});
-    check_values(*awq_integers(32), {codes, zeros, scales}, {kRows, width},
+    check_values(awq_integers(32), {codes, zeros, scales}, {kRows, width},
                  [&](int64_t row, int64_t column) {
                    const auto nibble = [&](const Tensor& tensor, int64_t line) {
                      return bits_at(tensor, (line * words + row / 8) * 32 + 4 * place(row), 4);

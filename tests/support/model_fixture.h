@@ -8,9 +8,9 @@
 
 #include "backend/backend.h"
 #include "checkpoint/model_dir.h"
-#include "core/token.h"
+#include "core/number.h"
 #include "family/architecture.h"
-#include "stored/find_draft_layer.h"
+#include "stored/read_model_config.h"
 #include "stored/weights.h"
 #include "support/backend_list.h"
 #include "support/folders.h"

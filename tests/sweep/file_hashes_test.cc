@@ -1,4 +1,4 @@
-#include "sweep/file_hashes.h"
+#include "sweep/sweep_inputs.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"

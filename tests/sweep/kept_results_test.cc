@@ -1,4 +1,4 @@
-#include "sweep/kept_results.h"
+#include "sweep/results.h"
 
 #include "core/folder.h"
 #include "export/statistics_file.h"

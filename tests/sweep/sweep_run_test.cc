@@ -15,7 +15,7 @@ namespace {
 /// Keeps the course of a sweep as text.
 class RecordedEvents : public SweepEvents {
  public:
-  void planned(const Sweep&, const SweepOutlook& one) override { outlook = one; }
+  void planned(const Sweep&, const RemainingWork& one) override { outlook = one; }
   void started(size_t number, size_t num_tasks, const std::string& description) override {
     started_tasks.push_back(std::to_string(number) + "/" + std::to_string(num_tasks) + " " +
                             description);
@@ -25,7 +25,7 @@ class RecordedEvents : public SweepEvents {
   void failed(const std::string& why) override { failures.push_back(why); }
   void ended(double, double) override { ++num_ended; }
 
-  SweepOutlook outlook;
+  RemainingWork outlook;
   std::vector<std::string> started_tasks, progress, lines, failures;
   size_t num_ended = 0;
 };

@@ -1,4 +1,4 @@
-#include "sweep/sweep_task.h"
+#include "sweep/schedule.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"

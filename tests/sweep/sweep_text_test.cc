@@ -1,4 +1,4 @@
-#include "sweep/sweep_text.h"
+#include "sweep/sweep_run.h"
 
 #include "support/catch.h"
 #include "support/scratch_folder.h"
@@ -25,7 +25,7 @@ report::SweepCell cell(const std::string& id, std::optional<double> kl) {
 }  // namespace
 
 TEST_CASE("sweep text: cells that are there are counted") {
-  SweepOutlook outlook;
+  RemainingWork outlook;
   CHECK(reuse_text(outlook).empty());
   outlook.num_there = 2;
   outlook.num_wanted = 3;
@@ -35,7 +35,7 @@ TEST_CASE("sweep text: cells that are there are counted") {
 
 TEST_CASE("sweep text: the outlook lists kinds of tasks that are left, time and memory") {
   Sweep sweep = sweep_of(2);
-  SweepOutlook outlook;
+  RemainingWork outlook;
   CHECK(outlook_text(sweep, outlook) == "grid: 2 cells\nnothing is left to do\n");
   sweep.plan.num_combinations = 5;
   sweep.plan.meaningless = {{"they need text", 2}};

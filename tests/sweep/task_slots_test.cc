@@ -1,4 +1,4 @@
-#include "sweep/task_slots.h"
+#include "sweep/task_runner.h"
 
 #include "support/catch.h"
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <sstream>
 
-#include "core/time_text.h"
+#include "core/text.h"
 #include "support/catch.h"
 #include "support/pseudo_terminal.h"
 

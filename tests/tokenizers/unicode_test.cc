@@ -7,7 +7,6 @@
 #include "support/catch.h"
 #include "support/folders.h"
 #include "tokenizers/components.h"
-#include "unicode/unicode_normalize.h"
 
 using namespace kvcal;
 

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/join.h"
-#include "core/shell_word.h"
+#include "core/text.h"
 
 namespace kvcal {
 namespace {

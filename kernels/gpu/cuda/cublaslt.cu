@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "kernels/gpu/chosen_matmul.h"
+#include "kernels/gpu/product_choice.h"
 #include "kernels/gpu/vendor_library.h"
 
 namespace kvcal::gpu {

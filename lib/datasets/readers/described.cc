@@ -6,7 +6,6 @@
 #include "datasets/dataset_reader.h"
 #include "datasets/descriptor.h"
 #include "datasets/named_dataset.h"
-#include "datasets/text_file.h"
 
 namespace kvcal {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "core/error.h"
 #include "datasets/dataset_reader.h"
-#include "datasets/record_source.h"
 
 namespace kvcal {
 namespace {

@@ -1,7 +1,7 @@
 #include <utility>
 
-#include "core/ascii.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/named_dataset.h"
 

@@ -4,10 +4,9 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
+#include "datasets/data_files.h"
 #include "datasets/dataset_reader.h"
-#include "datasets/delimited_row.h"
 #include "datasets/named_dataset.h"
-#include "datasets/text_file.h"
 
 namespace kvcal {
 namespace {

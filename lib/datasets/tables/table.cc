@@ -4,8 +4,8 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/hash.h"
 #include "core/interrupt.h"
-#include "core/sha256.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/tables/table.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/json.h"
-#include "datasets/record_source.h"
+#include "datasets/dataset_reader.h"
 
 namespace arrow {
 class Array;

@@ -3,73 +3,6 @@
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kNoRewrite = "LMDeploy 0.18's PyTorch engine does not run the model";
-
-/// Source: LMDeploy 0.18.0, pytorch/models/patch.py, run.
-std::vector<Miss> lmdeploy_misses() {
-  return {{.types = {"afmoe",
-                     "arcee",
-                     "bamba",
-                     "biogpt",
-                     "codegen",
-                     "cohere",
-                     "cohere2",
-                     "cwm",
-                     "dots1",
-                     "ernie4_5",
-                     "ernie4_5_moe",
-                     "exaone",
-                     "exaone4",
-                     "exaone_moe",
-                     "falcon",
-                     "flex_olmo",
-                     "glm",
-                     "gpt2",
-                     "gpt_bigcode",
-                     "gpt_neo",
-                     "gpt_neox",
-                     "gptj",
-                     "granite",
-                     "granite_swa",
-                     "granitemoe",
-                     "granitemoe_swa",
-                     "granitemoehybrid",
-                     "granitemoeshared",
-                     "helium",
-                     "hyperclovax",
-                     "iquestcoder",
-                     "jais2",
-                     "jamba",
-                     "llama4_text",
-                     "mellum",
-                     "minimax_m2",
-                     "ministral",
-                     "ministral3",
-                     "mistral4",
-                     "nanochat",
-                     "nemotron",
-                     "nemotron_h",
-                     "olmo",
-                     "olmo2",
-                     "olmo3",
-                     "olmoe",
-                     "opt",
-                     "phi",
-                     "phimoe",
-                     "qwen3_5_text",
-                     "seed_oss",
-                     "smollm3",
-                     "solar_open",
-                     "stablelm",
-                     "starcoder2",
-                     "vaultgemma",
-                     "xglm",
-                     "youtu"},
-           .why = kNoRewrite,
-           .effect = MissEffect::kNoModel},
-          {.types = wrappers_run_but({}), .why = kNoRewrite, .effect = MissEffect::kNoModel}};
-}
-
 /// Source: LMDeploy 0.18.0, pytorch/config.py, `_parse_compressed_tensors_config`, and
 /// pytorch/nn/linear; run (tests/fixtures/engines/packed_lmdeploy.json).
 MethodRules lmdeploy_compressed_tensors() {
@@ -95,29 +28,11 @@ MethodRules lmdeploy_compressed_tensors() {
           .packs_experts_alone = true};
 }
 
-ModelTypes lmdeploy_tried() {
-  // Their convolution and attention of chosen tokens need kernels that were not there; the others
-  // ask config.json for keys that the fixtures do not have.
-  return with_wrappers_but(
-      {}, types_run_but({"qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm4v", "kimi_k25"}));
-}
-
-/// Tried (tests/fixtures/engines/drafts_lmdeploy.json), without scales of the model, at which it
-/// stops, too.
-std::vector<DraftReading> lmdeploy_drafts() {
-  return {
-      {.types = {"deepseek_v3", "glm4_moe", "qwen3_5"},
-       .method = "",
-       .refused = {".{}_scale", ".{}_proj.{}_scale", ".attn.{}_scale", ".mla_attn.{}_scale",
-                   ".mla_attn.mla_attn.{}_scale", ".qkv_proj.{}_scale", ".{}_proj.output_scale"}}};
-}
-
 }  // namespace
 
 /// Its PyTorch engine, which holds scales of K and V, and whose loaders know no name of them.
-EngineRules lmdeploy_engine() {
+EngineRules lmdeploy_engine(std::string_view) {
   return {.title = "LMDeploy",
-          .versions = {"0.18.0"},
           .source = "pytorch/config.py, pytorch/models/*.py; run",
           .unknown = Unknown::kRefused,
           .unplaced = Unknown::kRefused,
@@ -127,8 +42,6 @@ EngineRules lmdeploy_engine() {
                       {.method = "modelopt*", .refusal = "it does not know ModelOpt"},
                       {.method = "quark", .refusal = "it does not know Quark"}},
           .otherwise = {.method = "*"},
-          .tried = lmdeploy_tried(),
-          .misses = lmdeploy_misses(),
           .formats = {{.format = "compressed-tensors",
                        .method = "compressed-tensors",
                        .otherwise = Reads::kNo,
@@ -140,8 +53,37 @@ EngineRules lmdeploy_engine() {
                        .note = "its loaders stop at the names of KV scales (KeyError)"},
                       {.format = "tgi",
                        .otherwise = Reads::kNo,
-                       .note = "its loaders stop at the name kv_scale (KeyError)"}},
-          .drafts = lmdeploy_drafts()};
+                       .note = "its loaders stop at the name kv_scale (KeyError)"}}};
+}
+
+using enum ScaleSide;
+
+/// Source: TensorRT-LLM's PyTorch backend: _torch/modules/linear.py loads k_proj.k_scale and
+/// v_proj.v_scale into kv_scales, also of 16-bit weights, which _torch/modules/attention.py hands
+/// on for NVFP4 caches only; the backend multiplies FP8 caches by ones. quant_config_utils.py reads
+/// compressed-tensors, model_config.py hf_quant_config.json before it.
+EngineRules trtllm_engine(std::string_view) {
+  return {.title = "TensorRT-LLM",
+          .versions = {"2026-08"},
+          .source =
+              "_torch/modules/{linear,attention}.py, _torch/attention_backend/trtllm.py, "
+              "quant_config_utils.py",
+          .reading = {.quant_file = QuantFile::kFirst},
+          .command = "trtllm-serve",
+          .fp8_argument = "kv_cache_config.dtype: fp8",
+          .format = "modelopt",
+          .methods = {{.method = "modelopt*",
+                       .cache = CacheSwitch::kModelOptCache,
+                       .names = {{".k_proj.k_scale", kKey}, {".v_proj.v_scale", kValue}},
+                       .absent = Absent::kOneForBoth,
+                       .ones = OnesFor::kFp8,
+                       .takes_nvfp4 = true}},
+          .otherwise = {.method = "*"},
+          // Source: TensorRT-LLM, quant_config_utils.py.
+          .formats = {{.format = "compressed-tensors",
+                       .method = "compressed-tensors",
+                       .otherwise = Reads::kNo,
+                       .note = "refuses empty config_groups; it reads ModelOpt checkpoints"}}};
 }
 
 }  // namespace kvcal

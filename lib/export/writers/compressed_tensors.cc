@@ -1,20 +1,17 @@
 #include <algorithm>
 
-#include "export/attention_scales.h"
 #include "export/checkpoint_copy.h"
-#include "export/checkpoint_files.h"
-#include "export/compressed_tensors_config.h"
 #include "export/layer_scales.h"
 #include "export/planned_weights.h"
-#include "export/weight_notes.h"
+#include "export/quantization_configs.h"
 #include "export/writer.h"
-#include "stored/dialect.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {
 
 constexpr std::string_view kTitle = "compressed-tensors";
-constexpr WeightForm kWeights{.title = kTitle};
+constexpr WeightScaleNames kWeights{.title = kTitle};
 
 /// Throws Error where the scheme is one that vLLM and transformers do not load. Source: vLLM
 /// `CompressedTensorsKVCacheMethod.validate_kv_cache_scheme`.
@@ -70,7 +67,7 @@ class CompressedTensorsWriter : public Writer {
     return parts;
   }
 
-  HeldScales held(const AttentionCalibration& layer, int64_t tp_size) const override {
+  WrittenScales held(const AttentionCalibration& layer, int64_t tp_size) const override {
     return {tied_over_ranks(layer.k.scales, tp_size), tied_over_ranks(layer.v.scales, tp_size)};
   }
 
@@ -99,10 +96,89 @@ class CompressedTensorsWriter : public Writer {
   }
 };
 
+/// A target by class.
+constexpr std::string_view kEveryLinear = "Linear";
+
+/// Group of the attention modules with quantized queries. All have the same scheme, and vLLM needs
+/// the class as the only target.
+std::optional<QuantScheme> attention_scheme(const QuantPlan& plan) {
+  for (const PlannedAttention& attention : plan.attention)
+    if (!attention.ignored && attention.q)
+      return QuantScheme{.targets = {plan.attention_class},
+                         .weights = std::nullopt,
+                         .input_activations = attention.q,
+                         .format = CompressionFormat::kDense};
+  return std::nullopt;
+}
+
+/// Number of groups that begin before the first attention module, in the order of the model's
+/// modules: an attention module comes before its Linears.
+std::ptrdiff_t groups_before_attention(const QuantPlan& plan) {
+  const auto first = std::ranges::find(plan.attention, false, &PlannedAttention::ignored);
+  const int64_t layer = first == plan.attention.end() ? 0 : first->layer;
+  size_t count = 0;
+  for (const PlannedLinear& linear : plan.linears)
+    if (linear.is_embedding || (linear.layer >= 0 && linear.layer < layer))
+      count = std::max(count, linear.group + 1);
+  return static_cast<std::ptrdiff_t>(count);
+}
+
+std::vector<QuantScheme> all_groups(const QuantPlan& plan) {
+  std::vector<QuantScheme> groups = plan.groups;
+  if (const auto attention = attention_scheme(plan))
+    groups.insert(groups.begin() + groups_before_attention(plan), *attention);
+  return groups;
+}
+
+/// Format of all weights, or the word for several.
+std::string format_word(const QuantPlan& plan) {
+  std::string word = name_of(CompressionFormat::kDense);
+  for (const QuantScheme& group : plan.groups) {
+    const std::string own = name_of(format_of(group));
+    if (own == name_of(CompressionFormat::kDense) || own == word) continue;
+    if (word != name_of(CompressionFormat::kDense)) return "mixed-precision";
+    word = own;
+  }
+  return word;
+}
+
+/// Modules without a scheme. Without groups, TGI has to find every Linear here; other engines,
+/// where this was tried, then load as they do without the entry. Source: TGI db931fcf,
+/// `CompressedTensorsLoader`.
+std::vector<std::string> ignore_list(const QuantPlan& plan, bool has_no_groups) {
+  std::vector<std::string> ignore = plan.ignore;
+  if (has_no_groups && std::ranges::find(ignore, kEveryLinear) == ignore.end())
+    ignore.emplace_back(kEveryLinear);
+  return ignore;
+}
+
 }  // namespace
 
 std::unique_ptr<Writer> make_compressed_tensors_writer() {
   return std::make_unique<CompressedTensorsWriter>();
+}
+
+Json config_groups(const Calibration& calibration) {
+  Json groups = Json::object();
+  for (const QuantScheme& group : all_groups(calibration.plan))
+    groups["group_" + std::to_string(groups.size())] = to_json(group);
+  return groups;
+}
+
+Json quantization_config(const Calibration& calibration) {
+  Json config = Json::object();
+  config["config_groups"] = config_groups(calibration);
+  config["format"] = format_word(calibration.plan);
+  config["global_compression_ratio"] = nullptr;
+  config["ignore"] = ignore_list(calibration.plan, config["config_groups"].empty());
+  config["kv_cache_scheme"] =
+      calibration.layers.empty() ? Json(nullptr) : to_json(calibration.kv_args);
+  config["quant_method"] = "compressed-tensors";
+  config["quantization_status"] = "compressed";
+  config["sparsity_config"] = Json::object();
+  config["transform_config"] = Json::object();
+  config["version"] = kCompressedTensorsVersion;
+  return config;
 }
 
 }  // namespace kvcal

@@ -1,18 +1,16 @@
-#include "export/attention_scales.h"
-#include "export/checkpoint_files.h"
+#include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
-#include "export/scalar_scales.h"
-#include "export/weight_notes.h"
+#include "export/planned_weights.h"
 #include "export/writer.h"
 
 namespace kvcal {
 namespace {
 
 /// AutoFP8 stores one scale as [], DeepSeek one scale per block under another name.
-constexpr WeightForm kWeights{
+constexpr WeightScaleNames kWeights{
     .title = "fp8", .block_suffix = "weight_scale_inv", .scalars_have_no_dims = true};
 
-ScalarForm form() {
+ScalarScaleFormat form() {
   return {.format = "fp8",
           .title = "fp8",
           .names = kv_form("compressed-tensors"),
@@ -23,12 +21,12 @@ ScalarForm form() {
 /// Keys of AutoFP8, or of DeepSeek for scales per block. Source: AutoFP8's and Quark's export; vLLM
 /// 0.32 `Fp8Config.from_config`. Throws Error where no key expresses the plan.
 Json weight_config(const QuantPlan& plan) {
-  const OneScheme scheme = one_scheme(plan, kWeights.title);
-  const bool is_static = scheme.inputs == LinearInputs::kStatic;
-  const bool is_tensor =
-      scheme.strategy == Strategy::kTensor && (is_static || scheme.inputs == LinearInputs::kToken);
+  const LinearScheme scheme = one_scheme(plan, kWeights.title);
+  const bool is_static = scheme.input == InputQuantization::kStatic;
+  const bool is_tensor = scheme.strategy == Strategy::kTensor &&
+                         (is_static || scheme.input == InputQuantization::kDynamicToken);
   const bool is_block =
-      scheme.strategy == Strategy::kBlock && scheme.inputs == LinearInputs::kGroup &&
+      scheme.strategy == Strategy::kBlock && scheme.input == InputQuantization::kDynamicGroup &&
       scheme.block_rows == scheme.block_columns && scheme.group == scheme.block_columns;
   if (!is_tensor && !is_block)
     fail("quant_method fp8 has no word for ", to_text(scheme),
@@ -68,7 +66,7 @@ class Fp8Writer : public Writer {
     return parts;
   }
 
-  HeldScales held(const AttentionCalibration& layer, int64_t) const override {
+  WrittenScales held(const AttentionCalibration& layer, int64_t) const override {
     return held_scalars(layer);
   }
 

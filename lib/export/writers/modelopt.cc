@@ -1,6 +1,5 @@
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
-#include "export/scalar_scales.h"
 #include "export/writer.h"
 
 namespace kvcal {
@@ -12,10 +11,10 @@ constexpr std::string_view kVersion = "0.47.0", kLayersVersion = "0.48.0rc1";
 
 /// ModelOpt's blocks keep the dimensions of a reshaped weight. Source: vLLM 0.32,
 /// `ModelOptLinearMethod`'s loader of FP8_PB_WO.
-constexpr WeightForm kWeights{.title = "ModelOpt",
-                              .scalars_have_no_dims = true,
-                              .rows_have_one_dim = true,
-                              .blocks_have_four_dims = true};
+constexpr WeightScaleNames kWeights{.title = "ModelOpt",
+                                    .scalars_have_no_dims = true,
+                                    .rows_have_one_dim = true,
+                                    .blocks_have_four_dims = true};
 
 /// ModelOpt's word for the cache. Scales of NVFP4 are the same numbers, amax / 448. Source:
 /// ModelOpt 0.47 unified_export_hf.py, kv_cache_max_bound; vLLM 0.32 takes them as NVFP4's global
@@ -26,7 +25,7 @@ std::string_view cache_word(const ExportInput& input) {
 
 /// ModelOpt has no other names of scales where Q, K and V are one Linear (Phi-3). Source: ModelOpt
 /// 0.47 `postprocess_state_dict`.
-ScalarForm form() {
+ScalarScaleFormat form() {
   return {
       .format = "modelopt", .title = "ModelOpt", .names = kv_form("modelopt"), .weights = kWeights};
 }
@@ -39,11 +38,12 @@ bool is_placed(std::string_view module) {
 /// ModelOpt's algorithm for the plan's weights. Throws Error where there is none. Source: vLLM 0.32
 /// `LINEAR_ALGOS`.
 std::string algorithm_of(const QuantPlan& plan) {
-  const OneScheme scheme = one_scheme(plan, kWeights.title);
-  if (scheme.strategy == Strategy::kTensor && scheme.inputs == LinearInputs::kStatic) return "FP8";
-  if (scheme.strategy == Strategy::kChannel && scheme.inputs == LinearInputs::kToken)
+  const LinearScheme scheme = one_scheme(plan, kWeights.title);
+  if (scheme.strategy == Strategy::kTensor && scheme.input == InputQuantization::kStatic)
+    return "FP8";
+  if (scheme.strategy == Strategy::kChannel && scheme.input == InputQuantization::kDynamicToken)
     return "FP8_PER_CHANNEL_PER_TOKEN";
-  if (scheme.strategy == Strategy::kBlock && scheme.inputs == LinearInputs::kGroup &&
+  if (scheme.strategy == Strategy::kBlock && scheme.input == InputQuantization::kDynamicGroup &&
       scheme.block_rows == 128 && scheme.block_columns == 128 && scheme.group == 128)
     return "FP8_PB_WO";
   fail("ModelOpt has no word for ", to_text(scheme),
@@ -173,7 +173,7 @@ class ModelOptWriter : public Writer {
     return parts;
   }
 
-  HeldScales held(const AttentionCalibration& layer, int64_t) const override {
+  WrittenScales held(const AttentionCalibration& layer, int64_t) const override {
     return held_scalars(layer);
   }
 

@@ -1,36 +1,35 @@
-#include "engines/engine_rules.h"
 #include "export/layer_scales.h"
-#include "export/quark_config.h"
-#include "export/scalar_scales.h"
+#include "export/quantization_configs.h"
 #include "export/writer.h"
-#include "recipe/recipe.h"
-#include "stored/fp8_schemes.h"
-#include "stored/json_member.h"
+#include "stored/quantization_config.h"
+#include "stored/stored_form.h"
 
 namespace kvcal {
 namespace {
 
-constexpr WeightForm kWeights{
+constexpr WeightScaleNames kWeights{
     .title = "Quark", .scalars_have_no_dims = true, .rows_have_one_dim = true};
 
-size_t num_engines(const ExportInput& input, const KvForm& names) {
-  const std::string model_type = required_string(input.model.config(), "model_type");
-  MissSubject subject{.model_type = model_type,
-                      .method = "quark",
-                      .has_weights = input.kept || input.calibration.plan.quantizes_weights(),
-                      .config = &input.model.config()};
-  for (const std::string_view name : {names.k, names.v}) subject.names.emplace_back(name);
-  return num_engines_that_hold(subject);
-}
+/// Quark's own names are those of the outputs of k_proj and v_proj. Model types for which vLLM
+/// 0.32, Aphrodite 0.24.1 or SGLang 0.5.23 stop at Quark's own names, and hold the plain names
+/// beside the same configuration (docs/verify.md). Between spaces.
+constexpr std::string_view kPlainlyNamed =
+    " afmoe apertus arcee aya_vision biogpt cohere cohere2 cohere2_moe cohere_compass "
+    "cohere_compass_text cwm deepseek_ocr2 deepseek_vl deepseek_vl_hybrid dots1 emu3 "
+    "exaone exaone4 exaone_moe falcon_h1 fast_vlm flex_olmo gemma gemma2 gemma3_text "
+    "gemma3n gemma3n_text gemma4_unified_text glm glm46v glmga got_ocr2 helium "
+    "hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl hyperclovax hyperclovax_vision_v2 "
+    "idefics2 jais2 janus lighton_ocr mellum minicpmv4_6 minicpmv4_7 minimax_m2 "
+    "ministral mllama nanochat nemotron nemotron_h olmo olmo2 olmo3 olmoe opt ovis2 "
+    "perception_lm phi phimoe qwen2_moe qwen3_5 qwen3_5_moe qwen3_5_text seed_oss "
+    "smollm3 solar_open stablelm starcoder2 vaultgemma video_llama_3 video_llava "
+    "vipllava ";
 
-/// Quark's own names, of the outputs of k_proj and v_proj. For some families engines stop at them,
-/// and hold the plain names beside the same configuration (docs/verify.md).
-ScalarForm form(const ExportInput& input) {
-  const KvForm& own = kv_form("output scales");
-  const KvForm& plain = kv_form("compressed-tensors");
+ScalarScaleFormat form(const ExportInput& input) {
+  const bool has_weights = input.kept || input.calibration.plan.quantizes_weights();
   return {.format = "quark",
           .title = "Quark",
-          .names = num_engines(input, plain) > num_engines(input, own) ? plain : own,
+          .names = quark_names(input.model.config(), has_weights),
           .weights = kWeights,
           .has_queries = true};
 }
@@ -88,10 +87,10 @@ struct LinearConfig {
 /// Source: vLLM 0.32 `QuarkConfig._is_fp8_w8a8`. Throws Error for unsupported plans.
 LinearConfig linear_config(const QuantPlan& plan) {
   if (!plan.quantizes_weights()) return {};
-  const OneScheme scheme = one_scheme(plan, kWeights.title);
-  const bool is_static = scheme.inputs == LinearInputs::kStatic;
-  const bool is_by_token = scheme.inputs == LinearInputs::kToken;
-  if (scheme.strategy == Strategy::kBlock && scheme.inputs == LinearInputs::kGroup &&
+  const LinearScheme scheme = one_scheme(plan, kWeights.title);
+  const bool is_static = scheme.input == InputQuantization::kStatic;
+  const bool is_by_token = scheme.input == InputQuantization::kDynamicToken;
+  if (scheme.strategy == Strategy::kBlock && scheme.input == InputQuantization::kDynamicGroup &&
       scheme.block_rows == 128 && scheme.block_columns == 128 && scheme.group == 128)
     return {.weight = per_block(), .inputs = per_group()};
   if (scheme.strategy == Strategy::kBlock || (!is_static && !is_by_token))
@@ -125,7 +124,7 @@ Json base_config(const ExportInput& input) {
 const Json& settings_of(const Json& config, const std::string& linear) {
   if (const Json* layers = member(config, "layer_quant_config"))
     for (const auto& [pattern, settings] : layers->items())
-      if (is_named_by_quark(pattern, linear, matches_target)) return settings;
+      if (is_named_by_quark(pattern, linear)) return settings;
   if (const Json* types = member(config, "layer_type_quant_config"))
     if (const Json* own = member(*types, "Linear")) return *own;
   return config.at("global_quant_config");
@@ -183,7 +182,7 @@ class QuarkWriter : public Writer {
     return parts;
   }
 
-  HeldScales held(const AttentionCalibration& layer, int64_t) const override {
+  WrittenScales held(const AttentionCalibration& layer, int64_t) const override {
     return held_scalars(layer);
   }
 
@@ -196,6 +195,17 @@ class QuarkWriter : public Writer {
 };
 
 }  // namespace
+
+const KvScaleNames& quark_names(const Json& config, bool has_weights) {
+  const std::string type = required_string(config, "model_type");
+  // No engine runs these with either, and they keep Quark's own.
+  const Json norm = config.value("qk_layernorm", Json());
+  const bool is_refused = (type == "qwen2_moe" && has_weights) ||
+                          (type == "stablelm" && !norm.is_null() && norm != false);
+  const bool is_plain =
+      !is_refused && kPlainlyNamed.find(" " + type + " ") != std::string_view::npos;
+  return kv_form(is_plain ? "compressed-tensors" : "output scales");
+}
 
 Json quark_config(Json global, Json exclude) {
   return {{"algo_config", nullptr},

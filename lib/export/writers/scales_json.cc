@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "export/attention_scales.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
@@ -55,7 +54,7 @@ class ScalesJsonWriter : public Writer {
     return parts;
   }
 
-  HeldScales held(const AttentionCalibration& layer, int64_t tp_size) const override {
+  WrittenScales held(const AttentionCalibration& layer, int64_t tp_size) const override {
     std::vector<Scale> scales;
     for (int64_t rank = 0; rank < tp_size; ++rank)
       scales.push_back(rank_scale(layer, rank, tp_size));

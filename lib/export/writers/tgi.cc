@@ -3,7 +3,7 @@
 #include "export/layer_scales.h"
 #include "export/writer.h"
 #include "quant/weight_scales.h"
-#include "stored/dialect.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {
@@ -59,7 +59,7 @@ class TgiWriter : public Writer {
     return parts;
   }
 
-  HeldScales held(const AttentionCalibration& layer, int64_t) const override {
+  WrittenScales held(const AttentionCalibration& layer, int64_t) const override {
     return {{shared_scale(layer)}, {shared_scale(layer)}};
   }
 

@@ -1,43 +1,82 @@
+#include <cmath>
+
 #include "family/tensor_tables.h"
 
 namespace kvcal {
 
+using enum Role;
+
 namespace {
 
-TensorRows exaone_layer_rows() {
-  return {
-      {Role::kInputNorm, "ln_1.weight", {Dim::kHidden}},
-      {Role::kQuery, "attn.attention.q_proj.weight", {Dim::kQueryWidth, Dim::kHidden}},
-      {Role::kKey, "attn.attention.k_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
-      {Role::kValue, "attn.attention.v_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
-      {Role::kOutput, "attn.attention.out_proj.weight", {Dim::kHidden, Dim::kQueryWidth}},
-      {Role::kMlpNorm, "ln_2.weight", {Dim::kHidden}},
-      {Role::kGate, "mlp.c_fc_0.weight", {Dim::kIntermediate, Dim::kHidden}},
-      {Role::kUp, "mlp.c_fc_1.weight", {Dim::kIntermediate, Dim::kHidden}},
-      {Role::kDown, "mlp.c_proj.weight", {Dim::kHidden, Dim::kIntermediate}},
-  };
+void resolve_embedding(const Json& config, ModelConfig& resolved) {
+  resolved.norm_topk_prob = true;
+  if (optional_bool(config, "mup_enabled").value_or(false))
+    resolved.embedding_multiplier = std::sqrt(static_cast<float>(resolved.hidden_size));
 }
+
+constexpr FamilyRow kRows[] = {
+    {"exaone4", "", "Exaone4Attention", "EXAONE 4",
+     [](Architecture& family) {
+       family.defaults = R"({"num_key_value_heads": 32, "rms_norm_eps": 1e-5,
+         "sliding_window": 4096, "sliding_window_pattern": 4})";
+       family.positions = Positions::kRopeInSlidingLayers;
+       family.sliding_window = SlidingWindow::kPattern;
+       family.layer_tensors =
+           joined({post_norm_rows(), attention_rows(), head_norm_rows(), mlp_rows()});
+     }},
+    // EXAONE 4's attention with norms before, DeepSeek-V3's experts.
+    {"exaone_moe", "exaone4", "ExaoneMoeAttention", "K-EXAONE",
+     [](Architecture& family) {
+       family.defaults.merge(R"({"first_k_dense_replace": 1, "moe_intermediate_size": 1024,
+         "num_experts": 64, "num_experts_per_tok": 8, "num_shared_experts": 1, "n_group": 1,
+         "topk_group": 1, "norm_topk_prob": true, "routed_scaling_factor": 2.5})");
+       family.aliases = {{"n_shared_experts", "num_shared_experts"}};
+       family.switches = {{"norm_topk_prob", &ModelConfig::norm_topk_prob}};
+       family.numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}};
+       family.expert_layers = ExpertLayers::kTyped;
+       family.router_score = RouterScore::kSigmoid;
+       family.group_score = GroupScore::kSumOfTwoLargest;
+       family.layer_tensors =
+           joined({pre_norm_rows(), attention_rows(), head_norm_rows(), mlp_rows(), expert_rows(),
+                   correction_rows("mlp.e_score_correction_bias"), shared_expert_rows()});
+       family.ignored_prefixes = {"mtp."};
+     }},
+    // Gated attention, norms before and behind, sigmoid routing.
+    {"afmoe", "exaone_moe", "AfmoeAttention", "Trinity",
+     [](Architecture& family) {
+       family.defaults = R"({"head_dim": 128, "rms_norm_eps": 1e-5, "moe_intermediate_size": 1408,
+         "num_dense_layers": 1, "num_experts": 64, "num_experts_per_tok": 6,
+         "num_shared_experts": 2, "global_attn_every_n_layers": 4, "sliding_window": 1024})";
+       family.aliases = {{"first_k_dense_replace", "num_dense_layers"},
+                         {"n_shared_experts", "num_shared_experts"},
+                         {"sliding_window_pattern", "global_attn_every_n_layers"}};
+       family.switches = attention_bias_switches();
+       family.numbers = {{"route_scale", &ModelConfig::routed_scaling_factor}};
+       family.known_keys = {"mup_enabled", "route_norm",        "score_func",        "n_group",
+                            "topk_group",  "num_expert_groups", "num_limited_groups"};
+       family.resolve = resolve_embedding;
+       family.has_query_gate = true;
+       family.expert_layers = ExpertLayers::kAfterFirst;
+       family.group_score = GroupScore::kNone;
+       family.layer_tensors = joined({{{kInputNorm, "input_layernorm.weight"},
+                                       {kAttentionOutputNorm, "post_attention_layernorm.weight"},
+                                       {kMlpNorm, "pre_mlp_layernorm.weight"},
+                                       {kMlpOutputNorm, "post_mlp_layernorm.weight"},
+                                       {kQueryGate, "self_attn.gate_proj.weight"}},
+                                      attention_rows(),
+                                      head_norm_rows(),
+                                      mlp_rows(),
+                                      expert_rows(proj_experts("mlp.router.gate.weight")),
+                                      correction_rows("mlp.expert_bias"),
+                                      shared_expert_rows()});
+       family.ignored_prefixes = {};
+     }},
+};
 
 }  // namespace
 
-// Llama in GPT-2's names. Source: modeling_exaone.py of the published EXAONE 3 checkpoints.
-Architecture exaone_architecture() {
-  return {
-      .name = "exaone",
-      .model_types = {"exaone"},
-      .attention_class = "ExaoneAttention",
-      .description = "EXAONE 3, EXAONE 3.5, EXAONE Deep",
-      .defaults = R"({"layer_norm_epsilon": 1e-5, "max_position_embeddings": 2048})",
-      .aliases = {{"num_hidden_layers", "num_layers"},
-                  {"hidden_act", "activation_function"},
-                  {"rms_norm_eps", "layer_norm_epsilon"}},
-      .prefixes = {{"transformer."}},
-      .layers_name = "h.",
-      .attention_module = "attn.attention",
-      .model_tensors = model_rows_named("wte.weight", "ln_f.weight", "lm_head.weight"),
-      .layer_tensors = exaone_layer_rows(),
-      .ignored_suffixes = {".rotary.inv_freq"},
-  };
+Lineage exaone_lineage() {
+  return kRows;
 }
 
 }  // namespace kvcal

@@ -2,45 +2,73 @@
 
 namespace kvcal {
 
+using enum Role;
+
 namespace {
 
 TensorRows phi_layer_rows() {
   return joined({
-      {{Role::kInputNorm, "input_layernorm.weight", {Dim::kHidden}},
-       {Role::kInputNormBias, "input_layernorm.bias", {Dim::kHidden}},
-       {Role::kOutput, "self_attn.dense.weight", {Dim::kHidden, Dim::kQueryWidth}},
-       {Role::kOutputBias, "self_attn.dense.bias", {Dim::kHidden}}},
+      {{kInputNorm, "input_layernorm.weight"},
+       {kInputNormBias, "input_layernorm.bias"},
+       {kOutput, "self_attn.dense.weight", {Dim::kHidden, Dim::kQueryWidth}},
+       {kOutputBias, "self_attn.dense.bias"}},
       query_key_value_rows(),
       plain_mlp_rows("mlp.fc1.weight", "mlp.fc1.bias", "mlp.fc2.weight", "mlp.fc2.bias"),
   });
 }
 
+constexpr FamilyRow kRows[] = {
+    {"phi", "", "PhiAttention", "Phi-1, Phi-1.5, Phi-2",
+     [](Architecture& family) {
+       family.defaults = R"({"partial_rotary_factor": 0.5, "hidden_act": "gelu_new",
+         "layer_norm_eps": 1e-5})";
+       family.aliases = {{"rms_norm_eps", "layer_norm_eps"}};
+       family.fixed = {{"qk_layernorm", "false"}};
+       family.resolve = [](const Json&, ModelConfig& config) {
+         config.parallel_residual = true;
+         config.has_mlp_norm = false;
+         config.attention_bias = config.mlp_bias = config.lm_head_bias = true;
+       };
+       family.centers_norm = true;
+       family.model_tensors =
+           joined({model_rows("embed_tokens.weight", "final_layernorm.weight"),
+                   {{kFinalNormBias, "final_layernorm.bias"}, {kLmHeadBias, "lm_head.bias"}}});
+       family.layer_tensors = phi_layer_rows();
+     }},
+    {"phi3", "", "Phi3Attention", "Phi-3, Phi-3.5, Phi-4, Phi-4-mini",
+     [](Architecture& family) {
+       family.defaults = R"({"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096,
+         "partial_rotary_factor": 1.0})";
+       // Phi-4-multimodal has the last two beside the text model's keys.
+       family.known_keys = {"attention_bias", "vision_config", "audio_config"};
+       family.sliding_window = SlidingWindow::kAllLayers;
+       family.layer_tensors =
+           joined({pre_norm_rows(),
+                   {{kQueryKeyValue, "self_attn.qkv_proj.weight"},
+                    {kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kQueryWidth}}},
+                   fused_mlp_rows()});
+     }},
+    {"phimoe", "mixtral", "PhimoeAttention", "Phi-3.5-MoE",
+     [](Architecture& family) {
+       family.defaults.merge(R"({"num_local_experts": 16, "router_jitter_noise": 0.01})");
+       family.switches = attention_bias_switches({{"lm_head_bias", &ModelConfig::lm_head_bias}});
+       family.numbers = {{"router_jitter_noise", &ModelConfig::router_jitter}};
+       family.resolve = nullptr;
+       family.centers_norm = true;
+       family.router_score = RouterScore::kSparseMixer;
+       family.model_tensors =
+           joined({model_rows(),
+                   {{kFinalNormBias, "norm.bias"},
+                    {kLmHeadBias, "lm_head.bias", {}, {when(&ModelConfig::lm_head_bias)}}}});
+       family.layer_tensors = joined(
+           {pre_norm_rows(), pre_norm_bias_rows(), attention_rows(), expert_rows(kMixtralExperts)});
+     }},
+};
+
 }  // namespace
 
-// Source: transformers, models/phi.
-Architecture phi_architecture() {
-  return {
-      .name = "phi",
-      .model_types = {"phi"},
-      .attention_class = "PhiAttention",
-      .description = "Phi-1, Phi-1.5, Phi-2",
-      .defaults = R"({"partial_rotary_factor": 0.5, "hidden_act": "gelu_new",
-                      "layer_norm_eps": 1e-5})",
-      .aliases = {{"rms_norm_eps", "layer_norm_eps"}},
-      .fixed = {{"qk_layernorm", "false"}},
-      .resolve =
-          [](const Json&, ModelConfig& config) {
-            config.parallel_residual = true;
-            config.has_mlp_norm = false;
-            config.attention_bias = config.mlp_bias = config.lm_head_bias = true;
-          },
-      .centers_norm = true,
-      .model_tensors = joined(
-          {model_rows_named("embed_tokens.weight", "final_layernorm.weight", "lm_head.weight"),
-           {{Role::kFinalNormBias, "final_layernorm.bias", {Dim::kHidden}},
-            {Role::kLmHeadBias, "lm_head.bias", {Dim::kVocab}}}}),
-      .layer_tensors = phi_layer_rows(),
-  };
+Lineage phi_lineage() {
+  return kRows;
 }
 
 }  // namespace kvcal

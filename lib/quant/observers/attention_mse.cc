@@ -31,7 +31,9 @@ class AttentionMse : public Observer {
   /// Two steps an octave: finer ones only move where codes lie in the range.
   static constexpr int kLeast = -12, kMost = 2;
   static constexpr float kRootOfTwo = 1.41421356f;
-  Amax choose(const Observed& seen, fp8::Format) const override { return seen.range().amax(); }
+  Amax choose(const TensorStatistics& seen, fp8::Format) const override {
+    return seen.range().amax();
+  }
 };
 
 constexpr std::string_view kAttentionAlone = "it judges scales of a KV cache by attention";

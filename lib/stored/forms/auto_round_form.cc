@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "core/registry.h"
-#include "stored/float_matrix.h"
-#include "stored/fp8_args.h"
+#include "quant/module_target.h"
+#include "stored/coded_matrix.h"
 #include "stored/integer_matrix.h"
+#include "stored/quantization_config.h"
 #include "stored/stored_form.h"
 
 namespace kvcal {
 namespace {
-namespace auto_round {
 
 /// How the weights of some Linears are stored.
 struct Settings {
@@ -29,17 +29,17 @@ Settings settings_of(const Json& config, const Settings& otherwise) {
   return settings;
 }
 
-/// Layout of integers. Source: auto-round 0.16 `inference/backend.py`, where GPTQ_FORMAT stores
+/// Packing of integers. Source: auto-round 0.16 `inference/backend.py`, where GPTQ_FORMAT stores
 /// zero points less one and GPTQ_FORMAT_NO_ZP as they are.
-enum class Layout : uint8_t { kGptq, kGptqV2, kAwq };
+enum class Packing : uint8_t { kGptq, kGptqV2, kAwq };
 
-Layout layout_of(const std::string& packing) {
+Packing packing_of(const std::string& packing) {
   std::string name = normalised_name(packing);
   constexpr std::string_view kOwn = "auto_round:";
   if (name.starts_with(kOwn)) name.erase(0, kOwn.size());
-  if (name == "auto" || name == "auto_gptq" || name == "gptq") return Layout::kGptq;
-  if (name == "auto_awq" || name == "awq") return Layout::kAwq;
-  if (name == "auto_round" || name == "gptqmodel") return Layout::kGptqV2;
+  if (name == "auto" || name == "auto_gptq" || name == "gptq") return Packing::kGptq;
+  if (name == "auto_awq" || name == "awq") return Packing::kAwq;
+  if (name == "auto_round" || name == "gptqmodel") return Packing::kGptqV2;
   fail("key 'packing_format' is '", packing,
        "', which is not read for integers; expected auto_round:auto_gptq, auto_round:auto_awq, "
        "auto_round:gptqmodel or auto_round");
@@ -50,13 +50,12 @@ Layout layout_of(const std::string& packing) {
 /// `INCConfigParser`.
 class LayerSchemes : public ModuleSchemes {
  public:
-  LayerSchemes(const Json& config, TargetMatcher matches)
-      : matches_(matches),
-        settings_(settings_of(config, {})),
+  explicit LayerSchemes(const Json& config)
+      : settings_(settings_of(config, {})),
         data_type_(normalised_name(optional_string(config, "data_type").value_or("int"))),
         blocks_(blocks_of(config)) {
     if (data_type_ == "int")
-      layout_ = layout_of(optional_string(config, "packing_format").value_or("auto"));
+      packing_ = packing_of(optional_string(config, "packing_format").value_or("auto"));
     if (const Json* extra = find_field(config, "extra_config"); extra && extra->is_object())
       for (const auto& [name, one] : extra->items())
         in_context("extra_config." + name, [&, &name = name, &one = one] {
@@ -105,16 +104,14 @@ class LayerSchemes : public ModuleSchemes {
   /// Adds the scheme of settings, unless it is there; none for 16 bits.
   void add(const Settings& settings, const Json& config) {
     if (settings.bits >= 16 || schemes_.contains(settings)) return;
-    ModuleScheme scheme;
-    scheme.source = "quant_method auto-round";
-    scheme.lists_few_exceptions = true;
-    scheme.storage = keep(storage_of(settings));
+    ModuleScheme scheme = scheme_of_method("auto-round");
+    scheme.storage = storage_of(settings);
     if (data_type_ != "int" && optional_int(config, "act_bits").value_or(16) < 16)
       scheme.unrun_input = scheme.source + " quantizes inputs to " + data_type_;
     schemes_.emplace(settings, std::move(scheme));
   }
 
-  std::unique_ptr<CodedStorage> storage_of(const Settings& settings) const {
+  CodeFormat storage_of(const Settings& settings) const {
     const auto [bits, group] = settings;
     if (data_type_.starts_with("mx_fp") && group == 32) {
       if (bits == 4) return fp4_codes({.group = 32, .has_exponents = true});
@@ -123,13 +120,13 @@ class LayerSchemes : public ModuleSchemes {
     if (data_type_ != "int")
       fail("data_type '", data_type_, "' of ", bits, " bits in groups of ", group,
            " is not read; expected int, or mx_fp of 4 or 8 bits in groups of 32");
-    const bool is_awq = layout_ == Layout::kAwq;
+    const bool is_awq = packing_ == Packing::kAwq;
     if (is_awq ? bits != 4 : bits != 2 && bits != 3 && bits != 4 && bits != 8)
       fail("key 'bits' is ", bits, ", expected ", is_awq ? "4" : "2, 3, 4 or 8");
     if (is_awq) return awq_integers(group);
     return gptq_integers({.bits = static_cast<int>(bits),
                           .group = group,
-                          .stores_less_one = layout_ == Layout::kGptq});
+                          .stores_less_one = packing_ == Packing::kGptq});
   }
 
   /// Settings that the config has for the module: by its name, its end, or a pattern.
@@ -142,7 +139,7 @@ class LayerSchemes : public ModuleSchemes {
       if (is_named(module.name, by) || is_named(module.alias, by)) return settings;
     for (const auto& [by, settings] : extra_)
       if (by.find_first_of(kSpecial) != std::string::npos &&
-          matches_("re:.*(?:" + by + ")", module.name, ""))
+          matches_target("re:.*(?:" + by + ")", module.name))
         return settings;
     return std::nullopt;
   }
@@ -154,21 +151,18 @@ class LayerSchemes : public ModuleSchemes {
     });
   }
 
-  TargetMatcher matches_;
   Settings settings_;
   std::string data_type_;
   std::vector<std::string> blocks_;
-  Layout layout_ = Layout::kGptq;
+  Packing packing_ = Packing::kGptq;
   std::vector<std::pair<std::string, Settings>> extra_;
   std::map<Settings, ModuleScheme> schemes_;
 };
 
 /// FP8 with a scale for the tensor (group_size 0), each row (-1) or each block. Source: auto-round
 /// 0.16 `export_to_fp8.py`.
-std::unique_ptr<ModuleSchemes> read_fp8(const Json& config) {
-  ModuleScheme scheme;
-  scheme.source = "quant_method auto-round";
-  scheme.lists_few_exceptions = true;
+std::unique_ptr<ModuleSchemes> read_auto_round_fp8(const Json& config) {
+  ModuleScheme scheme = scheme_of_method("auto-round");
   const bool has_static = !optional_bool(config, "act_dynamic").value_or(true);
   const bool has_inputs = optional_int(config, "act_bits").value_or(16) < 16;
   if (has_inputs)
@@ -197,26 +191,21 @@ std::unique_ptr<ModuleSchemes> read_fp8(const Json& config) {
   return all_but(std::move(except), ExceptionMatch::kParts, std::move(scheme));
 }
 
-std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source,
-                                            TargetMatcher matches) {
+std::unique_ptr<ModuleSchemes> read_auto_round(const QuantizationConfig& source) {
   const Json& config = source.json;
   if (const Json* rotation = find_field(config, "rotation_config"); rotation && !rotation->empty())
     fail("key 'rotation_config' asks for rotations of inputs, which are not run; expected none");
   const std::string type = normalised_name(optional_string(config, "data_type").value_or("int"));
-  if (type == "fp" || type == "fp8" || means_e4m3fn(type)) return read_fp8(config);
-  return std::make_unique<LayerSchemes>(config, matches);
+  if (type == "fp" || type == "fp8" || means_e4m3fn(type)) return read_auto_round_fp8(config);
+  return std::make_unique<LayerSchemes>(config);
 }
 
-}  // namespace auto_round
 }  // namespace
 
 /// AutoRound's own config. Its exports to other forms have those forms' configs.
-const StoredForm& auto_round_form() {
-  static const StoredForm kForm{.name = "auto-round",
-                                .method = "auto-round",
-                                .read_schemes = auto_round::read_schemes,
-                                .read_cache_scheme = no_cache_scheme,
-                                .strip_cache = keeps_config};
+const StoredFormat& auto_round_form() {
+  static const StoredFormat kForm{
+      .name = "auto-round", .method = "auto-round", .read_schemes = read_auto_round};
   return kForm;
 }
 

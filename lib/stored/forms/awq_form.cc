@@ -1,29 +1,14 @@
-#include <array>
-
 #include "core/registry.h"
-#include "stored/fp8_args.h"
 #include "stored/integer_matrix.h"
 #include "stored/stored_form.h"
 
 namespace kvcal {
 namespace {
-namespace awq {
 
-std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
+std::unique_ptr<ModuleSchemes> read_awq(const QuantizationConfig& source) {
   const Json& config = source.json;
-  constexpr std::array<std::string_view, 12> kKeys{"quant_method",
-                                                   "bits",
-                                                   "group_size",
-                                                   "zero_point",
-                                                   "w_bit",
-                                                   "q_group_size",
-                                                   "version",
-                                                   "backend",
-                                                   "modules_to_not_convert",
-                                                   "format",
-                                                   "checkpoint_format",
-                                                   "method"};
-  check_keys(source, kKeys);
+  check_keys(source, words_of("quant_method bits group_size zero_point w_bit q_group_size version "
+                              "backend modules_to_not_convert format checkpoint_format method"));
   const char* bits_key = find_field(config, "w_bit") ? "w_bit" : "bits";
   if (const int64_t bits = required_int(config, bits_key); bits != 4)
     fail("key '", bits_key, "' is ", bits, ", expected 4");
@@ -34,23 +19,17 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
       fail("key '", key, "' is '", *layout, "', whose layout is not read; expected gemm");
   if (!optional_bool(config, "zero_point").value_or(true))
     fail("key 'zero_point' is false, which is not read; expected true");
-  const char* group_key = find_field(config, "q_group_size") ? "q_group_size" : "group_size";
-  ModuleScheme scheme;
-  scheme.source = "quant_method awq";
-  scheme.lists_few_exceptions = true;
+  ModuleScheme scheme = scheme_of_method("awq");
+  scheme.storage = awq_integers(
+      positive_group(config, find_field(config, "q_group_size") ? "q_group_size" : "group_size"));
   return all_but(strings_of(config, "modules_to_not_convert"), ExceptionMatch::kParts,
-                 std::move(scheme), awq_integers(positive_group(config, group_key)));
+                 std::move(scheme));
 }
 
-}  // namespace awq
 }  // namespace
 
-const StoredForm& awq_form() {
-  static const StoredForm kForm{.name = "awq",
-                                .method = "awq",
-                                .read_schemes = awq::read_schemes,
-                                .read_cache_scheme = no_cache_scheme,
-                                .strip_cache = keeps_config};
+const StoredFormat& awq_form() {
+  static const StoredFormat kForm{.name = "awq", .method = "awq", .read_schemes = read_awq};
   return kForm;
 }
 

@@ -6,50 +6,34 @@
 #include <vector>
 
 #include "core/registry.h"
-#include "stored/compressed_tensors_storage.h"
-#include "stored/fp8_args.h"
-#include "stored/json_member.h"
+#include "quant/module_target.h"
+#include "stored/integer_matrix.h"
+#include "stored/quantization_config.h"
 #include "stored/stored_form.h"
 
 namespace kvcal {
 namespace {
-namespace compressed_tensors {
 
-// Source: compressed-tensors 0.19 `QuantizationScheme`, which refuses others.
-constexpr std::array<std::string_view, 5> kGroupKeys{"targets", "weights", "input_activations",
-                                                     "output_activations", "format"};
-/// Keys of compressed-tensors' `QuantizationConfig` and `ModelCompressor`, keys that transformers'
-/// `CompressedTensorsConfig` saves, and keys that name the writer of the file.
 /// AutoRound's key of attention modules with quantized queries, beside the groups. Source:
 /// auto-round 0.16 `export_to_static_fp.py`, `_get_attention_config`.
 constexpr std::string_view kAttentionKey = "attention_input_activations";
-constexpr std::array<std::string_view, 16> kConfigKeys{
-    "config_groups",   "format",           "global_compression_ratio", "ignore",
-    "kv_cache_scheme", "quant_method",     "quantization_status",      "sparsity_config",
-    "version",         "transform_config", "run_compressed",           "dequantize",
-    "producer",        "provider",         "use_optimized_inference",  kAttentionKey};
-
-/// Formats that are read. A config that was never saved with a format has
-/// "fakequant".
-constexpr std::array<std::string_view, 10> kFormats{"dense",
-                                                    "fakequant",
-                                                    "float-quantized",
-                                                    "int-quantized",
-                                                    "naive-quantized",
-                                                    "mixed-precision",
-                                                    "pack-quantized",
-                                                    "mxfp8-quantized",
-                                                    "nvfp4-pack-quantized",
-                                                    "mxfp4-pack-quantized"};
-constexpr std::array<std::string_view, 3> kOtherFormats{"marlin-24", "sparse-bitmask",
-                                                        "sparse-24-bitmask"};
+/// Keys of compressed-tensors' `QuantizationConfig` and `ModelCompressor`, keys that transformers'
+/// `CompressedTensorsConfig` saves, and keys that name the writer of the file.
+constexpr std::string_view kConfigKeys =
+    "config_groups format global_compression_ratio ignore kv_cache_scheme quant_method "
+    "quantization_status sparsity_config version transform_config run_compressed dequantize "
+    "producer provider use_optimized_inference attention_input_activations";
+/// Formats that are read. A config that was never saved with a format has "fakequant".
+constexpr std::string_view kFormats =
+    "dense fakequant float-quantized int-quantized naive-quantized mixed-precision pack-quantized "
+    "mxfp8-quantized nvfp4-pack-quantized mxfp4-pack-quantized";
+constexpr std::string_view kOtherFormats = "marlin-24 sparse-bitmask sparse-24-bitmask";
 
 void check_format(const Json& object) {
   const auto format = optional_string(object, "format");
-  if (!format || std::ranges::find(kFormats, *format) != kFormats.end()) return;
-  const bool is_known = std::ranges::find(kOtherFormats, *format) != kOtherFormats.end();
+  if (!format || is_word_of(kFormats, *format)) return;
   fail("key 'format' is '", *format, "', which is not read",
-       is_known ? "" : near_word(*format, kFormats),
+       is_word_of(kOtherFormats, *format) ? "" : near_word(*format, words_of(kFormats)),
        "; expected float-quantized, pack-quantized, int-quantized, nvfp4-pack-quantized, "
        "mxfp4-pack-quantized, mxfp8-quantized, naive-quantized, mixed-precision or dense");
 }
@@ -73,6 +57,91 @@ void check_sparsity(const Json& config) {
       "sparsity_config", [&] { return optional_string(*sparsity, "format").value_or("dense"); });
   if (format != "dense")
     fail("key 'sparsity_config.format' is '", format, "', which is not read; expected dense");
+}
+
+/// Kinds of weights that a format holds. Source: compressed-tensors 0.20, `can_compress` of each
+/// compressor.
+struct FormatRow {
+  std::string_view format;
+  bool (*holds)(const QuantArgs&);
+};
+
+bool is_integer(const QuantArgs& args) {
+  return args.type == QuantType::kInt;
+}
+bool is_floats(const QuantArgs& args, int bits) {
+  return args.type == QuantType::kFloat && args.num_bits == bits;
+}
+bool has_groups_of_32(const QuantArgs& args) {
+  return args.strategy == Strategy::kGroup && args.group_size == 32;
+}
+
+constexpr std::array<FormatRow, 7> kFormatRows{{
+    {"pack-quantized", is_integer},
+    {"int-quantized", [](const QuantArgs& args) { return is_integer(args) && args.num_bits == 8; }},
+    {"float-quantized", [](const QuantArgs& args) { return is_floats(args, 8); }},
+    {"naive-quantized", [](const QuantArgs& args) { return args.num_bits == 8; }},
+    {"nvfp4-pack-quantized", [](const QuantArgs& args) { return is_floats(args, 4); }},
+    {"mxfp4-pack-quantized",
+     [](const QuantArgs& args) { return is_floats(args, 4) && has_groups_of_32(args); }},
+    {"mxfp8-quantized",
+     [](const QuantArgs& args) { return is_floats(args, 8) && has_groups_of_32(args); }},
+}};
+
+void check_holds(const QuantArgs& args, const std::optional<std::string>& format) {
+  const auto row =
+      format ? std::ranges::find(kFormatRows, *format, &FormatRow::format) : kFormatRows.end();
+  if (row != kFormatRows.end() && !row->holds(args))
+    fail("key 'format' is '", *format, "', and weights are of type ", name_of(args.type), ", ",
+         args.num_bits, " bits, strategy ", name_of(*args.strategy),
+         ", which that format does not hold");
+}
+
+CodeFormat integers(const QuantArgs& args, const std::optional<std::string>& format) {
+  if (args.num_bits < 1 || args.num_bits > 8)
+    fail("integers of ", args.num_bits, " bits are not read, expected 1 to 8");
+  const Strategy strategy = *args.strategy;
+  if (strategy != Strategy::kTensor && strategy != Strategy::kChannel &&
+      strategy != Strategy::kGroup)
+    fail("strategy '", name_of(strategy),
+         "' of integer weights is not read, expected tensor, channel or group");
+  const bool is_packed = format == "pack-quantized" || args.num_bits != 8;
+  return packed_integers({.bits = args.num_bits,
+                          .is_symmetric = args.symmetric,
+                          .group = strategy == Strategy::kGroup ? *args.group_size : 0,
+                          .is_tensor = strategy == Strategy::kTensor,
+                          .is_packed = is_packed});
+}
+
+CodeFormat fp4(const QuantArgs& args) {
+  if (!args.symmetric) fail("asymmetric FP4 is not read");
+  if (has_groups_of_32(args)) return fp4_codes({.group = 32, .has_exponents = true});
+  if (*args.strategy != Strategy::kTensorGroup || args.group_size != 16)
+    fail("FP4 of strategy ", name_of(*args.strategy), " is not read, expected tensor_group with ",
+         "groups of 16, or group with groups of 32");
+  return fp4_codes({.global_name = ".weight_global_scale", .divides_global = true});
+}
+
+/// Whether arguments are of FP8, E4M3.
+bool is_fp8(const Json& args) {
+  return optional_string(args, "type").value_or("int") == "float" &&
+         optional_int(args, "num_bits").value_or(8) == 8;
+}
+
+/// Storage of weights of these arguments. format: of the group, or of the whole config. nullopt:
+/// FP8 with plain scales. Throws Error where format and arguments disagree, and for what is not
+/// read.
+std::optional<CodeFormat> compressed_tensors_storage(const Json& quant_args,
+                                                     const std::optional<std::string>& format) {
+  const QuantArgs args = parse_args(quant_args);
+  check_holds(args, format);
+  if (args.type == QuantType::kInt) return integers(args, format);
+  if (args.num_bits == 4) return fp4(args);
+  if (args.num_bits != 8)
+    fail("type 'float' of ", args.num_bits, " bits is not read, expected 4 or 8");
+  if (has_groups_of_32(args) && (format == "mxfp8-quantized" || args.scale_dtype))
+    return mxfp8_codes();
+  return std::nullopt;
 }
 
 /// Weights of FP8 with plain scales.
@@ -112,10 +181,8 @@ void parse_inputs(const Json& args, ModuleScheme& scheme) {
 /// compressed-tensors 0.19 `apply_quantization_config`, `match_targets`.
 class ConfigGroups : public ModuleSchemes {
  public:
-  ConfigGroups(const Json& config, TargetMatcher matches)
-      : matches_(matches),
-        format_(optional_string(config, "format")),
-        ignore_(strings_of(config, "ignore")) {
+  explicit ConfigGroups(const Json& config)
+      : format_(optional_string(config, "format")), ignore_(strings_of(config, "ignore")) {
     const Json* groups = find_field(config, "config_groups");
     if (!groups) return;
     if (!groups->is_object()) fail_kind("config_groups", "an object of groups", *groups);
@@ -144,7 +211,8 @@ class ConfigGroups : public ModuleSchemes {
  private:
   void add(const std::string& name, const Json& group) {
     if (!group.is_object()) fail("found ", kind_of(group), ", expected an object");
-    check_keys(group, kGroupKeys);
+    // Source: compressed-tensors 0.19 `QuantizationScheme`, which refuses others.
+    check_keys(group, words_of("targets weights input_activations output_activations format"));
     check_format(group);
     const Json* weights = find_field(group, "weights");
     const Json* inputs = find_field(group, "input_activations");
@@ -166,10 +234,8 @@ class ConfigGroups : public ModuleSchemes {
   void add_weights(const Json& args, const std::optional<std::string>& format,
                    ModuleScheme& scheme) {
     if (is_dynamic(args)) fail("weights with dynamic scales are not read");
-    if (auto storage = compressed_tensors_storage(args, format))
-      scheme.storage = keep(std::move(storage));
-    else
-      parse_weights(args, scheme);
+    scheme.storage = compressed_tensors_storage(args, format);
+    if (!scheme.storage) parse_weights(args, scheme);
   }
 
   /// FP8 inputs are run; others are told.
@@ -183,15 +249,14 @@ class ConfigGroups : public ModuleSchemes {
 
   /// Matches the name in the checkpoint, or transformers' name.
   bool names(const std::string& pattern, const ModuleName& module) const {
-    return matches_(pattern, module.name, "") ||
-           (!module.alias.empty() && matches_(pattern, module.alias, ""));
+    return matches_target(pattern, module.name) ||
+           (!module.alias.empty() && matches_target(pattern, module.alias));
   }
 
   const ModuleScheme* scheme_of(size_t index) const {
     return schemes_[index] ? &*schemes_[index] : nullptr;
   }
 
-  TargetMatcher matches_;
   std::optional<std::string> format_;  ///< of groups without one
   std::vector<std::string> ignore_;
   std::vector<std::optional<ModuleScheme>> schemes_;
@@ -204,8 +269,7 @@ void check_attention(const Json& config) {
   if (!attention) return;
   in_context(std::string(kAttentionKey), [&] {
     if (!attention->is_object()) fail("found ", kind_of(*attention), ", expected an object");
-    constexpr std::array<std::string_view, 2> kKeys{"targets", "input_activations"};
-    check_keys(*attention, kKeys);
+    check_keys(*attention, words_of("targets input_activations"));
     const Json* inputs = find_field(*attention, "input_activations");
     if (!inputs) fail_missing("input_activations", "an object");
     in_context("input_activations", [&] {
@@ -215,20 +279,19 @@ void check_attention(const Json& config) {
   });
 }
 
-std::unique_ptr<ModuleSchemes> read_groups(const QuantizationConfig& source,
-                                           TargetMatcher matches) {
+std::unique_ptr<ModuleSchemes> read_groups(const QuantizationConfig& source) {
   const Json& config = source.json;
-  check_keys(source, kConfigKeys);
+  check_keys(source, words_of(kConfigKeys));
   check_format(config);
   check_transforms(config);
   check_sparsity(config);
   check_attention(config);
-  auto groups = std::make_unique<ConfigGroups>(config, matches);
+  auto groups = std::make_unique<ConfigGroups>(config);
   if (groups->is_empty()) return nullptr;
   return groups;
 }
 
-KvScheme read_cache_scheme(const QuantizationConfig& config) {
+KvScheme read_groups_cache(const QuantizationConfig& config) {
   const std::string where = config.where + ".kv_cache_scheme";
   const Json* args = find_field(config.json, "kv_cache_scheme");
   if (!args) return {.cache = KvScheme::Cache::kUnquantized, .where = where};
@@ -249,14 +312,14 @@ bool has_groups(const Json& config) {
 }
 
 /// Removes K and V from the config. Returns whether it still quantizes weights.
-bool strip_cache(Json& config) {
+bool strip_groups_cache(Json& config) {
   if (config.contains("kv_cache_scheme")) config["kv_cache_scheme"] = nullptr;
   return has_groups(config) || has_elements(member(config, "sparsity_config")) ||
          has_elements(member(config, "transform_config"));
 }
 
 /// Removes the groups with only inputs, which are for attention modules.
-bool strip_queries(Json& config) {
+bool strip_groups_queries(Json& config) {
   const bool has_key = config.erase(std::string(kAttentionKey)) > 0;
   const auto groups = config.find("config_groups");
   if (groups == config.end() || !groups->is_object()) return has_key;
@@ -267,22 +330,21 @@ bool strip_queries(Json& config) {
   return has_key || groups->size() != before;
 }
 
-}  // namespace compressed_tensors
 }  // namespace
 
-const StoredForm& compressed_tensors_form() {
-  static constexpr std::array<KvForm, 1> kNames{{{.name = "compressed-tensors",
-                                                  .k = ".k_scale",
-                                                  .v = ".v_scale",
-                                                  .q = ".q_scale",
-                                                  .keys = KeyPosition::kAfterRope}}};
-  static const StoredForm kForm{.name = "compressed-tensors",
-                                .method = "compressed-tensors",
-                                .kv_names = kNames,
-                                .read_schemes = compressed_tensors::read_groups,
-                                .read_cache_scheme = compressed_tensors::read_cache_scheme,
-                                .strip_cache = compressed_tensors::strip_cache,
-                                .strip_queries = compressed_tensors::strip_queries};
+const StoredFormat& compressed_tensors_form() {
+  static constexpr std::array<KvScaleNames, 1> kNames{{{.name = "compressed-tensors",
+                                                        .k = ".k_scale",
+                                                        .v = ".v_scale",
+                                                        .q = ".q_scale",
+                                                        .keys = KeyPosition::kAfterRope}}};
+  static const StoredFormat kForm{.name = "compressed-tensors",
+                                  .method = "compressed-tensors",
+                                  .kv_names = kNames,
+                                  .read_schemes = read_groups,
+                                  .read_cache_scheme = read_groups_cache,
+                                  .strip_cache = strip_groups_cache,
+                                  .strip_queries = strip_groups_queries};
   return kForm;
 }
 

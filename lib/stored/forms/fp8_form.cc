@@ -1,44 +1,29 @@
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <tuple>
 
-#include "stored/fp8_args.h"
+#include "stored/quantization_config.h"
 #include "stored/stored_form.h"
 
 namespace kvcal {
 namespace {
-namespace fp8_method {
 
 /// AutoFP8's form with one scale per tensor, and DeepSeek's with one per block.
-std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
+std::unique_ptr<ModuleSchemes> read_fp8(const QuantizationConfig& source) {
   const Json& config = source.json;
-  constexpr std::array<std::string_view, 13> kKeys{"quant_method",
-                                                   "activation_scheme",
-                                                   "weight_block_size",
-                                                   "ignored_layers",
-                                                   "modules_to_not_convert",
-                                                   "modules_to_convert",
-                                                   "kv_cache_scheme",
-                                                   "fmt",
-                                                   "scale_fmt",
-                                                   "dequantize",
-                                                   "store_dtype",
-                                                   "producer",
-                                                   "version"};
-  check_keys(source, kKeys);
+  check_keys(source, words_of("quant_method activation_scheme weight_block_size ignored_layers "
+                              "modules_to_not_convert modules_to_convert kv_cache_scheme fmt "
+                              "scale_fmt dequantize store_dtype producer version"));
   if (const auto format = optional_string(config, "fmt"); format && !means_e4m3fn(*format))
     fail("key 'fmt' is '", *format, "', whose weights are not read; expected e4m3 (E4M3FN)");
   if (find_field(config, "modules_to_convert"))
     fail("key 'modules_to_convert' is not read; expected modules_to_not_convert");
   // Scales have AutoFP8's names or DeepSeek's: Ministral 3 has the latter with one scale per
   // tensor, others have the former with blocks.
-  ModuleScheme scheme;
+  ModuleScheme scheme = scheme_of_method("fp8");
   scheme.scale_names = {".weight_scale", ".weight_scale_inv"};
   scheme.input_scale_names = {".input_scale", ".activation_scale"};
   scheme.has_exponents = optional_string(config, "scale_fmt") == "ue8m0";
-  scheme.source = "quant_method fp8";
-  scheme.lists_few_exceptions = true;
   const std::string activation = optional_string(config, "activation_scheme").value_or("dynamic");
   if (activation != "static" && activation != "dynamic")
     fail("key 'activation_scheme' is '", activation, "', expected static or dynamic");
@@ -59,7 +44,7 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
 }
 
 /// "static" is AutoFP8's and Quark's only value. Without it the engine's options decide.
-KvScheme read_cache_scheme(const QuantizationConfig& config) {
+KvScheme read_fp8_cache(const QuantizationConfig& config) {
   const std::string where = config.where + ".kv_cache_scheme";
   const Json* value = find_field(config.json, "kv_cache_scheme");
   if (!value) return {.where = where};
@@ -70,22 +55,19 @@ KvScheme read_cache_scheme(const QuantizationConfig& config) {
   });
 }
 
-bool strip_cache(Json& config) {
-  config.erase("kv_cache_scheme");
-  return true;
-}
-
-}  // namespace fp8_method
 }  // namespace
 
 /// Scales of K and V have compressed-tensors' names.
-const StoredForm& fp8_form() {
-  static const StoredForm kForm{.name = "fp8",
-                                .method = "fp8",
-                                .keys = KeyPosition::kBeforeRope,
-                                .read_schemes = fp8_method::read_schemes,
-                                .read_cache_scheme = fp8_method::read_cache_scheme,
-                                .strip_cache = fp8_method::strip_cache};
+const StoredFormat& fp8_form() {
+  static const StoredFormat kForm{.name = "fp8",
+                                  .method = "fp8",
+                                  .keys = KeyPosition::kBeforeRope,
+                                  .read_schemes = read_fp8,
+                                  .read_cache_scheme = read_fp8_cache,
+                                  .strip_cache = [](Json& config) {
+                                    config.erase("kv_cache_scheme");
+                                    return true;
+                                  }};
   return kForm;
 }
 

@@ -1,13 +1,12 @@
 #include <array>
 
 #include "core/registry.h"
-#include "stored/fp8_args.h"
 #include "stored/integer_matrix.h"
+#include "stored/quantization_config.h"
 #include "stored/stored_form.h"
 
 namespace kvcal {
 namespace {
-namespace gptq {
 
 /// Throws Error for overrides of single modules that change how they are stored. Entries that begin
 /// with "-:" name modules that stay 16-bit. Source: GPTQModel `QuantizeConfig.dynamic`.
@@ -44,30 +43,12 @@ std::string format_of(const Json& config) {
   return name;
 }
 
-constexpr std::array<std::string_view, 20> kKeys{"quant_method",
-                                                 "bits",
-                                                 "group_size",
-                                                 "desc_act",
-                                                 "sym",
-                                                 "lm_head",
-                                                 "static_groups",
-                                                 "checkpoint_format",
-                                                 "damp_percent",
-                                                 "pack_dtype",
-                                                 "true_sequential",
-                                                 "is_marlin_format",
-                                                 "dynamic",
-                                                 "quantization",
-                                                 "meta",
-                                                 "modules_to_not_convert",
-                                                 "format",
-                                                 "method",
-                                                 "model_name_or_path",
-                                                 "model_file_base_name"};
-
-std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
+std::unique_ptr<ModuleSchemes> read_gptq(const QuantizationConfig& source) {
   const Json& config = source.json;
-  check_keys(source, kKeys);
+  check_keys(source, words_of("quant_method bits group_size desc_act sym lm_head static_groups "
+                              "checkpoint_format damp_percent pack_dtype true_sequential "
+                              "is_marlin_format dynamic quantization meta modules_to_not_convert "
+                              "format method model_name_or_path model_file_base_name"));
   GptqArgs args;
   const int64_t bits = required_int(config, "bits");
   if (bits != 2 && bits != 3 && bits != 4 && bits != 8)
@@ -79,27 +60,23 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
   if (const auto dtype = optional_string(config, "pack_dtype"); dtype && *dtype != "int32")
     fail("key 'pack_dtype' is '", *dtype, "', which is not read; expected int32");
   check_overrides(config);
-  ModuleScheme scheme;
-  scheme.source = "quant_method gptq";
-  scheme.lists_few_exceptions = true;
+  ModuleScheme scheme = scheme_of_method("gptq");
+  scheme.storage = gptq_integers(args);
   return all_but(strings_of(config, "modules_to_not_convert"), ExceptionMatch::kParts,
-                 std::move(scheme), gptq_integers(args));
+                 std::move(scheme));
 }
 
-}  // namespace gptq
 }  // namespace
 
-const StoredForm& gptq_form() {
+const StoredFormat& gptq_form() {
   // AutoGPTQ before transformers knew it wrote the file alone.
   static constexpr std::array<std::string_view, 5> kWeightKeys{"bits", "group_size", "desc_act",
                                                                "format", "checkpoint_format"};
-  static const StoredForm kForm{.name = "gptq",
-                                .method = "gptq",
-                                .config_file = "quantize_config.json",
-                                .weight_keys = kWeightKeys,
-                                .read_schemes = gptq::read_schemes,
-                                .read_cache_scheme = no_cache_scheme,
-                                .strip_cache = keeps_config};
+  static const StoredFormat kForm{.name = "gptq",
+                                  .method = "gptq",
+                                  .config_file = "quantize_config.json",
+                                  .weight_keys = kWeightKeys,
+                                  .read_schemes = read_gptq};
   return kForm;
 }
 

@@ -7,27 +7,19 @@
 #include <vector>
 
 #include "core/registry.h"
-#include "stored/float_matrix.h"
-#include "stored/fp8_args.h"
-#include "stored/json_member.h"
+#include "stored/coded_matrix.h"
+#include "stored/quantization_config.h"
 #include "stored/stored_form.h"
 
 namespace kvcal {
 namespace {
-namespace modelopt {
 
-/// Scheme and storage of an algorithm. Source: vLLM 0.32 `resolve` of modelopt.py.
-struct Algorithm {
-  ModuleScheme scheme;
-  std::unique_ptr<CodedStorage> storage;
-};
-
-Algorithm algorithm_of(const Json& config, const std::string& written) {
+/// Scheme of an algorithm. Source: vLLM 0.32 `resolve` of modelopt.py.
+ModuleScheme scheme_of(const Json& config, const std::string& written) {
   std::string algo = written;
   std::ranges::transform(algo, algo.begin(),
                          [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  Algorithm algorithm;
-  ModuleScheme& scheme = algorithm.scheme;
+  ModuleScheme scheme;
   scheme.source = "quant_algo " + algo;
   if (algo == "FP8") {
     scheme.input = InputQuantization::kStatic;
@@ -43,19 +35,19 @@ Algorithm algorithm_of(const Json& config, const std::string& written) {
   } else if (algo == "MXFP8") {
     if (const int64_t group = optional_int(config, "group_size").value_or(32); group != 32)
       fail("key 'group_size' is ", group, ", expected 32 for ", algo);
-    algorithm.storage = mxfp8_codes();
+    scheme.storage = mxfp8_codes();
     scheme.unrun_input = scheme.source + " quantizes inputs to MXFP8";
   } else if (algo == "NVFP4" || algo == "W4A16_NVFP4") {
     if (const int64_t group = optional_int(config, "group_size").value_or(16); group != 16)
       fail("key 'group_size' is ", group, ", expected 16 for ", algo);
-    algorithm.storage = fp4_codes({.codes_name = ".weight", .global_name = ".weight_scale_2"});
+    scheme.storage = fp4_codes({.codes_name = ".weight", .global_name = ".weight_scale_2"});
     if (algo == "NVFP4") scheme.unrun_input = scheme.source + " quantizes inputs to FP4";
   } else {
     fail("key 'quant_algo' is '", written,
          "', whose weights are not read; expected FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, "
          "MXFP8, NVFP4, W4A16_NVFP4 or MIXED_PRECISION");
   }
-  return algorithm;
+  return scheme;
 }
 
 /// An algorithm for each listed module and for what is in it; the others are 16-bit.
@@ -65,9 +57,7 @@ class ListedSchemes : public ModuleSchemes {
     for (const auto& [module, layer] : layers.items())
       in_context("quantized_layers." + module, [&, &module = module, &layer = layer] {
         if (!layer.is_object()) fail("found ", kind_of(layer), ", expected an object");
-        Algorithm one = algorithm_of(layer, required_string(layer, "quant_algo"));
-        if (one.storage) one.scheme.storage = keep(std::move(one.storage));
-        schemes_.emplace(module, std::move(one.scheme));
+        schemes_.emplace(module, scheme_of(layer, required_string(layer, "quant_algo")));
       });
   }
 
@@ -106,27 +96,15 @@ class ListedSchemes : public ModuleSchemes {
   std::vector<std::string> except_;
 };
 
-std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
+std::unique_ptr<ModuleSchemes> read_modelopt(const QuantizationConfig& source) {
   const Json& config = source.json;
   const std::string_view exclude_key = source.is_nested ? "exclude_modules" : "ignore";
-  constexpr std::array<std::string_view, 17> kKeys{"quant_algo",
-                                                   "kv_cache_quant_algo",
-                                                   "kv_cache_scheme",
-                                                   "exclude_modules",
-                                                   "ignore",
-                                                   "group_size",
-                                                   "config_groups",
-                                                   "quant_method",
-                                                   "quantized_layers",
-                                                   "producer",
-                                                   "ignored_layers",
-                                                   "has_zero_point",
-                                                   "pre_quant_scale",
-                                                   "quantization",
-                                                   kQuantizedCachesKey,
-                                                   kCacheSchemaKey,
-                                                   "kv_cache_deployment_supported"};
-  check_keys(source, kKeys);
+  check_keys(source,
+             words_of("quant_algo kv_cache_quant_algo kv_cache_scheme exclude_modules ignore "
+                      "group_size config_groups quant_method quantized_layers producer "
+                      "ignored_layers has_zero_point pre_quant_scale quantization "
+                      "kv_cache_quantized_layers kv_cache_schema_version "
+                      "kv_cache_deployment_supported"));
   const auto written = optional_string(config, "quant_algo");
   if (!written) return nullptr;  // KV scales alone
   if (normalised_name(*written) == "mixed-precision" ||
@@ -137,9 +115,8 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
            ", expected an object of modules");
     return std::make_unique<ListedSchemes>(*layers, strings_of(config, exclude_key));
   }
-  Algorithm algorithm = algorithm_of(config, *written);
   return all_but(strings_of(config, exclude_key), ExceptionMatch::kWildcards,
-                 std::move(algorithm.scheme), std::move(algorithm.storage));
+                 scheme_of(config, *written));
 }
 
 /// A cache's word, or compressed-tensors' arguments of one.
@@ -167,7 +144,7 @@ void check_listed_caches(const Json& config) {
 }
 
 /// Source: vLLM 0.32 `get_kv_cache_quant_algo_string`.
-KvScheme read_cache_scheme(const QuantizationConfig& config) {
+KvScheme read_modelopt_cache(const QuantizationConfig& config) {
   for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"}) {
     const Json* value = find_field(config.json, key);
     if (!value) continue;
@@ -195,7 +172,7 @@ bool has_algorithm(const Json& config, std::string_view key) {
 constexpr std::array<std::string_view, 3> kLayerKeys{kQuantizedCachesKey, kCacheSchemaKey,
                                                      "kv_cache_deployment_supported"};
 
-bool strip_cache(Json& config) {
+bool strip_modelopt_cache(Json& config) {
   if (config.is_null()) return false;
   if (const auto nested = config.find("quantization"); nested != config.end()) {
     if (!nested->is_object()) return false;
@@ -208,31 +185,30 @@ bool strip_cache(Json& config) {
   return has_algorithm(config, "ignore");
 }
 
-}  // namespace modelopt
 }  // namespace
 
-const StoredForm& modelopt_form() {
-  static constexpr std::array<KvForm, 2> kNames{{{.name = "modelopt",
-                                                  .k = ".k_proj.k_scale",
-                                                  .v = ".v_proj.v_scale",
-                                                  .keys = KeyPosition::kAfterRope},
-                                                 {.name = "modelopt, fused",
-                                                  .k = ".qkv_proj.k_scale",
-                                                  .v = ".qkv_proj.v_scale",
-                                                  .keys = KeyPosition::kAfterRope}}};
+const StoredFormat& modelopt_form() {
+  static constexpr std::array<KvScaleNames, 2> kNames{{{.name = "modelopt",
+                                                        .k = ".k_proj.k_scale",
+                                                        .v = ".v_proj.v_scale",
+                                                        .keys = KeyPosition::kAfterRope},
+                                                       {.name = "modelopt, fused",
+                                                        .k = ".qkv_proj.k_scale",
+                                                        .v = ".qkv_proj.v_scale",
+                                                        .keys = KeyPosition::kAfterRope}}};
   static constexpr std::array<std::string_view, 3> kWeightKeys{"quant_algo", "group_size",
                                                                "quantized_layers"};
   // vLLM's "modelopt_fp4", "modelopt_mixed", ... too; quant_algo tells them apart.
-  static const StoredForm kForm{.name = "modelopt",
-                                .method = "modelopt",
-                                .has_method_variants = true,
-                                .config_file = kModelOptFileName,
-                                .nested_key = "quantization",
-                                .weight_keys = kWeightKeys,
-                                .kv_names = kNames,
-                                .read_schemes = modelopt::read_schemes,
-                                .read_cache_scheme = modelopt::read_cache_scheme,
-                                .strip_cache = modelopt::strip_cache};
+  static const StoredFormat kForm{.name = "modelopt",
+                                  .method = "modelopt",
+                                  .has_method_variants = true,
+                                  .config_file = kModelOptFileName,
+                                  .nested_key = "quantization",
+                                  .weight_keys = kWeightKeys,
+                                  .kv_names = kNames,
+                                  .read_schemes = read_modelopt,
+                                  .read_cache_scheme = read_modelopt_cache,
+                                  .strip_cache = strip_modelopt_cache};
   return kForm;
 }
 

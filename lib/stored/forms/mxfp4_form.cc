@@ -1,19 +1,16 @@
 #include <array>
 
-#include "stored/float_matrix.h"
+#include "stored/coded_matrix.h"
 #include "stored/stored_form.h"
 
 namespace kvcal {
 namespace {
-namespace mxfp4 {
 
-constexpr int64_t kGroup = 32, kBlockBytes = kGroup / 2;
+constexpr int64_t kMxGroup = 32, kBlockBytes = kMxGroup / 2;
 
 /// Only the stacked experts are quantized.
-std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
-  constexpr std::array<std::string_view, 4> kKeys{"quant_method", "modules_to_not_convert",
-                                                  "dequantize", "dtype"};
-  check_keys(source, kKeys);
+std::unique_ptr<ModuleSchemes> read_mxfp4(const QuantizationConfig& source) {
+  check_keys(source, words_of("quant_method modules_to_not_convert dequantize dtype"));
   return nullptr;
 }
 
@@ -26,13 +23,11 @@ TensorView part_of(const TensorView& tensor, int64_t expert, Shape shape) {
   return part;
 }
 
-}  // namespace mxfp4
 }  // namespace
 
 std::vector<std::unique_ptr<CodedMatrix>> open_mxfp4_experts(
     const ModelDir& model_dir, const std::string& tensor,
     std::set<std::string, std::less<>>& read) {
-  constexpr int64_t kGroup = mxfp4::kGroup, kBlockBytes = mxfp4::kBlockBytes;
   ModuleTensors tensors(model_dir, tensor, read);
   std::vector<std::unique_ptr<CodedMatrix>> experts;
   if (!tensors.has("_blocks")) return experts;
@@ -42,20 +37,18 @@ std::vector<std::unique_ptr<CodedMatrix>> open_mxfp4_experts(
   const TensorView& scales = tensors.need("_scales", {DType::kU8}, Shape{count, out, groups});
   check_scales(scales);
   for (int64_t i = 0; i < count; ++i)
-    experts.push_back(mxfp4_matrix({out, groups * kGroup},
-                                   mxfp4::part_of(blocks, i, {out, groups * kBlockBytes}),
-                                   mxfp4::part_of(scales, i, {out, groups}), kGroup));
+    experts.push_back(mxfp4_matrix({out, groups * kMxGroup},
+                                   part_of(blocks, i, {out, groups * kBlockBytes}),
+                                   part_of(scales, i, {out, groups}), kMxGroup));
   return experts;
 }
 
-const StoredForm& mxfp4_form() {
-  static const StoredForm kForm{.name = "mxfp4",
-                                .method = "mxfp4",
-                                .read_schemes = mxfp4::read_schemes,
-                                .read_cache_scheme = no_cache_scheme,
-                                .strip_cache = keeps_config,
-                                .stacks_experts = [](const QuantizationConfig&) { return true; },
-                                .open_stacked = open_mxfp4_experts};
+const StoredFormat& mxfp4_form() {
+  static const StoredFormat kForm{.name = "mxfp4",
+                                  .method = "mxfp4",
+                                  .read_schemes = read_mxfp4,
+                                  .stacks_experts = [](const QuantizationConfig&) { return true; },
+                                  .open_stacked = open_mxfp4_experts};
   return kForm;
 }
 

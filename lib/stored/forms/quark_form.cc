@@ -4,20 +4,12 @@
 #include <tuple>
 #include <vector>
 
-#include "stored/float_matrix.h"
-#include "stored/fp8_args.h"
-#include "stored/json_member.h"
+#include "stored/coded_matrix.h"
+#include "stored/quantization_config.h"
 #include "stored/stored_form.h"
 
 namespace kvcal {
 namespace {
-namespace quark {
-
-const Json* object_at(const Json& object, std::string_view key) {
-  const Json* found = object.is_object() ? find_field(object, key) : nullptr;
-  if (found && !found->is_object()) fail_kind(key, "an object", *found);
-  return found;
-}
 
 /// A power of two for each 32 values. Source: vLLM 0.32 `ocp_mx_weight_dtype_and_rows`.
 bool has_exponents(const Json& tensor) {
@@ -26,12 +18,12 @@ bool has_exponents(const Json& tensor) {
          optional_int(tensor, "group_size") == 32;
 }
 
-/// Codes of a weight that is not FP8 with plain scales; nullptr: it is.
-std::unique_ptr<CodedStorage> storage_of(const Json& weight, const std::string& dtype) {
+/// Codes of a weight that is not FP8 with plain scales; nullopt: it is.
+std::optional<CodeFormat> storage_of(const Json& weight, const std::string& dtype) {
   const bool is_mx = has_exponents(weight);
   if (dtype == "fp4" && is_mx)
     return fp4_codes({.codes_name = ".weight", .group = 32, .has_exponents = true});
-  if (dtype == "fp8_e4m3") return is_mx ? mxfp8_codes() : nullptr;
+  if (dtype == "fp8_e4m3") return is_mx ? std::optional(mxfp8_codes()) : std::nullopt;
   fail("key 'dtype' is '", dtype,
        "', which is not read; expected fp8_e4m3, or fp4 with a scale_format of e8m0 for each 32");
 }
@@ -74,11 +66,10 @@ void read_inputs(const Json& inputs, ModuleScheme& scheme) {
 /// Schemes of Quark's config. The first pattern of layer_quant_config that names a module decides,
 /// else layer_type_quant_config, else global_quant_config; excluded modules are 16-bit. Source:
 /// vLLM 0.32 `QuarkConfig._find_matched_config`.
-class LayerSchemes : public ModuleSchemes {
+class QuarkSchemes : public ModuleSchemes {
  public:
-  LayerSchemes(const Json& config, TargetMatcher matches)
-      : matches_(matches), except_(strings_of(config, "exclude")) {
-    if (const Json* global = object_at(config, "global_quant_config"))
+  explicit QuarkSchemes(const Json& config) : except_(strings_of(config, "exclude")) {
+    if (const Json* global = object_member(config, "global_quant_config"))
       global_ = read("global_quant_config", *global);
     add_all(config, "layer_quant_config", layers_);
     add_all(config, "layer_type_quant_config", types_);
@@ -110,36 +101,32 @@ class LayerSchemes : public ModuleSchemes {
   }
 
   void add_all(const Json& config, const std::string& key, std::vector<Named>& into) {
-    const Json* layers = object_at(config, key);
+    const Json* layers = object_member(config, key);
     if (!layers) return;
     for (const auto& [pattern, layer] : layers->items())
       into.push_back({pattern, read(key + "." + pattern, layer)});
   }
 
   std::optional<ModuleScheme> read(const std::string& key, const Json& layer) {
-    const Json* weight = in_context(key, [&] { return object_at(layer, "weight"); });
+    const Json* weight = in_context(key, [&] { return object_member(layer, "weight"); });
     if (!weight) return std::nullopt;
     ModuleScheme scheme;
     scheme.source = key;
     in_context(key + ".weight", [&] {
       if (optional_bool(*weight, "is_dynamic").value_or(false))
         fail("weights with dynamic scales are not read");
-      if (auto storage = storage_of(*weight, required_string(*weight, "dtype")))
-        scheme.storage = keep(std::move(storage));
-      else
-        read_fp8_weight(*weight, scheme);
+      scheme.storage = storage_of(*weight, required_string(*weight, "dtype"));
+      if (!scheme.storage) read_fp8_weight(*weight, scheme);
     });
     in_context(key + ".input_tensors", [&] {
-      if (const Json* inputs = object_at(layer, "input_tensors")) read_inputs(*inputs, scheme);
+      if (const Json* inputs = object_member(layer, "input_tensors")) read_inputs(*inputs, scheme);
     });
     return scheme;
   }
 
   bool names(const std::string& pattern, const ModuleName& module) const {
-    const auto is_named = [&](const std::string& name) {
-      return is_named_by_quark(pattern, name, matches_);
-    };
-    return is_named(module.name) || (!module.alias.empty() && is_named(module.alias));
+    return is_named_by_quark(pattern, module.name) ||
+           (!module.alias.empty() && is_named_by_quark(pattern, module.alias));
   }
 
   bool is_excluded(const ModuleName& module) const {
@@ -148,7 +135,6 @@ class LayerSchemes : public ModuleSchemes {
                                [&](const std::string& entry) { return names(entry, module); });
   }
 
-  TargetMatcher matches_;
   std::vector<std::string> except_;
   std::optional<ModuleScheme> global_;
   std::vector<Named> layers_, types_;
@@ -163,15 +149,14 @@ bool stacks_experts(const QuantizationConfig& source) {
 }
 
 /// AMD Quark's export.
-std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source,
-                                            TargetMatcher matches) {
-  auto schemes = std::make_unique<LayerSchemes>(source.json, matches);
+std::unique_ptr<ModuleSchemes> read_quark(const QuantizationConfig& source) {
+  auto schemes = std::make_unique<QuarkSchemes>(source.json);
   if (schemes->is_empty()) return nullptr;  // KV scales alone
   return schemes;
 }
 
 /// Reads the outputs of the Linears in a list. Source: vLLM 0.32 `QuarkConfig.from_config`.
-KvScheme read_cache_scheme(const QuantizationConfig& config) {
+KvScheme read_quark_cache(const QuantizationConfig& config) {
   const std::string where = config.where + ".export.kv_cache_group";
   const Json* exported = find_field(config.json, "export");
   const Json* group = exported ? find_field(*exported, "kv_cache_group") : nullptr;
@@ -193,7 +178,7 @@ KvScheme read_cache_scheme(const QuantizationConfig& config) {
 }
 
 /// Removes the outputs of the Linears of K and V, and entries that hold nothing else.
-bool strip_cache(Json& config) {
+bool strip_quark_cache(Json& config) {
   if (const auto exported = config.find("export");
       exported != config.end() && exported->is_object())
     (*exported)["kv_cache_group"] = Json::array();
@@ -210,24 +195,23 @@ bool strip_cache(Json& config) {
   return has_weights;
 }
 
-}  // namespace quark
 }  // namespace
 
-const StoredForm& quark_form() {
+const StoredFormat& quark_form() {
   // Also the names of compressed-tensors before its pull request 133.
-  static constexpr std::array<KvForm, 1> kNames{{{.name = "output scales",
-                                                  .k = ".k_proj.output_scale",
-                                                  .v = ".v_proj.output_scale",
-                                                  .q = ".q_proj.output_scale",
-                                                  .keys = KeyPosition::kBeforeRope}}};
-  static const StoredForm kForm{.name = "quark",
-                                .method = "quark",
-                                .kv_names = kNames,
-                                .read_schemes = quark::read_schemes,
-                                .read_cache_scheme = quark::read_cache_scheme,
-                                .strip_cache = quark::strip_cache,
-                                .stacks_experts = quark::stacks_experts,
-                                .open_stacked = open_mxfp4_experts};
+  static constexpr std::array<KvScaleNames, 1> kNames{{{.name = "output scales",
+                                                        .k = ".k_proj.output_scale",
+                                                        .v = ".v_proj.output_scale",
+                                                        .q = ".q_proj.output_scale",
+                                                        .keys = KeyPosition::kBeforeRope}}};
+  static const StoredFormat kForm{.name = "quark",
+                                  .method = "quark",
+                                  .kv_names = kNames,
+                                  .read_schemes = read_quark,
+                                  .read_cache_scheme = read_quark_cache,
+                                  .strip_cache = strip_quark_cache,
+                                  .stacks_experts = stacks_experts,
+                                  .open_stacked = open_mxfp4_experts};
   return kForm;
 }
 

@@ -1,5 +1,3 @@
-#include "stored/rank_files.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -14,9 +12,8 @@
 #include "checkpoint/safetensors.h"
 #include "core/folder.h"
 #include "core/json.h"
-#include "core/json_limits.h"
-#include "core/shown_name.h"
-#include "quant/usable_scale.h"
+#include "core/text.h"
+#include "quant/scale.h"
 #include "stored/stored_form.h"
 #include "stored/weights.h"
 
@@ -104,20 +101,14 @@ void check_algorithm(const Json& object, std::string_view key) {
          "scales of an FP8 cache");
 }
 
-const Json* object_field(const Json& object, std::string_view key) {
-  const Json* field = find_field(object, key);
-  if (field && !field->is_object()) fail_kind(key, "an object", *field);
-  return field;
-}
-
 /// Checks a TensorRT-LLM config.json. nullopt where it has no mapping.
 std::optional<Division> division_of(const Json& json, const ModelConfig& config) {
-  if (const Json* quantization = object_field(json, "quantization"))
+  if (const Json* quantization = object_member(json, "quantization"))
     check_algorithm(*quantization, "kv_cache_quant_algo");
   const auto layers = optional_int(json, "num_hidden_layers");
   if (layers && *layers != config.num_hidden_layers)
     fail("num_hidden_layers is ", *layers, ", the model has ", config.num_hidden_layers);
-  const Json* mapping = object_field(json, "mapping");
+  const Json* mapping = object_member(json, "mapping");
   if (!mapping) return std::nullopt;
   return in_context("mapping", [&] {
     const Division division{.tp_size = size_of(*mapping, "tp_size"),
@@ -137,34 +128,28 @@ Division division_of_ammo(const Json& json) {
   for (size_t layer = 0; layers && layer < layers->size(); ++layer)
     in_context("layer " + std::to_string(layer), [&] {
       if (!(*layers)[layer].is_object()) fail_kind("layers", "objects", (*layers)[layer]);
-      if (const Json* attention = object_field((*layers)[layer], "attention"))
+      if (const Json* attention = object_member((*layers)[layer], "attention"))
         check_algorithm(*attention, "kv_cache_dtype");
     });
   return {.tp_size = size_of(json, "tensor_parallel"),
           .pp_size = size_of(json, "pipeline_parallel")};
 }
 
-template <class Read>
-auto read_json_file(const fs::path& path, Read&& read) {
-  const std::string text = read_text(path, kSmallFileLimits.max_bytes);
-  return in_context(path.string(), [&] {
-    const Json json = parse_model_json(text);
-    if (!json.is_object()) fail("is ", kind_of(json), ", expected an object");
-    return read(json);
-  });
-}
-
 Division read_division(const fs::path& folder, const ExportFiles& files,
                        const ModelConfig& config) {
   std::optional<Division> division;
+  const auto read = [](const fs::path& path, const auto& division_in) {
+    const Json json = read_json_object(path);
+    return in_context(path.string(), [&] { return division_in(json); });
+  };
   if (is_there(folder / "config.json"))
-    division = read_json_file(folder / "config.json",
-                              [&](const Json& json) { return division_of(json, config); });
+    division =
+        read(folder / "config.json", [&](const Json& json) { return division_of(json, config); });
   if (files.ammo_configs.size() > 1)
     fail(folder.string(), ": two exports, ", files.ammo_configs[0].filename().string(), " and ",
          files.ammo_configs[1].filename().string(), ", expected one");
   if (!files.ammo_configs.empty()) {
-    const Division of_ammo = read_json_file(files.ammo_configs[0], division_of_ammo);
+    const Division of_ammo = read(files.ammo_configs[0], division_of_ammo);
     if (!division) division = of_ammo;
   }
   if (!division) return {.tp_size = files.ranks.back().rank + 1};
@@ -330,6 +315,33 @@ bool has_rank_files(const fs::path& folder) {
   return is_folder(folder) && !list_files(folder).ranks.empty();
 }
 
+/// Reads the KV scales of a TensorRT-LLM checkpoint, as AMMO, ModelOpt (AMMO's later name) and
+/// TensorRT-LLM's converters write it, one file a rank.
+///
+/// A scale is a tensor whose name ends in "kv_cache_scaling_factor": one F32, F16, BF16 or F64
+/// element, with the layer as the only decimal part of the name: "transformer.layers.0.attention.…"
+/// in safetensors, "_np:layers:0:attention:…" in npz. A layer with only "k_cache_…" and "v_cache_…"
+/// gets the larger of both, as in TensorRT-LLM. "kv_cache_rcp_…", 1 / scale, is not read. The scale
+/// is amax / 448 of the outputs of k_proj and v_proj, so K was observed before RoPE. Only early
+/// AMMO releases write the measured value: later ones write 1.0 for every layer, and ModelOpt
+/// raises values below 1.0 to 1.0.
+///
+/// The number of files follows from config.json's `mapping`, or from `<decoder>_tp<N>.json` beside
+/// AMMO's npz files: rank = stage * tp_size + tensor-parallel rank. Each pipeline stage numbers its
+/// layers from 0; the first stages have one layer more where the division leaves a remainder.
+/// Without either file, every file is a tensor-parallel rank with all layers.
+///
+/// Throws Error naming file and tensor or layer for: no rank files; missing, duplicate or surplus
+/// ranks; files of two formats; a cache that is not FP8 by kv_cache_quant_algo (INT8's scales are
+/// amax / 127; null or an absent key is accepted); an impossible mapping or number of layers; a
+/// layer that is missing, duplicate or not the model's; a tensor of another size or dtype; a scale
+/// that is not finite and positive; a file that NpzFile or SafetensorsFile refuses.
+///
+/// Source: vLLM at 40d2e62, examples/fp8/extract_scales.py `_kv_scales_extractor` (names, ranks).
+/// TensorRT-LLM, docs/source/architecture/checkpoint.md (config.json), `Mapping.pp_layers`,
+/// `preprocess_weights` (separate K and V). AMMO and ModelOpt, torch/export: `weights_to_npz`
+/// (names), `export_model_config` (`<decoder>_tp<N>.json`), `_split_model_config_for_pp` (stages),
+/// `get_kv_cache_scaling_factor` (values).
 RankScales read_rank_files(const fs::path& folder, const ModelConfig& config) {
   const ExportFiles files = list_files(folder);
   if (files.ranks.empty())
@@ -348,18 +360,18 @@ RankScales read_rank_files(const fs::path& folder, const ModelConfig& config) {
   return scales;
 }
 
-const StoredForm& rank_files_form() {
-  static const StoredForm kForm{.name = "rank files",
-                                .keys = KeyPosition::kBeforeRope,
-                                // ModelOpt `get_kv_cache_scaling_factor`: max(amax / 448, 1.0).
-                                .may_raise_scales_to_one = true,
-                                .ranks_have_own_config = true,
-                                .find_ranks =
-                                    [](const fs::path& place) {
-                                      return has_rank_files(place) ? std::optional(place)
-                                                                   : std::nullopt;
-                                    },
-                                .read_ranks = read_rank_files};
+const StoredFormat& rank_files_form() {
+  static const StoredFormat kForm{.name = "rank files",
+                                  .keys = KeyPosition::kBeforeRope,
+                                  // ModelOpt `get_kv_cache_scaling_factor`: max(amax / 448, 1.0).
+                                  .may_raise_scales_to_one = true,
+                                  .ranks_have_own_config = true,
+                                  .find_ranks =
+                                      [](const fs::path& place) {
+                                        return has_rank_files(place) ? std::optional(place)
+                                                                     : std::nullopt;
+                                      },
+                                  .read_ranks = read_rank_files};
   return kForm;
 }
 

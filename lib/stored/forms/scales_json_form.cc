@@ -2,8 +2,8 @@
 #include <unordered_map>
 
 #include "core/folder.h"
-#include "core/json_limits.h"
-#include "quant/usable_scale.h"
+#include "core/json.h"
+#include "quant/scale.h"
 #include "stored/kv_scales.h"
 #include "stored/stored_form.h"
 
@@ -85,11 +85,11 @@ RankScales read_scales_json_ranks(const fs::path& file, const ModelConfig& confi
 
 }  // namespace
 
-const StoredForm& scales_json_form() {
-  static const StoredForm kForm{.name = "scales-json",
-                                .keys = KeyPosition::kBeforeRope,
-                                .find_ranks = find_scales_json,
-                                .read_ranks = read_scales_json_ranks};
+const StoredFormat& scales_json_form() {
+  static const StoredFormat kForm{.name = "scales-json",
+                                  .keys = KeyPosition::kBeforeRope,
+                                  .find_ranks = find_scales_json,
+                                  .read_ranks = read_scales_json_ranks};
   return kForm;
 }
 

@@ -4,10 +4,10 @@
 
 namespace kvcal {
 
-const StoredForm& tgi_form() {
-  static constexpr std::array<KvForm, 1> kNames{
+const StoredFormat& tgi_form() {
+  static constexpr std::array<KvScaleNames, 1> kNames{
       {{.name = "tgi", .k = ".kv_scale", .v = ".kv_scale", .keys = KeyPosition::kBeforeRope}}};
-  static const StoredForm kForm{.name = "tgi", .kv_names = kNames};
+  static const StoredFormat kForm{.name = "tgi", .kv_names = kNames};
   return kForm;
 }
 

@@ -5,8 +5,7 @@
 #include <optional>
 
 #include "core/json.h"
-#include "core/json_limits.h"
-#include "stored/float_matrix.h"
+#include "stored/coded_matrix.h"
 
 namespace kvcal {
 namespace {
@@ -88,7 +87,8 @@ class Bitsandbytes4bit : public CodedMatrix {
     for (size_t code = 0; code < values.size(); ++code) values[code] = map_[code] * scale;
     const std::byte* const codes = codes_.bytes.data();
     const auto value = [&](int64_t index) {
-      return values[nibble_of(codes, static_cast<size_t>(index), NibbleOrder::kHighFirst)];
+      const auto pair = static_cast<uint8_t>(codes[index / 2]);
+      return values[index % 2 == 0 ? pair >> 4 : pair & 15];
     };
     int64_t done = 0;
     if (at % 2 == 1 && count > 0) out[done++] = value(at);
@@ -112,46 +112,39 @@ class Bitsandbytes4bit : public CodedMatrix {
   std::array<float, 16> map_{};
 };
 
-class Storage4bit : public CodedStorage {
- public:
-  std::string_view codes_name() const override { return ".weight.absmax"; }
+void check_finite(const TensorView& values) {
+  if (values.is_hollow()) return;
+  for (int64_t i = 0; i < static_cast<int64_t>(element_count(values.shape)); ++i)
+    if (!std::isfinite(scale_at(values, i)))
+      fail("unreadable: ", values.name, " holds ", scale_at(values, i),
+           ", expected finite numbers");
+}
 
-  std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
-    const TensorView* written = nullptr;
-    for (const std::string_view name : kStates)
-      if (tensors.has(name)) written = &tensors.need(name, {DType::kU8}, 1);
-    if (!written) fail("missing: ", tensors.module(), kStates[0], " of the quantized weight");
-    const QuantState state = parse_state(*written);
-    const auto elements = static_cast<int64_t>(element_count(state.shape));
-    const int64_t blocks = (elements + state.block - 1) / state.block;
-    const TensorView& codes =
-        tensors.need(kWeightCodes, {DType::kU8}, Shape{(elements + 1) / 2, 1});
-    std::vector<TensorView> scales;
-    const bool is_nested = state.nested_block > 0;
-    scales.push_back(is_nested ? tensors.need(".weight.absmax", {DType::kU8}, Shape{blocks})
-                               : tensors.need(".weight.absmax", {DType::kF32}, Shape{blocks}));
-    scales.push_back(tensors.need(".weight.quant_map", {DType::kF32}, Shape{16}));
-    check_finite(scales[1]);
-    if (is_nested) {
-      const int64_t groups = (blocks + state.nested_block - 1) / state.nested_block;
-      scales.push_back(tensors.need(".weight.nested_absmax", {DType::kF32}, Shape{groups}));
-      scales.push_back(tensors.need(".weight.nested_quant_map", {DType::kF32}, Shape{256}));
-      check_finite(scales[3]);
-    }
-    // A block of zeros has scale 0.
-    check_finite(scales[is_nested ? 2 : 0]);
-    return std::make_unique<Bitsandbytes4bit>(state, codes, std::move(scales));
+std::unique_ptr<CodedMatrix> open_4bit(ModuleTensors& tensors) {
+  const TensorView* written = nullptr;
+  for (const std::string_view name : kStates)
+    if (tensors.has(name)) written = &tensors.need(name, {DType::kU8}, 1);
+  if (!written) fail("missing: ", tensors.module(), kStates[0], " of the quantized weight");
+  const QuantState state = parse_state(*written);
+  const auto elements = static_cast<int64_t>(element_count(state.shape));
+  const int64_t blocks = (elements + state.block - 1) / state.block;
+  const TensorView& codes = tensors.need(kWeightCodes, {DType::kU8}, Shape{(elements + 1) / 2, 1});
+  std::vector<TensorView> scales;
+  const bool is_nested = state.nested_block > 0;
+  scales.push_back(is_nested ? tensors.need(".weight.absmax", {DType::kU8}, Shape{blocks})
+                             : tensors.need(".weight.absmax", {DType::kF32}, Shape{blocks}));
+  scales.push_back(tensors.need(".weight.quant_map", {DType::kF32}, Shape{16}));
+  check_finite(scales[1]);
+  if (is_nested) {
+    const int64_t groups = (blocks + state.nested_block - 1) / state.nested_block;
+    scales.push_back(tensors.need(".weight.nested_absmax", {DType::kF32}, Shape{groups}));
+    scales.push_back(tensors.need(".weight.nested_quant_map", {DType::kF32}, Shape{256}));
+    check_finite(scales[3]);
   }
-
- private:
-  static void check_finite(const TensorView& values) {
-    if (values.is_hollow()) return;
-    for (int64_t i = 0; i < static_cast<int64_t>(element_count(values.shape)); ++i)
-      if (!std::isfinite(scale_at(values, i)))
-        fail("unreadable: ", values.name, " holds ", scale_at(values, i),
-             ", expected finite numbers");
-  }
-};
+  // A block of zeros has scale 0.
+  check_finite(scales[is_nested ? 2 : 0]);
+  return std::make_unique<Bitsandbytes4bit>(state, codes, std::move(scales));
+}
 
 /// I8 rows; SCB holds the largest magnitude of each.
 class Bitsandbytes8bit : public CodedMatrix {
@@ -203,39 +196,32 @@ class Bitsandbytes8bit : public CodedMatrix {
   }
 };
 
-class Storage8bit : public CodedStorage {
- public:
-  std::string_view codes_name() const override { return ".SCB"; }
+/// Format 0 is row-major; others are tiles of a GPU.
+void check_format(ModuleTensors& tensors) {
+  const TensorView* format = tensors.find(".weight_format", {DType::kU8});
+  if (format && !format->bytes.empty() && !format->is_hollow() && format->bytes[0] != std::byte{0})
+    fail("unreadable: ", format->name, " is ", static_cast<int>(format->bytes[0]),
+         ", expected 0 (row-major)");
+}
 
-  std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
-    const TensorView& codes = tensors.need(kWeightCodes, {DType::kI8}, 2);
-    const TensorView& largest = tensors.need(".SCB", {DType::kF32}, Shape{codes.shape[0]});
-    for (int64_t row = 0; row < codes.shape[0] && !largest.is_hollow(); ++row)
-      if (const float value = scale_at(largest, row); !std::isfinite(value) || value < 0)
-        fail("unreadable: ", largest.name, " holds ", value, ", expected finite magnitudes");
-    check_format(tensors);
-    return std::make_unique<Bitsandbytes8bit>(codes.shape, codes, std::vector{largest});
-  }
-
- private:
-  /// Format 0 is row-major; others are tiles of a GPU.
-  static void check_format(ModuleTensors& tensors) {
-    const TensorView* format = tensors.find(".weight_format", {DType::kU8});
-    if (format && !format->bytes.empty() && !format->is_hollow() &&
-        format->bytes[0] != std::byte{0})
-      fail("unreadable: ", format->name, " is ", static_cast<int>(format->bytes[0]),
-           ", expected 0 (row-major)");
-  }
-};
+std::unique_ptr<CodedMatrix> open_8bit(ModuleTensors& tensors) {
+  const TensorView& codes = tensors.need(kWeightCodes, {DType::kI8}, 2);
+  const TensorView& largest = tensors.need(".SCB", {DType::kF32}, Shape{codes.shape[0]});
+  for (int64_t row = 0; row < codes.shape[0] && !largest.is_hollow(); ++row)
+    if (const float value = scale_at(largest, row); !std::isfinite(value) || value < 0)
+      fail("unreadable: ", largest.name, " holds ", value, ", expected finite magnitudes");
+  check_format(tensors);
+  return std::make_unique<Bitsandbytes8bit>(codes.shape, codes, std::vector{largest});
+}
 
 }  // namespace
 
-std::unique_ptr<CodedStorage> bitsandbytes_4bit() {
-  return std::make_unique<Storage4bit>();
+CodeFormat bitsandbytes_4bit() {
+  return {.codes_name = ".weight.absmax", .open = open_4bit};
 }
 
-std::unique_ptr<CodedStorage> bitsandbytes_8bit() {
-  return std::make_unique<Storage8bit>();
+CodeFormat bitsandbytes_8bit() {
+  return {.codes_name = ".SCB", .open = open_8bit};
 }
 
 }  // namespace kvcal

@@ -2,8 +2,8 @@
 #include <array>
 #include <cmath>
 
-#include "quant/fp8_values.h"
-#include "stored/float_matrix.h"
+#include "quant/fp8.h"
+#include "stored/coded_matrix.h"
 #include "stored/weight_rows.h"
 
 namespace kvcal {
@@ -80,36 +80,25 @@ class Fp4Matrix : public CodedMatrix {
   GlobalScale global_;
 };
 
-class Fp4Codes : public CodedStorage {
- public:
-  explicit Fp4Codes(const Fp4Args& args) : args_(args) {}
-  std::string_view codes_name() const override {
-    return args_.codes_name == ".weight" ? args_.scale_name : args_.codes_name;
+std::unique_ptr<CodedMatrix> open_fp4(ModuleTensors& tensors, const Fp4Args& args) {
+  const TensorView& codes = tensors.need(args.codes_name, {DType::kU8}, 2);
+  const Shape shape{codes.shape[0], 2 * codes.shape[1]};
+  const Shape grid{shape[0], (shape[1] + args.group - 1) / args.group};
+  const TensorView& scale = args.has_exponents
+                                ? tensors.need(args.scale_name, {DType::kU8, DType::kF8E8M0}, grid)
+                                : tensors.need(args.scale_name, {DType::kF8E4M3}, grid);
+  check_scales(scale);
+  std::vector<TensorView> scales{scale};
+  GlobalScale global{.divides = args.divides_global};
+  if (!args.global_name.empty()) {
+    scales.push_back(tensors.need(args.global_name, {DType::kF32}, Shape{1}));
+    check_scales(scales[1]);
+    if (!scales[1].is_hollow()) global.value = scale_at(scales[1], 0);
   }
-
-  std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
-    const TensorView& codes = tensors.need(args_.codes_name, {DType::kU8}, 2);
-    const Shape shape{codes.shape[0], 2 * codes.shape[1]};
-    const Shape grid{shape[0], (shape[1] + args_.group - 1) / args_.group};
-    const TensorView& scale =
-        args_.has_exponents ? tensors.need(args_.scale_name, {DType::kU8, DType::kF8E8M0}, grid)
-                            : tensors.need(args_.scale_name, {DType::kF8E4M3}, grid);
-    check_scales(scale);
-    std::vector<TensorView> scales{scale};
-    GlobalScale global{.divides = args_.divides_global};
-    if (!args_.global_name.empty()) {
-      scales.push_back(tensors.need(args_.global_name, {DType::kF32}, Shape{1}));
-      check_scales(scales[1]);
-      if (!scales[1].is_hollow()) global.value = scale_at(scales[1], 0);
-    }
-    tensors.pass(".input_scale");
-    tensors.pass(".input_global_scale");
-    return std::make_unique<Fp4Matrix>(shape, codes, std::move(scales), args_.group, global);
-  }
-
- private:
-  Fp4Args args_;
-};
+  tensors.pass(".input_scale");
+  tensors.pass(".input_global_scale");
+  return std::make_unique<Fp4Matrix>(shape, codes, std::move(scales), args.group, global);
+}
 
 class Mxfp8Matrix : public CodedMatrix {
  public:
@@ -131,27 +120,24 @@ class Mxfp8Matrix : public CodedMatrix {
   }
 };
 
-class Mxfp8Codes : public CodedStorage {
- public:
-  std::string_view codes_name() const override { return ".weight_scale"; }
-  std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
-    const TensorView& codes = tensors.need(".weight", {DType::kF8E4M3}, 2);
-    const Shape grid{codes.shape[0],
-                     (codes.shape[1] + Mxfp8Matrix::kGroup - 1) / Mxfp8Matrix::kGroup};
-    const TensorView& scale = tensors.need(".weight_scale", {DType::kU8, DType::kF8E8M0}, grid);
-    check_scales(scale);
-    return std::make_unique<Mxfp8Matrix>(codes.shape, codes, std::vector{scale});
-  }
-};
+std::unique_ptr<CodedMatrix> open_mxfp8(ModuleTensors& tensors) {
+  const TensorView& codes = tensors.need(".weight", {DType::kF8E4M3}, 2);
+  const Shape grid{codes.shape[0],
+                   (codes.shape[1] + Mxfp8Matrix::kGroup - 1) / Mxfp8Matrix::kGroup};
+  const TensorView& scale = tensors.need(".weight_scale", {DType::kU8, DType::kF8E8M0}, grid);
+  check_scales(scale);
+  return std::make_unique<Mxfp8Matrix>(codes.shape, codes, std::vector{scale});
+}
 
 }  // namespace
 
-std::unique_ptr<CodedStorage> fp4_codes(const Fp4Args& args) {
-  return std::make_unique<Fp4Codes>(args);
+CodeFormat fp4_codes(const Fp4Args& args) {
+  return {.codes_name = args.codes_name == ".weight" ? args.scale_name : args.codes_name,
+          .open = [args](ModuleTensors& tensors) { return open_fp4(tensors, args); }};
 }
 
-std::unique_ptr<CodedStorage> mxfp8_codes() {
-  return std::make_unique<Mxfp8Codes>();
+CodeFormat mxfp8_codes() {
+  return {.codes_name = ".weight_scale", .open = open_mxfp8};
 }
 
 std::unique_ptr<CodedMatrix> mxfp4_matrix(const Shape& shape, const TensorView& codes,

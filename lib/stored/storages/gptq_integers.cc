@@ -2,7 +2,7 @@
 #include <array>
 #include <cstring>
 
-#include "quant/packed_codes.h"
+#include "quant/packed_bits.h"
 #include "stored/integer_matrix.h"
 
 namespace kvcal {
@@ -187,59 +187,43 @@ ColumnParts column_parts(ModuleTensors& tensors, const Shape& shape, int64_t gro
   return parts;
 }
 
-class GptqIntegers : public CodedStorage {
- public:
-  explicit GptqIntegers(const GptqArgs& args) : args_(args) {}
-  std::string_view codes_name() const override { return kQWeight; }
-
-  std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
-    const TensorView& codes = tensors.need(kQWeight, {DType::kI32}, 2);
-    if (codes.shape[0] * 32 % args_.bits != 0)
-      fail("misshapen: ", codes.name, " has ", codes.shape[0],
-           " rows of words, which hold no "
-           "whole number of codes of ",
-           args_.bits, " bits");
-    const Shape shape{codes.shape[1], codes.shape[0] * 32 / args_.bits};
-    ColumnParts parts = column_parts(tensors, shape, args_.group, args_.bits);
-    if (args_.needs_index || tensors.has(kGroupIndex)) {
-      const TensorView& index = tensors.need(kGroupIndex, {DType::kI32}, Shape{shape[1]});
-      parts.groups.index = index;
-      check_index(parts.groups);
-      parts.scales.push_back(index);
-    }
-    return std::make_unique<GptqMatrix>(shape, codes, std::move(parts.scales),
-                                        std::move(parts.groups), args_);
+std::unique_ptr<CodedMatrix> open_gptq(ModuleTensors& tensors, const GptqArgs& args) {
+  const TensorView& codes = tensors.need(kQWeight, {DType::kI32}, 2);
+  if (codes.shape[0] * 32 % args.bits != 0)
+    fail("misshapen: ", codes.name, " has ", codes.shape[0],
+         " rows of words, which hold no "
+         "whole number of codes of ",
+         args.bits, " bits");
+  const Shape shape{codes.shape[1], codes.shape[0] * 32 / args.bits};
+  ColumnParts parts = column_parts(tensors, shape, args.group, args.bits);
+  if (args.needs_index || tensors.has(kGroupIndex)) {
+    const TensorView& index = tensors.need(kGroupIndex, {DType::kI32}, Shape{shape[1]});
+    parts.groups.index = index;
+    check_index(parts.groups);
+    parts.scales.push_back(index);
   }
+  return std::make_unique<GptqMatrix>(shape, codes, std::move(parts.scales),
+                                      std::move(parts.groups), args);
+}
 
- private:
-  GptqArgs args_;
-};
-
-class AwqIntegers : public CodedStorage {
- public:
-  explicit AwqIntegers(int64_t group) : group_(group) {}
-  std::string_view codes_name() const override { return kQWeight; }
-
-  std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
-    const TensorView& codes = tensors.need(kQWeight, {DType::kI32}, 2);
-    const Shape shape{codes.shape[1] * 8, codes.shape[0]};
-    ColumnParts parts = column_parts(tensors, shape, group_, 4);
-    return std::make_unique<AwqMatrix>(shape, codes, std::move(parts.scales),
-                                       std::move(parts.groups));
-  }
-
- private:
-  int64_t group_;
-};
+std::unique_ptr<CodedMatrix> open_awq(ModuleTensors& tensors, int64_t group) {
+  const TensorView& codes = tensors.need(kQWeight, {DType::kI32}, 2);
+  const Shape shape{codes.shape[1] * 8, codes.shape[0]};
+  ColumnParts parts = column_parts(tensors, shape, group, 4);
+  return std::make_unique<AwqMatrix>(shape, codes, std::move(parts.scales),
+                                     std::move(parts.groups));
+}
 
 }  // namespace
 
-std::unique_ptr<CodedStorage> gptq_integers(const GptqArgs& args) {
-  return std::make_unique<GptqIntegers>(args);
+CodeFormat gptq_integers(const GptqArgs& args) {
+  return {.codes_name = kQWeight,
+          .open = [args](ModuleTensors& tensors) { return open_gptq(tensors, args); }};
 }
 
-std::unique_ptr<CodedStorage> awq_integers(int64_t group) {
-  return std::make_unique<AwqIntegers>(group);
+CodeFormat awq_integers(int64_t group) {
+  return {.codes_name = kQWeight,
+          .open = [group](ModuleTensors& tensors) { return open_awq(tensors, group); }};
 }
 
 }  // namespace kvcal

@@ -13,7 +13,7 @@
 
 #include "bench/gpu/bench_device.h"
 #include "bench/program.h"
-#include "quant/magnitude_histogram.h"
+#include "quant/observations.h"
 
 namespace kvcal::bench {
 namespace {

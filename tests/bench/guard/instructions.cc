@@ -10,12 +10,12 @@
 
 #include "bench/program.h"
 #include "calib/calibrator.h"
-#include "calib/resolve_plan.h"
+#include "calib/plan/resolve_plan.h"
 #include "checkpoint/model_dir.h"
 #include "core/json.h"
 #include "forward/layerwise.h"
 #include "kernels/backends.h"
-#include "quant/magnitude_histogram.h"
+#include "quant/observations.h"
 #include "support/scratch_folder.h"
 #include "tokenizers/tokenizer.h"
 

@@ -24,7 +24,8 @@ TESTS = pathlib.Path(__file__).resolve().parents[2]
 KVCAL = os.path.abspath(os.environ["KVCAL"])
 CALIBRATE = ["model", "--recipe", "recipe.yaml", "--dataset", "data.jsonl", "--threads", "1"]
 # Options that take a file or folder to read.
-INPUTS = {"--dataset", "--recipe", "--family-file", "--scales", "--model", "--statistics", "--reference", "--fewshot-dataset", "--config", "--from"}
+INPUTS = {"--dataset", "--recipe", "--family-file", "--scales", "--model", "--statistics", "--reference", "--fewshot-dataset", "--config", "--from",
+          "--chat-template"}
 # Folders that a command works in, and does not replace: a user's own link to one is followed.
 WORKED_IN = {"--state", ("sweep", "--output")}
 

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "calib/derive.h"
-#include "calib/resolve_plan.h"
-#include "convert/conversion_manifest.h"
-#include "convert/kept_quantization.h"
+#include "calib/plan/resolve_plan.h"
+#include "calib/scales/derive.h"
+#include "convert/conversion.h"
+#include "convert/output_model.h"
 #include "export/checkpoint_copy.h"
-#include "export/overlay.h"
-#include "stored/unrun_modules.h"
+#include "stored/read_model_config.h"
 #include "stored/weights.h"
 
 namespace kvcal::test {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "convert/conversion.h"
-#include "export/joined_writer.h"
 #include "export/manifest.h"
+#include "export/writer.h"
 #include "recipe/recipe.h"
 #include "support/catch.h"
 #include "support/folders.h"

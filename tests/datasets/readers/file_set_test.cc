@@ -1,6 +1,6 @@
 #include "datasets/data_files.h"
 
-#include "core/sha256.h"
+#include "core/hash.h"
 #include "datasets/dataset.h"
 #include "datasets/readers/dataset_files.h"
 

@@ -2,7 +2,7 @@
 #include <fstream>
 
 #include "core/file.h"
-#include "core/sha256.h"
+#include "core/hash.h"
 #include "datasets/dataset.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/readers/dataset_files.h"

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/file.h"
-#include "core/sha256.h"
+#include "core/hash.h"
 #include "datasets/dataset.h"
 #include "datasets/readers/dataset_files.h"
 #include "support/folders.h"

@@ -91,7 +91,7 @@ inline bool is_same(float a, float b) {
 }
 
 /// seen: a number, "nan", one number a head, "undefined", or null where the module has no scale.
-inline bool agrees(const HeldScale& held, const Json& seen) {
+inline bool agrees(const EngineScale& held, const Json& seen) {
   if (seen.is_null()) return held.values.empty() || held.source.empty();
   if (seen == "undefined") return held.values.empty();
   const Json list = seen.is_array() ? seen : Json::array({seen});

@@ -29,7 +29,7 @@ Calibration calibration_of_source() {
 }
 
 /// What the fixture's weights are.
-KeptQuantization kept_of(const ModelDir& model) {
+SourceQuantization kept_of(const ModelDir& model) {
   return {.format = "fp8", .config = model.config().at("quantization_config")};
 }
 
@@ -41,7 +41,7 @@ TEST_CASE("fp8: scales join the FP8 weights, whose bytes and configuration stay"
   const Recipe recipe = recipe_of(calibration);
   const ScratchFolder scratch;
   const auto writer = kWriters.at("fp8").make();
-  const KeptQuantization kept = kept_of(model);
+  const SourceQuantization kept = kept_of(model);
   const ExportInput input{
       .model = model, .calibration = calibration, .recipe = &recipe, .kept = &kept};
   writer->check(input);
@@ -87,7 +87,7 @@ TEST_CASE("fp8: refuses 16-bit weights and other formats of scales") {
                    "for 16-bit weights use compressed-tensors"));
   }
   const ModelDir model(kSource);
-  const KeptQuantization kept = kept_of(model);
+  const SourceQuantization kept = kept_of(model);
   ExportInput input{.model = model, .calibration = calibration, .recipe = &recipe, .kept = &kept};
   CHECK(refusal("fp8", input) == "no error");
   input.scale_in_model_dtype = true;
@@ -100,7 +100,7 @@ TEST_CASE("fp8: refuses 16-bit weights and other formats of scales") {
       contains(refusal("modelopt", input),
                "the weights of the source are quantized in another form (quant_method 'fp8'): fp8 "
                "keeps them, kvcal convert writes FP8 weights in ModelOpt's"));
-  const KeptQuantization of_no_writer{.format = "awq"};
+  const SourceQuantization of_no_writer{.format = "awq"};
   input.kept = &of_no_writer;
   CHECK(contains(refusal("modelopt", input),
                  "(quant_method 'awq'): compressed-tensors holds the same codes"));

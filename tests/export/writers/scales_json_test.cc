@@ -1,5 +1,5 @@
 #include "export/export_case.h"
-#include "quant/usable_scale.h"
+#include "quant/scale.h"
 #include "support/catch.h"
 
 using namespace kvcal;

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "family/wrapper.h"
 #include "forward/decoder.h"
+#include "forward/layerwise.h"
 #include "quant/half.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
@@ -379,9 +381,24 @@ void check_variations(const std::string& name) {
   }
 }
 
+std::vector<std::string> fixtures_of(std::string_view family) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(tests_folder() / "fixtures" / "models")) {
+    const Json config =
+        parse_json(read_text(entry.path() / "config.json"), {.has_python_constants = true});
+    if (text_model_of(config).architecture->name == family)
+      names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 }  // namespace
 
-void check_family(std::initializer_list<std::string> fixtures) {
+void check_family(std::string_view family) {
+  INFO("fixtures of " << family << " in tests/fixtures/models");
+  const std::vector<std::string> fixtures = fixtures_of(family);
+  REQUIRE(!fixtures.empty());
   for (const std::string& name : fixtures) {
     check_fixture(name);
     if (!only_devices()) check_variations(name);  // they run on the CPU

@@ -2,15 +2,15 @@
 
 // What every family's test checks of its fixtures: transformers is the judge (make_fixtures.py).
 
-#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
-#include "family/modules.h"
-#include "forward/layerwise.h"
+#include "family/expected_tensors.h"
+#include "forward/layer_observers.h"
 #include "support/model_fixture.h"
 
 namespace kvcal::test {
@@ -55,8 +55,9 @@ class Extremes {
   double head_amax_ = 0.0;  ///< of lm_head's input
 };
 
-/// Logits, K, V and Linear inputs in float32 on every backend, in bfloat16, and greedy text; and
-/// that each variation fixture.json names moves the logits as far as it does in transformers.
-void check_family(std::initializer_list<std::string> fixtures);
+/// Of every fixture whose text model is of the family, of which there must be one: logits, K, V and
+/// Linear inputs in float32 on every backend, in bfloat16, and greedy text; and that each variation
+/// fixture.json names moves the logits as far as it does in transformers.
+void check_family(std::string_view family);
 
 }  // namespace kvcal::test

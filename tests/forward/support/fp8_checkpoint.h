@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -17,15 +16,6 @@
 
 namespace kvcal::test {
 
-/// What recipe's matches_target does, for the patterns of the fixtures.
-inline bool matches(std::string_view pattern, std::string_view name, std::string_view class_name) {
-  if (pattern == class_name) return true;
-  if (!pattern.starts_with("re:")) return pattern == name;
-  const std::regex expression{std::string(pattern.substr(3))};
-  return std::regex_search(name.begin(), name.end(), expression,
-                           std::regex_constants::match_continuous);
-}
-
 inline fs::path fp8_fixture(const std::string& kind) {
   return tests_folder() / "fixtures" / "fp8" / kind;
 }
@@ -35,7 +25,7 @@ struct Checkpoint {
   explicit Checkpoint(const fs::path& folder)
       : model_dir(folder),
         config(read_model_config(model_dir)),
-        quantization(read_checkpoint_quantization(model_dir, config, matches)),
+        quantization(read_checkpoint_quantization(model_dir, config)),
         weights(model_dir, config, &quantization) {}
 
   /// [tokens, vocab], through the cache its scales ask for; in steps of step_tokens.

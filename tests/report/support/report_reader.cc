@@ -38,9 +38,9 @@ void each_object(const Json& object, std::string_view key,
   });
 }
 
-Measures measures_of(const Json& json) {
-  Measures measures;
-  for (const Measure& measure : all_measures())
+Metrics metrics_of(const Json& json) {
+  Metrics measures;
+  for (const Metric& measure : all_measures())
     measures.set(measure.key, number_or_nan(json, measure.key));
   return measures;
 }
@@ -59,7 +59,7 @@ EvalVariant read_variant(const Json& json) {
                       .kv_cache_dtype = text_or_empty(json, "kv_cache_dtype"),
                       .scales = text_or_empty(json, "scales"),
                       .num_tokens = optional_int(json, "num_tokens").value_or(0),
-                      .measures = measures_of(json),
+                      .measures = metrics_of(json),
                       .positions = {},
                       .layers = {},
                       .sequences = {}};
@@ -78,7 +78,7 @@ EvalVariant read_variant(const Json& json) {
   });
   each_object(json, "layers", [&](const Json& entry) {
     variant.layers.push_back(
-        {.layer = required_int(entry, "layer"), .measures = measures_of(entry)});
+        {.layer = required_int(entry, "layer"), .measures = metrics_of(entry)});
   });
   each_object(json, "sequences", [&](const Json& entry) {
     variant.sequences.push_back({.num_tokens = optional_int(entry, "num_tokens").value_or(0),
@@ -159,7 +159,7 @@ AnsweredQuestion read_question(const Json& json) {
 
 bool is_measure(const std::string& key) {
   return std::ranges::any_of(all_measures(),
-                             [&](const Measure& measure) { return measure.key == key; });
+                             [&](const Metric& measure) { return measure.key == key; });
 }
 
 /// Keys of a cell that name a choice.
@@ -188,7 +188,7 @@ SweepCell read_cell(const Json& json, const std::vector<std::string>& dimensions
                  .status = required_string(json, "status"),
                  .error = text_or_empty(json, "error"),
                  .choices = {},
-                 .measures = measures_of(json),
+                 .measures = metrics_of(json),
                  .is_pareto = optional_bool(json, "is_pareto").value_or(false)};
   for (const std::string& dimension : dimensions)
     cell.choices.push_back(choice_text(json, dimension));
@@ -237,8 +237,8 @@ SweepReport read_sweep_report(const Json& results) {
                      .cells = {}};
   if (const Json* pareto = find_field(results, "pareto"))
     in_context("pareto", [&] {
-      report.pareto_x = find_measure(required_string(*pareto, "x")).key;
-      report.pareto_y = find_measure(required_string(*pareto, "y")).key;
+      report.pareto_x = find_metric(required_string(*pareto, "x")).key;
+      report.pareto_y = find_metric(required_string(*pareto, "y")).key;
     });
   each_object(results, "cells", [&](const Json& cell) { add_dimensions(report, cell); });
   each_object(results, "cells", [&](const Json& cell) {

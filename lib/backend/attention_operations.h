@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "backend/operations.h"
+
+namespace kvcal {
+
+/// Chooses keys for sparse attention. Key s has for query t the score sum over heads h of
+/// weights(t, h) · max(0, q(t, h) · k(s)). Of the keys up to its own position, a query selects the
+/// topk with the largest scores; of equal scores that of the earlier key comes first, and NaN is
+/// the largest. Words behind a query's own position become zero. Source: transformers 5.23,
+/// models/deepseek_v32 `DeepseekV32Indexer`, without its positive factors.
+struct SelectKeysArgs {
+  const float* q = nullptr;           ///< [q rows, heads, head_dim]
+  const float* weights = nullptr;     ///< [q rows, heads]
+  const float* k = nullptr;           ///< [kv rows, head_dim]
+  std::span<const Segment> segments;  ///< host
+  int64_t heads = 0, head_dim = 0;
+  int64_t topk = 0;
+  uint32_t* out = nullptr;  ///< [q rows, row_words], as KeySelection::words
+  int64_t row_words = 0;
+};
+
+/// Consecutive keys that a query sees, at least one.
+struct KeySpan {
+  int64_t begin = 0, end = 0;
+};
+
+/// Attention of a few queries of one sequence, in float32, which also gives its softmax weights.
+struct AttentionWeightsArgs {
+  const float* q = nullptr;       ///< [queries, heads, head_dim]
+  const float* k = nullptr;       ///< [keys, kv_heads, head_dim]
+  const float* v = nullptr;       ///< [keys, kv_heads, v_head_dim]
+  std::span<const KeySpan> seen;  ///< host, [queries]
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;
+  float softmax_scale = 1.0f;
+  float softcap = 0.0f;          ///< as AttentionArgs has it
+  const float* sinks = nullptr;  ///< [heads], as AttentionArgs has them, or null
+  int64_t weights_stride = 0;
+  /// [queries, heads, weights_stride]: natural logarithm of the weight of key seen.begin + i, then
+  /// that of the sink, if any. What follows is not written.
+  float* log_weights = nullptr;
+  float* out = nullptr;  ///< [queries, heads, v_head_dim]
+};
+
+}  // namespace kvcal

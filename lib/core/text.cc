@@ -1,0 +1,204 @@
+#include "core/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <iterator>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/number.h"
+#include "core/registry.h"
+#include "core/utf8.h"
+
+namespace kvcal {
+
+std::string fixed(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+std::string short_float(double value) {
+  return fixed("%.6g", value);
+}
+
+std::string percent(double fraction) {
+  if (fraction == 0.0) return "0";
+  return fixed("%.3g %%", 100.0 * fraction);
+}
+
+std::string byte_text(double bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  while (bytes >= 1000.0 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1000.0;
+    ++unit;
+  }
+  return fixed(unit == 0 ? "%.0f " : "%.1f ", bytes) + kUnits[unit];
+}
+
+std::string range_text(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (size_t begin = 0; begin < numbers.size();) {
+    size_t end = begin + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    text += (text.empty() ? "" : ", ") + std::to_string(numbers[begin]);
+    if (end > begin + 1) text += "-" + std::to_string(numbers[end - 1]);
+    begin = end;
+  }
+  return text;
+}
+
+std::string layer_range_text(const std::vector<int64_t>& layers) {
+  return (layers.size() == 1 ? "layer " : "layers ") + range_text(layers);
+}
+
+double parse_fraction(std::string_view text) {
+  constexpr double kMost = 1e6;  // more is a slip
+  const bool is_percent = text.ends_with('%');
+  const std::string_view digits = is_percent ? text.substr(0, text.size() - 1) : text;
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value) ||
+      value < 0.0 || value > kMost)
+    fail("'", text, "' is no fraction; expected a number from 0 to 1000000, such as 0.005 or 0.5%");
+  return is_percent ? value / 100.0 : value;
+}
+
+double parse_part(std::string_view text) {
+  const double part = parse_fraction(text);
+  if (part > 1.0)
+    fail("'", text, "' is more than the whole; expected at most 1 or 100%",
+         text.ends_with('%') ? "" : ", and percents have their sign");
+  return part;
+}
+
+uint64_t parse_byte_size(const std::string& text) {
+  static const Registry<uint64_t> kUnits{"unit",
+                                         {{"", 1},
+                                          {"B", 1},
+                                          {"KB", 1000},
+                                          {"MB", 1000000},
+                                          {"GB", 1000000000},
+                                          {"KiB", uint64_t{1} << 10},
+                                          {"MiB", uint64_t{1} << 20},
+                                          {"GiB", uint64_t{1} << 30},
+                                          {"TiB", uint64_t{1} << 40}}};
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const uint64_t* unit = kUnits.find(std::string(end, text.data() + text.size()));
+  if (error != std::errc() || end == text.data() || !unit)
+    fail(shown_name(text), " is no size, expected a whole number and a unit like 8GiB",
+         did_you_mean(end, kUnits.names()));
+  return checked_mul(number, *unit);
+}
+
+std::string time_text(double seconds) {
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  char text[48];
+  if (whole >= 3600) {
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                  whole % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
+  }
+  return text;
+}
+
+void TextTable::add(std::vector<std::string> row) {
+  std::ranges::transform(row, row.begin(), shown_text);
+  rows_.push_back(std::move(row));
+}
+
+std::string TextTable::text() const {
+  std::vector<size_t> widths;
+  for (const auto& row : rows_) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows_) {
+    for (size_t i = 0; i < row.size(); ++i)
+      text += (i ? "  " : "") + std::string(widths[i] - row[i].size(), ' ') + row[i];
+    text += '\n';
+  }
+  return text;
+}
+
+namespace {
+
+/// Whether a terminal would not show the character but act on it.
+bool acts(char32_t c) {
+  return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x061c || c == 0x200e || c == 0x200f ||
+         (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+std::string escaped(const char* form, uint32_t value) {
+  char text[16];
+  std::snprintf(text, sizeof text, form, value);
+  return text;
+}
+
+std::string escape_of(char32_t c) {
+  if (c == '\n') return "\\n";
+  if (c == '\r') return "\\r";
+  if (c == '\t') return "\\t";
+  return escaped(c < 0x20 ? "\\x%02x" : "\\u%04x", static_cast<uint32_t>(c));
+}
+
+std::string shown(std::string_view text, bool keeps_lines) {
+  std::string result;
+  result.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = utf8::well_formed_size(text, at);
+    if (size == 0) {
+      result += escaped("\\x%02x", static_cast<unsigned char>(text[at++]));
+      continue;
+    }
+    const char32_t c = utf8::decode(text, at).code_point;
+    const bool stays = keeps_lines && (c == '\n' || c == '\t');
+    if (acts(c) && !stays)
+      result += escape_of(c);
+    else
+      result.append(text, at, size);
+    at += size;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string shown_text(std::string_view text) {
+  return shown(text, /*keeps_lines=*/false);
+}
+
+std::string shown_lines(std::string_view text) {
+  return shown(text, /*keeps_lines=*/true);
+}
+
+std::string shown_message(std::string_view text) {
+  std::string_view start = text.substr(0, kMostMessageBytes);
+  if (start.size() < text.size()) start.remove_suffix(utf8::unfinished_size(start));
+  std::string message = shown_lines(start);
+  size_t cut = text.size() - start.size();
+  if (message.size() > kMostMessageBytes) {
+    cut += message.size() - kMostMessageBytes;
+    message.resize(kMostMessageBytes);
+    message.resize(message.size() - utf8::unfinished_size(message));
+  }
+  return cut == 0 ? message : message + " ... (" + std::to_string(cut) + " more bytes)";
+}
+
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+}  // namespace kvcal

@@ -1,0 +1,153 @@
+#include "engines/engine_answers.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <utility>
+
+#include "stored/quantization_config.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::pair<std::string_view, MissEffect> kEffects[] = {
+    {"ones", MissEffect::kOnes},
+    {"ones when asked", MissEffect::kOnesWhenAsked},
+    {"sixteen bits", MissEffect::kSixteenBits},
+    {"by rules when asked", MissEffect::kByRulesWhenAsked},
+    {"refused", MissEffect::kRefused},
+    {"no model", MissEffect::kNoModel},
+    {"refused without groups", MissEffect::kRefusedWithoutGroups},
+    {"by rules", MissEffect::kByRules}};
+
+std::vector<std::string> texts(const Json& object, std::string_view key) {
+  return object.value(key, std::vector<std::string>());
+}
+
+Miss parse_miss(const Json& row) {
+  const auto effect = std::ranges::find(kEffects, row.at("effect").get<std::string>(),
+                                        [](const auto& entry) { return entry.first; });
+  KVCAL_CHECK(effect != std::end(kEffects));
+  Miss miss{.effect = effect->second,
+            .why = row.value("why", ""),
+            .methods = texts(row, "methods"),
+            .names = texts(row, "names"),
+            .settings = {},
+            .needs_weights = row.value("needs_weights", false),
+            .lacks_parameters = row.value("lacks_parameters", false),
+            .format = row.value("format", "")};
+  for (const Json& setting : row.value("settings", Json::array())) {
+    const auto value = setting.find("value");
+    miss.settings.push_back({setting.at("key"),
+                             value == setting.end() ? std::nullopt : std::optional<Json>(*value),
+                             setting.value("is_not", false)});
+  }
+  return miss;
+}
+
+EngineAnswers parse_answers(std::string_view text) {
+  const Json table = parse_json(text);
+  EngineAnswers answers;
+  for (const auto& [name, row] : table.at("explanations").items())
+    answers.misses.emplace(name, parse_miss(row));
+  for (const auto& [type, names] : table.at("types").items())
+    for (auto& misses = answers.types[type]; const Json& name : names)
+      misses.push_back(&answers.misses.at(name.get_ref<const std::string&>()));
+  answers.scales_file = texts(table, "scales_file");
+  for (const auto& [type, row] : table.at("drafts").items())
+    answers.drafts[type] = {row.at("method"), texts(row, "loaded"), texts(row, "dropped"),
+                            texts(row, "refused")};
+  answers.runs_drafts = !answers.drafts.empty();
+  return answers;
+}
+
+/// Value at "a.b": key b of the object a; null where it is none.
+Json value_at(const Json& object, std::string_view path) {
+  const size_t dot = path.find('.');
+  const Json* value = member(object, path.substr(0, dot));
+  if (!value) return nullptr;
+  return dot == std::string_view::npos ? *value : value_at(*value, path.substr(dot + 1));
+}
+
+bool has_setting(const Json& config, const Setting& setting) {
+  Json value = value_at(config, setting.key);
+  if (value.is_null()) value = value_at(config.value("text_config", Json()), setting.key);
+  const bool is_met = setting.value ? value == *setting.value : !value.is_null() && value != false;
+  return is_met != setting.is_not;
+}
+
+bool fits(const Miss& miss, const MissSubject& subject) {
+  const auto has_name = [&](std::string_view part) {
+    return std::ranges::any_of(subject.names, [&](const std::string& name) {
+      return part.ends_with('.') ? name.starts_with(part) : name.ends_with(part);
+    });
+  };
+  const auto is_method = [&](std::string_view pattern) {
+    return matches_method(pattern, subject.method);
+  };
+  const auto is_set = [&](const Setting& setting) { return has_setting(*subject.config, setting); };
+  return (miss.methods.empty() || std::ranges::any_of(miss.methods, is_method)) &&
+         (subject.has_weights || !miss.needs_weights) &&
+         (miss.settings.empty() ||
+          (subject.config && std::ranges::all_of(miss.settings, is_set))) &&
+         (miss.names.empty() || std::ranges::any_of(miss.names, has_name));
+}
+
+bool is_digit(char c) {
+  return std::isdigit(static_cast<unsigned char>(c)) != 0;
+}
+
+}  // namespace
+
+bool comes_before(std::string_view a, std::string_view b) {
+  const auto number = [](std::string_view& text) {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    return value;
+  };
+  while (!a.empty() && !b.empty()) {
+    if (is_digit(a[0]) && is_digit(b[0])) {
+      const uint64_t first = number(a), second = number(b);
+      if (first != second) return first < second;
+      continue;
+    }
+    if (a[0] != b[0]) return a[0] < b[0];
+    a.remove_prefix(1);
+    b.remove_prefix(1);
+  }
+  return a.size() < b.size();
+}
+
+std::vector<std::string_view> answers_of(std::string_view engine) {
+  std::vector<std::string_view> tables;
+  for (const EmbeddedText& table : answer_tables())
+    if (table.stem().substr(0, table.stem().find('_')) == engine) tables.push_back(table.stem());
+  std::ranges::sort(tables, comes_before);
+  return tables;
+}
+
+const EngineAnswers& engine_answers(std::string_view table) {
+  static const std::map<std::string_view, EngineAnswers> kTables = [] {
+    std::map<std::string_view, EngineAnswers> tables;
+    for (const EmbeddedText& text : answer_tables())
+      tables.emplace(text.stem(), parse_answers(text.text));
+    return tables;
+  }();
+  return kTables.at(table);
+}
+
+const Miss* find_miss(const EngineAnswers& answers, const MissSubject& subject) {
+  const auto type = answers.types.find(subject.model_type);
+  if (type == answers.types.end()) return nullptr;
+  const auto it =
+      std::ranges::find_if(type->second, [&](const Miss* miss) { return fits(*miss, subject); });
+  return it == type->second.end() ? nullptr : *it;
+}
+
+bool matches_method(std::string_view pattern, std::string_view method) {
+  if (pattern.ends_with('*')) return method.starts_with(pattern.substr(0, pattern.size() - 1));
+  return pattern == method;
+}
+
+}  // namespace kvcal

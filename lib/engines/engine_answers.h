@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json.h"
+#include "core/registry.h"
+
+namespace kvcal {
+
+// What engines were seen to do with the models that they were run on: answers/ENGINE_VERSION.json,
+// which tests/reference/engines_answers.py writes.
+
+/// What becomes of the KV scales of a checkpoint.
+enum class MissEffect : uint8_t {
+  kOnes,                  ///< the scales are 1.0
+  kOnesWhenAsked,         ///< the cache keeps 16 bits unless FP8 is asked for, then with 1.0
+  kSixteenBits,           ///< the cache keeps 16 bits, whatever is asked for
+  kByRulesWhenAsked,      ///< the cache keeps 16 bits unless FP8 is asked for, then MethodRules
+  kRefused,               ///< it does not start
+  kNoModel,               ///< it does not start, with or without scales
+  kRefusedWithoutGroups,  ///< it does not start where config_groups are empty
+  kByRules,               ///< MethodRules decide
+};
+/// Whether MethodRules decide a miss.
+constexpr bool goes_by_rules(MissEffect effect) {
+  return effect == MissEffect::kByRules || effect == MissEffect::kByRulesWhenAsked;
+}
+
+/// A key of config.json, or of its text_config, and its value.
+struct Setting {
+  std::string key;            ///< "a.b": key b of the object a
+  std::optional<Json> value;  ///< null where it lacks the key; nullopt: any but null and false
+  bool is_not = false;        ///< any value but that
+};
+
+/// Why an engine does not use the scales of a model, and the checkpoints of which that is so.
+struct Miss {
+  MissEffect effect = MissEffect::kOnes;
+  std::string why;
+  /// quant_methods, as in MethodRules; empty: any.
+  std::vector<std::string> methods;
+  /// Endings of tensors' names, or beginnings, which end in a dot, one of which the checkpoint has;
+  /// empty: any scale.
+  std::vector<std::string> names;
+  /// All of which the checkpoint has. A verdict on a type alone passes over misses with settings.
+  std::vector<Setting> settings;
+  bool needs_weights = false;  ///< the miss is for checkpoints whose weights are quantized, too
+  /// Its attention has no parameters of scales, so a file of scales can be given beside them.
+  bool lacks_parameters = false;
+  std::string format;  ///< of ours that the engine reads for these models, for remedies
+};
+
+/// How an engine's drafts of a model read the scales of the draft layer. Names are those that were
+/// tried with its loader of drafts, below the attention module, with k or v for {}; of others it is
+/// not known what becomes of them.
+struct DraftReading {
+  std::string method;  ///< quant_method of the checkpoints that were tried
+  std::vector<std::string> loaded;
+  std::vector<std::string> dropped;  ///< the draft has 1.0
+  std::vector<std::string> refused;  ///< the loader stops
+};
+
+template <class Value>
+using ByType = std::map<std::string, Value, std::less<>>;  ///< by model_type
+
+struct EngineAnswers {
+  std::map<std::string, Miss, std::less<>> misses;
+  /// Of every type that the engine's own code was run on; the first that fits decides.
+  ByType<std::vector<const Miss*>> types;
+  std::vector<std::string> scales_file;  ///< types of which it takes kv_cache_scales.json
+  ByType<DraftReading> drafts;           ///< of models that were tried with one
+  /// Of prediction layers; else it passes over their tensors.
+  bool runs_drafts = true;
+
+  bool has_run(std::string_view model_type) const { return types.contains(model_type); }
+};
+
+/// Whether a stands before b where runs of digits count as numbers: "0.9" before "0.10".
+bool comes_before(std::string_view a, std::string_view b);
+
+/// Names of the compiled-in tables of an engine, "vllm_0.32" for "vllm", the oldest version first.
+std::vector<std::string_view> answers_of(std::string_view engine);
+/// A table's content. Throws std::out_of_range for another name.
+const EngineAnswers& engine_answers(std::string_view table);
+std::span<const EmbeddedText> answer_tables();
+
+/// A checkpoint, as far as misses tell checkpoints apart.
+struct MissSubject {
+  std::string_view model_type, method;  ///< quant_method
+  std::vector<std::string> names = {};  ///< of its scales; of those of Linears the ends alone
+  bool has_weights = false;             ///< quantized ones
+  const Json* config = nullptr;         ///< config.json; nullptr: not known
+};
+/// The miss that a checkpoint meets; nullptr: none.
+const Miss* find_miss(const EngineAnswers& answers, const MissSubject& subject);
+
+/// Whether a quant_method is that of a rule: "" where there is none; one that ends in '*' stands
+/// for all that begin so.
+bool matches_method(std::string_view pattern, std::string_view method);
+
+}  // namespace kvcal

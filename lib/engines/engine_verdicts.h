@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/diagnostics.h"
+#include "core/json.h"
+#include "engines/engine_rules.h"
+
+namespace kvcal {
+
+std::string_view name_of(Reads reads);
+
+/// The verdict on one engine, one format and one model.
+struct EngineVerdict {
+  std::string_view name;             ///< of engine_rules()
+  std::string_view engine, version;  ///< its title, and the first version of its rules
+  std::string_view format;
+  Reads reads = Reads::kNotKnown;
+  std::string_view note;
+  /// A file that the engine takes beside a checkpoint with scales, too, which serves other engines.
+  bool goes_beside_scales = false;
+};
+
+/// For every format of every engine; model_type: that of config.json, of a multimodal checkpoint
+/// the outer one. has_weights: of checkpoints with quantized weights, which formats without a
+/// quantization_config do not hold.
+std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights = false);
+
+/// {"engine", "version", "format", "reads", "note"}
+Json verdict_json(const EngineVerdict& verdict);
+
+// The serving engines, and what each of them reads, as `kvcal engines` prints it. model_type: of
+// config.json; empty: all engines, without what they read.
+
+Json engines_json(const std::string& model_type);
+/// Lines for a terminal.
+std::string engines_text(const std::string& model_type);
+/// The table of docs/models.md, one row a model_type: the formats of which each engine uses the
+/// scales.
+std::string engines_markdown();
+
+/// The fewest formats, as --format names them, of which each engine ("vllm", "sglang@0.5.23") uses
+/// the KV scales for models of a type; "compressed-tensors+scales-json" where the engine takes
+/// kv_cache_scales.json beside a checkpoint with scales. has_weights: the output has quantized
+/// weights, too. Warns of an engine that was not run with such models. Throws Error for an engine
+/// that reads no format, with the reason and the engines that read one.
+std::vector<std::string> formats_for(const std::vector<std::string>& engines,
+                                     std::string_view model_type, bool has_weights,
+                                     Diagnostics& diagnostics);
+
+}  // namespace kvcal

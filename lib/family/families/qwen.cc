@@ -1,0 +1,333 @@
+#include <algorithm>
+
+#include "family/config_reader.h"
+#include "family/tensor_tables.h"
+
+namespace kvcal {
+
+using enum Role;
+
+namespace {
+
+constexpr SharedNames kSharedExpert{"mlp.shared_expert.gate_proj.weight",
+                                    "mlp.shared_expert.up_proj.weight",
+                                    "mlp.shared_expert.down_proj.weight"};
+
+/// self_attn of Qwen3-Next: q_proj holds each head's queries and gates.
+TensorRows gated_attention_rows() {
+  return {
+      {kQueryAndGate, "self_attn.q_proj.weight"},
+      {kKey, "self_attn.k_proj.weight"},
+      {kValue, "self_attn.v_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
+      {kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kQueryWidth}},
+      {kQueryNorm, "self_attn.q_norm.weight"},
+      {kKeyNorm, "self_attn.k_norm.weight"},
+  };
+}
+
+/// Qwen's shared expert and its gate.
+TensorRows gated_shared_expert_rows() {
+  return with(when(&LayerConfig::is_moe), {{kSharedGate, kSharedExpert.gate},
+                                           {kSharedUp, kSharedExpert.up},
+                                           {kSharedDown, kSharedExpert.down},
+                                           {kSharedExpertGate, "mlp.shared_expert_gate.weight"}});
+}
+
+/// linear_attn of Qwen3.5: a delta net with a projection for each of its inputs.
+TensorRows split_delta_net_rows() {
+  return {
+      {kMixerIn, "linear_attn.in_proj_qkv.weight", {Dim::kMixerChannels, Dim::kHidden}},
+      {kMixerZ, "linear_attn.in_proj_z.weight"},
+      {kMixerBeta, "linear_attn.in_proj_b.weight"},
+      {kMixerAlpha, "linear_attn.in_proj_a.weight"},
+      {kMixerConv, "linear_attn.conv1d.weight"},
+      {kMixerStepBias, "linear_attn.dt_bias"},
+      {kMixerDecay, "linear_attn.A_log"},
+      {kMixerNorm, "linear_attn.norm.weight", {Dim::kMixerHeadDim}},
+      {kMixerOut, "linear_attn.out_proj.weight"},
+  };
+}
+
+TensorRows delta_net_rows() {
+  return {
+      {kMixerIn, "linear_attn.in_proj_qkvz.weight"},
+      {kMixerGates, "linear_attn.in_proj_ba.weight"},
+      {kMixerConv, "linear_attn.conv1d.weight"},
+      {kMixerStepBias, "linear_attn.dt_bias"},
+      {kMixerDecay, "linear_attn.A_log"},
+      {kMixerNorm, "linear_attn.norm.weight", {Dim::kMixerHeadDim}},
+      {kMixerOut, "linear_attn.out_proj.weight"},
+  };
+}
+
+/// Windows follow no pattern that a number could give.
+void require_layer_types(const Json& config, ModelConfig&) {
+  if (!find_field(config, "layer_types")) fail_missing("layer_types", "a word for each layer");
+}
+
+void resolve_gates(const Json& config, ModelConfig& resolved) {
+  resolved.norm_topk_prob = true;
+  const double cap = number_of(config, "moe_router_logit_softcapping").value_or(0.0);
+  resolved.moe.logits_softcap = static_cast<float>(std::max(cap, 0.0));
+  const Json* gating = find_field(config, "gating");
+  resolved.gates_whole_heads = !gating || *gating == true || *gating == "per-head";
+}
+
+constexpr FamilyRow kRows[] = {
+    {"qwen2", "", "Qwen2Attention", "Qwen2, Qwen2.5, QwQ, DeepSeek-R1 distills on Qwen",
+     [](Architecture& family) {
+       family.defaults = R"({"sliding_window": 4096, "max_window_layers": 28})";
+       family.text_defaults = R"({"vocab_size": 151936, "hidden_size": 4096,
+         "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
+         "num_key_value_heads": 32, "max_position_embeddings": 32768})";
+       family.resolve = [](const Json&, ModelConfig& config) { config.attention_bias = true; };
+       family.sliding_window = SlidingWindow::kAfterMaxWindowLayers;
+     }},
+    // Qwen2 within Qwen2-VL.
+    {"qwen2_vl", "qwen2", "Qwen2VLAttention", "text model of Qwen2-VL, QVQ",
+     [](Architecture& family) {
+       family.model_types = {"qwen2_vl_text"};
+       family.defaults.merge(R"({"max_window_layers": 80, "rms_norm_eps": 1e-5,
+         "rope_theta": 1e6})");
+       family.text_defaults.merge(R"({"vocab_size": 152064, "hidden_size": 8192,
+         "intermediate_size": 29568, "num_hidden_layers": 80, "num_attention_heads": 64,
+         "num_key_value_heads": 8})");
+       // Older checkpoints have these beside the text model's keys.
+       family.known_keys = {"vision_config", "vision_start_token_id", "vision_end_token_id",
+                            "image_token_id", "video_token_id"};
+     }},
+    // Qwen2 within Qwen2.5-VL.
+    {"qwen2_5_vl", "qwen2_vl", "Qwen2_5_VLAttention", "text model of Qwen2.5-VL",
+     [](Architecture& family) { family.model_types = {"qwen2_5_vl_text"}; }},
+    // Qwen2 within the thinker of Qwen2.5-Omni.
+    {"qwen2_5_omni", "qwen2_vl", "Qwen2_5OmniAttention", "text model of Qwen2.5-Omni's thinker",
+     [](Architecture& family) {
+       family.model_types = {"qwen2_5_omni_text"};
+       family.defaults = R"({"sliding_window": 32768, "max_window_layers": 28, "rope_theta": 1e6,
+         "num_key_value_heads": 4, "tie_word_embeddings": true})";
+       family.text_defaults.merge(R"({"num_key_value_heads": null, "hidden_size": 3584,
+         "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28})");
+       family.known_keys = {};
+     }},
+    {"qwen2_moe", "qwen2", "Qwen2MoeAttention", "Qwen1.5-MoE, Qwen2-57B-A14B",
+     [](Architecture& family) {
+       family.defaults = R"({"decoder_sparse_step": 1, "num_key_value_heads": 16,
+         "sliding_window": 4096, "max_window_layers": 28, "moe_intermediate_size": 1408,
+         "shared_expert_intermediate_size": 5632, "num_experts_per_tok": 4, "num_experts": 60,
+         "qkv_bias": true})";
+       family.text_defaults = R"({})";
+       family.switches = {{"qkv_bias", &ModelConfig::attention_bias},
+                          {"norm_topk_prob", &ModelConfig::norm_topk_prob}};
+       family.resolve = nullptr;
+       family.expert_layers = ExpertLayers::kEveryStep;
+       family.sliding_window = SlidingWindow::kEvenBelowMaxWindowLayers;
+       family.layer_tensors = joined({pre_norm_rows(), attention_rows(), mlp_rows(), expert_rows(),
+                                      gated_shared_expert_rows()});
+     }},
+    {"qwen3", "qwen2", "Qwen3Attention", "Qwen3",
+     [](Architecture& family) {
+       family.defaults = R"({"head_dim": 128, "num_key_value_heads": 32, "sliding_window": 4096,
+         "max_window_layers": 28})";
+       family.text_defaults.merge(R"({"num_key_value_heads": null})");
+       family.switches = attention_bias_switches();
+       family.resolve = nullptr;
+       family.layer_tensors =
+           joined({pre_norm_rows(), attention_rows(), head_norm_rows(), mlp_rows()});
+     }},
+    // Qwen3 within Qwen3-VL; no layer has a window.
+    {"qwen3_vl", "qwen3", "Qwen3VLTextAttention", "text model of Qwen3-VL",
+     [](Architecture& family) {
+       family.model_types = {"qwen3_vl_text"};
+       family.defaults = R"({"head_dim": 128, "rope_theta": 500000})";
+       family.text_defaults = R"({"vocab_size": 151936, "hidden_size": 4096,
+         "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
+         "num_key_value_heads": 32, "max_position_embeddings": 128000})";
+       family.sliding_window = SlidingWindow::kNone;
+     }},
+    {"qwen3_moe", "qwen2_moe", "Qwen3MoeAttention", "Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder",
+     [](Architecture& family) {
+       family.defaults = R"({"decoder_sparse_step": 1, "num_key_value_heads": 4,
+         "sliding_window": 4096, "moe_intermediate_size": 768, "num_experts_per_tok": 8,
+         "num_experts": 128})";
+       family.aliases = {{"num_experts", "num_local_experts"}};
+       family.switches =
+           attention_bias_switches({{"norm_topk_prob", &ModelConfig::norm_topk_prob}});
+       family.known_keys = {"max_window_layers"};
+       family.sliding_window = SlidingWindow::kAllWhereUsed;
+       family.layer_tensors =
+           joined({pre_norm_rows(), attention_rows(), head_norm_rows(), mlp_rows(), expert_rows()});
+     }},
+    // Qwen3 MoE within the thinker of Qwen3-Omni.
+    {"qwen3_omni_moe", "qwen3_moe", "Qwen3OmniMoeThinkerTextAttention",
+     "text model of Qwen3-Omni's thinker",
+     [](Architecture& family) {
+       family.model_types = {"qwen3_omni_moe_text"};
+       family.defaults = R"({"decoder_sparse_step": 1, "num_key_value_heads": 4, "rope_theta": 1e6,
+         "moe_intermediate_size": 768, "num_experts_per_tok": 8, "num_experts": 128,
+         "norm_topk_prob": true})";
+       family.text_defaults = R"({"vocab_size": 3584, "hidden_size": 2048,
+         "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
+         "max_position_embeddings": 32768})";
+     }},
+    // Qwen3-MoE within Qwen3-VL-MoE. Published checkpoints stack the experts as [in, out], those
+    // that transformers 5 saves as [out, in].
+    {"qwen3_vl_moe", "qwen3_vl", "Qwen3VLMoeTextAttention",
+     "text model of Qwen3-VL-30B-A3B, Qwen3-VL-235B-A22B",
+     [](Architecture& family) {
+       family.model_types = {"qwen3_vl_moe_text"};
+       family.defaults = R"({"decoder_sparse_step": 1, "rope_theta": 500000,
+         "moe_intermediate_size": 1408, "num_experts_per_tok": 4, "num_experts": 60})";
+       family.text_defaults.merge(R"({"hidden_size": 2048, "intermediate_size": 5632,
+         "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16,
+         "tie_word_embeddings": true})");
+       family.aliases = {{"num_experts", "num_local_experts"}};
+       family.known_keys = {"norm_topk_prob"};
+       family.resolve = [](const Json&, ModelConfig& config) {
+         config.norm_topk_prob = true;
+         config.experts_in_out = true;
+       };
+       family.expert_layers = ExpertLayers::kEveryStep;
+       family.layer_tensors =
+           joined({pre_norm_rows(), attention_rows(), head_norm_rows(), mlp_rows(),
+                   with(when(&ModelConfig::experts_in_out), fused_expert_rows(Layout::kInOut)),
+                   with(unless(&ModelConfig::experts_in_out), fused_expert_rows(Layout::kOutIn))});
+     }},
+    // Gated delta nets, every fourth layer gated attention.
+    {"qwen3_next", "", "Qwen3NextAttention", "Qwen3-Next",
+     [](Architecture& family) {
+       family.defaults = R"({"decoder_sparse_step": 1, "head_dim": 256, "num_key_value_heads": 2,
+         "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+         "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+         "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+         "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
+         "full_attention_interval": 4})";
+       family.aliases = {{"num_experts", "num_local_experts"}};
+       family.switches = {{"norm_topk_prob", &ModelConfig::norm_topk_prob}};
+       family.fixed = {{"attention_bias", "false"}};
+       family.norm_adds_one = true;
+       family.has_query_gate = true;
+       family.draft = DraftLayer::kMtp;
+       family.draft_scales = "attn";
+       family.recurrence = Mixer::kDeltaNet;
+       family.expert_layers = ExpertLayers::kEveryStep;
+       family.layer_tensors =
+           joined({pre_norm_rows(), with(when(&LayerConfig::has_attention), gated_attention_rows()),
+                   with(when(&LayerConfig::has_recurrence), delta_net_rows()), mlp_rows(),
+                   expert_rows(), gated_shared_expert_rows()});
+       family.ignored_prefixes = {"mtp."};
+     }},
+    // Gated delta nets with a projection for each of their inputs, every fourth layer gated
+    // attention.
+    {"qwen3_5", "qwen3_next", "Qwen3_5Attention", "Qwen3.5, Qwen3.6, dense",
+     [](Architecture& family) {
+       family.model_types = {"qwen3_5_text"};
+       family.defaults.merge(R"({"decoder_sparse_step": null, "num_experts": null,
+         "num_experts_per_tok": null, "moe_intermediate_size": null,
+         "shared_expert_intermediate_size": null, "norm_topk_prob": null,
+         "num_key_value_heads": 4})");
+       family.text_defaults = R"({"vocab_size": 248320, "hidden_size": 4096,
+         "intermediate_size": 12288, "num_hidden_layers": 32, "num_attention_heads": 16,
+         "max_position_embeddings": 32768})";
+       family.aliases = {};
+       family.switches = {};
+       family.known_keys = {"attn_output_gate"};
+       family.draft_scales = "";
+       family.expert_layers = ExpertLayers::kNone;
+       family.prefixes = {{"model."}, {"model.language_model."}};
+       family.layer_tensors =
+           joined({pre_norm_rows(), with(when(&LayerConfig::has_attention), gated_attention_rows()),
+                   with(when(&LayerConfig::has_recurrence), split_delta_net_rows()), mlp_rows()});
+     }},
+    // Qwen3.5 with experts instead of MLPs.
+    {"qwen3_5_moe", "qwen3_5", "Qwen3_5MoeAttention", "Qwen3.5, Qwen3.6 with experts",
+     [](Architecture& family) {
+       family.model_types = {"qwen3_5_moe_text"};
+       family.defaults.merge(R"({"num_key_value_heads": 2, "moe_intermediate_size": 512,
+         "shared_expert_intermediate_size": 512, "num_experts_per_tok": 8, "num_experts": 256})");
+       family.text_defaults.merge(R"({"intermediate_size": null, "hidden_size": 2048,
+         "num_hidden_layers": 40})");
+       family.aliases = {{"num_experts", "num_local_experts"}};
+       family.resolve = [](const Json&, ModelConfig& config) { config.norm_topk_prob = true; };
+       family.intermediate_multiple = 1;  // no layer has an MLP
+       family.expert_layers = ExpertLayers::kAll;
+       family.layer_tensors =
+           joined({pre_norm_rows(), with(when(&LayerConfig::has_attention), gated_attention_rows()),
+                   with(when(&LayerConfig::has_recurrence), split_delta_net_rows()),
+                   fused_expert_rows(Layout::kOutIn), gated_shared_expert_rows()});
+     }},
+    // Qwen 3 MoE whose layers with a window have a rope of their own.
+    {"mellum", "qwen3_moe", "MellumAttention", "Mellum 2",
+     [](Architecture& family) {
+       family.defaults = R"({"num_key_value_heads": 4, "head_dim": 128, "sliding_window": 1024,
+         "max_window_layers": 10000, "num_experts": 64, "num_experts_per_tok": 8,
+         "moe_intermediate_size": 896, "norm_topk_prob": true, "first_k_dense_replace": 0,
+         "partial_rotary_factor": 1.0,
+         "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 500000.0},
+         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})";
+       family.known_keys = {};
+       family.expert_layers = ExpertLayers::kTyped;
+       family.sliding_window = SlidingWindow::kFromMaxWindowLayers;
+       family.ignored_prefixes = {"mtp."};
+     }},
+    // Qwen 3 MoE with sinks, windows without full RoPE, and a shared expert.
+    {"flint", "qwen3_moe", "FlintAttention", "Flint",
+     [](Architecture& family) {
+       family.defaults = R"({"head_dim": 128, "num_key_value_heads": 4, "sliding_window": 513,
+         "moe_intermediate_size": 512, "shared_expert_intermediate_size": 1024, "num_experts": 256,
+         "num_experts_per_tok": 6, "norm_topk_prob": true, "decoder_sparse_step": 1,
+         "mlp_only_layers": [0, 1]})";
+       family.aliases = {};
+       family.known_keys = {};
+       family.resolve = require_layer_types;
+       family.positions = Positions::kRopeInSlidingLayers;
+       family.sliding_window = SlidingWindow::kAllOrTyped;
+       family.router_score = RouterScore::kSigmoid;
+       family.layer_tensors = joined({pre_norm_rows(),
+                                      attention_rows(),
+                                      head_norm_rows(),
+                                      {{kSinks, "self_attn.softmax_offset"}},
+                                      mlp_rows(),
+                                      expert_rows(),
+                                      shared_expert_rows(kSharedExpert)});
+     }},
+    // Heads of Q by layer, a softplus gate of each head or element, sigmoid routing with a
+    // soft-cap.
+    {"laguna", "", "LagunaAttention", "Laguna XS, Laguna M",
+     [](Architecture& family) {
+       family.defaults = R"({"num_key_value_heads": 8, "head_dim": 128, "sliding_window": 512,
+         "first_k_dense_replace": 1, "num_experts": 256, "num_experts_per_tok": 8,
+         "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+         "partial_rotary_factor": 1.0,
+         "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 500000.0,
+         "partial_rotary_factor": 0.5}, "sliding_attention": {"rope_type": "default",
+         "rope_theta": 10000.0}}})";
+       family.switches = attention_bias_switches();
+       family.numbers = {{"moe_routed_scaling_factor", &ModelConfig::routed_scaling_factor}};
+       family.fixed = {{"moe_apply_router_weight_on_input", "false"}};
+       family.known_keys = {"gating", "moe_router_logit_softcapping"};
+       family.resolve = resolve_gates;
+       family.has_query_gate = true;
+       family.has_softplus_gate = true;
+       family.has_heads_by_layer = true;
+       family.expert_layers = ExpertLayers::kTyped;
+       family.sliding_window = SlidingWindow::kTyped;
+       family.router_score = RouterScore::kSigmoid;
+       family.layer_tensors =
+           joined({pre_norm_rows(),
+                   attention_rows(),
+                   head_norm_rows(),
+                   {{kQueryGate, "self_attn.g_proj.weight", {Dim::kQueryGateWidth, Dim::kHidden}}},
+                   mlp_rows(),
+                   expert_rows(),
+                   correction_rows("mlp.experts.e_score_correction_bias"),
+                   shared_expert_rows(kSharedExpert)});
+     }},
+};
+
+}  // namespace
+
+Lineage qwen_lineage() {
+  return kRows;
+}
+
+}  // namespace kvcal

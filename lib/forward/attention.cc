@@ -1,0 +1,415 @@
+#include "forward/attention.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "core/error.h"
+#include "family/architecture.h"
+
+namespace kvcal {
+namespace {
+
+/// Fixed in the published code of latent attention and its indexer, independent of rms_norm_eps.
+constexpr float kLatentNormEpsilon = 1e-6f;
+
+/// The segments, each query with the keys of its own chunk.
+std::vector<Segment> segments_in_chunks(std::span<const Segment> segments, int64_t chunk) {
+  std::vector<Segment> result;
+  for (const Segment& segment : segments) {
+    const int64_t first = segment.kv_count - segment.q_count;  // position of the first query
+    for (int64_t begin = first; begin < segment.kv_count;) {
+      const int64_t chunk_begin = begin / chunk * chunk;
+      const int64_t end = std::min(chunk_begin + chunk, segment.kv_count);
+      result.push_back({.q_begin = segment.q_begin + begin - first,
+                        .q_count = end - begin,
+                        .kv_begin = segment.kv_begin + chunk_begin,
+                        .kv_count = end - chunk_begin});
+      begin = end;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+RopeArgs Attention::rope_of(const HeadsView& heads, bool is_query) const {
+  const RopeTable* table = rope_table();
+  if (!table || table->rotary_dim() == 0) return {};
+  return {.x = heads,
+          .positions = batch().positions[static_cast<size_t>(own().rope)],
+          .cos = is_query ? table->query_cos() : table->cos(),
+          .sin = is_query ? table->query_sin() : table->sin(),
+          .rotary_dim = table->rotary_dim(),
+          .interleaved = config_.rope_is_interleaved};
+}
+
+void Attention::normalize_heads(const HeadsView& heads, const PackedNorm& norm) {
+  if (!norm.exists()) return;
+  HeadsView x = heads;
+  if (config_.architecture->qk_norm == QkNorm::kWhole) {
+    x.head_dim *= x.heads;
+    x.heads = 1;
+  }
+  backend_.norm_heads(
+      {.x = x,
+       .weight = norm.weight.get(),
+       .bias = norm.bias.get(),
+       .weight_per_head = config_.architecture->qk_norm == QkNorm::kPerHeadOwnWeight,
+       .centered = config_.centers_norm,
+       .epsilon = config_.norm_eps});
+}
+
+void Attention::limit_heads(const HeadsView& heads) {
+  if (config_.qkv_limit > 0.0f) backend_.clamp({.x = heads, .limit = config_.qkv_limit});
+}
+
+KeysValues Attention::keys_values() {
+  project(buffers_.normed, layer().key_value, buffers_.key_value);
+  if (config_.architecture->has_latent_attention) return latent_keys_values();
+  const AttentionSizes& sizes = own().attention;
+  HeadsView k{.data = buffers_.key_value.as<float>(),
+              .tokens = rows(),
+              .heads = sizes.kv_heads,
+              .head_dim = sizes.head_dim,
+              .row_stride = sizes.key_width() + sizes.value_width()};
+  HeadsView v = k;
+  v.data += sizes.key_width();
+  v.head_dim = sizes.value_dim;
+  RopeArgs rope = rope_of(k, false);
+  if (config_.architecture->norms_after_rope && rope.x.data) {
+    backend_.rope(rope);
+    rope = {};
+  }
+  normalize_heads(k, layer().key_norm);
+  normalize_heads(v, layer().value_norm);
+  limit_heads(k);
+  limit_heads(v);
+  if (config_.value_multiplier != 1.0f)
+    backend_.scale({.x = v, .factor = config_.value_multiplier});
+  return {k, v, rope};
+}
+
+KeysValues Attention::latent_keys_values() {
+  const LatentConfig& latent = config_.latent;
+  const int64_t width = latent.latent_rank + latent.rope_dim;
+  const float* latents = buffers_.key_value.as<float>();
+  const HeadsView k = view(latents, latent.latent_rank, width);
+  const HeadsView v = view(latents + latent.latent_rank, latent.rope_dim, width);
+  backend_.norm_heads(
+      {.x = k, .weight = layer().latent_norm.weight.get(), .epsilon = kLatentNormEpsilon});
+  return {k, v, rope_of(v, false)};
+}
+
+HeadsView Attention::query_view() const {
+  const AttentionSizes& sizes = own().attention;
+  return {.data = buffers_.query.as<float>(),
+          .tokens = rows(),
+          .heads = sizes.heads,
+          .head_dim = sizes.head_dim,
+          .row_stride = sizes.query_width()};
+}
+
+bool Attention::turns_in_attention(const KvView& storage, const ObservedQueries& seen) const {
+  const bool grows = rope_table() && rope_table()->growth_cos();
+  return backend_.turns_queries() && !seen.are_wanted() && !storage.q_scales && !grows &&
+         !config_.architecture->has_latent_attention && !config_.architecture->norms_after_rope;
+}
+
+void Attention::make_query(const ObservedQueries& seen, bool turns_later) {
+  if (layer().query_down.matrix)
+    project_query_of_rank();
+  else
+    project(buffers_.normed, layer().query, buffers_.query);
+  const HeadsView q = query_view();
+  const bool norms_last = config_.architecture->norms_after_rope;
+  if (!norms_last) normalize_heads(q, layer().query_norm);
+  limit_heads(q);
+  HeadsView turned = q;
+  if (config_.architecture->has_latent_attention)
+    turned.data += config_.latent.nope_dim;  // the last dimensions of each head turn
+  const RopeArgs rope = rope_of(turned, true);
+  query_rope_ = turns_later ? rope : RopeArgs{};
+  if (rope.x.data && !turns_later) backend_.rope(rope);
+  grow_unturned(q);
+  if (norms_last) normalize_heads(q, layer().query_norm);
+  if (seen.ranges)
+    backend_.observe_kv(
+        {.x = q, .segments = batch().segments, .ranges = seen.ranges, .histogram = seen.histogram});
+  if (seen.keep) seen.keep(q);
+}
+
+void Attention::project_query_of_rank() {
+  const int64_t rank = config_.latent.query_rank;
+  project(buffers_.normed, layer().query_down, buffers_.query_down);
+  backend_.norm({.x = buffers_.query_down.as<float>(),
+                 .weight = layer().query_down_norm.weight.get(),
+                 .epsilon = kLatentNormEpsilon,
+                 .rows = rows(),
+                 .width = rank,
+                 .out_type = type_,
+                 .out = buffers_.query_normed.data(),
+                 .seen = slot_of(Role::kQueryUp)});
+  observe(Role::kQueryUp, buffers_.query_normed, rank);
+  project(buffers_.query_normed, layer().query, buffers_.query);
+}
+
+void Attention::grow_unturned(const HeadsView& queries) {
+  const RopeTable* table = rope_table();
+  if (!table || !table->growth_cos()) return;
+  backend_.rope({.x = queries,
+                 .positions = batch().positions[static_cast<size_t>(own().rope)],
+                 .cos = table->growth_cos(),
+                 .sin = table->growth_sin(),
+                 .rotary_dim = table->unturned_dim()});
+}
+
+void quantize_query(Backend& backend, const QueryQuantizationArgs& args) {
+  const HeadsView& q = args.q;
+  KVCAL_CHECK(q.row_stride == q.heads * q.head_dim);
+  KVCAL_CHECK(is_fp8(args.dtype));
+  backend.store_kv({.x = q,
+                    .dtype = args.dtype,
+                    .scales = args.scales,
+                    .out = args.codes,
+                    .saturated = args.saturated});
+  backend.load_kv({.x = args.codes,
+                   .dtype = args.dtype,
+                   .scales = args.scales,
+                   .rows = q.tokens,
+                   .heads = q.heads,
+                   .head_dim = q.head_dim,
+                   .out_type = ComputeType::kFloat32,
+                   .out = q.data});
+}
+
+void Attention::run(const float* hidden, const KvView& storage, const ObservedQueries& seen) {
+  make_query(seen, turns_in_attention(storage, seen));
+  if (storage.q_scales) {
+    buffers_.reserve(Reserved::kQuantizedQueries, rows());
+    quantize_query(backend_, {.q = query_view(),
+                              .dtype = storage.q_dtype,
+                              .scales = storage.q_scales,
+                              .codes = buffers_.query_codes.as<uint8_t>(),
+                              .saturated = storage.q_saturated});
+  }
+  read(storage, select_keys(hidden, storage));
+  if (layer().query_gate.matrix) gate_attended();
+  observe(Role::kOutput, buffers_.attended, own().attention.attended_width());
+}
+
+void Attention::read(const KvView& storage, const KeySelection& selection) {
+  const std::span<const Segment> all = batch().segments;
+  if (own().chunk > 0) {
+    KVCAL_CHECK(!batch().current_segments);  // their lengths change with each recorded step
+    return read(storage, segments_in_chunks(all, own().chunk));
+  }
+  if (!config_.architecture->has_latent_attention) return read(storage, all);
+  // Sequences of a cache one by one: expanded together they would need many times its memory.
+  const size_t together = batch().slots.size() > 1 ? 1 : all.size();
+  for (size_t i = 0; i < all.size(); i += together)
+    read(expand(layer(), all.subspan(i, together), storage), selection);
+}
+
+void Attention::read(const ExpandedLatent& expanded, const KeySelection& selection) {
+  if (!selection.words) return read(expanded.storage, expanded.segments);
+  // Other segments get the bytes that they get without longer ones beside them.
+  std::vector<Segment> selecting, others;
+  for (const Segment& segment : expanded.segments)
+    (config_.selects_keys(segment.kv_count) ? selecting : others).push_back(segment);
+  if (!others.empty()) read(expanded.storage, others);
+  if (!selecting.empty()) read(expanded.storage, selecting, selection);
+}
+
+void Attention::read(const KvView& kv, std::span<const Segment> segments,
+                     const KeySelection& selection) {
+  const AttentionSizes& sizes = own().attention;
+  const bool has_gate = layer().query_gate.matrix != nullptr;
+  backend_.attention({.q = buffers_.query.as<float>(),
+                      .q_row_stride = sizes.query_width(),
+                      .rope = query_rope_,
+                      .k = kv.k,
+                      .v = kv.v,
+                      .kv_dtype = kv.dtype,
+                      .k_scales = kv.k_scales,
+                      .v_scales = kv.v_scales,
+                      .segments = segments,
+                      .current_segments = batch().current_segments,
+                      .heads = sizes.heads,
+                      .kv_heads = sizes.kv_heads,
+                      .head_dim = sizes.head_dim,
+                      .v_head_dim = sizes.value_dim,
+                      .softmax_scale = config_.softmax_scale,
+                      .softcap = config_.attention_softcap,
+                      .sinks = layer().sinks.get(),
+                      .sliding_window = own().sliding_window,
+                      .selection = selection,
+                      .product_type = type_,
+                      .out_type = has_gate ? ComputeType::kFloat32 : type_,
+                      .out = has_gate ? buffers_.ungated.data() : buffers_.attended.data(),
+                      .seen = has_gate ? AmaxSlot{} : slot_of(Role::kOutput),
+                      .weight_scale = kv.weight_scale,
+                      .is_decoding = batch().is_decoding});
+}
+
+void Attention::gate_attended() {
+  const AttentionSizes& sizes = own().attention;
+  const PackedLinear& linear = layer().query_gate;
+  project(buffers_.normed, linear, buffers_.query_gate);
+  backend_.multiply_gate({.x = {buffers_.ungated.as<float>(), sizes.attended_width()},
+                          .gate = {buffers_.query_gate.as<float>(), linear.matrix->out_features},
+                          .gate_per_head = config_.gates_whole_heads,
+                          .function = config_.architecture->has_softplus_gate
+                                          ? GateFunction::kSoftplus
+                                          : GateFunction::kSigmoid,
+                          .rows = rows(),
+                          .heads = sizes.heads,
+                          .width = sizes.value_dim,
+                          .out_type = type_,
+                          .out = buffers_.attended.data(),
+                          .seen = slot_of(Role::kOutput)});
+}
+
+ExpandedLatent Attention::expand(const PackedLayer& layer, std::span<const Segment> segments,
+                                 const KvView& storage) {
+  const LatentConfig& latent = config_.latent;
+  const int64_t heads = config_.num_attention_heads, dim = config_.head_dim;
+  const int64_t up_dim = latent.nope_dim + latent.value_dim;
+  int64_t first = std::numeric_limits<int64_t>::max(), end = 0;
+  for (const Segment& segment : segments) {
+    first = std::min(first, segment.kv_begin);
+    end = std::max(end, segment.kv_begin + segment.kv_count);
+  }
+  const int64_t rows = end - first;
+  buffers_.reserve(Reserved::kReadRows, rows);
+
+  const auto load = [&](const void* side, const float* scales, int64_t width, ComputeType type,
+                        const Buffer& out) {
+    const int64_t before = first * width * bytes_per_element(storage.dtype);
+    backend_.load_kv({.x = static_cast<const std::byte*>(side) + before,
+                      .dtype = storage.dtype,
+                      .scales = scales,
+                      .rows = rows,
+                      .heads = 1,
+                      .head_dim = width,
+                      .out_type = type,
+                      .out = out.data()});
+  };
+  load(storage.k, storage.k_scales, latent.latent_rank, type_, buffers_.latent);
+  load(storage.v, storage.v_scales, latent.rope_dim, ComputeType::kFloat32, buffers_.rotated_key);
+  fold(slot_of(Role::kLatentUp), buffers_.latent.data(), rows * latent.latent_rank, type_);
+  observe({.role = Role::kLatentUp,
+           .x = buffers_.latent.data(),
+           .type = type_,
+           .rows = rows,
+           .width = latent.latent_rank});
+  project(buffers_.latent.data(), layer.latent_up, rows, buffers_.expanded.as<float>());
+
+  const auto heads_of = [rows](const Buffer& buffer, int64_t count, int64_t width) {
+    return HeadsView{buffer.as<float>(), rows, count, width, count * width};
+  };
+  const auto from = [](HeadsView view, int64_t first) {
+    view.data += first;
+    return view;
+  };
+  const HeadsView up = heads_of(buffers_.expanded, heads, up_dim);
+  const HeadsView rotated = heads_of(buffers_.rotated_key, 1, latent.rope_dim);
+  const HeadsView keys = heads_of(buffers_.keys, heads, dim);
+  const HeadsView values = heads_of(buffers_.values, heads, latent.value_dim);
+  backend_.copy_heads({.x = up, .out = keys, .width = latent.nope_dim});
+  backend_.copy_heads({.x = rotated, .out = from(keys, latent.nope_dim), .width = latent.rope_dim});
+  backend_.copy_heads({.x = from(up, latent.nope_dim), .out = values, .width = latent.value_dim});
+  ExpandedLatent expanded{.storage = {.k = buffers_.keys.data(), .v = buffers_.values.data()},
+                          .segments = {segments.begin(), segments.end()}};
+  for (Segment& segment : expanded.segments) segment.kv_begin -= first;
+  return expanded;
+}
+
+RopeArgs Attention::indexer_rope(float* data, int64_t heads) const {
+  const int64_t dim = config_.indexer.head_dim;
+  RopeArgs rope = rope_of({data, rows(), heads, dim, heads * dim}, false);
+  rope.interleaved = config_.indexer.rope_is_interleaved;
+  return rope;
+}
+
+const float* Attention::index_keys(const KvView& storage) {
+  const PackedIndexer& indexer = layer().indexer;
+  const int64_t dim = config_.indexer.head_dim;
+  const Segment whole{.q_begin = 0, .q_count = rows(), .kv_count = rows()};
+  const bool is_kept = storage.indexer_keys != nullptr;
+  float* keys = is_kept ? storage.indexer_keys : buffers_.indexer_keys.as<float>();
+  project(buffers_.normed, indexer.key, buffers_.indexer_key);
+  for (const Segment& segment : is_kept ? batch().segments : std::vector<Segment>{whole}) {
+    float* rows = keys + (segment.kv_begin + segment.kv_count - segment.q_count) * dim;
+    backend_.norm({.x = buffers_.indexer_key.as<float>() + segment.q_begin * dim,
+                   .weight = indexer.key_norm.weight.get(),
+                   .bias = indexer.key_norm.bias.get(),
+                   .centered = true,
+                   .epsilon = kLatentNormEpsilon,
+                   .rows = segment.q_count,
+                   .width = dim,
+                   .out = rows});
+    RopeArgs rope = indexer_rope(rows, 1);
+    if (!rope.x.data) continue;
+    rope.x.tokens = segment.q_count;
+    rope.positions += segment.q_begin;
+    backend_.rope(rope);
+  }
+  return keys;
+}
+
+void Attention::run_indexer(const float* hidden, const float* keys, const KeySelection& selection,
+                            uint32_t* out) {
+  const IndexerConfig& config = config_.indexer;
+  project(buffers_.query_normed, layer().indexer.query, buffers_.indexer_query);
+  const RopeArgs rope = indexer_rope(buffers_.indexer_query.as<float>(), config.heads);
+  if (rope.x.data) backend_.rope(rope);
+  normalize(hidden, layer().input_norm, ComputeType::kFloat32, buffers_.indexer_input.data());
+  project(buffers_.indexer_input, layer().indexer.weights, buffers_.indexer_weights);
+  backend_.select_keys({.q = buffers_.indexer_query.as<float>(),
+                        .weights = buffers_.indexer_weights.as<float>(),
+                        .k = keys,
+                        .segments = batch().segments,
+                        .heads = config.heads,
+                        .head_dim = config.head_dim,
+                        .topk = config.topk,
+                        .out = out,
+                        .row_words = selection.row_words});
+}
+
+KeySelection Attention::select_keys(const float* hidden, const KvView& storage) {
+  int64_t most = 0;
+  for (const Segment& segment : batch().segments) most = std::max(most, segment.kv_count);
+  const bool is_selecting = config_.selects_keys(most);
+  if (!is_selecting && !storage.indexer_keys) return {};
+  KeySelection selection{.words = storage.selection, .row_words = storage.selection_words};
+  if (!storage.selection) selection.row_words = KeySelection::words_of(most);
+  const size_t bytes = static_cast<size_t>(rows() * selection.row_words) * sizeof(uint32_t);
+  if (own().has_indexer) {
+    buffers_.reserve(Reserved::kIndexed, rows());
+    const float* keys = index_keys(storage);
+    if (!is_selecting) return {};
+    if (!storage.selection && selection_.size() != bytes) selection_ = backend_.allocate(bytes);
+    run_indexer(hidden, keys, selection,
+                storage.selection ? storage.selection : selection_.as<uint32_t>());
+  }
+  if (!is_selecting) return {};
+  if (!storage.selection) {
+    KVCAL_CHECK(selection_.size() == bytes);
+    selection.words = selection_.as<uint32_t>();
+  }
+  return selection;
+}
+
+Buffer Attention::copy_of_selection() {
+  const auto floats = static_cast<int64_t>(selection_.size() / sizeof(float));
+  if (floats == 0) return {};
+  Buffer copy = backend_.allocate(selection_.size());
+  const auto view = [&](const Buffer& buffer) {
+    return HeadsView{buffer.as<float>(), 1, 1, floats, floats};
+  };
+  backend_.copy_heads({.x = view(selection_), .out = view(copy), .width = floats});
+  return copy;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,90 @@
+// MLA is expanded, not absorbed. Attention gets K and V of all heads from the cached latent. For
+// prefill this costs the least, and it needs no kernel of its own. Generation is slower for it:
+// each step expands the whole cache.
+#pragma once
+
+#include <span>
+#include <utility>
+
+#include "forward/layer_context.h"
+
+namespace kvcal {
+
+/// Attention of a layer, up to its output projection: plain, over a latent (MLA), or over the keys
+/// that an indexer selects. Reads normed, the layer's normed input.
+/// Source: transformers 5.23, models/deepseek_v3, models/deepseek_v32 and models/glm_moe_dsa.
+class Attention : private LayerPart {
+ public:
+  explicit Attention(LayerContext& context) : LayerPart(context) {}
+
+  /// K and V with their norms, before RoPE of K.
+  KeysValues keys_values();
+  /// Q after its norm and RoPE.
+  void query(const ObservedQueries& seen) { make_query(seen, false); }
+  /// Makes Q and writes attention over storage to attended. hidden: the layer's input.
+  void run(const float* hidden, const KvView& storage, const ObservedQueries& seen);
+  /// Expands the latent and the rotated key to K and V of all heads, for the rows in segments.
+  ExpandedLatent expand(const PackedLayer& layer, std::span<const Segment> segments,
+                        const KvView& storage);
+
+  /// Copy of the keys that the last layer with an indexer selected for the batch; empty where none
+  /// did. restore_selection makes the next layers use it.
+  Buffer copy_of_selection();
+  void restore_selection(Buffer selection) { selection_ = std::move(selection); }
+
+ private:
+  const RopeTable* rope_table() const {
+    return own().rope == kNoRope ? nullptr : &context_.ropes->table(own().rope);
+  }
+  /// x is null where the layer has no RoPE.
+  RopeArgs rope_of(const HeadsView& heads, bool is_query) const;
+  void normalize_heads(const HeadsView& heads, const PackedNorm& norm);
+  void limit_heads(const HeadsView& heads);
+  KeysValues latent_keys_values();
+
+  /// The layer's Q, [rows, heads, head_dim].
+  HeadsView query_view() const;
+  /// Whether attention over storage can rotate Q, so that make_query need not.
+  bool turns_in_attention(const KvView& storage, const ObservedQueries& seen) const;
+  /// Makes Q, which attention rotates where turns_later.
+  void make_query(const ObservedQueries& seen, bool turns_later);
+  /// Projects Q in two steps, through latent attention's query_rank.
+  void project_query_of_rank();
+  /// Scales the dimensions of Q that do not turn, where queries grow with the position.
+  void grow_unturned(const HeadsView& queries);
+
+  /// Selects the keys that attention reads, after make_query. Without words where it reads all.
+  KeySelection select_keys(const float* hidden, const KvView& storage);
+  /// Scores keys by the indexer, and writes those selected to out.
+  void run_indexer(const float* hidden, const float* keys, const KeySelection& selection,
+                   uint32_t* out);
+  /// Makes the indexer's keys of the batch, and returns the rows that its queries score.
+  const float* index_keys(const KvView& storage);
+  /// RopeArgs of an indexer's queries or keys.
+  RopeArgs indexer_rope(float* data, int64_t heads) const;
+
+  void read(const KvView& storage, const KeySelection& selection);
+  /// Attention over K and V of all heads.
+  void read(const KvView& kv, std::span<const Segment> segments,
+            const KeySelection& selection = {});
+  /// Attention of an expanded latent: long segments read the keys selected, others all.
+  void read(const ExpandedLatent& expanded, const KeySelection& selection);
+  /// Multiplies ungated by the gate's projection, into attended.
+  void gate_attended();
+
+  RopeArgs query_rope_;  ///< that attention applies to Q; x.data null: none
+  Buffer selection_;     ///< rows of KeySelection of the batch
+};
+
+/// Quantizes queries to the cache's FP8 type with one scale a head, and dequantizes them in place,
+/// as an engine with FP8 attention does.
+struct QueryQuantizationArgs {
+  HeadsView q;  ///< contiguous rows
+  KvDType dtype = KvDType::kFp8E4m3;
+  const float* scales = nullptr;  ///< [heads], backend memory
+  uint8_t* codes = nullptr;       ///< scratch [tokens, heads, head_dim], backend memory
+  uint64_t* saturated = nullptr;  ///< [heads] counts of clipped values to add to, or null
+};
+void quantize_query(Backend& backend, const QueryQuantizationArgs& args);
+
+}  // namespace kvcal

@@ -1,0 +1,288 @@
+#include "forward/feed_forward.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "family/architecture.h"
+
+namespace kvcal {
+namespace {
+
+/// Role of an MLP's second input.
+Role down_of(Role up) {
+  switch (up) {
+    case Role::kExpertUp:
+      return Role::kExpertDown;
+    case Role::kSharedUp:
+      return Role::kSharedDown;
+    default:
+      return Role::kDown;
+  }
+}
+
+RouterRule router_rule(const ModelConfig& config, const PackedExperts& packed) {
+  const MoeConfig& moe = config.moe;
+  return {.experts = moe.num_experts,
+          .per_token = moe.experts_per_token,
+          .score = moe.score,
+          .group_score = moe.group_score,
+          .groups = moe.group_score == GroupScore::kNone ? 1 : moe.num_groups,
+          .groups_per_token = moe.groups_per_token,
+          .softcap = moe.logits_softcap,
+          .jitter = config.router_jitter,
+          .normalizes = config.norm_topk_prob,
+          .factor = config.routed_scaling_factor,
+          .shared_multiplier = moe.shared_multiplier,
+          .shared_is_gated = packed.shared_is_gated};
+}
+
+}  // namespace
+
+FeedForward::FeedForward(LayerContext& context) : LayerPart(context) {
+  if (config_.architecture->has_experts())
+    expert_counts_ =
+        backend_.allocate(static_cast<size_t>(config_.moe.num_experts + 1) * sizeof(int32_t));
+}
+
+void FeedForward::run(float* hidden, bool is_normed) {
+  if (!exists()) return;
+  if (!config_.has_mlp_norm) {
+    fold(input_slot(), buffers_.normed.data(), rows() * config_.hidden_size, type_);
+  } else if (!is_normed) {
+    normalize(hidden, layer().mlp_norm, type_, buffers_.normed.data(), input_slot());
+  }
+  if (layer().moe.output_norm.exists()) return add_both(hidden);
+  if (layer().moe.experts.empty()) {
+    activate_all(layer().mlp);
+    return add_projected(buffers_.activated, layer().mlp.down, mlp_branch(), hidden);
+  }
+  score_experts(hidden);
+  if (mlp_branch().adds_directly()) return mix_experts(hidden);
+  mix_experts(cleared_projected());
+  add_output(buffers_.projected, mlp_branch(), hidden);
+}
+
+float* FeedForward::cleared_projected() {
+  backend_.fill_zero(buffers_.projected.data(),
+                     static_cast<size_t>(rows() * config_.hidden_size) * sizeof(float));
+  return buffers_.projected.as<float>();
+}
+
+void FeedForward::add_both(float* hidden) {
+  float* beside = buffers_.beside.as<float>();
+  backend_.fill_zero(buffers_.beside.data(),
+                     static_cast<size_t>(rows() * config_.hidden_size) * sizeof(float));
+  activate_all(layer().mlp);
+  project(buffers_.activated, layer().mlp.down, buffers_.projected);
+  add_output(buffers_.projected, branch(layer().moe.mlp_output_norm), beside);
+  score_experts(hidden);
+  normalize(hidden, layer().moe.input_norm, type_, buffers_.normed.data());
+  mix_experts(cleared_projected());
+  add_output(buffers_.projected, branch(layer().moe.output_norm), beside);
+  add_output(buffers_.beside, mlp_branch(), hidden);
+}
+
+AmaxSlot FeedForward::input_slot() const {
+  if (layer().moe.experts.empty() || layer().mlp.width > 0) return slot_of(Role::kUp);
+  return type_ == ComputeType::kFloat32 ? slot_of(Role::kRouter) : AmaxSlot{};
+}
+
+void FeedForward::activate_all(const PackedMlp& mlp, Role role, int64_t index) {
+  const MlpPart all{
+      .mlp = mlp, .rows = rows(), .index = index, .seen = slot_of(down_of(role), index)};
+  activate({&all, 1}, buffers_.normed, role);
+}
+
+void FeedForward::observe_parts(std::span<const MlpPart> parts, Role role, const Buffer& x,
+                                int64_t width) {
+  const std::byte* row = x.data();
+  for (const MlpPart& part : parts) {
+    observe({.role = role,
+             .index = part.index,
+             .x = row,
+             .type = type_,
+             .rows = part.rows,
+             .width = width,
+             .segments = part.segments});
+    row += static_cast<size_t>(part.rows * width) * bytes_of(type_);
+  }
+}
+
+void FeedForward::activate(std::span<const MlpPart> parts, const Buffer& x, Role role,
+                           bool is_observed) {
+  if (is_observed) observe_parts(parts, role, x, config_.hidden_size);
+  multiply_activated(backend_, {.x = x.data(),
+                                .type = type_,
+                                .parts = parts,
+                                .inner = buffers_.inner.as<float>(),
+                                .out = buffers_.activated.data(),
+                                .is_decoding = context_.is_decoding,
+                                .scratch = &context_.scratch});
+  if (is_observed) observe_parts(parts, down_of(role), buffers_.activated, parts.front().mlp.width);
+}
+
+void FeedForward::score_experts(const float* hidden) {
+  // Choices are discrete, so the router computes in float32 for every compute type.
+  const void* input = buffers_.normed.data();
+  const PackedNorm& own = layer().moe.router_norm;
+  if (type_ != ComputeType::kFloat32 || own.exists()) {
+    const PackedNorm& shared = config_.has_mlp_norm ? layer().mlp_norm : layer().input_norm;
+    normalize(hidden, own.exists() ? own : shared, ComputeType::kFloat32,
+              buffers_.router_input.data(), slot_of(Role::kRouter));
+    input = buffers_.router_input.data();
+  }
+  observe({.role = Role::kRouter, .x = input, .rows = rows(), .width = config_.hidden_size});
+  project(input, layer().moe.router, rows(), buffers_.router_logits.as<float>());
+}
+
+std::vector<int32_t> FeedForward::route() {
+  const PackedExperts& experts = layer().moe;
+  const int64_t stride = experts.router.matrix->out_features;
+  const RouteArgs args{.rule = router_rule(config_, experts),
+                       .logits = buffers_.router_logits.as<float>(),
+                       .correction = experts.correction.get(),
+                       .expert_scales = experts.expert_scales.get(),
+                       .rows = rows(),
+                       .row_stride = stride,
+                       .scratch = buffers_.router_scratch.as<float>(),
+                       .chosen = buffers_.chosen.as<int32_t>(),
+                       .chosen_weights = buffers_.chosen_weights.as<float>(),
+                       .tokens = buffers_.expert_tokens.as<int32_t>(),
+                       .weights = buffers_.expert_weights.as<float>(),
+                       .places = buffers_.router_scratch.as<int32_t>(),
+                       .counts = expert_counts_.as<int32_t>(),
+                       .shared_weights = buffers_.shared_weights.as<float>()};
+  backend_.route(args);
+  std::vector<int32_t> counts(static_cast<size_t>(args.rule.experts + 1));
+  backend_.copy_out(expert_counts_.data(), std::as_writable_bytes(std::span(counts)));
+  if (const int32_t unusable = counts.back(); unusable != 0) {
+    const int64_t token = rows() - unusable;
+    std::vector<float> logits(static_cast<size_t>(args.rule.experts));
+    backend_.copy_out(reinterpret_cast<const std::byte*>(args.logits + token * stride),
+                      std::as_writable_bytes(std::span(logits)));
+    const auto is_bad = [](float logit) { return !std::isfinite(logit); };
+    fail("the router gives ", *std::ranges::find_if(logits, is_bad), " for token ", token,
+         " of a batch");
+  }
+  counts.pop_back();
+  return counts;
+}
+
+void FeedForward::mix_experts(float* out) {
+  // The one wait of a batch in a layer: how many rows each expert multiplies.
+  const std::vector<int32_t> counts = route();
+  const bool shows_all = shows_all_experts_ && (context_.observer || context_.slot_of);
+  if (shows_all) show_experts();
+  std::vector<int32_t> tokens;  // of experts whose inputs are observed by sample
+  if (context_.observer && !shows_all) {
+    tokens.resize(static_cast<size_t>(rows() * config_.moe.experts_per_token));
+    backend_.copy_out(buffers_.expert_tokens.data(), std::as_writable_bytes(std::span(tokens)));
+  }
+  ExpertWave wave;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const int64_t count = counts[i], begin = wave.first + wave.count;
+    if (count == 0) continue;
+    if (wave.count + count > context_.most_rows) {
+      add_experts(wave, !shows_all, out);
+      wave = {.first = begin};
+    }
+    const auto index = static_cast<int64_t>(i);
+    MlpPart part{.mlp = layer().moe.experts[i], .rows = count, .index = index};
+    if (!shows_all) part.seen = slot_of(Role::kExpertDown, index);
+    if (!tokens.empty())
+      part.segments = segments_of(
+          std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
+    wave.parts.push_back(std::move(part));
+    wave.count += count;
+  }
+  if (wave.count > 0) add_experts(wave, !shows_all, out);
+  if (layer().moe.shared.width > 0) add_shared(layer().moe.shared, out);
+}
+
+void FeedForward::show_experts() {
+  for (size_t i = 0; i < layer().moe.experts.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    fold(slot_of(Role::kExpertUp, index), buffers_.normed.data(), rows() * config_.hidden_size,
+         type_);
+    activate_all(layer().moe.experts[i], Role::kExpertUp, index);
+  }
+}
+
+std::vector<Segment> FeedForward::segments_of(std::span<const int32_t> tokens) const {
+  std::vector<Segment> result;
+  int64_t begin = 0;
+  for (const Segment& segment : context_.segments) {
+    int64_t end = begin;
+    while (end < std::ssize(tokens) &&
+           tokens[static_cast<size_t>(end)] < segment.q_begin + segment.q_count)
+      ++end;
+    result.push_back({.q_begin = begin, .q_count = end - begin});
+    begin = end;
+  }
+  return result;
+}
+
+void FeedForward::gather(const ExpertWave& wave) {
+  const bool weighs = config_.architecture->weighs_expert_inputs;
+  // Weights multiply float32 rows, which are rounded once, after that.
+  const bool widens = weighs && type_ != ComputeType::kFloat32;
+  const Buffer& out = weighs ? buffers_.expert_out : buffers_.gathered;
+  backend_.gather_rows({.x = (widens ? buffers_.router_input : buffers_.normed).data(),
+                        .type = weighs ? ComputeType::kFloat32 : type_,
+                        .rows = buffers_.expert_tokens.as<int32_t>() + wave.first,
+                        .count = wave.count,
+                        .width = config_.hidden_size,
+                        .out = out.data()});
+  if (!weighs) return;
+  backend_.multiply_gate(
+      {.x = {.data = out.as<float>(), .row_stride = config_.hidden_size},
+       .gate = {.data = buffers_.expert_weights.as<float>() + wave.first, .row_stride = 1},
+       .gate_per_head = true,
+       .function = GateFunction::kIdentity,
+       .rows = wave.count,
+       .width = config_.hidden_size,
+       .out_type = type_,
+       .out = buffers_.gathered.data()});
+}
+
+void FeedForward::add_experts(const ExpertWave& wave, bool is_observed, float* out) {
+  gather(wave);
+  const auto* gathered = buffers_.gathered.data();
+  for (const MlpPart& part : wave.parts) {
+    const int64_t count = part.rows * config_.hidden_size;
+    if (is_observed) fold(slot_of(Role::kExpertUp, part.index), gathered, count, type_);
+    gathered += static_cast<size_t>(count) * bytes_of(type_);
+  }
+  activate(wave.parts, buffers_.gathered, Role::kExpertUp, is_observed);
+  multiply_down(backend_, {.x = buffers_.activated.data(),
+                           .type = type_,
+                           .parts = wave.parts,
+                           .out = buffers_.expert_out.data(),
+                           .is_decoding = context_.is_decoding,
+                           .scratch = &context_.scratch});
+  const float* weights = buffers_.expert_weights.as<float>() + wave.first;
+  backend_.combine_rows({.x = buffers_.expert_out.as<float>(),
+                         .places = buffers_.router_scratch.as<int32_t>(),
+                         .weights = config_.architecture->weighs_expert_inputs ? nullptr : weights,
+                         .first = wave.first,
+                         .count = wave.count,
+                         .rows = rows(),
+                         .per_row = config_.moe.experts_per_token,
+                         .width = config_.hidden_size,
+                         .out = out});
+}
+
+void FeedForward::add_shared(const PackedMlp& shared, float* out) {
+  fold(slot_of(Role::kSharedUp), buffers_.normed.data(), rows() * config_.hidden_size, type_);
+  activate_all(shared, Role::kSharedUp);
+  project(buffers_.activated, shared.down, buffers_.expert_out);
+  backend_.combine_rows({.x = buffers_.expert_out.as<float>(),
+                         .weights = buffers_.shared_weights.as<float>(),
+                         .count = rows(),
+                         .rows = rows(),
+                         .width = config_.hidden_size,
+                         .out = out});
+}
+
+}  // namespace kvcal

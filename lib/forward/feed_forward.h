@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "forward/layer_context.h"
+
+namespace kvcal {
+
+/// MLP or experts of a layer, or both.
+class FeedForward : private LayerPart {
+ public:
+  explicit FeedForward(LayerContext& context);
+
+  /// Whether the layer has any.
+  bool exists() const { return layer().mlp.width > 0 || !layer().moe.experts.empty(); }
+  /// The slot of normed where the MLP reads all of it; none where it reads only some rows.
+  AmaxSlot input_slot() const;
+  /// Adds the MLP or the experts of normed to hidden; without is_normed, the norm of hidden runs
+  /// first. Does nothing where the layer has none.
+  void run(float* hidden, bool is_normed);
+  /// Observes the inputs of every expert as if it got all tokens.
+  void show_all_experts(bool wanted) { shows_all_experts_ = wanted; }
+
+ private:
+  Branch mlp_branch() const {
+    return branch(layer().mlp_output_norm, config_.mlp_output_multiplier);
+  }
+  /// Adds the norm of MLP and experts together to hidden; normed holds the MLP's input.
+  void add_both(float* hidden);
+
+  /// Writes the activated inner rows of all parts of x, [rows of all parts, hidden], to activated.
+  /// role: of x. Observes both.
+  void activate(std::span<const MlpPart> parts, const Buffer& x, Role role,
+                bool is_observed = true);
+  /// activate for all rows of normed.
+  void activate_all(const PackedMlp& mlp, Role role = Role::kUp, int64_t index = 0);
+  /// Observes each part's rows of x, [rows of all parts, width], as its input.
+  void observe_parts(std::span<const MlpPart> parts, Role role, const Buffer& x, int64_t width);
+
+  /// Experts that run together, because their rows fit the activations.
+  struct ExpertWave {
+    int64_t first = 0, count = 0;  ///< rows, among those of all experts
+    std::vector<MlpPart> parts = {};
+  };
+  /// Computes the router's logits of every row, of the experts and the shared gate.
+  void score_experts(const float* hidden);
+  /// Chooses experts by the logits; the number of rows of each.
+  std::vector<int32_t> route();
+  /// Adds the sum of the chosen experts and the shared expert to out. Call after score_experts.
+  void mix_experts(float* out);
+  /// Adds the experts of a wave to out, [rows, hidden_size].
+  void add_experts(const ExpertWave& wave, bool is_observed, float* out);
+  /// Adds the shared expert to out.
+  void add_shared(const PackedMlp& shared, float* out);
+  /// Writes the rows of the wave's tokens to gathered, weighed where weights multiply inputs.
+  void gather(const ExpertWave& wave);
+  /// Observes the inputs of every expert for all tokens.
+  void show_experts();
+  /// Rows of each segment that are in tokens, which ascend.
+  std::vector<Segment> segments_of(std::span<const int32_t> tokens) const;
+  /// projected, as zeros.
+  float* cleared_projected();
+
+  bool shows_all_experts_ = false;
+  Buffer expert_counts_;  ///< of RouteArgs
+};
+
+}  // namespace kvcal

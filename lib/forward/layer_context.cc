@@ -1,0 +1,200 @@
+#include "forward/layer_context.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "family/architecture.h"
+
+namespace kvcal {
+namespace {
+
+enum class Element : uint8_t { kFloat32, kInt32, kCompute, kFp8 };
+
+uint64_t element_bytes(Element element, ComputeType type) {
+  switch (element) {
+    case Element::kFloat32:
+    case Element::kInt32:
+      return sizeof(float);
+    case Element::kCompute:
+      return bytes_of(type);
+    case Element::kFp8:
+      return 1;
+  }
+  return 0;
+}
+
+int64_t widest_mlp(const ModelConfig& config) {
+  int64_t width = config.moe.shared_intermediate_size;
+  for (const LayerConfig& layer : config.layers)
+    width = std::max({width, layer.is_moe ? config.moe.intermediate_size : layer.intermediate_size,
+                      config.architecture->has_mlp_beside_experts ? layer.intermediate_size : 0});
+  return width;
+}
+
+}  // namespace
+
+std::vector<Activations::Row> Activations::rows_of(const ModelConfig& c, const Backend& backend,
+                                                   ComputeType type) {
+  const auto widest = [&](const auto& width) {
+    return c.largest([&](const LayerConfig& layer) { return std::invoke(width, layer.attention); });
+  };
+  const int64_t query_width = widest(&AttentionSizes::query_width);
+  const int64_t attended_width = widest(&AttentionSizes::attended_width);
+  const int64_t key_value_width =
+      widest([](const AttentionSizes& sizes) { return sizes.key_width() + sizes.value_width(); });
+  const bool is_latent = c.architecture->has_latent_attention;
+  const bool is_indexed = c.indexer.topk > 0;
+  const bool has_query_gate = c.architecture->has_query_gate;
+  const bool has_experts = c.architecture->has_experts();
+  const bool is_recurrent = c.recurrent.heads > 0;
+  const int64_t channels = is_recurrent ? c.recurrent.channels : 0;
+  const int64_t step_rank = c.recurrent.step_rank;
+  const bool steps_have_rank = step_rank > 0;
+  const bool has_streams = c.streams > 1;
+  // The fused operation cannot look at a whole row of the gate.
+  const bool is_sparse = std::ranges::any_of(
+      c.layers, [](const LayerConfig& layer) { return layer.activation_sparsity > 0.0; });
+  const bool activates_in_matmul = backend.activates_in_matmul();
+#define KVCAL_ROW(name, element, reserved, width) \
+  {&Activations::name, Reserved::reserved,        \
+   static_cast<uint64_t>(width) * element_bytes(Element::element, type)},
+  return {KVCAL_ACTIVATIONS(KVCAL_ROW)};
+#undef KVCAL_ROW
+}
+
+Activations::Activations(const ModelConfig& config, Backend& backend, ComputeType type)
+    : backend_(backend), rows_(rows_of(config, backend, type)) {}
+
+void Activations::reserve(Reserved group, int64_t rows) {
+  for (const Row& row : rows_) {
+    Buffer& buffer = this->*row.buffer;
+    const size_t bytes = static_cast<uint64_t>(rows) * row.bytes;
+    if (row.reserved == group && buffer.size() < bytes) buffer = backend_.allocate(bytes);
+  }
+}
+
+uint64_t Activations::bytes_per_token(const ModelConfig& config, const Backend& backend,
+                                      ComputeType type, const ActivationUse& use) {
+  uint64_t bytes = 0;
+  for (const Row& row : rows_of(config, backend, type))
+    if ((row.reserved != Reserved::kQuantizedQueries || use.quantizes_queries) &&
+        (row.reserved != Reserved::kIndexed || use.selects_keys))
+      bytes += row.bytes;
+  return bytes;
+}
+
+void LayerPart::observe(LinearInput input) {
+  if (!context_.observer) return;
+  input.layer = context_.layer_index;
+  if (input.segments.empty()) input.segments = context_.segments;
+  context_.observer(input);
+}
+
+void LayerPart::observe(Role role, const Buffer& x, int64_t width, int64_t index) {
+  observe(
+      {.role = role, .index = index, .x = x.data(), .type = type_, .rows = rows(), .width = width});
+}
+
+void LayerPart::fold(AmaxSlot slot, const void* x, int64_t count, ComputeType type) {
+  if (slot)
+    backend_.observe_amax(
+        {.x = x, .type = type, .count = count, .amax = slot.amax, .nonfinite = slot.nonfinite});
+}
+
+void LayerPart::convert(ComputeType type, const float* x, int64_t width, void* out, AmaxSlot seen) {
+  backend_.load_kv({.x = x,
+                    .dtype = KvDType::kFloat32,
+                    .rows = rows(),
+                    .heads = 1,
+                    .head_dim = width,
+                    .out_type = type,
+                    .out = out});
+  fold(seen, out, rows() * width, type);
+}
+
+void LayerPart::convert_input(Role role, const float* x, int64_t width, const Buffer& out,
+                              int64_t index) {
+  convert(type_, x, width, out.data(), slot_of(role, index));
+  observe(role, out, width, index);
+}
+
+void LayerPart::normalize(const float* x, const PackedNorm& norm, ComputeType type, void* out,
+                          AmaxSlot seen) {
+  if (!norm.exists())  // families that norm outputs only
+    return convert(type, x, config_.hidden_size, out, seen);
+  backend_.norm({.x = x,
+                 .weight = norm.weight.get(),
+                 .bias = norm.bias.get(),
+                 .centered = config_.centers_norm,
+                 .epsilon = config_.norm_eps,
+                 .rows = rows(),
+                 .width = config_.hidden_size,
+                 .out_type = type,
+                 .out = out,
+                 .seen = seen});
+}
+
+void LayerPart::normalize_input(Role role, const float* x, const PackedNorm& norm) {
+  normalize(x, norm, type_, buffers_.normed.data(), slot_of(role));
+  observe(role, buffers_.normed, config_.hidden_size);
+}
+
+void LayerPart::gate(RowsView x, RowsView gate, GateFunction function, int64_t width,
+                     ComputeType out_type, void* out, AmaxSlot seen) {
+  backend_.multiply_gate({.x = x,
+                          .gate = gate,
+                          .function = function,
+                          .rows = rows(),
+                          .width = width,
+                          .out_type = out_type,
+                          .out = out,
+                          .seen = seen});
+}
+
+void LayerPart::project(const void* x, const PackedLinear& linear, int64_t rows, float* out) {
+  multiply(backend_, {.x = x,
+                      .linear = linear,
+                      .rows = rows,
+                      .out = out,
+                      .is_decoding = context_.is_decoding,
+                      .scratch = &context_.scratch});
+  if (!linear.factors.exists()) return;
+  const int64_t width = linear.matrix->out_features;
+  backend_.multiply_gate({.x = {.data = out, .row_stride = width},
+                          .gate = {.data = linear.factors.get(), .row_stride = 0},
+                          .function = GateFunction::kIdentity,
+                          .rows = rows,
+                          .width = width,
+                          .out = out});
+}
+
+void LayerPart::add_projected(const Buffer& x, const PackedLinear& linear, const Branch& branch,
+                              float* hidden) {
+  if (!branch.adds_directly()) {
+    project(x, linear, buffers_.projected);
+    return add_output(buffers_.projected, branch, hidden);
+  }
+  multiply(backend_, {.x = x.data(),
+                      .linear = linear,
+                      .accumulate = true,
+                      .rows = rows(),
+                      .out = hidden,
+                      .is_decoding = context_.is_decoding,
+                      .scratch = &context_.scratch});
+}
+
+ResidualNormArgs LayerPart::output_args(const Buffer& x, const Branch& branch,
+                                        float* hidden) const {
+  KVCAL_CHECK(!branch.norm.bias.exists());  // no family's output norm has one
+  return {.x = x.as<float>(),
+          .output_weight = branch.norm.weight.get(),
+          .multiplier = branch.multiplier,
+          .hidden = hidden,
+          .centered = config_.centers_norm,
+          .epsilon = config_.norm_eps,
+          .rows = rows(),
+          .width = config_.hidden_size,
+          .scratch = buffers_.output_normed.as<float>()};
+}
+
+}  // namespace kvcal

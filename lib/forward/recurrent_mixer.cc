@@ -1,0 +1,183 @@
+#include "forward/recurrent_mixer.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "family/architecture.h"
+
+namespace kvcal {
+namespace {
+
+/// Columns of rows.
+RowsView columns(const Buffer& rows, int64_t first, int64_t stride) {
+  return {.data = rows.as<float>() + first, .row_stride = stride};
+}
+
+std::vector<StateRun> state_runs(const TokenBatch& batch, const RecurrentState* state) {
+  const std::span<const Segment> segments = batch.segments;
+  if (!state) return {{.segments = segments}};
+  const auto slot_of = [&](size_t i) { return batch.slots.empty() ? 0 : batch.slots[i]; };
+  std::vector<StateRun> runs;
+  for (size_t begin = 0, end = 0; begin < segments.size(); begin = end) {
+    for (end = begin + 1; end < segments.size() && slot_of(end) == slot_of(end - 1) + 1;) ++end;
+    runs.push_back({.segments = segments.subspan(begin, end - begin),
+                    .convolution = state->convolution_of(slot_of(begin)),
+                    .scan = state->scan_of(slot_of(begin))});
+  }
+  return runs;
+}
+
+}  // namespace
+
+void RecurrentMixer::run(const float* hidden, const RecurrentState* state) {
+  normalize_input(Role::kMixerIn, hidden, layer().mixer_norm);
+  project(buffers_.normed, mixer().in, buffers_.mixed_in);
+  if (config_.architecture->recurrence == Mixer::kShortConvolution) gate_before_convolution();
+  const std::vector<StateRun> runs = state_runs(batch(), state);
+  for (const StateRun& run : runs) convolve(run);
+  scan(runs);
+  gate_scanned();
+  observe(Role::kMixerOut, buffers_.mixed, config_.recurrent.inner());
+}
+
+RowsView RecurrentMixer::projected(int64_t first) const {
+  return columns(buffers_.mixed_in, first, mixer().in.matrix->out_features);
+}
+
+// The projection of a short convolution holds the gate before it, the gate behind it, and its
+// input. Source: transformers lfm2 `Lfm2ShortConv`.
+void RecurrentMixer::gate_before_convolution() {
+  const int64_t channels = config_.recurrent.channels;
+  gate(projected(2 * channels), projected(0), GateFunction::kIdentity, channels,
+       ComputeType::kFloat32, buffers_.scanned.data());
+}
+
+void RecurrentMixer::convolve(const StateRun& run) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const bool is_short = config_.architecture->recurrence == Mixer::kShortConvolution;
+  backend_.causal_conv({.x = is_short ? columns(buffers_.scanned, 0, recurrent.channels)
+                                      : projected(recurrent.inner()),
+                        .weight = mixer().conv_weight.get(),
+                        .bias = mixer().conv_bias.get(),
+                        .silu = !is_short,
+                        .segments = run.segments,
+                        .channels = recurrent.channels,
+                        .kernel = recurrent.kernel,
+                        .state = run.convolution,
+                        .out = buffers_.convolved.as<float>()});
+}
+
+void RecurrentMixer::scan(std::span<const StateRun> runs) {
+  const Mixer kind = config_.architecture->recurrence;
+  if (kind == Mixer::kShortConvolution) return;
+  if (kind == Mixer::kMamba) project_mamba();
+  for (const StateRun& run : runs)
+    if (kind == Mixer::kDeltaNet)
+      scan_delta(run);
+    else
+      scan_states(run);
+}
+
+void RecurrentMixer::project_mamba() {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
+  convert_input(Role::kMixerStates, buffers_.convolved.as<float>(), recurrent.inner(),
+                buffers_.mixed);
+  project(buffers_.mixed, mixer().states, buffers_.states);
+  const float* part = buffers_.states.as<float>();
+  for (const auto& [norm, count] : {std::pair{&mixer().step_norm, rank},
+                                    {&mixer().b_norm, recurrent.state_dim},
+                                    {&mixer().c_norm, recurrent.state_dim}}) {
+    backend_.norm_heads(
+        {.x = view(part, count, width), .weight = norm->get(), .epsilon = config_.norm_eps});
+    part += count;
+  }
+  const float* step_rows = buffers_.step_rows.as<float>();
+  backend_.copy_heads({.x = view(buffers_.states.as<float>(), rank, width),
+                       .out = view(step_rows, rank),
+                       .width = rank});
+  convert_input(Role::kMixerStep, step_rows, rank, buffers_.step_input);
+  project(buffers_.step_input, mixer().step, buffers_.steps);
+}
+
+void RecurrentMixer::scan_states(const StateRun& run) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const Mixer kind = config_.architecture->recurrence;
+  KVCAL_CHECK(kind == Mixer::kMamba || kind == Mixer::kMamba2);
+  const int64_t inner = recurrent.inner(), channels = recurrent.channels;
+  const int64_t states = recurrent.groups * recurrent.state_dim;
+  const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
+  const bool is_first = kind == Mixer::kMamba;
+  backend_.ssm_scan(
+      {.x = columns(buffers_.convolved, 0, channels),
+       .dt = is_first ? columns(buffers_.steps, 0, inner) : projected(inner + channels),
+       .dt_bias = mixer().dt_bias.get(),
+       .dt_min = recurrent.dt_min,
+       .dt_max = recurrent.dt_max,
+       .a = mixer().decay.get(),
+       .a_per_state = is_first,
+       .b = is_first ? columns(buffers_.states, rank, width)
+                     : columns(buffers_.convolved, inner, channels),
+       .c = is_first ? columns(buffers_.states, rank + recurrent.state_dim, width)
+                     : columns(buffers_.convolved, inner + states, channels),
+       .d = mixer().skip.get(),
+       .segments = run.segments,
+       .heads = recurrent.heads,
+       .head_dim = recurrent.head_dim,
+       .groups = recurrent.groups,
+       .state_dim = recurrent.state_dim,
+       .state = run.scan,
+       .out = buffers_.scanned.as<float>()});
+}
+
+void RecurrentMixer::scan_delta(const StateRun& run) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const int64_t channels = recurrent.channels;
+  const int64_t keys = recurrent.keys();
+  const int64_t gates = recurrent.inner() + channels;
+  backend_.delta_scan({.q = columns(buffers_.convolved, 0, channels),
+                       .k = columns(buffers_.convolved, keys, channels),
+                       .v = columns(buffers_.convolved, 2 * keys, channels),
+                       .g = projected(gates + recurrent.heads),
+                       .beta = projected(gates),
+                       .decay_rate = mixer().decay.get(),
+                       .g_bias = mixer().dt_bias.get(),
+                       .logistic_beta = true,
+                       .beta_range = recurrent.beta_range,
+                       .segments = run.segments,
+                       .k_heads = recurrent.groups,
+                       .v_heads = recurrent.heads,
+                       .k_dim = recurrent.state_dim,
+                       .v_dim = recurrent.head_dim,
+                       .state = run.scan,
+                       .out = buffers_.scanned.as<float>()});
+}
+
+void RecurrentMixer::gate_scanned() {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const int64_t inner = recurrent.inner(), channels = recurrent.channels;
+  const auto seen = slot_of(Role::kMixerOut);
+  if (config_.architecture->recurrence == Mixer::kShortConvolution)
+    return gate(columns(buffers_.convolved, 0, channels), projected(channels),
+                GateFunction::kIdentity, channels, type_, buffers_.mixed.data(), seen);
+  if (!mixer().norm.exists())
+    return gate(columns(buffers_.scanned, 0, inner), projected(0), GateFunction::kSilu, inner,
+                type_, buffers_.mixed.data(), seen);
+  const bool is_mamba = config_.architecture->recurrence == Mixer::kMamba2;
+  const int64_t groups = is_mamba ? recurrent.norm_groups : recurrent.heads;
+  backend_.gated_norm({.x = columns(buffers_.scanned, 0, inner),
+                       .gate = projected(0),
+                       .weight = mixer().norm.get(),
+                       .weight_per_group = is_mamba,
+                       .gate_first = is_mamba && !config_.norms_before_gate,
+                       .epsilon = recurrent.norm_eps > 0.0f ? recurrent.norm_eps : config_.norm_eps,
+                       .rows = rows(),
+                       .groups = groups,
+                       .width = inner / groups,
+                       .out_type = type_,
+                       .out = buffers_.mixed.data(),
+                       .seen = seen});
+}
+
+}  // namespace kvcal

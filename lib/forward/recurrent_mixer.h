@@ -1,0 +1,32 @@
+#pragma once
+
+#include <span>
+
+#include "forward/layer_context.h"
+
+namespace kvcal {
+
+/// Recurrent mixer of a layer, up to its output projection: Mamba 1 or 2, the gated delta net, or
+/// the short convolution. Its steps make mixed_in, convolved, scanned and mixed.
+class RecurrentMixer : private LayerPart {
+ public:
+  explicit RecurrentMixer(LayerContext& context) : LayerPart(context) {}
+
+  /// Writes the mix of hidden to mixed. state continues the batch's sequences; null: all begin.
+  void run(const float* hidden, const RecurrentState* state);
+
+ private:
+  const PackedRecurrence& mixer() const { return layer().recurrence; }
+  /// Columns of the input projection from first on.
+  RowsView projected(int64_t first) const;
+  void gate_before_convolution();
+  void convolve(const StateRun& run);
+  void scan(std::span<const StateRun> runs);
+  void project_mamba();
+  /// Mamba 1 or 2.
+  void scan_states(const StateRun& run);
+  void scan_delta(const StateRun& run);
+  void gate_scanned();
+};
+
+}  // namespace kvcal

@@ -1,0 +1,101 @@
+#include "report/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "report/markup.h"
+
+namespace kvcal::report {
+namespace {
+
+std::string plain_text(double value) {
+  return number_text(value, 5);
+}
+std::string signed_share_text(double value) {
+  return (value > 0.0 ? "+" : "") + share_text(value);
+}
+std::string seconds_text(double value) {
+  return number_text(value, 4) + " s";
+}
+
+constexpr Metric kMetrics[] = {
+    {"perplexity", "perplexity", "of all tokens that were scored", plain_text},
+    {"reference_perplexity", "reference", "perplexity of the reference", plain_text, false},
+    {"perplexity_increase", "against reference",
+     "how much larger the perplexity is than the reference's", signed_share_text},
+    {"nll", "NLL", "mean negative log likelihood, nats", plain_text},
+    {"kl_mean", "mean KL",
+     "mean divergence of the next token's distribution from the reference's, nats", plain_text,
+     true, "kl_stderr"},
+    {"kl_stderr", "± mean KL", "standard error of the mean KL, nats", plain_text},
+    {"kl_p99", "p99 KL", "99 of 100 tokens have less, nats", plain_text},
+    {"kl_max", "largest KL", "of any token, nats", plain_text},
+    {"top1_agreement", "same top token",
+     "share of tokens whose likeliest next token is the reference's", share_text},
+    {"exact_match_strict", "exact match, strict",
+     "answers found by the filter strict-match that are right", share_text, true,
+     "exact_match_strict_stderr"},
+    {"exact_match_strict_stderr", "± strict", "its standard error", share_text},
+    {"exact_match_flexible", "exact match, flexible",
+     "answers found by the filter flexible-extract that are right", share_text, true,
+     "exact_match_flexible_stderr"},
+    {"exact_match_flexible_stderr", "± flexible", "its standard error", share_text},
+    {"bytes_per_token", "cache of one token", "K and V of all layers", byte_text},
+    {"weight_bytes", "weights", "all tensors of the checkpoint", byte_text},
+    {"seconds", "time", "that this one took", seconds_text},
+};
+
+}  // namespace
+
+std::span<const Metric> all_measures() {
+  return kMetrics;
+}
+
+const Metric& find_metric(std::string_view key) {
+  for (const Metric& measure : kMetrics)
+    if (measure.key == key) return measure;
+  fail("'", key, "' is no measure, expected one of ", join(kMetrics, ", ", &Metric::key));
+}
+
+void Metrics::set(std::string_view key, std::optional<double> value) {
+  if (value) values_[find_metric(key).key] = *value;
+}
+
+double Metrics::at(std::string_view key) const {
+  const auto found = values_.find(find_metric(key).key);
+  return found == values_.end() ? std::nan("") : found->second;
+}
+
+double Metrics::error_of(std::string_view key) const {
+  const std::string_view error = find_metric(key).error;
+  return error.empty() ? std::nan("") : at(error);
+}
+
+std::vector<const Metric*> known_measures(std::span<const Metrics* const> all) {
+  std::vector<const Metric*> known;
+  for (const Metric& measure : kMetrics)
+    if (measure.is_column && std::ranges::any_of(all, [&](const Metrics* values) {
+          return std::isfinite(values->at(measure.key));
+        }))
+      known.push_back(&measure);
+  return known;
+}
+
+void add_columns(std::vector<Column>& columns, const std::vector<const Metric*>& measures) {
+  for (const Metric* measure : measures) columns.push_back({measure->title, measure->hint});
+}
+
+void add_cells(TableMarkup& table, const Metrics& values,
+               const std::vector<const Metric*>& measures) {
+  for (const Metric* measure : measures) {
+    const double value = values.at(measure->key);
+    if (std::isfinite(value))
+      table.cell(measure->text(value), value);
+    else
+      table.cell("–");
+  }
+}
+
+}  // namespace kvcal::report

@@ -1,0 +1,287 @@
+#include "run/calibration_result.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/text.h"
+
+namespace kvcal {
+namespace {
+
+std::string with_error(const Likelihood& result) {
+  return short_float(*result.kl_mean) + " ± " + short_float(*result.kl_stderr);
+}
+
+std::string layers_text(const std::vector<int64_t>& layers) {
+  return layer_range_text(layers) + " in 16 bits";
+}
+
+Json result_json(const std::vector<int64_t>& layers, const Likelihood& result) {
+  return {{"layers_16_bit", layers},
+          {"kl_mean", *result.kl_mean},
+          {"kl_stderr", *result.kl_stderr},
+          {"perplexity_increase", *result.perplexity_increase}};
+}
+
+constexpr size_t kWorstLayers = 3;
+constexpr double kUnsettled = 0.05;  ///< growth from which more samples are likely to move scales
+
+std::string cache_text(const ScaleSummary& summary) {
+  const std::string all = std::to_string(2 * summary.cache_bytes_fp8) + " in 16 bits";
+  if (summary.layers_16_bit.empty())
+    return std::to_string(summary.cache_bytes_fp8) + " bytes a token in FP8, " + all;
+  return std::to_string(summary.cache_bytes()) + " bytes a token with " +
+         layer_range_text(summary.layers_16_bit) + " in 16 bits and the others in FP8, " +
+         std::to_string(summary.cache_bytes_fp8) + " all in FP8, " + all;
+}
+
+std::string cost_text(const RunCost& cost) {
+  return std::to_string(cost.num_samples) + (cost.num_samples == 1 ? " sample, " : " samples, ") +
+         std::to_string(cost.num_tokens) + " tokens in " + fixed("%.1f s", cost.seconds) +
+         ", peak memory " + byte_text(static_cast<double>(cost.peak_bytes));
+}
+
+std::string growth_text(const LateGrowth& growth) {
+  const std::string last = "the last " + std::to_string(growth.num_samples - growth.from_samples) +
+                           " of " + std::to_string(growth.num_samples) + " samples";
+  if (growth.ratio == 0) return "no largest value grew in " + last;
+  return "largest values grew by at most " + percent(growth.ratio) + " in " + last + " (" +
+         (growth.is_key ? "K" : "V") + " of layer " + std::to_string(growth.layer) + ")" +
+         (growth.ratio > kUnsettled ? ": more samples may move scales" : "");
+}
+
+std::string layer_text(const LayerErrors* layer) {
+  const auto error = [](const SideErrors& side) {
+    return fixed("%.1f %%", 100 * side.calibrated.relative_error());
+  };
+  return std::to_string(layer->layer) + " (K " + error(layer->k) + ", V " + error(layer->v) + ")";
+}
+
+constexpr size_t kLabelWidth = 12;
+
+/// The least and the largest of some scales: "0.01 to 0.2".
+class ScaleRange {
+ public:
+  void add(float value) {
+    least_ = std::min(least_, value);
+    largest_ = std::max(largest_, value);
+  }
+  void add(const KvTensorCalibration& side) {
+    for (const Scale& scale : side.scales) add(scale.value);
+  }
+  std::string text() const {
+    return short_float(static_cast<double>(least_)) + " to " +
+           short_float(static_cast<double>(largest_));
+  }
+
+ private:
+  float least_ = std::numeric_limits<float>::infinity(), largest_ = 0.0f;
+};
+
+std::string side_text(const KvTensorCalibration& side, bool ignored) {
+  if (ignored) return "ignored";
+  if (side.scales.size() == 1) return short_float(static_cast<double>(side.scales[0].value));
+  return std::to_string(side.scales.size()) + " heads";
+}
+
+std::string attention_summary(const Calibration& calibration) {
+  ScaleRange k, v;
+  for (const AttentionCalibration& layer : calibration.layers) {
+    if (layer.ignored) continue;
+    k.add(layer.k);
+    v.add(layer.v);
+  }
+  return std::to_string(calibration.layers.size()) + " layers: k_scale " + k.text() + ", v_scale " +
+         v.text() + " (--verbose lists them)\n";
+}
+
+std::string attention_text(const Calibration& calibration, size_t most_rows) {
+  if (calibration.layers.size() > most_rows) return attention_summary(calibration);
+  const bool has_queries = std::ranges::any_of(
+      calibration.layers, [](const AttentionCalibration& layer) { return layer.q.has_value(); });
+  std::vector<std::string> head{"layer",  "k_scale",   "v_scale",  "k_amax",
+                                "v_amax", "k_clipped", "v_clipped"};
+  if (has_queries) head.insert(head.begin() + 1, "q_scale");
+  TextTable table(head);
+  const auto clipped = [](const KvTensorCalibration& side) {
+    if (!side.num_saturated) return std::string("-");
+    return percent(static_cast<double>(*side.num_saturated) / static_cast<double>(side.num_values));
+  };
+  const auto amax = [](const KvTensorCalibration& side) {
+    return short_float(static_cast<double>(side.range().amax().value));
+  };
+  for (const AttentionCalibration& layer : calibration.layers) {
+    std::vector<std::string> row{std::to_string(layer.layer),
+                                 side_text(layer.k, layer.ignored),
+                                 side_text(layer.v, layer.ignored),
+                                 amax(layer.k),
+                                 amax(layer.v),
+                                 clipped(layer.k),
+                                 clipped(layer.v)};
+    if (has_queries)
+      row.insert(row.begin() + 1, layer.q ? side_text(*layer.q, layer.ignored) : "ignored");
+    table.add(row);
+  }
+  return table.text();
+}
+
+/// A row for all Linears of one name, such as q_proj.
+std::string linears_summary(const std::vector<LinearCalibration>& linears) {
+  struct Kind {
+    std::string name;
+    size_t count = 0;
+    ScaleRange scale = {}, amax = {};
+  };
+  std::vector<Kind> kinds;
+  for (const LinearCalibration& linear : linears) {
+    const std::string name = linear.module.substr(linear.module.rfind('.') + 1);
+    auto kind = std::ranges::find(kinds, name, &Kind::name);
+    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), Kind{.name = name});
+    ++kind->count;
+    kind->scale.add(linear.input_scale.value);
+    kind->amax.add(linear.input_amax.value);
+  }
+  TextTable table({"modules", "count", "input_scale", "input_amax"});
+  for (const Kind& kind : kinds)
+    table.add({kind.name, std::to_string(kind.count), kind.scale.text(), kind.amax.text()});
+  return table.text() + std::to_string(linears.size()) +
+         " inputs have static scales (--verbose lists them)\n";
+}
+
+std::string linears_text(const std::vector<LinearCalibration>& linears, size_t most_rows) {
+  if (linears.size() > most_rows) return linears_summary(linears);
+  TextTable table({"module", "input_scale", "input_amax", "tokens"});
+  for (const LinearCalibration& linear : linears)
+    table.add({linear.module, short_float(static_cast<double>(linear.input_scale.value)),
+               short_float(static_cast<double>(linear.input_amax.value)),
+               std::to_string(linear.input_tokens)});
+  return table.text();
+}
+
+}  // namespace
+
+std::string budget_text(const KlBudgetOutcome& outcome) {
+  const std::string data = "the budget is " + short_float(outcome.kl_budget) + " (" +
+                           std::to_string(outcome.num_sequences) +
+                           (outcome.num_sequences == 1 ? " sequence, " : " sequences, ") +
+                           std::to_string(outcome.measured.front().result.num_tokens) + " tokens" +
+                           (outcome.is_held_out ? " that the calibration did not see)" : ")");
+  const std::string none = with_error(outcome.measured.front().result);
+  if (!outcome.layers)
+    return none + " with every layer in FP8, and no few layers in 16 bits keep " + data;
+  if (outcome.layers->empty()) return none + " with every layer in FP8; " + data;
+  return with_error(outcome.result) + " with " + layers_text(*outcome.layers) + ", " + none +
+         " with none; " + data;
+}
+
+Json to_json(const KlBudgetOutcome& outcome) {
+  Json json = outcome.layers ? result_json(*outcome.layers, outcome.result)
+                             : Json{{"layers_16_bit", nullptr}};
+  json["budget"] = outcome.kl_budget;
+  json["num_sequences"] = outcome.num_sequences;
+  json["num_tokens"] = outcome.measured.front().result.num_tokens;
+  json["held_out"] = outcome.is_held_out;
+  json["measured"] = Json::array();
+  for (const MixedCache& cache : outcome.measured)
+    json["measured"].push_back(result_json(cache.kept, cache.result));
+  return json;
+}
+
+LabelledLines summary_lines(const ScaleSummary& summary) {
+  LabelledLines lines;
+  lines.emplace_back("KV cache", cache_text(summary));
+  if (summary.growth) lines.emplace_back("samples", growth_text(*summary.growth));
+  if (summary.late) lines.emplace_back("positions", late_positions_text(*summary.late));
+  const auto worst = worst_layers(summary, kWorstLayers);
+  lines.emplace_back("rounding", std::string("largest error against the values in layer") +
+                                     (worst.size() == 1 ? " " : "s ") +
+                                     join(worst, ", ", layer_text));
+  lines.emplace_back("scale 1.0", unit_scale_text(summary));
+  lines.emplace_back("margin 1.0", unit_margin_text(summary.margin));
+  return lines;
+}
+
+LabelledLines predicted_lines(const ScaleSummary& summary) {
+  LabelledLines lines;
+  if (summary.predicted)
+    lines.emplace_back("verdict", "with these scales " + verdict_text(*summary.predicted));
+  if (summary.predicted_unit)
+    lines.emplace_back("verdict 1.0", "with scale 1.0 " + verdict_text(*summary.predicted_unit));
+  return lines;
+}
+
+LabelledLines made_lines(const CalibrationResult& result) {
+  if (!result.summary) return {};
+  LabelledLines lines = summary_lines(*result.summary);
+  if (result.budget) lines.emplace_back("KL budget", budget_text(*result.budget));
+  if (!result.cost) return lines;
+  if (!result.cost->device.empty()) lines.emplace(lines.begin(), "device", result.cost->device);
+  lines.emplace(lines.begin(), "calibrated", cost_text(*result.cost));
+  return lines;
+}
+
+LabelledLines closing_lines(const CalibrationResult& result) {
+  if (!result.summary) return {};
+  LabelledLines lines = predicted_lines(*result.summary);
+  const auto made = made_lines(result);
+  lines.insert(lines.end(), made.begin(), made.end());
+  return lines;
+}
+
+OutputTexts output_texts(const CalibrationResult& result,
+                         std::function<Json(const WrittenCheckpoint&)> manifest) {
+  OutputTexts texts{.manifest = std::move(manifest), .config = result.config};
+  if (result.summary) {
+    texts.accuracy = predicted_lines(*result.summary);
+    texts.card_lines = summary_lines(*result.summary);
+  }
+  if (result.budget) texts.card_lines.emplace_back("KL budget", budget_text(*result.budget));
+  return texts;
+}
+
+std::string labelled_text(const LabelledLines& lines) {
+  std::string shown;
+  for (const auto& [label, text] : lines)
+    shown +=
+        label + std::string(kLabelWidth - std::min(label.size(), kLabelWidth), ' ') + text + '\n';
+  return shown;
+}
+
+std::string calibration_text(const CalibrationResult& result, size_t most_rows) {
+  const Calibration& calibration = result.calibration;
+  std::string text;
+  if (!calibration.layers.empty()) text += attention_text(calibration, most_rows);
+  if (!calibration.linears.empty()) text += linears_text(calibration.linears, most_rows);
+  const auto& weights = result.output.checkpoint.weights;
+  if (!weights.empty())
+    text += std::to_string(weights.size()) + " weights in FP8, " +
+            std::to_string(calibration.plan.unquantized.size()) + " left as they were\n";
+  return text + labelled_text(closing_lines(result));
+}
+
+std::string stop_text(const StopOutcome& stop) {
+  if (!stop.is_stable) return "";
+  const ScaleMove& move = *stop.largest_move;
+  return "stable after " + std::to_string(stop.num_samples) + " of at most " +
+         std::to_string(stop.max_samples) + " samples: in the last " +
+         std::to_string(move.num_samples) + " no scale moved by more than " + percent(*move.ratio) +
+         '\n';
+}
+
+std::string shares_text(const std::vector<RankShare>& shares) {
+  TextTable table({"rank", "host", "samples", "tokens", "TFLOP", "MB of layers read",
+                   "MB from storage", "processor s", "peak MB"});
+  for (size_t rank = 0; rank < shares.size(); ++rank) {
+    const RankWork& one = shares[rank].work;
+    const auto megabytes = [](uint64_t bytes) {
+      return fixed("%.1f", 1e-6 * static_cast<double>(bytes));
+    };
+    table.add({std::to_string(rank), shares[rank].host, std::to_string(one.samples),
+               std::to_string(one.tokens), fixed("%.6f", 1e-12 * one.flop),
+               megabytes(one.bytes_read), megabytes(one.storage_bytes),
+               fixed("%.2f", one.processor_seconds), megabytes(one.peak_bytes)});
+  }
+  return table.text();
+}
+
+}  // namespace kvcal

@@ -1,0 +1,93 @@
+#include "run/evaluation_parts.h"
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "hub/hub_cache.h"
+
+namespace kvcal {
+
+report::EvalReport page_of(const EvalOptions& options, const std::string& task,
+                           const std::string& version, std::optional<size_t> num_sequences,
+                           const std::string& reference) {
+  report::EvalReport page{.task = task,
+                          .model = name_of_source(options.model),
+                          .dataset = name_of_source(options.dataset),
+                          .reference = reference,
+                          .version = version};
+  if (!num_sequences) return page;
+  page.num_sequences = static_cast<int64_t>(*num_sequences);
+  page.max_seq_length = options.sequences.max_seq_length;
+  if (options.sequences.stride != 0) page.stride = options.sequences.stride;
+  return page;
+}
+
+Json run_json(const EvalOptions& options, const report::EvalReport& page) {
+  Json json = {{"task", page.task},
+               {"version", page.version},
+               {"model", page.model},
+               {"dataset", page.dataset}};
+  if (!page.num_sequences) return json;
+  json["num_sequences"] = *page.num_sequences;
+  json["max_seq_length"] = *page.max_seq_length;
+  if (page.stride) json["stride"] = *page.stride;
+  if (const RecordColumns& columns = options.sequences.records.columns; !columns.is_empty())
+    json["columns"] = to_json(columns);
+  if (!page.reference.empty()) json["reference"] = page.reference;
+  return json;
+}
+
+report::Metrics metrics_of(const Numbers& numbers) {
+  report::Metrics measures;
+  for (const auto& [key, value] : numbers) measures.set(key, value);
+  return measures;
+}
+
+Json cache_json(const CacheLabel& cache) {
+  Json json = {{"kv_cache_dtype", name_of(cache.type)},
+               {"scales", cache.scales_source},
+               {"bytes_per_token", cache.bytes_per_token}};
+  if (cache.fp8_attention) json["fp8_attention"] = true;
+  return json;
+}
+
+std::string cache_text(const CacheLabel& cache) {
+  return std::string(name_of(cache.type)) + (cache.fp8_attention ? "+attention" : "");
+}
+
+report::EvalVariant page_variant(const CacheLabel& cache, int64_t num_tokens, Numbers numbers) {
+  numbers.emplace_back("bytes_per_token", static_cast<double>(cache.bytes_per_token));
+  return {.name = cache.name,
+          .kv_cache_dtype =
+              std::string(name_of(cache.type)) + (cache.fp8_attention ? " and attention" : ""),
+          .scales = cache.scales_source,
+          .num_tokens = num_tokens,
+          .measures = metrics_of(numbers)};
+}
+
+Json flattened(Json json, bool is_single) {
+  if (!is_single) return json;
+  Json variant = json.at("variants").at(0);
+  json.erase("variants");
+  variant.erase("name");
+  json.update(variant);
+  return json;
+}
+
+std::string exact_percent(double fraction) {
+  return fixed("%.2f %%", 100.0 * fraction);
+}
+
+size_t num_listed(size_t num_layers, size_t most_rows) {
+  constexpr size_t kWorstLayers = 10;
+  return num_layers <= most_rows ? num_layers : std::min(kWorstLayers, most_rows);
+}
+
+std::string listed_text(size_t num_layers, size_t most_rows) {
+  const size_t listed = num_listed(num_layers, most_rows);
+  if (listed == num_layers) return ":\n";
+  return " (the worst " + std::to_string(listed) + " of " + std::to_string(num_layers) +
+         " layers; --verbose lists all):\n";
+}
+
+}  // namespace kvcal

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/json.h"
+#include "report/eval_report.h"
+#include "run/eval_variants.h"
+
+namespace kvcal {
+
+// Parts of JSON, pages and texts that the tasks of `eval` share.
+
+/// A page that names the run, and its sequences where the task scores any. reference: of KL.
+report::EvalReport page_of(const EvalOptions& options, const std::string& task,
+                           const std::string& version,
+                           std::optional<size_t> num_sequences = std::nullopt,
+                           const std::string& reference = {});
+/// The same facts in JSON.
+Json run_json(const EvalOptions& options, const report::EvalReport& page);
+
+/// Numbers by their keys in JSON and in pages; nullopt: not measured.
+using Numbers = std::vector<std::pair<const char*, std::optional<double>>>;
+report::Metrics metrics_of(const Numbers& numbers);
+
+Json cache_json(const CacheLabel& cache);
+/// "fp8_e4m3+attention"
+std::string cache_text(const CacheLabel& cache);
+/// A variant without its scores.
+report::EvalVariant page_variant(const CacheLabel& cache, int64_t num_tokens, Numbers numbers);
+/// json, with a single variant's numbers beside the run's own.
+Json flattened(Json json, bool is_single);
+
+/// "99.25 %"
+std::string exact_percent(double fraction);
+/// Of a list too long to print, only so many of the layers that lose most.
+size_t num_listed(size_t num_layers, size_t most_rows);
+/// " (the worst 10 of 80 layers; --verbose lists all):"
+std::string listed_text(size_t num_layers, size_t most_rows);
+
+}  // namespace kvcal

@@ -1,6 +1,0 @@
-#include "forward/support/family_check.h"
-#include "support/catch.h"
-
-TEST_CASE("dbrx: as in transformers") {
-  kvcal::test::check_family({"dbrx"});
-}

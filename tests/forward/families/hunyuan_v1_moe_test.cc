@@ -1,6 +1,0 @@
-#include "forward/support/family_check.h"
-#include "support/catch.h"
-
-TEST_CASE("hunyuan_v1_moe: as in transformers") {
-  kvcal::test::check_family({"hunyuan_v1_moe"});
-}

@@ -1,6 +1,0 @@
-#include "forward/support/family_check.h"
-#include "support/catch.h"
-
-TEST_CASE("qwen3_next: as in transformers") {
-  kvcal::test::check_family({"qwen3_next"});
-}
