@@ -48,10 +48,6 @@ class ByteReader {
     std::memcpy(&value, from.data(), sizeof(T));
     return value;
   }
-  std::string get_text() {
-    const auto text = get_bytes(get<uint64_t>());
-    return {reinterpret_cast<const char*>(text.data()), text.size()};
-  }
   /// Borrows from the reader's bytes.
   std::span<const std::byte> get_bytes(uint64_t count) {
     if (count > bytes_.size())

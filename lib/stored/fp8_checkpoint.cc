@@ -81,9 +81,9 @@ class Reader {
   template <class... Parts>
   void problem(const Parts&... parts) {
     if (!is_head_)
-      result_.problems.push_back(line_of(parts...));
+      result_.problems.push_back(problem_line(parts...));
     else if (result_.head_problem.empty())
-      result_.head_problem = line_of(parts...);
+      result_.head_problem = problem_line(parts...);
   }
 
   /// The scales of all layers were checked, and those of one layer at a time are needed.
@@ -164,9 +164,9 @@ class Reader {
               " says ", left_kind_, ", and no weight is");
     } else {
       result_.warnings.push_back(
-          line_of(left_source_, " says that weights are ", left_kind_, " and does not list ",
-                  first.name, ", which is ", first.dtype, others,
-                  ": they run as they are, engines may read them as ", left_kind_));
+          problem_line(left_source_, " says that weights are ", left_kind_, " and does not list ",
+                       first.name, ", which is ", first.dtype, others,
+                       ": they run as they are, engines may read them as ", left_kind_));
     }
   }
 

@@ -105,7 +105,7 @@ class Weights::Binder {
       if (!is_explained(tensor.use) && !unread_.contains(tensor.name) &&
           !is_of_unread_head(tensor.name))
         problems_.push_back(
-            line_of("unexpected: ", tensor.name, " ", model_dir_.tensor(tensor.name).shape));
+            problem_line("unexpected: ", tensor.name, " ", model_dir_.tensor(tensor.name).shape));
     account.problems = std::move(problems_);
     account.head_problem = head_problem();
     return account;
@@ -172,7 +172,7 @@ class Weights::Binder {
     const TensorView* tensor = model_dir_.find(name);
     if (!tensor && has_other_codes(name)) return std::nullopt;
     if (!tensor) {
-      problems.push_back(line_of("missing: ", name, " ", wanted));
+      problems.push_back(problem_line("missing: ", name, " ", wanted));
       return std::nullopt;
     }
     if (quantization_ && quantization_->undescribed.contains(name)) {  // told with its scales
@@ -181,7 +181,7 @@ class Weights::Binder {
     }
     if (tensor->shape != wanted) {
       problems.push_back(
-          line_of("misshapen: ", name, " is ", tensor->shape, ", expected ", wanted));
+          problem_line("misshapen: ", name, " is ", tensor->shape, ", expected ", wanted));
       return std::nullopt;
     }
     Bound bound{.view = *tensor, .block_scale = nullptr, .layout = layout};
@@ -192,7 +192,7 @@ class Weights::Binder {
       bound.block_scale = block_scale(name, wanted, problems);
     } else if (!is_float(tensor->dtype)) {
       problems.push_back(
-          line_of("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16"));
+          problem_line("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16"));
       unread_.insert(name);
     }
     return bound;
@@ -236,8 +236,8 @@ class Weights::Binder {
     const bool is_turned = layout == Layout::kInOut || layout == Layout::kInOutInterleaved;
     const Shape expected = is_turned && wanted.rank() == 2 ? Shape{wanted[1], wanted[0]} : wanted;
     if (coded.shape() != expected) {
-      problems.push_back(
-          line_of("misshapen: ", name, " has codes of ", coded.shape(), ", expected ", expected));
+      problems.push_back(problem_line("misshapen: ", name, " has codes of ", coded.shape(),
+                                      ", expected ", expected));
       return std::nullopt;
     }
     Bound bound{.view = coded.codes(), .block_scale = nullptr, .coded = &coded};
@@ -254,8 +254,8 @@ class Weights::Binder {
     if (found == quantization_->stacked.end()) return false;
     const std::vector<const CodedMatrix*>& matrices = found->second;
     if (std::ssize(matrices) != tensor.count || tensor.row->is_flat) {
-      problems_.push_back(line_of("misshapen: ", tensor.name, " has codes of ", matrices.size(),
-                                  " experts, expected ", tensor.count));
+      problems_.push_back(problem_line("misshapen: ", tensor.name, " has codes of ",
+                                       matrices.size(), " experts, expected ", tensor.count));
       return true;
     }
     for (int64_t i = 0; i < tensor.count; ++i)
@@ -272,7 +272,8 @@ class Weights::Binder {
     const LinearQuantization* linear = linear_of(name);
     if (linear && layout == Layout::kOutIn) return linear;
     if (quantization_->problems.empty())
-      problems.push_back(line_of("unreadable: ", name, " is F8_E4M3, expected F32, F16 or BF16"));
+      problems.push_back(
+          problem_line("unreadable: ", name, " is F8_E4M3, expected F32, F16 or BF16"));
     return nullptr;
   }
 
@@ -284,13 +285,14 @@ class Weights::Binder {
     expected_.insert(scale_name);
     const TensorView* scale = model_dir_.find(scale_name);
     if (!scale) {
-      problems.push_back(line_of("missing: ", scale_name, " ", wanted, " of the F8_E4M3 weight"));
+      problems.push_back(
+          problem_line("missing: ", scale_name, " ", wanted, " of the F8_E4M3 weight"));
     } else if (scale->shape != wanted) {
       problems.push_back(
-          line_of("misshapen: ", scale_name, " is ", scale->shape, ", expected ", wanted));
+          problem_line("misshapen: ", scale_name, " is ", scale->shape, ", expected ", wanted));
     } else if (!is_float(scale->dtype)) {
-      problems.push_back(
-          line_of("unreadable: ", scale_name, " is ", scale->dtype, ", expected F32, F16 or BF16"));
+      problems.push_back(problem_line("unreadable: ", scale_name, " is ", scale->dtype,
+                                      ", expected F32, F16 or BF16"));
     }
     return scale;
   }

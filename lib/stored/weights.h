@@ -65,7 +65,7 @@ void check_account(const TensorAccount& account, const ModelConfig& config);
 
 /// A line of problems: its parts, one after the other.
 template <class... Parts>
-std::string line_of(const Parts&... parts) {
+std::string problem_line(const Parts&... parts) {
   std::ostringstream line;
   (line << ... << parts);
   return line.str();

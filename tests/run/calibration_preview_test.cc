@@ -35,7 +35,7 @@ uint64_t tensor_bytes(const std::string& model) {
   return bytes;
 }
 
-std::string preview_line(const CalibrationPreview& preview, const std::string& label) {
+std::string line_of(const CalibrationPreview& preview, const std::string& label) {
   for (const auto& [name, text] : preview_lines(preview))
     if (name == label) return text;
   return "";
@@ -82,7 +82,7 @@ TEST_CASE("preview: FP8 weights take a byte an element, and a recipe without dat
   CHECK(preview.num_samples == 0);
   CHECK(preview.output_bytes < tensor_bytes(request.model));
   CHECK(preview.output_bytes > tensor_bytes(request.model) / 2);
-  CHECK(preview_line(preview, "samples") == "none: the recipe calibrates nothing");
+  CHECK(line_of(preview, "samples") == "none: the recipe calibrates nothing");
 }
 
 TEST_CASE("preview: records are held out where the data set has too few for all") {
@@ -123,7 +123,7 @@ TEST_CASE("preview: scoring adds its time, and hidden states past a limit go to 
   request.memory_limit = std::to_string(2 * needed);
   const CalibrationPreview limited = preview_of(request);
   CHECK(limited.memory_available == 2 * needed);
-  CHECK(contains(preview_line(limited, "memory"), " of "));
+  CHECK(contains(line_of(limited, "memory"), " of "));
 }
 
 TEST_CASE("preview: what a run would refuse is refused") {
@@ -140,9 +140,9 @@ TEST_CASE("preview: too little room on the disk is said") {
   preview.output_bytes = 100;
   preview.disk = "/data";
   preview.free_bytes = 99;
-  CHECK(preview_line(preview, "disk") == "output 100 B; 99 B are free at /data: too little");
+  CHECK(line_of(preview, "disk") == "output 100 B; 99 B are free at /data: too little");
   preview.free_bytes = 100;
-  CHECK(preview_line(preview, "disk") == "output 100 B; 100 B are free at /data");
+  CHECK(line_of(preview, "disk") == "output 100 B; 100 B are free at /data");
 }
 
 TEST_CASE("preview: durations have hours where they need them") {
