@@ -210,6 +210,7 @@ void run_command(Subcommand& command) {
     command.options.fetch(diagnostics);
   }
   keep_to_outputs(command);
+  keep_memory_back();
   unless_file_changed([&] { command.run(); });
 }
 
@@ -289,8 +290,17 @@ int with_whole_output(int status) {
 int main(int argc, char** argv) {
   kvcal::keep_standard_descriptors();
   kvcal::handle_signals();
+  kvcal::end_without_memory();
   kvcal::remember_command_line(argc, argv);
-  const kvcal::GuardedOutput guarded;
-  return kvcal::with_whole_output(
-      kvcal::run_on_own_stack([=] { return kvcal::run_main(argc, argv); }));
+  int status = 0;
+  {
+    const kvcal::GuardedOutput guarded;
+    status = kvcal::with_whole_output(
+        kvcal::run_on_own_stack([=] { return kvcal::run_main(argc, argv); }));
+  }
+#ifndef __SANITIZE_ADDRESS__  // it reports at the end what was never freed
+  // All is written. What libraries do at the end fails where they lacked memory at the start.
+  std::_Exit(status);
+#endif
+  return status;
 }

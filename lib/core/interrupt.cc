@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/file_in_use.h"
+#include "core/process.h"
 
 namespace kvcal {
 namespace {
@@ -26,6 +27,7 @@ bool is_interrupt_requested() noexcept {
 void throw_if_interrupted() {
   if (is_interrupt_requested()) throw Interrupted();
   throw_if_file_changed();
+  throw_if_out_of_memory();
 }
 
 }  // namespace kvcal

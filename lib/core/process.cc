@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -173,6 +175,40 @@ int run_on_own_stack(const std::function<int()>& body) {
   leave_signals();
   pthread_join(thread, nullptr);
   return task.result;
+}
+
+namespace {
+
+/// malloc maps parts of this size, so that free gives their addresses back to the process.
+constexpr size_t kBytesKept = size_t{1} << 20;
+std::atomic<void*> kept_to_go_on{nullptr}, kept_to_clean_up{nullptr};
+std::atomic<bool> is_out_of_memory{false};
+
+void give_kept_memory() {
+  is_out_of_memory = true;
+  if (void* kept = kept_to_go_on.exchange(nullptr)) return std::free(kept);
+  std::free(kept_to_clean_up.exchange(nullptr));
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void end_without_memory() {
+  std::set_new_handler([] {
+    constexpr std::string_view kMessage = "error: out of memory\n";
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+    std::_Exit(1);
+  });
+}
+
+void keep_memory_back() {
+  if (!kept_to_go_on) kept_to_go_on = std::malloc(kBytesKept);
+  if (!kept_to_clean_up) kept_to_clean_up = std::malloc(kBytesKept);
+  std::set_new_handler(give_kept_memory);
+}
+
+void throw_if_out_of_memory() {
+  if (is_out_of_memory) throw std::bad_alloc();
 }
 
 namespace {

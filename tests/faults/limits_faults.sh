@@ -48,8 +48,8 @@ memory_cases() {
   for name in calibrate 'calibrate --state' convert sweep synth inspect generate; do
     enough=$(least_memory "$name" "$start" 4000000)
     places=9
-    # It needs little more than its start: steps of 64 KiB, in one of which every library sets itself up.
-    [[ $name != inspect ]] || places=$(((enough - start) / 64 + 1))
+    # They need little more than their start: steps of 64 KiB, in one of which every library sets itself up.
+    [[ $name != inspect && $name != convert ]] || places=$(((enough - start) / 64 + 1))
     for ((i = 0; i <= places; ++i)); do
       kilobytes=$((start + (enough - start) * i / places))
       case_of "RLIMIT_AS (ulimit -v)" "$name" "ulimit -v $kilobytes" "out of memory|Cannot allocate memory|no memory for|error allocating|cannot start a thread"
