@@ -171,10 +171,10 @@ class Raised {
 };
 
 /// The process's turn, and what a call changes of the process, which is restored.
-class Turn {
+class CallLock {
  public:
   /// Takes the turn; then call is_taken.
-  Turn() {
+  CallLock() {
     while (!(is_taken_ = wait()))
       if (PyErr_CheckSignals() != 0) return;
     is_in_call = true;
@@ -182,15 +182,15 @@ class Turn {
     handle_lost_pages();
     forget_changed_files();
   }
-  ~Turn() {
+  ~CallLock() {
     if (!is_taken_) return;
     ::sigaction(SIGBUS, &lost_pages_, nullptr);
     clear_interrupt();
     is_in_call = false;
     turn.unlock();
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  CallLock(const CallLock&) = delete;
+  CallLock& operator=(const CallLock&) = delete;
   /// false: an exception of Python is set.
   bool is_taken() const { return is_taken_; }
 
@@ -259,7 +259,7 @@ void set_thrown(const Call& call, Raised& raised) {
 /// Does the work in a thread of its own. false: an exception of Python is set.
 bool attend_work(const char* arguments, PyObject* report,
                  const std::function<void(const Json&, Diagnostics&)>& work) {
-  const Turn taken;
+  const CallLock taken;
   if (!taken.is_taken()) return false;
   Raised raised;
   {

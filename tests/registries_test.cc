@@ -10,7 +10,7 @@
 #include "family/wrapper.h"
 #include "kernels/backends.h"
 #include "quant/observer.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 #include "support/catch.h"
 #include "support/folders.h"
 
@@ -61,15 +61,15 @@ TEST_CASE("every writer's file has its row") {
   CHECK(stems("lib/export/writers") == names_of(kWriters));
 }
 
-TEST_CASE("every stored form's file has its row") {
-  constexpr std::string_view kEnding = "_form";
+TEST_CASE("every stored format's file has its row") {
+  constexpr std::string_view kEnding = "_format";
   Names files, table;
-  for (const std::string& stem : stems("lib/stored/forms")) {
+  for (const std::string& stem : stems("lib/stored/formats")) {
     INFO(stem);
     REQUIRE(stem.ends_with(kEnding));
     files.insert(stem.substr(0, stem.size() - kEnding.size()));
   }
-  for (const StoredFormat* form : stored_forms()) table.insert(normalised_name(form->name));
+  for (const StoredFormat* format : stored_formats()) table.insert(normalised_name(format->name));
   CHECK(files == table);
 }
 

@@ -85,12 +85,12 @@ class CalibrateCommand : public Subcommand {
   void declare_state();
   /// Fills what follows from several options.
   void settle();
-  void warn_unmeasured(Diagnostics& diagnostics) const;
+  void warn_unscored(Diagnostics& diagnostics) const;
   void run_dry() const;
   std::vector<ServedEngine> engines_of(const CalibrationResult& result,
                                        Diagnostics& diagnostics) const;
   std::vector<ServedEngine> print_result(const CalibrationResult& result) const;
-  void print_measured(CalibrationResult& result) const;
+  void print_scored(CalibrationResult& result) const;
 
   CalibrateRequest request_;
   ScoreOptions measure_;
@@ -277,16 +277,16 @@ std::vector<ServedEngine> CalibrateCommand::print_result(const CalibrationResult
 }
 
 /// Metrics and prints what was written; with --json also the manifest, as one object.
-void CalibrateCommand::print_measured(CalibrationResult& result) const {
+void CalibrateCommand::print_scored(CalibrationResult& result) const {
   TerminalDiagnostics diagnostics;
   const ScoredScales measured = score_scales(request_, result, measure_, diagnostics);
   const std::vector<Remedy> remedies =
-      keep_measured(request_, name_of_source(request_.model), measured, result);
+      keep_scored(request_, name_of_source(request_.model), measured, result);
   redraw_report(request_, result);
   if (json_)
     std::cout << dump_json(result.output.manifest);
   else
-    std::cout << labelled_text(measured_lines(measured)) << remedies_text(remedies);
+    std::cout << labelled_text(scored_lines(measured)) << remedies_text(remedies);
 }
 
 void CalibrateCommand::run_dry() const {
@@ -318,7 +318,7 @@ void CalibrateCommand::settle() {
 }
 
 /// Tells where --measure has no effect.
-void CalibrateCommand::warn_unmeasured(Diagnostics& diagnostics) const {
+void CalibrateCommand::warn_unscored(Diagnostics& diagnostics) const {
   diagnostics.warn(options.shown("--measure") +
                    ": the recipe calibrates no cache, so nothing is measured");
 }
@@ -346,7 +346,7 @@ void CalibrateCommand::run() {
       if (written.summary)
         result = written;
       else
-        warn_unmeasured(diagnostics);
+        warn_unscored(diagnostics);
     };
     try {
       calibrate_checkpoint(request_, session, diagnostics,
@@ -355,7 +355,7 @@ void CalibrateCommand::run() {
       throw GateMissed("gate missed: " + missed.message());
     }
   });
-  if (result) print_measured(*result);
+  if (result) print_scored(*result);
   check_engines_asked(engines, request_.output);
 }
 
@@ -369,10 +369,10 @@ Json CalibrateCommand::call(Diagnostics& diagnostics) {
                        {.written = [&](const CalibrationResult& written) { result = written; }});
   session.done();
   Json json = output_json(result->output, engines_of(*result, diagnostics), request_.output);
-  if (measures_ && !result->summary) warn_unmeasured(diagnostics);
+  if (measures_ && !result->summary) warn_unscored(diagnostics);
   if (!measures_ || !result->summary) return json;
   const ScoredScales measured = score_scales(request_, *result, measure_, diagnostics);
-  keep_measured(request_, name_of_source(request_.model), measured, *result);
+  keep_scored(request_, name_of_source(request_.model), measured, *result);
   json["manifest"] = result->output.manifest;
   json["measured"] = to_json(measured);
   return json;

@@ -152,8 +152,8 @@ class ConvertCommand : public ConversionCommand {
  public:
   ConvertCommand();
   std::string missing() const override {
-    const bool has_form = !request_.output.formats.empty() || !request_.output.engines.empty();
-    return has_form ? "" : options.shown("--format") + " or " + options.shown("--for");
+    const bool has_format = !request_.output.formats.empty() || !request_.output.engines.empty();
+    return has_format ? "" : options.shown("--format") + " or " + options.shown("--for");
   }
 
  private:

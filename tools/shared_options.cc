@@ -316,7 +316,7 @@ Json output_json(const WrittenOutput& written, const std::vector<ServedEngine>& 
   for (const ServedEngine& engine : engines)
     result["engines"].push_back({{"name", engine.name},
                                  {"title", engine.title},
-                                 {"fate", name_of(engine.fate)},
+                                 {"fate", name_of(engine.outcome)},
                                  {"note", engine.note}});
   try {
     check_engines_asked(engines, options);

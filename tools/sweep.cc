@@ -33,9 +33,9 @@ grid:  # every combination of the values in one entry is a cell
 /// failures alone.
 class TerminalEvents : public SweepEvents {
  public:
-  void planned(const Sweep& sweep, const RemainingWork& outlook) override {
+  void planned(const Sweep& sweep, const RemainingWork& remaining) override {
     if (is_quiet()) return;
-    std::cerr << reuse_text(outlook) << outlook_text(sweep, outlook);
+    std::cerr << reuse_text(remaining) << remaining_text(sweep, remaining);
   }
   void started(size_t number, size_t num_tasks, const std::string& description) override {
     said("[" + std::to_string(number) + "/" + std::to_string(num_tasks) + "] " + description);
@@ -56,8 +56,8 @@ class TerminalEvents : public SweepEvents {
 class ReportedEvents : public SweepEvents {
  public:
   explicit ReportedEvents(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
-  void planned(const Sweep&, const RemainingWork& outlook) override {
-    num_tasks_ = static_cast<int64_t>(outlook.num_tasks);
+  void planned(const Sweep&, const RemainingWork& remaining) override {
+    num_tasks_ = static_cast<int64_t>(remaining.num_tasks);
     report();
   }
   void started(size_t, size_t, const std::string& description) override {
@@ -243,9 +243,9 @@ void SweepCommand::finish(const SweepResult& result, Diagnostics& diagnostics) c
 
 void SweepCommand::run_dry() const {
   SilentDiagnostics silent;
-  const auto [sweep, outlook] = preview_sweep(settings(), silent);
-  std::cerr << reuse_text(outlook);
-  std::cout << (json_ ? dump_json(to_json(sweep, outlook)) : outlook_text(sweep, outlook));
+  const auto [sweep, remaining] = preview_sweep(settings(), silent);
+  std::cerr << reuse_text(remaining);
+  std::cout << (json_ ? dump_json(to_json(sweep, remaining)) : remaining_text(sweep, remaining));
 }
 
 void SweepCommand::run_child() {
@@ -277,8 +277,8 @@ Json SweepCommand::call(Diagnostics& diagnostics) {
   fetch_models(diagnostics);
   Json json{{"results", nullptr}, {"failed", Json::array()}};
   if (is_dry_run_) {
-    const auto [sweep, outlook] = preview_sweep(settings(), diagnostics);
-    json["results"] = to_json(sweep, outlook);
+    const auto [sweep, remaining] = preview_sweep(settings(), diagnostics);
+    json["results"] = to_json(sweep, remaining);
     return json;
   }
   ReportedEvents events(diagnostics);

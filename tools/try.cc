@@ -57,7 +57,8 @@ std::vector<ServedEngine> engines_of(const TryOptions& options, const Trial& tri
   std::vector<ServedEngine> engines =
       engines_served(folders, trial.result.config, true, options.request.calibration.model,
                      options.request.calibration.output, diagnostics);
-  std::erase_if(engines, [](const ServedEngine& one) { return one.fate != LoadOutcome::kLoaded; });
+  std::erase_if(engines,
+                [](const ServedEngine& one) { return one.outcome != LoadOutcome::kLoaded; });
   const std::string name = shell_word(output_name(options));
   for (ServedEngine& engine : engines)
     for (const WrittenFolder& folder : folders) {
@@ -121,8 +122,8 @@ void run_try(TryOptions options) {
   calibration.version = KVCAL_VERSION;
   calibration.resume_command = resuming_command_line();
   options.model = name_of_source(calibration.model);
-  options.request.measure.every_cache = !options.fp8_only;
-  calibration.budget.num_sequences = options.request.measure.num_sequences;
+  options.request.score.every_cache = !options.fp8_only;
+  calibration.budget.num_sequences = options.request.score.num_sequences;
   RankSession session({});
   if (!session.is_alone()) fail("try runs in one process; kvcal calibrate runs on several ranks");
   TerminalDiagnostics diagnostics;
@@ -133,7 +134,7 @@ void run_try(TryOptions options) {
                 estimate_text(preview.seconds, preview.busy_seconds) + ": " +
                 count_of(preview.num_samples, " sample") + ", " +
                 std::to_string(preview.num_tokens) + " tokens, and " +
-                count_of(static_cast<size_t>(options.request.measure.num_sequences), " sequence") +
+                count_of(static_cast<size_t>(options.request.score.num_sequences), " sequence") +
                 " to measure, on " + preview.device);
           },
       .done = [&](const Trial& trial) { print_trial(options, trial, diagnostics); }};
@@ -180,7 +181,7 @@ TryCommand::TryCommand()
       .written(ValueKind::kFolder);
   declare_overwrite(options, calibration.output.overwrite, "Replace an existing output");
   options.group(kAccuracy);
-  options.number("--measure-sequences", asked_.request.measure.num_sequences,
+  options.number("--measure-sequences", asked_.request.score.num_sequences,
                  "Other records to measure, of 512 tokens at most", 1, kMostSamples);
   options.flag("--fp8-only", asked_.fp8_only,
                "Measure FP8 alone, not every cache that engines offer: less work");

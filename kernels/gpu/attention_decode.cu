@@ -5,21 +5,21 @@
 #include "kernels/gpu/kv_number.h"
 
 // Split-KV attention for a few queries per sequence, as in generation, where reading the cache
-// dominates. Blocks take ranges of keys ("stretches") that begin at multiples of their length, and
+// dominates. Blocks take ranges of keys ("key ranges") that begin at multiples of their length, and
 // a second kernel combines the partial results in order. Everything is float32, from the cache's
 // own bytes.
 namespace kvcal::gpu {
 namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarp;
-constexpr int kKeys = kThreads;  ///< of a stretch; a thread to each
+constexpr int kKeys = kThreads;  ///< of a range; a thread to each
 constexpr int kPieceBytes = 128, kChunkBytes = 16, kChunks = kPieceBytes / kChunkBytes;
 constexpr int kStride = kPieceBytes + kChunkBytes;  ///< so that threads' rows lie in other banks
 constexpr int64_t kMostQueries = 8, kMostHeadDim = 640;
 constexpr float kUnseen = -1.0f;  ///< stands where a weight would; no weight is negative
 
 /// Partial results of the blocks, for each [segment, query, head, range of keys].
-struct Stretches {
+struct KeyRanges {
   int64_t queries = 0, count = 0;  ///< of a segment, at most
   float* sums = nullptr;           ///< [..., v_head_dim] values times weights
   struct Softmax {
@@ -27,8 +27,8 @@ struct Stretches {
   }* softmax = nullptr;
 
   __device__ int64_t at(const DeviceAttention& args, int64_t segment, int64_t query, int64_t head,
-                        int64_t stretch) const {
-    return ((segment * queries + query) * args.heads + head) * count + stretch;
+                        int64_t range) const {
+    return ((segment * queries + query) * args.heads + head) * count + range;
   }
 };
 
@@ -49,13 +49,13 @@ static_assert(alignof(DecodingShared<1>) == 16 && sizeof(DecodingShared<1>::rows
 template <class Kv, int kRows>
 class Decode {
  public:
-  __device__ Decode(const DeviceAttention& args, const Stretches& out,
+  __device__ Decode(const DeviceAttention& args, const KeyRanges& out,
                     DecodingShared<kRows>& shared, float* queries)
       : args_(args), out_(out), shared_(shared), q_(queries) {
     segment_ = args.current_segments[blockIdx.y];
-    stretch_ = blockIdx.x / args.kv_heads;
+    range_ = blockIdx.x / args.kv_heads;
     kv_head_ = static_cast<int>(blockIdx.x % args.kv_heads);
-    begin_ = stretch_ * kKeys;
+    begin_ = range_ * kKeys;
     const int64_t first_row = int64_t{blockIdx.z} * kRows;
     count_ = static_cast<int>(smaller<int64_t>(kRows, segment_.q_count * group() - first_row));
     first_query_ = first_row;
@@ -165,8 +165,8 @@ class Decode {
       }
       sum = warp_sum(sum);
       if (lane() == 0)
-        out_.softmax[out_.at(args_, blockIdx.y, query_of(row), head_of(row), stretch_)] = {largest,
-                                                                                           sum};
+        out_.softmax[out_.at(args_, blockIdx.y, query_of(row), head_of(row), range_)] = {largest,
+                                                                                         sum};
     }
   }
 
@@ -191,7 +191,7 @@ class Decode {
       if (piece + d >= args_.v_head_dim) continue;
       float sum = quarters[0][row][d];
       for (int quarter = 1; quarter < kWarps; ++quarter) sum += quarters[quarter][row][d];
-      const int64_t at = out_.at(args_, blockIdx.y, query_of(row), head_of(row), stretch_);
+      const int64_t at = out_.at(args_, blockIdx.y, query_of(row), head_of(row), range_);
       out_.sums[at * args_.v_head_dim + piece + d] = sum;
     }
   }
@@ -216,25 +216,25 @@ class Decode {
   }
 
   const DeviceAttention& args_;
-  const Stretches& out_;
+  const KeyRanges& out_;
   DecodingShared<kRows>& shared_;
   float* q_;  ///< [kRows, head_dim]
   Segment segment_;
-  int64_t stretch_ = 0, begin_ = 0, end_ = 0;  ///< keys, counted from the sequence's first
+  int64_t range_ = 0, begin_ = 0, end_ = 0;  ///< keys, counted from the sequence's first
   int64_t first_query_ = 0, first_seen_ = 0;
   int kv_head_ = 0, count_ = 0;  ///< of rows
   bool is_masked_ = false;       ///< some row does not see some key of [begin, end)
 };
 
 template <class Kv, int kRows>
-__global__ __launch_bounds__(kThreads, 3) void decode_kernel(DeviceAttention args, Stretches out) {
+__global__ __launch_bounds__(kThreads, 3) void decode_kernel(DeviceAttention args, KeyRanges out) {
   KVCAL_SHARED(DecodingShared<kRows>, shared);
   Decode<Kv, kRows> decode(args, out, shared, reinterpret_cast<float*>(dynamic_shared()));
   if (decode.has_work()) decode.run();
 }
 
 /// One block per query and head.
-__global__ __launch_bounds__(kThreads) void combine_kernel(DeviceAttention args, Stretches from) {
+__global__ __launch_bounds__(kThreads) void combine_kernel(DeviceAttention args, KeyRanges from) {
   const Segment segment = args.current_segments[blockIdx.y];
   const int64_t query = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
   if (query >= segment.q_count) return;
@@ -261,20 +261,20 @@ __global__ __launch_bounds__(kThreads) void combine_kernel(DeviceAttention args,
   fold_seen(args.seen, written);
 }
 
-Stretches stretches_of(const AttentionArgs& args) {
-  Stretches out;
+KeyRanges key_ranges_of(const AttentionArgs& args) {
+  KeyRanges out;
   for (const Segment& segment : args.segments) {
     out.queries = std::max(out.queries, segment.q_count);
     out.count = std::max(out.count, ceil_div(segment.kv_count, kKeys));
   }
   return out;
 }
-int64_t results_of(const AttentionArgs& args, const Stretches& out) {
+int64_t results_of(const AttentionArgs& args, const KeyRanges& out) {
   return static_cast<int64_t>(args.segments.size()) * out.queries * args.heads * out.count;
 }
 
 template <class Kv, int kRows>
-void launch_decoding(Stream& stream, const DeviceAttention& args, const Stretches& out) {
+void launch_decoding(Stream& stream, const DeviceAttention& args, const KeyRanges& out) {
   const int64_t rows = out.queries * (args.heads / args.kv_heads);
   launch("attention",
          {.stream = stream,
@@ -290,7 +290,7 @@ void launch_decoding(Stream& stream, const DeviceAttention& args, const Stretche
 
 int64_t decoding_scratch(const AttentionArgs& args) {
   const int64_t bytes = bytes_per_element(args.kv_dtype);
-  const Stretches out = stretches_of(args);
+  const KeyRanges out = key_ranges_of(args);
   if (out.queries == 0 || out.queries > kMostQueries || args.segments.size() > 65535) return 0;
   if (args.head_dim * bytes % kChunkBytes != 0 || args.v_head_dim * bytes % kChunkBytes != 0)
     return 0;
@@ -301,8 +301,8 @@ int64_t decoding_scratch(const AttentionArgs& args) {
 }
 
 void attend_decoding(Stream& stream, const DeviceAttention& args, float* scratch) {
-  Stretches out = stretches_of(args);
-  out.softmax = reinterpret_cast<Stretches::Softmax*>(scratch);
+  KeyRanges out = key_ranges_of(args);
+  out.softmax = reinterpret_cast<KeyRanges::Softmax*>(scratch);
   out.sums = scratch + 2 * results_of(args, out);
   const bool is_narrow = out.queries * (args.heads / args.kv_heads) <= 4;
   with_kv_type(args.kv_dtype, [&](auto kv) {

@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kObservingThreads) enter_cache_kernel(EnterArg
   }
   KVCAL_SHARED(SharedBins, bins);
   if constexpr (kObserves) clear_bins(bins);
-  Seen seen;
+  Observed seen;
   unsigned saturated = 0;
   const int64_t first_row = args.first_row ? *args.first_row : 0;
   float scale = 1.0f;

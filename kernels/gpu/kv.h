@@ -13,7 +13,7 @@ constexpr int kBins = MagnitudeHistogram::kBins;
 constexpr int kBinCopies = 8;
 
 /// Observations of one thread.
-struct Seen {
+struct Observed {
   float min = kInfinity, max = -kInfinity;
   unsigned first_nonfinite = 0xffffffffu;
 };
@@ -21,7 +21,7 @@ struct SharedBins {
   unsigned counts[kBins * kBinCopies];
 };
 
-__device__ inline void see(float value, unsigned token, Seen& seen, SharedBins& bins) {
+__device__ inline void see(float value, unsigned token, Observed& seen, SharedBins& bins) {
   if (!is_finite(value)) {
     seen.first_nonfinite = smaller(seen.first_nonfinite, token);
     return;
@@ -39,7 +39,7 @@ __device__ inline void clear_bins(SharedBins& bins) {
 }
 
 /// Adds a block's observations to its range and, if any, its histogram.
-__device__ inline void fold_seen(const Seen& seen, const SharedBins& bins, ObservedRange* range,
+__device__ inline void fold_seen(const Observed& seen, const SharedBins& bins, ObservedRange* range,
                                  uint64_t* histogram) {
   const float min = -warp_max(-seen.min), max = warp_max(seen.max);
   unsigned first = seen.first_nonfinite;

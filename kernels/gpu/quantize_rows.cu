@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kObservingThreads)
   const T* x = static_cast<const T*>(args.x) + chunk.q_begin;
   KVCAL_SHARED(SharedBins, bins);
   clear_bins(bins);
-  Seen seen;
+  Observed seen;
   for (int64_t i = int64_t{threadIdx.x} * kCount; i < chunk.q_count;
        i += int64_t{kObservingThreads} * kCount) {
     const auto pack = *reinterpret_cast<const Pack<T, kCount>*>(x + i);

@@ -13,7 +13,7 @@
 #include "stored/fp8_checkpoint.h"
 #include "stored/kv_scales.h"
 #include "stored/quantization_config.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -26,7 +26,7 @@ SourceScales read_scales(const ModelDir& model, const ModelConfig& config,
   read_dialect(model);  // refuses an unknown word also where other scales replace its own
   if (options.scales.empty()) return read_scales_of_checkpoint(model, config);
   SourceScales source = read_scales_of(options.scales, config);
-  if (find_form(scale_tensors_of(model), config))
+  if (find_kv_scale_format(scale_tensors_of(model), config))
     notes.push_back("the checkpoint's own KV scales are replaced by those of " + source.path);
   return source;
 }
@@ -108,8 +108,9 @@ ConvertedWeights convert_weights(ModelDir& model, const ModelConfig& config,
 /// Whether all formats hold scales of queries, and the config of kept weights describes them.
 bool hold_queries(const std::vector<std::string>& formats,
                   const std::optional<SourceQuantization>& kept) {
-  const StoredFormat* form = kept ? form_of_method(kept->format) : nullptr;
-  return form && form->strip_queries && std::ranges::all_of(formats, [](const std::string& format) {
+  const StoredFormat* stored = kept ? format_of_method(kept->format) : nullptr;
+  return stored && stored->strip_queries &&
+         std::ranges::all_of(formats, [](const std::string& format) {
            return any_has(format, &OutputFormat::holds_queries);
          });
 }
@@ -416,7 +417,7 @@ Json conversion_manifest(const Conversion& conversion, const std::string& versio
   manifest.erase("summary");  // of the source's scales
   const Json before = manifest.value("layers", Json());
   manifest["layers"] = layers_json(calibration, before, formats);
-  manifest["conversion"] = {{"form", source.form.empty() ? Json() : Json(source.form)},
+  manifest["conversion"] = {{"form", source.stored.empty() ? Json() : Json(source.stored)},
                             {"scales", source.path},
                             {"keys_observed", name_of(source.keys)},
                             {"kv_cache_dtype", fp8::name_of(source.format)},

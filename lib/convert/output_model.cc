@@ -16,7 +16,7 @@
 #include "recipe/recipe.h"
 #include "stored/kv_scales.h"
 #include "stored/quantization_config.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 
@@ -40,28 +40,28 @@ std::optional<SourceQuantization> read_kept_quantization(const ModelDir& model) 
     });
   // A form's own file is no part of the output, whose config.json says the same.
   if (kept.config.is_null() && kept.modelopt_file.is_null())
-    if (const QuantizationConfig beside = read_quantization_config(model); beside.form) {
+    if (const QuantizationConfig beside = read_quantization_config(model); beside.format) {
       kept.config = beside.json;
-      kept.config["quant_method"] = beside.form->method;
+      kept.config["quant_method"] = beside.format->method;
     }
   if (kept.config.is_null() && kept.modelopt_file.is_null()) return std::nullopt;
   kept.format = in_context((model.path() / "config.json").string() + ": quantization_config", [&] {
-    if (kept.config.is_null()) return std::string(form_beside(model.path())->method);
+    if (kept.config.is_null()) return std::string(format_beside(model.path())->method);
     if (!kept.config.is_object()) fail("found ", kind_of(kept.config), ", expected an object");
     return required_string(kept.config, "quant_method");
   });
-  const StoredFormat* form = form_of_method(kept.format);
-  if (!form) return kept;
-  kept.format = form->method;
-  const bool in_config = form->strip_cache(kept.config);
-  const bool in_file = !form->config_file.empty() && form->strip_cache(kept.modelopt_file);
+  const StoredFormat* stored = format_of_method(kept.format);
+  if (!stored) return kept;
+  kept.format = stored->method;
+  const bool in_config = stored->strip_cache(kept.config);
+  const bool in_file = !stored->config_file.empty() && stored->strip_cache(kept.modelopt_file);
   return in_config || in_file ? std::optional(std::move(kept)) : std::nullopt;
 }
 
 bool strip_queries(std::optional<SourceQuantization>& kept) {
-  const StoredFormat* form = kept ? form_of_method(kept->format) : nullptr;
-  if (!form || !form->strip_queries || !form->strip_queries(kept->config)) return false;
-  if (!form->strip_cache(kept->config)) kept.reset();
+  const StoredFormat* stored = kept ? format_of_method(kept->format) : nullptr;
+  if (!stored || !stored->strip_queries || !stored->strip_queries(kept->config)) return false;
+  if (!stored->strip_cache(kept->config)) kept.reset();
   return true;
 }
 
@@ -250,8 +250,8 @@ std::string usual_recoding(const SourceQuantization& kept) {
 
 std::string recoding_target(const SourceQuantization& kept,
                             const std::vector<std::string>& formats) {
-  for (const std::string& form : {usual_recoding(kept), std::string(kCompressedTensors)})
-    if (form != kept.format && has(formats, form)) return form;
+  for (const std::string& stored : {usual_recoding(kept), std::string(kCompressedTensors)})
+    if (stored != kept.format && has(formats, stored)) return stored;
   return "";
 }
 
@@ -286,7 +286,7 @@ std::optional<OutputModel> output_model(const ModelDir& source, const ModelConfi
                                         const std::vector<std::string>& formats,
                                         Diagnostics& diagnostics) {
   std::optional<SourceQuantization> kept = read_kept_quantization(source);
-  const bool has_scales = find_form(scale_tensors_of(source), config) != nullptr;
+  const bool has_scales = find_kv_scale_format(scale_tensors_of(source), config) != nullptr;
   if (has_scales)
     diagnostics.note(source.given_path().string() +
                      ": has KV scales already, which the new ones replace");

@@ -8,7 +8,7 @@
 #include "export/writer.h"
 #include "stored/kv_scales.h"
 #include "stored/quantization_config.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -49,9 +49,9 @@ KeyPosition position_of(const Json& manifest) {
 KeyPosition usual_position(const KvScaleNames& names, const Json& config) {
   const Json* quantization = member(config, "quantization_config");
   const Json* method = quantization ? member(*quantization, "quant_method") : nullptr;
-  const StoredFormat* form =
-      method && method->is_string() ? form_of_method(method->get<std::string>()) : nullptr;
-  return form ? form->keys.value_or(names.keys) : names.keys;
+  const StoredFormat* stored =
+      method && method->is_string() ? format_of_method(method->get<std::string>()) : nullptr;
+  return stored ? stored->keys.value_or(names.keys) : names.keys;
 }
 
 /// The scheme that compressed-tensors wrote, or that of a kvcal run.
@@ -82,15 +82,15 @@ Json with_ignored(Json config, const Json& manifest) {
 
 SourceScales read_tensors(const ScaleTensors& given, const ModelConfig& config,
                           const fs::path& folder) {
-  SourceScales source{.form = {}, .path = given.path, .layers = {}};
+  SourceScales source{.stored = {}, .path = given.path, .layers = {}};
   source.manifest = find_manifest(folder);
   const Json known = with_ignored(given.config, source.manifest);
   const ScaleTensors tensors{.path = given.path, .find = given.find, .config = known};
   auto layers = read_all_scales(tensors, config);
   if (!layers) return source;
   source.layers = *std::move(layers);
-  const KvScaleNames& names = *find_form(tensors, config);
-  source.form = names.name;
+  const KvScaleNames& names = *find_kv_scale_format(tensors, config);
+  source.stored = names.name;
   source.format = in_context(tensors.path, [&] {
                     return read_dialect(tensors.config);
                   }).value_or(fp8::Format::kE4m3Fn);
@@ -125,23 +125,23 @@ bool has_fp8_rule(const Json& manifest) {
 
 /// Scales of ranks at a place.
 struct FoundRanks {
-  const StoredFormat* form = nullptr;
+  const StoredFormat* stored = nullptr;
   fs::path path;
 };
 
 std::optional<FoundRanks> find_ranks(const fs::path& place) {
-  for (const StoredFormat* form : stored_forms())
-    if (form->find_ranks)
-      if (const auto path = form->find_ranks(place)) return FoundRanks{form, *path};
+  for (const StoredFormat* stored : stored_formats())
+    if (stored->find_ranks)
+      if (const auto path = stored->find_ranks(place)) return FoundRanks{stored, *path};
   return std::nullopt;
 }
 
 SourceScales scales_of_ranks(const FoundRanks& found, const ModelConfig& config) {
-  const auto& [form, place] = found;
-  auto [ranks, format] = form->read_ranks(place, config);
-  SourceScales source{.form = std::string(form->name), .path = place.string(), .layers = {}};
+  const auto& [stored, place] = found;
+  auto [ranks, format] = stored->read_ranks(place, config);
+  SourceScales source{.stored = std::string(stored->name), .path = place.string(), .layers = {}};
   source.format = format;
-  source.may_be_raised = form->may_raise_scales_to_one;
+  source.may_be_raised = stored->may_raise_scales_to_one;
   source.layers.resize(static_cast<size_t>(config.num_hidden_layers));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.has_attention(layer)) continue;
@@ -154,7 +154,7 @@ SourceScales scales_of_ranks(const FoundRanks& found, const ModelConfig& config)
   source.ranks = std::move(ranks);
   source.manifest = find_manifest(is_folder(place) ? place : place.parent_path());
   source.scheme = scheme_of(Json::object(), source.manifest);
-  source.keys = source.manifest.is_null() ? form->keys.value_or(KeyPosition::kNotSaid)
+  source.keys = source.manifest.is_null() ? stored->keys.value_or(KeyPosition::kNotSaid)
                                           : position_of(source.manifest);
   return source;
 }
@@ -182,7 +182,7 @@ SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
     fail(place.string(),
          ": expected a kv_cache_scales.json, or a folder: rank files, an overlay, "
          "a checkpoint");
-  if (ranks && (!is_folder(place) || ranks->form->ranks_have_own_config))
+  if (ranks && (!is_folder(place) || ranks->stored->ranks_have_own_config))
     return scales_of_ranks(*ranks, config);
   if (is_there(place / kOverlayName)) return read_overlay_scales(place, config);
   if (ranks && !is_there(place / "config.json")) return scales_of_ranks(*ranks, config);
@@ -217,7 +217,7 @@ std::vector<std::string> warnings_of(const SourceScales& source) {
   if (source.keys == KeyPosition::kBeforeRope)
     warnings.push_back(
         source.path +
-        (source.manifest.is_null() ? ": scales of this form (" + source.form + ") are made"
+        (source.manifest.is_null() ? ": scales of this form (" + source.stored + ") are made"
                                    : std::string(": its manifest says that scales are made")) +
         " of K before RoPE, and the cache holds K after it: its largest magnitude may be "
         "up to sqrt(2) = 1.414 times larger, which saturates, or as much smaller");

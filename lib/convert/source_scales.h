@@ -13,8 +13,8 @@ namespace kvcal {
 
 /// KV scales at the start of a conversion.
 struct SourceScales {
-  std::string form;  ///< name of a KvScaleNames, or of a StoredFormat of ranks; empty: none
-  std::string path;  ///< file or folder of the scales, for messages
+  std::string stored;  ///< name of a KvScaleNames, or of a StoredFormat of ranks; empty: none
+  std::string path;    ///< file or folder of the scales, for messages
   std::vector<LayerKvScales> layers;  ///< of all layers; empty: no scales
   /// [rank][layer] of a source with one value a rank; layers holds the largest over the ranks.
   std::vector<std::vector<Scale>> ranks = {};

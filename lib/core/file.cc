@@ -102,13 +102,13 @@ namespace {
 
 /// What a file stores from an offset on: bytes, or a hole, which reads as zeros. A copy keeps
 /// holes: a file that states more bytes than it stores must not fill the disk.
-struct Stretch {
+struct StoredPart {
   uint64_t size = 0;
   bool is_hole = false;
 };
 
 /// The next one of a range. What lies behind the file's end counts as bytes, which reading misses.
-Stretch stretch_at(int descriptor, uint64_t offset, uint64_t size) {
+StoredPart part_at(int descriptor, uint64_t offset, uint64_t size) {
   const auto from = static_cast<off64_t>(offset);
   const auto up_to = [&](off64_t end) { return std::min(size, static_cast<uint64_t>(end - from)); };
   off64_t data = ::lseek64(descriptor, from, SEEK_DATA);
@@ -157,14 +157,14 @@ void FileWriter::append_range(const fs::path& source, uint64_t offset, uint64_t 
   if (input.get() < 0) fail_errno(source, "cannot open");
   const OpenFile output{descriptor_, path_};
   while (size > 0) {
-    const Stretch stretch = stretch_at(input.get(), offset, size);
-    if (stretch.is_hole)
-      append_hole(output, stretch.size);
+    const StoredPart part = part_at(input.get(), offset, size);
+    if (part.is_hole)
+      append_hole(output, part.size);
     else
-      append_bytes({input.get(), source}, offset, stretch.size, output);
-    position_ += stretch.size;
-    offset += stretch.size;
-    size -= stretch.size;
+      append_bytes({input.get(), source}, offset, part.size, output);
+    position_ += part.size;
+    offset += part.size;
+    size -= part.size;
   }
 }
 

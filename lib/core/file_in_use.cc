@@ -24,16 +24,16 @@ struct FileInUse::Entry {
   struct stat status {};
   bool may_grow = false;
 
-  enum class Seen { kSame, kReplaced, kChanged };
+  enum class Change { kSame, kReplaced, kChanged };
   /// Whether the file has changed; a removed or replaced file stays mapped.
-  Seen look() const {
+  Change look() const {
     struct stat now {};
-    if (may_grow || ::stat(path.c_str(), &now) != 0) return Seen::kSame;
-    if (now.st_dev != status.st_dev || now.st_ino != status.st_ino) return Seen::kReplaced;
+    if (may_grow || ::stat(path.c_str(), &now) != 0) return Change::kSame;
+    if (now.st_dev != status.st_dev || now.st_ino != status.st_ino) return Change::kReplaced;
     const bool is_same = now.st_size == status.st_size &&
                          now.st_mtim.tv_sec == status.st_mtim.tv_sec &&
                          now.st_mtim.tv_nsec == status.st_mtim.tv_nsec;
-    return is_same ? Seen::kSame : Seen::kChanged;
+    return is_same ? Change::kSame : Change::kChanged;
   }
 };
 
@@ -106,7 +106,7 @@ FileInUse::FileInUse(const std::filesystem::path& file, const struct stat& statu
 FileInUse::~FileInUse() {
   const std::lock_guard lock(FilesInUse::mutex);
   // A file that was replaced by rename was read as a whole.
-  if (entry_->look() == Entry::Seen::kChanged) FilesInUse::remember(*entry_);
+  if (entry_->look() == Entry::Change::kChanged) FilesInUse::remember(*entry_);
   if (FilesInUse::lost == entry_) {
     entry_->begin = 0;  // its path is still to be told
   } else {
@@ -139,7 +139,7 @@ void check_files_in_use() {
   {
     const std::lock_guard lock(FilesInUse::mutex);
     for (FilesInUse::Entry* entry = FilesInUse::entries; entry; entry = entry->next)
-      if (entry->size != 0 && entry->look() != FilesInUse::Entry::Seen::kSame)
+      if (entry->size != 0 && entry->look() != FilesInUse::Entry::Change::kSame)
         FilesInUse::remember(*entry);
   }
   throw_if_file_changed();

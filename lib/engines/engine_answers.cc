@@ -76,7 +76,7 @@ bool has_setting(const Json& config, const Setting& setting) {
   return is_met != setting.is_not;
 }
 
-bool fits(const Miss& miss, const MissSubject& subject) {
+bool fits(const Miss& miss, const MissQuery& subject) {
   const auto has_name = [&](std::string_view part) {
     return std::ranges::any_of(subject.names, [&](const std::string& name) {
       return part.ends_with('.') ? name.starts_with(part) : name.ends_with(part);
@@ -137,7 +137,7 @@ const EngineAnswers& engine_answers(std::string_view table) {
   return kTables.at(table);
 }
 
-const Miss* find_miss(const EngineAnswers& answers, const MissSubject& subject) {
+const Miss* find_miss(const EngineAnswers& answers, const MissQuery& subject) {
   const auto type = answers.types.find(subject.model_type);
   if (type == answers.types.end()) return nullptr;
   const auto it =

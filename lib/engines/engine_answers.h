@@ -14,7 +14,7 @@
 namespace kvcal {
 
 // What engines were seen to do with the models that they were run on: answers/ENGINE_VERSION.json,
-// which tests/reference/engines_answers.py writes.
+// which reference/engines_answers.py writes.
 
 /// What becomes of the KV scales of a checkpoint.
 enum class MissEffect : uint8_t {
@@ -91,14 +91,14 @@ const EngineAnswers& engine_answers(std::string_view table);
 std::span<const EmbeddedText> answer_tables();
 
 /// A checkpoint, as far as misses tell checkpoints apart.
-struct MissSubject {
+struct MissQuery {
   std::string_view model_type, method;  ///< quant_method
   std::vector<std::string> names = {};  ///< of its scales; of those of Linears the ends alone
   bool has_weights = false;             ///< quantized ones
   const Json* config = nullptr;         ///< config.json; nullptr: not known
 };
 /// The miss that a checkpoint meets; nullptr: none.
-const Miss* find_miss(const EngineAnswers& answers, const MissSubject& subject);
+const Miss* find_miss(const EngineAnswers& answers, const MissQuery& subject);
 
 /// Whether a quant_method is that of a rule: "" where there is none; one that ends in '*' stands
 /// for all that begin so.

@@ -31,7 +31,7 @@ enum class Absent : uint8_t {
   kUndefined,           ///< what its memory held before
 };
 
-/// The fate of a tensor whose name the loader does not know.
+/// The outcome of a tensor whose name the loader does not know.
 enum class Unknown : uint8_t { kRefused, kDroppedWithWarning, kDroppedSilently };
 
 /// The part of a checkpoint that makes the cache FP8 where the user chose no dtype.
@@ -94,7 +94,7 @@ enum class HeadScales : uint8_t {
 enum class Rounding : uint8_t { kNone, kSharedToFloat16, kToModel };
 
 /// What an engine makes of a scale on a platform that stores E4M3 as FNUZ.
-enum class Dialect : uint8_t {
+enum class FnuzRule : uint8_t {
   kKept,
   kDoubledOnRocm,
   kByConfig,  ///< doubles or halves after kv_cache_torch_dtype of config.json
@@ -120,7 +120,7 @@ struct MethodRules {
   HeadScales heads = HeadScales::kNotTaken;
   ScaleShapes shapes = ScaleShapes::kElements;
   Rounding rounding = Rounding::kNone;
-  Dialect dialect = Dialect::kKept;
+  FnuzRule dialect = FnuzRule::kKept;
   OnesFor ones = OnesFor::kNone;
   bool needs_algorithm = false;     ///< refuses a configuration without quant_algo
   bool needs_cache_config = false;  ///< places exist only where it configures the cache

@@ -258,7 +258,7 @@ class Arithmetic {
   void tell_dialect(int64_t layer, float factor) {
     const bool is_fnuz = subject_.declaration.dialect == fp8::Format::kE4m3Fnuz;
     const bool is_rocm = subject_.options.is_rocm;
-    if (rules_.dialect == Dialect::kByConfig) return;
+    if (rules_.dialect == FnuzRule::kByConfig) return;
     if (is_fnuz && (!is_rocm || factor == 2.0f))
       findings_.add_of_layer(
           layer, Severity::kError,
@@ -287,12 +287,12 @@ class Arithmetic {
 
   float dialect_factor(bool is_placed) const {
     if (!is_placed || !subject_.choice.is_fp8) return 1.0f;
-    if (rules_.dialect == Dialect::kByConfig) {
+    if (rules_.dialect == FnuzRule::kByConfig) {
       const bool is_fnuz = subject_.declaration.dialect == fp8::Format::kE4m3Fnuz;
       if (subject_.options.is_rocm) return is_fnuz ? 1.0f : 2.0f;
       return is_fnuz ? 0.5f : 1.0f;
     }
-    return rules_.dialect == Dialect::kDoubledOnRocm && subject_.options.is_rocm ? 2.0f : 1.0f;
+    return rules_.dialect == FnuzRule::kDoubledOnRocm && subject_.options.is_rocm ? 2.0f : 1.0f;
   }
 
   void tell_unused(int64_t layer, const PlacedScales& placed) {

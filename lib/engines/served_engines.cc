@@ -30,7 +30,7 @@ bool is_used(const Trial& trial) {
          std::ranges::any_of(report.layers, is_held);
 }
 
-LoadOutcome fate_of(const Trial& trial) {
+LoadOutcome outcome_of(const Trial& trial) {
   if (!trial.report.is_known) return LoadOutcome::kNotKnown;
   if (is_used(trial)) return LoadOutcome::kLoaded;
   return trial.report.loads ? LoadOutcome::kLost : LoadOutcome::kRefused;
@@ -135,7 +135,7 @@ ServedEngine served(const ServedFolder& folder, const ModelConfig& config, const
       trial.report.is_known ? "" : "not run with such a model; by its rules: ";
   ServedEngine answer{.name = name,
                       .title = std::string(engine.rules().title) + " " + engine.version,
-                      .fate = fate_of(trial),
+                      .outcome = outcome_of(trial),
                       .note = not_run,
                       .note_inside = not_run,
                       .is_used = is_used(trial)};
@@ -151,9 +151,9 @@ ServedEngine served(const ServedFolder& folder, const ModelConfig& config, const
 
 }  // namespace
 
-std::string_view name_of(LoadOutcome fate) {
+std::string_view name_of(LoadOutcome outcome) {
   constexpr std::string_view kWords[] = {"loaded", "not known", "lost", "refused"};
-  return kWords[static_cast<size_t>(fate)];
+  return kWords[static_cast<size_t>(outcome)];
 }
 
 std::vector<ServedEngine> served_engines(const std::vector<ServedFolder>& folders,

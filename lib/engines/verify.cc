@@ -90,7 +90,7 @@ void tell_cache(const VerifyCase& subject, const Placement& placement, Findings&
   if (!subject.choice.reads_scales && !failed.empty())
     findings.add(Severity::kError, "it passes over this kv_cache_scheme, and its scales: " + failed,
                  subject.remedy);
-  if (subject.rules.dialect == Dialect::kByConfig && subject.choice.is_fp8 &&
+  if (subject.rules.dialect == FnuzRule::kByConfig && subject.choice.is_fp8 &&
       has_cache_scales(placement) && subject.declaration.dialect != fp8::Format::kE4m3Fn &&
       subject.declaration.dialect != fp8::Format::kE4m3Fnuz)
     findings.add(Severity::kError,
@@ -147,7 +147,8 @@ std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
   if (!options.scales.empty()) return converted(" --scales " + options.scales.string());
   const auto scales = readable_scales(model_dir, config);
   if (!scales) return calibrate_command(format);
-  if (find_form(scale_tensors_of(model_dir), config)->name != format) return converted("");
+  if (find_kv_scale_format(scale_tensors_of(model_dir), config)->name != format)
+    return converted("");
   const bool has_heads =
       std::ranges::any_of(*scales, [](const LayerKvScales& layer) { return layer.k.size() > 1; });
   return has_heads && rules.heads == HeadScales::kNotTaken ? converted(" --strategy tensor")
@@ -371,11 +372,11 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
   CacheChoice choice = choose_cache(method, declaration, options.kv_cache_dtype, options.is_rocm);
   const std::vector<ScaleTensor> tensors = find_scale_tensors(model_dir, config);
   const std::string model_type = required_string(model_dir.config(), "model_type");
-  MissSubject missed{.model_type = model_type,
-                     .method = declaration.method,
-                     .names = linear_scale_endings(model_dir),
-                     .has_weights = declares_weights(declaration),
-                     .config = &model_dir.config()};
+  MissQuery missed{.model_type = model_type,
+                   .method = declaration.method,
+                   .names = linear_scale_endings(model_dir),
+                   .has_weights = declares_weights(declaration),
+                   .config = &model_dir.config()};
   for (const ScaleTensor& tensor : tensors) missed.names.push_back(tensor.name);
   const Miss* miss = find_miss(rules.seen(), missed);
   if (miss && miss->effect == MissEffect::kByRulesWhenAsked && options.kv_cache_dtype == "auto") {

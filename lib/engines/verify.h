@@ -94,15 +94,15 @@ VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
 VerifyReport verify_checkpoint(const std::filesystem::path& path, std::string_view engine,
                                const VerifyOptions& options);
 
-/// The fate of KV scales in an engine. kNotKnown: it was not run with such a model.
+/// The outcome of KV scales in an engine. kNotKnown: it was not run with such a model.
 enum class LoadOutcome : uint8_t { kLoaded, kNotKnown, kLost, kRefused };
-std::string_view name_of(LoadOutcome fate);
+std::string_view name_of(LoadOutcome outcome);
 
 /// An answer of an engine for the KV scales of an output.
 struct ServedEngine {
   std::string name;   ///< as asked for: "vllm", "vllm@0.33"
   std::string title;  ///< "vLLM 0.32"
-  LoadOutcome fate = LoadOutcome::kLost;
+  LoadOutcome outcome = LoadOutcome::kLost;
   /// kLoaded, kNotKnown: the command that serves the folder, or the settings that it needs; else
   /// the reason, and a format that it reads.
   std::string note;

@@ -11,7 +11,7 @@
 #include "core/tensor.h"
 #include "export/writer.h"
 #include "quant/calibration.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 
@@ -115,27 +115,27 @@ struct ScalarScaleFormat {
 
 /// Throws Error where a checkpoint of the form cannot hold the calibration, or where the source's
 /// weights are quantized in another form.
-void check_scalar_scales(const ExportInput& input, const ScalarScaleFormat& form);
+void check_scalar_scales(const ExportInput& input, const ScalarScaleFormat& format);
 
 /// The scales of K and V of every layer that is not ignored, F32: the largest over the heads, so
 /// that nothing saturates that did not before. Where the form has queries and they are quantized,
 /// also theirs, and kProbScale of softmax weights: their amax is 1 in every layer, that of the
 /// first token's on itself, so the scale is 1/448. Source: vLLM 0.32 `Fp8Config` and `QuarkConfig`,
 /// get_cache_scale_mapper, which know the latter below self_attn only.
-std::vector<Tensor> scalar_scales(const Calibration& calibration, const ScalarScaleFormat& form,
+std::vector<Tensor> scalar_scales(const Calibration& calibration, const ScalarScaleFormat& format,
                                   const Shape& shape = {});
 
 /// Scales of shape [], the weights' form, and vllm.yaml where layers are ignored.
-FormatParts scalar_parts(const ExportInput& input, const ScalarScaleFormat& form);
+FormatParts scalar_parts(const ExportInput& input, const ScalarScaleFormat& format);
 
 /// Scales that a reader of the format gets: one of K and one of V.
 WrittenScales held_scalars(const AttentionCalibration& layer);
 
 /// Note that vLLM needs an option for an FP8 cache; empty without KV scales.
-std::vector<std::string> told_cache_notes(const ExportInput& input, const ScalarScaleFormat& form);
+std::vector<std::string> cache_notes(const ExportInput& input, const ScalarScaleFormat& format);
 
 /// Notes on values that the format does not keep and on options that vLLM needs.
 std::vector<std::string> scalar_scale_notes(const ExportInput& input,
-                                            const ScalarScaleFormat& form);
+                                            const ScalarScaleFormat& format);
 
 }  // namespace kvcal

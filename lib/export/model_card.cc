@@ -341,10 +341,10 @@ ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
   if (smoothed) card.facts.emplace_back("rewritten", smoothed_text(*smoothed));
   if (!card.scales.empty()) add_unless_empty(card.facts, "scales", held_text(manifest));
   if (member(manifest, {"conversion"})) {
-    const std::string form = text_of(manifest, {"conversion", "form"});
+    const std::string format = text_of(manifest, {"conversion", "form"});
     card.facts.emplace_back("converted",
                             "from " + code(source_text(checkpoint)) +
-                                (form.empty() ? "" : ", scales in the form of " + form));
+                                (format.empty() ? "" : ", scales in the form of " + format));
   }
   if (!format.empty()) card.facts.emplace_back("format", code(format));
   card.tags = tags_of(card, manifest, format);

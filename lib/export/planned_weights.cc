@@ -308,15 +308,16 @@ WeightChanges weight_changes(const ModelDir& model, const Calibration& calibrati
   return changes;
 }
 
-void check_weights(const ExportInput& input, const WeightScaleNames& form) {
+void check_weights(const ExportInput& input, const WeightScaleNames& format) {
   const WeightChanges changes = weight_changes(input.model, input.calibration);
   std::vector<std::string> names;
   for (const PlannedWeight& weight : changes.quantized) {
     in_context(weight.weight_name(), [&] { scale_grid(*weight.scheme->weights, weight.shape); });
     const Strategy strategy = resolved_strategy(*weight.scheme->weights);
-    names.push_back(form.scale_name(weight.module, strategy));
+    names.push_back(format.scale_name(weight.module, strategy));
     names.push_back(weight.input_scale_name());
-    if (!weight.tied_module.empty()) names.push_back(form.scale_name(weight.tied_module, strategy));
+    if (!weight.tied_module.empty())
+      names.push_back(format.scale_name(weight.tied_module, strategy));
   }
   check_tensors_are_new(input.model, names);
   if (input.scale_in_model_dtype) check_input_scales_fit(changes, input.calibration);

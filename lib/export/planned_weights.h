@@ -57,7 +57,7 @@ WeightChanges weight_changes(const ModelDir& model, const Calibration& calibrati
 
 /// Throws Error where weight_changes does, where the checkpoint already has tensors of form's
 /// names, and where the scheme does not fit a weight.
-void check_weights(const ExportInput& input, const WeightScaleNames& form);
+void check_weights(const ExportInput& input, const WeightScaleNames& format);
 
 /// Scale of a static input, rounded to dtype; where that gives zero, the scale of an input of
 /// zeros.

@@ -4,7 +4,7 @@
 
 #include "core/json.h"
 #include "quant/calibration.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 

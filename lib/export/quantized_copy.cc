@@ -104,13 +104,13 @@ class CodedWeight {
 };
 
 /// Scales of a weight in the form's layout.
-Tensor weight_scale_tensor(const WeightScaleNames& form, const std::string& module,
+Tensor weight_scale_tensor(const WeightScaleNames& format, const std::string& module,
                            const PlannedWeight& weight, const std::vector<Scale>& scales,
                            DType dtype) {
   const QuantArgs& args = *weight.scheme->weights;
   const Strategy strategy = resolved_strategy(args);
-  return scale_tensor(form.scale_name(module, strategy),
-                      form.scale_shape(scale_grid(args, weight.shape), strategy), scales, dtype);
+  return scale_tensor(format.scale_name(module, strategy),
+                      format.scale_shape(scale_grid(args, weight.shape), strategy), scales, dtype);
 }
 
 class WeightsCopy {
@@ -210,19 +210,19 @@ class WeightsCopy {
 
   void add_scales(const PlannedWeight& planned, const WeightSummary& summary,
                   const std::vector<Scale>& scales) {
-    const WeightScaleNames& form = *parts_.weights;
+    const WeightScaleNames& format = *parts_.weights;
     std::vector<Tensor>& added = added_to(planned.shard);
     const DType dtype = input_.scale_in_model_dtype ? planned.source->dtype : DType::kF32;
-    added.push_back(weight_scale_tensor(form, planned.module, planned, scales, dtype));
+    added.push_back(weight_scale_tensor(format, planned.module, planned, scales, dtype));
     written_.weights.emplace(planned.module, summary);
     if (!planned.tied_module.empty()) {
       // transformers ties the codes, and needs the head's own scales.
-      added.push_back(weight_scale_tensor(form, planned.tied_module, planned, scales, dtype));
+      added.push_back(weight_scale_tensor(format, planned.tied_module, planned, scales, dtype));
       written_.weights.emplace(planned.tied_module, summary);
     }
     if (!planned.has_input_scale()) return;
     const Scale scale = inputs_.at(planned.module)->input_scale;
-    added.push_back(scale_tensor(planned.input_scale_name(), form.scalar_shape(),
+    added.push_back(scale_tensor(planned.input_scale_name(), format.scalar_shape(),
                                  {input_scale_in(dtype, scale)}, dtype));
   }
 

@@ -121,10 +121,10 @@ std::string sha256_of(const Metadata& metadata, std::vector<TensorView> tensors)
   }
   std::ranges::sort(tensors, {}, &TensorView::name);
   for (const TensorView& tensor : tensors) {
-    std::ostringstream form;
-    form << tensor.dtype << ' ' << tensor.shape;
+    std::ostringstream format;
+    format << tensor.dtype << ' ' << tensor.shape;
     add(tensor.name);
-    add(form.str());
+    add(format.str());
     hash.update(tensor.bytes);
   }
   return hash.hex();

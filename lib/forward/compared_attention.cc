@@ -60,7 +60,7 @@ uint64_t ComparedAttention::bytes(const ModelConfig& config, std::span<const int
 
 void ComparedAttention::begin_layer(int64_t layer) {
   layer_ = layer;
-  for (Kept& kept : samples_) kept.queries.clear();
+  for (ReferenceInputs& kept : samples_) kept.queries.clear();
 }
 
 std::vector<int64_t> ComparedAttention::chosen_queries(int64_t tokens) const {
@@ -85,7 +85,7 @@ void ComparedAttention::keep_keys(int64_t first_sample, std::span<const Segment>
   for (const Segment& segment : segments) {
     const auto sample = static_cast<size_t>(first_sample++);
     if (sample >= samples_.size()) return;
-    Kept& kept = samples_[sample];
+    ReferenceInputs& kept = samples_[sample];
     kept.queries = chosen_queries(segment.q_count);
     if (kept.queries.empty()) continue;
     kept.keys = kept.queries.back() + 1;
@@ -110,7 +110,7 @@ void ComparedAttention::keep_queries(int64_t first_sample, std::span<const Segme
   for (const Segment& segment : segments) {
     const auto sample = static_cast<size_t>(first_sample++);
     if (sample >= samples_.size()) return;
-    Kept& kept = samples_[sample];
+    ReferenceInputs& kept = samples_[sample];
     if (kept.queries.empty()) continue;
     const int64_t count = std::ssize(kept.queries);
     float* room = reserved(backend_, kept.q, float_bytes(count * q.heads * q.head_dim));
@@ -124,7 +124,8 @@ void ComparedAttention::keep_queries(int64_t first_sample, std::span<const Segme
 }
 
 ComparedAttention::Read ComparedAttention::read(Attention& attention, const PackedLayer& layer,
-                                                const Kept& kept, const KvView& storage) {
+                                                const ReferenceInputs& kept,
+                                                const KvView& storage) {
   if (config_.architecture->has_latent_attention) {
     const Segment all{.q_begin = 0, .q_count = kept.keys, .kv_begin = 0, .kv_count = kept.keys};
     const ExpandedLatent expanded = attention.expand(layer, {&all, 1}, storage);
@@ -151,7 +152,7 @@ ComparedAttention::Read ComparedAttention::read(Attention& attention, const Pack
 
 ComparedAttention::Read ComparedAttention::read_quantized(Attention& attention,
                                                           const PackedLayer& layer,
-                                                          const Kept& kept,
+                                                          const ReferenceInputs& kept,
                                                           const KvQuantization& candidate) {
   const LayerCache& cache = config_.cache(layer_);
   const auto store = [&](const Buffer& from, int64_t width, const std::vector<float>& scales,
@@ -176,11 +177,13 @@ ComparedAttention::Read ComparedAttention::read_quantized(Attention& attention,
                .v_scales = v_scales_.as<float>()});
 }
 
-int64_t ComparedAttention::weights_stride(const Kept& kept, const PackedLayer& layer) const {
+int64_t ComparedAttention::weights_stride(const ReferenceInputs& kept,
+                                          const PackedLayer& layer) const {
   return kept.keys + (layer.sinks.exists() ? 1 : 0);
 }
 
-ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer, const Kept& kept,
+ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer,
+                                                      const ReferenceInputs& kept,
                                                       const Read& read) {
   const AttentionSizes& sizes = config_.attention(layer_);
   std::vector<KeySpan> seen;
@@ -210,7 +213,8 @@ ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer, 
   return result;
 }
 
-std::vector<AttentionError> ComparedAttention::errors(const Kept& kept, const Attended& exact,
+std::vector<AttentionError> ComparedAttention::errors(const ReferenceInputs& kept,
+                                                      const Attended& exact,
                                                       const Attended& other) const {
   const AttentionSizes& sizes = config_.attention(layer_);
   const size_t heads = static_cast<size_t>(sizes.heads), dim = static_cast<size_t>(sizes.value_dim);
@@ -240,7 +244,7 @@ AttentionComparison ComparedAttention::compare(Attention& attention, const Packe
                                                std::span<const KvQuantization> candidates) {
   const auto heads = static_cast<size_t>(config_.attention(layer_).heads);
   AttentionComparison comparison;
-  for (const Kept& kept : samples_) {
+  for (const ReferenceInputs& kept : samples_) {
     auto& errors_of = comparison.samples.emplace_back(
         candidates.size(), std::vector<AttentionError>(heads));  // zeros where no token ran
     if (kept.queries.empty()) continue;

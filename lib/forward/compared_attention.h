@@ -41,7 +41,7 @@ class ComparedAttention {
                               std::span<const KvQuantization> candidates);
 
  private:
-  struct Kept {
+  struct ReferenceInputs {
     Buffer q, k, v;
     std::vector<int64_t> queries = {};  ///< positions
     int64_t keys = 0;
@@ -56,20 +56,20 @@ class ComparedAttention {
   std::vector<int64_t> chosen_queries(int64_t tokens) const;
   KeySpan seen_by(int64_t query) const;
   /// What attention reads of stored K and V. Valid until the next call.
-  Read read(Attention& attention, const PackedLayer& layer, const Kept& kept,
+  Read read(Attention& attention, const PackedLayer& layer, const ReferenceInputs& kept,
             const KvView& storage);
   /// What attention reads of K and V in the codes of a candidate.
-  Read read_quantized(Attention& attention, const PackedLayer& layer, const Kept& kept,
+  Read read_quantized(Attention& attention, const PackedLayer& layer, const ReferenceInputs& kept,
                       const KvQuantization& candidate);
-  Attended attend(const PackedLayer& layer, const Kept& kept, const Read& read);
-  std::vector<AttentionError> errors(const Kept& kept, const Attended& exact,
+  Attended attend(const PackedLayer& layer, const ReferenceInputs& kept, const Read& read);
+  std::vector<AttentionError> errors(const ReferenceInputs& kept, const Attended& exact,
                                      const Attended& other) const;
-  int64_t weights_stride(const Kept& kept, const PackedLayer& layer) const;
+  int64_t weights_stride(const ReferenceInputs& kept, const PackedLayer& layer) const;
 
   const ModelConfig& config_;
   Backend& backend_;
   int64_t layer_ = -1;
-  std::vector<Kept> samples_;
+  std::vector<ReferenceInputs> samples_;
   // Of one candidate and sample:
   Buffer k_codes_, v_codes_, k_scales_, v_scales_, k_read_, v_read_, logs_, out_;
 };

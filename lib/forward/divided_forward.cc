@@ -369,7 +369,7 @@ void DividedForward::request(const ObservationRequest& request) {
 }
 
 void DividedForward::show_hidden(HiddenSink* sink) {
-  // Kept while parts may still release rows.
+  // BatchKeysValues while parts may still release rows.
   if (sink && sink != sink_) {
     sinks_.clear();
     for (size_t i = 0; i < parts_.size(); ++i)

@@ -98,20 +98,20 @@ uint64_t LayerRunner::kept_bytes(int64_t tokens) const {
   return bytes_of_tokens(buffers_.normed, tokens) + bytes_of_tokens(buffers_.key_value, tokens);
 }
 
-LayerRunner::Kept LayerRunner::make_kept(int64_t tokens) {
-  Kept kept;
+LayerRunner::BatchKeysValues LayerRunner::make_kept(int64_t tokens) {
+  BatchKeysValues kept;
   kept.normed = backend_.allocate(bytes_of_tokens(buffers_.normed, tokens));
   kept.key_value = backend_.allocate(bytes_of_tokens(buffers_.key_value, tokens));
   return kept;
 }
 
-void LayerRunner::exchange(Kept* kept) {
+void LayerRunner::exchange(BatchKeysValues* kept) {
   if (!kept) return;
   std::swap(buffers_.normed, kept->normed);
   std::swap(buffers_.key_value, kept->key_value);
 }
 
-KeysValues LayerRunner::keys_values_of(const Kept& kept) {
+KeysValues LayerRunner::keys_values_of(const BatchKeysValues& kept) {
   fold(slot_of(Role::kQuery), buffers_.normed.data(), rows() * config_.hidden_size, type_);
   observe(Role::kQuery, buffers_.normed, config_.hidden_size);
   return kept.made;

@@ -46,28 +46,28 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
 
   /// Buffers of one batch for what keys_values makes, so that a later pass over the layer need not
   /// make it again. Only for backends that leave entered heads as they are.
-  struct Kept {
+  struct BatchKeysValues {
     Buffer normed, key_value;
     KeysValues made;
     int64_t layer = -1;  ///< whose keys and values it holds; -1: none
   };
-  /// Whether Kept holds all that keys_values makes.
+  /// Whether BatchKeysValues holds all that keys_values makes.
   bool can_keep() const { return backend_.leaves_entered_heads() && config_.streams == 1; }
   uint64_t kept_bytes(int64_t tokens) const;
-  Kept make_kept(int64_t tokens);
+  BatchKeysValues make_kept(int64_t tokens);
   /// The runner has the buffers of a batch meanwhile; kept null: its own.
   struct Exchanged {
-    Exchanged(LayerRunner& runner_of, Kept* kept_of) : runner(runner_of), kept(kept_of) {
+    Exchanged(LayerRunner& runner_of, BatchKeysValues* kept_of) : runner(runner_of), kept(kept_of) {
       runner.exchange(kept);
     }
     ~Exchanged() { runner.exchange(kept); }
     Exchanged(const Exchanged&) = delete;
     Exchanged& operator=(const Exchanged&) = delete;
     LayerRunner& runner;
-    Kept* kept;
+    BatchKeysValues* kept;
   };
   /// Stands for keys_values of the layer and batch that kept holds, whose buffers the runner has.
-  KeysValues keys_values_of(const Kept& kept);
+  KeysValues keys_values_of(const BatchKeysValues& kept);
 
   /// Attention without a batch: the latent of stored rows, and the keys that an indexer selected.
   Attention& attention() { return attention_; }
@@ -81,7 +81,7 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
   void show_all_experts(bool wanted) { feed_forward_.show_all_experts(wanted); }
 
  private:
-  void exchange(Kept* kept);
+  void exchange(BatchKeysValues* kept);
   /// Adds a mix to hidden, the last one before the MLP or not. Also writes the MLP's input to
   /// normed where one operation can do both, and then returns true.
   bool add_mixed(const Buffer& x, const PackedLinear& linear, float multiplier, float* hidden,

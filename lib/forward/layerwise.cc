@@ -11,12 +11,12 @@
 
 namespace kvcal {
 
-/// Storage of K and V of one batch for attention.
-struct LayerwiseForward::Storage {
+/// BatchCache of K and V of one batch for attention.
+struct LayerwiseForward::BatchCache {
   /// max_tokens 0: of a layer that reads another one's K and V, so only its queries may be
   /// quantized. quantization null: nothing is.
-  Storage(Backend& backend, const LayerConfig& layer, int64_t max_tokens, KvDType dtype,
-          const KvQuantization* quantization)
+  BatchCache(Backend& backend, const LayerConfig& layer, int64_t max_tokens, KvDType dtype,
+             const KvQuantization* quantization)
       : dtype_(dtype) {
     const int64_t row = max_tokens * layer.cache.heads * bytes_per_element(dtype);
     if (max_tokens > 0) {
@@ -221,7 +221,7 @@ void LayerwiseForward::enter_cache(const KeysValues& made, const TokenBatch& tok
   channels->see(stored.k, stored.v, tokens.num_tokens, tokens.segments);
 }
 
-LayerRunner::Kept* LayerwiseForward::kept_of(size_t batch, const Pass& pass) {
+LayerRunner::BatchKeysValues* LayerwiseForward::kept_of(size_t batch, const Pass& pass) {
   if (batch == kept_.size() && pass.keeps && runner_->can_keep()) {
     const int64_t tokens = batches_[batch].tokens.num_tokens;
     const uint64_t bytes = runner_->kept_bytes(tokens);
@@ -230,12 +230,12 @@ LayerRunner::Kept* LayerwiseForward::kept_of(size_t batch, const Pass& pass) {
     room_to_keep_ -= bytes;
   }
   if (batch >= kept_.size()) return nullptr;
-  LayerRunner::Kept& kept = kept_[batch];
+  LayerRunner::BatchKeysValues& kept = kept_[batch];
   return pass.keeps || kept.layer == layer_ ? &kept : nullptr;
 }
 
 KeysValues LayerwiseForward::keys_values(const float* hidden, const Pass& pass,
-                                         LayerRunner::Kept* kept) {
+                                         LayerRunner::BatchKeysValues* kept) {
   if (kept && kept->layer == layer_ && !pass.keeps) {
     if (pass.finishes) kept->layer = -1;  // finish writes over what it reads
     return runner_->keys_values_of(*kept);
@@ -294,7 +294,7 @@ LayerResult LayerwiseForward::run(const LayerCall& call, const PackedLayer* laye
     case LayerPass::kObserveAndAdvanceExact:
       return observe_layer(*layer, call.pass == LayerPass::kObserveAndAdvanceExact);
     case LayerPass::kCountSaturated: {
-      const Storage storage = make_storage(call.quantization);
+      const BatchCache storage = make_batch_cache(call.quantization);
       run_batches(*layer, Share::kNone, {.storage = &storage});
       return storage.saturated(backend_);
     }
@@ -305,20 +305,21 @@ LayerResult LayerwiseForward::run(const LayerCall& call, const PackedLayer* laye
   }
 }
 
-LayerwiseForward::Storage LayerwiseForward::make_storage(const KvQuantization* quantization) const {
+LayerwiseForward::BatchCache LayerwiseForward::make_batch_cache(
+    const KvQuantization* quantization) const {
   const bool has_cache = config_.has_own_cache(layer_);
   // transformers computes K and V in bfloat16 there; float16 would lose those beyond its range.
   const bool is_bfloat16 = has_cache && type_ == ComputeType::kBFloat16 && !request_.channels;
   const KvDType unquantized = is_bfloat16 ? KvDType::kBFloat16 : KvDType::kFloat32;
-  return Storage(backend_, config_.layer(layer_), has_cache ? longest_batch_ : 0,
-                 has_cache && quantization ? quantization->dtype : unquantized, quantization);
+  return BatchCache(backend_, config_.layer(layer_), has_cache ? longest_batch_ : 0,
+                    has_cache && quantization ? quantization->dtype : unquantized, quantization);
 }
 
 LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed, bool finishes) {
   const bool is_end = finishes || request_.ends_with(layer_, config_);
   PassObservers observers = make_observers();
-  std::optional<Storage> storage;
-  if (finishes || observers.channels) storage.emplace(make_storage(nullptr));
+  std::optional<BatchCache> storage;
+  if (finishes || observers.channels) storage.emplace(make_batch_cache(nullptr));
   run_batches(packed, is_end ? Share::kWhole : Share::kFirstHalf,
               {.observers = &observers,
                .storage = storage ? &*storage : nullptr,
@@ -333,7 +334,7 @@ LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed, bool
 
 LayerAdvance LayerwiseForward::advance_layer(const PackedLayer& packed,
                                              const KvQuantization* quantization) {
-  const Storage storage = make_storage(quantization);
+  const BatchCache storage = make_batch_cache(quantization);
   run_batches(packed, config_.has_attention(layer_) ? Share::kSecondHalf : Share::kWhole,
               {.storage = &storage, .finishes = true, .compares = true});
   return {storage.saturated(backend_), take_linears()};

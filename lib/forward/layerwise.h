@@ -72,7 +72,7 @@ class LayerwiseForward : public LayerForward {
   void observe_linear_inputs(LinearInputObserver observer);
 
  private:
-  struct Storage;
+  struct BatchCache;
   struct SampleBatch {
     TokenBatch tokens;
     int64_t first_token = 0, first_sample = 0;
@@ -98,8 +98,8 @@ class LayerwiseForward : public LayerForward {
   LinearObservation observe_final_norm();
   AttentionComparison compare(const PackedLayer& packed,
                               std::span<const KvQuantization> candidates);
-  /// Storage of a batch's K and V in the layer; null: unquantized.
-  Storage make_storage(const KvQuantization* quantization) const;
+  /// BatchCache of a batch's K and V in the layer; null: unquantized.
+  BatchCache make_batch_cache(const KvQuantization* quantization) const;
   PassObservers make_observers() const;
 
   void make_batches(const std::vector<int64_t>& lengths, int64_t batch_tokens);
@@ -129,15 +129,15 @@ class LayerwiseForward : public LayerForward {
   /// Treatment of K and V in one pass over a layer.
   struct Pass {
     PassObservers* observers = nullptr;
-    const Storage* storage = nullptr;
+    const BatchCache* storage = nullptr;
     bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
     bool keeps = false;     ///< keeps K, V and their input for a later pass that finishes the layer
     bool compares = false;  ///< keeps what compare_attention needs
   };
   /// The buffers of a batch where the pass keeps what it makes, or an earlier one has; null: there
   /// is none, or no room.
-  LayerRunner::Kept* kept_of(size_t batch, const Pass& pass);
-  KeysValues keys_values(const float* hidden, const Pass& pass, LayerRunner::Kept* kept);
+  LayerRunner::BatchKeysValues* kept_of(size_t batch, const Pass& pass);
+  KeysValues keys_values(const float* hidden, const Pass& pass, LayerRunner::BatchKeysValues* kept);
   void run_batches(const PackedLayer& layer, Share share, const Pass& pass);
   void run_batch(const PackedLayer& layer, size_t index, float* hidden, const Pass& pass);
   /// Observes and stores K and V of a batch as the pass wants.
@@ -189,10 +189,10 @@ class LayerwiseForward : public LayerForward {
   HiddenSink* hidden_user_ = nullptr;  ///< sink that got rows and may still read them
   std::vector<Plane> planes_;          ///< of hidden_, the residual stream first
   std::optional<HiddenStates> hidden_;
-  std::vector<LayerRunner::Kept> kept_;  ///< of the first batches, while there is room
-  uint64_t room_to_keep_ = 0;            ///< bytes of backend memory
-  Buffer embedded_, input_rows_;         ///< of a batch, where layers have inputs of their own
-  std::optional<DraftRows> draft_;       ///< nullopt: no draft layer
+  std::vector<LayerRunner::BatchKeysValues> kept_;  ///< of the first batches, while there is room
+  uint64_t room_to_keep_ = 0;                       ///< bytes of backend memory
+  Buffer embedded_, input_rows_;    ///< of a batch, where layers have inputs of their own
+  std::optional<DraftRows> draft_;  ///< nullopt: no draft layer
   std::unique_ptr<ComparedAttention> compared_;  ///< null: no attention is compared
   std::optional<LayerPrefetch> layers_;  ///< of calls without a layer, from the first one on
 };

@@ -70,9 +70,9 @@ InspectedLayer inspected_layer(const InspectionResult& found, const ParameterCou
   return row;
 }
 
-std::string form_name(const ModelDir& model_dir, const ModelConfig& config) {
-  const KvScaleNames* form = find_form(scale_tensors_of(model_dir), config);
-  return form ? std::string(form->name) : "none";
+std::string scale_format_name(const ModelDir& model_dir, const ModelConfig& config) {
+  const KvScaleNames* format = find_kv_scale_format(scale_tensors_of(model_dir), config);
+  return format ? std::string(format->name) : "none";
 }
 
 Json layer_json(const InspectedLayer& layer) {
@@ -147,7 +147,8 @@ InspectionResult::InspectionResult(const std::string& checkpoint, const fs::path
     parameters += count.of(entry.name, *entry.tensor);
   }
   if (!hollow) manifest = find_manifest(has_scales_elsewhere ? scales_folder : model_dir.path());
-  scale_form = has_scales_elsewhere ? "in " + scales_folder.string() : form_name(model_dir, config);
+  scale_format =
+      has_scales_elsewhere ? "in " + scales_folder.string() : scale_format_name(model_dir, config);
   cache = cache_size(config);
   consumers = consumers_of(model_dir, config);
   for (const int64_t layer : config.attention_layers())
@@ -164,7 +165,7 @@ Json inspection_json(const InspectionResult& found, bool with_tensors) {
                  {"model_type", found.config.model_type},
                  {"parameters", found.parameters},
                  {"bytes", found.bytes},
-                 {"kv_scales", found.scale_form}};
+                 {"kv_scales", found.scale_format}};
   if (found.hollow) report["weights"] = "none, config.json alone";
   if (found.config.chosen) report["family"] = found.config.architecture->name;
   for (const Property& property : found.properties)
@@ -285,7 +286,7 @@ Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config) {
     const auto other = output_model(model_dir, config, {}, silent);
     if (!read_kept_quantization(model_dir)) check_is_unquantized(other ? other->model : model_dir);
   });
-  const bool has_scales = find_form(scale_tensors_of(model_dir), config) != nullptr;
+  const bool has_scales = find_kv_scale_format(scale_tensors_of(model_dir), config) != nullptr;
   for (const auto& [name, row] : kWriters.rows())
     consumers.formats.push_back((has_scales ? conversion_support : format_support)(
         std::string(name), *row.make(), model_dir, config));
@@ -311,7 +312,7 @@ Json consumers_json(const Consumers& consumers) {
   for (const ServedEngine& engine : consumers.served)
     served.push_back({{"engine", engine.name},
                       {"title", engine.title},
-                      {"fate", name_of(engine.fate)},
+                      {"fate", name_of(engine.outcome)},
                       {"note", engine.note}});
   return {{"calibration", support_json(consumers.calibration_refusal)},
           {"formats", formats},

@@ -88,7 +88,8 @@ struct InspectionResult {
   CheckpointQuantization quantization;
   Json manifest;  ///< owns the layers' statistics; null where there is none
   bool has_scales_elsewhere = false;
-  std::string scale_form;  ///< the name of the form that the scales have, "none", or their folder
+  std::string
+      scale_format;  ///< the name of the format that the scales have, "none", or their folder
   uint64_t parameters = 0, bytes = 0;
   Properties properties;
   std::vector<ListedTensor> tensors;

@@ -53,7 +53,7 @@ void put_consumers(const Consumers& consumers, std::ostream& out) {
   for (const FormatSupport& format : consumers.formats)
     pairs.emplace_back("format " + format.format, format_text(format));
   for (const ServedEngine& engine : consumers.served)
-    pairs.emplace_back(engine.title, std::string(name_of(engine.fate)) + ": " + engine.note);
+    pairs.emplace_back(engine.title, std::string(name_of(engine.outcome)) + ": " + engine.note);
   for (const EngineVerdict& engine : consumers.engines) {
     if (!consumers.served.empty()) break;  // they are about scales that could be made
     std::string text(name_of(engine.reads));
@@ -145,7 +145,7 @@ std::string inspection_text(const InspectionResult& found, bool has_unicode) {
       found.config.chosen ? " as " + std::string(found.config.architecture->name) : "";
   out << found.path << ": " << found.config.model_type << family << ", " << found.parameters
       << " parameters, " << byte_text(static_cast<double>(found.bytes))
-      << ", KV scales: " << found.scale_form
+      << ", KV scales: " << found.scale_format
       << (found.hollow ? ", without weights: as config.json describes them" : "") << '\n';
   put_pairs("architecture", shown(found.properties), out);
   put_sizes(found, out);

@@ -259,7 +259,7 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   page.path = checkpoint.path;
   page.name = title_of(checkpoint.model_dir.path());
   page.model_type = checkpoint.config.model_type;
-  page.scale_format = checkpoint.scale_form;
+  page.scale_format = checkpoint.scale_format;
   page.version = version;
   page.format = checkpoint.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn);
   page.parameters = checkpoint.parameters;

@@ -182,7 +182,7 @@ void ExchangedLayers::read(const std::vector<FileExtent>& extents, uint64_t begi
   });
 }
 
-void ExchangedLayers::fill(const Held& held) {
+void ExchangedLayers::fill(const LayerPages& held) {
   const std::span<std::byte> memory = held.pages->memory();
   std::vector<MemoryPart> shares;
   size_t longest = 0;
@@ -224,7 +224,7 @@ void ExchangedLayers::fill(const Held& held) {
 void ExchangedLayers::bring(int64_t layer) {
   const std::lock_guard lock(mutex_);
   if (has_left_) throw RankLeft();
-  Held held{.extents = layer_extents(model_dir_, weights_, layer), .pages = {}};
+  LayerPages held{.extents = layer_extents(model_dir_, weights_, layer), .pages = {}};
   const uint64_t bytes = total_bytes(held.extents);
   std::optional<Error> no_memory;
   try {
@@ -253,7 +253,7 @@ void ExchangedLayers::bring(int64_t layer) {
   set_hash(layer, layer_hash(weights_, layer));
 }
 
-void ExchangedLayers::restore(const Held& held) noexcept {
+void ExchangedLayers::restore(const LayerPages& held) noexcept {
   for (const FileExtent& part : held.extents)
     restore_pages(files_[part.shard]->get(), part.begin,
                   model_dir_.shards()[part.shard].file().bytes().data() + part.begin,

@@ -90,7 +90,7 @@ class ExchangedLayers : public RankLayerBytes {
   static uint64_t largest_bytes(const ModelDir& model_dir, const Weights& weights);
 
  private:
-  struct Held {
+  struct LayerPages {
     std::vector<FileExtent> extents;
     std::unique_ptr<PageSubstitute> pages;
   };
@@ -102,10 +102,10 @@ class ExchangedLayers : public RankLayerBytes {
   static constexpr int64_t kLeaves = -1;
 
   void agree_on(const Step& own);
-  void fill(const Held& held);
+  void fill(const LayerPages& held);
   /// Reads bytes [begin, end) of the concatenated extents into memory.
   void read(const std::vector<FileExtent>& extents, uint64_t begin, std::span<std::byte> into);
-  void restore(const Held& held) noexcept;
+  void restore(const LayerPages& held) noexcept;
   /// Share of a rank in so many bytes, in whole pages.
   MemoryPart share(uint64_t bytes, int rank) const;
 
@@ -114,7 +114,7 @@ class ExchangedLayers : public RankLayerBytes {
   const Weights& weights_;
   std::vector<std::unique_ptr<Descriptor>> files_;  ///< of the shards
   std::mutex mutex_;                                ///< for exchanges and the layer held
-  std::map<int64_t, Held> held_;
+  std::map<int64_t, LayerPages> held_;
   bool has_left_ = false;
   std::mutex leave_mutex_;
   std::future<void> leaving_;  ///< its destructor waits

@@ -127,10 +127,10 @@ std::string source_text(const std::optional<LoadedScale>& scale) {
   return scale->source.empty() ? "default" : scale->source;
 }
 
-/// The fate of one layer's scales in an engine.
+/// The outcome of one layer's scales in an engine.
 enum class LoadOutcome { kLoaded, kHalf, kDefault, kNone };
 
-LoadOutcome fate_of(const EngineLoad::Layer& layer) {
+LoadOutcome outcome_of(const EngineLoad::Layer& layer) {
   int loaded = 0, defaults = 0;
   for (const auto* scale : {&layer.k, &layer.v})
     if (*scale) ++((*scale)->source.empty() ? defaults : loaded);
@@ -149,19 +149,19 @@ constexpr std::array<OutcomeMark, 4> kFates{
      {"fate default", "l12 18m0-18l-12 18", "the default, 1.0"},
      {"fate none", "m3 9h6", "no cache scale"}}};
 
-void draw_fates(Markup& content, const EngineLoad& engine, size_t row) {
+void draw_outcomes(Markup& content, const EngineLoad& engine, size_t row) {
   std::array<std::string, kFates.size()> paths;
   size_t column = 0;
   for (const EngineLoad::Layer& layer : engine.layers) {
-    const auto fate = static_cast<size_t>(fate_of(layer));
-    paths[fate] += "M" + std::to_string(kLeft + kCell * column++ + 2) + " " +
-                   std::to_string(kTop + kRow * row + 4) + kFates[fate].path;
+    const auto outcome = static_cast<size_t>(outcome_of(layer));
+    paths[outcome] += "M" + std::to_string(kLeft + kCell * column++ + 2) + " " +
+                      std::to_string(kTop + kRow * row + 4) + kFates[outcome].path;
   }
-  for (size_t fate = 0; fate < kFates.size(); ++fate)
-    if (!paths[fate].empty()) draw_path(content, kFates[fate].css_class, paths[fate]);
+  for (size_t outcome = 0; outcome < kFates.size(); ++outcome)
+    if (!paths[outcome].empty()) draw_path(content, kFates[outcome].css_class, paths[outcome]);
 }
 
-Markup fates_drawing(const std::vector<EngineLoad>& engines) {
+Markup outcomes_drawing(const std::vector<EngineLoad>& engines) {
   size_t layers = 0;
   for (const EngineLoad& engine : engines) layers = std::max(layers, engine.layers.size());
   if (layers == 0) return {};
@@ -175,7 +175,7 @@ Markup fates_drawing(const std::vector<EngineLoad>& engines) {
     draw_label(drawing.content,
                {kLeft - 8.0, static_cast<double>(kTop + kRow * row) + 17,
                 (engine.loads && !has_errors(engine) ? "✓ " : "✗ ") + name_of(engine), "end"});
-    draw_fates(drawing.content, engine, row++);
+    draw_outcomes(drawing.content, engine, row++);
   }
   const std::vector<EngineLoad::Layer>& first = engines[0].layers;
   for (size_t i = 0; i < first.size(); i += 4)
@@ -184,11 +184,12 @@ Markup fates_drawing(const std::vector<EngineLoad>& engines) {
   return svg(drawing);
 }
 
-Markup fates_legend() {
+Markup outcomes_legend() {
   Legend legend;
-  for (const OutcomeMark& fate : kFates)
-    legend.push_back({fate.words, Markup().leaf("path", {{"class", fate.css_class},
-                                                         {"d", std::string("M2 1") + fate.path}})});
+  for (const OutcomeMark& outcome : kFates)
+    legend.push_back(
+        {outcome.words, Markup().leaf("path", {{"class", outcome.css_class},
+                                               {"d", std::string("M2 1") + outcome.path}})});
   return legend_list("fate-", legend, "the mark of a layer", 16, 20);
 }
 
@@ -245,7 +246,7 @@ Section engines_section(const CheckpointReport& report) {
   }
   section.body.append(figure({.label = "What each engine loads, by layer",
                               .caption = "Whether an engine finds the scales of each layer.",
-                              .drawings = fates_drawing(engines).append(fates_legend())}));
+                              .drawings = outcomes_drawing(engines).append(outcomes_legend())}));
   for (size_t i = 0; i < engines.size(); ++i) {
     const EngineLoad& engine = engines[i];
     section.body.open("div", {{"class", "engine"}}).element("h3", name_of(engine));

@@ -159,7 +159,7 @@ using ByLayer = std::map<int64_t, std::vector<float>>;
 /// Scales of the modules of one kind.
 struct Kind {
   ByLayer weights, inputs;
-  std::set<std::string> input_forms;
+  std::set<std::string> input_formats;
   int64_t modules = 0, scales = 0;
 };
 
@@ -174,7 +174,7 @@ std::map<std::string, Kind> kinds_of(const CheckpointReport& report) {
     const int64_t layer = linear.layer.value_or(kNoLayer);
     kind.weights[layer].push_back(linear.weight_scale);
     if (linear.input_scale) kind.inputs[layer].push_back(*linear.input_scale);
-    kind.input_forms.insert(linear.input);
+    kind.input_formats.insert(linear.input);
     ++kind.modules;
     kind.scales += linear.num_weight_scales;
   }
@@ -198,7 +198,7 @@ Markup overview_table(const std::map<std::string, Kind>& kinds) {
        {"input scale", "least and largest"}});
   for (const auto& [name, kind] : kinds) {
     table.row(name).cell(std::to_string(kind.modules)).cell(std::to_string(kind.scales));
-    table.cell(all_text(kind.weights)).cell(join(kind.input_forms, "; "));
+    table.cell(all_text(kind.weights)).cell(join(kind.input_formats, "; "));
     table.cell(all_text(kind.inputs));
   }
   return table.finish();

@@ -71,28 +71,28 @@ bool has_kl(const EvalReport& report) {
 
 /// The variant whose number is smallest by `is_before`; nullptr where none has it.
 template <class Before>
-const EvalVariant* first_by(const EvalReport& report, std::string_view measure,
+const EvalVariant* first_by(const EvalReport& report, std::string_view metric,
                             const Before& is_before) {
   const EvalVariant* first = nullptr;
   for (const EvalVariant& variant : report.variants) {
-    const double value = variant.measures.at(measure);
+    const double value = variant.metrics.at(metric);
     if (std::isnan(value)) continue;
-    if (!first || is_before(value, first->measures.at(measure))) first = &variant;
+    if (!first || is_before(value, first->metrics.at(metric))) first = &variant;
   }
   return first;
 }
 
 /// A measure as tables have it.
-std::string text_of(const EvalVariant& variant, std::string_view measure) {
-  const Metric& found = find_metric(measure);
-  const double error = variant.measures.error_of(measure);
-  return found.text(variant.measures.at(measure)) +
+std::string text_of(const EvalVariant& variant, std::string_view metric) {
+  const Metric& found = find_metric(metric);
+  const double error = variant.metrics.error_of(metric);
+  return found.text(variant.metrics.at(metric)) +
          (error > 0.0 ? " ± " + found.text(error) : std::string());
 }
 
 void add_extremes(Tiles& tiles, const EvalReport& report) {
-  const auto add = [&](const char* name, const char* measure, const EvalVariant* variant) {
-    if (variant) tiles.add(name, text_of(*variant, measure), variant->name);
+  const auto add = [&](const char* name, const char* metric, const EvalVariant* variant) {
+    if (variant) tiles.add(name, text_of(*variant, metric), variant->name);
   };
   const EvalVariant* least = first_by(report, "kl_mean", std::less());
   const EvalVariant* largest = first_by(report, "kl_mean", std::greater());
@@ -164,18 +164,18 @@ Section variants_section(const EvalReport& report) {
   Section section{"variants", "Variants"};
   if (report.variants.empty()) return section;
   std::vector<const Metrics*> all;
-  for (const EvalVariant& variant : report.variants) all.push_back(&variant.measures);
-  const std::vector<const Metric*> measures = known_measures(all);
+  for (const EvalVariant& variant : report.variants) all.push_back(&variant.metrics);
+  const std::vector<const Metric*> metrics = known_metrics(all);
   std::vector<Column> columns{{"variant"},
                               {.title = "cache", .kind = Column::Kind::kWord},
                               {.title = "scales", .kind = Column::Kind::kWord}};
-  add_columns(columns, measures);
+  add_columns(columns, metrics);
   TableMarkup table(
       {.id = "variants-table", .caption = "Accuracy of every variant", .is_sortable = true},
       columns);
   for (const EvalVariant& variant : report.variants) {
     table.row(variant.name).word(variant.kv_cache_dtype).word(variant.scales);
-    add_cells(table, variant.measures, measures);
+    add_cells(table, variant.metrics, metrics);
   }
   section.body.append(table.finish());
   if (!report.reference.empty())
@@ -200,12 +200,12 @@ SeriesChart kl_by_layer_chart(const EvalReport& report) {
     if (report.variants[i].layers.empty()) continue;
     std::map<int64_t, const Metrics*> by_layer;
     for (const LayerAccuracy& layer : report.variants[i].layers)
-      by_layer[layer.layer] = &layer.measures;
+      by_layer[layer.layer] = &layer.metrics;
     Series series = series_of(report, i);
     for (const int64_t layer : layers) {
-      const Metrics* measures = by_layer.contains(layer) ? by_layer[layer] : nullptr;
-      series.values.push_back(measures ? measures->at("kl_mean") : std::nan(""));
-      series.errors.push_back(measures ? measures->error_of("kl_mean") : std::nan(""));
+      const Metrics* metrics = by_layer.contains(layer) ? by_layer[layer] : nullptr;
+      series.values.push_back(metrics ? metrics->at("kl_mean") : std::nan(""));
+      series.errors.push_back(metrics ? metrics->error_of("kl_mean") : std::nan(""));
     }
     chart.series.push_back(std::move(series));
   }

@@ -20,7 +20,7 @@ struct PositionAccuracy {
 /// The same where only this layer's cache is quantized.
 struct LayerAccuracy {
   int64_t layer = 0;
-  Metrics measures;
+  Metrics metrics;
 };
 
 struct SequenceAccuracy {
@@ -32,7 +32,7 @@ struct SequenceAccuracy {
 struct EvalVariant {
   std::string name, kv_cache_dtype, scales;
   int64_t num_tokens = 0;
-  Metrics measures;
+  Metrics metrics;
   std::string verdict = {};  ///< what it costs, a sentence; empty: not measured
   std::vector<PositionAccuracy> positions = {};
   std::vector<LayerAccuracy> layers = {};

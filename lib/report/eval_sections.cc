@@ -31,12 +31,12 @@ Markup charted(const SeriesChart& chart, const std::string& caption, const std::
 std::string dearest_words(const EvalVariant& variant) {
   std::vector<LayerAccuracy> layers = variant.layers;
   std::ranges::stable_sort(layers, std::ranges::greater(), [](const LayerAccuracy& layer) {
-    const double kl = layer.measures.at("kl_mean");
+    const double kl = layer.metrics.at("kl_mean");
     return std::isnan(kl) ? -1.0 : kl;
   });
   layers.resize(std::min<size_t>(3, layers.size()));
   return join(layers, ", ", [](const LayerAccuracy& layer) {
-    return std::to_string(layer.layer) + " (" + number_text(layer.measures.at("kl_mean"), 3) + ")";
+    return std::to_string(layer.layer) + " (" + number_text(layer.metrics.at("kl_mean"), 3) + ")";
   });
 }
 

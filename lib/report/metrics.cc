@@ -49,13 +49,13 @@ constexpr Metric kMetrics[] = {
 
 }  // namespace
 
-std::span<const Metric> all_measures() {
+std::span<const Metric> all_metrics() {
   return kMetrics;
 }
 
 const Metric& find_metric(std::string_view key) {
-  for (const Metric& measure : kMetrics)
-    if (measure.key == key) return measure;
+  for (const Metric& metric : kMetrics)
+    if (metric.key == key) return metric;
   fail("'", key, "' is no measure, expected one of ", join(kMetrics, ", ", &Metric::key));
 }
 
@@ -73,26 +73,26 @@ double Metrics::error_of(std::string_view key) const {
   return error.empty() ? std::nan("") : at(error);
 }
 
-std::vector<const Metric*> known_measures(std::span<const Metrics* const> all) {
+std::vector<const Metric*> known_metrics(std::span<const Metrics* const> all) {
   std::vector<const Metric*> known;
-  for (const Metric& measure : kMetrics)
-    if (measure.is_column && std::ranges::any_of(all, [&](const Metrics* values) {
-          return std::isfinite(values->at(measure.key));
+  for (const Metric& metric : kMetrics)
+    if (metric.is_column && std::ranges::any_of(all, [&](const Metrics* values) {
+          return std::isfinite(values->at(metric.key));
         }))
-      known.push_back(&measure);
+      known.push_back(&metric);
   return known;
 }
 
-void add_columns(std::vector<Column>& columns, const std::vector<const Metric*>& measures) {
-  for (const Metric* measure : measures) columns.push_back({measure->title, measure->hint});
+void add_columns(std::vector<Column>& columns, const std::vector<const Metric*>& metrics) {
+  for (const Metric* metric : metrics) columns.push_back({metric->title, metric->hint});
 }
 
 void add_cells(TableMarkup& table, const Metrics& values,
-               const std::vector<const Metric*>& measures) {
-  for (const Metric* measure : measures) {
-    const double value = values.at(measure->key);
+               const std::vector<const Metric*>& metrics) {
+  for (const Metric* metric : metrics) {
+    const double value = values.at(metric->key);
     if (std::isfinite(value))
-      table.cell(measure->text(value), value);
+      table.cell(metric->text(value), value);
     else
       table.cell("–");
   }

@@ -21,14 +21,14 @@ struct Metric {
 };
 
 /// All that are known, in the order of tables.
-std::span<const Metric> all_measures();
+std::span<const Metric> all_metrics();
 /// Throws Error naming those that are known.
 const Metric& find_metric(std::string_view key);
 
 /// Numbers by key; NaN where one was not measured.
 class Metrics {
  public:
-  /// key: of all_measures(), else Error. A value that is missing was not measured.
+  /// key: of all_metrics(), else Error. A value that is missing was not measured.
   void set(std::string_view key, std::optional<double> value);
   double at(std::string_view key) const;
   /// The standard error of a number; NaN where none was measured.
@@ -39,10 +39,10 @@ class Metrics {
 };
 
 /// Columns of which at least one number is known.
-std::vector<const Metric*> known_measures(std::span<const Metrics* const> all);
+std::vector<const Metric*> known_metrics(std::span<const Metrics* const> all);
 /// A column each, and a row's cells in them.
-void add_columns(std::vector<Column>& columns, const std::vector<const Metric*>& measures);
+void add_columns(std::vector<Column>& columns, const std::vector<const Metric*>& metrics);
 void add_cells(TableMarkup& table, const Metrics& values,
-               const std::vector<const Metric*>& measures);
+               const std::vector<const Metric*>& metrics);
 
 }  // namespace kvcal::report

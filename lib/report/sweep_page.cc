@@ -117,22 +117,22 @@ std::string label_of(const SweepReport& report, const SweepCell& cell,
 std::string words_of(const SweepReport& report, const SweepCell& cell) {
   std::string words = cell.id;
   for (const std::string& key : {report.pareto_y, report.pareto_x}) {
-    const Metric& measure = find_metric(key);
-    words += std::string(", ") + measure.title + " " + measure.text(cell.measures.at(key));
-    if (const double error = cell.measures.error_of(key); error > 0.0)
-      words += " ± " + measure.text(error);
+    const Metric& metric = find_metric(key);
+    words += std::string(", ") + metric.title + " " + metric.text(cell.metrics.at(key));
+    if (const double error = cell.metrics.error_of(key); error > 0.0)
+      words += " ± " + metric.text(error);
   }
   return words + (cell.is_pareto ? ", on the front" : "");
 }
 
 bool has_both(const SweepReport& report, const SweepCell& cell) {
-  return cell.is_done() && !std::isnan(cell.measures.at(report.pareto_x)) &&
-         !std::isnan(cell.measures.at(report.pareto_y));
+  return cell.is_done() && !std::isnan(cell.metrics.at(report.pareto_x)) &&
+         !std::isnan(cell.metrics.at(report.pareto_y));
 }
 
 /// The standard error of a number of the cell; 0 where none is known.
 double error_in(const SweepCell& cell, const std::string& key) {
-  const double error = cell.measures.error_of(key);
+  const double error = cell.metrics.error_of(key);
   return std::isnan(error) ? 0.0 : error;
 }
 
@@ -168,12 +168,12 @@ int64_t count_of(const SweepReport& report, std::string_view status) {
 }
 
 /// The done cell with the least of a measure; nullptr where none has it.
-const SweepCell* least_of(const SweepReport& report, std::string_view measure) {
+const SweepCell* least_of(const SweepReport& report, std::string_view metric) {
   const SweepCell* least = nullptr;
   for (const SweepCell& cell : report.cells) {
-    const double value = cell.measures.at(measure);
+    const double value = cell.metrics.at(metric);
     if (!cell.is_done() || std::isnan(value)) continue;
-    if (!least || value < least->measures.at(measure)) least = &cell;
+    if (!least || value < least->metrics.at(metric)) least = &cell;
   }
   return least;
 }
@@ -188,10 +188,10 @@ Section summary_section(const SweepReport& report) {
   tiles.add("On the front",
             std::to_string(std::ranges::count_if(report.cells, &SweepCell::is_pareto)),
             "cells that no other beats in both measures");
-  for (const Metric& measure : all_measures()) {
-    if (measure.key != report.pareto_x && measure.key != report.pareto_y) continue;
-    if (const SweepCell* cell = least_of(report, measure.key))
-      tiles.add("Least " + std::string(measure.title), measure.text(cell->measures.at(measure.key)),
+  for (const Metric& metric : all_metrics()) {
+    if (metric.key != report.pareto_x && metric.key != report.pareto_y) continue;
+    if (const SweepCell* cell = least_of(report, metric.key))
+      tiles.add("Least " + std::string(metric.title), metric.text(cell->metrics.at(metric.key)),
                 cell->id);
   }
   return {"summary", "At a glance", tiles.finish()};
@@ -238,14 +238,14 @@ std::string status_words(const SweepCell& cell) {
 Section cells_section(const SweepReport& report) {
   Section section{"cells", "All cells"};
   std::vector<const Metrics*> all;
-  for (const SweepCell& cell : report.cells) all.push_back(&cell.measures);
-  const std::vector<const Metric*> measures = known_measures(all);
+  for (const SweepCell& cell : report.cells) all.push_back(&cell.metrics);
+  const std::vector<const Metric*> metrics = known_metrics(all);
   std::vector<Column> columns{{"cell"}, {.title = "status", .kind = Column::Kind::kChoice}};
   for (const std::string& dimension : report.dimensions)
     columns.push_back({.title = with_blanks(dimension), .kind = Column::Kind::kChoice});
   columns.push_back(
       {.title = "front", .hint = "on the Pareto front", .kind = Column::Kind::kChoice});
-  add_columns(columns, measures);
+  add_columns(columns, metrics);
   TableMarkup table({.id = "cells-table", .caption = "Every cell of the grid", .is_sortable = true},
                     columns);
   for (const SweepCell& cell : report.cells) {
@@ -253,7 +253,7 @@ Section cells_section(const SweepReport& report) {
     for (const std::string& choice : cell.choices)
       table.word(choice.empty() ? "–" : choice_words(choice));
     table.word(cell.is_pareto ? "yes" : "no");
-    add_cells(table, cell.measures, measures);
+    add_cells(table, cell.metrics, metrics);
   }
   section.body.append(table.finish());
   return section;
@@ -300,8 +300,8 @@ ScatterChart pareto_chart(const SweepReport& report) {
     if (!has_both(report, cell)) continue;
     const MarkStyle look = look_of_cell(report, cell);
     if (cell.is_pareto) chart.front.push_back(chart.points.size());
-    chart.points.push_back({.x = cell.measures.at(report.pareto_x),
-                            .y = cell.measures.at(report.pareto_y),
+    chart.points.push_back({.x = cell.metrics.at(report.pareto_x),
+                            .y = cell.metrics.at(report.pareto_y),
                             .label = label_of(report, cell, labels),
                             .words = words_of(report, cell),
                             .css_class = look.css_class,
@@ -334,7 +334,7 @@ std::vector<SpreadChart> choice_charts(const SweepReport& report) {
       SpreadRow row{choice_words(choices[i]), look_of(i).css_class, {}};
       for (const SweepCell& cell : report.cells)
         if (cell.is_done() && cell.choices[dimension] == choices[i])
-          row.values.push_back(cell.measures.at(report.pareto_y));
+          row.values.push_back(cell.metrics.at(report.pareto_y));
       chart.rows.push_back(std::move(row));
     }
     charts.push_back(std::move(chart));

@@ -12,7 +12,7 @@ namespace kvcal::report {
 struct SweepCell {
   std::string id, status, error;
   std::vector<std::string> choices = {};  ///< of each dimension; empty where it has none
-  Metrics measures = {};
+  Metrics metrics = {};
   bool is_pareto = false;
   std::string verdict = {};  ///< in words; empty: no KL was measured
 

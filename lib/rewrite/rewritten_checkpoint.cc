@@ -177,7 +177,7 @@ Json config_with_key_bias(const Json& config, const FamilyChoice& family) {
 
 void check_can_be_rewritten(const ModelDir& model) {
   const QuantizationConfig config = read_quantization_config(model);
-  if (config.form)
+  if (config.format)
     fail(config.where,
          ": describes a quantization; expected a checkpoint with 16- or 32-bit weights");
 }

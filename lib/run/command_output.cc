@@ -40,10 +40,10 @@ std::string dataset_id(const std::string& path) {
 std::vector<std::string> serving_lines(const std::vector<ServedEngine>& engines) {
   std::vector<std::string> lines, lost, unknown;
   for (const ServedEngine& engine : engines) {
-    if (engine.fate == LoadOutcome::kLoaded)
+    if (engine.outcome == LoadOutcome::kLoaded)
       lines.push_back(engine.title + ": `" + engine.note_inside + "`");
     else
-      (engine.fate == LoadOutcome::kNotKnown ? unknown : lost).push_back(engine.title);
+      (engine.outcome == LoadOutcome::kNotKnown ? unknown : lost).push_back(engine.title);
   }
   if (!lost.empty()) lines.push_back("not used by " + join(lost, ", "));
   if (!unknown.empty()) lines.push_back("not run with such models: " + join(unknown, ", "));
@@ -65,7 +65,7 @@ std::vector<ServedEngine> not_asked(const Error& error, const OutputOptions& opt
   std::vector<ServedEngine> asked;
   for (const std::string& name : options.engines)
     asked.push_back(
-        {.name = name, .title = name, .fate = LoadOutcome::kRefused, .note = error.message()});
+        {.name = name, .title = name, .outcome = LoadOutcome::kRefused, .note = error.message()});
   return asked;
 }
 
@@ -177,10 +177,11 @@ std::string output_text(const std::vector<WrittenFolder>& folders,
             folder.path.string() + '\n';
   std::vector<std::string> unknown;
   for (const ServedEngine& engine : engines)
-    if (engine.fate == LoadOutcome::kNotKnown)
+    if (engine.outcome == LoadOutcome::kNotKnown)
       unknown.push_back(engine.title);
     else
-      text += engine.title + ": " + std::string(name_of(engine.fate)) + ": " + engine.note + '\n';
+      text +=
+          engine.title + ": " + std::string(name_of(engine.outcome)) + ": " + engine.note + '\n';
   if (!unknown.empty())
     text += "not known: " + join(unknown, ", ") +
             " (not run with such models; kvcal verify tells what their rules say)\n";
@@ -191,7 +192,7 @@ void check_engines_asked(const std::vector<ServedEngine>& engines, const OutputO
   if (options.engines.empty()) return;
   std::vector<std::string> losing;
   for (const ServedEngine& engine : engines)
-    if (engine.fate == LoadOutcome::kLost || engine.fate == LoadOutcome::kRefused)
+    if (engine.outcome == LoadOutcome::kLost || engine.outcome == LoadOutcome::kRefused)
       losing.push_back(engine.name + " (" + engine.note + ")");
   if (!losing.empty())
     fail(options.output, ": was written, and is not for ", join(losing, ", nor "));

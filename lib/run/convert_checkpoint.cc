@@ -108,7 +108,7 @@ std::string losses_text(const FormatLosses& format, size_t most_rows) {
 std::string source_text(const ConversionResult& result) {
   std::string text;
   if (result.num_scaled_layers > 0)
-    text += "scales: " + result.scales_form + " of " + std::to_string(result.num_scaled_layers) +
+    text += "scales: " + result.scales_format + " of " + std::to_string(result.num_scaled_layers) +
             " layers, from " + result.scales_path + '\n';
   if (!result.kept_weights.empty())
     text += "weights: " + result.kept_weights + ", left as they are\n";
@@ -130,7 +130,7 @@ ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostic
   check_target(conversion.model(), request.output.output);
   check_keeps_inputs(request.output.output, {request.scales, request.family.file()});
   ConversionResult result{.config = conversion.config(),
-                          .scales_form = conversion.source().form,
+                          .scales_format = conversion.source().stored,
                           .scales_path = name_of_source(conversion.source().path),
                           .num_scaled_layers = input.calibration.layers.size(),
                           .losses = all_losses(conversion, formats, request.output.tp_size)};
@@ -160,8 +160,8 @@ ConversionResult apply_overlay(const std::string& overlay, const std::string& ch
   const Overlay scales = read_overlay(overlay);
   const ModelDir model(checkpoint);
   const ModelConfig config = read_model_config(model, request.family);
-  if (const KvScaleNames* form = find_form(scale_tensors_of(model), config))
-    fail(checkpoint, ": has KV scales already (", form->name,
+  if (const KvScaleNames* stored = find_kv_scale_format(scale_tensors_of(model), config))
+    fail(checkpoint, ": has KV scales already (", stored->name,
          "); kvcal convert --scales replaces them");
   check_target(model, request.output.output);
   request.checkpoint = checkpoint;

@@ -22,7 +22,7 @@ struct ConversionRequest {
 
 struct ConversionResult {
   ModelConfig config;
-  std::string scales_form = {}, scales_path = {};  ///< origin of the scales
+  std::string scales_format = {}, scales_path = {};  ///< origin of the scales
   size_t num_scaled_layers = 0;
   std::string kept_weights = {};          ///< form of unchanged weights; empty: none
   size_t num_rewritten_linears = 0;       ///< FP8 weights whose scales are written anew

@@ -38,9 +38,9 @@ Json run_json(const EvalOptions& options, const report::EvalReport& page) {
 }
 
 report::Metrics metrics_of(const Numbers& numbers) {
-  report::Metrics measures;
-  for (const auto& [key, value] : numbers) measures.set(key, value);
-  return measures;
+  report::Metrics metrics;
+  for (const auto& [key, value] : numbers) metrics.set(key, value);
+  return metrics;
 }
 
 Json cache_json(const CacheLabel& cache) {
@@ -62,7 +62,7 @@ report::EvalVariant page_variant(const CacheLabel& cache, int64_t num_tokens, Nu
               std::string(name_of(cache.type)) + (cache.fp8_attention ? " and attention" : ""),
           .scales = cache.scales_source,
           .num_tokens = num_tokens,
-          .measures = metrics_of(numbers)};
+          .metrics = metrics_of(numbers)};
 }
 
 Json flattened(Json json, bool is_single) {

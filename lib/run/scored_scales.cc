@@ -52,8 +52,8 @@ std::vector<VariantSpec> other_caches(const CalibrationResult& result) {
   return specs;
 }
 
-std::vector<ScoredCache> measured_caches(const EvalVariants& variants,
-                                         const std::vector<SequenceScores>& scores) {
+std::vector<ScoredCache> scored_caches(const EvalVariants& variants,
+                                       const std::vector<SequenceScores>& scores) {
   std::vector<ScoredCache> caches;
   for (size_t i = 0; i < variants.variants().size(); ++i)
     caches.push_back({variants.variants()[i].label, summarize(scores, i)});
@@ -234,15 +234,15 @@ ScoredScales score_scales(const CalibrateRequest& request, const CalibrationResu
     return counts_k ? std::max(of_v, clipped_share(*result.summary, &LayerErrors::k, scales))
                     : of_v;
   };
-  return {.num_sequences = sequences.size(),
-          .is_held_out = eval.sequences.num_skipped > 0,
-          .calibrated = summarize(scores, 0),
-          .unit = summarize(scores, 1),
-          .calibrated_clipped = clipped(&SideErrors::calibrated, !result.by_attention),
-          .unit_clipped = clipped(&SideErrors::unit, true),
-          .gain = kl_difference(scores, 1, 0),
-          .caches =
-              options.every_cache ? measured_caches(variants, scores) : std::vector<ScoredCache>()};
+  return {
+      .num_sequences = sequences.size(),
+      .is_held_out = eval.sequences.num_skipped > 0,
+      .calibrated = summarize(scores, 0),
+      .unit = summarize(scores, 1),
+      .calibrated_clipped = clipped(&SideErrors::calibrated, !result.by_attention),
+      .unit_clipped = clipped(&SideErrors::unit, true),
+      .gain = kl_difference(scores, 1, 0),
+      .caches = options.every_cache ? scored_caches(variants, scores) : std::vector<ScoredCache>()};
 }
 
 Likelihood score_other(const CalibrateRequest& request, const CalibrationResult& result,
@@ -259,7 +259,7 @@ Likelihood score_other(const CalibrateRequest& request, const CalibrationResult&
   return summarize(score_all(scorer, sequences, diagnostics), 0);
 }
 
-int num_models_measured(const ScoreOptions& options) {
+int num_models_scored(const ScoreOptions& options) {
   constexpr int kFp8Alone = 3;  // 16 bits, calibrated scales, scale 1.0
   constexpr int kMore = 4;      // FP8 by head, E5M2, two caches of NVFP4
   const auto formats = static_cast<int>(std::size(kCacheFormats)) - 1;
@@ -287,7 +287,7 @@ Json to_json(const ScoredScales& measured) {
   return json;
 }
 
-LabelledLines measured_lines(const ScoredScales& measured) {
+LabelledLines scored_lines(const ScoredScales& measured) {
   const Likelihood &own = measured.calibrated, &unit = measured.unit;
   return {{"verdict", "with these scales " + verdict_text(calibrated_damage(measured))},
           {"verdict 1.0", "with scale 1.0 " + verdict_text(unit_damage(measured))},
@@ -392,13 +392,13 @@ std::vector<Remedy> predicted_remedies(const CalibrateRequest& request, const st
   return remedies_of(facts);
 }
 
-std::vector<Remedy> keep_measured(const CalibrateRequest& request, const std::string& model,
-                                  const ScoredScales& measured, CalibrationResult& result) {
+std::vector<Remedy> keep_scored(const CalibrateRequest& request, const std::string& model,
+                                const ScoredScales& measured, CalibrationResult& result) {
   RemedyFacts facts = facts_of(request, model, result);
   facts.calibrated = calibrated_damage(measured);
   facts.unit = unit_damage(measured);
   std::vector<Remedy> remedies = remedies_of(facts);
-  auto lines = measured_lines(measured);
+  auto lines = scored_lines(measured);
   for (auto& line : remedy_lines(remedies)) lines.push_back(std::move(line));
   add_accuracy(result.output.folders, lines);
   result.output.manifest["measured"] = to_json(measured);

@@ -70,9 +70,9 @@ Likelihood score_other(const CalibrateRequest& request, const CalibrationResult&
 /// The value of "measured" in a manifest.
 Json to_json(const ScoredScales& measured);
 /// Models that score_scales runs side by side, the reference included.
-int num_models_measured(const ScoreOptions& options);
+int num_models_scored(const ScoreOptions& options);
 /// Pairs of a label and a text of one line, the verdicts first.
-LabelledLines measured_lines(const ScoredScales& measured);
+LabelledLines scored_lines(const ScoredScales& measured);
 
 /// A table of measured caches, as whole lines for a terminal: bytes a token, mean KL in nats with
 /// its standard error, change of perplexity, same top token.
@@ -136,8 +136,8 @@ std::vector<Remedy> predicted_remedies(const CalibrateRequest& request, const st
 
 /// Adds what was measured to manifest and cards of a written calibration, and returns the ways out,
 /// where its scales cost too much. model: its name for lines to type.
-std::vector<Remedy> keep_measured(const CalibrateRequest& request, const std::string& model,
-                                  const ScoredScales& measured, CalibrationResult& result);
+std::vector<Remedy> keep_scored(const CalibrateRequest& request, const std::string& model,
+                                const ScoredScales& measured, CalibrationResult& result);
 
 /// A text of them with a heading, as whole lines for a terminal; empty for none.
 std::string remedies_text(const std::vector<Remedy>& remedies);

@@ -12,7 +12,7 @@ namespace {
 
 using Layers = std::vector<int64_t>;
 
-struct Measured {
+struct LayerRanking {
   std::vector<LayerSensitivity> ranked;
   MixedSearch search;
 };
@@ -22,13 +22,13 @@ std::vector<LayerKvScales> keeping(std::vector<LayerKvScales> scales, const Laye
   return scales;
 }
 
-Measured measure_layers(const EvalVariants& variants, const std::vector<ScoredSequence>& sequences,
-                        std::optional<double> kl_budget, Diagnostics& diagnostics) {
+LayerRanking rank_layers(const EvalVariants& variants, const std::vector<ScoredSequence>& sequences,
+                         std::optional<double> kl_budget, Diagnostics& diagnostics) {
   const EvalVariant& variant = variants.variants()[0];
   const Layers layers = variant.quantized_layers();
   Scorer scorer = variants.make_scorer();
   const std::vector<SequenceScores> alone = score_layers(scorer, sequences, 0, layers, diagnostics);
-  Measured result;
+  LayerRanking result;
   for (size_t i = 0; i < layers.size(); ++i) {
     const Likelihood only = summarize(alone, i);
     result.ranked.push_back({layers[i], *only.kl_mean, *only.kl_stderr});
@@ -112,7 +112,8 @@ std::vector<MixedCacheRow> rows_of(const EvalVariant& variant, const MixedSearch
 }
 
 /// The search's proposal; all layers where no smaller set meets the budget.
-UnquantizedLayers proposal_of(const EvalVariant& variant, const Measured& found, double kl_budget) {
+UnquantizedLayers proposal_of(const EvalVariant& variant, const LayerRanking& found,
+                              double kl_budget) {
   Layers kept;
   for (const LayerSensitivity& layer : found.ranked) kept.push_back(layer.layer);
   double kl_mean = 0.0;
@@ -191,7 +192,7 @@ SensitivityResult evaluate_sensitivity(const EvalOptions& options, const Sensiti
   const ModelConfig& config = variant.model->config;
   const std::vector<ScoredSequence> sequences =
       read_sequences(options, variants.model(), diagnostics);
-  const Measured found = measure_layers(variants, sequences, asked.kl_budget, diagnostics);
+  const LayerRanking found = rank_layers(variants, sequences, asked.kl_budget, diagnostics);
   tell_warnings(variants.model().backend, diagnostics);
   SensitivityResult result{.num_sequences = sequences.size(),
                            .reference = variants.reference_name(),

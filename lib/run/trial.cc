@@ -70,7 +70,7 @@ std::optional<Likelihood> try_rewriting(const TrialRequest& request, const Calib
   const CalibrateRequest settled = settled_request(request, found);
   const ModelDir model(settled.model);
   const bool is_for_e4m3 = found.calibration.kv_format == fp8::Format::kE4m3Fn;
-  if (!is_for_e4m3 || is_rewritten(found) || read_quantization_config(model).form ||
+  if (!is_for_e4m3 || is_rewritten(found) || read_quantization_config(model).format ||
       reason_against_key_factors(found.config))
     return std::nullopt;
   const uint64_t needed = tensor_bytes(model);
@@ -85,7 +85,7 @@ std::optional<Likelihood> try_rewriting(const TrialRequest& request, const Calib
   smooth.output = (scratch.path() / "model").string();
   diagnostics.inform("trying weights that are rewritten for this cache");
   if (!smooth_checkpoint(smooth, diagnostics).is_changed()) return std::nullopt;
-  return score_other(settled, found, request.measure, {.model = smooth.output, .scales = "unit"},
+  return score_other(settled, found, request.score, {.model = smooth.output, .scales = "unit"},
                      diagnostics);
 }
 
@@ -106,7 +106,7 @@ std::optional<Likelihood> try_attention_scales(const TrialRequest& request,
   diagnostics.inform("trying scales of K that are chosen by attention");
   SilentDiagnostics silent;  // what was said of the model already
   calibrate_checkpoint(settled, session, silent, {.written = [](const CalibrationResult&) {}});
-  return score_other(settled, found, request.measure,
+  return score_other(settled, found, request.score,
                      {.model = settled.model, .scales = settled.output.output}, diagnostics);
 }
 
@@ -173,7 +173,7 @@ std::vector<Remedy> remedies_of(const Trial& trial, const CalibrateRequest& requ
 void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnostics,
                const TrialSteps& steps) {
   CalibrateRequest& calibration = request.calibration;
-  calibration.num_held_out = request.measure.num_sequences;
+  calibration.num_held_out = request.score.num_sequences;
   calibration.is_measured = true;
   const bool has_weights = makes_weights(calibration);
   // Without commit() the folder goes with the trial.
@@ -186,9 +186,9 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
   }
   SilentDiagnostics silent;  // the calibration says it all again
   steps.estimated(preview_calibration(calibration,
-                                      {.num_sequences = request.measure.num_sequences,
-                                       .max_seq_length = request.measure.max_seq_length,
-                                       .num_models = num_models_measured(request.measure) +
+                                      {.num_sequences = request.score.num_sequences,
+                                       .max_seq_length = request.score.max_seq_length,
+                                       .num_models = num_models_scored(request.score) +
                                                      (calibration.budget.kl ? kBudgetModels : 0)},
                                       silent));
   std::optional<Trial> trial;
@@ -200,7 +200,7 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
                        }});
   if (!trial || !trial->result.summary)
     fail(calibration.model, ": has no K and V that the recipe quantizes");
-  trial->measured = score_scales(calibration, trial->result, request.measure, diagnostics);
+  trial->measured = score_scales(calibration, trial->result, request.score, diagnostics);
   // Weights that the recipe quantizes are no reference for a cache alone.
   const TrialFindings found = findings_of(*trial);
   const bool is_fine =
@@ -238,7 +238,7 @@ Json to_json(const Trial& trial) {
 
 LabelledLines trial_lines(const Trial& trial) {
   LabelledLines lines{{"advice", advice_text(findings_of(trial))}};
-  for (const auto& more : {measured_lines(trial.measured), made_lines(trial.result)})
+  for (const auto& more : {scored_lines(trial.measured), made_lines(trial.result)})
     lines.insert(lines.end(), more.begin(), more.end());
   if (trial.budget) lines.emplace_back("KL budget", budget_text(*trial.budget));
   if (trial.attention)

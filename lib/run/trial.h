@@ -16,7 +16,7 @@ namespace kvcal {
 struct TrialRequest {
   TrialRequest() {
     calibration.samples.num_calibration_samples = 64;
-    measure.every_cache = true;
+    score.every_cache = true;
   }
 
   /// output.output: where the checkpoint is kept; empty: nowhere. The data set's records are
@@ -26,7 +26,7 @@ struct TrialRequest {
   /// by attention, and weights that are rewritten in the folder for temporary files, where that has
   /// room for the model.
   CalibrateRequest calibration;
-  ScoreOptions measure;
+  ScoreOptions score;
 };
 
 /// What was found.

@@ -6,7 +6,7 @@
 #include "family/expected_tensors.h"
 #include "quant/scale.h"
 #include "stored/kv_scales.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -53,10 +53,10 @@ class Reader {
   }
 
   /// Adds a tensor that stacks experts, where the form stores it under names of its own.
-  void add_stacked(const StoredFormat& form, const ExpectedTensor& tensor) {
+  void add_stacked(const StoredFormat& format, const ExpectedTensor& tensor) {
     if (!tensor.row->is_stacked() || model_dir_.find(tensor.name)) return;
     try {
-      for (auto& matrix : form.open_stacked(model_dir_, tensor.name, result_.tensors)) {
+      for (auto& matrix : format.open_stacked(model_dir_, tensor.name, result_.tensors)) {
         drop_scales(*matrix);
         result_.stacked[tensor.name].push_back(
             result_.matrices.emplace_back(std::move(matrix)).get());
@@ -367,15 +367,15 @@ CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
   for (const ModuleName& module : list_modules(config))
     if (module.role) reader.add(module, schemes ? schemes->find(module) : nullptr);
   const bool stacks_experts =
-      source.form && source.form->stacks_experts && source.form->stacks_experts(source);
+      source.format && source.format->stacks_experts && source.format->stacks_experts(source);
   if (stacks_experts)
     for (const ExpectedTensor& tensor : expected_tensors(config))
-      reader.add_stacked(*source.form, tensor);
+      reader.add_stacked(*source.format, tensor);
   CheckpointQuantization quantization = reader.take();
   quantization.warnings.insert(quantization.warnings.begin(), warnings.begin(), warnings.end());
   if (stacks_experts && !schemes && quantization.stacked.empty())
     quantization.problems.push_back("not quantized: quant_method " +
-                                    std::string(source.form->method) +
+                                    std::string(source.format->method) +
                                     " says that experts are, and no tensor ends with _blocks");
   quantization.kv = read_kv_scheme(source);
   quantization.kv.dialect = read_dialect(model_dir);

@@ -9,7 +9,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "stored/coded_matrix.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 

@@ -11,7 +11,7 @@
 #include "core/json.h"
 #include "core/output.h"
 #include "quant/scale.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -41,28 +41,28 @@ void check_zero_point(const ScaleTensors& tensors, const std::string& scale_name
 
 /// Scales of one attention module under one form's names.
 struct FoundScales {
-  const KvScaleNames* form = nullptr;
+  const KvScaleNames* format = nullptr;
   std::string k_name, v_name;
   LayerKvScales scales;
 };
 
 std::optional<FoundScales> find_scales(const ScaleTensors& tensors, const std::string& module,
-                                       const KvScaleNames& form, const ModelConfig& config,
+                                       const KvScaleNames& format, const ModelConfig& config,
                                        int64_t layer) {
   const int64_t heads = config.cache(layer).heads;
-  FoundScales found{.form = &form, .k_name = {}, .v_name = {}, .scales = {}};
-  found.k_name = module + std::string(form.k);
-  found.v_name = module + std::string(form.v);
-  for (const std::string_view name : {form.q, form.k, form.v})
+  FoundScales found{.format = &format, .k_name = {}, .v_name = {}, .scales = {}};
+  found.k_name = module + std::string(format.k);
+  found.v_name = module + std::string(format.v);
+  for (const std::string_view name : {format.q, format.k, format.v})
     if (!name.empty()) check_zero_point(tensors, module + std::string(name));
   const TensorView *k = tensors.find(found.k_name), *v = tensors.find(found.v_name);
   if ((k == nullptr) != (v == nullptr))
-    fail(module, " has a ", (k ? form.k : form.v).substr(1), " and no ",
-         (k ? form.v : form.k).substr(1));
+    fail(module, " has a ", (k ? format.k : format.v).substr(1), " and no ",
+         (k ? format.v : format.k).substr(1));
   if (!k) return std::nullopt;
   found.scales.k = scales_of(*k, heads, "KV");
   found.scales.v = scales_of(*v, heads, "KV");
-  const TensorView* q = form.q.empty() ? nullptr : tensors.find(module + std::string(form.q));
+  const TensorView* q = format.q.empty() ? nullptr : tensors.find(module + std::string(format.q));
   if (q) found.scales.q = scales_of(*q, config.attention(layer).heads, "attention");
   return found;
 }
@@ -72,7 +72,7 @@ void check_same(const FoundScales& first, const FoundScales& second) {
   const auto differ = [](const std::vector<Scale>& a, const std::vector<Scale>& b) {
     return !std::ranges::equal(a, b, {}, &Scale::value, &Scale::value);
   };
-  if (second.form->k == second.form->v) {
+  if (second.format->k == second.format->v) {
     float largest = 0.0f;
     for (const auto* side : {&first.scales.k, &first.scales.v})
       for (const Scale scale : *side) largest = std::max(largest, scale.value);
@@ -92,12 +92,12 @@ ScaleTensors scale_tensors_of(const ModelDir& model_dir) {
           .config = model_dir.config()};
 }
 
-const KvScaleNames* find_form(const ScaleTensors& tensors, const ModelConfig& config) {
+const KvScaleNames* find_kv_scale_format(const ScaleTensors& tensors, const ModelConfig& config) {
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    for (const KvScaleNames& form : kv_forms())
+    for (const KvScaleNames& format : kv_scale_formats())
       if (config.has_attention(layer) &&
-          tensors.find(config.attention_module(layer) + std::string(form.k)))
-        return &form;
+          tensors.find(config.attention_module(layer) + std::string(format.k)))
+        return &format;
   return nullptr;
 }
 
@@ -105,8 +105,8 @@ std::optional<LayerKvScales> read_layer_scales(const ScaleTensors& tensors,
                                                const ModelConfig& config, int64_t layer) {
   return in_context(tensors.path, [&]() -> std::optional<LayerKvScales> {
     std::optional<FoundScales> first;
-    for (const KvScaleNames& form : kv_forms()) {
-      auto found = find_scales(tensors, config.attention_module(layer), form, config, layer);
+    for (const KvScaleNames& format : kv_scale_formats()) {
+      auto found = find_scales(tensors, config.attention_module(layer), format, config, layer);
       if (!found) continue;
       if (first)
         check_same(*first, *found);
@@ -124,8 +124,8 @@ std::set<std::string, std::less<>> kv_scale_names(const ModelConfig& config) {
     if (!config.has_attention(layer)) continue;
     const std::string module = config.attention_module(layer);
     names.insert(module + std::string(kProbScale));
-    for (const KvScaleNames& form : kv_forms())
-      for (const std::string_view name : {form.q, form.k, form.v}) {
+    for (const KvScaleNames& format : kv_scale_formats())
+      for (const std::string_view name : {format.q, format.k, format.v}) {
         if (name.empty()) continue;
         names.insert(module + std::string(name));
         names.insert(zero_point_name(module + std::string(name)));

@@ -16,7 +16,7 @@
 #include "quant/cache_type.h"
 #include "quant/fp8.h"
 #include "quant/scale.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 
@@ -33,15 +33,15 @@ struct ScaleTensors {
 };
 ScaleTensors scale_tensors_of(const ModelDir& model_dir);
 
-/// Reads one layer's scales in any of kv_forms; nullopt where the layer has none. Throws Error
-/// where only K or only V has a scale, where a scale is not a finite positive F32, F16 or BF16
-/// value of the right shape, where a zero point is not 0, or where two forms hold different scales.
-/// A kv_scale may equal the largest scale of another form.
+/// Reads one layer's scales in any of kv_scale_formats; nullopt where the layer has none. Throws
+/// Error where only K or only V has a scale, where a scale is not a finite positive F32, F16 or
+/// BF16 value of the right shape, where a zero point is not 0, or where two forms hold different
+/// scales. A kv_scale may equal the largest scale of another form.
 std::optional<LayerKvScales> read_layer_scales(const ScaleTensors& tensors,
                                                const ModelConfig& config, int64_t layer);
 
-/// The first of kv_forms that a layer's scales use; nullptr where no layer has scales.
-const KvScaleNames* find_form(const ScaleTensors& tensors, const ModelConfig& config);
+/// The first of kv_scale_formats that a layer's scales use; nullptr where no layer has scales.
+const KvScaleNames* find_kv_scale_format(const ScaleTensors& tensors, const ModelConfig& config);
 
 /// Reads the scales of all layers, one entry a layer, empty without attention. A layer without
 /// scales is ignored where quantization_config.ignore names it, or where ModelOpt's

@@ -12,7 +12,7 @@
 #include "core/text.h"
 #include "family/config_reader.h"
 #include "family/model_type_support.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -25,13 +25,13 @@ std::string other_spelling(std::string_view method) {
     std::erase(kept, '_');
     return kept;
   };
-  for (const StoredFormat* form : stored_forms())
-    if (!form->method.empty() && letters(form->method) == letters(method))
-      return " (did you mean '" + std::string(form->method) + "'?)";
+  for (const StoredFormat* format : stored_formats())
+    if (!format->method.empty() && letters(format->method) == letters(method))
+      return " (did you mean '" + std::string(format->method) + "'?)";
   return "";
 }
 
-const StoredFormat* read_form(const Json& config) {
+const StoredFormat* read_format(const Json& config) {
   if (!find_field(config, "quant_method") && find_field(config, "bits") &&
       find_field(config, "group_size"))
     fail(
@@ -39,12 +39,12 @@ const StoredFormat* read_form(const Json& config) {
         "read; ",
         kStartElsewhere);
   const std::string method = required_string(config, "quant_method");
-  if (const StoredFormat* form = form_of_method(method)) return form;
+  if (const StoredFormat* format = format_of_method(method)) return format;
   if (const std::string about = about_unread(method); !about.empty())
     fail("key 'quant_method' is '", method, "', whose weights are not read", about);
   std::vector<std::string> known;
-  for (const StoredFormat* form : stored_forms())
-    if (!form->method.empty()) known.emplace_back(form->method);
+  for (const StoredFormat* format : stored_formats())
+    if (!format->method.empty()) known.emplace_back(format->method);
   std::string all;
   for (const std::string& one : known)
     all += (all.empty() ? "" : one == known.back() ? " or " : ", ") + one;
@@ -53,18 +53,18 @@ const StoredFormat* read_form(const Json& config) {
 }
 
 /// The config of a form's own file, which may name another form.
-QuantizationConfig read_own_file(const StoredFormat& form, const fs::path& file) {
+QuantizationConfig read_own_file(const StoredFormat& format, const fs::path& file) {
   QuantizationConfig config{
-      .form = &form, .is_nested = !form.nested_key.empty(), .where = file.string()};
+      .format = &format, .is_nested = !format.nested_key.empty(), .where = file.string()};
   Json json = read_json_object(file);
   in_context(config.where, [&] {
     if (!config.is_nested) {
-      if (find_field(json, "quant_method")) config.form = read_form(json);
+      if (find_field(json, "quant_method")) config.format = read_format(json);
       config.json = std::move(json);
       return;
     }
-    const Json* inner = find_field(json, form.nested_key);
-    if (!inner || !inner->is_object()) fail_missing(form.nested_key, "an object");
+    const Json* inner = find_field(json, format.nested_key);
+    if (!inner || !inner->is_object()) fail_missing(format.nested_key, "an object");
     config.json = *inner;
   });
   return config;
@@ -118,13 +118,13 @@ void check_agreement(const std::vector<ConfigPlace>& places) {
 /// Adds the keys of weights that only the form's own file has. Throws Error where both have one and
 /// disagree.
 void add_own_file(const ModelDir& model_dir, QuantizationConfig& config) {
-  const StoredFormat* form = form_beside(model_dir.path());
+  const StoredFormat* format = format_beside(model_dir.path());
   // A file of another form is of weights that config.json describes anew.
-  if (!form || form != config.form) return;
-  const fs::path path = model_dir.path() / form->config_file;
-  const QuantizationConfig beside = read_own_file(*form, path);
-  const std::string outer = beside.is_nested ? std::string(form->nested_key) + "." : "";
-  for (const std::string_view key : form->weight_keys) {
+  if (!format || format != config.format) return;
+  const fs::path path = model_dir.path() / format->config_file;
+  const QuantizationConfig beside = read_own_file(*format, path);
+  const std::string outer = beside.is_nested ? std::string(format->nested_key) + "." : "";
+  for (const std::string_view key : format->weight_keys) {
     const Json *in_file = find_field(beside.json, key), *in_config = find_field(config.json, key);
     if (in_file && in_config)
       check_same(outer + std::string(key), *in_file, *in_config, {path.string(), config.where});
@@ -135,9 +135,9 @@ void add_own_file(const ModelDir& model_dir, QuantizationConfig& config) {
 
 }  // namespace
 
-const StoredFormat* form_beside(const fs::path& folder) {
-  for (const StoredFormat* form : stored_forms())
-    if (!form->config_file.empty() && is_there(folder / form->config_file)) return form;
+const StoredFormat* format_beside(const fs::path& folder) {
+  for (const StoredFormat* format : stored_formats())
+    if (!format->config_file.empty() && is_there(folder / format->config_file)) return format;
   return nullptr;
 }
 
@@ -146,19 +146,20 @@ QuantizationConfig read_quantization_config(const ModelDir& model_dir) {
   const Json* of_mlx = find_field(model_dir.config(), "quantization");
   if (places.empty() && of_mlx && of_mlx->is_object() && find_field(*of_mlx, "group_size"))
     in_context((model_dir.path() / "config.json").string() + ": quantization",
-               [&] { return read_form(*of_mlx); });
+               [&] { return read_format(*of_mlx); });
   check_agreement(places);
   if (places.empty()) {
-    const StoredFormat* form = form_beside(model_dir.path());
-    return form ? read_own_file(*form, model_dir.path() / form->config_file) : QuantizationConfig{};
+    const StoredFormat* format = format_beside(model_dir.path());
+    return format ? read_own_file(*format, model_dir.path() / format->config_file)
+                  : QuantizationConfig{};
   }
   const Json* json = &places.front().json;
   QuantizationConfig config;
   config.where = places.front().where;
   in_context(config.where, [&] {
     if (!json->is_object()) fail("found ", kind_of(*json), ", expected an object");
-    config.form = read_form(*json);
-    const std::string_view key = config.form->nested_key;
+    config.format = read_format(*json);
+    const std::string_view key = config.format->nested_key;
     const Json* inner = key.empty() ? nullptr : find_field(*json, key);
     config.is_nested = inner != nullptr;
     config.json = inner ? *inner : *json;
@@ -228,7 +229,8 @@ void check_keys(const QuantizationConfig& config, std::span<const std::string_vi
     if (is_known(key, known) || says_nothing(value)) continue;
     if (is_word_of(kModuleLists, key))
       fail_unknown(key, ": a list of modules that quant_method " +
-                            std::string(config.form ? config.form->method : "") + " does not have");
+                            std::string(config.format ? config.format->method : "") +
+                            " does not have");
     if (const std::string meant = meant_by(key, known); !meant.empty()) fail_unknown(key, meant);
     unknown.push_back("'" + key + "'");
   }

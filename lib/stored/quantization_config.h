@@ -29,10 +29,10 @@ inline constexpr std::string_view kCacheSchemaKey = "kv_cache_schema_version";
 
 /// Quantization of a checkpoint, from config.json or the form's own file.
 struct QuantizationConfig {
-  const StoredFormat* form = nullptr;  ///< nullptr: no config
-  Json json = {};                      ///< object with the form's keys
-  bool is_nested = false;              ///< has the keys of the form's own file
-  std::string where = {};              ///< file and key, for messages
+  const StoredFormat* format = nullptr;  ///< nullptr: no config
+  Json json = {};                        ///< object with the format's keys
+  bool is_nested = false;                ///< has the keys of the format's own file
+  std::string where = {};                ///< file and key, for messages
   /// Receives a line for each key that is not known and changes nothing; nullptr: nobody asks.
   std::vector<std::string>* warnings = nullptr;
 };
@@ -42,7 +42,7 @@ struct QuantizationConfig {
 QuantizationConfig read_quantization_config(const ModelDir& model_dir);
 
 /// The form whose own file lies in folder; nullptr: none.
-const StoredFormat* form_beside(const std::filesystem::path& folder);
+const StoredFormat* format_beside(const std::filesystem::path& folder);
 
 /// did_you_mean for the words of a key, whose numbers must be the same: nvfp8 is not nvfp4.
 std::string near_word(std::string_view word, std::span<const std::string_view> known);

@@ -81,7 +81,7 @@ report::SweepCell page_cell(const Cell& cell, const CellOutcome& outcome, bool i
   if (const auto damage = damage_of(outcome)) page.verdict = words_of(judge(*damage).damage);
   for (const SweepMetric& metric : all_metrics())
     if (const Json* value = number_of(outcome, metric.name))
-      page.measures.set(metric.name, value->get<double>());
+      page.metrics.set(metric.name, value->get<double>());
   return page;
 }
 

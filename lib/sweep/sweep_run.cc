@@ -33,30 +33,30 @@ std::vector<bool> wanted_cells(const SweepSettings& settings, const SweepPlan& p
   return wanted;
 }
 
-RemainingWork outlook_of(const std::vector<SweepTask>& open, const SweepEstimate& estimate,
-                         size_t jobs) {
-  RemainingWork outlook;
-  outlook.num_tasks = open.size();
-  outlook.jobs = jobs;
+RemainingWork remaining_of(const std::vector<SweepTask>& open, const SweepEstimate& estimate,
+                           size_t jobs) {
+  RemainingWork remaining;
+  remaining.num_tasks = open.size();
+  remaining.jobs = jobs;
   for (const SweepTask& task : open) {
-    RemainingWork::Share& share = outlook.shares[static_cast<size_t>(task.kind)];
+    RemainingWork::Share& share = remaining.shares[static_cast<size_t>(task.kind)];
     ++share.num_tasks;
     share.tokens += estimate.tokens(task);
     share.seconds += estimate.seconds(task);
-    outlook.memory_bytes = std::max(outlook.memory_bytes, estimate.memory(task));
+    remaining.memory_bytes = std::max(remaining.memory_bytes, estimate.memory(task));
   }
-  outlook.memory_bytes *= static_cast<double>(jobs);
-  for (const auto& share : outlook.shares)
-    outlook.seconds += share.seconds / static_cast<double>(jobs);
-  outlook.busy_seconds = outlook.seconds / estimate.share();
-  return outlook;
+  remaining.memory_bytes *= static_cast<double>(jobs);
+  for (const auto& share : remaining.shares)
+    remaining.seconds += share.seconds / static_cast<double>(jobs);
+  remaining.busy_seconds = remaining.seconds / estimate.share();
+  return remaining;
 }
 
 /// The inputs of a run are read, and the work that is left is known.
 struct Prepared {
   std::vector<bool> wanted;
   SweepEstimate estimate;
-  RemainingWork outlook;
+  RemainingWork remaining;
 };
 
 /// folder: null where there is none yet. Adds the inputs to the sweep, which the estimate borrows.
@@ -77,12 +77,13 @@ Prepared prepare(const SweepSettings& settings, const SweepFolder* folder, Sweep
   if (folder) learn_timings(*folder, estimate);
   const SweepProgress done =
       folder ? progress_of(sweep, *folder) : nothing_done(sweep.file, sweep.plan);
-  RemainingWork outlook = outlook_of(open_tasks(sweep.plan, wanted, done, jobs), estimate, jobs);
+  RemainingWork remaining =
+      remaining_of(open_tasks(sweep.plan, wanted, done, jobs), estimate, jobs);
   for (size_t i = 0; i < wanted.size(); ++i) {
-    outlook.num_wanted += wanted[i] ? 1 : 0;
-    outlook.num_there += wanted[i] && done.cells[i] && done.answers[i] ? 1 : 0;
+    remaining.num_wanted += wanted[i] ? 1 : 0;
+    remaining.num_there += wanted[i] && done.cells[i] && done.answers[i] ? 1 : 0;
   }
-  return {wanted, std::move(estimate), outlook};
+  return {wanted, std::move(estimate), remaining};
 }
 
 SweepResult result_of(const Sweep& sweep, const SweepFolder& folder,
@@ -152,7 +153,7 @@ std::vector<std::string> telling_metrics(const std::vector<report::SweepCell>& c
   for (const SweepMetric& metric : all_metrics()) {
     std::set<double> values;
     for (const report::SweepCell& cell : cells)
-      if (const double value = cell.measures.at(metric.name); !std::isnan(value))
+      if (const double value = cell.metrics.at(metric.name); !std::isnan(value))
         values.insert(value);
     if (values.size() > 1 || (values.size() == 1 && cells.size() == 1))
       names.push_back(metric.name);
@@ -167,35 +168,36 @@ std::string_view share_name(size_t share) {
   return kNames[share];
 }
 
-Json to_json(const Sweep& sweep, const RemainingWork& outlook) {
+Json to_json(const Sweep& sweep, const RemainingWork& remaining) {
   Json cells = Json::array(), tasks = Json::array();
   for (const Cell& cell : sweep.plan.cells) {
     cells.push_back({{"id", cell.id}});
     cells.back().update(coordinates_json(cell, sweep.file));
   }
-  for (size_t i = 0; i < outlook.shares.size(); ++i)
+  for (size_t i = 0; i < remaining.shares.size(); ++i)
     tasks.push_back({{"task", share_name(i)},
-                     {"number", outlook.shares[i].num_tasks},
-                     {"tokens", outlook.shares[i].tokens},
-                     {"seconds", std::round(outlook.shares[i].seconds)}});
+                     {"number", remaining.shares[i].num_tasks},
+                     {"tokens", remaining.shares[i].tokens},
+                     {"seconds", std::round(remaining.shares[i].seconds)}});
   return {{"name", sweep.file.name},
           {"num_combinations", sweep.plan.num_combinations},
           {"num_merged", sweep.plan.num_merged()},
           {"left_out", sweep.plan.meaningless},
           {"tasks", std::move(tasks)},
-          {"seconds", std::round(outlook.seconds)},
-          {"busy_seconds", std::round(outlook.busy_seconds)},
-          {"memory_bytes", std::round(outlook.memory_bytes)},
+          {"seconds", std::round(remaining.seconds)},
+          {"busy_seconds", std::round(remaining.busy_seconds)},
+          {"memory_bytes", std::round(remaining.memory_bytes)},
           {"cells", std::move(cells)}};
 }
 
 SweepPreview preview_sweep(const SweepSettings& settings, Diagnostics& diagnostics) {
   SweepPreview preview{
-      .sweep = read_planned_sweep(settings.file, settings.version, settings.family), .outlook = {}};
+      .sweep = read_planned_sweep(settings.file, settings.version, settings.family),
+      .remaining = {}};
   std::optional<SweepFolder> folder;
   if (!settings.output.empty() && is_there(settings.output))
     folder.emplace(settings.output, SweepFolder::Use::kLook, diagnostics);
-  preview.outlook = prepare(settings, folder ? &*folder : nullptr, preview.sweep).outlook;
+  preview.remaining = prepare(settings, folder ? &*folder : nullptr, preview.sweep).remaining;
   return preview;
 }
 
@@ -207,7 +209,7 @@ SweepResult run_sweep(const SweepSettings& settings, SweepEvents& events,
   const auto use = settings.cells.empty() ? SweepFolder::Use::kWhole : SweepFolder::Use::kPart;
   const SweepFolder folder(settings.output, use, diagnostics);
   Prepared prepared = prepare(settings, &folder, sweep);
-  events.planned(sweep, prepared.outlook);
+  events.planned(sweep, prepared.remaining);
   run_tasks(settings, sweep, prepared.wanted, folder, prepared.estimate, events);
   SweepResult result = result_of(sweep, folder, prepared.wanted);
   if (folder.is_whole()) result.results = write_results(sweep, folder);
@@ -250,28 +252,28 @@ void run_task(const SweepSettings& settings, const std::string& task, Diagnostic
   tell_warnings(*backend, diagnostics);
 }
 
-std::string reuse_text(const RemainingWork& outlook) {
-  if (outlook.num_there == 0) return "";
-  return std::to_string(outlook.num_there) + " of " + std::to_string(outlook.num_wanted) +
+std::string reuse_text(const RemainingWork& remaining) {
+  if (remaining.num_there == 0) return "";
+  return std::to_string(remaining.num_there) + " of " + std::to_string(remaining.num_wanted) +
          " cells are there already: their model, texts and settings are the same\n";
 }
 
-std::string outlook_text(const Sweep& sweep, const RemainingWork& outlook) {
+std::string remaining_text(const Sweep& sweep, const RemainingWork& remaining) {
   std::ostringstream out;
   put_counts(sweep.plan, sweep.file.name, out);
-  if (outlook.num_tasks == 0) {
+  if (remaining.num_tasks == 0) {
     out << "nothing is left to do\n";
     return out.str();
   }
   TextTable table({"to do", "tasks", "tokens", "time"});
-  for (size_t i = 0; i < outlook.shares.size(); ++i)
-    if (const RemainingWork::Share& share = outlook.shares[i]; share.num_tasks > 0)
+  for (size_t i = 0; i < remaining.shares.size(); ++i)
+    if (const RemainingWork::Share& share = remaining.shares[i]; share.num_tasks > 0)
       table.add({std::string(share_name(i)), std::to_string(share.num_tasks),
                  std::to_string(share.tokens), time_text(share.seconds)});
   out << table.text();
-  out << estimate_text(outlook.seconds, outlook.busy_seconds)
-      << (outlook.jobs > 1 ? ", " + std::to_string(outlook.jobs) + " at a time" : "") << ", and "
-      << byte_text(outlook.memory_bytes) << " of memory\n";
+  out << estimate_text(remaining.seconds, remaining.busy_seconds)
+      << (remaining.jobs > 1 ? ", " + std::to_string(remaining.jobs) + " at a time" : "")
+      << ", and " << byte_text(remaining.memory_bytes) << " of memory\n";
   return out.str();
 }
 
@@ -290,8 +292,7 @@ std::string cells_text(const std::vector<report::SweepCell>& cells, size_t most_
     if (!has_all && !cell.is_pareto) continue;
     is_empty = false;
     std::vector<std::string> row{cell.id};
-    for (const std::string& name : metrics)
-      row.push_back(metric_cell(name, cell.measures.at(name)));
+    for (const std::string& name : metrics) row.push_back(metric_cell(name, cell.metrics.at(name)));
     if (has_verdict) row.push_back(cell.verdict);
     row.push_back(cell.is_pareto ? "*" : "");
     row.push_back(cell.status);

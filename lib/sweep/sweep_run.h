@@ -28,14 +28,14 @@ struct RemainingWork {
 };
 /// "statistics", "scales", "evaluations", "questions"
 std::string_view share_name(size_t share);
-/// The outlook with the plan's counts and cells, as `sweep --dry-run --json` prints it.
-Json to_json(const Sweep& sweep, const RemainingWork& outlook);
+/// The remaining with the plan's counts and cells, as `sweep --dry-run --json` prints it.
+Json to_json(const Sweep& sweep, const RemainingWork& remaining);
 
 /// Receives the course of a sweep.
 class SweepEvents : public TaskEvents {
  public:
   /// Called before the first task.
-  virtual void planned(const Sweep& sweep, const RemainingWork& outlook) = 0;
+  virtual void planned(const Sweep& sweep, const RemainingWork& remaining) = 0;
 };
 
 struct SweepResult {
@@ -47,7 +47,7 @@ struct SweepResult {
 /// A sweep's file, what it expands to, and the work that is left.
 struct SweepPreview {
   Sweep sweep;
-  RemainingWork outlook;
+  RemainingWork remaining;
 };
 /// Estimates the work that is left, and writes nothing. settings.output may be empty or new.
 SweepPreview preview_sweep(const SweepSettings& settings, Diagnostics& diagnostics);
@@ -67,9 +67,9 @@ void run_task(const SweepSettings& settings, const std::string& task, Diagnostic
 // A sweep in words and tables, as lines for a terminal.
 
 /// The number of cells that need not be done again; empty for none.
-std::string reuse_text(const RemainingWork& outlook);
+std::string reuse_text(const RemainingWork& remaining);
 /// The plan's counts, and the work that is left.
-std::string outlook_text(const Sweep& sweep, const RemainingWork& outlook);
+std::string remaining_text(const Sweep& sweep, const RemainingWork& remaining);
 /// A table of the cells with those measures that distinguish them; of more than most_rows cells,
 /// their number and those of the front.
 std::string cells_text(const std::vector<report::SweepCell>& cells, size_t most_rows);

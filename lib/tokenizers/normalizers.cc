@@ -226,7 +226,7 @@ std::unique_ptr<Normalizer> make_each(const Json&) {
   return Normalizer::of([](Normalized& normalized) { rewrite_each(normalized, rewrite); });
 }
 
-void apply_form(unicode::Form form, Normalized& normalized) {
+void apply_normalization(unicode::Normalization form, Normalized& normalized) {
   const std::string origin =
       unicode::normalize(normalized.text.substr(0, normalized.origin_bytes), form);
   normalized.text = unicode::normalize(normalized.text, form);
@@ -236,9 +236,9 @@ void apply_form(unicode::Form form, Normalized& normalized) {
                                 ? origin.size()
                                 : unicode::decode(normalized.text, 0).size;
 }
-template <unicode::Form form>
-std::unique_ptr<Normalizer> make_form(const Json&) {
-  return Normalizer::of([](Normalized& normalized) { apply_form(form, normalized); });
+template <unicode::Normalization form>
+std::unique_ptr<Normalizer> make_normalization(const Json&) {
+  return Normalizer::of([](Normalized& normalized) { apply_normalization(form, normalized); });
 }
 
 void lower(char32_t c, std::string_view, std::string& output) {
@@ -341,7 +341,7 @@ std::unique_ptr<Normalizer> make_bert(const Json& object) {
         if (cleans_text) rewrite_each(normalized, clean_text);
         if (handles_chinese) rewrite_each(normalized, set_chinese_apart);
         if (strips_accents) {
-          apply_form(unicode::Form::kNfd, normalized);
+          apply_normalization(unicode::Normalization::kNfd, normalized);
           rewrite_each(normalized, strip_nonspacing_mark);
         }
         if (lowercases) rewrite_each(normalized, lower);
@@ -350,22 +350,23 @@ std::unique_ptr<Normalizer> make_bert(const Json& object) {
 
 }  // namespace
 
-const StepRegistry<Normalizer> kNormalizers{"type",
-                                            {
-                                                {"BertNormalizer", make_bert},
-                                                {"ByteLevel", make_each<to_byte_alphabet>},
-                                                {"Lowercase", make_each<lower>},
-                                                {"NFC", make_form<unicode::Form::kNfc>},
-                                                {"NFD", make_form<unicode::Form::kNfd>},
-                                                {"NFKC", make_form<unicode::Form::kNfkc>},
-                                                {"NFKD", make_form<unicode::Form::kNfkd>},
-                                                {"Nmt", make_each<nmt>},
-                                                {"Precompiled", make_precompiled_charsmap},
-                                                {"Prepend", make_prepend},
-                                                {"Replace", make_replace},
-                                                {"Strip", make_strip},
-                                                {"StripAccents", make_each<strip_accent>},
-                                            }};
+const StepRegistry<Normalizer> kNormalizers{
+    "type",
+    {
+        {"BertNormalizer", make_bert},
+        {"ByteLevel", make_each<to_byte_alphabet>},
+        {"Lowercase", make_each<lower>},
+        {"NFC", make_normalization<unicode::Normalization::kNfc>},
+        {"NFD", make_normalization<unicode::Normalization::kNfd>},
+        {"NFKC", make_normalization<unicode::Normalization::kNfkc>},
+        {"NFKD", make_normalization<unicode::Normalization::kNfkd>},
+        {"Nmt", make_each<nmt>},
+        {"Precompiled", make_precompiled_charsmap},
+        {"Prepend", make_prepend},
+        {"Replace", make_replace},
+        {"Strip", make_strip},
+        {"StripAccents", make_each<strip_accent>},
+    }};
 
 void prepend(Normalized& normalized, std::string_view prefix) {
   if (normalized.text.empty()) return;

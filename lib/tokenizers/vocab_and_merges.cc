@@ -17,7 +17,7 @@ constexpr size_t kMostMerges = 1'000'000;
 
 /// The parts of a tokenizer.json that a class stands for, and the named tokens that it has even
 /// where no file gives them.
-struct SplitForm {
+struct ClassParts {
   const char* parts;
   std::vector<const char*> default_tokens;
 };
@@ -34,30 +34,30 @@ constexpr const char* kQwen2Parts = R"json({
     {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]},
   "decoder": {"type": "ByteLevel"}})json";
 
-const SplitForm kGpt2{kGpt2Parts, {"unk_token", "bos_token", "eos_token"}};
-const SplitForm kQwen2{kQwen2Parts, {"unk_token", "eos_token", "pad_token"}};
+const ClassParts kGpt2{kGpt2Parts, {"unk_token", "bos_token", "eos_token"}};
+const ClassParts kQwen2{kQwen2Parts, {"unk_token", "eos_token", "pad_token"}};
 
-const Registry<const SplitForm*> kClasses{"tokenizer_class",
-                                          {{"CodeGenTokenizer", &kGpt2},
-                                           {"CodeGenTokenizerFast", &kGpt2},
-                                           {"GPT2Tokenizer", &kGpt2},
-                                           {"GPT2TokenizerFast", &kGpt2},
-                                           {"Qwen2Tokenizer", &kQwen2},
-                                           {"Qwen2TokenizerFast", &kQwen2}}};
+const Registry<const ClassParts*> kClasses{"tokenizer_class",
+                                           {{"CodeGenTokenizer", &kGpt2},
+                                            {"CodeGenTokenizerFast", &kGpt2},
+                                            {"GPT2Tokenizer", &kGpt2},
+                                            {"GPT2TokenizerFast", &kGpt2},
+                                            {"Qwen2Tokenizer", &kQwen2},
+                                            {"Qwen2TokenizerFast", &kQwen2}}};
 
 /// The class by config.json's model_type, where tokenizer_config.json names none.
-const Registry<const SplitForm*> kModelTypes{"model_type",
-                                             {{"codegen", &kGpt2},
-                                              {"gpt2", &kGpt2},
-                                              {"gpt_bigcode", &kGpt2},
-                                              {"phi", &kGpt2},
-                                              {"qwen2", &kQwen2},
-                                              {"qwen2_moe", &kQwen2},
-                                              {"qwen3", &kQwen2},
-                                              {"qwen3_moe", &kQwen2},
-                                              {"starcoder2", &kGpt2}}};
+const Registry<const ClassParts*> kModelTypes{"model_type",
+                                              {{"codegen", &kGpt2},
+                                               {"gpt2", &kGpt2},
+                                               {"gpt_bigcode", &kGpt2},
+                                               {"phi", &kGpt2},
+                                               {"qwen2", &kQwen2},
+                                               {"qwen2_moe", &kQwen2},
+                                               {"qwen3", &kQwen2},
+                                               {"qwen3_moe", &kQwen2},
+                                               {"starcoder2", &kGpt2}}};
 
-const SplitForm& split_form(const Json& config, const Json& model_config) {
+const ClassParts& class_parts(const Json& config, const Json& model_config) {
   const std::string need =
       "vocab.json and merges.txt do not say how text is split (a tokenizer.json would)";
   if (const auto name = optional_string(config, "tokenizer_class"))
@@ -145,7 +145,7 @@ struct SpecialTokens {
   }
 };
 
-SpecialTokens read_special_tokens(const SplitForm& form, const Json& config, const Json& map) {
+SpecialTokens read_special_tokens(const ClassParts& form, const Json& config, const Json& map) {
   SpecialTokens special;
   for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                           "cls_token", "mask_token"}) {
@@ -211,7 +211,7 @@ Json post_processor(const Json& config, const SpecialTokens& special, const Adde
 std::unique_ptr<Tokenizer> read_vocab_and_merges(const VocabularyFiles& files) {
   const Json config = parse_object(files.config, "tokenizer_config.json");
   const Json map = parse_object(files.special_tokens, "special_tokens_map.json");
-  const SplitForm& form = split_form(config, parse_object(files.model_config, "config.json"));
+  const ClassParts& form = class_parts(config, parse_object(files.model_config, "config.json"));
   Json parts = parse_json(form.parts);
   if (optional_bool(config, "add_prefix_space").value_or(false)) {
     Json& pre = parts["pre_tokenizer"];

@@ -240,8 +240,8 @@ void compose(std::vector<utf8proc_int32_t>& points) {
 }
 
 /// Length of the longest prefix that the form leaves alone for certain.
-size_t untouched_prefix(std::string_view text, Form form) {
-  const char32_t limit = form == Form::kNfc ? kFirstMark : 0x80;
+size_t untouched_prefix(std::string_view text, Normalization form) {
+  const char32_t limit = form == Normalization::kNfc ? kFirstMark : 0x80;
   size_t at = 0, previous = 0;
   while (at < text.size()) {
     const Decoded next = decode(text, at);
@@ -255,20 +255,20 @@ size_t untouched_prefix(std::string_view text, Form form) {
 
 }  // namespace
 
-std::string normalize(std::string_view text, Form form) {
+std::string normalize(std::string_view text, Normalization form) {
   const size_t safe = untouched_prefix(text, form);
   std::string result(text.substr(0, safe));
   if (safe == text.size()) return result;
   std::vector<utf8proc_int32_t> points;
   points.reserve(text.size() - safe);
-  const bool compatibility = form == Form::kNfkc || form == Form::kNfkd;
+  const bool compatibility = form == Normalization::kNfkc || form == Normalization::kNfkd;
   for (size_t at = safe; at < text.size();) {
     const Decoded next = decode(text, at);
     decompose(next.code_point, compatibility, points);
     at += next.size;
   }
   order_marks(points);
-  if (form == Form::kNfc || form == Form::kNfkc) compose(points);
+  if (form == Normalization::kNfc || form == Normalization::kNfkc) compose(points);
   result.reserve(text.size() + text.size() / 4);
   for (const utf8proc_int32_t c : points) append(result, static_cast<char32_t>(c));
   return result;

@@ -73,11 +73,11 @@ using Ranges = std::vector<std::pair<char32_t, char32_t>>;
 /// Code points assigned after Unicode 14 whose category's name starts with prefix ("L", "Lu").
 Ranges assigned_after_unicode_14(std::string_view prefix);
 
-enum class Form { kNfc, kNfd, kNfkc, kNfkd };
+enum class Normalization { kNfc, kNfd, kNfkc, kNfkd };
 
-/// text (valid UTF-8) in a normalization form, with the tables of the `tokenizers` library: code
-/// points that are newer than its Unicode 9 stay as they are.
-std::string normalize(std::string_view text, Form form);
+/// text (valid UTF-8) in a normalization normalization, with the tables of the `tokenizers`
+/// library: code points that are newer than its Unicode 9 stay as they are.
+std::string normalize(std::string_view text, Normalization normalization);
 
 /// End of the extended grapheme cluster that starts at text[at].
 size_t grapheme_end(std::string_view text, size_t at);

@@ -1,4 +1,4 @@
-// Written by tests/reference/tokenizers_unicode.py; do not edit. Sources and meaning:
+// Written by reference/tokenizers_unicode.py; do not edit. Sources and meaning:
 // unicode_tables.h.
 #include "unicode/unicode_tables.h"
 

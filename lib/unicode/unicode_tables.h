@@ -5,7 +5,7 @@
 
 /// Unicode properties as the `tokenizers` library has them (each of its parts carries its own
 /// Unicode version; ids must not depend on which version a system library happens to have). Read
-/// off that library by tests/reference/tokenizers_unicode.py. Use through unicode/unicode.h.
+/// off that library by reference/tokenizers_unicode.py. Use through unicode/unicode.h.
 namespace kvcal::unicode_tables {
 
 /// Runs from U+0000 on: length * 32 + index into the order of unicode::Category.

@@ -1,4 +1,4 @@
-// Renders templates for comparison with other renderers: tests/reference/compare_chat_template.py
+// Renders templates for comparison with other renderers: reference/compare_chat_template.py
 // and served_templates.py.
 //   chat_template_dump < templates.jsonl        each line {"template": "...", "variables": {...}}
 //   chat_template_dump FOLDER < records.jsonl   each line a record, {"messages": [...], ...}
@@ -19,7 +19,7 @@
 
 namespace {
 
-/// The clock of tests/reference/chat_template_reference.py.
+/// The clock of reference/chat_template_reference.py.
 std::tm fixed_time() {
   std::tm time{};
   time.tm_year = 2024 - 1900;

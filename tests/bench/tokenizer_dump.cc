@@ -1,4 +1,4 @@
-// Encodes documents and writes their ids, for tests/reference/compare_tokenizer.py.
+// Encodes documents and writes their ids, for reference/compare_tokenizer.py.
 //   tokenizer_dump FOLDER [--special] [--decode] [--repeat N] < documents > ids
 // A document on stdin is its size in bytes as a decimal line, then that many bytes. On stdout there
 // is one line a document: ids with spaces between; with --decode, a tab and the text that they

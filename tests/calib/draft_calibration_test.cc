@@ -90,7 +90,7 @@ TEST_CASE("draft: its scales are those of its K and V, under the names that engi
     CHECK(draft.layer == run.config.num_hidden_layers);
     CHECK(draft.scales_at == scales_at);
     CHECK(found.layers.front().scales_at.empty());
-    // The engines' own loaders of drafts (tests/reference/*_draft_scales.py).
+    // The engines' own loaders of drafts (reference/*_draft_scales.py).
     const std::string key = recorded_name(draft.scales_at);
     if (!vllm["drafts"][name]["class"].is_null() && !is_latent)
       CHECK(vllm["drafts"][name]["names"].at(key)["draft"] == true);

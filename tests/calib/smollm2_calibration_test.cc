@@ -1,4 +1,4 @@
-// A real model against transformers in float32: tests/reference/smollm2.py.
+// A real model against transformers in float32: reference/smollm2.py.
 #include "calib/calibrator.h"
 #include "calib/plan/resolve_plan.h"
 #include "forward/layerwise.h"

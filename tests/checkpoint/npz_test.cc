@@ -15,7 +15,7 @@ using test::ScratchFolder;
 
 namespace {
 
-/// Written by numpy. Source: tests/reference/rank_files.py.
+/// Written by numpy. Source: reference/rank_files.py.
 const fs::path kFixtures = test::tests_folder() / "fixtures" / "rank_scales";
 const std::string kPlain = "npz_dots/llama_tp1_rank0.npz", kZip64 = "npz_zip64/llama_tp1_rank0.npz";
 

@@ -16,7 +16,7 @@ namespace {
 
 const fs::path kFixtures = test::tests_folder() / "fixtures" / "checkpoint";
 
-/// What the real package read from each file. Source: tests/reference/checkpoint_files.py.
+/// What the real package read from each file. Source: reference/checkpoint_files.py.
 const Json& listing() {
   static const Json json = parse_json(read_text(kFixtures / "files.json"));
   return json;

@@ -91,12 +91,12 @@ TEST_CASE("dialect: only compressed-tensors and tgi hold scales of fnuz") {
                        .formats = {format},
                        .options = for_dialect(fp8::Format::kE4m3Fnuz)});
   };
-  const std::string form =
+  const std::string stored =
       "'s form holds scales of E4M3FN, which engines double where codes are E4M3FNUZ; the "
       "calibration has another format (convert takes --fp8-dialect fn)";
-  CHECK(refusal("16bit", "modelopt") == "ModelOpt" + form);
-  CHECK(refusal("16bit", "quark") == "Quark" + form);
-  CHECK(refusal("fp8", "fp8") == "fp8" + form);
+  CHECK(refusal("16bit", "modelopt") == "ModelOpt" + stored);
+  CHECK(refusal("16bit", "quark") == "Quark" + stored);
+  CHECK(refusal("fp8", "fp8") == "fp8" + stored);
   CHECK(refusal("16bit", "scales-json") ==
         "kv_cache_scales.json holds scales of float8_e4m3fn or float8_e5m2, the calibration has "
         "those of float8_e4m3fnuz");
@@ -108,7 +108,8 @@ TEST_CASE("dialect: only compressed-tensors and tgi hold scales of fnuz") {
            .formats = {"tgi"},
            .target = scratch / "fnuz",
            .options = for_dialect(fp8::Format::kE4m3Fnuz)});
-  CHECK(refusal_of({.checkpoint = scratch / "fnuz", .formats = {"modelopt"}}) == "ModelOpt" + form);
+  CHECK(refusal_of({.checkpoint = scratch / "fnuz", .formats = {"modelopt"}}) ==
+        "ModelOpt" + stored);
 }
 
 TEST_CASE("dialect: E5M2 has no other, and goes to no other format") {

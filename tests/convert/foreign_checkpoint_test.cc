@@ -30,10 +30,10 @@ void check_same_model(const ModelDir& actual, const ModelDir& expected) {
 }
 
 /// To a form and back; without the manifest nothing tells the second what the first knew.
-void check_back(const std::string& name, const std::string& form) {
+void check_back(const std::string& name, const std::string& stored) {
   const ScratchFolder scratch;
-  INFO(name << " by " << form);
-  convert({.checkpoint = theirs(name), .formats = {form}, .target = scratch / "there"});
+  INFO(name << " by " << stored);
+  convert({.checkpoint = theirs(name), .formats = {stored}, .target = scratch / "there"});
   convert({.checkpoint = scratch / "there",
            .formats = {"compressed-tensors"},
            .target = scratch / "back"});
@@ -47,9 +47,9 @@ std::string refusal(const std::string& name, const std::string& format) {
 }  // namespace
 
 TEST_CASE("checkpoints of llm-compressor come back with all their values") {
-  for (const char* form : {"compressed-tensors", "modelopt", "quark", "fp8"})
-    check_back("static_kv", form);
-  for (const char* form : {"modelopt", "quark", "fp8"}) check_back("moe", form);
+  for (const char* stored : {"compressed-tensors", "modelopt", "quark", "fp8"})
+    check_back("static_kv", stored);
+  for (const char* stored : {"modelopt", "quark", "fp8"}) check_back("moe", stored);
   check_back("token_kv_heads", "compressed-tensors");
 }
 
@@ -71,16 +71,16 @@ TEST_CASE("without our manifest only the name of the observer is lost") {
   const ScratchFolder scratch;
   const Calibrated run(model_fixture("llama"), recipe_text("scheme: FP8", "tensor"), scales_apart);
   write_calibrated(run.input(), "compressed-tensors", scratch / "source");
-  for (const char* form : {"modelopt", "quark", "fp8", "compressed-tensors"}) {
-    INFO(form);
-    const fs::path there = scratch / "there" / form, back = scratch / "back" / form;
+  for (const char* stored : {"modelopt", "quark", "fp8", "compressed-tensors"}) {
+    INFO(stored);
+    const fs::path there = scratch / "there" / stored, back = scratch / "back" / stored;
     convert({.checkpoint = scratch / "source",
-             .formats = {form},
+             .formats = {stored},
              .target = there,
              .has_manifest = false});
     convert({.checkpoint = there, .formats = {"compressed-tensors"}, .target = back});
     Json expected = ModelDir(scratch / "source").config();
-    if (form != std::string("compressed-tensors"))
+    if (stored != std::string("compressed-tensors"))
       expected["quantization_config"]["kv_cache_scheme"]["observer"] = nullptr;
     CHECK(ModelDir(back).config() == expected);
     auto files = outputs_of(back), source = outputs_of(scratch / "source");

@@ -115,12 +115,12 @@ TEST_CASE("joined formats: the folder has what each of them has") {
 }
 
 TEST_CASE("joined formats: tgi beside FP8 weights leaves it to their form to say what they are") {
-  for (const char* form : {"compressed-tensors", "fp8", "modelopt", "quark"}) {
+  for (const char* stored : {"compressed-tensors", "fp8", "modelopt", "quark"}) {
     const ScratchFolder source;
-    write_source(source.path(), "scheme: FP8", "tensor", "llama", form);
-    check_union(source.path(), form, "tgi");
-    check_union(source.path(), form, "scales-json");
-    check_union(source.path(), "tgi", form);
+    write_source(source.path(), "scheme: FP8", "tensor", "llama", stored);
+    check_union(source.path(), stored, "tgi");
+    check_union(source.path(), stored, "scales-json");
+    check_union(source.path(), "tgi", stored);
   }
 }
 

@@ -52,8 +52,8 @@ bool warns(const Converted& converted, const std::string& place, const std::stri
                                   "which saturates, or as much smaller"};
 }
 
-std::string usual(const std::string& form) {
-  return "scales of this form (" + form + ") are";
+std::string usual(const std::string& stored) {
+  return "scales of this form (" + stored + ") are";
 }
 const std::string kSaid = "its manifest says that scales are";
 
@@ -61,15 +61,15 @@ const std::string kSaid = "its manifest says that scales are";
 
 TEST_CASE("keys: forms whose usual writer sees K before RoPE are warned of") {
   const ScratchFolder scratch;
-  for (const auto& [format, form] : {std::pair{"quark", "output scales"},
-                                     {"tgi", "tgi"},
-                                     {"fp8", "compressed-tensors"},
-                                     {"scales-json", "scales-json"}}) {
+  for (const auto& [format, stored] : {std::pair{"quark", "output scales"},
+                                       {"tgi", "tgi"},
+                                       {"fp8", "compressed-tensors"},
+                                       {"scales-json", "scales-json"}}) {
     INFO(format);
     const Source source = write_theirs(format, scratch / format);
     const fs::path& place = source.scales.empty() ? source.checkpoint : source.scales;
     const fs::path out = scratch / "out" / format;
-    CHECK(warns(convert_to(source, "compressed-tensors", out), place.string(), usual(form)));
+    CHECK(warns(convert_to(source, "compressed-tensors", out), place.string(), usual(stored)));
     CHECK(keys_observed(out) == "before_rope");
   }
   for (const char* format : {"compressed-tensors", "modelopt"}) {

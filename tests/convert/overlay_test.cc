@@ -19,10 +19,10 @@ void write_overlay_of(const fs::path& source, const std::string& format, const f
 }
 
 /// FP8 weights in that form; kv_strategy as in recipe_text.
-void write_fp8(const std::string& form, const std::string& kv_strategy, const fs::path& folder) {
+void write_fp8(const std::string& stored, const std::string& kv_strategy, const fs::path& folder) {
   const Calibrated run(model_fixture("llama"), recipe_text("scheme: FP8", kv_strategy),
                        scales_apart);
-  write_calibrated(run.input(), form, folder);
+  write_calibrated(run.input(), stored, folder);
 }
 
 }  // namespace
@@ -76,15 +76,15 @@ TEST_CASE("overlay: one of the 16-bit model goes on its FP8 checkpoints, in thei
   write_scales("llama", "compressed-tensors", "tensor", scratch / "16bit");
   for (const std::string format : {"compressed-tensors", "modelopt", "tgi"})
     write_overlay_of(scratch / "16bit", format, scratch / ("overlay-" + format));
-  for (const std::string form : {"compressed-tensors", "fp8", "modelopt", "quark"}) {
-    INFO(form);
-    write_fp8(form, "", scratch / form / "plain");
-    write_fp8(form, "tensor", scratch / form / "expected");
+  for (const std::string stored : {"compressed-tensors", "fp8", "modelopt", "quark"}) {
+    INFO(stored);
+    write_fp8(stored, "", scratch / stored / "plain");
+    write_fp8(stored, "tensor", scratch / stored / "expected");
     for (const std::string format : {"compressed-tensors", "modelopt"}) {
-      const fs::path applied = scratch / form / ("applied-" + format);
-      apply(scratch / ("overlay-" + format), scratch / form / "plain", applied);
+      const fs::path applied = scratch / stored / ("applied-" + format);
+      apply(scratch / ("overlay-" + format), scratch / stored / "plain", applied);
       // The bytes of a run that quantized weights and cache together.
-      CHECK(difference(outputs_of(applied), outputs_of(scratch / form / "expected")) == "");
+      CHECK(difference(outputs_of(applied), outputs_of(scratch / stored / "expected")) == "");
     }
   }
 }

@@ -43,13 +43,13 @@ std::vector<std::string> models() {
 }
 
 /// The outcome is expected, or the refusal of a form that has no place for the model.
-void check_outcome(RoundTrips& trips, const std::string& model, const std::string& form,
+void check_outcome(RoundTrips& trips, const std::string& model, const std::string& stored,
                    const std::string& expected) {
-  const std::string outcome = trips.outcome("compressed-tensors", form);
-  INFO(model << " to " << form << ": " << outcome);
-  if (form == "scales-json" && kHybrids.contains(model))
+  const std::string outcome = trips.outcome("compressed-tensors", stored);
+  INFO(model << " to " << stored << ": " << outcome);
+  if (stored == "scales-json" && kHybrids.contains(model))
     CHECK(contains(outcome, "kv_cache_scales.json must have one for each of"));
-  else if (form == "modelopt" && kNoSelfAttention.contains(model))
+  else if (stored == "modelopt" && kNoSelfAttention.contains(model))
     CHECK(contains(outcome, "vLLM and SGLang have no place for"));
   else
     CHECK(outcome == expected);
@@ -60,11 +60,11 @@ void check_outcome(RoundTrips& trips, const std::string& model, const std::strin
 TEST_CASE("round trips: every family, 16-bit weights", "[slow]") {
   for (const std::string& model : models()) {
     RoundTrips trips({"", model_fixture(model)}, scales_apart);
-    for (const auto& [form, expected] : {std::pair{"modelopt", "same"},
-                                         {"quark", "same"},
-                                         {"tgi", "merged"},
-                                         {"scales-json", "merged"}})
-      check_outcome(trips, model, form, expected);
+    for (const auto& [stored, expected] : {std::pair{"modelopt", "same"},
+                                           {"quark", "same"},
+                                           {"tgi", "merged"},
+                                           {"scales-json", "merged"}})
+      check_outcome(trips, model, stored, expected);
     INFO(model << " with a scale a head");
     CHECK(trips.outcome("attn_head", "attn_head") == "same");
   }
@@ -110,7 +110,9 @@ TEST_CASE("round trips: layers without scales stay so") {
       for (const char* to : kForms) {
         const std::string outcome = trips.outcome(from, to);
         INFO(recipe << ": " << from << " -> " << to << ": " << outcome);
-        const auto is_one = [&](const std::string& form) { return from == form || to == form; };
+        const auto is_one = [&](const std::string& stored) {
+          return from == stored || to == stored;
+        };
         const bool lacks_fp8 = recipe.empty() && is_one("fp8");
         if (is_one("scales-json"))
           CHECK((contains(outcome, ignored + " is ignored and has no scale") || lacks_fp8));

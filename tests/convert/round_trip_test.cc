@@ -111,9 +111,9 @@ using Cells = std::map<std::pair<std::string, std::string>, std::string>;
 Cells cells_of(const PairTable& table) {
   std::istringstream words(table.rows);
   std::string word;
-  for (const char* form : kForms) {
+  for (const char* stored : kForms) {
     words >> word;
-    REQUIRE(word == form);
+    REQUIRE(word == stored);
   }
   Cells cells;
   for (const char* from : kForms) {

@@ -104,7 +104,7 @@ TEST_CASE("read_samples: says when the data set has fewer records than asked for
             "512 samples were asked for, the data set has 2 records: 2 samples are used"});
 }
 
-// Expectations: tests/reference/datasets_shuffle.py.
+// Expectations: reference/datasets_shuffle.py.
 TEST_CASE("read_samples: the records that datasets' shuffle and select pick") {
   const auto folder = test::dataset_fixtures();
   const Json expected = parse_json(read_text(folder / "selection.json"));

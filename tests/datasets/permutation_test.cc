@@ -18,7 +18,7 @@ std::string sha256_of(const std::vector<int64_t>& order) {
   return hash.hex();
 }
 
-// Expectations: tests/reference/datasets_shuffle.py.
+// Expectations: reference/datasets_shuffle.py.
 TEST_CASE("shuffled_indices: the order of numpy and datasets, for all counts and seeds") {
   const std::string folder = test::tests_folder().string() + "/fixtures/text/datasets/";
   const Json rows = parse_json(read_text(folder + "shuffle.json"));

@@ -1,5 +1,5 @@
 // verify's findings on scales of draft layers against what engines' loaders of drafts did with
-// them: tests/reference/ENGINE_draft_scales.py write the same names.
+// them: reference/ENGINE_draft_scales.py write the same names.
 #include "engines/support/recorded_variant.h"
 #include "stored/read_model_config.h"
 #include "support/catch.h"

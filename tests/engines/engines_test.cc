@@ -14,7 +14,7 @@ using namespace kvcal;
 
 namespace {
 
-/// What tests/reference/<engine>_scale_loading.py saw, by model_type: whether any fixture of the
+/// What reference/<engine>_scale_loading.py saw, by model_type: whether any fixture of the
 /// type was loaded with its scales. A type none of whose fixtures could be built is not there.
 std::map<std::string, bool> seen_by(const std::string& engine) {
   const Json file = parse_json(read_text(test::tests_folder().string() + "/fixtures/export/" +

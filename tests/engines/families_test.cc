@@ -1,5 +1,5 @@
 // What verify says of every family in every form that kvcal writes, against what the engines' own
-// code did: tests/reference/engines_table.py runs the engines and records their answers.
+// code did: reference/engines_table.py runs the engines and records their answers.
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -1,6 +1,6 @@
 // What verify says of other people's variants of a checkpoint (names, dtypes, shapes, missing and
 // doubled tensors, files and configurations that contradict), against what the engines' own code
-// did: tests/reference/engines_habits.py makes the variants, engines_ENGINE.py --habits runs an
+// did: reference/engines_habits.py makes the variants, engines_ENGINE.py --habits runs an
 // engine on them.
 #include <map>
 

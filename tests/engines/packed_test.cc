@@ -1,5 +1,5 @@
 // What verify says of KV scales beside packed weights of experts, against what LMDeploy's own code
-// did: tests/reference/lmdeploy_packed.py writes the same checkpoints.
+// did: reference/lmdeploy_packed.py writes the same checkpoints.
 #include "engines/support/engine_case.h"
 #include "engines/support/recorded_variant.h"
 #include "support/catch.h"

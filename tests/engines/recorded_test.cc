@@ -1,4 +1,4 @@
-// What verify says against what engines were seen to do: tests/reference/engines_vllm.py and
+// What verify says against what engines were seen to do: reference/engines_vllm.py and
 // engines_transformers.py run the engines on variants of one checkpoint, good and broken, and
 // record what their attention layers hold. The variants' tensors and configurations are in the
 // records.

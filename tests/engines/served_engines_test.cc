@@ -42,7 +42,7 @@ TEST_CASE("served_engines: a checkpoint without scales is loaded by none, with t
                                       engine_rules().names(), 1);
   CHECK(engines.size() == engine_rules().names().size());
   for (const ServedEngine& engine : engines) {
-    CHECK(engine.fate != LoadOutcome::kLoaded);
+    CHECK(engine.outcome != LoadOutcome::kLoaded);
     CHECK_FALSE(engine.note.empty());
   }
 }
@@ -57,7 +57,7 @@ TEST_CASE("served_engines: the first folder that an engine uses, with its argume
       only(served_engines(folders, config_of("qwen3"), {"sglang@0.5.23"}, 1));
   CHECK(engine.name == "sglang@0.5.23");
   CHECK(engine.title == "SGLang 0.5.23");
-  CHECK(engine.fate == LoadOutcome::kLoaded);
+  CHECK(engine.outcome == LoadOutcome::kLoaded);
   CHECK(engine.note ==
         "python3 -m sglang.launch_server --model-path " + model_fixture("qwen3").string() +
             " --kv-cache-dtype fp8_e4m3 --quantization-param-path " + scales.string());
@@ -77,7 +77,7 @@ TEST_CASE("served_engines: commands call the checkpoint as they are told to") {
 TEST_CASE("served_engines: an engine that was not run with such a model is not known") {
   const auto engine = only(
       served_engines({{.checkpoint = model_fixture("llama")}}, config_of("llama"), {"trtllm"}, 1));
-  CHECK(engine.fate == LoadOutcome::kNotKnown);
+  CHECK(engine.outcome == LoadOutcome::kNotKnown);
   CHECK(engine.note.starts_with("not run with such a model; by its rules: "));
 }
 

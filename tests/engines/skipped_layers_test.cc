@@ -1,5 +1,5 @@
 // Layers that a checkpoint leaves in 16 bits. What vLLM makes of them, untold and told, is recorded
-// by tests/reference/engines_skipped.py; vLLM 0.33 and Aphrodite 0.24.1 gave the same answers.
+// by reference/engines_skipped.py; vLLM 0.33 and Aphrodite 0.24.1 gave the same answers.
 #include <algorithm>
 #include <memory>
 
@@ -151,9 +151,9 @@ TEST_CASE("skipped layers: the command that serves a checkpoint names them") {
   const ModelConfig config = read_model_config(ModelDir(subject.path()));
   const auto engines = served_engines({{.checkpoint = subject.path(), .shown = "."}}, config,
                                       {"vllm", "aphrodite", "sglang"}, 1);
-  CHECK(engines.at(0).fate == LoadOutcome::kLoaded);
+  CHECK(engines.at(0).outcome == LoadOutcome::kLoaded);
   CHECK(engines[0].note == "vllm serve . --kv-cache-dtype-skip-layers 0");
   CHECK(engines[1].note == "aphrodite run . --kv-cache-dtype-skip-layers 0");
-  CHECK(engines[2].fate == LoadOutcome::kLost);
+  CHECK(engines[2].outcome == LoadOutcome::kLost);
   CHECK(contains(engines[2].note, "leaves this cache in 16 bits"));
 }

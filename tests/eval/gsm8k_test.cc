@@ -1,4 +1,4 @@
-// GSM8K against what lm-evaluation-harness made of the same: tests/reference/gsm8k_cases.py.
+// GSM8K against what lm-evaluation-harness made of the same: reference/gsm8k_cases.py.
 #include "eval/gsm8k.h"
 
 #include "eval/generate.h"

@@ -1,4 +1,4 @@
-// A real chat model against transformers in float32: tests/reference/smollm2.py.
+// A real chat model against transformers in float32: reference/smollm2.py.
 #include "datasets/chat_template.h"
 #include "eval/generate.h"
 #include "support/catch.h"

@@ -15,7 +15,7 @@ inline fs::path export_source(const std::string& name) {
   return kExportFixtures / "source" / name;
 }
 
-/// A case of tests/fixtures/export/cases.json (tests/reference/export_expected.py).
+/// A case of tests/fixtures/export/cases.json (reference/export_expected.py).
 inline const Json& export_case(const std::string& name) {
   static const Json cases = parse_json(read_text(kExportFixtures / "cases.json"));
   return cases.at(name);

@@ -1,5 +1,5 @@
 // Weights quantized by name and shape alone, against llm-compressor's model_free_ptq
-// (tests/reference/model_free.py).
+// (reference/model_free.py).
 #include "export/packed_copy.h"
 
 #include <map>

@@ -11,7 +11,7 @@ inline fs::path model_fixture(const std::string& name) {
   return tests_folder() / "fixtures" / "models" / name;
 }
 
-/// A case of tests/fixtures/export/quantized.json (tests/reference/export_w8a8.py).
+/// A case of tests/fixtures/export/quantized.json (reference/export_w8a8.py).
 inline const Json& quantized_case(const std::string& name) {
   static const Json cases = parse_json(read_text(kExportFixtures / "quantized.json"));
   return cases.at(name);

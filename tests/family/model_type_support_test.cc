@@ -20,7 +20,7 @@ struct ListedType {
   std::string task, text_type;
 };
 
-/// transformers' types by model_type. tests/reference/model_types.py wrote them.
+/// transformers' types by model_type. reference/model_types.py wrote them.
 std::map<std::string, ListedType, std::less<>> listed_types() {
   std::istringstream text(
       read_text(test::tests_folder() / "fixtures" / "family" / "model_types.tsv"));

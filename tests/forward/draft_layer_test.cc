@@ -1,4 +1,4 @@
-// The draft layer of each kind of name against tests/fixtures/make_drafts.py, which puts
+// The draft layer of each kind of name against reference/make_drafts.py, which puts
 // transformers' own layers together as vLLM does.
 #include "family/expected_tensors.h"
 

@@ -16,7 +16,7 @@ struct Case {
   Json config, ropes;
 };
 
-/// Made by tests/fixtures/make_rope_cases.py.
+/// Made by reference/make_rope_cases.py.
 std::vector<Case> read_cases() {
   const Json file =
       parse_json(read_text(test::tests_folder() / "fixtures" / "family" / "rope_cases.json"));

@@ -71,12 +71,13 @@ TEST_CASE("inspect: of a checkpoint with scales it says what convert and verify 
         const ServedEngine& served = found.consumers.served[i];
         INFO(served.name);
         CHECK(served.name == reports[i].engine);
-        CHECK((served.fate == LoadOutcome::kNotKnown) == !reports[i].is_known);
-        CHECK((served.fate == LoadOutcome::kRefused) == (reports[i].is_known && !reports[i].loads));
+        CHECK((served.outcome == LoadOutcome::kNotKnown) == !reports[i].is_known);
+        CHECK((served.outcome == LoadOutcome::kRefused) ==
+              (reports[i].is_known && !reports[i].loads));
         // Told to use FP8, an engine may take scales that it passes over by itself.
         const bool is_used = reports[i].loads && !loses_scales(reports[i]) &&
                              holds_scales(reports[i]) && reports[i].kv_cache_dtype != "auto";
-        if (reports[i].is_known && is_used) CHECK(served.fate == LoadOutcome::kLoaded);
+        if (reports[i].is_known && is_used) CHECK(served.outcome == LoadOutcome::kLoaded);
       }
     }
 }

@@ -30,7 +30,7 @@ TEST_CASE("inspect: values of a plain checkpoint") {
   CHECK(found.config.model_type == "llama");
   CHECK(found.parameters == 50928);
   CHECK(found.bytes == 2 * found.parameters);
-  CHECK(found.scale_form == "none");
+  CHECK(found.scale_format == "none");
   CHECK(found.manifest.is_null());
   CHECK(found.cache.values_per_token == 64);
   CHECK(found.cache.state_bytes_per_sequence == 0);
@@ -84,7 +84,7 @@ TEST_CASE("inspect: a manifest beside the checkpoint gives the layers' statistic
   const test::CheckpointCopy copy("llama");
   copy.write_manifest(test::sample_manifest());
   const InspectionResult found = inspect(copy.path());
-  CHECK(found.scale_form == "none");
+  CHECK(found.scale_format == "none");
   REQUIRE(found.layers[0].statistics != nullptr);
   CHECK(found.layers[0].k_scales.empty());  // those of the manifest are another output's
   const Json row = inspection_json(found, false).at("layers").at(0);
@@ -97,7 +97,7 @@ TEST_CASE("inspect: scales in another folder come from its manifest") {
   const test::CheckpointCopy scales("llama");
   scales.write_manifest(test::sample_manifest());
   const InspectionResult found = inspect(model_fixture("llama").string(), scales.path());
-  CHECK(found.scale_form == "in " + scales.path());
+  CHECK(found.scale_format == "in " + scales.path());
   REQUIRE(found.layers[0].v_scales.size() == 2);
   CHECK(found.layers[0].v_scales[1].value == 0.125f);
 }

@@ -13,7 +13,7 @@ namespace {
 
 const fs::path kFolder = test::tests_folder() / "fixtures/text/templates";
 
-/// The clock of tests/reference/chat_template_reference.py.
+/// The clock of reference/chat_template_reference.py.
 std::tm fixed_time() {
   std::tm time{};
   time.tm_year = 2024 - 1900;

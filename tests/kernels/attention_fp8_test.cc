@@ -33,7 +33,7 @@ std::vector<std::byte> codes(const std::vector<float>& values, float scale) {
   return bytes;
 }
 
-// ---- vLLM's arithmetic, by tests/reference/kernels_fp8_attention.py ----
+// ---- vLLM's arithmetic, by reference/kernels_fp8_attention.py ----
 
 std::vector<float> attend(Backend& backend, const Json& c) {
   const auto tokens = c.at("tokens").get<int64_t>(), heads = c.at("heads").get<int64_t>();

@@ -246,7 +246,7 @@ TEST_CASE("pack_fp8: refuses other types, shapes and scales, by name") {
   });
 }
 
-// ---- PyTorch, by tests/reference/kernels_fp8.py ----
+// ---- PyTorch, by reference/kernels_fp8.py ----
 
 std::vector<float> floats(const Json& c, const char* key) {
   return c.at(key).get<std::vector<float>>();

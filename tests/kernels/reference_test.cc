@@ -8,7 +8,7 @@
 #include "support/folders.h"
 #include "support/near.h"
 
-// The judge of the other tests is itself judged, by PyTorch: tests/reference/kernels_torch.py.
+// The judge of the other tests is itself judged, by PyTorch: reference/kernels_torch.py.
 namespace kvcal {
 namespace {
 

@@ -4,7 +4,7 @@
 #include "support/folders.h"
 #include "support/near.h"
 
-// The operations of layers without attention, judged by PyTorch: tests/reference/kernels_scans.py.
+// The operations of layers without attention, judged by PyTorch: reference/kernels_scans.py.
 namespace kvcal {
 namespace {
 

@@ -1,5 +1,5 @@
 // Experts that a checkpoint stacks in one tensor, from recipe to logits. llm-compressor and
-// transformers are the judges (tests/reference/llmcompressor_stacked.py).
+// transformers are the judges (reference/llmcompressor_stacked.py).
 #include <algorithm>
 #include <cmath>
 #include <sstream>

@@ -139,7 +139,8 @@ std::set<std::string> holding(const std::string& type, const KvScaleNames& names
 }  // namespace
 
 TEST_CASE("Quark's form has the names that more engines hold") {
-  const KvScaleNames &own = kv_form("output scales"), &plain = kv_form("compressed-tensors");
+  const KvScaleNames &own = kv_scale_format("output scales"),
+                     &plain = kv_scale_format("compressed-tensors");
   size_t plainly_named = 0;
   for (const auto& [type, misses] : choose_engine("sglang").rules().seen().types)
     for (const bool has_weights : {false, true}) {

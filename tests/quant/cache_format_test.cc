@@ -19,7 +19,7 @@ namespace {
 using test::contains;
 using test::message_of;
 
-/// See tests/reference/cache_formats.py.
+/// See reference/cache_formats.py.
 Json engines_values() {
   return parse_json(
       read_text(test::tests_folder().string() + "/fixtures/quant/cache_formats.json"));

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-/// What ml_dtypes and torch say; made by tests/reference/quant_codes.py, which describes the files.
+/// What ml_dtypes and torch say; made by reference/quant_codes.py, which describes the files.
 namespace kvcal::test {
 
 inline constexpr std::array kFormats{fp8::Format::kE4m3Fn, fp8::Format::kE4m3Fnuz,

@@ -14,7 +14,7 @@ using namespace kvcal;
 
 namespace {
 
-/// tests/reference/quant_histograms.py makes the file.
+/// reference/quant_histograms.py makes the file.
 Json cases() {
   return parse_json(read_text(test::tests_folder().string() + "/fixtures/quant/histograms.json"));
 }

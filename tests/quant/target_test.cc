@@ -52,7 +52,7 @@ TEST_CASE("target: a pattern matches from the start, not to the end, and never t
   }
 }
 
-// The expectations are compressed-tensors' answers; tests/reference/recipes_llmcompressor.py keeps
+// The expectations are compressed-tensors' answers; reference/recipes_llmcompressor.py keeps
 // them.
 TEST_CASE("target: the answers of compressed-tensors' match_name") {
   const Json fixture =

@@ -51,7 +51,7 @@ double reconstruction_error(const TensorView& weight, std::span<const uint8_t> c
   return std::sqrt(error_squares / squares);
 }
 
-/// tests/reference/quant_weights.py describes the files.
+/// reference/quant_weights.py describes the files.
 struct Fixture {
   Json cases =
       parse_json(read_text(test::tests_folder().string() + "/fixtures/quant/weights.json"));

@@ -353,7 +353,7 @@ TEST_CASE("run: a conversion tells what is lost, and an overlay goes on the mode
   conversion.output.formats = {"tgi"};
   conversion.output.output = (scratch / "tgi").string();
   const ConversionResult merged = convert_checkpoint(conversion, silent);
-  CHECK(merged.scales_form == "compressed-tensors");
+  CHECK(merged.scales_format == "compressed-tensors");
   REQUIRE(merged.losses.size() == 1);
   CHECK(merged.losses[0].layers.size() == merged.num_scaled_layers);
 

@@ -24,7 +24,7 @@ ConversionResult result_of(std::vector<LayerLoss> layers) {
 
 TEST_CASE("conversion text: the source's scales, and weights that stay") {
   ConversionResult result{.config = {}};
-  result.scales_form = "modelopt";
+  result.scales_format = "modelopt";
   result.scales_path = "/model";
   result.num_scaled_layers = 2;
   result.kept_weights = "W4A16";

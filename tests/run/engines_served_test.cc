@@ -39,7 +39,7 @@ TEST_CASE("engines served: a file of scales is given to engines beside the model
   const auto engines =
       engines_served({scales_file(scratch)}, config(), true, kModel.string(), options, diagnostics);
   REQUIRE(engines.size() == 1);
-  CHECK(engines[0].fate == LoadOutcome::kLoaded);
+  CHECK(engines[0].outcome == LoadOutcome::kLoaded);
   CHECK(contains(engines[0].note, "--model-path " + kModel.string()));
   CHECK(contains(engines[0].note, scratch.path().string() + "/kv_cache_scales.json"));
   CHECK_NOTHROW(check_engines_asked(engines, options));
@@ -78,7 +78,7 @@ TEST_CASE("engines served: an output that cannot be read is a warning, and an er
   REQUIRE(diagnostics.warnings.size() == 1);
   CHECK(contains(diagnostics.warnings[0], "the output was written"));
   REQUIRE(engines.size() == 1);
-  CHECK(engines[0].fate == LoadOutcome::kRefused);
+  CHECK(engines[0].outcome == LoadOutcome::kRefused);
   const std::string message = message_of([&] { check_engines_asked(engines, options); });
   CHECK(message.starts_with("OUT: was written, and is not for sglang ("));
   CHECK(engines_served({written}, config(), true, kModel.string(), {}, diagnostics).empty());

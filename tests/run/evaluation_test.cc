@@ -67,7 +67,7 @@ TEST_CASE("evaluation: KL is given for each variant and layer before texts are w
   CHECK(evaluation_json(options, "1.2", result).at("variants").at(1).at("layers").size() == 2);
   const report::EvalReport page = evaluation_report(options, "1.2", result);
   CHECK(page.task == "kl");
-  CHECK(page.variants[1].measures.at("kl_mean") == *result.variants[1].all.kl_mean);
+  CHECK(page.variants[1].metrics.at("kl_mean") == *result.variants[1].all.kl_mean);
   CHECK(page.variants[1].layers.size() == 2);
   CHECK(page.texts.size() == 1);
 }

@@ -21,7 +21,7 @@ ScoredScales measured_of(double gain, double error, int64_t num_tokens) {
 }
 
 std::string difference_of(double gain, double error, int64_t num_tokens) {
-  const auto lines = measured_lines(measured_of(gain, error, num_tokens));
+  const auto lines = scored_lines(measured_of(gain, error, num_tokens));
   for (const auto& [label, text] : lines) CHECK(label.size() < 12);
   REQUIRE(lines.at(2).first == "difference");
   return lines.at(2).second;
@@ -41,7 +41,7 @@ TEST_CASE("measured_scales: the verdicts come first, each with its own numbers")
   ScoredScales measured = measured_of(0, 0.001, 1000);
   measured.calibrated.kl_mean = 0.37;
   measured.unit_clipped = 0.02;
-  const auto lines = measured_lines(measured);
+  const auto lines = scored_lines(measured);
   CHECK(
       lines.at(0) ==
       std::pair<std::string, std::string>(

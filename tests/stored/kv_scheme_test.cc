@@ -1,4 +1,4 @@
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 #include "stored/kv_scales.h"
 #include "support/catch.h"

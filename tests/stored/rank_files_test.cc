@@ -1,4 +1,4 @@
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 #include <cstring>
 #include <limits>
@@ -18,7 +18,7 @@ using test::write_file;
 
 namespace {
 
-/// Exports by numpy and safetensors. Source: tests/reference/rank_files.py.
+/// Exports by numpy and safetensors. Source: reference/rank_files.py.
 const fs::path kFixtures = test::tests_folder() / "fixtures" / "rank_scales";
 
 ModelConfig model_of(int64_t layers, const char* fixture = "llama") {

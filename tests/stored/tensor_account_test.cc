@@ -19,8 +19,8 @@ using test::ScratchFolder;
 
 namespace {
 
-fs::path form_fixture(const std::string& form) {
-  return test::tests_folder() / "fixtures" / "quantized" / form;
+fs::path form_fixture(const std::string& format) {
+  return test::tests_folder() / "fixtures" / "quantized" / format;
 }
 fs::path family_fixture(const std::string& family) {
   return test::tests_folder() / "fixtures" / "models" / family;
@@ -105,11 +105,11 @@ TEST_CASE("tensor account: every tensor of every form is explained, once") {
 }
 
 TEST_CASE("tensor account: without a config, codes and their scales are undescribed") {
-  for (const std::string form :
+  for (const std::string format :
        {"autofp8", "awq", "bnb_nf4", "gptq_4", "int8", "mxfp4", "nvfp4", "packed_int4", "quark"}) {
-    INFO(form);
+    INFO(format);
     const Changed bare(
-        form_fixture(form), [](Json& config) { config.erase("quantization_config"); },
+        form_fixture(format), [](Json& config) { config.erase("quantization_config"); },
         kSameTensors);
     REQUIRE(bare.account.undescribed() != nullptr);
     CHECK_FALSE(bare.account.problems.empty());

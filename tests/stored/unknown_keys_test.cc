@@ -19,8 +19,8 @@ struct Outcome {
 };
 
 /// Reads a fixture whose quantization config has another key at pointer.
-Outcome with_key(const std::string& form, const std::string& pointer, const Json& value) {
-  const fs::path from = test::tests_folder() / "fixtures" / "quantized" / form;
+Outcome with_key(const std::string& format, const std::string& pointer, const Json& value) {
+  const fs::path from = test::tests_folder() / "fixtures" / "quantized" / format;
   const ScratchFolder scratch;
   Json config = parse_json(read_text(from / "config.json"));
   config["quantization_config"][Json::json_pointer(pointer)] = value;
@@ -46,10 +46,10 @@ const std::vector<std::string> kForms{"autofp8", "awq", "bnb_nf4", "gptq_4", "pa
 }  // namespace
 
 TEST_CASE("unknown keys: null and empty values say nothing, in any form and place") {
-  for (const std::string& form : kForms)
+  for (const std::string& format : kForms)
     for (const Json& value : {Json(), Json::array(), Json::object(), Json("")}) {
-      INFO(form << " " << value.dump());
-      const Outcome outcome = with_key(form, "/moe_sparsity_config", value);
+      INFO(format << " " << value.dump());
+      const Outcome outcome = with_key(format, "/moe_sparsity_config", value);
       CHECK(outcome.error == "no error");
       CHECK_FALSE(warns_of(outcome, "moe_sparsity_config"));
     }
@@ -59,18 +59,18 @@ TEST_CASE("unknown keys: null and empty values say nothing, in any form and plac
 }
 
 TEST_CASE("unknown keys: one that changes nothing is one warning, in any form") {
-  for (const std::string& form : kForms) {
-    INFO(form);
-    const Outcome outcome = with_key(form, "/written_on", "a Sunday");
+  for (const std::string& format : kForms) {
+    INFO(format);
+    const Outcome outcome = with_key(format, "/written_on", "a Sunday");
     CHECK(outcome.error == "no error");
     CHECK(warns_of(outcome, "written_on"));
   }
 }
 
 TEST_CASE("unknown keys: one that may change a value is an error with its place") {
-  for (const std::string& form : kForms) {
-    INFO(form);
-    const Outcome outcome = with_key(form, "/exclude_modules", Json::array({"lm_head"}));
+  for (const std::string& format : kForms) {
+    INFO(format);
+    const Outcome outcome = with_key(format, "/exclude_modules", Json::array({"lm_head"}));
     CHECK(contains(outcome.error, "quantization_config: unknown key 'exclude_modules'"));
   }
   CHECK(contains(with_key("packed_int4", "/ignored", Json::array({"lm_head"})).error,

@@ -174,11 +174,11 @@ TEST_CASE("results: the page has the cells' choices, and the dimensions that any
                                                     "scale_source", "kv_forward", "num_samples"});
   REQUIRE(page.cells.size() == 2);
   CHECK(page.cells[0].choices == std::vector<std::string>{"m1", "float16", "", "", "", ""});
-  CHECK(page.cells[0].measures.at("bytes_per_token") == 20.0);
+  CHECK(page.cells[0].metrics.at("bytes_per_token") == 20.0);
   CHECK(page.cells[0].is_pareto);
   CHECK(page.cells[1].choices.back() == "8");
   CHECK(page.cells[1].error == "why");
-  CHECK(std::isnan(page.cells[1].measures.at("kl_mean")));
+  CHECK(std::isnan(page.cells[1].metrics.at("kl_mean")));
 }
 
 TEST_CASE("csv: fields with commas, quotes and line breaks are quoted, as RFC 4180 says") {

@@ -15,7 +15,7 @@ namespace {
 /// Keeps the course of a sweep as text.
 class RecordedEvents : public SweepEvents {
  public:
-  void planned(const Sweep&, const RemainingWork& one) override { outlook = one; }
+  void planned(const Sweep&, const RemainingWork& one) override { remaining = one; }
   void started(size_t number, size_t num_tasks, const std::string& description) override {
     started_tasks.push_back(std::to_string(number) + "/" + std::to_string(num_tasks) + " " +
                             description);
@@ -25,7 +25,7 @@ class RecordedEvents : public SweepEvents {
   void failed(const std::string& why) override { failures.push_back(why); }
   void ended(double, double) override { ++num_ended; }
 
-  RemainingWork outlook;
+  RemainingWork remaining;
   std::vector<std::string> started_tasks, progress, lines, failures;
   size_t num_ended = 0;
 };
@@ -106,12 +106,12 @@ TEST_CASE("sweep run: every cell is measured, and a second run has nothing to do
   CHECK(sweep.events.num_ended == 4);
   CHECK(sweep.events.progress.size() == 4);
   CHECK(sweep.events.lines == std::vector<std::string>(4, "done"));
-  CHECK(sweep.events.outlook.num_tasks == 4);
-  CHECK(sweep.events.outlook.num_there == 0);
+  CHECK(sweep.events.remaining.num_tasks == 4);
+  CHECK(sweep.events.remaining.num_there == 0);
   const SweepResult second = sweep.run();
   CHECK(second.results->json == first.results->json);
   CHECK(sweep.events.started_tasks.empty());
-  CHECK(sweep.events.outlook.num_there == 3);
+  CHECK(sweep.events.remaining.num_there == 3);
   SilentDiagnostics diagnostics;
   CHECK(collect_sweep(sweep.settings, diagnostics).results->json == first.results->json);
 }
@@ -164,11 +164,11 @@ TEST_CASE("sweep run: a preview counts the work and writes nothing") {
   SilentDiagnostics diagnostics;
   const SweepPreview preview = preview_sweep(sweep.settings, diagnostics);
   CHECK_FALSE(is_there(sweep.settings.output));
-  CHECK(preview.outlook.num_tasks == 4);
-  CHECK(preview.outlook.num_wanted == 3);
-  CHECK(preview.outlook.seconds > 0.0);
-  CHECK(preview.outlook.memory_bytes > 0.0);
-  const Json json = to_json(preview.sweep, preview.outlook);
+  CHECK(preview.remaining.num_tasks == 4);
+  CHECK(preview.remaining.num_wanted == 3);
+  CHECK(preview.remaining.seconds > 0.0);
+  CHECK(preview.remaining.memory_bytes > 0.0);
+  const Json json = to_json(preview.sweep, preview.remaining);
   CHECK(json["cells"].size() == 3);
   CHECK(json["tasks"][2]["task"] == "evaluations");
   CHECK(json["tasks"][2]["tokens"] == 24 * 4);

@@ -17,34 +17,34 @@ Sweep sweep_of(size_t num_cells) {
 
 report::SweepCell cell(const std::string& id, std::optional<double> kl) {
   report::SweepCell one{.id = id, .status = kl ? "done" : "failed", .error = ""};
-  one.measures.set("kl_mean", kl);
-  one.measures.set("perplexity", 9.0);
+  one.metrics.set("kl_mean", kl);
+  one.metrics.set("perplexity", 9.0);
   return one;
 }
 
 }  // namespace
 
 TEST_CASE("sweep text: cells that are there are counted") {
-  RemainingWork outlook;
-  CHECK(reuse_text(outlook).empty());
-  outlook.num_there = 2;
-  outlook.num_wanted = 3;
-  CHECK(reuse_text(outlook) ==
+  RemainingWork remaining;
+  CHECK(reuse_text(remaining).empty());
+  remaining.num_there = 2;
+  remaining.num_wanted = 3;
+  CHECK(reuse_text(remaining) ==
         "2 of 3 cells are there already: their model, texts and settings are the same\n");
 }
 
 TEST_CASE("sweep text: the outlook lists kinds of tasks that are left, time and memory") {
   Sweep sweep = sweep_of(2);
-  RemainingWork outlook;
-  CHECK(outlook_text(sweep, outlook) == "grid: 2 cells\nnothing is left to do\n");
+  RemainingWork remaining;
+  CHECK(remaining_text(sweep, remaining) == "grid: 2 cells\nnothing is left to do\n");
   sweep.plan.num_combinations = 5;
   sweep.plan.meaningless = {{"they need text", 2}};
-  outlook.num_tasks = 3;
-  outlook.jobs = 2;
-  outlook.seconds = 90;
-  outlook.memory_bytes = 2e9;
-  outlook.shares[0] = {.num_tasks = 3, .tokens = 1000, .seconds = 180};
-  const std::string text = outlook_text(sweep, outlook);
+  remaining.num_tasks = 3;
+  remaining.jobs = 2;
+  remaining.seconds = 90;
+  remaining.memory_bytes = 2e9;
+  remaining.shares[0] = {.num_tasks = 3, .tokens = 1000, .seconds = 180};
+  const std::string text = remaining_text(sweep, remaining);
   CHECK(text.starts_with("grid: 2 cells of 5 combinations; "));
   CHECK(test::contains(text, "left out: 2 combinations, they need text\n"));
   CHECK(

@@ -18,7 +18,7 @@ inline Json fixture_json(const std::string& name) {
   return parse_json(read_text(tokenizer_fixtures() / name));
 }
 
-/// The hard texts, then those that are no UTF-8. Source: tests/reference/tokenizers_texts.py.
+/// The hard texts, then those that are no UTF-8. Source: reference/tokenizers_texts.py.
 inline std::vector<std::string> hard_texts() {
   const Json json = fixture_json("texts.json");
   std::vector<std::string> texts = json["texts"].get<std::vector<std::string>>();
@@ -52,7 +52,7 @@ inline std::unique_ptr<Tokenizer> variant_tokenizer(const std::string& name) {
   return tokenizers::read_tokenizer_json(variant_text(fixture_json("variants.json").at(name)));
 }
 
-/// Made as tests/reference/tokenizers_texts.py makes it.
+/// Made as reference/tokenizers_texts.py makes it.
 inline std::string generated_text(size_t length, uint64_t seed, std::string_view alphabet) {
   std::string text;
   for (size_t i = 0; i < length; ++i) {

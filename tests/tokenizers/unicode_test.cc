@@ -76,6 +76,7 @@ TEST_CASE("unicode: each maximal ill-formed part becomes one U+FFFD") {
 TEST_CASE("unicode: a long run of marks is normalized in reasonable time") {
   std::string text = "e";
   for (int i = 0; i < 200'000; ++i) text += i % 2 == 0 ? "\xcc\x81" : "\xcc\xa3";
-  CHECK(unicode::normalize(text, unicode::Form::kNfd).size() == text.size());
-  CHECK(unicode::length(unicode::normalize(text, unicode::Form::kNfc)) < unicode::length(text));
+  CHECK(unicode::normalize(text, unicode::Normalization::kNfd).size() == text.size());
+  CHECK(unicode::length(unicode::normalize(text, unicode::Normalization::kNfc)) <
+        unicode::length(text));
 }

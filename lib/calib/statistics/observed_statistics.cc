@@ -48,11 +48,11 @@ bool is_of_expert(Role role) {
 }
 
 /// Appends the observations of next. samples: number in seen, then in next.
-template <class Seen>
-void put_behind(Seen& seen, Seen next, const SampleParts& samples) {
+template <class Observed>
+void put_behind(Observed& seen, Observed next, const SampleParts& samples) {
   std::vector<std::optional<LayerResult>> parts;
-  for (Seen* part : {&seen, &next}) parts.emplace_back(std::move(*part));
-  seen = std::get<Seen>(merged(std::move(parts), samples));
+  for (Observed* part : {&seen, &next}) parts.emplace_back(std::move(*part));
+  seen = std::get<Observed>(merged(std::move(parts), samples));
 }
 
 }  // namespace

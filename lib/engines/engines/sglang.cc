@@ -23,7 +23,7 @@ MethodRules sglang_base(std::string_view method, CacheSwitch cache) {
           .fp8_name = "fp8_e4m3",
           .names = sglang_names(),
           .absent = Absent::kDuplicateKeyOfZero,
-          .dialect = Dialect::kDoubledOnRocm};
+          .dialect = FnuzRule::kDoubledOnRocm};
 }
 
 MethodRules sglang_compressed_tensors() {

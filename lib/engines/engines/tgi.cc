@@ -69,7 +69,7 @@ EngineRules tgi_branch_engine(std::string_view) {
   MethodRules any = tgi_any("*", CacheSwitch::kNever);
   any.names = {{".kv_scale", kBoth}};
   any.rounding = Rounding::kNone;
-  any.dialect = Dialect::kByConfig;
+  any.dialect = FnuzRule::kByConfig;
   return {.title = "TGI branch fp8_kvcache",
           .versions = {"1e6e7db0"},
           .source = "utils/weights.py",

@@ -79,7 +79,7 @@ MethodRules vllm_base(std::string_view method, Names names) {
           .absent = Absent::kDuplicateKey,
           .warns_of_ones = true,
           .rounding = Rounding::kToModel,
-          .dialect = Dialect::kDoubledOnRocm,
+          .dialect = FnuzRule::kDoubledOnRocm,
           .ones = OnesFor::kSixteenBits,
           .takes_e5m2 = false};
 }
@@ -219,7 +219,7 @@ EngineRules aphrodite_engine(std::string_view version) {
 EngineRules aphrodite_06_engine(std::string_view) {
   MethodRules fp8 =
       vllm_base("fp8", {{".k_scale", kKey}, {".v_scale", kValue}, {".kv_scale", kKey}});
-  fp8.dialect = Dialect::kKept;
+  fp8.dialect = FnuzRule::kKept;
   fp8.takes_e5m2 = true;
   return {.title = "Aphrodite",
           .versions = {"0.6.5"},

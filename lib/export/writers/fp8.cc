@@ -10,10 +10,10 @@ namespace {
 constexpr WeightScaleNames kWeights{
     .title = "fp8", .block_suffix = "weight_scale_inv", .scalars_have_no_dims = true};
 
-ScalarScaleFormat form() {
+ScalarScaleFormat format() {
   return {.format = "fp8",
           .title = "fp8",
-          .names = kv_form("compressed-tensors"),
+          .names = kv_scale_format("compressed-tensors"),
           .weights = kWeights,
           .has_queries = true};
 }
@@ -52,12 +52,12 @@ class Fp8Writer : public Writer {
       fail(
           "is for FP8 weights; the checkpoint has none and none are made; for 16-bit weights use "
           "compressed-tensors");
-    check_scalar_scales(input, form());
+    check_scalar_scales(input, format());
     if (!input.kept) weight_config(input.calibration.plan);
   }
 
   FormatParts parts(const ExportInput& input) const override {
-    FormatParts parts{.tensors = scalar_scales(input.calibration, form(), Shape{1}),
+    FormatParts parts{.tensors = scalar_scales(input.calibration, format(), Shape{1}),
                       .files = recipe_and_arguments(input),
                       .weights = &kWeights};
     Json config = input.kept ? input.kept->config : weight_config(input.calibration.plan);
@@ -71,13 +71,13 @@ class Fp8Writer : public Writer {
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
-    std::vector<std::string> notes = told_cache_notes(input, form());
+    std::vector<std::string> notes = cache_notes(input, format());
     const QuantPlan& plan = input.calibration.plan;
     if (plan.quantizes_weights() && one_scheme(plan, kWeights.title).strategy == Strategy::kTensor)
       notes.emplace_back(
           "transformers 5.17 drops one scale a weight of quant_method fp8 and computes with the "
           "codes; it loads compressed-tensors");
-    for (std::string& note : scalar_scale_notes(input, form())) notes.push_back(std::move(note));
+    for (std::string& note : scalar_scale_notes(input, format())) notes.push_back(std::move(note));
     return notes;
   }
 };

@@ -25,9 +25,11 @@ std::string_view cache_word(const ExportInput& input) {
 
 /// ModelOpt has no other names of scales where Q, K and V are one Linear (Phi-3). Source: ModelOpt
 /// 0.47 `postprocess_state_dict`.
-ScalarScaleFormat form() {
-  return {
-      .format = "modelopt", .title = "ModelOpt", .names = kv_form("modelopt"), .weights = kWeights};
+ScalarScaleFormat format() {
+  return {.format = "modelopt",
+          .title = "ModelOpt",
+          .names = kv_scale_format("modelopt"),
+          .weights = kWeights};
 }
 
 /// Source: vLLM 0.32 `get_cache_scale_mapper`, SGLang 0.5.23 `maybe_remap_kv_scale_name`.
@@ -151,16 +153,16 @@ void check_experts(const QuantPlan& plan) {
 class ModelOptWriter : public Writer {
  public:
   void check(const ExportInput& input) const override {
-    check_scalar_scales(input, form());
+    check_scalar_scales(input, format());
     if (input.calibration.plan.quantizes_weights()) check_experts(input.calibration.plan);
     for (const AttentionCalibration& layer : input.calibration.layers)
       if (!layer.ignored && !is_placed(layer.module))
-        fail(layer.module, ": vLLM and SGLang have no place for ", form().names.k,
+        fail(layer.module, ": vLLM and SGLang have no place for ", format().names.k,
              " of modules not named self_attn or mixer; use compressed-tensors");
   }
 
   FormatParts parts(const ExportInput& input) const override {
-    FormatParts parts = scalar_parts(input, form());
+    FormatParts parts = scalar_parts(input, format());
     if (input.kept) {
       keep_quantization({.format = input.kept->format,
                          .config = with_cache(input.kept->config, input),
@@ -178,7 +180,7 @@ class ModelOptWriter : public Writer {
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
-    std::vector<std::string> notes = scalar_scale_notes(input, form());
+    std::vector<std::string> notes = scalar_scale_notes(input, format());
     // Tested: the error of logits exceeds their variation.
     if (input.calibration.plan.quantizes_weights())
       notes.emplace_back(

@@ -2,7 +2,7 @@
 #include "export/quantization_configs.h"
 #include "export/writer.h"
 #include "stored/quantization_config.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -25,7 +25,7 @@ constexpr std::string_view kPlainlyNamed =
     "smollm3 solar_open stablelm starcoder2 vaultgemma video_llama_3 video_llava "
     "vipllava ";
 
-ScalarScaleFormat form(const ExportInput& input) {
+ScalarScaleFormat format(const ExportInput& input) {
   const bool has_weights = input.kept || input.calibration.plan.quantizes_weights();
   return {.format = "quark",
           .title = "Quark",
@@ -172,12 +172,12 @@ Json quantization_config(const ExportInput& input) {
 class QuarkWriter : public Writer {
  public:
   void check(const ExportInput& input) const override {
-    check_scalar_scales(input, form(input));
+    check_scalar_scales(input, format(input));
     linear_config(input.calibration.plan);
   }
 
   FormatParts parts(const ExportInput& input) const override {
-    FormatParts parts = scalar_parts(input, form(input));
+    FormatParts parts = scalar_parts(input, format(input));
     parts.config["quantization_config"] = quantization_config(input);
     return parts;
   }
@@ -187,8 +187,8 @@ class QuarkWriter : public Writer {
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
-    std::vector<std::string> notes = told_cache_notes(input, form(input));
-    for (std::string& note : scalar_scale_notes(input, form(input)))
+    std::vector<std::string> notes = cache_notes(input, format(input));
+    for (std::string& note : scalar_scale_notes(input, format(input)))
       notes.push_back(std::move(note));
     return notes;
   }
@@ -204,7 +204,7 @@ const KvScaleNames& quark_names(const Json& config, bool has_weights) {
                           (type == "stablelm" && !norm.is_null() && norm != false);
   const bool is_plain =
       !is_refused && kPlainlyNamed.find(" " + type + " ") != std::string_view::npos;
-  return kv_form(is_plain ? "compressed-tensors" : "output scales");
+  return kv_scale_format(is_plain ? "compressed-tensors" : "output scales");
 }
 
 Json quark_config(Json global, Json exclude) {

@@ -5,23 +5,23 @@
 namespace kvcal::test {
 namespace {
 
-std::string format_of(const std::string& form) {
-  return form == "attn_head" ? "compressed-tensors" : form;
+std::string format_of(const std::string& stored) {
+  return stored == "attn_head" ? "compressed-tensors" : stored;
 }
 
 /// It adds its scale to weights that stay as they are, whatever their form.
-bool takes_any_weights(const std::string& form) {
-  return form == "tgi" || form == "scales-json";
+bool takes_any_weights(const std::string& stored) {
+  return stored == "tgi" || stored == "scales-json";
 }
 
 /// What form holds of scales, told apart from the library: this is the judge.
-void merge(Calibration& calibration, const std::string& form) {
+void merge(Calibration& calibration, const std::string& stored) {
   for (AttentionCalibration& layer : calibration.layers) {
-    if (layer.ignored || form == "attn_head") continue;
+    if (layer.ignored || stored == "attn_head") continue;
     float k = 0.0f, v = 0.0f;
     for (const Scale scale : layer.k.scales) k = std::max(k, scale.value);
     for (const Scale scale : layer.v.scales) v = std::max(v, scale.value);
-    if (takes_any_weights(form)) k = v = std::max(k, v);
+    if (takes_any_weights(stored)) k = v = std::max(k, v);
     layer.k.scales.assign(layer.k.scales.size(), Scale{k});
     layer.v.scales.assign(layer.v.scales.size(), Scale{v});
   }
@@ -84,25 +84,25 @@ std::string RoundTrips::outcome(const std::string& from, const std::string& to) 
   return word;
 }
 
-const RoundTrips::Output& RoundTrips::written(const std::string& form) {
-  if (const auto found = written_.find(form); found != written_.end()) return found->second;
+const RoundTrips::Output& RoundTrips::written(const std::string& stored) {
+  if (const auto found = written_.find(stored); found != written_.end()) return found->second;
   Output output{.folder = new_folder(), .checkpoint = {}, .scales = {}};
-  write(form, output.folder, {});
+  write(stored, output.folder, {});
   output.checkpoint = output.folder;
-  if (form == "scales-json") {
+  if (stored == "scales-json") {
     output.checkpoint = without_scales();
     output.scales = output.folder / "kv_cache_scales.json";
   }
-  return written_.emplace(form, output).first->second;
+  return written_.emplace(stored, output).first->second;
 }
 
-void RoundTrips::write(const std::string& form, const fs::path& target,
+void RoundTrips::write(const std::string& stored, const fs::path& target,
                        const std::string& merged_as) {
-  const std::string strategy = form == "attn_head" ? "attn_head" : "tensor";
+  const std::string strategy = stored == "attn_head" ? "attn_head" : "tensor";
   Calibrated run(weights_.model, recipe_text(weights_.recipe, strategy, ignored_), scale_of_);
   if (!merged_as.empty()) merge(run.calibration, merged_as);
-  if (form != "tgi" || weights_.recipe.empty())
-    return write_calibrated(run.input(), format_of(form), target);
+  if (stored != "tgi" || weights_.recipe.empty())
+    return write_calibrated(run.input(), format_of(stored), target);
   // No run writes it beside FP8 weights: it is put on compressed-tensors'.
   const fs::path base = passing_folder();
   write_calibrated(run.input(), "compressed-tensors", base);

@@ -45,8 +45,8 @@ class RoundTrips {
   fs::path passing_folder() { return passing() / std::to_string(count_++); }
   fs::path passing() const { return scratch_ / "passing"; }
   /// As calibrate writes it, once.
-  const Output& written(const std::string& form);
-  void write(const std::string& form, const fs::path& target, const std::string& merged_as);
+  const Output& written(const std::string& stored);
+  void write(const std::string& stored, const fs::path& target, const std::string& merged_as);
   /// The model with its weights as a run leaves them, and no scales of K and V.
   fs::path without_scales();
   Output converted(const Output& source, const std::string& from, const std::string& to);

@@ -1,4 +1,4 @@
-// Text packed with gzip and zstd. Fixtures: tests/fixtures/make_data.py.
+// Text packed with gzip and zstd. Fixtures: reference/make_data.py.
 #include <fstream>
 
 #include "core/file.h"

@@ -1,5 +1,5 @@
 // One record that is far too long for every reader of the registry, under a limit of memory that
-// the system enforces. Fixtures: tests/fixtures/make_data.py.
+// the system enforces. Fixtures: reference/make_data.py.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>

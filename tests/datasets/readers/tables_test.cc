@@ -1,6 +1,6 @@
 // Parquet and Arrow files, judged by the JSON lines that hold the same records. The test programs
 // of builds without Arrow leave these cases out (tests/CMakeLists.txt). Fixtures:
-// tests/fixtures/make_data.py.
+// reference/make_data.py.
 #include <algorithm>
 #include <fstream>
 #include <map>

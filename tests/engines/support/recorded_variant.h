@@ -8,7 +8,7 @@
 #include "engines/support/engine_case.h"
 #include "support/folders.h"
 
-// Variants of one checkpoint as tests/reference/engines_*.py record them, with what an engine made
+// Variants of one checkpoint as reference/engines_*.py record them, with what an engine made
 // of each.
 
 namespace kvcal::test {

@@ -39,10 +39,10 @@ void each_object(const Json& object, std::string_view key,
 }
 
 Metrics metrics_of(const Json& json) {
-  Metrics measures;
-  for (const Metric& measure : all_measures())
-    measures.set(measure.key, number_or_nan(json, measure.key));
-  return measures;
+  Metrics metrics;
+  for (const Metric& metric : all_metrics())
+    metrics.set(metric.key, number_or_nan(json, metric.key));
+  return metrics;
 }
 
 std::vector<int64_t> read_integers(const Json& json, std::string_view key) {
@@ -59,7 +59,7 @@ EvalVariant read_variant(const Json& json) {
                       .kv_cache_dtype = text_or_empty(json, "kv_cache_dtype"),
                       .scales = text_or_empty(json, "scales"),
                       .num_tokens = optional_int(json, "num_tokens").value_or(0),
-                      .measures = metrics_of(json),
+                      .metrics = metrics_of(json),
                       .positions = {},
                       .layers = {},
                       .sequences = {}};
@@ -77,8 +77,7 @@ EvalVariant read_variant(const Json& json) {
          .reference_nll_stderr = number_or_zero(entry, "reference_nll_stderr")});
   });
   each_object(json, "layers", [&](const Json& entry) {
-    variant.layers.push_back(
-        {.layer = required_int(entry, "layer"), .measures = metrics_of(entry)});
+    variant.layers.push_back({.layer = required_int(entry, "layer"), .metrics = metrics_of(entry)});
   });
   each_object(json, "sequences", [&](const Json& entry) {
     variant.sequences.push_back({.num_tokens = optional_int(entry, "num_tokens").value_or(0),
@@ -158,8 +157,8 @@ AnsweredQuestion read_question(const Json& json) {
 }
 
 bool is_measure(const std::string& key) {
-  return std::ranges::any_of(all_measures(),
-                             [&](const Metric& measure) { return measure.key == key; });
+  return std::ranges::any_of(all_metrics(),
+                             [&](const Metric& metric) { return metric.key == key; });
 }
 
 /// Keys of a cell that name a choice.
@@ -188,7 +187,7 @@ SweepCell read_cell(const Json& json, const std::vector<std::string>& dimensions
                  .status = required_string(json, "status"),
                  .error = text_or_empty(json, "error"),
                  .choices = {},
-                 .measures = metrics_of(json),
+                 .metrics = metrics_of(json),
                  .is_pareto = optional_bool(json, "is_pareto").value_or(false)};
   for (const std::string& dimension : dimensions)
     cell.choices.push_back(choice_text(json, dimension));

@@ -1,4 +1,4 @@
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 #include <algorithm>
 #include <array>
@@ -12,45 +12,45 @@
 
 namespace kvcal {
 
-// One function for each file of forms/.
-const StoredFormat& auto_round_form();
-const StoredFormat& awq_form();
-const StoredFormat& bitsandbytes_form();
-const StoredFormat& compressed_tensors_form();
-const StoredFormat& fbgemm_fp8_form();
-const StoredFormat& fp8_form();
-const StoredFormat& gptq_form();
-const StoredFormat& modelopt_form();
-const StoredFormat& mxfp4_form();
-const StoredFormat& quark_form();
-const StoredFormat& rank_files_form();
-const StoredFormat& scales_json_form();
-const StoredFormat& tgi_form();
+// One function for each file of formats/.
+const StoredFormat& auto_round_format();
+const StoredFormat& awq_format();
+const StoredFormat& bitsandbytes_format();
+const StoredFormat& compressed_tensors_format();
+const StoredFormat& fbgemm_fp8_format();
+const StoredFormat& fp8_format();
+const StoredFormat& gptq_format();
+const StoredFormat& modelopt_format();
+const StoredFormat& mxfp4_format();
+const StoredFormat& quark_format();
+const StoredFormat& rank_files_format();
+const StoredFormat& scales_json_format();
+const StoredFormat& tgi_format();
 
-std::span<const StoredFormat* const> stored_forms() {
+std::span<const StoredFormat* const> stored_formats() {
   static const std::array kForms{
-      &compressed_tensors_form(),  // llm-compressor
-      &fp8_form(),                 // AutoFP8, DeepSeek
-      &modelopt_form(),            // ModelOpt
-      &quark_form(),               // AMD Quark
-      &gptq_form(),                // GPTQ, GPTQModel
-      &awq_form(),                 // AutoAWQ
-      &auto_round_form(),          // AutoRound
-      &fbgemm_fp8_form(),          // FBGEMM
-      &mxfp4_form(),               // gpt-oss
-      &bitsandbytes_form(),        // bitsandbytes
-      &tgi_form(),                 // text-generation-inference
-      &rank_files_form(),          // TensorRT-LLM
-      &scales_json_form(),         // vLLM and SGLang
+      &compressed_tensors_format(),  // llm-compressor
+      &fp8_format(),                 // AutoFP8, DeepSeek
+      &modelopt_format(),            // ModelOpt
+      &quark_format(),               // AMD Quark
+      &gptq_format(),                // GPTQ, GPTQModel
+      &awq_format(),                 // AutoAWQ
+      &auto_round_format(),          // AutoRound
+      &fbgemm_fp8_format(),          // FBGEMM
+      &mxfp4_format(),               // gpt-oss
+      &bitsandbytes_format(),        // bitsandbytes
+      &tgi_format(),                 // text-generation-inference
+      &rank_files_format(),          // TensorRT-LLM
+      &scales_json_format(),         // vLLM and SGLang
   };
   return kForms;
 }
 
-const StoredFormat* form_of_method(std::string_view method) {
-  for (const StoredFormat* form : stored_forms())
-    if (!form->method.empty() &&
-        (form->has_method_variants ? method.starts_with(form->method) : method == form->method))
-      return form;
+const StoredFormat* format_of_method(std::string_view method) {
+  for (const StoredFormat* format : stored_formats())
+    if (!format->method.empty() && (format->has_method_variants ? method.starts_with(format->method)
+                                                                : method == format->method))
+      return format;
   return nullptr;
 }
 
@@ -59,20 +59,20 @@ std::string_view name_of(KeyPosition position) {
   return kNames.at(static_cast<size_t>(position));
 }
 
-std::span<const KvScaleNames> kv_forms() {
+std::span<const KvScaleNames> kv_scale_formats() {
   static const std::vector<KvScaleNames> kForms = [] {
     std::vector<KvScaleNames> all;
-    for (const StoredFormat* form : stored_forms())
-      all.insert(all.end(), form->kv_names.begin(), form->kv_names.end());
+    for (const StoredFormat* format : stored_formats())
+      all.insert(all.end(), format->kv_names.begin(), format->kv_names.end());
     return all;
   }();
   return kForms;
 }
 
-const KvScaleNames& kv_form(std::string_view name) {
-  const auto form = std::ranges::find(kv_forms(), name, &KvScaleNames::name);
-  KVCAL_CHECK(form != kv_forms().end());
-  return *form;
+const KvScaleNames& kv_scale_format(std::string_view name) {
+  const auto format = std::ranges::find(kv_scale_formats(), name, &KvScaleNames::name);
+  KVCAL_CHECK(format != kv_scale_formats().end());
+  return *format;
 }
 
 std::string zero_point_name(std::string_view scale_name) {
@@ -90,7 +90,7 @@ void parse_cache_args(const Json& args, KvScheme& scheme) {
 }
 
 KvScheme read_kv_scheme(const QuantizationConfig& config) {
-  return config.form ? config.form->read_cache_scheme(config) : KvScheme{};
+  return config.format ? config.format->read_cache_scheme(config) : KvScheme{};
 }
 
 namespace {
@@ -154,8 +154,8 @@ ModuleScheme scheme_of_method(std::string_view method) {
 }
 
 std::unique_ptr<ModuleSchemes> read_module_schemes(const QuantizationConfig& config) {
-  if (!config.form) return nullptr;
-  return in_context(config.where, [&] { return config.form->read_schemes(config); });
+  if (!config.format) return nullptr;
+  return in_context(config.where, [&] { return config.format->read_schemes(config); });
 }
 
 }  // namespace kvcal

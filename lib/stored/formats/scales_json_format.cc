@@ -5,7 +5,7 @@
 #include "core/json.h"
 #include "quant/scale.h"
 #include "stored/kv_scales.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -85,7 +85,7 @@ RankScales read_scales_json_ranks(const fs::path& file, const ModelConfig& confi
 
 }  // namespace
 
-const StoredFormat& scales_json_form() {
+const StoredFormat& scales_json_format() {
   static const StoredFormat kForm{.name = "scales-json",
                                   .keys = KeyPosition::kBeforeRope,
                                   .find_ranks = find_scales_json,

@@ -1,4 +1,4 @@
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -17,7 +17,7 @@ std::unique_ptr<ModuleSchemes> read_fbgemm(const QuantizationConfig& source) {
 
 }  // namespace
 
-const StoredFormat& fbgemm_fp8_form() {
+const StoredFormat& fbgemm_fp8_format() {
   static const StoredFormat kForm{
       .name = "fbgemm_fp8", .method = "fbgemm_fp8", .read_schemes = read_fbgemm};
   return kForm;

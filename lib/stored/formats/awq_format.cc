@@ -1,6 +1,6 @@
 #include "core/registry.h"
 #include "stored/integer_matrix.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -28,7 +28,7 @@ std::unique_ptr<ModuleSchemes> read_awq(const QuantizationConfig& source) {
 
 }  // namespace
 
-const StoredFormat& awq_form() {
+const StoredFormat& awq_format() {
   static const StoredFormat kForm{.name = "awq", .method = "awq", .read_schemes = read_awq};
   return kForm;
 }

@@ -9,7 +9,7 @@
 #include "quant/module_target.h"
 #include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -332,7 +332,7 @@ bool strip_groups_queries(Json& config) {
 
 }  // namespace
 
-const StoredFormat& compressed_tensors_form() {
+const StoredFormat& compressed_tensors_format() {
   static constexpr std::array<KvScaleNames, 1> kNames{{{.name = "compressed-tensors",
                                                         .k = ".k_scale",
                                                         .v = ".v_scale",

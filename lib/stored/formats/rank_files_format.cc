@@ -14,7 +14,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "quant/scale.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -360,7 +360,7 @@ RankScales read_rank_files(const fs::path& folder, const ModelConfig& config) {
   return scales;
 }
 
-const StoredFormat& rank_files_form() {
+const StoredFormat& rank_files_format() {
   static const StoredFormat kForm{.name = "rank files",
                                   .keys = KeyPosition::kBeforeRope,
                                   // ModelOpt `get_kv_cache_scaling_factor`: max(amax / 448, 1.0).

@@ -10,7 +10,7 @@
 #include "stored/coded_matrix.h"
 #include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -203,7 +203,7 @@ std::unique_ptr<ModuleSchemes> read_auto_round(const QuantizationConfig& source)
 }  // namespace
 
 /// AutoRound's own config. Its exports to other forms have those forms' configs.
-const StoredFormat& auto_round_form() {
+const StoredFormat& auto_round_format() {
   static const StoredFormat kForm{
       .name = "auto-round", .method = "auto-round", .read_schemes = read_auto_round};
   return kForm;

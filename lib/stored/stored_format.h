@@ -31,7 +31,7 @@ std::string_view name_of(KeyPosition position);
 struct KvScaleNames {
   std::string_view name;
   std::string_view k, v;                        ///< equal where one scale serves both
-  std::string_view q = {};                      ///< empty: the form has no query scales
+  std::string_view q = {};                      ///< empty: the format has no query scales
   KeyPosition keys = KeyPosition::kBeforeRope;  ///< position of the usual writer
 };
 
@@ -43,10 +43,10 @@ inline constexpr std::string_view kProbScale = ".prob_output_scale";
 /// 0.19; vLLM 0.32 `maybe_remap_kv_scale_name`, `get_cache_scale_mapper`, fp8.py and quark.py; TGI
 /// `get_kv_scales`. Writers: llm-compressor 0.14 and ModelOpt 0.47 observe K after RoPE; AMD Quark
 /// 0.13, AutoFP8, TGI's create_fp8_kv_scales_model.py and AMMO 0.7 the outputs of k_proj.
-std::span<const KvScaleNames> kv_forms();
+std::span<const KvScaleNames> kv_scale_formats();
 
 /// The form with this name, which must exist.
-const KvScaleNames& kv_form(std::string_view name);
+const KvScaleNames& kv_scale_format(std::string_view name);
 
 /// Name of the zero point for a scale: ".k_zero_point" for ".k_scale".
 std::string zero_point_name(std::string_view scale_name);
@@ -54,8 +54,8 @@ std::string zero_point_name(std::string_view scale_name);
 /// KV cache that a checkpoint's config requests.
 struct KvScheme {
   enum class Cache : uint8_t {
-    kNotSaid,      ///< no config, or a form that may leave the choice to the engine
-    kUnquantized,  ///< the form can request FP8 caches, and this config does not
+    kNotSaid,      ///< no config, or a format that may leave the choice to the engine
+    kUnquantized,  ///< the format can request FP8 caches, and this config does not
     kNvfp4,        ///< NVFP4 with global scales from calibration
     kFp8,          ///< E4M3 with scales from calibration
     kOther,        ///< a request that no engine supports; see problem
@@ -149,20 +149,21 @@ struct RankScales {
 /// Whether folder holds rank files: "rank<N>.safetensors" or "rank<N>.npz", or such a name after
 /// "_", "-" or ".". False where it is no folder.
 bool has_rank_files(const std::filesystem::path& folder);
-/// Reads the KV scales of a TensorRT-LLM checkpoint from its rank files (forms/rank_files_form.cc).
+/// Reads the KV scales of a TensorRT-LLM checkpoint from its rank files
+/// (formats/rank_files_format.cc).
 RankScales read_rank_files(const std::filesystem::path& folder, const ModelConfig& config);
 
 /// One form in which checkpoints store quantized weights or KV scales, with everything that its
-/// readers need. Each file of forms/ defines one; stored_form.cc lists them.
+/// readers need. Each file of formats/ defines one; stored_format.cc lists them.
 struct StoredFormat {
   std::string_view name;
-  std::string_view method = {};       ///< quant_method; empty: the form has only KV scales
+  std::string_view method = {};       ///< quant_method; empty: the format has only KV scales
   bool has_method_variants = false;   ///< also a quant_method that begins with method
   std::string_view config_file = {};  ///< read where config.json has no quantization_config
-  std::string_view nested_key = {};   ///< of config_file: the object that holds the form's keys
+  std::string_view nested_key = {};   ///< of config_file: the object that holds the format's keys
   /// Keys that say how weights are stored. Either file may have them; both must agree.
   std::span<const std::string_view> weight_keys = {};
-  std::span<const KvScaleNames> kv_names = {};  ///< names of the form's KV scales
+  std::span<const KvScaleNames> kv_names = {};  ///< names of the format's KV scales
   /// Position at which the usual writer of the form observes K; nullopt: as kv_names say.
   std::optional<KeyPosition> keys = {};
   bool may_raise_scales_to_one = false;  ///< a writer raises scales below 1.0 to 1.0
@@ -195,9 +196,9 @@ struct StoredFormat {
 };
 
 /// All supported forms; the default of our output is first.
-std::span<const StoredFormat* const> stored_forms();
+std::span<const StoredFormat* const> stored_formats();
 
 /// The form with that quant_method; nullptr where none is supported.
-const StoredFormat* form_of_method(std::string_view method);
+const StoredFormat* format_of_method(std::string_view method);
 
 }  // namespace kvcal

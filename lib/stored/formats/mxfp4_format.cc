@@ -1,7 +1,7 @@
 #include <array>
 
 #include "stored/coded_matrix.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -43,7 +43,7 @@ std::vector<std::unique_ptr<CodedMatrix>> open_mxfp4_experts(
   return experts;
 }
 
-const StoredFormat& mxfp4_form() {
+const StoredFormat& mxfp4_format() {
   static const StoredFormat kForm{.name = "mxfp4",
                                   .method = "mxfp4",
                                   .read_schemes = read_mxfp4,

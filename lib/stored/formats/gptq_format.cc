@@ -3,7 +3,7 @@
 #include "core/registry.h"
 #include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -68,7 +68,7 @@ std::unique_ptr<ModuleSchemes> read_gptq(const QuantizationConfig& source) {
 
 }  // namespace
 
-const StoredFormat& gptq_form() {
+const StoredFormat& gptq_format() {
   // AutoGPTQ before transformers knew it wrote the file alone.
   static constexpr std::array<std::string_view, 5> kWeightKeys{"bits", "group_size", "desc_act",
                                                                "format", "checkpoint_format"};

@@ -3,7 +3,7 @@
 #include <tuple>
 
 #include "stored/quantization_config.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -58,7 +58,7 @@ KvScheme read_fp8_cache(const QuantizationConfig& config) {
 }  // namespace
 
 /// Scales of K and V have compressed-tensors' names.
-const StoredFormat& fp8_form() {
+const StoredFormat& fp8_format() {
   static const StoredFormat kForm{.name = "fp8",
                                   .method = "fp8",
                                   .keys = KeyPosition::kBeforeRope,

@@ -1,5 +1,5 @@
 #include "stored/coded_matrix.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -26,7 +26,7 @@ std::unique_ptr<ModuleSchemes> read_bitsandbytes(const QuantizationConfig& sourc
 
 }  // namespace
 
-const StoredFormat& bitsandbytes_form() {
+const StoredFormat& bitsandbytes_format() {
   static const StoredFormat kForm{
       .name = "bitsandbytes", .method = "bitsandbytes", .read_schemes = read_bitsandbytes};
   return kForm;

@@ -6,7 +6,7 @@
 
 #include "stored/coded_matrix.h"
 #include "stored/quantization_config.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -197,7 +197,7 @@ bool strip_quark_cache(Json& config) {
 
 }  // namespace
 
-const StoredFormat& quark_form() {
+const StoredFormat& quark_format() {
   // Also the names of compressed-tensors before its pull request 133.
   static constexpr std::array<KvScaleNames, 1> kNames{{{.name = "output scales",
                                                         .k = ".k_proj.output_scale",

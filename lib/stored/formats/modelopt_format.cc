@@ -9,7 +9,7 @@
 #include "core/registry.h"
 #include "stored/coded_matrix.h"
 #include "stored/quantization_config.h"
-#include "stored/stored_form.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
@@ -187,7 +187,7 @@ bool strip_modelopt_cache(Json& config) {
 
 }  // namespace
 
-const StoredFormat& modelopt_form() {
+const StoredFormat& modelopt_format() {
   static constexpr std::array<KvScaleNames, 2> kNames{{{.name = "modelopt",
                                                         .k = ".k_proj.k_scale",
                                                         .v = ".v_proj.v_scale",
