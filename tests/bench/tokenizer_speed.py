@@ -2,7 +2,7 @@
 """Megabytes a second that our tokenizer and the `tokenizers` library encode on one thread, in turn, and whether all ids are equal.
 
 usage: tokenizer_speed.py TOKENIZER_DUMP MODEL_FOLDER [FILE...] [--runs 5] [--repeat 5] [--json]
-FILE: as in tests/reference/compare_tokenizer.py; default: the texts in datasets/. Python of tests/bench/install_peers.sh (reference).
+FILE: as in reference/compare_tokenizer.py; default: the texts in datasets/. Python of tests/bench/install_peers.sh (reference).
 Printed are medians of the runs. A run encodes all documents --repeat times; neither side keeps words of the run before.
 """
 import argparse
@@ -14,7 +14,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "reference"))
+sys.path.insert(0, str(ROOT / "reference"))
 import compare_tokenizer  # noqa: E402  (it also sets both libraries to one thread)
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

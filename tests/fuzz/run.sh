@@ -184,7 +184,7 @@ coverage() {
   done
 }
 
-# Whole corpora grow to megabytes. Kept are, of the short inputs that reach what seeds and corpus do not, the shortest.
+# Whole corpora grow to megabytes. BatchKeysValues are, of the short inputs that reach what seeds and corpus do not, the shortest.
 keep() {
   local target base=$WORK/base fresh=$WORK/fresh file
   for target in "${targets[@]}"; do

@@ -1,4 +1,4 @@
-"""Rules of `kvcal.lm_eval` that need none of lm-evaluation-harness. The harness itself is asked by tests/reference/lm_eval_judge.py."""
+"""Rules of `kvcal.lm_eval` that need none of lm-evaluation-harness. The harness itself is asked by reference/lm_eval_judge.py."""
 
 import unittest
 

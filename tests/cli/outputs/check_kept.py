@@ -71,7 +71,7 @@ def make_statistics(folder, is_other):
     shutil.rmtree(folder / "made")
 
 
-class Kept:
+class BatchKeysValues:
     """A folder that `make(room, is_other)` leaves, the command that reads it, and what that command gives."""
 
     def __init__(self, make, folder, command, gives, is_named=False):
@@ -80,9 +80,9 @@ class Kept:
 
 
 KEPT = {
-    "state": Kept(make_state, "state", ["calibrate", *RUN, "--resume"], ["out"]),
-    "sweep": Kept(make_sweep, "results", ["sweep", "sweep.yaml", "--threads", "1", "--output", "results"], ["results"]),
-    "statistics": Kept(make_statistics, "kept", ["scales", "--statistics", "kept/statistics.safetensors", "--recipe", "recipe.yaml", "--model",
+    "state": BatchKeysValues(make_state, "state", ["calibrate", *RUN, "--resume"], ["out"]),
+    "sweep": BatchKeysValues(make_sweep, "results", ["sweep", "sweep.yaml", "--threads", "1", "--output", "results"], ["results"]),
+    "statistics": BatchKeysValues(make_statistics, "kept", ["scales", "--statistics", "kept/statistics.safetensors", "--recipe", "recipe.yaml", "--model",
                                                  "model", "--output", "out"], ["out"], is_named=True),
 }
 

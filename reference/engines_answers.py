@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""engines_answers.py [--check]
+
+Writes lib/engines/answers/ENGINE_VERSION.json, what the program knows of engines that were run, from the recorded answers (tests/fixtures/engines/
+families_*.json and drafts_*.json, by engines_tables.sh) and the explanations of engines_explained.py. --check: writes nothing, and fails where a file is another.
+Of a new version: record it, add its line to TABLES, run this, and look at the difference.
+
+{"engine", "version", "recorded": the version that gave the answers, "records": of families_RECORDS.json,
+ "explanations": {NAME: {"effect", "why", and where it has them "methods", "names", "settings", "needs_weights", "lacks_parameters", "format"}},
+ "types": {model_type of each checkpoint that was run: [its explanations, the first that fits a checkpoint decides]},
+ "scales_file": [types of which the engine takes kv_cache_scales.json], where it reads such files,
+ "drafts": {model_type: {"method" of the checkpoints that were tried, names of scales of the draft layer below the attention module, with {} for k or v: "loaded",
+  "dropped", "refused"}}; empty: it runs no drafts of prediction layers}
+"""
+import collections
+import difflib
+import json
+import pathlib
+import re
+import sys
+
+import engines_explained as explained
+
+HERE = pathlib.Path(__file__).parent
+RECORDS = HERE.parent / "tests" / "fixtures" / "engines"
+MODELS = HERE.parent / "tests" / "fixtures" / "models"
+ANSWERS = HERE.parent / "lib" / "engines" / "answers"
+# The answers' file: what was recorded of it, its explanations.
+TABLES = {"vllm_0.32": ("vllm", explained.VLLM), "vllm_0.33": ("vllm_0.33", explained.VLLM), "sglang_0.5.23": ("sglang", explained.SGLANG),
+          "tgi_db931fcf": ("tgi", explained.TGI), "aphrodite_0.24.1": ("aphrodite", explained.APHRODITE), "lmdeploy_0.18.0": ("lmdeploy", explained.LMDEPLOY),
+          "transformers_5.17": ("transformers", explained.TRANSFORMERS), "transformers_5.23": ("transformers_5.23", explained.TRANSFORMERS)}
+# Where they were tried with other checkpoints than those of compressed-tensors.
+METHODS_OF_DRAFTS = {"lmdeploy": ""}
+SCALES_FILES_READ = {"sglang_0.5.23": ["mimo", "solar"]}
+# What an engine refuses whatever the model, which no explanation has to foretell.
+ALWAYS_REFUSED = re.compile("No quark compatible scheme|Unable to find matching target|Cannot parse compressed-tensors|Cannot find compressed-tensors target|"
+                            r"\(compressed_tensors\.py:1224\)")
+HELD = ("loaded", "rounded")
+
+Case = collections.namedtuple("Case", "name answer reason method names has_weights config is_told")
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def config_of(family, row):
+    return read(MODELS / row.get("model", family) / "config.json") | row["config"]
+
+
+def declares_weights(method, config, file):
+    if method == "compressed-tensors":
+        return bool(config.get("config_groups"))
+    if method == "quark":
+        return (config.get("global_quant_config") or {}).get("weight") is not None
+    if method.startswith("modelopt"):
+        left_out = file["quantization"].get("exclude_modules") if file else config.get("ignore")
+        return "*" not in (left_out or [])
+    return method == "fp8"
+
+
+def cases_of(record, checkpoints):
+    """{model_type: its cases}"""
+    found = {}
+    for family, answers in record["families"].items():
+        row = checkpoints["families"][family]
+        config = config_of(family, row)
+        for name, (answer, reason) in answers.items():
+            form, _, told = name.partition("@")
+            if form != "scales-json" and form not in row["forms"]:
+                continue
+            declared, file, names = row["forms"].get(form, [None, None, []])
+            declared, file = (None if index is None else checkpoints["configs"][index] for index in (declared, file))
+            method = declared["quant_method"].lower() if declared else "modelopt" if file else ""
+            whole = config | (dict(quantization_config=declared) if declared else {})
+            found.setdefault(config["model_type"], []).append(
+                Case(name, answer, "" if reason is None else record["reasons"][reason], method, [known.replace("{}", "0") for known in names],
+                     declares_weights(method, declared, file), whole, bool(told)))
+    return found
+
+
+def value_at(value, path):
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def is_set(config, setting):
+    value = value_at(config, setting["key"])
+    if value is None:
+        value = value_at(config.get("text_config"), setting["key"])
+    is_met = value == setting["value"] if "value" in setting else value not in (None, False)
+    return is_met != setting.get("is_not", False)
+
+
+def fits(explanation, case):
+    when = explanation["when"]
+    methods, names = when.get("methods", ["*"]), when.get("names")
+    return (any(case.method.startswith(method[:-1]) if method.endswith("*") else case.method == method for method in methods)
+            and (case.has_weights or not when.get("needs_weights")) and all(is_set(case.config, setting) for setting in when.get("settings", []))
+            and (not names or any(name.startswith(part) if part.endswith(".") else name.endswith(part) for name in case.names for part in names)))
+
+
+def is_switched(case):
+    """Whether the checkpoint makes the cache FP8 by itself, in engines that do so."""
+    return case.is_told or case.method == "compressed-tensors" or case.method.startswith("modelopt")
+
+
+def foretells(effect, case):
+    answer = case.answer
+    if effect == "no model":
+        return answer == "no model"
+    if effect == "refused":
+        return answer in ("refused", "no model")
+    if ALWAYS_REFUSED.search(case.reason):
+        return True
+    if effect == "refused without groups":
+        return answer in HELD if value_at(case.config, "quantization_config.config_groups") else answer == "refused"
+    if effect == "sixteen bits":
+        return answer == "16-bit"
+    if effect == "ones":
+        return answer in ("lost", "partly") or (answer == "16-bit" and (not is_switched(case) or case.name == "head"))
+    if effect == "ones when asked":
+        return answer == ("lost" if case.is_told else "16-bit")
+    if effect == "by rules when asked":
+        return answer in HELD if case.is_told else answer == "16-bit"
+    return answer in HELD or answer == "lost" or (answer == "16-bit" and not is_switched(case))
+
+
+def is_of(explanation, cases, all_cases):
+    """cases: those that it fits and none before it does."""
+    def is_seen(pattern, among):
+        return any(re.search(pattern, f"{case.name}: {case.answer}: {case.reason}") for case in among)
+
+    return (bool(cases) and all(foretells(explanation["effect"], case) for case in cases) and all(is_seen(pattern, cases) for pattern in explanation["seen"])
+            and all(is_seen(pattern, all_cases) for pattern in explanation["elsewhere"]))
+
+
+def explain(model_type, explanations, cases, all_cases):
+    if not explanations:
+        return []
+    first, others = explanations[0], explanations[1:]
+    inside = [case for case in cases if fits(first, case)]
+    outside = [case for case in cases if not fits(first, case)]
+    if model_type in first["read"]:
+        return [first] + explain(model_type, others, outside, all_cases)
+    is_left_out = model_type in first["unless"] or (first["only"] and model_type not in first["only"])
+    if is_left_out or not is_of(first, inside, all_cases):
+        return explain(model_type, others, cases, all_cases)
+    later = explain(model_type, others, outside, all_cases)
+    # What the rules say needs an explanation only where a later one would say otherwise.
+    if first["effect"] == "by rules" and not first["seen"] and not any(fits(other, case) for other in later for case in inside):
+        return explain(model_type, others, cases, all_cases)
+    return [first] + later
+
+
+def drafts_of(recorded):
+    """Of the models of which the engine ran a draft."""
+    rows = {}
+    for model, answers in sorted(read(RECORDS / f"drafts_{recorded}.json")["drafts"].items()):
+        if answers["names"][""]["draft"] is not True:
+            continue
+        rows[model] = dict(method=METHODS_OF_DRAFTS.get(recorded, "compressed-tensors"))
+        for name, seen in answers["names"].items():
+            fate = "loaded" if seen["draft"] is True else "dropped" if seen["draft"].startswith("holds") else "refused"
+            if name:
+                rows[model].setdefault(fate, []).append(re.sub(r"\bk_(?=scale|proj)", "{}_", name.removeprefix("self_attn")))
+    return rows
+
+
+def short(explanation):
+    return {key: value for key, value in dict(effect=explanation["effect"], why=explanation["why"], **explanation["when"]).items() if value != ""}
+
+
+def table_of(name):
+    recorded, explanations = TABLES[name]
+    record = read(RECORDS / f"families_{recorded}.json")
+    types = {}
+    by_type = sorted(cases_of(record, read(RECORDS / "families.json")).items())
+    for model_type, cases in by_type:
+        asked = [case for case in cases if not case.name.endswith("scales-json@fp8")]
+        types[model_type] = [explanation["name"] for explanation in explain(model_type, explanations, asked, cases)]
+    used = {name for names in types.values() for name in names}
+    engine, version = name.split("_")
+    table = dict(engine=engine, version=version, recorded=record["version"], records=recorded,
+                 explanations={known["name"]: short(known) for known in explanations if known["name"] in used}, types=types)
+    taken = [model_type for model_type, cases in by_type if any(case.name == "scales-json@fp8" and case.answer == "loaded" for case in cases)]
+    if taken:
+        table["scales_file"] = sorted(taken + SCALES_FILES_READ.get(name, []))
+    return table | dict(drafts=drafts_of(recorded))
+
+
+def text_of(table):
+    """A line for each explanation, type and draft, so that versions can be compared by line."""
+    parts = []
+    for key, value in table.items():
+        if value and isinstance(value, dict):
+            value = "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in value.items()) + "\n}"
+        elif value and isinstance(value[0], dict):
+            value = "[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]"
+        else:
+            value = json.dumps(value)
+        parts.append(f"{json.dumps(key)}: {value}")
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def main():
+    differ = False
+    for name in TABLES:
+        path, text = ANSWERS / f"{name}.json", text_of(table_of(name))
+        if "--check" not in sys.argv:
+            path.write_text(text)
+            continue
+        found = path.read_text() if path.exists() else ""
+        sys.stdout.writelines(difflib.unified_diff(found.splitlines(True), text.splitlines(True), str(path), "of the recorded answers"))
+        differ = differ or found != text
+    unknown = sorted(path.name for path in ANSWERS.glob("*.json") if path.stem not in TABLES)
+    if differ or unknown:
+        sys.exit(f"run {pathlib.Path(__file__).name}" + "".join(f"; no row of TABLES writes {name}" for name in unknown))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""The checkpoints of engines_table.py: each family of tests/fixtures/models in every form that kvcal writes, and in some that others write."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+from engines_families import CROSS_LAYERS, MODELS, OUTSIDE, config_of
+from engines_processors import add_processor
+
+RECIPES = pathlib.Path(__file__).parent.parent / "recipes"
+RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
+# Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
+# ignore-none: as llm-compressor writes it; quark-own: Quark's names where kvcal writes plain ones; names-v5: of multimodal checkpoints, as
+# transformers 5 writes them.
+TRIED = {"ignore-none": "compressed-tensors", "ignore-all": "compressed-tensors", "modelopt-plain": "modelopt", "quark-plain": "quark",
+         "quark-own": "quark", "names-v5": "compressed-tensors"}
+# form: (the form it is converted from, kvcal convert's --format)
+CONVERTED = {form: ("compressed-tensors", form) for form in
+             ("modelopt", "quark", "tgi", "scales-json", "compressed-tensors+tgi", "compressed-tensors+modelopt", "compressed-tensors+scales-json")}
+CONVERTED |= {f"weights-{form}": ("weights", form) for form in ("fp8", "modelopt", "quark")}
+LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
+SIDES = {"k": re.compile(r"\.(k_scale|k_proj\.output_scale)$"), "v": re.compile(r"\.(v_scale|v_proj\.output_scale)$"),
+         "kv": re.compile(r"\.kv_scale$")}
+
+
+def kvcal(options, *arguments):
+    return subprocess.run([options.kvcal, *map(str, arguments)], capture_output=True, text=True)
+
+
+def make_family(options, name):
+    """Folders SCRATCH/NAME/FORM, those that kvcal writes; a refusal of kvcal is in FORM.refused."""
+    home = options.scratch / name
+    if (home / "made").exists():
+        return
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    config = config_of(name)
+    (home / "config.json").write_text(json.dumps(config))
+    made = kvcal(options, "synth", home / "base", "--config", home / "config.json", "--seed", 1)
+    if made.returncode:
+        raise SystemExit(f"{name}: {made.stderr}")
+    add_other_parts(home / "base" / "model.safetensors", name)
+    vocab = config.get("text_config", config)["vocab_size"]
+    add_processor(home / "base", name, vocab)
+    ids = [[(31 * i * i + 7 * j * j + 13 * i * j) % vocab for i in range(24)] for j in range(4)]
+    (home / "ids.jsonl").write_text("".join(json.dumps({"input_ids": line}) + "\n" for line in ids))
+    for form, recipe in RECIPE.items():
+        note(home, form, kvcal(options, "calibrate", home / "base", "--recipe", RECIPES / recipe, "--dataset", home / "ids.jsonl",
+                               "--num-samples", 4, "--max-seq-length", 24, "--reproducible", "--output", home / form))
+    for form, (source, to) in CONVERTED.items():
+        if (home / source).exists():
+            note(home, form, kvcal(options, "convert", home / source, "--format", to, "--output", home / form))
+    for form, source in TRIED.items():
+        if form == "names-v5" and not any(name.startswith("language_model.model.") for name in header(home / "base" / "model.safetensors")[0]):
+            continue
+        if (home / source / "config.json").exists() and (home / "compressed-tensors").exists():
+            try_form(home, form, source)
+    (home / "made").touch()
+
+
+def make_families(options):
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(lambda name: make_family(options, name), options.families):
+            pass  # raises what it raised
+
+
+def add_other_parts(path, family):
+    """What a multimodal fixture holds beside its text model (a vision tower), which synth leaves out and engines ask for."""
+    fixture, layer = MODELS / family, CROSS_LAYERS.get(family, "none")
+    if not (fixture / "model.safetensors").exists():
+        return
+    (ours, our_start), (theirs, start) = header(path), header(fixture / "model.safetensors")
+    others = {name: entry for name, entry in theirs.items() if (re.search(OUTSIDE, name) or name.startswith(layer)) and name not in ours}
+    if not others:
+        return
+    data, added = path.read_bytes()[our_start:], (fixture / "model.safetensors").read_bytes()[start:]
+    for name, entry in others.items():
+        begin, end = entry["data_offsets"]
+        ours[name] = entry | {"data_offsets": [len(data), len(data) + end - begin]}
+        data += added[begin:end]
+    text = json.dumps(ours).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def try_form(home, form, source):
+    """source's configuration, changed or with the names of other tensors than kvcal's."""
+    tensors = home / (source if form == "quark-own" else "compressed-tensors")
+    if form == "quark-own" and not has_plain_names(tensors):
+        return
+    shutil.copytree(tensors, home / form)
+    config = json.loads((home / source / "config.json").read_text())
+    if form.startswith("ignore"):
+        config["quantization_config"]["ignore"] = {"ignore-none": [], "ignore-all": ["re:.*"]}[form]
+    if form in RENAMED:
+        rename(home / form / "model.safetensors", RENAMED[form])
+    (home / form / "config.json").write_text(json.dumps(config))
+    if (home / source / "hf_quant_config.json").exists():
+        shutil.copy(home / source / "hf_quant_config.json", home / form)
+
+
+def has_plain_names(folder):
+    return any(name.endswith((".self_attn.k_scale", ".mixer.k_scale")) for name in read_scales(folder)[1])
+
+
+def name_v5(name):
+    if name.startswith("language_model.lm_head"):
+        return name.removeprefix("language_model.")
+    return "model." + name.replace("language_model.model.", "language_model.", 1)
+
+
+def name_quark(name):
+    return re.sub(r"\.(k|v)_scale$", r".\1_proj.output_scale", name)
+
+
+RENAMED = {"names-v5": name_v5, "quark-own": name_quark}
+
+
+def rename(path, name_of):
+    tensors, start = header(path)
+    data = path.read_bytes()[start:]
+    text = json.dumps({name if name == "__metadata__" else name_of(name): entry for name, entry in tensors.items()}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def note(home, form, done):
+    if done.returncode:
+        (home / f"{form}.refused").write_text(done.stderr.strip().splitlines()[-1])
+
+
+def header(path):
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        return json.loads(file.read(size)), 8 + size
+
+
+def read_sides(folder):
+    """{layer: {"k", "v", "kv"}} of what a folder's files hold, lists for heads; and {name: [dtype, shape]} of these tensors."""
+    found, shapes = {}, {}
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors, start = header(path)
+        for name, entry in tensors.items():
+            for side, pattern in SIDES.items():
+                layer = LAYER.search("." + name)
+                if pattern.search(name) and layer:
+                    begin, end = entry["data_offsets"]
+                    with open(path, "rb") as file:
+                        file.seek(start + begin)
+                        values = unpack(file.read(end - begin), entry["dtype"])
+                    found.setdefault(int(layer[1]), {})[side] = values[0] if len(values) == 1 else values
+                    shapes[name] = [entry["dtype"], entry["shape"]]
+    if (folder / "kv_cache_scales.json").exists():
+        ranks = json.loads((folder / "kv_cache_scales.json").read_text())["kv_cache"]["scaling_factor"]
+        found |= {int(layer): {"kv": to_float32(value)} for layer, value in ranks["0"].items()}
+    return found, shapes
+
+
+def read_scales(folder):
+    """{layer: {"k", "v"}} of a folder's files; and the tensors."""
+    found, shapes = read_sides(folder)
+    return {layer: {"k": sides.get("k", sides.get("kv")), "v": sides.get("v", sides.get("kv"))} for layer, sides in found.items()}, shapes
+
+
+def unpack(data, dtype):
+    if dtype == "BF16":
+        return [struct.unpack("<f", b"\0\0" + data[i:i + 2])[0] for i in range(0, len(data), 2)]
+    code, size = {"F32": ("f", 4), "F16": ("e", 2)}[dtype]
+    return list(struct.unpack(f"<{len(data) // size}{code}", data))
+
+
+def to_float32(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
