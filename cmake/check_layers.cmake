@@ -4,7 +4,8 @@
 # RECORD is what add_layer wrote (layers.cmake). For each layer: it includes only the layers of its USES (exactly, where
 # linking is transitive), only headers of its THIRD_PARTY, no relative path, and no file has over 500 lines. Each folder of
 # lib/ has a row, no two files of lib/ share a name (but those of rows, which lie in a folder of their own within a layer and
-# have their row's name), and ARCHITECTURE.md shows the record's table.
+# have their row's name), and ARCHITECTURE.md shows the record's table. No type has a word in its name that docs/glossary.md
+# has retired.
 cmake_minimum_required(VERSION 3.22)
 include(${RECORD})
 set(violations "")
@@ -32,6 +33,26 @@ function(check_include layer shown header)
   set(violations "${violations}" PARENT_SCOPE)
 endfunction()
 
+# "Form|Storage|..." from the first column of the glossary's last table.
+file(READ ${ROOT}/docs/glossary.md glossary)
+string(REGEX REPLACE ".*\n## Retired words\n.*\n\\| --- \\| --- \\|\n" "" glossary "${glossary}")
+string(REGEX REPLACE "\n" ";" glossary "${glossary}")
+set(retired "")
+foreach(row ${glossary})
+  string(REGEX MATCH "^\\| ([a-z, ]+) \\|" row "${row}")
+  string(REGEX MATCHALL "[a-z]+" words "${CMAKE_MATCH_1}")
+  foreach(word ${words})
+    string(SUBSTRING ${word} 0 1 first)
+    string(TOUPPER ${first} first)
+    string(SUBSTRING ${word} 1 -1 rest)
+    list(APPEND retired ${first}${rest})
+  endforeach()
+endforeach()
+if(NOT "Form" IN_LIST retired)
+  message(FATAL_ERROR "layering: docs/glossary.md lacks the table of retired words")
+endif()
+list(JOIN retired "|" retired)
+
 function(check_file layer file)
   file(RELATIVE_PATH shown ${ROOT} ${file})
   file(STRINGS ${file} lines REGEX "^[ \t]*#[ \t]*include")
@@ -45,6 +66,9 @@ function(check_file layer file)
   if(shown MATCHES "^kernels/gpu/[^/]+$" AND NOT shown MATCHES "/portability\\.(h|cu)$" AND
      content MATCHES "(__CUDA|__HIP|[^A-Za-z_](cuda|hip|cublas|rocblas)[A-Z_][A-Za-z]+)")
     list(APPEND violations "${shown}: '${CMAKE_MATCH_1}' is a vendor's, only portability.h may name it")
+  endif()
+  if(content MATCHES "\n[^/\n]*(struct|class|using) ([A-Za-z0-9]*(${retired})s?([A-Z0-9][A-Za-z0-9]*)?)[ ;:{<\n]")
+    list(APPEND violations "${shown}: '${CMAKE_MATCH_2}' has a word that docs/glossary.md has retired")
   endif()
   string(REGEX REPLACE "[^\n]" "" newlines "${content}")
   string(LENGTH "${newlines}" count)
