@@ -153,7 +153,7 @@ TEST_CASE("kl_budget: a trial proposes the layers and writes nothing") {
   request.calibration = setting.request("");
   request.calibration.output = {};
   request.calibration.budget.kl = 100;
-  request.metric = {.num_sequences = 1, .max_seq_length = 64, .every_cache = false};
+  request.score = {.num_sequences = 1, .max_seq_length = 64, .every_cache = false};
   RankSession session({});
   SilentDiagnostics silent;
   std::optional<Trial> trial;

@@ -66,7 +66,7 @@ struct Outcome {
 
 Outcome run(TrialRequest request) {
   request.calibration.device = test::reference_device();
-  request.metric.num_sequences = 1;
+  request.score.num_sequences = 1;
   RankSession session({});
   SilentDiagnostics silent;
   Outcome outcome;
