@@ -1,7 +1,7 @@
 #include "kernels/cpu/amax_slot.h"
-
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/with_type.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/activation.cc"
@@ -14,53 +14,30 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 
 template <Activation kActivation, Gate kGate, class Out>
 HWY_NOINLINE Magnitudes activate_as(const ActivationBlock& block) {
+  const ActivationFunction function = block.activation;
   AmaxFold<Out> seen;
   for (int64_t r = 0; r < block.rows; ++r) {
     const float* gate = block.gate + r * block.x_stride;
-    activate_row<kActivation, kGate>({.gate = gate,
-                                      .up = block.up ? block.up + r * block.x_stride : gate,
-                                      .width = block.width,
-                                      .function = block.activation},
-                                     static_cast<Out*>(block.out) + r * block.out_stride, seen);
+    const float* up = block.up ? block.up + r * block.x_stride : gate;
+    Out* out = static_cast<Out*>(block.out) + r * block.out_stride;
+    store_row(block.width, out, [&](auto at) HWY_ATTR {
+      return seen.fold(at, gated<kActivation, kGate>(at.load(gate), at.load(up), function));
+    });
+    seen.end_row(out, block.width);
   }
   return seen.magnitudes();
 }
 
-template <Activation kActivation, Gate kGate>
-Magnitudes choose_type(const ActivationBlock& block) {
-  if (block.out_type == ComputeType::kFloat32) return activate_as<kActivation, kGate, float>(block);
-  if (block.out_type == ComputeType::kFloat16) return activate_as<kActivation, kGate, F16>(block);
-  return activate_as<kActivation, kGate, BF16>(block);
-}
-
-template <Activation kActivation>
-Magnitudes choose_gate(const ActivationBlock& block) {
-  if (!block.up) return choose_type<kActivation, Gate::kNone>(block);
-  const bool is_plain = block.activation.limit == 0.0f && block.activation.gate_multiplier == 1.0f;
-  if (!is_plain) return choose_type<kActivation, Gate::kAdjusted>(block);
-  return choose_type<kActivation, Gate::kPlain>(block);
-}
-
 Magnitudes activate_rows(const ActivationBlock& block) {
-  switch (block.activation.kind) {
-    case Activation::kSilu:
-      return choose_gate<Activation::kSilu>(block);
-    case Activation::kGelu:
-      return choose_gate<Activation::kGelu>(block);
-    case Activation::kGeluTanh:
-      return choose_gate<Activation::kGeluTanh>(block);
-    case Activation::kQuickGelu:
-      return choose_gate<Activation::kQuickGelu>(block);
-    case Activation::kRelu:
-      return choose_gate<Activation::kRelu>(block);
-    case Activation::kSquaredRelu:
-      return choose_gate<Activation::kSquaredRelu>(block);
-    case Activation::kTanh:
-      return choose_gate<Activation::kTanh>(block);
-    case Activation::kXielu:
-      break;
-  }
-  return choose_gate<Activation::kXielu>(block);
+  const bool is_plain = block.activation.limit == 0.0f && block.activation.gate_multiplier == 1.0f;
+  const Gate kind = !block.up ? Gate::kNone : is_plain ? Gate::kPlain : Gate::kAdjusted;
+  return with_activation(block.activation.kind, [&](auto activation) {
+    return with_value<Gate::kNone, Gate::kPlain, Gate::kAdjusted>(kind, [&](auto gate) {
+      return with_type(block.out_type, [&](auto out) {
+        return activate_as<activation(), gate(), decltype(out)>(block);
+      });
+    });
+  });
 }
 
 template <GateFunction kFunction, class Out>
@@ -81,23 +58,12 @@ HWY_NOINLINE Magnitudes multiply_gate_as(const MultiplyGateArgs& args, int64_t b
   return seen.magnitudes();
 }
 
-template <GateFunction kFunction>
-Magnitudes multiply_gate_by(const MultiplyGateArgs& args, int64_t begin, int64_t end) {
-  if (args.out_type == ComputeType::kFloat32)
-    return multiply_gate_as<kFunction, float>(args, begin, end);
-  if (args.out_type == ComputeType::kFloat16)
-    return multiply_gate_as<kFunction, F16>(args, begin, end);
-  return multiply_gate_as<kFunction, BF16>(args, begin, end);
-}
-
 Magnitudes multiply_gate_rows(const MultiplyGateArgs& args, int64_t begin, int64_t end) {
-  if (args.function == GateFunction::kSilu)
-    return multiply_gate_by<GateFunction::kSilu>(args, begin, end);
-  if (args.function == GateFunction::kIdentity)
-    return multiply_gate_by<GateFunction::kIdentity>(args, begin, end);
-  if (args.function == GateFunction::kSoftplus)
-    return multiply_gate_by<GateFunction::kSoftplus>(args, begin, end);
-  return multiply_gate_by<GateFunction::kSigmoid>(args, begin, end);
+  return with_gate(args.function, [&](auto function) {
+    return with_type(args.out_type, [&](auto out) {
+      return multiply_gate_as<function(), decltype(out)>(args, begin, end);
+    });
+  });
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE
@@ -106,7 +72,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvcal::cpu {
 HWY_EXPORT(activate_rows);
-HWY_EXPORT(multiply_gate_rows);
 
 Magnitudes activate_block(const ActivationBlock& block) {
   return HWY_DYNAMIC_DISPATCH(activate_rows)(block);
@@ -130,11 +95,7 @@ void CpuBackend::do_activate(const ActivationArgs& args) {
   });
 }
 
-void CpuBackend::do_multiply_gate(const MultiplyGateArgs& args) {
-  for_row_blocks(args.rows, args.heads * args.width, [&](int64_t begin, int64_t end) {
-    fold_into(args.seen, HWY_DYNAMIC_DISPATCH(multiply_gate_rows)(args, begin, end));
-  });
-}
+KVCAL_BY_ROWS(multiply_gate, MultiplyGateArgs, args.rows, args.heads* args.width)
 
 }  // namespace kvcal::cpu
 #endif  // HWY_ONCE

@@ -4,6 +4,7 @@
 #include "backend/pack_shape.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/with_type.h"
 #include "quant/scale.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -49,24 +50,12 @@ uint64_t quantize_as(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
   return saturated;
 }
 
-template <fp8::Format kFormat>
-uint64_t quantize_of(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
-  if (args.type == ComputeType::kFloat32) return quantize_as<kFormat, float>(args, begin, end);
-  if (args.type == ComputeType::kFloat16) return quantize_as<kFormat, F16>(args, begin, end);
-  return quantize_as<kFormat, BF16>(args, begin, end);
-}
-
 /// Quantizes rows [begin, end); returns how many values saturated.
 uint64_t quantize_some_rows(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
-  switch (args.format) {
-    case fp8::Format::kE4m3Fn:
-      return quantize_of<fp8::Format::kE4m3Fn>(args, begin, end);
-    case fp8::Format::kE4m3Fnuz:
-      return quantize_of<fp8::Format::kE4m3Fnuz>(args, begin, end);
-    case fp8::Format::kE5m2:
-      break;
-  }
-  return quantize_of<fp8::Format::kE5m2>(args, begin, end);
+  return with_format(args.format, [&](auto format) {
+    return with_type(
+        args.type, [&](auto in) { return quantize_as<format(), decltype(in)>(args, begin, end); });
+  });
 }
 
 /// Decodes codes [begin, end) to type.
@@ -85,20 +74,13 @@ void scale_rows(const ScaledRows& args, int64_t begin, int64_t end) {
     const float* sums = args.sums + row * args.sums_stride;
     float* out = args.out + row * args.out_stride;
     const float row_scale = args.row_scales[args.scale_per_row ? row : 0];
-    const auto load = [](const float* from, int64_t left) {
-      return left < lanes() ? load_part(from, left) : hn::LoadU(DF(), from);
-    };
-    for (int64_t i = 0; i < args.width; i += lanes()) {
-      const int64_t left = args.width - i;
-      const VF scale = scale_each ? load(scales + i, left) : set(scales[0]);
-      VF v = hn::Mul(hn::Mul(load(sums + i, left), set(row_scale)), scale);
-      if (args.bias) v = hn::Add(v, load(args.bias + i, left));
-      if (args.accumulate) v = hn::Add(v, load(out + i, left));
-      if (left < lanes())
-        store_part(v, out + i, left);
-      else
-        hn::StoreU(v, DF(), out + i);
-    }
+    for_vectors(args.width, [&](auto at) HWY_ATTR {
+      const VF scale = scale_each ? at.load(scales) : set(scales[0]);
+      VF v = hn::Mul(hn::Mul(at.load(sums), set(row_scale)), scale);
+      if (args.bias) v = hn::Add(v, at.load(args.bias));
+      if (args.accumulate) v = hn::Add(v, at.load(out));
+      at.store(v, out);
+    });
   }
 }
 

@@ -51,14 +51,12 @@ void load_kv_as(const LoadKvArgs& args, const LoadedPart& part) {
   }
 }
 
-void load_kv_part(const LoadKvArgs& args, int64_t begin, int64_t end) {
-  // Divided as in load_kv.
+void load_kv_rows(const LoadKvArgs& args, int64_t begin, int64_t end) {
+  // Rows or heads: which of them are more.
   const bool by_heads = args.heads > args.rows;
   const LoadedPart part{by_heads ? 0 : begin, by_heads ? args.rows : end, by_heads ? begin : 0,
                         by_heads ? end : args.heads};
-  if (args.out_type == ComputeType::kFloat32) return load_kv_as<float>(args, part);
-  if (args.out_type == ComputeType::kFloat16) return load_kv_as<F16>(args, part);
-  load_kv_as<BF16>(args, part);
+  with_type(args.out_type, [&](auto out) { load_kv_as<decltype(out)>(args, part); });
 }
 
 /// Prefetches a row: heads of one projection are interleaved with others, at addresses that the
@@ -122,14 +120,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvcal::cpu {
 
-HWY_EXPORT(store_kv_rows);
-HWY_EXPORT(load_kv_part);
+KVCAL_BY_ROWS(store_kv, StoreKvArgs, args.x.tokens, args.x.heads* args.x.head_dim)
 
-void CpuBackend::do_store_kv(const StoreKvArgs& args) {
-  for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(store_kv_rows)(args, begin, end);
-  });
-}
+// A cache has many rows of few heads; a product's input is one row of many heads, because each row
+// or group has its own scale.
+KVCAL_BY_ROWS(load_kv, LoadKvArgs, std::max(args.rows, args.heads),
+              std::min(args.rows, args.heads) * args.head_dim)
 
 void CpuBackend::do_simulate_cache(const SimulateCacheArgs& args) {
   for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
@@ -137,15 +133,6 @@ void CpuBackend::do_simulate_cache(const SimulateCacheArgs& args) {
       for (int64_t h = 0; h < args.x.heads; ++h)
         round_trip(args.format, args.x.data + t * args.x.row_stride + h * args.x.head_dim,
                    args.x.head_dim, args.scales ? args.scales[h] : 1.0f);
-  });
-}
-
-void CpuBackend::do_load_kv(const LoadKvArgs& args) {
-  // A cache has many rows of few heads; a product's input is one row of many heads, because each
-  // row or group has its own scale.
-  const int64_t parts = std::max(args.rows, args.heads), other = std::min(args.rows, args.heads);
-  for_row_blocks(parts, other * args.head_dim, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(load_kv_part)(args, begin, end);
   });
 }
 
@@ -197,9 +184,8 @@ int64_t tokens_of_part(int64_t head_dim) {
 /// Merges the ranges of parts, [parts, heads], into those of their segments.
 void merge_ranges(std::span<const KvPart> parts, std::span<const ObservedRange> seen,
                   size_t num_segments, const CacheSide& side) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto heads = static_cast<size_t>(side.x.heads);
-  std::fill_n(side.ranges, num_segments * heads, ObservedRange{kInfinity, -kInfinity, -1});
+  std::fill_n(side.ranges, num_segments * heads, kEmptyRange);
   for (size_t p = 0; p < parts.size(); ++p) {
     if (parts[p].segment < 0) continue;
     for (size_t h = 0; h < heads; ++h) {

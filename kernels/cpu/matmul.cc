@@ -5,6 +5,7 @@
 #include "kernels/cpu/amax_slot.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/with_type.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul.cc"
@@ -44,12 +45,10 @@ void convert_as(const std::byte* in, int64_t count, void* out) {
 
 template <class Out>
 void convert_to(DType dtype, const std::byte* in, int64_t count, void* out) {
-  if (dtype == DType::kF32) return convert_as<float, Out>(in, count, out);
-  if (dtype == DType::kF16) return convert_as<F16, Out>(in, count, out);
   if (dtype == DType::kF8E4M3)
     return read_fp8_row<fp8::Format::kE4m3Fn>(reinterpret_cast<const uint8_t*>(in), count, 1.0f,
                                               static_cast<Out*>(out));
-  convert_as<BF16, Out>(in, count, out);
+  with_type(dtype, [&](auto stored) { convert_as<decltype(stored), Out>(in, count, out); });
 }
 
 /// Converts count elements of a checkpoint tensor to a compute type.
@@ -58,28 +57,19 @@ void convert(DType dtype, const std::byte* in, int64_t count, ComputeType type, 
   convert_to<BF16>(dtype, in, count, out);
 }
 
-HWY_INLINE VF finished(const TileOutput& output, VF v, int64_t column, const float* out) {
-  if (output.bias) v = hn::Add(v, hn::LoadU(DF(), output.bias + column));
-  return output.accumulate ? hn::Add(v, hn::LoadU(DF(), out)) : v;
-}
-
 void write_tile(const TileOutput& output) {
   for (int64_t row = 0; row < output.rows; ++row) {
     const float* tile = output.tile + row * output.tile_stride;
     float* out = output.out + row * output.out_stride;
-    int64_t i = 0;
-    for (; i + lanes() <= output.width; i += lanes()) {
-      const VF v = finished(output, hn::LoadU(DF(), tile + i), i, out + i);
-      if (output.streams) {
-        hn::Stream(v, DF(), out + i);
-      } else {
-        hn::StoreU(v, DF(), out + i);
-      }
-    }
-    for (; i < output.width; ++i) {
-      const float sum = output.bias ? tile[i] + output.bias[i] : tile[i];
-      out[i] = output.accumulate ? sum + out[i] : sum;
-    }
+    for_vectors(output.width, [&](auto at) HWY_ATTR {
+      VF v = at.load(tile);
+      if (output.bias) v = hn::Add(v, at.load(output.bias));
+      if (output.accumulate) v = hn::Add(v, at.load(out));
+      if (at.kIsWhole && output.streams)
+        hn::Stream(v, DF(), out + at.i);
+      else
+        at.store(v, out);
+    });
   }
   if (output.streams) hwy::FlushStream();
 }

@@ -32,14 +32,9 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 
 template <class T>
 HWY_INLINE const float* as_floats(const T* x, int64_t count, float* buffer) {
-  if constexpr (std::is_same_v<T, float>) {
-    return x;
-  } else {
-    int64_t i = 0;
-    for (; i + lanes() <= count; i += lanes()) store_from_float(load_as_float(x + i), buffer + i);
-    if (i < count) store_part(load_part(x + i, count - i), buffer + i, count - i);
-    return buffer;
-  }
+  if constexpr (std::is_same_v<T, float>) return x;
+  convert_row(x, count, buffer);
+  return buffer;
 }
 
 /// Returns the part's range, and adds its counts to bins.
@@ -65,9 +60,8 @@ ObservedRange observe_part(const ObserveRowsArgs& args, const RowsPart& part, Bi
 
 ObservedRange observe_elements(const ObserveRowsArgs& args, const RowsPart& part,
                                BinCounts& counts) {
-  if (args.type == ComputeType::kFloat32) return observe_part<float>(args, part, counts);
-  if (args.type == ComputeType::kFloat16) return observe_part<F16>(args, part, counts);
-  return observe_part<BF16>(args, part, counts);
+  return with_type(args.type,
+                   [&](auto in) { return observe_part<decltype(in)>(args, part, counts); });
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE
@@ -101,8 +95,7 @@ void CpuBackend::do_observe_rows(const ObserveRowsArgs& args) {
     }
   });
 
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  std::fill_n(args.ranges, args.segments.size(), ObservedRange{kInfinity, -kInfinity, -1});
+  std::fill_n(args.ranges, args.segments.size(), kEmptyRange);
   for (size_t p = 0; p < parts.size(); ++p)
     merge_range(seen[p], args.ranges[static_cast<size_t>(parts[p].segment)]);
 }

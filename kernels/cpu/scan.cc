@@ -68,25 +68,15 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 template <bool kSilu>
 HWY_INLINE void convolve_row(const std::vector<const float*>& rows, const float* weight,
                              const float* bias, int64_t width, float* out) {
-  int64_t i = 0;
-  for (; i + lanes() <= width; i += lanes()) {
-    VF sum = load_as_float(bias + i);
-    const float* w = weight + i;
+  for_vectors(width, [&](auto at) HWY_ATTR {
+    VF sum = at.load(bias);
+    const float* w = weight;
     for (const float* row : rows) {
-      sum = hn::MulAdd(load_as_float(w), load_as_float(row + i), sum);
+      sum = hn::MulAdd(at.load(w), at.load(row), sum);
       w += width;
     }
-    store_from_float(kSilu ? gate_of<GateFunction::kSilu>(sum) : sum, out + i);
-  }
-  const int64_t left = width - i;
-  if (left == 0) return;
-  VF sum = load_part(bias + i, left);
-  const float* w = weight + i;
-  for (const float* row : rows) {
-    sum = hn::MulAdd(load_part(w, left), load_part(row + i, left), sum);
-    w += width;
-  }
-  store_part(kSilu ? gate_of<GateFunction::kSilu>(sum) : sum, out + i, left);
+    at.store(kSilu ? gate_of<GateFunction::kSilu>(sum) : sum, out);
+  });
 }
 
 void convolve_part(const CausalConvArgs& args, const ConvPart& part) {
@@ -117,15 +107,10 @@ static_assert(kDeltaColumns % kWidth == 0);
 HWY_INLINE void unit_row(const float* x, int64_t count, bool normalize, float scale, float* out) {
   if (normalize) {
     VF sum = set(0.0f);
-    int64_t i = 0;
-    for (; i + lanes() <= count; i += lanes()) {
-      const VF v = load_as_float(x + i);
+    for_vectors(count, [&](auto at) HWY_ATTR {
+      const VF v = at.load(x);
       sum = hn::MulAdd(v, v, sum);
-    }
-    if (i < count) {
-      const VF v = load_part(x + i, count - i);
-      sum = hn::MulAdd(v, v, sum);
-    }
+    });
     scale /= std::sqrt(hn::GetLane(hn::SumOfLanes(DF(), sum)) + 1e-6f);
   }
   for (int64_t i = 0; i < count; ++i) out[i] = x[i] * scale;
@@ -291,21 +276,12 @@ HWY_INLINE float move_row(const RowStep& step, int64_t count, float* state) {
   const VF input = set(step.input);
   const float* a = kPerState ? step.a : step.b;  // read, and left alone, where there is none
   VF sum = set(0.0f);
-  int64_t n = 0;
-  for (; n + lanes() <= count; n += lanes()) {
-    const VF kept =
-        hn::Mul(decay_of<kPerState>(step, load_as_float(a + n)), load_as_float(state + n));
-    const VF moved = hn::MulAdd(input, load_as_float(step.b + n), kept);
-    store_from_float(moved, state + n);
-    sum = hn::MulAdd(load_as_float(step.c + n), moved, sum);
-  }
-  if (const int64_t left = count - n; left > 0) {
-    const VF kept =
-        hn::Mul(decay_of<kPerState>(step, load_part(a + n, left)), load_part(state + n, left));
-    const VF moved = hn::MulAdd(input, load_part(step.b + n, left), kept);
-    store_part(moved, state + n, left);
-    sum = hn::MulAdd(load_part(step.c + n, left), moved, sum);
-  }
+  for_vectors(count, [&](auto at) HWY_ATTR {
+    const VF kept = hn::Mul(decay_of<kPerState>(step, at.load(a)), at.load(state));
+    const VF moved = hn::MulAdd(input, at.load(step.b), kept);
+    at.store(moved, state);
+    sum = hn::MulAdd(at.load(step.c), moved, sum);
+  });
   return hn::GetLane(hn::SumOfLanes(DF(), sum));
 }
 
