@@ -1,7 +1,8 @@
 #pragma once
 
-// Template arguments from values that are known at run time: each function calls body with one
-// argument, whose type stands for the value, and returns what body does.
+// Elements of any type, and template arguments from values that are known at run time: each
+// function with_... calls body with one argument, whose type stands for the value, and returns what
+// body does.
 
 #include <type_traits>
 
@@ -9,6 +10,25 @@
 #include "quant/half.h"
 
 namespace kvcal {
+
+KVCAL_HD constexpr float to_float(float value) {
+  return value;
+}
+/// value as an element of T, rounded as in quant/half.h.
+template <class T>
+KVCAL_HD T element_of(float value);
+template <>
+KVCAL_HD inline float element_of<float>(float value) {
+  return value;
+}
+template <>
+KVCAL_HD inline BF16 element_of<BF16>(float value) {
+  return to_bf16(value);
+}
+template <>
+KVCAL_HD inline F16 element_of<F16>(float value) {
+  return to_f16(value);
+}
 
 /// Calls body(std::integral_constant) of value, which is one of those listed.
 template <auto kFirst, auto... kRest, class Body>

@@ -58,14 +58,6 @@ HWY_INLINE VF gate_of(VF gate) {
   return hn::Div(one, hn::Add(one, exp(hn::Neg(gate))));
 }
 
-/// x times one factor. As gate_row.
-template <class Out>
-HWY_INLINE void factor_row(const float* x, VF factor, int64_t width, Out* out,
-                           AmaxFold<Out>& seen) {
-  store_row(width, out,
-            [&](auto at) HWY_ATTR { return seen.fold(at, hn::Mul(at.load(x), factor)); });
-}
-
 /// x times the function of its gate. Folds the output into seen; the caller ends the row. out may
 /// be x.
 template <GateFunction kFunction, class Out>

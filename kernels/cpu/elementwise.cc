@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/activation-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
@@ -49,7 +49,7 @@ HWY_INLINE void change_row(float* x, int64_t width, const Change& change) {
 void scale_rows(const ScaleArgs& args, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
     float* row = args.x.data + t * args.x.row_stride;
-    scaled_row(row, args.x.heads * args.x.head_dim, args.factor, false, row);
+    scaled_row(row, width_of(args.x), args.factor, false, row);
   }
 }
 
@@ -61,7 +61,7 @@ HWY_INLINE VF clamped(VF x, VF limit) {
 
 void clamp_rows(const ClampArgs& args, int64_t begin, int64_t end) {
   const VF limit = set(args.limit);
-  const int64_t width = args.x.heads * args.x.head_dim;
+  const int64_t width = width_of(args.x);
   for (int64_t t = begin; t < end; ++t) {
     float* row = args.x.data + t * args.x.row_stride;
     change_row(row, width, [=](VF x) HWY_ATTR { return clamped(x, limit); });
@@ -133,6 +133,62 @@ void keep_outliers_rows(const KeepOutliersArgs& args, int64_t begin, int64_t end
   }
 }
 
+template <Activation kActivation, Gate kGate, class Out>
+HWY_NOINLINE Magnitudes activate_as(const ActivationBlock& block) {
+  const ActivationFunction function = block.activation;
+  AmaxFold<Out> seen;
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const float* gate = block.gate + r * block.x_stride;
+    const float* up = block.up ? block.up + r * block.x_stride : gate;
+    Out* out = static_cast<Out*>(block.out) + r * block.out_stride;
+    store_row(block.width, out, [&](auto at) HWY_ATTR {
+      return seen.fold(at, gated<kActivation, kGate>(at.load(gate), at.load(up), function));
+    });
+    seen.end_row(out, block.width);
+  }
+  return seen.magnitudes();
+}
+
+Magnitudes activate_rows(const ActivationBlock& block) {
+  const bool is_plain = block.activation.limit == 0.0f && block.activation.gate_multiplier == 1.0f;
+  const Gate kind = !block.up ? Gate::kNone : is_plain ? Gate::kPlain : Gate::kAdjusted;
+  return with_activation(block.activation.kind, [&](auto activation) {
+    return with_value<Gate::kNone, Gate::kPlain, Gate::kAdjusted>(kind, [&](auto gate) {
+      return with_type(block.out_type, [&](auto out) {
+        return activate_as<activation(), gate(), decltype(out)>(block);
+      });
+    });
+  });
+}
+
+template <GateFunction kFunction, class Out>
+HWY_NOINLINE Magnitudes multiply_gate_as(const MultiplyGateArgs& args, int64_t begin, int64_t end) {
+  const int64_t head_stride = args.gate_stride();
+  AmaxFold<Out> seen;
+  for (int64_t t = begin; t < end; ++t)
+    for (int64_t h = 0; h < args.heads; ++h) {
+      Out* out = static_cast<Out*>(args.out) + (t * args.heads + h) * args.width;
+      const float* x = args.x.data + t * args.x.row_stride + h * args.width;
+      const float* gate = args.gate.data + t * args.gate.row_stride + h * head_stride;
+      if (args.gate_per_head)
+        store_row(args.width, out, [&, factor = gate_of<kFunction>(set(*gate))](auto at) HWY_ATTR {
+          return seen.fold(at, hn::Mul(at.load(x), factor));
+        });
+      else
+        gate_row<kFunction>(x, gate, args.width, out, seen);
+      seen.end_row(out, args.width);
+    }
+  return seen.magnitudes();
+}
+
+Magnitudes multiply_gate_rows(const MultiplyGateArgs& args, int64_t begin, int64_t end) {
+  return with_gate(args.function, [&](auto function) {
+    return with_type(args.out_type, [&](auto out) {
+      return multiply_gate_as<function(), decltype(out)>(args, begin, end);
+    });
+  });
+}
+
 }  // namespace kvcal::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -140,12 +196,12 @@ HWY_AFTER_NAMESPACE();
 namespace kvcal::cpu {
 
 KVCAL_BY_ROWS(embed, EmbedArgs, std::ssize(args.ids), args.table.shape[1])
-KVCAL_BY_ROWS(rope, RopeArgs, args.x.tokens, args.x.heads* args.x.head_dim)
-KVCAL_BY_ROWS(scale, ScaleArgs, args.x.tokens, args.x.heads* args.x.head_dim)
-KVCAL_BY_ROWS(clamp, ClampArgs, args.x.tokens, args.x.heads* args.x.head_dim)
+KVCAL_BY_ROWS(rope, RopeArgs, args.x.tokens, width_of(args.x))
+KVCAL_BY_ROWS(scale, ScaleArgs, args.x.tokens, width_of(args.x))
+KVCAL_BY_ROWS(clamp, ClampArgs, args.x.tokens, width_of(args.x))
 KVCAL_BY_ROWS(add, AddArgs, args.count, 1)
 KVCAL_BY_ROWS(combine_rows, CombineRowsArgs, args.rows, args.width)
-KVCAL_BY_ROWS(mix_streams, MixStreamsArgs, args.rows, args.streams* args.width)
+KVCAL_BY_ROWS(mix_streams, MixStreamsArgs, args.rows, (args.streams * args.width))
 KVCAL_BY_ROWS(match_magnitude, MatchMagnitudeArgs, args.rows, args.width)
 KVCAL_BY_ROWS(keep_outliers, KeepOutliersArgs, args.rows, args.width)
 
@@ -184,6 +240,32 @@ void CpuBackend::do_copy_heads(const CopyHeadsArgs& args) {
                     args.x.data + t * args.x.row_stride + h * step, bytes);
   });
 }
+
+HWY_EXPORT(activate_rows);
+
+Magnitudes activate_block(const ActivationBlock& block) {
+  return HWY_DYNAMIC_DISPATCH(activate_rows)(block);
+}
+
+void CpuBackend::do_activate(const ActivationArgs& args) {
+  const int64_t stride = args.gated ? 2 * args.width : args.width;
+  const int64_t row_bytes = args.width * static_cast<int64_t>(bytes_of(args.out_type));
+  for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
+    const float* gate = args.x + begin * stride;
+    fold_into(args.seen,
+              activate_block({.gate = gate,
+                              .up = args.gated ? gate + args.width : nullptr,
+                              .x_stride = stride,
+                              .rows = end - begin,
+                              .width = args.width,
+                              .activation = args.activation,
+                              .out_type = args.out_type,
+                              .out = static_cast<std::byte*>(args.out) + begin * row_bytes,
+                              .out_stride = args.width}));
+  });
+}
+
+KVCAL_BY_ROWS(multiply_gate, MultiplyGateArgs, args.rows, (args.heads * args.width))
 
 }  // namespace kvcal::cpu
 #endif  // HWY_ONCE

@@ -219,8 +219,8 @@ namespace kvcal::cpu {
 HWY_EXPORT(residual_rows);
 
 KVCAL_BY_ROWS(norm, NormArgs, args.rows, args.width)
-KVCAL_BY_ROWS(norm_heads, NormHeadsArgs, args.x.tokens, args.x.heads* args.x.head_dim)
-KVCAL_BY_ROWS(gated_norm, GatedNormArgs, args.rows, args.groups* args.width)
+KVCAL_BY_ROWS(norm_heads, NormHeadsArgs, args.x.tokens, width_of(args.x))
+KVCAL_BY_ROWS(gated_norm, GatedNormArgs, args.rows, (args.groups * args.width))
 
 void CpuBackend::do_residual_norm(const ResidualNormArgs& args) {
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {

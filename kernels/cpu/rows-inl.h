@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/amax_slot.h"
 #include "kernels/cpu/vector-inl.h"
+#include "kernels/with_type.h"
 #include "quant/half.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -175,16 +176,6 @@ Magnitudes magnitudes_of(const T* x, int64_t count) {
           .nonfinite = static_cast<uint64_t>(hn::GetLane(hn::SumOfLanes(DI(), nonfinite)))};
 }
 
-inline float as_stored(float x, const float*) {
-  return x;
-}
-inline float as_stored(float x, const BF16*) {
-  return to_float(to_bf16(x));
-}
-inline float as_stored(float x, const F16*) {
-  return to_float(to_f16(x));
-}
-
 /// Bits of the smallest float32 magnitude that rounds to infinity in Out.
 template <class Out>
 constexpr int32_t kOverflowBits = 0x7f800000;
@@ -219,7 +210,7 @@ class AmaxFold {
   HWY_INLINE Magnitudes magnitudes() const {
     Magnitudes all = rest_;
     const float largest = hn::GetLane(as_float(hn::MaxOfLanes(DI(), finite_)));
-    all.merge({.amax = as_stored(largest, static_cast<const Out*>(nullptr)), .nonfinite = 0});
+    all.merge({.amax = to_float(element_of<Out>(largest)), .nonfinite = 0});
     return all;
   }
 

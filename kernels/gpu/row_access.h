@@ -87,15 +87,6 @@ inline bool holds_fours(ComputeType type, const void* pointer) {
   return is_aligned(pointer, 4 * bytes_of(type));
 }
 
-/// Calls body(std::bool_constant) with a condition known at launch.
-template <class Body>
-void with_flag(bool flag, const Body& body) {
-  if (flag)
-    body(std::true_type{});
-  else
-    body(std::false_type{});
-}
-
 /// Piece `index` of rows that are cut into `pieces` each.
 struct Place {
   int64_t row = 0;
@@ -110,15 +101,7 @@ __device__ inline Place place_of(int64_t index, int64_t pieces) {
   return {index / pieces, index % pieces};
 }
 
-/// Launch of a kernel that uses for_pieces: enough blocks to fill the device several times, so that
-/// the last blocks end together.
-inline Launch pieces_launch(Stream& stream, int64_t pieces, const DeviceProperties& properties) {
-  constexpr unsigned kThreads = 256;
-  return {.stream = stream,
-          .blocks = smaller(ceil_div(pieces, int64_t{kThreads}),
-                            int64_t{32} * properties.multiprocessors),
-          .threads = kThreads};
-}
+/// Calls body(i) for this thread's share of the pieces, in a launch by GpuBackend::on_pieces.
 template <class Body>
 __device__ inline void for_pieces(int64_t pieces, const Body& body) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;

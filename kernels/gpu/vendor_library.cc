@@ -1,7 +1,5 @@
 #include "kernels/gpu/vendor_library.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

@@ -193,12 +193,11 @@ void ReferenceBackend::do_select_keys(const SelectKeysArgs& args) {
 
 namespace {
 
-/// Folds one head of one token into range and bins; returns whether all its values are finite.
-bool fold(const float* x, int64_t count, ObservedRange& range, uint64_t* bins) {
-  bool finite = true;
+/// Folds one head or row of token t into range and bins.
+void fold(const float* x, int64_t count, int64_t t, ObservedRange& range, uint64_t* bins) {
   for (int64_t i = 0; i < count; ++i) {
     if (!std::isfinite(x[i])) {
-      finite = false;
+      if (range.first_nonfinite < 0) range.first_nonfinite = static_cast<int32_t>(t);
       continue;
     }
     const float value = x[i] + 0.0f;  // -0 becomes +0, so that equal extremes have equal bytes
@@ -206,25 +205,35 @@ bool fold(const float* x, int64_t count, ObservedRange& range, uint64_t* bins) {
     range.max = std::max(range.max, value);
     if (bins) ++bins[MagnitudeHistogram::bin_of(value)];
   }
-  return finite;
 }
 
 }  // namespace
 
 void ReferenceBackend::do_observe_kv(const ObserveKvArgs& args) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (size_t s = 0; s < args.segments.size(); ++s) {
     const Segment& segment = args.segments[s];
     for (int64_t h = 0; h < args.x.heads; ++h) {
-      ObservedRange range{.min = kInfinity, .max = -kInfinity, .first_nonfinite = -1};
+      ObservedRange range = kEmptyRange;
       uint64_t* bins = args.histogram ? args.histogram + h * MagnitudeHistogram::kBins : nullptr;
       for (int64_t t = 0; t < segment.q_count; ++t) {
         const float* x =
             args.x.data + (segment.q_begin + t) * args.x.row_stride + h * args.x.head_dim;
-        const bool finite = fold(x, args.x.head_dim, range, bins);
-        if (!finite && range.first_nonfinite < 0) range.first_nonfinite = static_cast<int32_t>(t);
+        fold(x, args.x.head_dim, t, range, bins);
       }
       args.ranges[static_cast<int64_t>(s) * args.x.heads + h] = range;
+    }
+  }
+}
+
+void ReferenceBackend::do_observe_rows(const ObserveRowsArgs& args) {
+  std::vector<float> row(static_cast<size_t>(args.width));
+  for (size_t s = 0; s < args.segments.size(); ++s) {
+    args.ranges[s] = kEmptyRange;
+    for (int64_t t = 0; t < args.segments[s].q_count; ++t) {
+      const int64_t first = (args.segments[s].q_begin + t) * args.width;
+      for (size_t i = 0; i < row.size(); ++i)
+        row[i] = reference::load_float(args.type, args.x, first + static_cast<int64_t>(i));
+      fold(row.data(), args.width, t, args.ranges[s], args.histogram);
     }
   }
 }

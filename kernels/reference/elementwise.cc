@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numbers>
 #include <vector>
 
@@ -228,26 +227,6 @@ void ReferenceBackend::do_keep_outliers(const KeepOutliersArgs& args) {
       const double above = x[i] - border;
       x[i] = static_cast<float>(above < 0.0 ? 0.0 : above);  // NaN stays
     }
-  }
-}
-
-void ReferenceBackend::do_observe_rows(const ObserveRowsArgs& args) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (size_t s = 0; s < args.segments.size(); ++s) {
-    const Segment& segment = args.segments[s];
-    ObservedRange range{.min = kInfinity, .max = -kInfinity, .first_nonfinite = -1};
-    for (int64_t i = 0; i < segment.q_count * args.width; ++i) {
-      const float x =
-          reference::load_float(args.type, args.x, segment.q_begin * args.width + i) + 0.0f;
-      if (!std::isfinite(x)) {
-        if (range.first_nonfinite < 0) range.first_nonfinite = static_cast<int32_t>(i / args.width);
-        continue;
-      }
-      range.min = std::min(range.min, x);
-      range.max = std::max(range.max, x);
-      if (args.histogram) ++args.histogram[MagnitudeHistogram::bin_of(x)];
-    }
-    args.ranges[s] = range;
   }
 }
 
