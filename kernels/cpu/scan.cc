@@ -32,24 +32,16 @@ inline const float* conv_row(const CausalConvArgs& args, const ConvPart& part, i
          part.first;
 }
 
-/// Columns of a state in one task; columns are independent.
+/// Columns of a state in one task of delta_scan; columns are independent.
 constexpr int64_t kDeltaColumns = 64;
-/// Tokens whose gates are computed together.
-constexpr int64_t kDeltaSteps = 64;
-
-/// Columns [begin, end) of one value head's state.
-struct DeltaPart {
-  size_t segment = 0;
-  int64_t head = 0;
-  int64_t begin = 0, end = 0;
-};
-
-/// Tokens whose step sizes are computed together.
+/// Tokens whose gates or step sizes are computed together.
 constexpr int64_t kScanSteps = 64;
 
-/// Rows [begin, end) of the heads * head_dim rows of a segment's state.
-struct ScanPart {
+/// Columns [begin, end) of the state of one value head (delta_scan), or rows [begin, end) of the
+/// heads * head_dim rows of a segment's state (ssm_scan).
+struct StatePart {
   size_t segment = 0;
+  int64_t head = 0;
   int64_t begin = 0, end = 0;
 };
 
@@ -118,8 +110,8 @@ HWY_INLINE void unit_row(const float* x, int64_t count, bool normalize, float sc
 
 /// Decay and beta of several tokens.
 struct Gates {
-  HWY_ALIGN float decay[kDeltaSteps] = {};
-  HWY_ALIGN float beta[kDeltaSteps] = {};
+  HWY_ALIGN float decay[kScanSteps] = {};
+  HWY_ALIGN float beta[kScanSteps] = {};
 };
 
 HWY_INLINE void gates_of(const DeltaScanArgs& args, int64_t head, int64_t row, int64_t count,
@@ -191,7 +183,7 @@ HWY_INLINE void delta_step(const DeltaStep& step, int64_t k_dim, float* state) {
 
 /// Runs columns [begin, begin + width) of a state, width <= kWidth, through a segment. scratch:
 /// kWidth + 2 floats for each of k_dim.
-HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const DeltaPart& part, int64_t begin,
+HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const StatePart& part, int64_t begin,
                              int64_t width, float* scratch) {
   const int64_t k_dim = args.k_dim, size = k_dim * args.v_dim;
   const int64_t out_stride = args.out_row_stride();
@@ -214,8 +206,8 @@ HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const DeltaPart& part, i
   const Segment& segment = args.segments[part.segment];
   for (int64_t t = 0; t < segment.q_count; ++t) {
     const int64_t row = segment.q_begin + t, column = part.head * args.v_dim + begin;
-    if (t % kDeltaSteps == 0)
-      gates_of(args, part.head, row, std::min(kDeltaSteps, segment.q_count - t), gates);
+    if (t % kScanSteps == 0)
+      gates_of(args, part.head, row, std::min(kScanSteps, segment.q_count - t), gates);
     unit_row(args.q.data + row * args.q.row_stride + k_head * k_dim, k_dim, args.normalize, scale,
              q);
     unit_row(args.k.data + row * args.k.row_stride + k_head * k_dim, k_dim, args.normalize, 1.0f,
@@ -225,8 +217,8 @@ HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const DeltaPart& part, i
                 .k = q + k_dim,
                 .v = v,
                 .y = y,
-                .decay = gates.decay[t % kDeltaSteps],
-                .beta = gates.beta[t % kDeltaSteps]},
+                .decay = gates.decay[t % kScanSteps],
+                .beta = gates.beta[t % kScanSteps]},
                k_dim, scratch);
     std::memcpy(args.out + row * out_stride + column, y, bytes);
   }
@@ -235,7 +227,7 @@ HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const DeltaPart& part, i
       std::memcpy(own + i * args.v_dim, scratch + i * kWidth, bytes);
 }
 
-void delta_part(const DeltaScanArgs& args, const DeltaPart& part, float* scratch) {
+void delta_part(const DeltaScanArgs& args, const StatePart& part, float* scratch) {
   for (int64_t column = part.begin; column < part.end; column += kWidth)
     scan_strip(args, part, column, std::min(kWidth, part.end - column), scratch);
 }
@@ -314,7 +306,7 @@ HWY_NOINLINE void scan_head(const SsmScanArgs& args, const HeadSteps& steps, int
 }
 
 /// state: from part.begin on.
-void scan_part(const SsmScanArgs& args, const ScanPart& part, float* state) {
+void scan_part(const SsmScanArgs& args, const StatePart& part, float* state) {
   static_assert(kScanSteps % static_cast<int64_t>(kMaxLanes) == 0);
   const Segment& segment = args.segments[part.segment];
   for (int64_t t = 0; t < segment.q_count; t += kScanSteps)
@@ -386,7 +378,7 @@ void CpuBackend::do_delta_scan(const DeltaScanArgs& args) {
   const int64_t tasks = static_cast<int64_t>(args.segments.size()) * args.v_heads * blocks;
   pool_.parallel_for(tasks, [&](int64_t index, int thread) {
     const int64_t head = index / blocks, begin = index % blocks * kDeltaColumns;
-    const DeltaPart part{.segment = static_cast<size_t>(head / args.v_heads),
+    const StatePart part{.segment = static_cast<size_t>(head / args.v_heads),
                          .head = head % args.v_heads,
                          .begin = begin,
                          .end = std::min(args.v_dim, begin + kDeltaColumns)};
@@ -409,9 +401,9 @@ void CpuBackend::do_ssm_scan(const SsmScanArgs& args) {
   const int64_t segments = static_cast<int64_t>(args.segments.size());
   pool_.parallel_for(segments * blocks, [&](int64_t index, int thread) {
     const int64_t segment = index / blocks, begin = index % blocks * block;
-    const ScanPart part{.segment = static_cast<size_t>(segment),
-                        .begin = begin,
-                        .end = std::min(rows, begin + block)};
+    const StatePart part{.segment = static_cast<size_t>(segment),
+                         .begin = begin,
+                         .end = std::min(rows, begin + block)};
     float* state = args.state ? args.state + (segment * rows + begin) * args.state_dim : nullptr;
     if (!state) {
       const int64_t count = (part.end - begin) * args.state_dim;

@@ -277,9 +277,6 @@ void GpuBackend::do_combine_rows(const CombineRowsArgs& args) {
 
 namespace {
 
-/// Most threads for a row.
-constexpr int64_t kMostThreads = 1024;
-
 template <bool kAligned>
 __global__ void mix_streams_kernel(MixStreamsArgs args) {
   const int64_t pieces = ceil_div(args.width, 4), size = args.rows * args.width;
@@ -330,12 +327,6 @@ __global__ void keep_outliers_kernel(KeepOutliersArgs args) {
     const float above = x[i] - border;
     x[i] = above < 0.0f ? 0.0f : above;  // NaN stays
   }
-}
-
-/// A block a row, of as many threads as the row's width alone asks for.
-Launch row_launch(Stream& stream, int64_t rows, int64_t width) {
-  const int64_t threads = smaller<int64_t>(kMostThreads, ceil_div(width, int64_t{kWarp}) * kWarp);
-  return {.stream = stream, .blocks = rows, .threads = static_cast<unsigned>(threads)};
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ DType file_dtype_of(ComputeType type) {
 }
 
 size_t bytes_of_number(DType dtype) {
-  return dtype == DType::kF32 ? 4 : 2;
+  return static_cast<size_t>(bits_of_dtype(dtype) / 8);
 }
 
 void convert(DType dtype, const std::byte* raw, ComputeType type, std::byte* out, int64_t count,

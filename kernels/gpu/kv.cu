@@ -141,18 +141,6 @@ bool takes_vectors(const SideArgs& args) {
          (angles.half == 0 || (is_aligned(angles.cos, 16) && is_aligned(angles.sin, 16)));
 }
 
-/// Divides the segments into the work of blocks.
-std::vector<Segment> chunks_of(std::span<const Segment> segments) {
-  std::vector<Segment> chunks;
-  for (size_t s = 0; s < segments.size(); ++s)
-    for (int64_t first = 0; first < segments[s].q_count; first += kChunk)
-      chunks.push_back({.q_begin = segments[s].q_begin + first,
-                        .q_count = std::min(kChunk, segments[s].q_count - first),
-                        .kv_begin = static_cast<int64_t>(s),
-                        .kv_count = first});
-  return chunks;
-}
-
 template <class T, bool kObserves>
 void launch_pass(const EnterArgs& args, int64_t blocks, Stream& stream) {
   const auto heads = static_cast<unsigned>(args.sides[0].side.x.heads + args.sides[1].side.x.heads);
@@ -198,7 +186,7 @@ void GpuBackend::do_enter_cache(const EnterCacheArgs& args) {
                  .tokens = args.k.x.tokens};
   int64_t blocks = ceil_div(pass.tokens, kChunk);
   if (args.k.ranges || args.v.ranges) {
-    const std::vector<Segment> chunks = chunks_of(args.segments);
+    const std::vector<Segment> chunks = chunks_of(args.segments, 1, kChunk);
     for (const CacheSide* side : {&args.k, &args.v})
       if (side->ranges) {
         const int64_t count = static_cast<int64_t>(args.segments.size()) * side->x.heads;

@@ -264,8 +264,8 @@ OnDevice<Args> prepared(const Args& args, const Segment* segments, int64_t numbe
 }
 
 /// Grid: as many blocks along x as the work of one segment needs, and one along y for each segment.
-template <class Args>
-Launch scan_launch(Stream& stream, const OnDevice<Args>& scan, int64_t blocks) {
+template <class Scan>
+Launch scan_launch(Stream& stream, const Scan& scan, int64_t blocks) {
   return {.stream = stream,
           .blocks = blocks,
           .blocks_y = static_cast<unsigned>(std::min<int64_t>(scan.segment_count, 65535)),
@@ -404,12 +404,8 @@ void GpuBackend::do_causal_conv(const CausalConvArgs& asked) {
   args.out_stride = args.out_row_stride();
   int64_t longest = 0;
   for (const Segment& segment : asked.segments) longest = std::max(longest, segment.q_count);
-  const auto segments_y = static_cast<unsigned>(std::min<int64_t>(conv.segment_count, 65535));
   const int64_t threads = ceil_div(args.channels, 4) * ceil_div(longest, kRowsOfThread);
-  const Launch where{.stream = stream(),
-                     .blocks = ceil_div(threads, kThreads),
-                     .blocks_y = segments_y,
-                     .threads = kThreads};
+  const Launch where = scan_launch(stream(), conv, ceil_div(threads, kThreads));
   const bool aligned = args.channels % 4 == 0 && holds_fours(args.x.data, args.x.row_stride) &&
                        holds_fours(args.out, args.out_stride) && holds_fours(args.bias) &&
                        holds_fours(args.state);
@@ -417,11 +413,7 @@ void GpuBackend::do_causal_conv(const CausalConvArgs& asked) {
   const auto of_any = aligned ? conv_kernel<0, true> : conv_kernel<0, false>;
   launch("causal_conv", where, args.kernel == 4 ? of_four : of_any, conv);
   if (!args.state || args.kernel == 1) return;
-  launch("causal_conv's state",
-         {.stream = stream(),
-          .blocks = ceil_div(args.channels, kThreads),
-          .blocks_y = segments_y,
-          .threads = kThreads},
+  launch("causal_conv's state", scan_launch(stream(), conv, ceil_div(args.channels, kThreads)),
          conv_state_kernel, conv);
 }
 

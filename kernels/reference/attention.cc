@@ -32,7 +32,9 @@ class OneQuery {
     for (int64_t d = 0; d < value_dim; ++d) {
       double sum = 0.0;
       for (int64_t row = begin_; row < end_; ++row)
-        if (reads(row)) sum += weights[static_cast<size_t>(row - begin_)] * value(row, d);
+        if (reads(row))
+          sum += weights[static_cast<size_t>(row - begin_)] *
+                 stored(args_.v, args_.v_scales, value_dim, row, d);
       reference::store_float(args_.out_type, args_.out,
                              (query_ * args_.heads + head_) * value_dim + d,
                              static_cast<float>(sum));
@@ -41,17 +43,15 @@ class OneQuery {
 
  private:
   bool reads(int64_t row) const { return KeySelection::holds(selected_, row - first_key_); }
-  double key(int64_t row, int64_t d) const {
-    const float scale = args_.k_scales ? args_.k_scales[kv_head_] : 1.0f;
-    return reference::load_kv(args_.kv_dtype, args_.k,
-                              (row * args_.kv_heads + kv_head_) * args_.head_dim + d, scale);
-  }
-  double value(int64_t row, int64_t d) const {
-    const float scale = args_.v_scales ? args_.v_scales[kv_head_] : 1.0f;
-    return reference::load_kv(args_.kv_dtype, args_.v,
-                              (row * args_.kv_heads + kv_head_) * args_.value_dim() + d, scale);
+  /// Element d of a row of k or v, whose heads have `dim` elements.
+  double stored(const void* rows, const float* scales, int64_t dim, int64_t row, int64_t d) const {
+    return reference::load_kv(args_.kv_dtype, rows, (row * args_.kv_heads + kv_head_) * dim + d,
+                              scales ? scales[kv_head_] : 1.0f);
   }
 
+  double sink() const {
+    return args_.sinks ? args_.sinks[head_] : -std::numeric_limits<double>::infinity();
+  }
   double capped(double score) const {
     const double cap = args_.softcap;
     return cap > 0.0 ? cap * std::tanh(score / cap) : score;
@@ -62,16 +62,17 @@ class OneQuery {
     std::vector<double> scores(static_cast<size_t>(end_ - begin_),
                                -std::numeric_limits<double>::infinity());
     // The sink adds to the sum and has no value.
-    double largest = args_.sinks ? args_.sinks[head_] : -std::numeric_limits<double>::infinity();
+    double largest = sink();
     for (int64_t row = begin_; row < end_; ++row) {
       if (!reads(row)) continue;
       double sum = 0.0;
-      for (int64_t d = 0; d < args_.head_dim; ++d) sum += q[d] * key(row, d);
+      for (int64_t d = 0; d < args_.head_dim; ++d)
+        sum += q[d] * stored(args_.k, args_.k_scales, args_.head_dim, row, d);
       const double score = capped(sum * static_cast<double>(args_.softmax_scale));
       scores[static_cast<size_t>(row - begin_)] = score;
       largest = std::max(largest, score);
     }
-    double total = args_.sinks ? std::exp(args_.sinks[head_] - largest) : 0.0;
+    double total = args_.sinks ? std::exp(sink() - largest) : 0.0;
     for (const double score : scores) total += std::exp(score - largest);
     if (args_.weight_scale > 0.0f) return rounded_weights(scores, largest, total);
     for (double& score : scores) score = std::exp(score - largest) / total;
@@ -81,7 +82,7 @@ class OneQuery {
   /// Weights rounded to FP8 relative to the largest score of their tile of keys and those before.
   std::vector<double> rounded_weights(std::vector<double> scores, double largest,
                                       double total) const {
-    double so_far = args_.sinks ? args_.sinks[head_] : -std::numeric_limits<double>::infinity();
+    double so_far = sink();
     const double scale = args_.weight_scale;
     for (int64_t row = begin_; row < end_;) {
       const int64_t tile = (row - first_key_) / kFp8AttentionKeys + 1;
