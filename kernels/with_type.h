@@ -2,7 +2,7 @@
 
 // Elements of any type, and template arguments from values that are known at run time: each
 // function with_... calls body with one argument, whose type stands for the value, and returns what
-// body does.
+// body does. They are always inlined, so that body is compiled for its caller's instruction set.
 
 #include <type_traits>
 
