@@ -42,6 +42,11 @@ void choose_experts(const RouteArgs& args, int64_t begin, int64_t end);
 /// The order and the counts of route, of all rows' choice.
 void sort_by_expert(const RouteArgs& args);
 
+/// Elements of a token's heads.
+inline int64_t width_of(const HeadsView& x) {
+  return x.heads * x.head_dim;
+}
+
 /// The arguments with the current segments.
 AttentionArgs with_current_segments(const AttentionArgs& args);
 

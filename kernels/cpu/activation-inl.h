@@ -23,12 +23,8 @@ HWY_INLINE VF one_plus_exp_of_negative(VF u) {
   // ln 2 in two parts, as in exp. e^-r is the polynomial of least relative error, 1e-7.
   VF r = hn::MulAdd(whole, set(0.693359375f), clamped);
   r = hn::MulAdd(whole, set(-2.12194440e-4f), r);
-  VF sum = set(-0.0082900587f);
-  sum = hn::MulAdd(sum, r, set(0.041899313f));
-  sum = hn::MulAdd(sum, r, set(-0.16667648f));
-  sum = hn::MulAdd(sum, r, set(0.49999139f));
-  sum = hn::MulAdd(sum, r, set(-0.9999997f));
-  sum = hn::MulAdd(sum, r, set(1.0f));
+  const VF sum =
+      polynomial(r, -0.0082900587f, 0.041899313f, -0.16667648f, 0.49999139f, -0.9999997f, 1.0f);
   // The integer part is in shifted's low bits; the other bits are shifted out.
   const VF power = as_float(hn::Add(as_int(sum), hn::ShiftLeft<23>(as_int(shifted))));
   return hn::IfThenElse(hn::Lt(u, set(-88.72283f)), set(std::numeric_limits<float>::infinity()),
@@ -46,14 +42,8 @@ HWY_INLINE VF softplus(VF x) {
   const VF u = exp(hn::Neg(hn::Abs(x)));
   const VF s = hn::Div(u, hn::Add(set(2.0f), u));
   const VF square = hn::Mul(s, s);
-  VF sum = set(2.0f / 15);
-  sum = hn::MulAdd(sum, square, set(2.0f / 13));
-  sum = hn::MulAdd(sum, square, set(2.0f / 11));
-  sum = hn::MulAdd(sum, square, set(2.0f / 9));
-  sum = hn::MulAdd(sum, square, set(2.0f / 7));
-  sum = hn::MulAdd(sum, square, set(2.0f / 5));
-  sum = hn::MulAdd(sum, square, set(2.0f / 3));
-  sum = hn::MulAdd(sum, square, set(2.0f));
+  const VF sum = polynomial(square, 2.0f / 15, 2.0f / 13, 2.0f / 11, 2.0f / 9, 2.0f / 7, 2.0f / 5,
+                            2.0f / 3, 2.0f);
   const VF positive = hn::IfThenZeroElse(hn::Lt(x, set(0.0f)), x);
   return hn::MulAdd(sum, s, positive);
 }
@@ -68,42 +58,14 @@ HWY_INLINE VF gate_of(VF gate) {
   return hn::Div(one, hn::Add(one, exp(hn::Neg(gate))));
 }
 
-/// x times one factor. As gate_row.
-template <class Out>
-HWY_INLINE void factor_row(const float* x, VF factor, int64_t width, Out* out,
-                           AmaxFold<Out>& seen) {
-  store_row(
-      width, out,
-      [&](int64_t i) HWY_ATTR {
-        const VF value = hn::Mul(load_as_float(x + i), factor);
-        seen.fold(value);
-        return value;
-      },
-      [&](int64_t i, int64_t left) HWY_ATTR {
-        const VF value = hn::Mul(load_part(x + i, left), factor);
-        seen.fold_part(value, left);
-        return value;
-      });
-}
-
 /// x times the function of its gate. Folds the output into seen; the caller ends the row. out may
 /// be x.
 template <GateFunction kFunction, class Out>
 HWY_INLINE void gate_row(const float* x, const float* gate, int64_t width, Out* out,
                          AmaxFold<Out>& seen) {
-  store_row(
-      width, out,
-      [&](int64_t i) HWY_ATTR {
-        const VF value = hn::Mul(load_as_float(x + i), gate_of<kFunction>(load_as_float(gate + i)));
-        seen.fold(value);
-        return value;
-      },
-      [&](int64_t i, int64_t left) HWY_ATTR {
-        const VF value =
-            hn::Mul(load_part(x + i, left), gate_of<kFunction>(load_part(gate + i, left)));
-        seen.fold_part(value, left);
-        return value;
-      });
+  store_row(width, out, [&](auto at) HWY_ATTR {
+    return seen.fold(at, hn::Mul(at.load(x), gate_of<kFunction>(at.load(gate))));
+  });
 }
 
 /// 0.5 x (1 + tanh(u)) = x · logistic(2u), which keeps its digits where tanh is near -1.
@@ -118,16 +80,8 @@ HWY_INLINE VF gelu_tanh(VF x) {
 HWY_INLINE VF gelu(VF x) {
   const VF t = hn::Mul(hn::Abs(x), set(0.70710678f));
   const VF s = hn::Div(set(1.0f), hn::MulAdd(set(0.35f), t, set(1.0f)));
-  VF sum = set(0.035709973f);
-  sum = hn::MulAdd(sum, s, set(-0.14417873f));
-  sum = hn::MulAdd(sum, s, set(0.1464018f));
-  sum = hn::MulAdd(sum, s, set(0.019650271f));
-  sum = hn::MulAdd(sum, s, set(0.047028143f));
-  sum = hn::MulAdd(sum, s, set(0.16790253f));
-  sum = hn::MulAdd(sum, s, set(0.1434621f));
-  sum = hn::MulAdd(sum, s, set(0.18960151f));
-  sum = hn::MulAdd(sum, s, set(0.19692738f));
-  sum = hn::MulAdd(sum, s, set(0.19749504f));
+  const VF sum = polynomial(s, 0.035709973f, -0.14417873f, 0.1464018f, 0.019650271f, 0.047028143f,
+                            0.16790253f, 0.1434621f, 0.18960151f, 0.19692738f, 0.19749504f);
   const VF power = exp(hn::Mul(set(-0.5f), hn::Mul(x, x)));
   const VF tail = hn::Mul(hn::Mul(set(0.5f), power), hn::Mul(s, sum));
   // At -infinity, -infinity · 0 is NaN, as in torch.
@@ -137,16 +91,8 @@ HWY_INLINE VF gelu(VF x) {
 /// e^x - 1 - x. Near 0, where the difference would lose digits, Taylor's series, whose
 /// remainder is below 2^-24 of it.
 HWY_INLINE VF exp_beyond_line(VF x) {
-  VF sum = set(1.0f / 39916800.0f);
-  sum = hn::MulAdd(sum, x, set(1.0f / 3628800));
-  sum = hn::MulAdd(sum, x, set(1.0f / 362880));
-  sum = hn::MulAdd(sum, x, set(1.0f / 40320));
-  sum = hn::MulAdd(sum, x, set(1.0f / 5040));
-  sum = hn::MulAdd(sum, x, set(1.0f / 720));
-  sum = hn::MulAdd(sum, x, set(1.0f / 120));
-  sum = hn::MulAdd(sum, x, set(1.0f / 24));
-  sum = hn::MulAdd(sum, x, set(1.0f / 6));
-  sum = hn::MulAdd(sum, x, set(0.5f));
+  const VF sum = polynomial(x, 1.0f / 39916800.0f, 1.0f / 3628800, 1.0f / 362880, 1.0f / 40320,
+                            1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f);
   const VF near = hn::Mul(hn::Mul(x, x), sum);
   const VF far = hn::Sub(hn::Sub(exp(x), set(1.0f)), x);
   return hn::IfThenElse(hn::Gt(hn::Abs(x), set(1.0f)), far, near);
@@ -166,12 +112,8 @@ HWY_INLINE VF xielu(VF x, const ActivationFunction& function) {
 /// is below 2^-24 of it. NaN stays NaN.
 HWY_INLINE VF tanh_of(VF x) {
   const VF square = hn::Mul(x, x);
-  VF sum = set(-1382.0f / 155925);
-  sum = hn::MulAdd(sum, square, set(62.0f / 2835));
-  sum = hn::MulAdd(sum, square, set(-17.0f / 315));
-  sum = hn::MulAdd(sum, square, set(2.0f / 15));
-  sum = hn::MulAdd(sum, square, set(-1.0f / 3));
-  sum = hn::MulAdd(sum, square, set(1.0f));
+  const VF sum =
+      polynomial(square, -1382.0f / 155925, 62.0f / 2835, -17.0f / 315, 2.0f / 15, -1.0f / 3, 1.0f);
   const VF twice = hn::Add(x, x);
   const VF far =
       hn::Sub(times_logistic(hn::IfThenElse(hn::IsNaN(x), x, set(2.0f)), twice), set(1.0f));
@@ -190,14 +132,6 @@ HWY_INLINE VF activated(VF x, const ActivationFunction& function) {
   return kActivation == Activation::kRelu ? positive : hn::Mul(positive, positive);
 }
 
-/// Inputs of one row; up is read only where the activation is gated.
-struct ActivationRow {
-  const float* gate = nullptr;
-  const float* up = nullptr;
-  int64_t width = 0;
-  ActivationFunction function = {};
-};
-
 enum class Gate : uint8_t { kNone, kPlain, kAdjusted };
 
 /// Without a limit, infinity cuts nothing.
@@ -214,27 +148,6 @@ HWY_INLINE VF gated(VF gate, VF up, const ActivationFunction& function) {
   cut_up = hn::IfThenElse(hn::Lt(up, lowest), lowest, cut_up);
   return hn::Mul(activated<kActivation>(cut_gate, function),
                  hn::Add(cut_up, set(has_limit ? 1.0f : 0.0f)));
-}
-
-/// Writes one row and folds it into seen.
-template <Activation kActivation, Gate kGate, class Out>
-HWY_INLINE void activate_row(const ActivationRow& row, Out* out, AmaxFold<Out>& seen) {
-  const ActivationFunction function = row.function;
-  store_row(
-      row.width, out,
-      [&](int64_t i) HWY_ATTR {
-        const VF value = gated<kActivation, kGate>(load_as_float(row.gate + i),
-                                                   load_as_float(row.up + i), function);
-        seen.fold(value);
-        return value;
-      },
-      [&](int64_t i, int64_t left) HWY_ATTR {
-        const VF value = gated<kActivation, kGate>(load_part(row.gate + i, left),
-                                                   load_part(row.up + i, left), function);
-        seen.fold_part(value, left);
-        return value;
-      });
-  seen.end_row(out, row.width);
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE

@@ -92,14 +92,7 @@ class TaskQueries {
 
   /// row: [value_dim].
   void store(int64_t query, const float* row) {
-    switch (args_.out_type) {
-      case ComputeType::kFloat32:
-        return store_as<float>(query, row);
-      case ComputeType::kBFloat16:
-        return store_as<BF16>(query, row);
-      case ComputeType::kFloat16:
-        return store_as<F16>(query, row);
-    }
+    with_type(args_.out_type, [&](auto out) { store_as<decltype(out)>(query, row); });
   }
   /// Magnitudes of the stored rows, where requested.
   const Magnitudes& seen() const { return seen_; }
@@ -255,10 +248,7 @@ HWY_INLINE void store_cut(VF first, VF second, BF16* out) {
 HWY_INLINE VF weight_of(VF x) {
 #if HWY_TARGET <= HWY_AVX3
   const VF f{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF)};  // in [0, 1)
-  VF sum = set(0.07896726f);
-  sum = hn::MulAdd(sum, f, set(0.22469316f));
-  sum = hn::MulAdd(sum, f, set(0.69632477f));
-  sum = hn::MulAdd(sum, f, set(0.99990029f));
+  const VF sum = polynomial(f, 0.07896726f, 0.22469316f, 0.69632477f, 0.99990029f);
   return VF{_mm512_scalef_ps(sum.raw, x.raw)};
 #else
   const VF shift = set(kWholeAndBias);

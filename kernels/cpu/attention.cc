@@ -59,14 +59,15 @@ class Attend {
         head_dim_(args.head_dim),
         value_dim_(args.value_dim()),
         lanes_(args, task) {
-    q_ = take(scratch, head_dim_ * kQueries);
-    out_ = take(scratch, value_dim_ * kQueries);
-    scores_ = take(scratch, kKeys * kQueries);
-    k_ = take(scratch, head_dim_ * kKeys);
-    v_ = take(scratch, value_dim_ * kKeys);
-    max_ = take(scratch, kQueries);
-    sum_ = take(scratch, kQueries);
-    correction_ = take(scratch, kQueries);
+    const auto take = [&](int64_t count) { return std::exchange(scratch, scratch + count); };
+    q_ = take(head_dim_ * kQueries);
+    out_ = take(value_dim_ * kQueries);
+    scores_ = take(kKeys * kQueries);
+    k_ = take(head_dim_ * kKeys);
+    v_ = take(value_dim_ * kKeys);
+    max_ = take(kQueries);
+    sum_ = take(kQueries);
+    correction_ = take(kQueries);
   }
 
   void run() {
@@ -83,12 +84,6 @@ class Attend {
   const Magnitudes& seen() const { return lanes_.queries().seen(); }
 
  private:
-  static float* take(float*& scratch, int64_t count) {
-    float* part = scratch;
-    scratch += count;
-    return part;
-  }
-
   void load_queries() {
     for (int64_t lane = 0; lane < kQueries; lane += 4) {
       const float* rows[4];

@@ -19,10 +19,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "backend/pack_shape.h"
 #include "core/parallel.h"
+#include "kernels/cpu/amax_slot.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/tile_product.h"
@@ -97,6 +99,17 @@ class CpuBackend : public HostBackend {
     });
   }
   static constexpr int64_t kBlockElements = 32768;
+  /// Calls run(begin, end) for such blocks, and folds the magnitudes that it may return into what
+  /// the operation saw.
+  template <class Args, class Run>
+  void by_rows(const Args& args, int64_t rows, int64_t elements_per_row, const Run& run) {
+    for_row_blocks(rows, elements_per_row, [&](int64_t begin, int64_t end) {
+      if constexpr (std::is_void_v<decltype(run(begin, end))>)
+        run(begin, end);
+      else
+        fold_into(args.seen, run(begin, end));
+    });
+  }
 
   ThreadPool pool_;
   std::vector<Scratch> scratch_;   ///< one a thread
@@ -105,6 +118,15 @@ class CpuBackend : public HostBackend {
   Scratch tiled_cache_;            ///< of attention_in_tiles, for all threads
   GemmLibrary gemms_;
 };
+
+/// Defines an operation by the vector code of some of its rows, operation_rows(args, begin, end).
+#define KVCAL_BY_ROWS(operation, Args, rows, elements_per_row)              \
+  HWY_EXPORT(operation##_rows);                                             \
+  void CpuBackend::do_##operation(const Args& args) {                       \
+    by_rows(args, rows, elements_per_row, [&](int64_t begin, int64_t end) { \
+      return HWY_DYNAMIC_DISPATCH(operation##_rows)(args, begin, end);      \
+    });                                                                     \
+  }
 
 }  // namespace kvcal::cpu
 

@@ -4,12 +4,13 @@
 #include "kernels/cpu/amax_slot.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/with_type.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/activation-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
@@ -18,15 +19,10 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 template <class In>
 void scaled_row(const In* row, int64_t width, float multiplier, bool accumulate, float* out) {
   const VF times = set(multiplier);
-  int64_t i = 0;
-  for (; i + lanes() <= width; i += lanes()) {
-    const VF value = hn::Mul(times, load_as_float(row + i));
-    store_from_float(accumulate ? hn::Add(load_as_float(out + i), value) : value, out + i);
-  }
-  if (const int64_t left = width - i; left > 0) {
-    const VF value = hn::Mul(times, load_part(row + i, left));
-    store_part(accumulate ? hn::Add(load_part(out + i, left), value) : value, out + i, left);
-  }
+  for_vectors(width, [&](auto at) HWY_ATTR {
+    const VF value = hn::Mul(times, at.load(row));
+    at.store(accumulate ? hn::Add(at.load(out), value) : value, out);
+  });
 }
 
 template <class In>
@@ -41,15 +37,19 @@ void embed_as(const EmbedArgs& args, int64_t begin, int64_t end) {
 }
 
 void embed_rows(const EmbedArgs& args, int64_t begin, int64_t end) {
-  if (args.table.dtype == DType::kF32) return embed_as<float>(args, begin, end);
-  if (args.table.dtype == DType::kF16) return embed_as<F16>(args, begin, end);
-  embed_as<BF16>(args, begin, end);
+  with_type(args.table.dtype, [&](auto in) { embed_as<decltype(in)>(args, begin, end); });
+}
+
+/// Calls change for the vectors of a row, and stores what it returns.
+template <class Change>
+HWY_INLINE void change_row(float* x, int64_t width, const Change& change) {
+  for_vectors(width, [&](auto at) HWY_ATTR { at.store(change(at.load(x)), x); });
 }
 
 void scale_rows(const ScaleArgs& args, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
     float* row = args.x.data + t * args.x.row_stride;
-    scaled_row(row, args.x.heads * args.x.head_dim, args.factor, false, row);
+    scaled_row(row, width_of(args.x), args.factor, false, row);
   }
 }
 
@@ -61,14 +61,10 @@ HWY_INLINE VF clamped(VF x, VF limit) {
 
 void clamp_rows(const ClampArgs& args, int64_t begin, int64_t end) {
   const VF limit = set(args.limit);
-  const int64_t width = args.x.heads * args.x.head_dim;
+  const int64_t width = width_of(args.x);
   for (int64_t t = begin; t < end; ++t) {
     float* row = args.x.data + t * args.x.row_stride;
-    int64_t i = 0;
-    for (; i + lanes() <= width; i += lanes())
-      store_from_float(clamped(load_as_float(row + i), limit), row + i);
-    if (const int64_t left = width - i; left > 0)
-      store_part(clamped(load_part(row + i, left), limit), row + i, left);
+    change_row(row, width, [=](VF x) HWY_ATTR { return clamped(x, limit); });
   }
 }
 
@@ -79,20 +75,17 @@ void rope_rows(const RopeArgs& args, int64_t begin, int64_t end) {
 }
 
 Magnitudes magnitudes(const ObserveAmaxArgs& args, int64_t begin, int64_t end) {
-  const int64_t count = end - begin;
-  if (args.type == ComputeType::kFloat32)
-    return magnitudes_of(static_cast<const float*>(args.x) + begin, count);
-  if (args.type == ComputeType::kFloat16)
-    return magnitudes_of(static_cast<const F16*>(args.x) + begin, count);
-  return magnitudes_of(static_cast<const BF16*>(args.x) + begin, count);
+  return with_type(args.type, [&](auto in) {
+    return magnitudes_of(static_cast<const decltype(in)*>(args.x) + begin, end - begin);
+  });
 }
 
 /// Elements [begin, end): all lanes compute alike, so a part may end anywhere.
-void add_part(const AddArgs& args, int64_t begin, int64_t end) {
+void add_rows(const AddArgs& args, int64_t begin, int64_t end) {
   add_row(args.x + begin, args.multiplier, end - begin, args.out + begin);
 }
 
-void combine_rows(const CombineRowsArgs& args, int64_t begin, int64_t end) {
+void combine_rows_rows(const CombineRowsArgs& args, int64_t begin, int64_t end) {
   for (int64_t i = begin * args.per_row; i < end * args.per_row; ++i) {
     const int64_t at = (args.places ? args.places[i] : i) - args.first;
     if (at < 0 || at >= args.count) continue;
@@ -101,16 +94,7 @@ void combine_rows(const CombineRowsArgs& args, int64_t begin, int64_t end) {
   }
 }
 
-/// Calls change for the vectors of a row, and stores what it returns.
-template <class Change>
-HWY_INLINE void change_row(float* x, int64_t width, const Change& change) {
-  int64_t i = 0;
-  for (; i + lanes() <= width; i += lanes()) store_from_float(change(load_as_float(x + i)), x + i);
-  if (const int64_t left = width - i; left > 0)
-    store_part(change(load_part(x + i, left)), x + i, left);
-}
-
-void mix_rows(const MixStreamsArgs& args, int64_t begin, int64_t end) {
+void mix_streams_rows(const MixStreamsArgs& args, int64_t begin, int64_t end) {
   const int64_t size = args.rows * args.width;
   for (int64_t row = begin; row < end; ++row)
     for (int64_t p = 0; p < args.streams; ++p) {
@@ -123,7 +107,7 @@ void mix_rows(const MixStreamsArgs& args, int64_t begin, int64_t end) {
     }
 }
 
-void match_rows(const MatchMagnitudeArgs& args, int64_t begin, int64_t end) {
+void match_magnitude_rows(const MatchMagnitudeArgs& args, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     float* x = args.x + row * args.width;
     const float own = mean_square(x, args.width, 0.0f);
@@ -134,7 +118,7 @@ void match_rows(const MatchMagnitudeArgs& args, int64_t begin, int64_t end) {
   }
 }
 
-void keep_rows(const KeepOutliersArgs& args, int64_t begin, int64_t end) {
+void keep_outliers_rows(const KeepOutliersArgs& args, int64_t begin, int64_t end) {
   const auto add = [](VF v, VF sum) HWY_ATTR { return hn::Add(v, sum); };
   for (int64_t row = begin; row < end; ++row) {
     float* x = args.x + row * args.row_stride;
@@ -149,61 +133,83 @@ void keep_rows(const KeepOutliersArgs& args, int64_t begin, int64_t end) {
   }
 }
 
+template <Activation kActivation, Gate kGate, class Out>
+HWY_NOINLINE Magnitudes activate_as(const ActivationBlock& block) {
+  const ActivationFunction function = block.activation;
+  AmaxFold<Out> seen;
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const float* gate = block.gate + r * block.x_stride;
+    const float* up = block.up ? block.up + r * block.x_stride : gate;
+    Out* out = static_cast<Out*>(block.out) + r * block.out_stride;
+    store_row(block.width, out, [&](auto at) HWY_ATTR {
+      return seen.fold(at, gated<kActivation, kGate>(at.load(gate), at.load(up), function));
+    });
+    seen.end_row(out, block.width);
+  }
+  return seen.magnitudes();
+}
+
+Magnitudes activate_rows(const ActivationBlock& block) {
+  const bool is_plain = block.activation.limit == 0.0f && block.activation.gate_multiplier == 1.0f;
+  const Gate kind = !block.up ? Gate::kNone : is_plain ? Gate::kPlain : Gate::kAdjusted;
+  return with_activation(block.activation.kind, [&](auto activation) {
+    return with_value<Gate::kNone, Gate::kPlain, Gate::kAdjusted>(kind, [&](auto gate) {
+      return with_type(block.out_type, [&](auto out) {
+        return activate_as<activation(), gate(), decltype(out)>(block);
+      });
+    });
+  });
+}
+
+template <GateFunction kFunction, class Out>
+HWY_NOINLINE Magnitudes multiply_gate_as(const MultiplyGateArgs& args, int64_t begin, int64_t end) {
+  const int64_t head_stride = args.gate_stride();
+  AmaxFold<Out> seen;
+  for (int64_t t = begin; t < end; ++t)
+    for (int64_t h = 0; h < args.heads; ++h) {
+      Out* out = static_cast<Out*>(args.out) + (t * args.heads + h) * args.width;
+      const float* x = args.x.data + t * args.x.row_stride + h * args.width;
+      const float* gate = args.gate.data + t * args.gate.row_stride + h * head_stride;
+      if (args.gate_per_head)
+        store_row(args.width, out, [&, factor = gate_of<kFunction>(set(*gate))](auto at) HWY_ATTR {
+          return seen.fold(at, hn::Mul(at.load(x), factor));
+        });
+      else
+        gate_row<kFunction>(x, gate, args.width, out, seen);
+      seen.end_row(out, args.width);
+    }
+  return seen.magnitudes();
+}
+
+Magnitudes multiply_gate_rows(const MultiplyGateArgs& args, int64_t begin, int64_t end) {
+  return with_gate(args.function, [&](auto function) {
+    return with_type(args.out_type, [&](auto out) {
+      return multiply_gate_as<function(), decltype(out)>(args, begin, end);
+    });
+  });
+}
+
 }  // namespace kvcal::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kvcal::cpu {
 
-HWY_EXPORT(embed_rows);
-HWY_EXPORT(rope_rows);
-HWY_EXPORT(scale_rows);
-HWY_EXPORT(clamp_rows);
+KVCAL_BY_ROWS(embed, EmbedArgs, std::ssize(args.ids), args.table.shape[1])
+KVCAL_BY_ROWS(rope, RopeArgs, args.x.tokens, width_of(args.x))
+KVCAL_BY_ROWS(scale, ScaleArgs, args.x.tokens, width_of(args.x))
+KVCAL_BY_ROWS(clamp, ClampArgs, args.x.tokens, width_of(args.x))
+KVCAL_BY_ROWS(add, AddArgs, args.count, 1)
+KVCAL_BY_ROWS(combine_rows, CombineRowsArgs, args.rows, args.width)
+KVCAL_BY_ROWS(mix_streams, MixStreamsArgs, args.rows, (args.streams * args.width))
+KVCAL_BY_ROWS(match_magnitude, MatchMagnitudeArgs, args.rows, args.width)
+KVCAL_BY_ROWS(keep_outliers, KeepOutliersArgs, args.rows, args.width)
+
 HWY_EXPORT(magnitudes);
-
-void CpuBackend::do_embed(const EmbedArgs& args) {
-  for_row_blocks(static_cast<int64_t>(args.ids.size()), args.table.shape[1],
-                 [&](int64_t begin, int64_t end) {
-                   HWY_DYNAMIC_DISPATCH(embed_rows)(args, begin, end);
-                 });
-}
-
-void CpuBackend::do_rope(const RopeArgs& args) {
-  for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(rope_rows)(args, begin, end);
-  });
-}
-
-void CpuBackend::do_scale(const ScaleArgs& args) {
-  for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(scale_rows)(args, begin, end);
-  });
-}
-
-void CpuBackend::do_clamp(const ClampArgs& args) {
-  for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(clamp_rows)(args, begin, end);
-  });
-}
 
 void CpuBackend::do_observe_amax(const ObserveAmaxArgs& args) {
   for_row_blocks(args.count, 1, [&](int64_t begin, int64_t end) {
     fold_into({args.amax, args.nonfinite}, HWY_DYNAMIC_DISPATCH(magnitudes)(args, begin, end));
-  });
-}
-
-HWY_EXPORT(add_part);
-HWY_EXPORT(combine_rows);
-
-void CpuBackend::do_add(const AddArgs& args) {
-  for_row_blocks(args.count, 1, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(add_part)(args, begin, end);
-  });
-}
-
-void CpuBackend::do_combine_rows(const CombineRowsArgs& args) {
-  for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(combine_rows)(args, begin, end);
   });
 }
 
@@ -235,27 +241,31 @@ void CpuBackend::do_copy_heads(const CopyHeadsArgs& args) {
   });
 }
 
-HWY_EXPORT(mix_rows);
-HWY_EXPORT(match_rows);
-HWY_EXPORT(keep_rows);
+HWY_EXPORT(activate_rows);
 
-void CpuBackend::do_mix_streams(const MixStreamsArgs& args) {
-  for_row_blocks(args.rows, args.streams * args.width, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(mix_rows)(args, begin, end);
-  });
+Magnitudes activate_block(const ActivationBlock& block) {
+  return HWY_DYNAMIC_DISPATCH(activate_rows)(block);
 }
 
-void CpuBackend::do_match_magnitude(const MatchMagnitudeArgs& args) {
+void CpuBackend::do_activate(const ActivationArgs& args) {
+  const int64_t stride = args.gated ? 2 * args.width : args.width;
+  const int64_t row_bytes = args.width * static_cast<int64_t>(bytes_of(args.out_type));
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(match_rows)(args, begin, end);
+    const float* gate = args.x + begin * stride;
+    fold_into(args.seen,
+              activate_block({.gate = gate,
+                              .up = args.gated ? gate + args.width : nullptr,
+                              .x_stride = stride,
+                              .rows = end - begin,
+                              .width = args.width,
+                              .activation = args.activation,
+                              .out_type = args.out_type,
+                              .out = static_cast<std::byte*>(args.out) + begin * row_bytes,
+                              .out_stride = args.width}));
   });
 }
 
-void CpuBackend::do_keep_outliers(const KeepOutliersArgs& args) {
-  for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(keep_rows)(args, begin, end);
-  });
-}
+KVCAL_BY_ROWS(multiply_gate, MultiplyGateArgs, args.rows, (args.heads * args.width))
 
 }  // namespace kvcal::cpu
 #endif  // HWY_ONCE

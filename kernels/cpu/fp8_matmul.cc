@@ -4,6 +4,7 @@
 #include "backend/pack_shape.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/with_type.h"
 #include "quant/scale.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,24 +14,6 @@
 #include "kernels/cpu/kv-inl.h"
 #include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/vector-inl.h"
-
-#ifndef KVCAL_KERNELS_CPU_FP8_MATMUL_ONCE
-#define KVCAL_KERNELS_CPU_FP8_MATMUL_ONCE
-namespace kvcal::cpu {
-/// Rows of code sums that are scaled to results.
-struct ScaledRows {
-  const float* sums = nullptr;  ///< [rows, width], its rows sums_stride apart; may be out
-  int64_t sums_stride = 0, width = 0;
-  const float* row_scales = nullptr;  ///< one, or one a row with scale_per_row
-  bool scale_per_row = false;
-  std::span<const float> scales;  ///< one, or [width]
-  const float* bias = nullptr;    ///< [width], or null
-  bool accumulate = false;
-  float* out = nullptr;
-  int64_t out_stride = 0;
-};
-}  // namespace kvcal::cpu
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
@@ -49,24 +32,12 @@ uint64_t quantize_as(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
   return saturated;
 }
 
-template <fp8::Format kFormat>
-uint64_t quantize_of(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
-  if (args.type == ComputeType::kFloat32) return quantize_as<kFormat, float>(args, begin, end);
-  if (args.type == ComputeType::kFloat16) return quantize_as<kFormat, F16>(args, begin, end);
-  return quantize_as<kFormat, BF16>(args, begin, end);
-}
-
 /// Quantizes rows [begin, end); returns how many values saturated.
 uint64_t quantize_some_rows(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
-  switch (args.format) {
-    case fp8::Format::kE4m3Fn:
-      return quantize_of<fp8::Format::kE4m3Fn>(args, begin, end);
-    case fp8::Format::kE4m3Fnuz:
-      return quantize_of<fp8::Format::kE4m3Fnuz>(args, begin, end);
-    case fp8::Format::kE5m2:
-      break;
-  }
-  return quantize_of<fp8::Format::kE5m2>(args, begin, end);
+  return with_format(args.format, [&](auto format) {
+    return with_type(
+        args.type, [&](auto in) { return quantize_as<format(), decltype(in)>(args, begin, end); });
+  });
 }
 
 /// Decodes codes [begin, end) to type.
@@ -78,27 +49,21 @@ void decode_codes(const uint8_t* codes, int64_t begin, int64_t end, ComputeType 
   read_fp8_row<kFormat>(codes + begin, end - begin, 1.0f, static_cast<BF16*>(out) + begin);
 }
 
-void scale_rows(const ScaledRows& args, int64_t begin, int64_t end) {
-  const bool scale_each = args.scales.size() > 1;
-  const float* scales = args.scales.data();
+/// Scales the sums that plain gave to the results of args. scales: one, or one an output feature.
+void scale_rows(const Fp8MatmulArgs& args, std::span<const float> scales, const MatmulArgs& plain,
+                int64_t begin, int64_t end) {
+  const bool scale_each = scales.size() > 1;
   for (int64_t row = begin; row < end; ++row) {
-    const float* sums = args.sums + row * args.sums_stride;
-    float* out = args.out + row * args.out_stride;
-    const float row_scale = args.row_scales[args.scale_per_row ? row : 0];
-    const auto load = [](const float* from, int64_t left) {
-      return left < lanes() ? load_part(from, left) : hn::LoadU(DF(), from);
-    };
-    for (int64_t i = 0; i < args.width; i += lanes()) {
-      const int64_t left = args.width - i;
-      const VF scale = scale_each ? load(scales + i, left) : set(scales[0]);
-      VF v = hn::Mul(hn::Mul(load(sums + i, left), set(row_scale)), scale);
-      if (args.bias) v = hn::Add(v, load(args.bias + i, left));
-      if (args.accumulate) v = hn::Add(v, load(out + i, left));
-      if (left < lanes())
-        store_part(v, out + i, left);
-      else
-        hn::StoreU(v, DF(), out + i);
-    }
+    const float* sums = plain.out + row * plain.out_stride;
+    float* out = args.out + row * args.out_row_stride();
+    const float row_scale = args.x_scales[args.scale_per_row ? row : 0];
+    for_vectors(args.weight.out_features, [&](auto at) HWY_ATTR {
+      const VF scale = scale_each ? at.load(scales.data()) : set(scales[0]);
+      VF v = hn::Mul(hn::Mul(at.load(sums), set(row_scale)), scale);
+      if (args.bias) v = hn::Add(v, at.load(args.bias));
+      if (args.accumulate) v = hn::Add(v, at.load(out));
+      at.store(v, out);
+    });
   }
 }
 
@@ -159,29 +124,24 @@ void CpuBackend::do_matmul_fp8(const Fp8MatmulArgs& args) {
   const int64_t stride = args.out_row_stride(), chunk = chunk_rows(*weight);
   if (width == 0) return;
   for (int64_t first = 0; first < args.rows; first += chunk) {
-    const int64_t rows = std::min(chunk, args.rows - first);
-    float* out = args.out + first * stride;
-    // Without accumulation, sums become results in place.
-    float* sums = args.accumulate ? fp8_sums_.get<float>(rows * width) : out;
-    const int64_t sums_stride = args.accumulate ? width : stride;
+    Fp8MatmulArgs part = args;
+    const int64_t rows = part.rows = std::min(chunk, args.rows - first);
+    part.x += first * in;
+    part.x_scales += args.scale_per_row ? first : 0;
+    part.out += first * stride;
     auto* x = fp8_inputs_.get<std::byte>(rows * in * static_cast<int64_t>(bytes_of(weight->type)));
     for_row_blocks(rows * in, 1, [&](int64_t begin, int64_t end) {
-      HWY_DYNAMIC_DISPATCH(decode_codes)(args.x + first * in, begin, end, weight->type, x);
+      HWY_DYNAMIC_DISPATCH(decode_codes)(part.x, begin, end, weight->type, x);
     });
-    do_matmul(
-        {.x = x, .weight = *weight->values, .rows = rows, .out = sums, .out_stride = sums_stride});
-    const ScaledRows results{.sums = sums,
-                             .sums_stride = sums_stride,
-                             .width = width,
-                             .row_scales = args.x_scales + (args.scale_per_row ? first : 0),
-                             .scale_per_row = args.scale_per_row,
-                             .scales = weight->scales,
-                             .bias = args.bias,
-                             .accumulate = args.accumulate,
-                             .out = out,
-                             .out_stride = stride};
+    // Without accumulation, sums become results in place.
+    const MatmulArgs plain{.x = x,
+                           .weight = *weight->values,
+                           .rows = rows,
+                           .out = args.accumulate ? fp8_sums_.get<float>(rows * width) : part.out,
+                           .out_stride = args.accumulate ? width : stride};
+    do_matmul(plain);
     for_row_blocks(rows, width, [&](int64_t begin, int64_t end) {
-      HWY_DYNAMIC_DISPATCH(scale_rows)(results, begin, end);
+      HWY_DYNAMIC_DISPATCH(scale_rows)(part, weight->scales, plain, begin, end);
     });
   }
 }

@@ -20,11 +20,6 @@ struct PanelShape {
   auto operator<=>(const PanelShape&) const = default;
 };
 
-/// A packed part of a weight, in the PackedMatrix's storage.
-struct Panel {
-  virtual ~Panel() = default;
-};
-
 /// Destination of a Gemm: out [height, stride] = start + x·panelᵀ, or out += x·panelᵀ.
 struct GemmResult {
   float* out = nullptr;
@@ -38,29 +33,31 @@ struct GemmResult {
 /// neither on the number of rows nor on the number of threads.
 class Gemm {
  public:
+  struct Layout {
+    PanelShape shape;
+    size_t panel_bytes = 0;
+    int64_t pack_step = 0;   ///< weight rows that are packed together: all of them or some
+    int64_t x_stride = 0;    ///< elements in a row of x: depth, then zeros
+    int64_t out_stride = 0;  ///< floats in a row of out: width, then unused ones
+    /// Whether it takes any GemmResult, or only one of stride out_stride without accumulation.
+    bool runs_in_place = false;
+  };
   virtual ~Gemm() = default;
-  virtual const PanelShape& shape() const = 0;
-  virtual size_t panel_bytes() const = 0;
-  /// Number of weight rows that are packed together: all of them or some.
-  virtual int64_t pack_step() const = 0;
+  const Layout& layout() const { return layout_; }
   /// Packs row-major [count, depth] of the shape's type, output features from `first` on, into the
-  /// panel's storage, which must be aligned to 64. first is a multiple of pack_step(), and count
-  /// equals pack_step() except at the panel's end.
-  virtual void pack(int64_t first, int64_t count, const void* rows, std::byte* storage,
+  /// panel, which must be aligned to 64. first is a multiple of pack_step, and count equals
+  /// pack_step except at the panel's end.
+  virtual void pack(int64_t first, int64_t count, const void* rows, std::byte* panel,
                     int thread) const = 0;
-  /// The panel with that storage.
-  virtual std::unique_ptr<Panel> panel_in(std::byte* storage) const = 0;
   /// Height to use while `rows` rows (at least 1) are left; rows beyond them are padding.
   virtual int64_t height_for(int64_t rows) const = 0;
-  /// Elements in a row of x: depth, then zeros.
-  virtual int64_t x_stride() const = 0;
-  /// Floats in a row of out: width, then unused ones.
-  virtual int64_t out_stride() const = 0;
-  /// Whether it takes any GemmResult, or only one of stride out_stride without accumulation.
-  virtual bool runs_in_place() const = 0;
-  /// x: [height, x_stride].
-  virtual void run(int64_t height, const void* x, const Panel& panel, const GemmResult& result,
+  /// x: [height, x_stride]. panel: packed.
+  virtual void run(int64_t height, const void* x, const std::byte* panel, const GemmResult& result,
                    int thread) const = 0;
+
+ protected:
+  explicit Gemm(const Layout& layout) : layout_(layout) {}
+  Layout layout_;
 };
 
 /// Best division of a weight.

@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/kv_entry.h"
 #include "kernels/cpu/vector-inl.h"
+#include "kernels/with_type.h"
 #include "quant/fp8.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,9 +22,7 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 /// Converts count elements from one float type to another.
 template <class In, class Out>
 HWY_INLINE void convert_row(const In* in, int64_t count, Out* out) {
-  store_row(
-      count, out, [in](int64_t i) HWY_ATTR { return load_as_float(in + i); },
-      [in](int64_t i, int64_t left) HWY_ATTR { return load_part(in + i, left); });
+  store_row(count, out, [in](auto at) HWY_ATTR { return at.load(in); });
 }
 
 /// FP8 code → float16 bits, without the correction of the exponent bias: every FP8 number fits into
@@ -47,21 +46,16 @@ constexpr float kBiasScale = static_cast<float>(1 << (15 - fp8::layout_of(kForma
 
 /// scale · code, rounded once: products with powers of two are exact.
 template <fp8::Format kFormat>
-HWY_INLINE VF read_codes(const uint8_t* codes, VF scale) {
-  const auto wide = hn::PromoteTo(DU16(), hn::LoadU(DU8(), codes));
+HWY_INLINE VF read_codes(hn::Vec<DU8> codes, VF scale) {
+  const auto wide = hn::PromoteTo(DU16(), codes);
   return hn::Mul(scale, float_of_half(half_bits<kFormat>(wide)));
 }
 
 template <fp8::Format kFormat, class Out>
 void read_fp8_row(const uint8_t* codes, int64_t count, float scale, Out* out) {
   const VF times = set(scale * kBiasScale<kFormat>);
-  store_row(
-      count, out, [=](int64_t i) HWY_ATTR { return read_codes<kFormat>(codes + i, times); },
-      [=](int64_t i, int64_t left) HWY_ATTR {
-        uint8_t tail[kMaxLanes] = {};
-        std::memcpy(tail, codes + i, static_cast<size_t>(left));
-        return read_codes<kFormat>(tail, times);
-      });
+  store_row(count, out,
+            [=](auto at) HWY_ATTR { return read_codes<kFormat>(at.load_bytes(codes), times); });
 }
 
 /// Some rows of one head.
@@ -76,20 +70,12 @@ struct KvRows {
 template <class Out>
 HWY_INLINE void read_row(const KvRows& rows, const std::byte* row, Out* out) {
   const auto* codes = reinterpret_cast<const uint8_t*>(row);
-  switch (rows.dtype) {
-    case KvDType::kFloat32:
-      return convert_row(reinterpret_cast<const float*>(row), rows.head_dim, out);
-    case KvDType::kFloat16:
-      return convert_row(reinterpret_cast<const F16*>(row), rows.head_dim, out);
-    case KvDType::kBFloat16:
-      return convert_row(reinterpret_cast<const BF16*>(row), rows.head_dim, out);
-    case KvDType::kFp8E4m3:
-      return read_fp8_row<fp8::Format::kE4m3Fn>(codes, rows.head_dim, rows.scale, out);
-    case KvDType::kFp8E4m3Fnuz:
-      return read_fp8_row<fp8::Format::kE4m3Fnuz>(codes, rows.head_dim, rows.scale, out);
-    case KvDType::kFp8E5m2:
-      return read_fp8_row<fp8::Format::kE5m2>(codes, rows.head_dim, rows.scale, out);
-  }
+  with_kv_type(rows.dtype, [&]<class T>(T) HWY_ATTR {
+    if constexpr (CodesOf<T>::kAre)
+      read_fp8_row<CodesOf<T>::kFormat>(codes, rows.head_dim, rows.scale, out);
+    else
+      convert_row(reinterpret_cast<const T*>(row), rows.head_dim, out);
+  });
 }
 
 /// Converts rows to out [rows, head_dim], whose rows are out_stride apart.
@@ -143,49 +129,26 @@ HWY_INLINE VI quantize(VF x, VF scale, uint64_t& saturated) {
 /// Codes of count values; returns how many saturated.
 template <fp8::Format kFormat, class T>
 HWY_INLINE uint64_t quantize_row(const T* x, int64_t count, float scale, uint8_t* out) {
-  const DU8 d8;
   const VF divisor = set(scale);
   uint64_t saturated = 0;
-  int64_t i = 0;
-  for (; i + lanes() <= count; i += lanes()) {
-    const VI codes = quantize<kFormat>(load_as_float(x + i), divisor, saturated);
-    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(DU(), codes)), d8, out + i);
-  }
-  if (i < count) {
-    uint8_t tail[kMaxLanes];
-    const VI codes = quantize<kFormat>(load_part(x + i, count - i), divisor, saturated);
-    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(DU(), codes)), d8, tail);
-    std::memcpy(out + i, tail, static_cast<size_t>(count - i));
-  }
+  for_vectors(count, [&](auto at) HWY_ATTR {
+    at.store_bytes(quantize<kFormat>(at.load(x), divisor, saturated), out);
+  });
   return saturated;
 }
 
 /// Stores one head of one token; returns how many values saturated.
 HWY_INLINE uint64_t store_head(const StoreKvArgs& args, const float* x, int64_t head, int64_t out) {
   const int64_t head_dim = args.x.head_dim;
-  switch (args.dtype) {
-    case KvDType::kFloat32:
-      convert_row(x, head_dim, static_cast<float*>(args.out) + out);
+  return with_kv_type(args.dtype, [&]<class T>(T) HWY_ATTR -> uint64_t {
+    if constexpr (CodesOf<T>::kAre) {
+      auto* codes = static_cast<uint8_t*>(args.out) + out;
+      return quantize_row<CodesOf<T>::kFormat>(x, head_dim, args.scales[head], codes);
+    } else {
+      convert_row(x, head_dim, static_cast<T*>(args.out) + out);
       return 0;
-    case KvDType::kFloat16:
-      convert_row(x, head_dim, static_cast<F16*>(args.out) + out);
-      return 0;
-    case KvDType::kBFloat16:
-      convert_row(x, head_dim, static_cast<BF16*>(args.out) + out);
-      return 0;
-    default:
-      break;
-  }
-  auto* codes = static_cast<uint8_t*>(args.out) + out;
-  switch (fp8_format(args.dtype)) {
-    case fp8::Format::kE4m3Fn:
-      return quantize_row<fp8::Format::kE4m3Fn>(x, head_dim, args.scales[head], codes);
-    case fp8::Format::kE4m3Fnuz:
-      return quantize_row<fp8::Format::kE4m3Fnuz>(x, head_dim, args.scales[head], codes);
-    case fp8::Format::kE5m2:
-      break;
-  }
-  return quantize_row<fp8::Format::kE5m2>(x, head_dim, args.scales[head], codes);
+    }
+  });
 }
 
 /// Some tokens of one head.
@@ -269,21 +232,12 @@ HWY_INLINE VI step_of(VF v) {
 template <class MarkStyle>
 HWY_INLINE void place_all(const float* x, int64_t count, BinWindow window, uint8_t* places,
                           const MarkStyle& look) {
-  const DU8 d8;
-  const auto place = [&](VF v) HWY_ATTR {
-    const VI step = step_of(v);
+  for_vectors(count, [&](auto at) HWY_ATTR {
+    const VI step = step_of(at.load(x));
     const VI above = hn::Sub(step, set_int(kFirstStep + window.below));
     look(step, hn::And(hn::Gt(step, set_int(kFirstStep)), hn::Lt(above, set_int(1))));
-    return hn::TruncateTo(d8, hn::BitCast(DU(), hn::Max(above, set_int(0))));
-  };
-  int64_t i = 0;
-  for (; i + lanes() <= count; i += lanes())
-    hn::StoreU(place(load_as_float(x + i)), d8, places + i);
-  if (const int64_t left = count - i; left > 0) {
-    uint8_t tail[kMaxLanes];
-    hn::StoreU(place(load_part(x + i, left)), d8, tail);
-    std::memcpy(places + i, tail, static_cast<size_t>(left));
-  }
+    at.store_bytes(hn::Max(above, set_int(0)), places);
+  });
 }
 
 /// Places of one row; returns whether a value lies between bin 0 and the window.

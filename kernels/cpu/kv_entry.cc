@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
@@ -51,14 +51,12 @@ void load_kv_as(const LoadKvArgs& args, const LoadedPart& part) {
   }
 }
 
-void load_kv_part(const LoadKvArgs& args, int64_t begin, int64_t end) {
-  // Divided as in load_kv.
+void load_kv_rows(const LoadKvArgs& args, int64_t begin, int64_t end) {
+  // Rows or heads: which of them are more.
   const bool by_heads = args.heads > args.rows;
   const LoadedPart part{by_heads ? 0 : begin, by_heads ? args.rows : end, by_heads ? begin : 0,
                         by_heads ? end : args.heads};
-  if (args.out_type == ComputeType::kFloat32) return load_kv_as<float>(args, part);
-  if (args.out_type == ComputeType::kFloat16) return load_kv_as<F16>(args, part);
-  load_kv_as<BF16>(args, part);
+  with_type(args.out_type, [&](auto out) { load_kv_as<decltype(out)>(args, part); });
 }
 
 /// Prefetches a row: heads of one projection are interleaved with others, at addresses that the
@@ -116,36 +114,59 @@ void enter_part(const KvPass& pass, const KvPart& part, ObservedRange* ranges) {
   }
 }
 
+template <class T>
+HWY_INLINE const float* as_floats(const T* x, int64_t count, float* buffer) {
+  if constexpr (std::is_same_v<T, float>) return x;
+  convert_row(x, count, buffer);
+  return buffer;
+}
+
+/// Returns the part's range, and adds its counts to bins.
+template <class T>
+ObservedRange observe_part(const ObserveRowsArgs& args, const RowsPart& part, BinCounts& counts) {
+  float buffer[std::is_same_v<T, float> ? 1 : BinCounts::kMaxValues];
+  const int64_t first = args.segments[static_cast<size_t>(part.segment)].q_begin * args.width;
+  const int64_t count = part.end - part.begin;
+  const float* x = as_floats(static_cast<const T*>(args.x) + first + part.begin, count, buffer);
+  RangeFold fold;
+  for (int64_t at = part.begin; at < part.end;) {
+    const int64_t row = at / args.width, end = std::min(part.end, (row + 1) * args.width);
+    fold.fold_row(x + (at - part.begin), end - at, row);
+    at = end;
+  }
+  const ObservedRange range = fold.range();
+  if (args.histogram) {
+    counts.bins.fill(0);
+    count_values(x, count, range, counts);
+  }
+  return range;
+}
+
+ObservedRange observe_elements(const ObserveRowsArgs& args, const RowsPart& part,
+                               BinCounts& counts) {
+  return with_type(args.type,
+                   [&](auto in) { return observe_part<decltype(in)>(args, part, counts); });
+}
+
 }  // namespace kvcal::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kvcal::cpu {
 
-HWY_EXPORT(store_kv_rows);
-HWY_EXPORT(load_kv_part);
+KVCAL_BY_ROWS(store_kv, StoreKvArgs, args.x.tokens, width_of(args.x))
 
-void CpuBackend::do_store_kv(const StoreKvArgs& args) {
-  for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(store_kv_rows)(args, begin, end);
-  });
-}
+// A cache has many rows of few heads; a product's input is one row of many heads, because each row
+// or group has its own scale.
+KVCAL_BY_ROWS(load_kv, LoadKvArgs, std::max(args.rows, args.heads),
+              std::min(args.rows, args.heads) * args.head_dim)
 
 void CpuBackend::do_simulate_cache(const SimulateCacheArgs& args) {
-  for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
+  for_row_blocks(args.x.tokens, width_of(args.x), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t)
       for (int64_t h = 0; h < args.x.heads; ++h)
         round_trip(args.format, args.x.data + t * args.x.row_stride + h * args.x.head_dim,
                    args.x.head_dim, args.scales ? args.scales[h] : 1.0f);
-  });
-}
-
-void CpuBackend::do_load_kv(const LoadKvArgs& args) {
-  // A cache has many rows of few heads; a product's input is one row of many heads, because each
-  // row or group has its own scale.
-  const int64_t parts = std::max(args.rows, args.heads), other = std::min(args.rows, args.heads);
-  for_row_blocks(parts, other * args.head_dim, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(load_kv_part)(args, begin, end);
   });
 }
 
@@ -197,9 +218,8 @@ int64_t tokens_of_part(int64_t head_dim) {
 /// Merges the ranges of parts, [parts, heads], into those of their segments.
 void merge_ranges(std::span<const KvPart> parts, std::span<const ObservedRange> seen,
                   size_t num_segments, const CacheSide& side) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto heads = static_cast<size_t>(side.x.heads);
-  std::fill_n(side.ranges, num_segments * heads, ObservedRange{kInfinity, -kInfinity, -1});
+  std::fill_n(side.ranges, num_segments * heads, kEmptyRange);
   for (size_t p = 0; p < parts.size(); ++p) {
     if (parts[p].segment < 0) continue;
     for (size_t h = 0; h < heads; ++h) {
@@ -268,6 +288,37 @@ void CpuBackend::do_enter_cache(const EnterCacheArgs& args) {
   }
   if (!turned) do_rope(args.rope);
   run_parts(pool_, parts, segments.size(), passes);
+}
+
+HWY_EXPORT(observe_elements);
+
+void CpuBackend::do_observe_rows(const ObserveRowsArgs& args) {
+  std::vector<RowsPart> parts;
+  for (size_t s = 0; s < args.segments.size(); ++s) {
+    const int64_t count = args.segments[s].q_count * args.width;
+    for (int64_t begin = 0; begin < count; begin += BinCounts::kMaxValues)
+      parts.push_back({.segment = static_cast<int64_t>(s),
+                       .begin = begin,
+                       .end = std::min(count, begin + BinCounts::kMaxValues)});
+  }
+  // Each thread's next parts are adjacent, and its tables stay in cache.
+  constexpr int64_t kPartsTogether = 8;
+  const auto num_parts = std::ssize(parts);
+  std::vector<ObservedRange> seen(parts.size());
+  pool_.parallel_for((num_parts + kPartsTogether - 1) / kPartsTogether, [&](int64_t task, int) {
+    BinCounts counts;
+    counts.pairs.fill(0);
+    const int64_t end = std::min(num_parts, (task + 1) * kPartsTogether);
+    for (int64_t p = task * kPartsTogether; p < end; ++p) {
+      const auto at = static_cast<size_t>(p);
+      seen[at] = HWY_DYNAMIC_DISPATCH(observe_elements)(args, parts[at], counts);
+      if (args.histogram) add_bins(counts, args.histogram);
+    }
+  });
+
+  std::fill_n(args.ranges, args.segments.size(), kEmptyRange);
+  for (size_t p = 0; p < parts.size(); ++p)
+    merge_range(seen[p], args.ranges[static_cast<size_t>(parts[p].segment)]);
 }
 
 }  // namespace kvcal::cpu

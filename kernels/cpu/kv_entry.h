@@ -24,6 +24,13 @@ struct KvPass {
   int64_t first_row = 0;           ///< of out
 };
 
+/// Contiguous elements of one segment for one task. Rows of a segment are contiguous, so a part may
+/// begin and end inside a row.
+struct RowsPart {
+  int64_t segment = 0;
+  int64_t begin = 0, end = 0;  ///< elements of the segment
+};
+
 /// Histogram of one head. Two values are counted at a time, in the table entry at the row and
 /// column of their bins, which halves the additions to memory. Two adjacent tables alternate, so
 /// that equal values do not wait for each other. A table covers a window of bins below the largest

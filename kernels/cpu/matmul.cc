@@ -5,6 +5,7 @@
 #include "kernels/cpu/amax_slot.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/with_type.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul.cc"
@@ -44,12 +45,10 @@ void convert_as(const std::byte* in, int64_t count, void* out) {
 
 template <class Out>
 void convert_to(DType dtype, const std::byte* in, int64_t count, void* out) {
-  if (dtype == DType::kF32) return convert_as<float, Out>(in, count, out);
-  if (dtype == DType::kF16) return convert_as<F16, Out>(in, count, out);
   if (dtype == DType::kF8E4M3)
     return read_fp8_row<fp8::Format::kE4m3Fn>(reinterpret_cast<const uint8_t*>(in), count, 1.0f,
                                               static_cast<Out*>(out));
-  convert_as<BF16, Out>(in, count, out);
+  with_type(dtype, [&](auto stored) { convert_as<decltype(stored), Out>(in, count, out); });
 }
 
 /// Converts count elements of a checkpoint tensor to a compute type.
@@ -58,28 +57,19 @@ void convert(DType dtype, const std::byte* in, int64_t count, ComputeType type, 
   convert_to<BF16>(dtype, in, count, out);
 }
 
-HWY_INLINE VF finished(const TileOutput& output, VF v, int64_t column, const float* out) {
-  if (output.bias) v = hn::Add(v, hn::LoadU(DF(), output.bias + column));
-  return output.accumulate ? hn::Add(v, hn::LoadU(DF(), out)) : v;
-}
-
 void write_tile(const TileOutput& output) {
   for (int64_t row = 0; row < output.rows; ++row) {
     const float* tile = output.tile + row * output.tile_stride;
     float* out = output.out + row * output.out_stride;
-    int64_t i = 0;
-    for (; i + lanes() <= output.width; i += lanes()) {
-      const VF v = finished(output, hn::LoadU(DF(), tile + i), i, out + i);
-      if (output.streams) {
-        hn::Stream(v, DF(), out + i);
-      } else {
-        hn::StoreU(v, DF(), out + i);
-      }
-    }
-    for (; i < output.width; ++i) {
-      const float sum = output.bias ? tile[i] + output.bias[i] : tile[i];
-      out[i] = output.accumulate ? sum + out[i] : sum;
-    }
+    for_vectors(output.width, [&](auto at) HWY_ATTR {
+      VF v = at.load(tile);
+      if (output.bias) v = hn::Add(v, at.load(output.bias));
+      if (output.accumulate) v = hn::Add(v, at.load(out));
+      if (at.kIsWhole && output.streams)
+        hn::Stream(v, DF(), out + at.i);
+      else
+        at.store(v, out);
+    });
   }
   if (output.streams) hwy::FlushStream();
 }
@@ -109,8 +99,10 @@ int64_t panel_width(int64_t out_features, int64_t max_width) {
 
 struct PackedPanel {
   const Gemm* gemm = nullptr;
-  std::unique_ptr<Panel> panel;
+  std::byte* data = nullptr;
   int64_t column = 0;
+
+  const Gemm::Layout& layout() const { return gemm->layout(); }
 };
 
 /// Points into the backend's GemmLibrary, so it must not outlive the backend.
@@ -167,8 +159,8 @@ class RowBlocks {
     blocks_ = (rows + weight.blocking.rows - 1) / weight.blocking.rows;
     if (blocks_ > 0) block_rows_ = round_up((rows + blocks_ - 1) / blocks_, kRowStep);
     for (const PackedPanel& panel : weight.panels) {
-      tile_size_ = std::max(tile_size_, weight.blocking.tallest * panel.gemm->out_stride());
-      x_size_ = std::max(x_size_, weight.blocking.tallest * panel.gemm->x_stride() *
+      tile_size_ = std::max(tile_size_, weight.blocking.tallest * panel.layout().out_stride);
+      x_size_ = std::max(x_size_, weight.blocking.tallest * panel.layout().x_stride *
                                       static_cast<int64_t>(bytes_of(weight.type)));
     }
   }
@@ -195,7 +187,7 @@ class RowBlocks {
   const void* rows_at(int64_t row, int64_t rows, int64_t height, void* padded) const {
     const std::byte* x = x_ + row * row_bytes_;
     const int64_t stride =
-        weight_.panels[0].gemm->x_stride() * static_cast<int64_t>(bytes_of(weight_.type));
+        weight_.panels[0].layout().x_stride * static_cast<int64_t>(bytes_of(weight_.type));
     if (rows == height && stride == row_bytes_) return x;
     auto* out = static_cast<std::byte*>(padded);
     std::memset(out, 0, static_cast<size_t>(height * stride));
@@ -234,12 +226,12 @@ class Multiplication {
     blocks_.for_heights(task / num_panels, [&](int64_t row, int64_t rows, int64_t height) {
       const void* x = blocks_.rows_at(row, rows, height, tile + blocks_.tile_size());
       const TileOutput output{.tile = tile,
-                              .tile_stride = panel.gemm->out_stride(),
+                              .tile_stride = panel.layout().out_stride,
                               .rows = rows,
-                              .width = panel.gemm->shape().width,
+                              .width = panel.layout().shape.width,
                               .out = args_.out + row * out_stride_ + panel.column,
                               .out_stride = out_stride_};
-      panel.gemm->runs_in_place() && !streams_ && !(args_.accumulate && args_.bias)
+      panel.layout().runs_in_place && !streams_ && !(args_.accumulate && args_.bias)
           ? run_in_place(panel, x, height, output, thread)
           : run_apart(panel, x, height, output, thread);
     });
@@ -258,7 +250,7 @@ class Multiplication {
                       .stride = output.out_stride,
                       .start = bias_of(panel),
                       .accumulate = args_.accumulate};
-    if (output.rows == height) return panel.gemm->run(height, x, *panel.panel, result, thread);
+    if (output.rows == height) return panel.gemm->run(height, x, panel.data, result, thread);
     float* tile = output.tile;
     const auto row_bytes = static_cast<size_t>(output.width) * sizeof(float);
     std::memset(tile, 0, static_cast<size_t>(height) * row_bytes);
@@ -266,7 +258,7 @@ class Multiplication {
       std::memcpy(tile + row * output.width, output.out + row * output.out_stride, row_bytes);
     result.out = tile;
     result.stride = output.width;
-    panel.gemm->run(height, x, *panel.panel, result, thread);
+    panel.gemm->run(height, x, panel.data, result, thread);
     for (int64_t row = 0; row < output.rows; ++row)
       std::memcpy(output.out + row * output.out_stride, tile + row * output.width, row_bytes);
   }
@@ -274,8 +266,8 @@ class Multiplication {
   void run_apart(const PackedPanel& panel, const void* x, int64_t height, TileOutput output,
                  int thread) const {
     // A bias must be added first for fewer rows, too, where the same call may run them in place.
-    const bool starts_with_bias = panel.gemm->runs_in_place() && !args_.accumulate;
-    panel.gemm->run(height, x, *panel.panel,
+    const bool starts_with_bias = panel.layout().runs_in_place && !args_.accumulate;
+    panel.gemm->run(height, x, panel.data,
                     {.out = output.tile,
                      .stride = output.tile_stride,
                      .start = starts_with_bias ? bias_of(panel) : nullptr},
@@ -323,9 +315,9 @@ class Activated {
       fold_into(group_.seen,
                 activate_block({.gate = gate,
                                 .up = up,
-                                .x_stride = first.gemm->out_stride(),
+                                .x_stride = first.layout().out_stride,
                                 .rows = rows,
-                                .width = first.gemm->shape().width,
+                                .width = first.layout().shape.width,
                                 .activation = args_.activation,
                                 .out_type = args_.out_type,
                                 .out = static_cast<std::byte*>(args_.out) +
@@ -340,13 +332,13 @@ class Activated {
   const PackedPanel& multiply(int64_t index, int64_t height, int64_t rows, const void* x,
                               float* tile, int thread) const {
     const PackedPanel& panel = weight_.panels[static_cast<size_t>(index)];
-    const int64_t stride = panel.gemm->out_stride();
-    panel.gemm->run(height, x, *panel.panel, {.out = tile, .stride = stride}, thread);
+    const int64_t stride = panel.layout().out_stride;
+    panel.gemm->run(height, x, panel.data, {.out = tile, .stride = stride}, thread);
     if (group_.bias) HWY_DYNAMIC_DISPATCH(write_tile)
     ({.tile = tile,
       .tile_stride = stride,
       .rows = rows,
-      .width = panel.gemm->shape().width,
+      .width = panel.layout().shape.width,
       .bias = group_.bias + panel.column,
       .out = tile,
       .out_stride = stride});
@@ -425,7 +417,7 @@ std::unique_ptr<PackedMatrix> CpuBackend::pack_rows(const PackShape& shape, Comp
     const Gemm& gemm = gemms_.get({.type = type, .depth = shape.in_features, .width = here});
     packed->panels.push_back({&gemm, nullptr, column});
     offsets.push_back(bytes);
-    bytes += (gemm.panel_bytes() + 63) / 64 * 64;
+    bytes += (gemm.layout().panel_bytes + 63) / 64 * 64;
   }
   packed->storage = allocate(bytes);
   packed->bytes = bytes;
@@ -433,16 +425,16 @@ std::unique_ptr<PackedMatrix> CpuBackend::pack_rows(const PackShape& shape, Comp
     const size_t i = static_cast<size_t>(index);
     PackedPanel& panel = packed->panels[i];
     const Gemm& gemm = *panel.gemm;
-    std::byte* out = packed->storage.data() + offsets[i];
-    const int64_t step = gemm.pack_step(), width = gemm.shape().width;
+    panel.data = packed->storage.data() + offsets[i];
+    const int64_t step = gemm.layout().pack_step, width = gemm.layout().shape.width;
     const int64_t together = round_up(std::min(least_rows, width), step);
     for (int64_t row = 0; row < width; row += together) {
       const int64_t count = std::min(together, width - row);
       const auto* rows = static_cast<const std::byte*>(read(panel.column + row, count, thread));
       for (int64_t done = 0; done < count; done += step)
-        gemm.pack(row + done, std::min(step, count - done), rows + done * row_bytes, out, thread);
+        gemm.pack(row + done, std::min(step, count - done), rows + done * row_bytes, panel.data,
+                  thread);
     }
-    panel.panel = gemm.panel_in(out);
   });
   return packed;
 }

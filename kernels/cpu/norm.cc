@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/with_type.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/norm.cc"
@@ -38,21 +39,14 @@ struct ResidualRow {
   float multiplier = 1.0f;
   float* hidden = nullptr;
 
-  HWY_INLINE VF sum(VF value, VF weights, VF before) const {
+  template <class At>
+  HWY_INLINE VF load(At at) const {
+    VF value = at.load(x);
+    const VF weights = at.load(weight);
     if (kNorm != OutputNorm::kNone)
       value = normed<kNorm == OutputNorm::kCentered, false>(value, scale, weights, weights);
-    return hn::MulAdd(set(multiplier), value, before);
-  }
-  HWY_INLINE VF at(int64_t i) const {
-    const VF value =
-        sum(load_as_float(x + i), load_as_float(weight + i), load_as_float(hidden + i));
-    store_from_float(value, hidden + i);
-    return value;
-  }
-  HWY_INLINE VF part(int64_t i, int64_t count) const {
-    const VF value =
-        sum(load_part(x + i, count), load_part(weight + i, count), load_part(hidden + i, count));
-    store_part(value, hidden + i, count);
+    value = hn::MulAdd(set(multiplier), value, at.load(hidden));
+    at.store(value, hidden);
     return value;
   }
 };
@@ -88,22 +82,10 @@ HWY_INLINE void scale_row(const NormRow& row, Out* out, AmaxFold<Out>& seen) {
   const float* bias =
       kHasBias ? row.bias : row.weight;  // read, and left alone, where there is none
   const RowScale scale = row.scale;
-  store_row(
-      row.width, out,
-      [&](int64_t i) HWY_ATTR {
-        const VF value =
-            normed<kCentered, kHasBias>(load_as_float(row.x + i), scale,
-                                        load_as_float(row.weight + i), load_as_float(bias + i));
-        seen.fold(value);
-        return value;
-      },
-      [&](int64_t i, int64_t left) HWY_ATTR {
-        const VF value =
-            normed<kCentered, kHasBias>(load_part(row.x + i, left), scale,
-                                        load_part(row.weight + i, left), load_part(bias + i, left));
-        seen.fold_part(value, left);
-        return value;
-      });
+  store_row(row.width, out, [&](auto at) HWY_ATTR {
+    return seen.fold(
+        at, normed<kCentered, kHasBias>(at.load(row.x), scale, at.load(row.weight), at.load(bias)));
+  });
 }
 
 /// The same for a row whose kind is known only at run time.
@@ -135,9 +117,8 @@ HWY_NOINLINE Magnitudes norm_as(const NormArgs& args, int64_t begin, int64_t end
 }
 
 Magnitudes norm_rows(const NormArgs& args, int64_t begin, int64_t end) {
-  if (args.out_type == ComputeType::kFloat32) return norm_as<float>(args, begin, end);
-  if (args.out_type == ComputeType::kFloat16) return norm_as<F16>(args, begin, end);
-  return norm_as<BF16>(args, begin, end);
+  return with_type(args.out_type,
+                   [&](auto out) { return norm_as<decltype(out)>(args, begin, end); });
 }
 
 template <OutputNorm kNorm, class Out>
@@ -169,17 +150,14 @@ HWY_NOINLINE Magnitudes residual_as(const ResidualNormArgs& args, int64_t begin,
   return seen.magnitudes();
 }
 
-template <OutputNorm kNorm>
-Magnitudes residual_by(const ResidualNormArgs& args, int64_t begin, int64_t end) {
-  if (args.out_type == ComputeType::kFloat32) return residual_as<kNorm, float>(args, begin, end);
-  if (args.out_type == ComputeType::kFloat16) return residual_as<kNorm, F16>(args, begin, end);
-  return residual_as<kNorm, BF16>(args, begin, end);
-}
-
 Magnitudes residual_rows(const ResidualNormArgs& args, int64_t begin, int64_t end) {
-  if (!args.output_weight) return residual_by<OutputNorm::kNone>(args, begin, end);
-  if (args.centered) return residual_by<OutputNorm::kCentered>(args, begin, end);
-  return residual_by<OutputNorm::kRms>(args, begin, end);
+  using enum OutputNorm;
+  const OutputNorm kind = !args.output_weight ? kNone : args.centered ? kCentered : kRms;
+  return with_value<kNone, kCentered, kRms>(kind, [&](auto norm) {
+    return with_type(args.out_type, [&](auto out) {
+      return residual_as<norm(), decltype(out)>(args, begin, end);
+    });
+  });
 }
 
 void norm_heads_rows(const NormHeadsArgs& args, int64_t begin, int64_t end) {
@@ -221,32 +199,15 @@ HWY_NOINLINE Magnitudes gated_norm_as(const GatedNormArgs& args, int64_t row, fl
   return seen.magnitudes();
 }
 
-template <GateFunction kFunction>
-Magnitudes gated_norm_row(const GatedNormArgs& args, int64_t row, float* product) {
-  if (args.out_type == ComputeType::kFloat32)
-    return gated_norm_as<kFunction, float>(args, row, product);
-  if (args.out_type == ComputeType::kFloat16)
-    return gated_norm_as<kFunction, F16>(args, row, product);
-  return gated_norm_as<kFunction, BF16>(args, row, product);
-}
-
 Magnitudes gated_norm_rows(const GatedNormArgs& args, int64_t begin, int64_t end) {
   std::vector<float> product(static_cast<size_t>(args.width));
-  const auto normed_row = [&](int64_t row) {
-    switch (args.function) {
-      case GateFunction::kSilu:
-        return gated_norm_row<GateFunction::kSilu>(args, row, product.data());
-      case GateFunction::kSigmoid:
-        return gated_norm_row<GateFunction::kSigmoid>(args, row, product.data());
-      case GateFunction::kSoftplus:
-        return gated_norm_row<GateFunction::kSoftplus>(args, row, product.data());
-      case GateFunction::kIdentity:
-        break;
-    }
-    return gated_norm_row<GateFunction::kIdentity>(args, row, product.data());
-  };
   Magnitudes seen;
-  for (int64_t row = begin; row < end; ++row) seen.merge(normed_row(row));
+  with_gate(args.function, [&](auto function) {
+    with_type(args.out_type, [&](auto out) {
+      for (int64_t row = begin; row < end; ++row)
+        seen.merge(gated_norm_as<function(), decltype(out)>(args, row, product.data()));
+    });
+  });
   return seen;
 }
 
@@ -255,33 +216,16 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kvcal::cpu {
-HWY_EXPORT(gated_norm_rows);
-HWY_EXPORT(norm_rows);
-HWY_EXPORT(norm_heads_rows);
 HWY_EXPORT(residual_rows);
 
-void CpuBackend::do_norm(const NormArgs& args) {
-  for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
-    fold_into(args.seen, HWY_DYNAMIC_DISPATCH(norm_rows)(args, begin, end));
-  });
-}
+KVCAL_BY_ROWS(norm, NormArgs, args.rows, args.width)
+KVCAL_BY_ROWS(norm_heads, NormHeadsArgs, args.x.tokens, width_of(args.x))
+KVCAL_BY_ROWS(gated_norm, GatedNormArgs, args.rows, (args.groups * args.width))
 
 void CpuBackend::do_residual_norm(const ResidualNormArgs& args) {
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
     const Magnitudes seen = HWY_DYNAMIC_DISPATCH(residual_rows)(args, begin, end);
     if (args.next_weight) fold_into(args.seen, seen);
-  });
-}
-
-void CpuBackend::do_norm_heads(const NormHeadsArgs& args) {
-  for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(norm_heads_rows)(args, begin, end);
-  });
-}
-
-void CpuBackend::do_gated_norm(const GatedNormArgs& args) {
-  for_row_blocks(args.rows, args.groups * args.width, [&](int64_t begin, int64_t end) {
-    fold_into(args.seen, HWY_DYNAMIC_DISPATCH(gated_norm_rows)(args, begin, end));
   });
 }
 

@@ -50,11 +50,6 @@ struct Tile {
   bool is_exact = true;  ///< gives kJudge's bytes
 };
 
-struct DnnPanel : Panel {
-  explicit DnnPanel(Memory packed) : memory(std::move(packed)) {}
-  Memory memory;
-};
-
 /// Values in [-1, 1) of type, equal in every run.
 std::vector<std::byte> noise(int64_t count, ComputeType type) {
   std::vector<std::byte> bytes(static_cast<size_t>(count) * bytes_of(type));
@@ -72,36 +67,29 @@ std::vector<std::byte> noise(int64_t count, ComputeType type) {
 class DnnGemm : public Gemm {
  public:
   DnnGemm(DnnSession& session, const PanelShape& shape)
-      : session_(session),
-        shape_(shape),
+      : Gemm({.shape = shape, .x_stride = shape.depth, .out_stride = shape.width}),
+        session_(session),
         panel_({shape.depth, shape.width}, data_type_of(shape.type), Memory::format_tag::any) {
     for (size_t i = kHeights.size(); i-- > 0;)  // the tallest chooses the panel's layout
       tiles_[i] = make_tile(kHeights[i]);
+    layout_.panel_bytes = panel_.get_size();
     find_columns();
+    layout_.pack_step = columns_ > 0 ? kPackedRows : shape.width;
     compare_heights();
   }
 
-  const PanelShape& shape() const override { return shape_; }
-  size_t panel_bytes() const override { return panel_.get_size(); }
-  int64_t x_stride() const override { return shape_.depth; }
-  int64_t out_stride() const override { return shape_.width; }
-
-  int64_t pack_step() const override { return columns_ > 0 ? kPackedRows : shape_.width; }
-  void pack(int64_t first, int64_t count, const void* rows, std::byte* storage,
+  void pack(int64_t first, int64_t count, const void* rows, std::byte* panel,
             int thread) const override {
-    if (columns_ > 0) return pack_rows(first, count, static_cast<const BF16*>(rows), storage);
+    if (columns_ > 0) return pack_rows(first, count, static_cast<const BF16*>(rows), panel);
     KVCAL_CHECK(count == shape_.width);
     // Row-major [width, depth] is column-major [depth, width]; oneDNN only reads it.
     Memory source(
         {{shape_.depth, shape_.width}, data_type_of(shape_.type), Memory::dims{1, shape_.depth}},
         session_.engine, const_cast<void*>(rows));
-    Memory packed(panel_, session_.engine, storage);
+    Memory packed(panel_, session_.engine, panel);
     expect_room_for_code();
     dnnl::reorder(source, packed)
         .execute(session_.streams[static_cast<size_t>(thread)], source, packed);
-  }
-  std::unique_ptr<Panel> panel_in(std::byte* storage) const override {
-    return std::make_unique<DnnPanel>(Memory(panel_, session_.engine, storage));
   }
 
   int64_t height_for(int64_t rows) const override {
@@ -112,8 +100,7 @@ class DnnGemm : public Gemm {
     return kHeights[i];
   }
 
-  bool runs_in_place() const override { return false; }
-  void run(int64_t height, const void* x, const Panel& panel, const GemmResult& result,
+  void run(int64_t height, const void* x, const std::byte* panel, const GemmResult& result,
            int thread) const override {
     KVCAL_CHECK(result.stride == shape_.width && !result.start && !result.accumulate);
     size_t index = 0;
@@ -124,7 +111,7 @@ class DnnGemm : public Gemm {
     tile.primitive.execute(
         session_.streams[static_cast<size_t>(thread)],
         {{DNNL_ARG_SRC, Memory(tile.x, session_.engine, const_cast<void*>(x))},
-         {DNNL_ARG_WEIGHTS, static_cast<const DnnPanel&>(panel).memory},
+         {DNNL_ARG_WEIGHTS, Memory(panel_, session_.engine, const_cast<std::byte*>(panel))},
          {DNNL_ARG_DST, Memory(tile.out, session_.engine, result.out)},
          {DNNL_ARG_SCRATCHPAD, Memory(tile.scratchpad, session_.engine, working_memory)}});
   }
@@ -147,9 +134,9 @@ class DnnGemm : public Gemm {
   static constexpr int64_t kPackedRows = 16;
 
   /// pack in a layout of PairColumns.
-  void pack_rows(int64_t first, int64_t count, const BF16* rows, std::byte* storage) const {
+  void pack_rows(int64_t first, int64_t count, const BF16* rows, std::byte* panel) const {
     const int64_t group = first / columns_ * columns_;
-    auto* pairs = reinterpret_cast<uint32_t*>(storage) + group * shape_.depth / 2;
+    auto* pairs = reinterpret_cast<uint32_t*>(panel) + group * shape_.depth / 2;
     if (first == group && shape_.width - group < columns_)  // what no row fills
       std::memset(pairs, 0, static_cast<size_t>(columns_ * shape_.depth) * sizeof(BF16));
     pack_pair_columns(rows, count, shape_.depth / 2,
@@ -163,7 +150,7 @@ class DnnGemm : public Gemm {
         shape_.width % kPackedRows != 0)
       return;
     const auto weight = noise(shape_.width * shape_.depth, shape_.type);
-    const auto bytes = static_cast<int64_t>(panel_bytes());
+    const auto bytes = static_cast<int64_t>(layout_.panel_bytes);
     Scratch expected, actual;
     pack(0, shape_.width, weight.data(), expected.get<std::byte>(bytes), 0);
     const size_t step = static_cast<size_t>(kPackedRows * shape_.depth) * sizeof(BF16);
@@ -174,7 +161,7 @@ class DnnGemm : public Gemm {
         pack(row, kPackedRows, weight.data() + static_cast<size_t>(row / kPackedRows) * step,
              actual.get<std::byte>(bytes), 0);
       if (std::memcmp(expected.get<std::byte>(bytes), actual.get<std::byte>(bytes),
-                      panel_bytes()) == 0)
+                      layout_.panel_bytes) == 0)
         return;
     }
     columns_ = 0;
@@ -186,16 +173,16 @@ class DnnGemm : public Gemm {
     Scratch storage, expected_memory, actual_memory;
     const auto weight = noise(shape_.width * shape_.depth, shape_.type);
     const auto x = noise(kDnnTallest * shape_.depth, shape_.type);
-    auto* panel_memory = storage.get<std::byte>(static_cast<int64_t>(panel_bytes()));
-    for (int64_t row = 0; row < shape_.width; row += pack_step())
-      pack(row, std::min(pack_step(), shape_.width - row),
-           weight.data() + static_cast<size_t>(row) * row_bytes, panel_memory, 0);
-    const auto packed = panel_in(panel_memory);
+    auto* panel = storage.get<std::byte>(static_cast<int64_t>(layout_.panel_bytes));
+    const int64_t step = layout_.pack_step;
+    for (int64_t row = 0; row < shape_.width; row += step)
+      pack(row, std::min(step, shape_.width - row),
+           weight.data() + static_cast<size_t>(row) * row_bytes, panel, 0);
     auto* expected = expected_memory.get<float>(kDnnTallest * shape_.width);
     auto* actual = actual_memory.get<float>(kDnnTallest * shape_.width);
     const auto run_at = [&](int64_t height, float* out) {
       for (int64_t row = 0; row < kDnnTallest; row += height)
-        run(height, x.data() + static_cast<size_t>(row) * row_bytes, *packed,
+        run(height, x.data() + static_cast<size_t>(row) * row_bytes, panel,
             {.out = out + row * shape_.width, .stride = shape_.width}, 0);
     };
     run_at(kJudge, expected);
@@ -208,7 +195,7 @@ class DnnGemm : public Gemm {
   }
 
   DnnSession& session_;
-  PanelShape shape_;
+  const PanelShape& shape_ = layout_.shape;
   Memory::desc panel_;
   int64_t columns_ = 0;  ///< of PairColumns; 0: oneDNN packs
   std::array<Tile, kHeights.size()> tiles_;

@@ -14,11 +14,6 @@ namespace kvcal::cpu {
 
 namespace {
 
-struct PlainPanel : Panel {
-  explicit PlainPanel(const float* first) : rows(first) {}
-  const float* rows;  ///< [width, depth]
-};
-
 /// Elements of type as numbers.
 void to_floats(const void* elements, int64_t count, ComputeType type, float* out) {
   if (type == ComputeType::kFloat32) {
@@ -40,44 +35,36 @@ float dot(const float* x, const float* w, int64_t depth) {
   return std::accumulate(sums.begin(), sums.end(), 0.0f);
 }
 
+/// A panel is [width, depth].
 class PlainGemm : public Gemm {
  public:
-  explicit PlainGemm(const PanelShape& shape) : shape_(shape) {}
+  explicit PlainGemm(const PanelShape& shape)
+      : Gemm({.shape = shape,
+              .panel_bytes = static_cast<size_t>(shape.width * shape.depth) * sizeof(float),
+              .pack_step = 1,
+              .x_stride = shape.depth,
+              .out_stride = shape.width,
+              .runs_in_place = true}) {}
 
-  const PanelShape& shape() const override { return shape_; }
-  size_t panel_bytes() const override {
-    return static_cast<size_t>(shape_.width * shape_.depth) * sizeof(float);
-  }
-  int64_t pack_step() const override { return 1; }
-  void pack(int64_t first, int64_t count, const void* rows, std::byte* storage,
-            int) const override {
-    to_floats(rows, count * shape_.depth, shape_.type,
-              reinterpret_cast<float*>(storage) + first * shape_.depth);
-  }
-  std::unique_ptr<Panel> panel_in(std::byte* storage) const override {
-    return std::make_unique<PlainPanel>(reinterpret_cast<const float*>(storage));
+  void pack(int64_t first, int64_t count, const void* rows, std::byte* panel, int) const override {
+    const auto& [type, depth, width] = layout_.shape;
+    to_floats(rows, count * depth, type, reinterpret_cast<float*>(panel) + first * depth);
   }
   int64_t height_for(int64_t rows) const override { return std::min(rows, kDnnTallest); }
-  int64_t x_stride() const override { return shape_.depth; }
-  int64_t out_stride() const override { return shape_.width; }
-  bool runs_in_place() const override { return true; }
 
-  void run(int64_t height, const void* x, const Panel& panel, const GemmResult& result,
+  void run(int64_t height, const void* x, const std::byte* panel, const GemmResult& result,
            int) const override {
-    const float* rows = static_cast<const PlainPanel&>(panel).rows;
-    std::vector<float> numbers(static_cast<size_t>(height * shape_.depth));
-    to_floats(x, height * shape_.depth, shape_.type, numbers.data());
+    const auto& [type, depth, width] = layout_.shape;
+    const auto* rows = reinterpret_cast<const float*>(panel);
+    std::vector<float> numbers(static_cast<size_t>(height * depth));
+    to_floats(x, height * depth, type, numbers.data());
     for (int64_t row = 0; row < height; ++row)
-      for (int64_t i = 0; i < shape_.width; ++i) {
+      for (int64_t i = 0; i < width; ++i) {
         float& out = result.out[row * result.stride + i];
-        const float sum =
-            dot(numbers.data() + row * shape_.depth, rows + i * shape_.depth, shape_.depth);
+        const float sum = dot(numbers.data() + row * depth, rows + i * depth, depth);
         out = sum + (result.accumulate ? out : result.start ? result.start[i] : 0.0f);
       }
   }
-
- private:
-  PanelShape shape_;
 };
 
 }  // namespace

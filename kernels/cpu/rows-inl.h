@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/amax_slot.h"
 #include "kernels/cpu/vector-inl.h"
+#include "kernels/with_type.h"
 #include "quant/half.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,8 +22,10 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 /// A row in memory.
 struct StoredRow {
   const float* x = nullptr;
-  HWY_INLINE VF at(int64_t i) const { return load_as_float(x + i); }
-  HWY_INLINE VF part(int64_t i, int64_t count) const { return load_part(x + i, count); }
+  template <class At>
+  HWY_INLINE VF load(At at) const {
+    return at.load(x);
+  }
 };
 
 /// Computes add(value, sum) over a row, in an order that depends only on the width. Extra lanes
@@ -32,16 +35,14 @@ HWY_INLINE float sum_over(const Row& row, int64_t width, VF behind, const Add& a
   VF sum0 = set(0.0f), sum1 = sum0, sum2 = sum0, sum3 = sum0;
   int64_t i = 0;
   for (; i + 4 * lanes() <= width; i += 4 * lanes()) {
-    sum0 = add(row.at(i), sum0);
-    sum1 = add(row.at(i + lanes()), sum1);
-    sum2 = add(row.at(i + 2 * lanes()), sum2);
-    sum3 = add(row.at(i + 3 * lanes()), sum3);
+    sum0 = add(row.load(Whole{i}), sum0);
+    sum1 = add(row.load(Whole{i + lanes()}), sum1);
+    sum2 = add(row.load(Whole{i + 2 * lanes()}), sum2);
+    sum3 = add(row.load(Whole{i + 3 * lanes()}), sum3);
   }
-  for (; i + lanes() <= width; i += lanes()) sum0 = add(row.at(i), sum0);
-  if (const int64_t left = width - i; left > 0) {
-    const auto inside = hn::FirstN(DF(), static_cast<size_t>(left));
-    sum0 = add(hn::IfThenElse(inside, row.part(i, left), behind), sum0);
-  }
+  for (; i + lanes() <= width; i += lanes()) sum0 = add(row.load(Whole{i}), sum0);
+  if (const Rest rest{i, width - i}; rest.left > 0)
+    sum0 = add(rest.inside(row.load(rest), behind), sum0);
   return hn::GetLane(hn::SumOfLanes(DF(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
 }
 
@@ -58,11 +59,8 @@ HWY_INLINE float mean_square(const float* x, int64_t width, float mean) {
 /// out += weight · x.
 HWY_INLINE void add_row(const float* x, float weight, int64_t width, float* out) {
   const VF times = set(weight);
-  int64_t i = 0;
-  for (; i + lanes() <= width; i += lanes())
-    store_from_float(hn::MulAdd(times, load_as_float(x + i), load_as_float(out + i)), out + i);
-  if (const int64_t left = width - i; left > 0)
-    store_part(hn::MulAdd(times, load_part(x + i, left), load_part(out + i, left)), out + i, left);
+  for_vectors(
+      width, [&](auto at) HWY_ATTR { at.store(hn::MulAdd(times, at.load(x), at.load(out)), out); });
 }
 
 #if HWY_TARGET != HWY_SCALAR
@@ -132,19 +130,12 @@ HWY_INLINE void turn(VF& a, VF& b, VF cosine, VF sine) {
 
 /// Rotates pairs (i, i + pairs) of one head.
 HWY_INLINE void turn_halves(float* x, const float* cosines, const float* sines, int64_t pairs) {
-  int64_t i = 0;
-  for (; i + lanes() <= pairs; i += lanes()) {
-    VF a = load_as_float(x + i), b = load_as_float(x + pairs + i);
-    turn(a, b, load_as_float(cosines + i), load_as_float(sines + i));
-    store_from_float(a, x + i);
-    store_from_float(b, x + pairs + i);
-  }
-  const int64_t left = pairs - i;
-  if (left == 0) return;
-  VF a = load_part(x + i, left), b = load_part(x + pairs + i, left);
-  turn(a, b, load_part(cosines + i, left), load_part(sines + i, left));
-  store_part(a, x + i, left);
-  store_part(b, x + pairs + i, left);
+  for_vectors(pairs, [&](auto at) HWY_ATTR {
+    VF a = at.load(x), b = at.load(x + pairs);
+    turn(a, b, at.load(cosines), at.load(sines));
+    at.store(a, x);
+    at.store(b, x + pairs);
+  });
 }
 
 /// Rotates pairs (2i, 2i + 1) of one head.
@@ -175,27 +166,14 @@ template <class T>
 Magnitudes magnitudes_of(const T* x, int64_t count) {
   const VI infinity = set_int(0x7f800000);
   VI largest = set_int(0), nonfinite = set_int(0);
-  const auto fold = [&](VF v) HWY_ATTR {
-    const VI magnitude = hn::And(as_int(v), set_int(0x7fffffff));
+  for_vectors(count, [&](auto at) HWY_ATTR {
+    const VI magnitude = hn::And(as_int(at.load(x)), set_int(0x7fffffff));
     const auto finite = hn::Lt(magnitude, infinity);
     largest = hn::Max(largest, hn::IfThenElseZero(finite, magnitude));
     nonfinite = hn::Add(nonfinite, hn::IfThenZeroElse(finite, set_int(1)));
-  };
-  int64_t i = 0;
-  for (; i + lanes() <= count; i += lanes()) fold(load_as_float(x + i));
-  if (i < count) fold(load_part(x + i, count - i));
+  });
   return {.amax = hn::GetLane(as_float(hn::MaxOfLanes(DI(), largest))),
           .nonfinite = static_cast<uint64_t>(hn::GetLane(hn::SumOfLanes(DI(), nonfinite)))};
-}
-
-inline float as_stored(float x, const float*) {
-  return x;
-}
-inline float as_stored(float x, const BF16*) {
-  return to_float(to_bf16(x));
-}
-inline float as_stored(float x, const F16*) {
-  return to_float(to_f16(x));
 }
 
 /// Bits of the smallest float32 magnitude that rounds to infinity in Out.
@@ -213,12 +191,11 @@ template <class Out>
 class AmaxFold {
  public:
   HWY_INLINE AmaxFold() : row_(set_int(0)), finite_(set_int(0)) {}  // not a default: GCC's targets
-  HWY_INLINE void fold(VF value) {
-    row_ = hn::Max(row_, hn::And(as_int(value), set_int(0x7fffffff)));
-  }
-  /// Folds only the first count lanes.
-  HWY_INLINE void fold_part(VF value, int64_t count) {
-    fold(hn::IfThenElseZero(hn::FirstN(DF(), static_cast<size_t>(count)), value));
+  /// Returns value.
+  template <class At>
+  HWY_INLINE VF fold(At at, VF value) {
+    row_ = hn::Max(row_, hn::And(as_int(at.inside(value, set(0.0f))), set_int(0x7fffffff)));
+    return value;
   }
   /// row: the count elements written from the vectors since the last call.
   HWY_INLINE void end_row(const Out* row, int64_t count) {
@@ -233,7 +210,7 @@ class AmaxFold {
   HWY_INLINE Magnitudes magnitudes() const {
     Magnitudes all = rest_;
     const float largest = hn::GetLane(as_float(hn::MaxOfLanes(DI(), finite_)));
-    all.merge({.amax = as_stored(largest, static_cast<const Out*>(nullptr)), .nonfinite = 0});
+    all.merge({.amax = to_float(element_of<Out>(largest)), .nonfinite = 0});
     return all;
   }
 

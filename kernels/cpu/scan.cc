@@ -32,24 +32,16 @@ inline const float* conv_row(const CausalConvArgs& args, const ConvPart& part, i
          part.first;
 }
 
-/// Columns of a state in one task; columns are independent.
+/// Columns of a state in one task of delta_scan; columns are independent.
 constexpr int64_t kDeltaColumns = 64;
-/// Tokens whose gates are computed together.
-constexpr int64_t kDeltaSteps = 64;
-
-/// Columns [begin, end) of one value head's state.
-struct DeltaPart {
-  size_t segment = 0;
-  int64_t head = 0;
-  int64_t begin = 0, end = 0;
-};
-
-/// Tokens whose step sizes are computed together.
+/// Tokens whose gates or step sizes are computed together.
 constexpr int64_t kScanSteps = 64;
 
-/// Rows [begin, end) of the heads * head_dim rows of a segment's state.
-struct ScanPart {
+/// Columns [begin, end) of the state of one value head (delta_scan), or rows [begin, end) of the
+/// heads * head_dim rows of a segment's state (ssm_scan).
+struct StatePart {
   size_t segment = 0;
+  int64_t head = 0;
   int64_t begin = 0, end = 0;
 };
 
@@ -68,25 +60,15 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 template <bool kSilu>
 HWY_INLINE void convolve_row(const std::vector<const float*>& rows, const float* weight,
                              const float* bias, int64_t width, float* out) {
-  int64_t i = 0;
-  for (; i + lanes() <= width; i += lanes()) {
-    VF sum = load_as_float(bias + i);
-    const float* w = weight + i;
+  for_vectors(width, [&](auto at) HWY_ATTR {
+    VF sum = at.load(bias);
+    const float* w = weight;
     for (const float* row : rows) {
-      sum = hn::MulAdd(load_as_float(w), load_as_float(row + i), sum);
+      sum = hn::MulAdd(at.load(w), at.load(row), sum);
       w += width;
     }
-    store_from_float(kSilu ? gate_of<GateFunction::kSilu>(sum) : sum, out + i);
-  }
-  const int64_t left = width - i;
-  if (left == 0) return;
-  VF sum = load_part(bias + i, left);
-  const float* w = weight + i;
-  for (const float* row : rows) {
-    sum = hn::MulAdd(load_part(w, left), load_part(row + i, left), sum);
-    w += width;
-  }
-  store_part(kSilu ? gate_of<GateFunction::kSilu>(sum) : sum, out + i, left);
+    at.store(kSilu ? gate_of<GateFunction::kSilu>(sum) : sum, out);
+  });
 }
 
 void convolve_part(const CausalConvArgs& args, const ConvPart& part) {
@@ -117,15 +99,10 @@ static_assert(kDeltaColumns % kWidth == 0);
 HWY_INLINE void unit_row(const float* x, int64_t count, bool normalize, float scale, float* out) {
   if (normalize) {
     VF sum = set(0.0f);
-    int64_t i = 0;
-    for (; i + lanes() <= count; i += lanes()) {
-      const VF v = load_as_float(x + i);
+    for_vectors(count, [&](auto at) HWY_ATTR {
+      const VF v = at.load(x);
       sum = hn::MulAdd(v, v, sum);
-    }
-    if (i < count) {
-      const VF v = load_part(x + i, count - i);
-      sum = hn::MulAdd(v, v, sum);
-    }
+    });
     scale /= std::sqrt(hn::GetLane(hn::SumOfLanes(DF(), sum)) + 1e-6f);
   }
   for (int64_t i = 0; i < count; ++i) out[i] = x[i] * scale;
@@ -133,8 +110,8 @@ HWY_INLINE void unit_row(const float* x, int64_t count, bool normalize, float sc
 
 /// Decay and beta of several tokens.
 struct Gates {
-  HWY_ALIGN float decay[kDeltaSteps] = {};
-  HWY_ALIGN float beta[kDeltaSteps] = {};
+  HWY_ALIGN float decay[kScanSteps] = {};
+  HWY_ALIGN float beta[kScanSteps] = {};
 };
 
 HWY_INLINE void gates_of(const DeltaScanArgs& args, int64_t head, int64_t row, int64_t count,
@@ -206,7 +183,7 @@ HWY_INLINE void delta_step(const DeltaStep& step, int64_t k_dim, float* state) {
 
 /// Runs columns [begin, begin + width) of a state, width <= kWidth, through a segment. scratch:
 /// kWidth + 2 floats for each of k_dim.
-HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const DeltaPart& part, int64_t begin,
+HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const StatePart& part, int64_t begin,
                              int64_t width, float* scratch) {
   const int64_t k_dim = args.k_dim, size = k_dim * args.v_dim;
   const int64_t out_stride = args.out_row_stride();
@@ -229,8 +206,8 @@ HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const DeltaPart& part, i
   const Segment& segment = args.segments[part.segment];
   for (int64_t t = 0; t < segment.q_count; ++t) {
     const int64_t row = segment.q_begin + t, column = part.head * args.v_dim + begin;
-    if (t % kDeltaSteps == 0)
-      gates_of(args, part.head, row, std::min(kDeltaSteps, segment.q_count - t), gates);
+    if (t % kScanSteps == 0)
+      gates_of(args, part.head, row, std::min(kScanSteps, segment.q_count - t), gates);
     unit_row(args.q.data + row * args.q.row_stride + k_head * k_dim, k_dim, args.normalize, scale,
              q);
     unit_row(args.k.data + row * args.k.row_stride + k_head * k_dim, k_dim, args.normalize, 1.0f,
@@ -240,8 +217,8 @@ HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const DeltaPart& part, i
                 .k = q + k_dim,
                 .v = v,
                 .y = y,
-                .decay = gates.decay[t % kDeltaSteps],
-                .beta = gates.beta[t % kDeltaSteps]},
+                .decay = gates.decay[t % kScanSteps],
+                .beta = gates.beta[t % kScanSteps]},
                k_dim, scratch);
     std::memcpy(args.out + row * out_stride + column, y, bytes);
   }
@@ -250,7 +227,7 @@ HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const DeltaPart& part, i
       std::memcpy(own + i * args.v_dim, scratch + i * kWidth, bytes);
 }
 
-void delta_part(const DeltaScanArgs& args, const DeltaPart& part, float* scratch) {
+void delta_part(const DeltaScanArgs& args, const StatePart& part, float* scratch) {
   for (int64_t column = part.begin; column < part.end; column += kWidth)
     scan_strip(args, part, column, std::min(kWidth, part.end - column), scratch);
 }
@@ -291,21 +268,12 @@ HWY_INLINE float move_row(const RowStep& step, int64_t count, float* state) {
   const VF input = set(step.input);
   const float* a = kPerState ? step.a : step.b;  // read, and left alone, where there is none
   VF sum = set(0.0f);
-  int64_t n = 0;
-  for (; n + lanes() <= count; n += lanes()) {
-    const VF kept =
-        hn::Mul(decay_of<kPerState>(step, load_as_float(a + n)), load_as_float(state + n));
-    const VF moved = hn::MulAdd(input, load_as_float(step.b + n), kept);
-    store_from_float(moved, state + n);
-    sum = hn::MulAdd(load_as_float(step.c + n), moved, sum);
-  }
-  if (const int64_t left = count - n; left > 0) {
-    const VF kept =
-        hn::Mul(decay_of<kPerState>(step, load_part(a + n, left)), load_part(state + n, left));
-    const VF moved = hn::MulAdd(input, load_part(step.b + n, left), kept);
-    store_part(moved, state + n, left);
-    sum = hn::MulAdd(load_part(step.c + n, left), moved, sum);
-  }
+  for_vectors(count, [&](auto at) HWY_ATTR {
+    const VF kept = hn::Mul(decay_of<kPerState>(step, at.load(a)), at.load(state));
+    const VF moved = hn::MulAdd(input, at.load(step.b), kept);
+    at.store(moved, state);
+    sum = hn::MulAdd(at.load(step.c), moved, sum);
+  });
   return hn::GetLane(hn::SumOfLanes(DF(), sum));
 }
 
@@ -338,7 +306,7 @@ HWY_NOINLINE void scan_head(const SsmScanArgs& args, const HeadSteps& steps, int
 }
 
 /// state: from part.begin on.
-void scan_part(const SsmScanArgs& args, const ScanPart& part, float* state) {
+void scan_part(const SsmScanArgs& args, const StatePart& part, float* state) {
   static_assert(kScanSteps % static_cast<int64_t>(kMaxLanes) == 0);
   const Segment& segment = args.segments[part.segment];
   for (int64_t t = 0; t < segment.q_count; t += kScanSteps)
@@ -410,7 +378,7 @@ void CpuBackend::do_delta_scan(const DeltaScanArgs& args) {
   const int64_t tasks = static_cast<int64_t>(args.segments.size()) * args.v_heads * blocks;
   pool_.parallel_for(tasks, [&](int64_t index, int thread) {
     const int64_t head = index / blocks, begin = index % blocks * kDeltaColumns;
-    const DeltaPart part{.segment = static_cast<size_t>(head / args.v_heads),
+    const StatePart part{.segment = static_cast<size_t>(head / args.v_heads),
                          .head = head % args.v_heads,
                          .begin = begin,
                          .end = std::min(args.v_dim, begin + kDeltaColumns)};
@@ -433,9 +401,9 @@ void CpuBackend::do_ssm_scan(const SsmScanArgs& args) {
   const int64_t segments = static_cast<int64_t>(args.segments.size());
   pool_.parallel_for(segments * blocks, [&](int64_t index, int thread) {
     const int64_t segment = index / blocks, begin = index % blocks * block;
-    const ScanPart part{.segment = static_cast<size_t>(segment),
-                        .begin = begin,
-                        .end = std::min(rows, begin + block)};
+    const StatePart part{.segment = static_cast<size_t>(segment),
+                         .begin = begin,
+                         .end = std::min(rows, begin + block)};
     float* state = args.state ? args.state + (segment * rows + begin) * args.state_dim : nullptr;
     if (!state) {
       const int64_t count = (part.end - begin) * args.state_dim;

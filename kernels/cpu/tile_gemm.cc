@@ -50,74 +50,61 @@ constexpr int64_t kDepth = 320;
 /// Rows of a wide result lie far apart, so sums of many steps are added up in a tile of their own.
 constexpr int64_t kMostStepsInPlace = 2048;
 
-/// For each kTileColumns of the width: pairs [depth / 2, kTileColumns].
-struct TilePanel : Panel {
-  explicit TilePanel(const uint32_t* packed) : pairs(packed) {}
-  const uint32_t* pairs;
-};
+/// A panel has for each kTileColumns of the width pairs [depth / 2, kTileColumns]. Depth and width
+/// are those of whole tiles.
+Gemm::Layout tile_layout(const PanelShape& shape) {
+  const int64_t depth = round_up(shape.depth, kTileSteps);
+  const int64_t width = round_up(shape.width, kTileColumns);
+  const bool writes_its_columns_alone = width == shape.width;
+  return {.shape = shape,
+          .panel_bytes = static_cast<size_t>(depth * width) * sizeof(BF16),
+          .pack_step = kTileColumns,
+          .x_stride = depth,
+          .out_stride = width,
+          .runs_in_place = writes_its_columns_alone && depth <= kMostStepsInPlace};
+}
 
 class TileGemm : public Gemm {
  public:
-  explicit TileGemm(const PanelShape& shape)
-      : shape_(shape),
-        depth_(round_up(shape.depth, kTileSteps)),
-        width_(round_up(shape.width, kTileColumns)) {}
+  explicit TileGemm(const PanelShape& shape) : Gemm(tile_layout(shape)) {}
 
-  const PanelShape& shape() const override { return shape_; }
-  size_t panel_bytes() const override {
-    return static_cast<size_t>(depth_ * width_) * sizeof(BF16);
-  }
-  int64_t x_stride() const override { return depth_; }
-  int64_t out_stride() const override { return width_; }
-
-  int64_t pack_step() const override { return kTileColumns; }
-  void pack(int64_t first, int64_t count, const void* rows, std::byte* storage,
-            int) const override {
+  void pack(int64_t first, int64_t count, const void* rows, std::byte* panel, int) const override {
+    const int64_t depth = layout_.x_stride, given = layout_.shape.depth;
     const auto* weight = static_cast<const BF16*>(rows);
     std::vector<BF16> padded;
-    if (depth_ != shape_.depth) {
-      padded.assign(static_cast<size_t>(depth_ * count), BF16{});
+    if (depth != given) {
+      padded.assign(static_cast<size_t>(depth * count), BF16{});
       for (int64_t row = 0; row < count; ++row)
-        std::copy_n(weight + row * shape_.depth, shape_.depth, padded.data() + row * depth_);
+        std::copy_n(weight + row * given, given, padded.data() + row * depth);
       weight = padded.data();
     }
-    auto* out = reinterpret_cast<uint32_t*>(storage) + first * depth_ / 2;
-    pack_pair_columns(weight, count, depth_ / 2, {.columns = kTileColumns, .out = out});
-  }
-  std::unique_ptr<Panel> panel_in(std::byte* storage) const override {
-    return std::make_unique<TilePanel>(reinterpret_cast<uint32_t*>(storage));
+    auto* out = reinterpret_cast<uint32_t*>(panel) + first * depth / 2;
+    pack_pair_columns(weight, count, depth / 2, {.columns = kTileColumns, .out = out});
   }
 
   int64_t height_for(int64_t rows) const override {
     return std::clamp(rows / kTileRows * kTileRows, kTileRows, kTileGemmTallest);
   }
 
-  bool runs_in_place() const override {
-    const bool writes_its_columns_alone = width_ == shape_.width;
-    return writes_its_columns_alone && depth_ <= kMostStepsInPlace;
-  }
-  void run(int64_t height, const void* x, const Panel& panel, const GemmResult& result,
+  void run(int64_t height, const void* x, const std::byte* panel, const GemmResult& result,
            int) const override {
-    const uint32_t* pairs = static_cast<const TilePanel&>(panel).pairs;
+    const int64_t depth = layout_.x_stride;
+    const auto* pairs = reinterpret_cast<const uint32_t*>(panel);
     const TileSession tiles(tile_instructions());
-    for (int64_t step = 0; step < depth_; step += kDepth)
-      for (int64_t column = 0; column < width_; column += kTileColumns)
+    for (int64_t step = 0; step < depth; step += kDepth)
+      for (int64_t column = 0; column < layout_.out_stride; column += kTileColumns)
         tiles.multiply({.a = static_cast<const BF16*>(x) + step,
-                        .a_stride = depth_,
-                        .b = pairs + column * depth_ / 2 + step / 2 * kTileColumns,
+                        .a_stride = depth,
+                        .b = pairs + column * depth / 2 + step / 2 * kTileColumns,
                         .b_stride = kTileColumns,
                         .c = result.out + column,
                         .c_stride = result.stride,
                         .rows = height,
                         .columns = kTileColumns,
-                        .steps = std::min(kDepth, depth_ - step),
+                        .steps = std::min(kDepth, depth - step),
                         .start = result.start ? result.start + column : nullptr,
                         .accumulate = result.accumulate || step > 0});
   }
-
- private:
-  PanelShape shape_;
-  int64_t depth_, width_;  ///< in whole tiles
 };
 
 }  // namespace

@@ -192,15 +192,8 @@ TileInstructions tile_instructions() {
 }
 
 std::string_view name_of(TileInstructions instructions) {
-  switch (instructions) {
-    case TileInstructions::kNone:
-      return "";
-    case TileInstructions::kAvx512Bf16:
-      return "avx512_bf16";
-    case TileInstructions::kAmxBf16:
-      return "amx_bf16";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"", "avx512_bf16", "amx_bf16"};
+  return kNames[static_cast<size_t>(instructions)];
 }
 
 }  // namespace kvcal::cpu

@@ -63,12 +63,8 @@ HWY_INLINE void pair_values(const BF16* rows, int64_t v_dim, const At& at) {
 
 /// Replaces bfloat16 values by their rounding errors, in bfloat16.
 void take_rest(const float* values, int64_t count, BF16* rounded) {
-  store_row(
-      count, rounded,
-      [=](int64_t i)
-          HWY_ATTR { return hn::Sub(load_as_float(values + i), load_as_float(rounded + i)); },
-      [=](int64_t i, int64_t left)
-          HWY_ATTR { return hn::Sub(load_part(values + i, left), load_part(rounded + i, left)); });
+  store_row(count, rounded,
+            [=](auto at) HWY_ATTR { return hn::Sub(at.load(values), at.load(rounded)); });
 }
 
 void lay_out_block(const AttentionArgs& args, const CacheBlock& block, const TiledCache& cache,

@@ -151,15 +151,80 @@ HWY_INLINE void store_part(VF v, T* out, int64_t count) {
   std::memcpy(out, lane, static_cast<size_t>(count) * sizeof(T));
 }
 
-/// Writes count elements: two vectors at a time, then one, then the rest. at(i) gives the elements
-/// from i on, part(i, left) the last ones, fewer than a vector. out may be their input.
-template <class Out, class At, class Part>
-HWY_INLINE void store_row(int64_t count, Out* out, const At& at, const Part& part) {
+/// The elements of a row that a vector holds, from i on.
+struct Whole {
+  static constexpr bool kIsWhole = true;
+  int64_t i = 0;
+
+  template <class T>
+  HWY_INLINE VF load(const T* row) const {
+    return load_as_float(row + i);
+  }
+  HWY_INLINE hn::Vec<DU8> load_bytes(const uint8_t* row) const { return hn::LoadU(DU8(), row + i); }
+  template <class T>
+  HWY_INLINE void store(VF v, T* row) const {
+    store_from_float(v, row + i);
+  }
+  /// Stores the low bytes of the lanes.
+  HWY_INLINE void store_bytes(VI v, uint8_t* row) const {
+    hn::StoreU(hn::TruncateTo(DU8(), hn::BitCast(DU(), v)), DU8(), row + i);
+  }
+  /// v, with `other` in the lanes behind the row's end.
+  HWY_INLINE VF inside(VF v, VF) const { return v; }
+};
+/// The last elements of a row, fewer than a vector has; loads give zeros behind them.
+struct Rest {
+  static constexpr bool kIsWhole = false;
+  int64_t i = 0, left = 0;
+
+  template <class T>
+  HWY_INLINE VF load(const T* row) const {
+    return load_part(row + i, left);
+  }
+  HWY_INLINE hn::Vec<DU8> load_bytes(const uint8_t* row) const {
+    uint8_t tail[kMaxLanes] = {};
+    std::memcpy(tail, row + i, static_cast<size_t>(left));
+    return hn::LoadU(DU8(), tail);
+  }
+  template <class T>
+  HWY_INLINE void store(VF v, T* row) const {
+    store_part(v, row + i, left);
+  }
+  HWY_INLINE void store_bytes(VI v, uint8_t* row) const {
+    uint8_t tail[kMaxLanes];
+    hn::StoreU(hn::TruncateTo(DU8(), hn::BitCast(DU(), v)), DU8(), tail);
+    std::memcpy(row + i, tail, static_cast<size_t>(left));
+  }
+  HWY_INLINE VF inside(VF v, VF other) const {
+    return hn::IfThenElse(hn::FirstN(DF(), static_cast<size_t>(left)), v, other);
+  }
+};
+
+/// Calls body(at) for all elements of a row: at is a Whole, and a Rest where some are left.
+template <class Body>
+HWY_INLINE void for_vectors(int64_t count, const Body& body) {
+  int64_t i = 0;
+  for (; i + lanes() <= count; i += lanes()) body(Whole{i});
+  if (const int64_t left = count - i; left > 0) body(Rest{i, left});
+}
+
+/// Writes value(at) of all elements, two vectors at a time as long as there are. out may be their
+/// input.
+template <class Out, class Value>
+HWY_INLINE void store_row(int64_t count, Out* out, const Value& value) {
   int64_t i = 0;
   for (; i + 2 * lanes() <= count; i += 2 * lanes())
-    store_two_from_float(at(i), at(i + lanes()), out + i);
-  for (; i + lanes() <= count; i += lanes()) store_from_float(at(i), out + i);
-  if (const int64_t left = count - i; left > 0) store_part(part(i, left), out + i, left);
+    store_two_from_float(value(Whole{i}), value(Whole{i + lanes()}), out + i);
+  for (; i + lanes() <= count; i += lanes()) store_from_float(value(Whole{i}), out + i);
+  if (const int64_t left = count - i; left > 0) store_part(value(Rest{i, left}), out + i, left);
+}
+
+/// The polynomial with these coefficients, from that of the highest power on.
+template <class... Coefficients>
+HWY_INLINE VF polynomial(VF x, float highest, Coefficients... others) {
+  VF sum = set(highest);
+  ((sum = hn::MulAdd(sum, x, set(others))), ...);
+  return sum;
 }
 
 /// Added to a number below 2^22, leaves the nearest integer (ties to even) in the low bits.
@@ -172,14 +237,8 @@ HWY_INLINE VF exp2_of_negative(VF x) {
   const VF shifted = hn::Add(clamped, set(kWholeShift));
   const VF whole = hn::Sub(shifted, set(kWholeShift));
   const VF f = hn::Sub(clamped, whole);
-  VF sum = set(1.5252734e-5f);
-  sum = hn::MulAdd(sum, f, set(1.5403530e-4f));
-  sum = hn::MulAdd(sum, f, set(1.3333558e-3f));
-  sum = hn::MulAdd(sum, f, set(9.6181291e-3f));
-  sum = hn::MulAdd(sum, f, set(5.5504109e-2f));
-  sum = hn::MulAdd(sum, f, set(2.4022651e-1f));
-  sum = hn::MulAdd(sum, f, set(6.9314718e-1f));
-  sum = hn::MulAdd(sum, f, set(1.0f));
+  const VF sum = polynomial(f, 1.5252734e-5f, 1.5403530e-4f, 1.3333558e-3f, 9.6181291e-3f,
+                            5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.0f);
   // The exponent -127 has the bits of zero.
   const VI exponent = hn::Add(hn::Sub(as_int(shifted), as_int(set(kWholeShift))), set_int(127));
   return hn::Mul(sum, as_float(hn::ShiftLeft<23>(exponent)));
@@ -194,14 +253,8 @@ HWY_INLINE VF exp(VF x) {
   // ln 2 in two parts, the first short enough that its product is exact.
   VF r = hn::NegMulAdd(whole, set(0.693359375f), clamped);
   r = hn::NegMulAdd(whole, set(-2.12194440e-4f), r);
-  VF sum = set(1.9841270e-4f);
-  sum = hn::MulAdd(sum, r, set(1.3888889e-3f));
-  sum = hn::MulAdd(sum, r, set(8.3333333e-3f));
-  sum = hn::MulAdd(sum, r, set(4.1666667e-2f));
-  sum = hn::MulAdd(sum, r, set(1.6666667e-1f));
-  sum = hn::MulAdd(sum, r, set(0.5f));
-  sum = hn::MulAdd(sum, r, set(1.0f));
-  sum = hn::MulAdd(sum, r, set(1.0f));
+  const VF sum = polynomial(r, 1.9841270e-4f, 1.3888889e-3f, 8.3333333e-3f, 4.1666667e-2f,
+                            1.6666667e-1f, 0.5f, 1.0f, 1.0f);
   const VI exponent = hn::Sub(as_int(shifted), as_int(set(kWholeShift)));
   const VI first = hn::ShiftRight<1>(exponent);
   const VI second = hn::Sub(exponent, first);
@@ -214,11 +267,8 @@ HWY_INLINE VF exp(VF x) {
 /// P(x²), with P through tanh at the Chebyshev nodes.
 HWY_INLINE VF tanh(VF x) {
   const VF magnitude = hn::Abs(x), square = hn::Mul(x, x);
-  VF sum = set(-0.006096714f);
-  sum = hn::MulAdd(sum, square, set(0.02099718f));
-  sum = hn::MulAdd(sum, square, set(-0.053850908f));
-  sum = hn::MulAdd(sum, square, set(0.1333277f));
-  sum = hn::MulAdd(sum, square, set(-0.33333328f));
+  const VF sum =
+      polynomial(square, -0.006096714f, 0.02099718f, -0.053850908f, 0.1333277f, -0.33333328f);
   const VF near = hn::MulAdd(hn::Mul(x, square), sum, x);
   const VF power = exp(hn::Add(magnitude, magnitude));
   const VF far = hn::Sub(set(1.0f), hn::Div(set(2.0f), hn::Add(power, set(1.0f))));

@@ -1,7 +1,6 @@
 // Shared code of the attention kernels. Each walks keys in tiles, which begin at multiples of the
 // tile's size from the sequence's first key, with the online softmax of Milakov and Gimelshein
 // (2018). Each query has its own sums, so its bytes do not depend on the other queries.
-// What the kernels of attention with matrix instructions share: how they end, and the host's side.
 
 #pragma once
 
@@ -184,6 +183,19 @@ __device__ inline void write_attended(const DeviceAttention& args, int64_t at, f
   }
 }
 
+/// Rounds and writes two neighbours of out, of 16 bits, and folds them into the observation.
+__device__ inline void write_pair(const DeviceAttention& args, int64_t at, float first,
+                                  float second, ThreadAmax& seen) {
+  const bool is_bf16 = args.out_type == ComputeType::kBFloat16;
+  const uint32_t word = is_bf16 ? pair_of<BF16>(first, second) : pair_of<F16>(first, second);
+  *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(args.out) + at) = word;
+  if (!args.seen.amax) return;
+  for (int e = 0; e < 2; ++e) {
+    const auto bits = static_cast<uint16_t>(word >> (16 * e));
+    seen.see(is_bf16 ? to_float(BF16{bits}) : to_float(F16{bits}));
+  }
+}
+
 // ---- the host's side ----
 
 /// Grid for so many rows a block, with as many packed heads as divide a KV head's.
@@ -206,21 +218,6 @@ bool attend_with_warpgroups(Stream& stream, const DeviceAttention& args,
 int64_t decoding_scratch(const AttentionArgs& args);
 /// Split-KV attention in float32, for a few queries a segment: blocks divide the keys.
 void attend_decoding(Stream& stream, const DeviceAttention& args, float* scratch);
-
-/// Rounds and writes two neighbours of out, of 16 bits, and folds them into the observation.
-__device__ inline void write_pair(const DeviceAttention& args, int64_t at, float first,
-                                  float second, ThreadAmax& seen) {
-  const bool is_bf16 = args.out_type == ComputeType::kBFloat16;
-  const uint32_t word = is_bf16 ? pair_of<BF16>(first, second) : pair_of<F16>(first, second);
-  *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(args.out) + at) = word;
-  if (!args.seen.amax) return;
-  for (int e = 0; e < 2; ++e) {
-    const auto bits = static_cast<uint16_t>(word >> (16 * e));
-    seen.see(is_bf16 ? to_float(BF16{bits}) : to_float(F16{bits}));
-  }
-}
-
-// ---- the host's side ----
 
 /// What one line says of attention that runs in float32 instead.
 inline std::string slow_text(const DeviceAttention& args, const DeviceProperties& chip,
@@ -245,6 +242,18 @@ inline std::string unsupported_shape(const DeviceAttention& args) {
   return "";
 }
 
+/// Launches a kernel of attention on all segments; the grid's y is limited.
+template <class Kernel>
+void launch_on_segments(const DeviceAttention& args, AttentionGrid grid, Launch where,
+                        const Kernel& kernel) {
+  where.blocks = grid.query_blocks * (args.heads / grid.packed_heads);
+  const int64_t count = static_cast<int64_t>(args.segments.size());
+  for (grid.first_segment = 0; grid.first_segment < count; grid.first_segment += 65535) {
+    where.blocks_y = static_cast<unsigned>(smaller<int64_t>(count - grid.first_segment, 65535));
+    launch("attention", where, kernel, args, grid);
+  }
+}
+
 /// Launches Kernel<Kv, kDim>::kEntry, by blocks of kThreads that take kRows rows and kSharedBytes.
 template <template <class, int> class Kernel, class Kv, int kDim>
 bool launch_attention(Stream& stream, const DeviceAttention& args, const DeviceProperties& chip,
@@ -257,16 +266,10 @@ bool launch_attention(Stream& stream, const DeviceAttention& args, const DeviceP
                          std::to_string(chip.shared_bytes_per_block));
     return false;
   }
-  AttentionGrid grid = attention_grid(args, This::kRows);
-  const int64_t count = static_cast<int64_t>(args.segments.size());
-  for (grid.first_segment = 0; grid.first_segment < count; grid.first_segment += 65535)
-    launch("attention",
-           {.stream = stream,
-            .blocks = grid.query_blocks * (args.heads / grid.packed_heads),
-            .blocks_y = static_cast<unsigned>(smaller<int64_t>(count - grid.first_segment, 65535)),
-            .threads = This::kThreads,
-            .shared_bytes = This::kSharedBytes},
-           This::kEntry, args, grid);
+  launch_on_segments(
+      args, attention_grid(args, This::kRows),
+      {.stream = stream, .threads = This::kThreads, .shared_bytes = This::kSharedBytes},
+      This::kEntry);
   return true;
 }
 
@@ -289,8 +292,7 @@ bool launch_for_shape(Stream& stream, const DeviceAttention& args, const DeviceP
   }
   const int64_t dim = larger(args.head_dim, args.v_head_dim);
   bool is_launched = false;
-  with_kv_type(args.kv_dtype, [&](auto element) {
-    using Kv = decltype(element);
+  with_kv_type(args.kv_dtype, [&]<class Kv>(Kv) {
     is_launched = dim <= 64    ? launch_attention<Kernel, Kv, 64>(stream, args, chip, slow)
                   : dim <= 96  ? launch_attention<Kernel, Kv, 96>(stream, args, chip, slow)
                   : dim <= 128 ? launch_attention<Kernel, Kv, 128>(stream, args, chip, slow)

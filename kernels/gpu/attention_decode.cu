@@ -305,12 +305,8 @@ void attend_decoding(Stream& stream, const DeviceAttention& args, float* scratch
   out.softmax = reinterpret_cast<KeyRanges::Softmax*>(scratch);
   out.sums = scratch + 2 * results_of(args, out);
   const bool is_narrow = out.queries * (args.heads / args.kv_heads) <= 4;
-  with_kv_type(args.kv_dtype, [&](auto kv) {
-    using Kv = decltype(kv);
-    if (is_narrow)
-      launch_decoding<Kv, 4>(stream, args, out);
-    else
-      launch_decoding<Kv, 8>(stream, args, out);
+  with_kv_type(args.kv_dtype, [&]<class Kv>(Kv) {
+    (is_narrow ? launch_decoding<Kv, 4> : launch_decoding<Kv, 8>)(stream, args, out);
   });
   launch("attention",
          {.stream = stream,

@@ -264,18 +264,12 @@ __global__ __launch_bounds__(kThreads, 2) void attend_simt_kernel(DeviceAttentio
 }  // namespace
 
 void attend_simt(Stream& stream, const DeviceAttention& args) {
-  AttentionGrid grid = attention_grid(args, kRows);
-  const int64_t count = static_cast<int64_t>(args.segments.size());
-  with_kv_type(args.kv_dtype, [&](auto kv) {
-    for (grid.first_segment = 0; grid.first_segment < count; grid.first_segment += 65535)
-      launch(
-          "attention",
-          {.stream = stream,
-           .blocks = grid.query_blocks * (args.heads / grid.packed_heads),
-           .blocks_y = static_cast<unsigned>(smaller<int64_t>(count - grid.first_segment, 65535)),
-           .blocks_z = static_cast<unsigned>(ceil_div(args.v_head_dim, kValues)),
-           .threads = kThreads},
-          attend_simt_kernel<decltype(kv)>, args, grid);
+  with_kv_type(args.kv_dtype, [&]<class Kv>(Kv) {
+    launch_on_segments(args, attention_grid(args, kRows),
+                       {.stream = stream,
+                        .blocks_z = static_cast<unsigned>(ceil_div(args.v_head_dim, kValues)),
+                        .threads = kThreads},
+                       attend_simt_kernel<Kv>);
   });
 }
 

@@ -31,15 +31,22 @@ constexpr bool has_wave_matrix(std::string_view architecture) {
          architecture.starts_with("gfx95");
 }
 
+/// Whether an entry of a list such as "80,86-real" is one that is_wanted.
+template <class IsWanted>
+constexpr bool any_entry(std::string_view list, const IsWanted& is_wanted) {
+  while (!list.empty()) {
+    const std::string_view entry = list.substr(0, list.find(','));
+    if (is_wanted(entry)) return true;
+    list.remove_prefix(std::min(list.size(), entry.size() + 1));
+  }
+  return false;
+}
+
 /// Whether a chip has the matrix instruction of warpgroup_matrix.h, which code compiled for this
 /// chip alone may have. Source: PTX ISA, wgmma.mma_async, "Target ISA Notes".
 constexpr bool has_warpgroup_matrix(std::string_view architecture, std::string_view compiled) {
-  while (architecture == "sm_90" && !compiled.empty()) {
-    if (compiled.starts_with("90a")) return true;
-    compiled.remove_prefix(std::min(compiled.size(), compiled.find(',')));
-    compiled.remove_prefix(std::min<size_t>(compiled.size(), 1));
-  }
-  return false;
+  return architecture == "sm_90" &&
+         any_entry(compiled, [](std::string_view entry) { return entry.starts_with("90a"); });
 }
 
 /// What a vendor calls the units of matrix instructions.
@@ -78,16 +85,11 @@ constexpr bool code_runs(int capability, std::string_view entry) {
 /// Whether code compiled for a list such as "80,86-real", or "gfx90a,gfx942", runs on a chip.
 constexpr bool has_code_for(std::string_view architecture, std::string_view compiled) {
   const int capability = capability_of(architecture);
-  while (!compiled.empty()) {
-    const std::string_view entry = compiled.substr(0, compiled.find(','));
-    compiled.remove_prefix(std::min(compiled.size(), entry.size() + 1));
-    const bool runs = capability > 0
-                          ? !entry.starts_with("gfx") && code_runs(capability, entry)
-                          : entry.substr(0, entry.find(':')) == architecture ||
-                                entry.ends_with("-generic");  // whose members the loader knows
-    if (runs) return true;
-  }
-  return false;
+  return any_entry(compiled, [&](std::string_view entry) {
+    if (capability > 0) return !entry.starts_with("gfx") && code_runs(capability, entry);
+    return entry.substr(0, entry.find(':')) == architecture ||
+           entry.ends_with("-generic");  // whose members the loader knows
+  });
 }
 
 /// Why a chip cannot be used by a program with code for compiled, and what to do; "" where it can.

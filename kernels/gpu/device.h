@@ -2,6 +2,7 @@
 
 #include "backend/backend.h"
 #include "kernels/gpu/portability.h"
+#include "kernels/with_type.h"
 #include "quant/half.h"
 
 // Shared code of kernels: elements of every type, sums over lanes in a fixed order, and slots into
@@ -35,39 +36,7 @@ inline bool is_aligned(const void* data, size_t bytes) {
 
 // ---- elements ----
 
-KVCAL_HD inline float to_float(float value) {
-  return value;
-}
 using kvcal::to_float;
-
-/// value as an element of T, rounded as in quant/half.h.
-template <class T>
-KVCAL_HD T element_of(float value);
-template <>
-KVCAL_HD inline float element_of<float>(float value) {
-  return value;
-}
-template <>
-KVCAL_HD inline BF16 element_of<BF16>(float value) {
-  return to_bf16(value);
-}
-template <>
-KVCAL_HD inline F16 element_of<F16>(float value) {
-  return to_f16(value);
-}
-
-/// Calls body(T{}) with the C++ type of an element.
-template <class Body>
-void with_type(ComputeType type, const Body& body) {
-  switch (type) {
-    case ComputeType::kFloat32:
-      return body(float{});
-    case ComputeType::kBFloat16:
-      return body(BF16{});
-    case ComputeType::kFloat16:
-      return body(F16{});
-  }
-}
 
 /// Dequantizes an element of a KV cache.
 KVCAL_HD inline float kv_to_float(float value, float) {
@@ -82,25 +51,6 @@ KVCAL_HD inline float kv_to_float(BF16 value, float) {
 template <fp8::Format kFormat>
 KVCAL_HD inline float kv_to_float(fp8::Code<kFormat> code, float scale) {
   return scale * fp8::decode(code);
-}
-
-/// Calls body(T{}) with the C++ type of a KV cache's element.
-template <class Body>
-void with_kv_type(KvDType dtype, const Body& body) {
-  switch (dtype) {
-    case KvDType::kFloat32:
-      return body(float{});
-    case KvDType::kFloat16:
-      return body(F16{});
-    case KvDType::kBFloat16:
-      return body(BF16{});
-    case KvDType::kFp8E4m3:
-      return body(fp8::E4m3Fn{});
-    case KvDType::kFp8E4m3Fnuz:
-      return body(fp8::E4m3Fnuz{});
-    case KvDType::kFp8E5m2:
-      return body(fp8::E5m2{});
-  }
 }
 
 /// kCount elements at an address aligned to kCount * sizeof(T) bytes, loaded in one access.

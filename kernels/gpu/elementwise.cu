@@ -125,64 +125,33 @@ int64_t pieces_of(const HeadsView& x) {
   return x.tokens * ceil_div(x.heads * x.head_dim, 4);
 }
 
-/// Calls body(std::integral_constant) of the activation.
-template <class Body>
-void with_activation(Activation activation, const Body& body) {
-  switch (activation) {
-    case Activation::kSilu:
-      return body(std::integral_constant<Activation, Activation::kSilu>{});
-    case Activation::kGelu:
-      return body(std::integral_constant<Activation, Activation::kGelu>{});
-    case Activation::kGeluTanh:
-      return body(std::integral_constant<Activation, Activation::kGeluTanh>{});
-    case Activation::kQuickGelu:
-      return body(std::integral_constant<Activation, Activation::kQuickGelu>{});
-    case Activation::kRelu:
-      return body(std::integral_constant<Activation, Activation::kRelu>{});
-    case Activation::kSquaredRelu:
-      return body(std::integral_constant<Activation, Activation::kSquaredRelu>{});
-    case Activation::kXielu:
-      return body(std::integral_constant<Activation, Activation::kXielu>{});
-    case Activation::kTanh:
-      return body(std::integral_constant<Activation, Activation::kTanh>{});
-  }
-}
-
 }  // namespace
 
 void GpuBackend::do_add(const AddArgs& args) {
   const bool aligned = args.count % 4 == 0 && holds_fours(args.x) && holds_fours(args.out);
-  const Launch where = pieces_launch(stream(), ceil_div(args.count, 4), properties_);
-  with_flag(aligned, [&](auto is_aligned) {
-    launch("add", where, add_kernel<decltype(is_aligned)::value>, args);
-  });
+  launch("add", on_pieces(ceil_div(args.count, 4)), aligned ? add_kernel<true> : add_kernel<false>,
+         args);
 }
 
 void GpuBackend::do_scale(const ScaleArgs& args) {
-  const Launch where = pieces_launch(stream(), pieces_of(args.x), properties_);
-  with_flag(holds_fours(args.x), [&](auto is_aligned) {
-    launch("scale", where, scale_kernel<decltype(is_aligned)::value>, args);
-  });
+  launch("scale", on_pieces(pieces_of(args.x)),
+         holds_fours(args.x) ? scale_kernel<true> : scale_kernel<false>, args);
 }
 
 void GpuBackend::do_clamp(const ClampArgs& args) {
-  const Launch where = pieces_launch(stream(), pieces_of(args.x), properties_);
-  with_flag(holds_fours(args.x), [&](auto is_aligned) {
-    launch("clamp", where, clamp_kernel<decltype(is_aligned)::value>, args);
-  });
+  launch("clamp", on_pieces(pieces_of(args.x)),
+         holds_fours(args.x) ? clamp_kernel<true> : clamp_kernel<false>, args);
 }
 
 template <class T, class From>
 void GpuBackend::activate_rows(const From* in, const ActivationArgs& args) {
   const bool aligned =
       args.width % 4 == 0 && holds_fours(in) && holds_fours(args.out_type, args.out);
-  const Launch where = pieces_launch(stream(), args.rows * ceil_div(args.width, 4), properties_);
   with_activation(args.activation.kind, [&](auto activation) {
-    with_flag(aligned, [&](auto is_aligned) {
-      launch("activate", where,
-             activate_kernel<decltype(activation)::value, From, T, decltype(is_aligned)::value>, in,
-             args);
-    });
+    constexpr Activation kKind = decltype(activation)::value;
+    launch("activate", on_pieces(args.rows * ceil_div(args.width, 4)),
+           aligned ? activate_kernel<kKind, From, T, true> : activate_kernel<kKind, From, T, false>,
+           in, args);
   });
 }
 
@@ -207,24 +176,18 @@ void GpuBackend::do_multiply_gate(const MultiplyGateArgs& asked) {
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x.data, args.x.row_stride) &&
                        has_gate_fours && holds_fours(args.out_type, args.out);
   const int64_t pieces = args.rows * args.heads * ceil_div(args.width, 4);
-  const Launch where = pieces_launch(stream(), pieces, properties_);
-  with_type(args.out_type, [&](auto element) {
-    with_flag(aligned, [&](auto is_aligned) {
-      launch("multiply_gate", where,
-             multiply_gate_kernel<decltype(element), decltype(is_aligned)::value>, args);
-    });
+  with_type(args.out_type, [&]<class T>(T) {
+    launch("multiply_gate", on_pieces(pieces),
+           aligned ? multiply_gate_kernel<T, true> : multiply_gate_kernel<T, false>, args);
   });
 }
 
 void GpuBackend::do_observe_amax(const ObserveAmaxArgs& args) {
   const bool aligned = is_aligned(args.x, 16);
-  with_type(args.type, [&](auto element) {
-    using T = decltype(element);
-    with_flag(aligned, [&](auto is_aligned) {
-      constexpr int kCount = decltype(is_aligned)::value ? 16 / static_cast<int>(sizeof(T)) : 1;
-      launch("observe_amax", pieces_launch(stream(), ceil_div(args.count, kCount), properties_),
-             observe_amax_kernel<T, kCount>, args);
-    });
+  with_type(args.type, [&]<class T>(T) {
+    constexpr int kCount = static_cast<int>(16 / sizeof(T));
+    launch("observe_amax", on_pieces(ceil_div(args.count, aligned ? kCount : 1)),
+           aligned ? observe_amax_kernel<T, kCount> : observe_amax_kernel<T, 1>, args);
   });
 }
 
@@ -285,19 +248,17 @@ void GpuBackend::do_copy_heads(const CopyHeadsArgs& args) {
                        holds_fours(args.out.data, args.out.row_stride) &&
                        args.x.head_dim % 4 == 0 && args.out.head_dim % 4 == 0;
   const int64_t pieces = args.out.tokens * args.out.heads * ceil_div(args.width, 4);
-  const Launch where = pieces_launch(stream(), pieces, properties_);
-  with_flag(aligned, [&](auto is_aligned) {
-    launch("copy_heads", where, copy_heads_kernel<decltype(is_aligned)::value>, args);
-  });
+  launch("copy_heads", on_pieces(pieces),
+         aligned ? copy_heads_kernel<true> : copy_heads_kernel<false>, args);
 }
 
 void GpuBackend::do_gather_rows(const GatherRowsArgs& args) {
   const auto start = [&]<class Unit>(Unit) {
     const int64_t pieces =
         args.width * static_cast<int64_t>(bytes_of(args.type)) / static_cast<int64_t>(sizeof(Unit));
-    launch("gather_rows", pieces_launch(stream(), args.count * pieces, properties_),
-           gather_rows_kernel<Unit>, static_cast<const Unit*>(args.x), args.rows, args.count,
-           pieces, static_cast<Unit*>(args.out));
+    launch("gather_rows", on_pieces(args.count * pieces), gather_rows_kernel<Unit>,
+           static_cast<const Unit*>(args.x), args.rows, args.count, pieces,
+           static_cast<Unit*>(args.out));
   };
   const auto fits = [&](size_t bytes) {
     return static_cast<size_t>(args.width) * bytes_of(args.type) % bytes == 0 &&
@@ -310,16 +271,11 @@ void GpuBackend::do_gather_rows(const GatherRowsArgs& args) {
 
 void GpuBackend::do_combine_rows(const CombineRowsArgs& args) {
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.out);
-  const Launch where = pieces_launch(stream(), args.rows * ceil_div(args.width, 4), properties_);
-  with_flag(aligned, [&](auto is_aligned) {
-    launch("combine_rows", where, combine_rows_kernel<decltype(is_aligned)::value>, args);
-  });
+  launch("combine_rows", on_pieces(args.rows * ceil_div(args.width, 4)),
+         aligned ? combine_rows_kernel<true> : combine_rows_kernel<false>, args);
 }
 
 namespace {
-
-/// Most threads for a row.
-constexpr int64_t kMostThreads = 1024;
 
 template <bool kAligned>
 __global__ void mix_streams_kernel(MixStreamsArgs args) {
@@ -373,22 +329,14 @@ __global__ void keep_outliers_kernel(KeepOutliersArgs args) {
   }
 }
 
-/// A block a row, of as many threads as the row's width alone asks for.
-Launch row_launch(Stream& stream, int64_t rows, int64_t width) {
-  const int64_t threads = smaller<int64_t>(kMostThreads, ceil_div(width, int64_t{kWarp}) * kWarp);
-  return {.stream = stream, .blocks = rows, .threads = static_cast<unsigned>(threads)};
-}
-
 }  // namespace
 
 void GpuBackend::do_mix_streams(const MixStreamsArgs& args) {
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.added) &&
                        holds_fours(args.out);
   const int64_t pieces = args.streams * args.rows * ceil_div(args.width, 4);
-  const Launch where = pieces_launch(stream(), pieces, properties_);
-  with_flag(aligned, [&](auto is_aligned) {
-    launch("mix_streams", where, mix_streams_kernel<decltype(is_aligned)::value>, args);
-  });
+  launch("mix_streams", on_pieces(pieces),
+         aligned ? mix_streams_kernel<true> : mix_streams_kernel<false>, args);
 }
 
 void GpuBackend::do_match_magnitude(const MatchMagnitudeArgs& args) {

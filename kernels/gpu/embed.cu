@@ -28,13 +28,6 @@ __global__ void gather_embed_kernel(const T* table, const int32_t* ids, int64_t 
   });
 }
 
-template <class Body>
-void with_table_type(DType dtype, const Body& body) {
-  if (dtype == DType::kF32) return body(float{});
-  if (dtype == DType::kF16) return body(F16{});
-  body(BF16{});
-}
-
 /// Copies elements [begin, begin + count) of the concatenated rows in ids to `to`.
 void gather(const EmbedArgs& args, int64_t begin, int64_t count, std::byte* to) {
   const int64_t hidden = args.table.shape[1];
@@ -58,9 +51,8 @@ void GpuBackend::do_embed(const EmbedArgs& args) {
   if (args.resident) {
     const Buffer ids = allocate(args.ids.size_bytes());
     copy_in(std::as_bytes(args.ids), ids.data());
-    return with_table_type(args.table.dtype, [&](auto element) {
-      using T = decltype(element);
-      launch("embed", pieces_launch(stream(), count, properties_), gather_embed_kernel<T>,
+    return with_type(args.table.dtype, [&]<class T>(T) {
+      launch("embed", on_pieces(count), gather_embed_kernel<T>,
              reinterpret_cast<const T*>(args.resident), ids.as<int32_t>(), args.table.shape[1],
              count, args.multiplier, args.accumulate, args.out);
     });
@@ -75,11 +67,9 @@ void GpuBackend::do_embed(const EmbedArgs& args) {
     gather(args, begin, part, chunk.data());
     stream().copy(table.data(), chunk.data(), part_bytes);
     chunk.copied_by(compute_);
-    const Launch where = pieces_launch(stream(), part, properties_);
-    with_table_type(args.table.dtype, [&](auto element) {
-      using T = decltype(element);
-      launch("embed", where, embed_kernel<T>, table.as<T>(), part, args.multiplier, args.accumulate,
-             args.out + begin);
+    with_type(args.table.dtype, [&]<class T>(T) {
+      launch("embed", on_pieces(part), embed_kernel<T>, table.as<T>(), part, args.multiplier,
+             args.accumulate, args.out + begin);
     });
   }
 }

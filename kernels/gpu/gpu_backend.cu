@@ -143,6 +143,14 @@ Stream& GpuBackend::stream() {
   return compute_;
 }
 
+Launch GpuBackend::on_pieces(int64_t pieces) {
+  constexpr unsigned kThreads = 256;
+  return {.stream = stream(),
+          .blocks = std::min((pieces + kThreads - 1) / kThreads,
+                             int64_t{32} * properties_.multiprocessors),
+          .threads = kThreads};
+}
+
 void GpuBackend::check_not_recording(const char* what) const {
   if (memory_.is_closed()) fail(what, " while operations are recorded");
 }
@@ -203,21 +211,21 @@ Buffer GpuBackend::allocate_pinned(size_t bytes) {
   return {this, data, bytes};
 }
 
-void GpuBackend::fetch(const std::byte* pinned, std::span<std::byte> data) {
+void GpuBackend::transfer(const std::byte* from, std::byte* to, size_t bytes) {
   Stream& compute = stream();
   Event now;
   now.record(compute);
   transfer_.wait(now);
-  transfer_.copy(data.data(), pinned, data.size());
+  transfer_.copy(to, from, bytes);
+}
+
+void GpuBackend::fetch(const std::byte* pinned, std::span<std::byte> data) {
+  transfer(pinned, data.data(), data.size());
   fetched_.record(transfer_);
 }
 
 void GpuBackend::write_back(std::span<const std::byte> data, std::byte* pinned) {
-  Stream& compute = stream();
-  Event now;
-  now.record(compute);
-  transfer_.wait(now);
-  transfer_.copy(pinned, data.data(), data.size());
+  transfer(data.data(), pinned, data.size());
 }
 
 void GpuBackend::await_fetches() {

@@ -105,6 +105,11 @@ class GpuBackend : public Backend {
   Stream& stream();
   /// Stream of weights; likewise.
   Stream& upload_stream();
+  /// Launch of a kernel that uses for_pieces: enough blocks to fill the device several times, so
+  /// that the last blocks end together.
+  Launch on_pieces(int64_t pieces);
+  /// Copies on the stream of hidden states, behind what was issued before.
+  void transfer(const std::byte* from, std::byte* to, size_t bytes);
   /// Throws Error during a recording, which can hold only operations.
   void check_not_recording(const char* what) const;
   /// Segments in device memory; lists of earlier calls are cached.

@@ -65,22 +65,13 @@ DType file_dtype_of(ComputeType type) {
 }
 
 size_t bytes_of_number(DType dtype) {
-  return dtype == DType::kF32 ? 4 : 2;
-}
-
-template <class Body>
-void with_file_type(DType dtype, const Body& body) {
-  if (dtype == DType::kF32) return body(float{});
-  if (dtype == DType::kBF16) return body(BF16{});
-  return body(F16{});
+  return static_cast<size_t>(bits_of_dtype(dtype) / 8);
 }
 
 void convert(DType dtype, const std::byte* raw, ComputeType type, std::byte* out, int64_t count,
              Stream& stream) {
-  with_file_type(dtype, [&](auto from) {
-    with_type(type, [&](auto to) {
-      using From = decltype(from);
-      using To = decltype(to);
+  with_type(dtype, [&]<class From>(From) {
+    with_type(type, [&]<class To>(To) {
       launch("convert",
              {.stream = stream, .blocks = ceil_div(count, kThreads), .threads = kThreads},
              convert_kernel<From, To>, reinterpret_cast<const From*>(raw),

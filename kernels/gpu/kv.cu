@@ -35,28 +35,13 @@ struct EnterArgs {
 
 // ---- storing ----
 
-/// value as an element of the cache.
-template <class T>
-struct Stored {
-  static constexpr bool kIsFp8 = false;
-  __device__ static T of(float value, float) { return element_of<T>(value); }
-};
-template <fp8::Format kFormat>
-struct Stored<fp8::Code<kFormat>> {
-  static constexpr bool kIsFp8 = true;
-  static constexpr fp8::Format kOf = kFormat;
-  __device__ static fp8::Code<kFormat> of(float value, float scale) {
-    return fp8::encode<kFormat>(value / scale);
-  }
-};
-
 /// Stores kVector neighbours and counts the finite values beyond FP8's range.
 template <class T, int kVector>
 __device__ inline void store_vector(T* out, const float (&values)[kVector], float scale,
                                     unsigned& saturated) {
   Pack<T, kVector> stored;
-  if constexpr (Stored<T>::kIsFp8) {
-    constexpr fp8::Format kFormat = Stored<T>::kOf;
+  if constexpr (CodesOf<T>::kAre) {
+    constexpr fp8::Format kFormat = CodesOf<T>::kFormat;
     float scaled[kVector];
     for (int i = 0; i < kVector; ++i) {
       scaled[i] = values[i] / scale;
@@ -75,7 +60,7 @@ __device__ inline void store_vector(T* out, const float (&values)[kVector], floa
       if constexpr (kVector > 1) stored.values[i + 1] = fp8::encode<kFormat>(second);
     }
   } else {
-    for (int i = 0; i < kVector; ++i) stored.values[i] = Stored<T>::of(values[i], scale);
+    for (int i = 0; i < kVector; ++i) stored.values[i] = element_of<T>(values[i]);
   }
   *reinterpret_cast<Pack<T, kVector>*>(out) = stored;
 }
@@ -112,7 +97,7 @@ __global__ void __launch_bounds__(kObservingThreads) enter_cache_kernel(EnterArg
   unsigned saturated = 0;
   const int64_t first_row = args.first_row ? *args.first_row : 0;
   float scale = 1.0f;
-  if constexpr (Stored<T>::kIsFp8) scale = side.scales[head];
+  if constexpr (CodesOf<T>::kAre) scale = side.scales[head];
   for (int64_t t = warp(); t < count; t += kObservingThreads / kWarp) {
     const int64_t row = begin + t;
     const float* values_of_head = x.data + row * x.row_stride + head * x.head_dim;
@@ -138,16 +123,11 @@ __global__ void __launch_bounds__(kObservingThreads) enter_cache_kernel(EnterArg
     fold_seen(seen, bins, side.ranges + segment * x.heads + head,
               side.histogram ? side.histogram + head * int64_t{kBins} : nullptr);
   }
-  if (Stored<T>::kIsFp8 && side.saturated) {
+  if (CodesOf<T>::kAre && side.saturated) {
     saturated = warp_count(saturated);
     if (lane() == 0 && saturated > 0) add_count(side.saturated + head, saturated);
   }
 }
-
-template <>
-struct Stored<Nothing> {
-  static constexpr bool kIsFp8 = false;
-};
 
 /// Whether four dimensions can be processed together.
 bool takes_vectors(const SideArgs& args) {
@@ -161,38 +141,21 @@ bool takes_vectors(const SideArgs& args) {
          (angles.half == 0 || (is_aligned(angles.cos, 16) && is_aligned(angles.sin, 16)));
 }
 
-/// Divides the segments into the work of blocks.
-std::vector<Segment> chunks_of(std::span<const Segment> segments) {
-  std::vector<Segment> chunks;
-  for (size_t s = 0; s < segments.size(); ++s)
-    for (int64_t first = 0; first < segments[s].q_count; first += kChunk)
-      chunks.push_back({.q_begin = segments[s].q_begin + first,
-                        .q_count = std::min(kChunk, segments[s].q_count - first),
-                        .kv_begin = static_cast<int64_t>(s),
-                        .kv_count = first});
-  return chunks;
-}
-
 template <class T, bool kObserves>
 void launch_pass(const EnterArgs& args, int64_t blocks, Stream& stream) {
   const auto heads = static_cast<unsigned>(args.sides[0].side.x.heads + args.sides[1].side.x.heads);
   const Launch where{
       .stream = stream, .blocks = blocks, .blocks_y = heads, .threads = kObservingThreads};
-  if (takes_vectors(args.sides[0]) && takes_vectors(args.sides[1]))
-    launch("enter_cache", where, enter_cache_kernel<T, kObserves, 4>, args);
-  else
-    launch("enter_cache", where, enter_cache_kernel<T, kObserves, 1>, args);
+  const bool by_four = takes_vectors(args.sides[0]) && takes_vectors(args.sides[1]);
+  launch("enter_cache", where,
+         by_four ? enter_cache_kernel<T, kObserves, 4> : enter_cache_kernel<T, kObserves, 1>, args);
 }
 
 void run_pass(const EnterArgs& args, int64_t blocks, Stream& stream) {
   const CacheSide& first = args.sides[0].side;
   if (!first.out) return launch_pass<Nothing, true>(args, blocks, stream);
-  with_kv_type(first.dtype, [&](auto element) {
-    using T = decltype(element);
-    if (first.ranges)
-      launch_pass<T, true>(args, blocks, stream);
-    else
-      launch_pass<T, false>(args, blocks, stream);
+  with_kv_type(first.dtype, [&]<class T>(T) {
+    (first.ranges ? launch_pass<T, true> : launch_pass<T, false>)(args, blocks, stream);
   });
 }
 
@@ -223,7 +186,7 @@ void GpuBackend::do_enter_cache(const EnterCacheArgs& args) {
                  .tokens = args.k.x.tokens};
   int64_t blocks = ceil_div(pass.tokens, kChunk);
   if (args.k.ranges || args.v.ranges) {
-    const std::vector<Segment> chunks = chunks_of(args.segments);
+    const std::vector<Segment> chunks = chunks_of(args.segments, 1, kChunk);
     for (const CacheSide* side : {&args.k, &args.v})
       if (side->ranges) {
         const int64_t count = static_cast<int64_t>(args.segments.size()) * side->x.heads;
@@ -297,11 +260,8 @@ void launch_load(const LoadArgs& load, Stream& stream) {
   const bool by_four = load.args.head_dim % 4 == 0 && is_aligned(load.args.x, 4 * sizeof(From)) &&
                        is_aligned(load.args.out, 4 * sizeof(To));
   const int64_t threads = by_four ? load.count / 4 : load.count;
-  const Launch where{.stream = stream, .blocks = ceil_div(threads, kThreads), .threads = kThreads};
-  if (by_four)
-    launch("load_kv", where, load_kv_kernel<From, To, 4>, load);
-  else
-    launch("load_kv", where, load_kv_kernel<From, To, 1>, load);
+  launch("load_kv", {.stream = stream, .blocks = ceil_div(threads, kThreads), .threads = kThreads},
+         by_four ? load_kv_kernel<From, To, 4> : load_kv_kernel<From, To, 1>, load);
 }
 
 }  // namespace
@@ -328,8 +288,7 @@ __global__ void simulate_cache_kernel(SimulateCacheArgs args) {
 }  // namespace
 
 void GpuBackend::do_simulate_cache(const SimulateCacheArgs& args) {
-  launch("simulate_cache", pieces_launch(stream(), args.x.tokens * args.x.heads, properties_),
-         simulate_cache_kernel, args);
+  launch("simulate_cache", on_pieces(args.x.tokens * args.x.heads), simulate_cache_kernel, args);
 }
 
 namespace {

@@ -1,7 +1,6 @@
-// Fast exact conversion of stored KV elements to float32, as in quant/fp8.h and quant/half.h. NaN
-// stays NaN, without its payload.
-// Exact conversion of stored KV elements to float32 a word at a time, by the chip's own
-// instructions where it has them. NaN stays NaN, without its payload.
+// Fast exact conversion of stored KV elements to float32, as in quant/fp8.h and quant/half.h; a
+// word at a time by the chip's own instructions, where it has them. NaN stays NaN, without its
+// payload.
 
 #pragma once
 

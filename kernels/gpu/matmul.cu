@@ -134,8 +134,7 @@ void with_element(const MatmulProblem& problem, const Body& body) {
 void multiply_own(const MatmulProblem& problem, Stream& stream) {
   const OutArgs args{problem.scales, problem.bias, problem.floats(),     problem.accumulate,
                      problem.rows,   problem.in,   problem.out_features, problem.out_stride};
-  with_element(problem, [&](auto element) {
-    using T = decltype(element);
+  with_element(problem, [&]<class T>(T) {
     if (has_few_rows(problem)) return launch_few_rows<T>(problem, args, stream);
     const int64_t outs = ceil_div(args.out_features, kTile);
     // The grid's y is limited; outputs beyond it need another launch.

@@ -74,24 +74,16 @@ __global__ void scale_kernel(const float* sums, int64_t sums_stride, MatmulProbl
   });
 }
 
-void scale(Stream& stream, const DeviceProperties& properties, const float* sums,
-           int64_t sums_stride, const MatmulProblem& problem) {
+int64_t fours_of(const MatmulProblem& problem) {
+  return problem.rows * ceil_div(problem.out_features, int64_t{4});
+}
+void scale(const Launch& where, const float* sums, int64_t sums_stride,
+           const MatmulProblem& problem) {
   const bool aligned = problem.out_features % 4 == 0 && holds_fours(sums, sums_stride) &&
                        holds_fours(problem.floats(), problem.out_stride) &&
                        holds_fours(problem.bias) && holds_fours(problem.scales.weight);
-  const int64_t pieces = problem.rows * ceil_div(problem.out_features, int64_t{4});
-  launch("scaling sums", pieces_launch(stream, pieces, properties),
-         aligned ? scale_kernel<true> : scale_kernel<false>, sums, sums_stride, problem);
-}
-
-/// Some rows of a problem.
-MatmulProblem rows_of(const MatmulProblem& problem, int64_t first, int64_t rows) {
-  MatmulProblem part = problem;
-  part.x = static_cast<const uint8_t*>(problem.x) + first * problem.in;
-  part.out = problem.out_row(first);
-  if (part.scales.per_row) part.scales.x += first;
-  part.rows = rows;
-  return part;
+  launch("scaling sums", where, aligned ? scale_kernel<true> : scale_kernel<false>, sums,
+         sums_stride, problem);
 }
 
 /// The problem without scales and bias, for a library.
@@ -137,14 +129,14 @@ bool GpuBackend::multiply_fp8_by_vendor(const MatmulProblem& problem) {
   const Buffer sums = room(apart, chunk * stride * 4);
   if (decoded) decode(stream(), problem.weight, weight.data(), problem.out_features * problem.in);
   for (int64_t first = 0; first < problem.rows; first += chunk) {
-    const MatmulProblem part = rows_of(problem, first, smaller(chunk, problem.rows - first));
+    const MatmulProblem part = problem.of_rows(first, smaller(chunk, problem.rows - first));
     asked.x = decoded ? inputs.data() : part.x;
     asked.weight = decoded ? weight.data() : part.weight;
     asked.out = apart ? sums.data() : part.out;
     asked.rows = part.rows;
     if (decoded) decode(stream(), part.x, inputs.data(), part.rows * part.in);
     vendor_->run(stream(), memory_, asked);
-    gpu::scale(stream(), properties_, asked.floats(), stride, part);
+    gpu::scale(on_pieces(fours_of(part)), asked.floats(), stride, part);
   }
   return true;
 }

@@ -13,17 +13,6 @@ namespace kvcal::gpu {
 constexpr int kMatrixThreads = 128;
 constexpr int kMatrixKeys = 64;  ///< of a tile
 
-/// Format of elements that are FP8 codes.
-template <class Kv>
-struct CodesOf {
-  static constexpr bool kAre = false;
-};
-template <fp8::Format kOf>
-struct CodesOf<fp8::Code<kOf>> {
-  static constexpr bool kAre = true;
-  static constexpr fp8::Format kFormat = kOf;
-};
-
 /// Element types of products. FP8 and float16 caches are exact in float16; queries and weights are
 /// rounded to it. bfloat16 and float32 use bfloat16, whose range holds every number: exactly for
 /// bfloat16 caches, else as a sum of two parts, without the product of the two smaller parts.

@@ -264,24 +264,24 @@ __global__ void __launch_bounds__(1024) gated_norm_kernel(GatedNormArgs args, in
   fold_seen_of_block(args.seen, seen);
 }
 
-/// Selects the launch of a kernel on rows: body(element type, aligned, wide, Launch, threads of a
-/// row).
-template <class Body>
-void start_rows(Stream& stream, int64_t rows, int64_t width, ComputeType type, bool aligned,
-                const Body& body) {
+/// Launches kernel_of(element type, aligned, wide), which is a kernel on rows, with args.
+template <class Args, class KernelOf>
+void start_rows(const char* what, Stream& stream, int64_t rows, bool aligned, const Args& args,
+                const KernelOf& kernel_of) {
+  const int64_t width = args.width;
   KVCAL_CHECK(width < int64_t{1} << 28);
   const int64_t row_threads = threads_of_row(width);
   const int64_t of_block = row_threads == kWarp ? kRowsOfWarps : 1;
   const Launch where{.stream = stream,
                      .blocks = ceil_div(rows, of_block),
                      .threads = static_cast<unsigned>(row_threads * of_block)};
-  const int threads = static_cast<int>(row_threads);
-  with_type(type, [&](auto element) {
-    if (width > kKeptWidth)
-      return body(element, std::false_type{}, std::true_type{}, where, threads);
-    with_flag(aligned, [&](auto is_aligned) {
-      body(element, is_aligned, std::false_type{}, where, threads);
-    });
+  with_type(args.out_type, [&](auto element) {
+    constexpr std::true_type kYes;
+    constexpr std::false_type kNo;
+    const auto kernel = width > kKeptWidth ? kernel_of(element, kNo, kYes)
+                        : aligned          ? kernel_of(element, kYes, kNo)
+                                           : kernel_of(element, kNo, kNo);
+    launch(what, where, kernel, args, static_cast<int>(row_threads));
   });
 }
 
@@ -290,13 +290,9 @@ void start_norm(const char* what, Stream& stream, const NormRows& rows) {
                        holds_fours(rows.weight, rows.weight_stride) &&
                        holds_fours(rows.bias, rows.weight_stride) &&
                        holds_fours(rows.out_type, rows.out);
-  start_rows(
-      stream, rows.rows, rows.width, rows.out_type, aligned,
-      [&](auto element, auto is_aligned, auto wide, const Launch& where, int threads) {
-        launch(what, where,
-               norm_kernel<decltype(element), decltype(is_aligned)::value, decltype(wide)::value>,
-               rows, threads);
-      });
+  start_rows(what, stream, rows.rows, aligned, rows, [](auto element, auto fours, auto wide) {
+    return norm_kernel<decltype(element), fours(), wide()>;
+  });
 }
 
 }  // namespace
@@ -335,12 +331,9 @@ void GpuBackend::do_residual_norm(const ResidualNormArgs& args) {
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.hidden) &&
                        holds_fours(args.output_weight) && holds_fours(args.next_weight) &&
                        holds_fours(args.next_bias) && holds_fours(args.out_type, args.out);
-  start_rows(stream(), args.rows, args.width, args.out_type, aligned,
-             [&](auto element, auto is_aligned, auto wide, const Launch& where, int threads) {
-               launch("residual_norm", where,
-                      residual_norm_kernel<decltype(element), decltype(is_aligned)::value,
-                                           decltype(wide)::value>,
-                      args, threads);
+  start_rows("residual_norm", stream(), args.rows, aligned, args,
+             [](auto element, auto fours, auto wide) {
+               return residual_norm_kernel<decltype(element), fours(), wide()>;
              });
 }
 
@@ -348,12 +341,9 @@ void GpuBackend::do_gated_norm(const GatedNormArgs& args) {
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x.data, args.x.row_stride) &&
                        holds_fours(args.gate.data, args.gate.row_stride) &&
                        holds_fours(args.weight) && holds_fours(args.out_type, args.out);
-  start_rows(stream(), args.rows * args.groups, args.width, args.out_type, aligned,
-             [&](auto element, auto is_aligned, auto wide, const Launch& where, int threads) {
-               launch("gated_norm", where,
-                      gated_norm_kernel<decltype(element), decltype(is_aligned)::value,
-                                        decltype(wide)::value>,
-                      args, threads);
+  start_rows("gated_norm", stream(), args.rows * args.groups, aligned, args,
+             [](auto element, auto fours, auto wide) {
+               return gated_norm_kernel<decltype(element), fours(), wide()>;
              });
 }
 

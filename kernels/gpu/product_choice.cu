@@ -241,6 +241,7 @@ __device__ inline uint64_t mixed(uint64_t word) {
   return word ^ (word >> 31);
 }
 
+/// The first three are those of ComputeType.
 enum class Elements { kFloat32, kBFloat16, kFloat16, kE4m3Fn };
 
 /// Numbers of either sign between 2^-6 and 4, whose exponents vary, so that nearly every sum is
@@ -284,16 +285,7 @@ Launch spread(Stream& stream, int64_t count) {
 }
 
 Elements elements_of(const MatmulProblem& problem) {
-  if (problem.is_fp8) return Elements::kE4m3Fn;
-  switch (problem.type) {
-    case ComputeType::kFloat32:
-      return Elements::kFloat32;
-    case ComputeType::kBFloat16:
-      return Elements::kBFloat16;
-    case ComputeType::kFloat16:
-      return Elements::kFloat16;
-  }
-  return Elements::kFloat32;
+  return problem.is_fp8 ? Elements::kE4m3Fn : static_cast<Elements>(problem.type);
 }
 
 size_t padded(int64_t count, size_t bytes) {

@@ -123,19 +123,6 @@ __global__ void __launch_bounds__(kMostThreads) quantize_by_row_kernel(QuantizeR
   add_saturated(args, saturated);
 }
 
-template <class T, int kCount>
-void launch_quantize(const QuantizeRowsArgs& args, Stream& stream,
-                     const DeviceProperties& properties) {
-  const int64_t pieces = ceil_div(args.width, int64_t{kCount});
-  if (args.scales)
-    return launch("quantize_rows", pieces_launch(stream, args.rows * pieces, properties),
-                  quantize_kernel<T, kCount>, args);
-  const int64_t threads = smaller<int64_t>(kMostThreads, ceil_div(pieces, int64_t{kWarp}) * kWarp);
-  launch("quantize_rows",
-         {.stream = stream, .blocks = args.rows, .threads = static_cast<unsigned>(threads)},
-         quantize_by_row_kernel<T, kCount>, args);
-}
-
 }  // namespace
 
 void GpuBackend::do_quantize_rows(const QuantizeRowsArgs& asked) {
@@ -145,13 +132,16 @@ void GpuBackend::do_quantize_rows(const QuantizeRowsArgs& asked) {
     args.width *= args.rows;
     args.rows = 1;
   }
-  const bool whole = (args.scales && args.rows == 1) || args.width % kVector == 0;
-  with_type(args.type, [&](auto element) {
-    using T = decltype(element);
-    if (whole && is_aligned(args.x, 16) && is_aligned(args.out, 16))
-      launch_quantize<T, kVector>(args, stream(), properties_);
+  const bool by_vector = ((args.scales && args.rows == 1) || args.width % kVector == 0) &&
+                         is_aligned(args.x, 16) && is_aligned(args.out, 16);
+  const int64_t pieces = ceil_div(args.width, int64_t{by_vector ? kVector : 1});
+  with_type(args.type, [&]<class T>(T) {
+    if (args.scales)
+      launch("quantize_rows", on_pieces(args.rows * pieces),
+             by_vector ? quantize_kernel<T, kVector> : quantize_kernel<T, 1>, args);
     else
-      launch_quantize<T, 1>(args, stream(), properties_);
+      launch("quantize_rows", row_launch(stream(), args.rows, pieces),
+             by_vector ? quantize_by_row_kernel<T, kVector> : quantize_by_row_kernel<T, 1>, args);
   });
 }
 
@@ -159,8 +149,7 @@ namespace {
 
 constexpr int64_t kChunk = 32768;  ///< elements a block goes through, of one segment
 
-/// Block: a chunk of one segment. chunks: "q" is a range of elements of x, "kv" the segment's
-/// number and the elements of it before the chunk.
+/// Block: a chunk of one segment.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kObservingThreads)
     observe_rows_kernel(ObserveRowsArgs args, const Segment* chunks) {
@@ -183,37 +172,21 @@ __global__ void __launch_bounds__(kObservingThreads)
   fold_seen(seen, bins, args.ranges + chunk.kv_begin, args.histogram);
 }
 
-std::vector<Segment> chunks_of(const ObserveRowsArgs& args) {
-  std::vector<Segment> chunks;
-  for (size_t s = 0; s < args.segments.size(); ++s) {
-    const Segment& segment = args.segments[s];
-    const int64_t count = segment.q_count * args.width;
-    for (int64_t first = 0; first < count; first += kChunk)
-      chunks.push_back({.q_begin = segment.q_begin * args.width + first,
-                        .q_count = std::min(kChunk, count - first),
-                        .kv_begin = static_cast<int64_t>(s),
-                        .kv_count = first});
-  }
-  return chunks;
-}
-
 }  // namespace
 
 void GpuBackend::do_observe_rows(const ObserveRowsArgs& args) {
   clear_ranges(args.ranges, static_cast<int64_t>(args.segments.size()), stream());
-  const std::vector<Segment> chunks = chunks_of(args);
+  const std::vector<Segment> chunks = chunks_of(args.segments, args.width, kChunk);
   if (chunks.empty()) return;
   const Segment* on_chip = on_device(chunks);
   const Launch where{.stream = stream(),
                      .blocks = static_cast<int64_t>(chunks.size()),
                      .threads = kObservingThreads};
-  with_type(args.type, [&](auto element) {
-    using T = decltype(element);
+  with_type(args.type, [&]<class T>(T) {
     constexpr int kCount = static_cast<int>(16 / sizeof(T));
-    if (args.width % kCount == 0 && is_aligned(args.x, 16))
-      launch("observe_rows", where, observe_rows_kernel<T, kCount>, args, on_chip);
-    else
-      launch("observe_rows", where, observe_rows_kernel<T, 1>, args, on_chip);
+    const bool by_vector = args.width % kCount == 0 && is_aligned(args.x, 16);
+    launch("observe_rows", where,
+           by_vector ? observe_rows_kernel<T, kCount> : observe_rows_kernel<T, 1>, args, on_chip);
   });
 }
 

@@ -4,6 +4,9 @@
 
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "kernels/gpu/device.h"
 
 namespace kvcal::gpu {
@@ -87,15 +90,6 @@ inline bool holds_fours(ComputeType type, const void* pointer) {
   return is_aligned(pointer, 4 * bytes_of(type));
 }
 
-/// Calls body(std::bool_constant) with a condition known at launch.
-template <class Body>
-void with_flag(bool flag, const Body& body) {
-  if (flag)
-    body(std::true_type{});
-  else
-    body(std::false_type{});
-}
-
 /// Piece `index` of rows that are cut into `pieces` each.
 struct Place {
   int64_t row = 0;
@@ -110,15 +104,30 @@ __device__ inline Place place_of(int64_t index, int64_t pieces) {
   return {index / pieces, index % pieces};
 }
 
-/// Launch of a kernel that uses for_pieces: enough blocks to fill the device several times, so that
-/// the last blocks end together.
-inline Launch pieces_launch(Stream& stream, int64_t pieces, const DeviceProperties& properties) {
-  constexpr unsigned kThreads = 256;
-  return {.stream = stream,
-          .blocks = smaller(ceil_div(pieces, int64_t{kThreads}),
-                            int64_t{32} * properties.multiprocessors),
-          .threads = kThreads};
+/// A block a row, of as many threads as the pieces of a row alone ask for.
+inline Launch row_launch(Stream& stream, int64_t rows, int64_t pieces_of_row) {
+  constexpr int64_t kMostThreads = 1024;
+  const int64_t threads = smaller(kMostThreads, ceil_div(pieces_of_row, int64_t{kWarp}) * kWarp);
+  return {.stream = stream, .blocks = rows, .threads = static_cast<unsigned>(threads)};
 }
+
+/// Divides the rows of segments, of so many elements each, into chunks for blocks: "q" is a range
+/// of elements, "kv" the segment's number and its elements before the chunk.
+inline std::vector<Segment> chunks_of(std::span<const Segment> segments, int64_t width,
+                                      int64_t chunk) {
+  std::vector<Segment> chunks;
+  for (size_t s = 0; s < segments.size(); ++s) {
+    const int64_t count = segments[s].q_count * width;
+    for (int64_t first = 0; first < count; first += chunk)
+      chunks.push_back({.q_begin = segments[s].q_begin * width + first,
+                        .q_count = smaller(chunk, count - first),
+                        .kv_begin = static_cast<int64_t>(s),
+                        .kv_count = first});
+  }
+  return chunks;
+}
+
+/// Calls body(i) for this thread's share of the pieces, in a launch by GpuBackend::on_pieces.
 template <class Body>
 __device__ inline void for_pieces(int64_t pieces, const Body& body) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;

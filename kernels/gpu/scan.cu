@@ -264,8 +264,8 @@ OnDevice<Args> prepared(const Args& args, const Segment* segments, int64_t numbe
 }
 
 /// Grid: as many blocks along x as the work of one segment needs, and one along y for each segment.
-template <class Args>
-Launch scan_launch(Stream& stream, const OnDevice<Args>& scan, int64_t blocks) {
+template <class Scan>
+Launch scan_launch(Stream& stream, const Scan& scan, int64_t blocks) {
   return {.stream = stream,
           .blocks = blocks,
           .blocks_y = static_cast<unsigned>(std::min<int64_t>(scan.segment_count, 65535)),
@@ -282,12 +282,9 @@ void GpuBackend::do_ssm_scan(const SsmScanArgs& args) {
   const bool aligned = args.state_dim % 4 == 0 && holds_fours(args.b.data, args.b.row_stride) &&
                        holds_fours(args.c.data, args.c.row_stride);
   const Launch where = scan_launch(stream(), scan, ceil_div(lines * scan.lanes, kThreads));
-  with_flag(args.a_per_state, [&](auto per_state) {
-    with_flag(aligned, [&](auto is_aligned) {
-      launch("ssm_scan", where, ssm_kernel<decltype(per_state)::value, decltype(is_aligned)::value>,
-             scan);
-    });
-  });
+  const auto per_head = aligned ? ssm_kernel<false, true> : ssm_kernel<false, false>;
+  const auto per_state = aligned ? ssm_kernel<true, true> : ssm_kernel<true, false>;
+  launch("ssm_scan", where, args.a_per_state ? per_state : per_head, scan);
 }
 
 void GpuBackend::do_delta_scan(const DeltaScanArgs& args) {
@@ -309,9 +306,7 @@ void GpuBackend::do_delta_scan(const DeltaScanArgs& args) {
   const bool aligned = args.k_dim % 4 == 0 && holds_fours(args.q.data, args.q.row_stride) &&
                        holds_fours(args.k.data, args.k.row_stride);
   const Launch where = scan_launch(stream(), scan, ceil_div(lines * scan.lanes, kThreads));
-  with_flag(aligned, [&](auto is_aligned) {
-    launch("delta_scan", where, delta_kernel<decltype(is_aligned)::value>, scan);
-  });
+  launch("delta_scan", where, aligned ? delta_kernel<true> : delta_kernel<false>, scan);
 }
 
 namespace {
@@ -409,28 +404,16 @@ void GpuBackend::do_causal_conv(const CausalConvArgs& asked) {
   args.out_stride = args.out_row_stride();
   int64_t longest = 0;
   for (const Segment& segment : asked.segments) longest = std::max(longest, segment.q_count);
-  const auto segments_y = static_cast<unsigned>(std::min<int64_t>(conv.segment_count, 65535));
   const int64_t threads = ceil_div(args.channels, 4) * ceil_div(longest, kRowsOfThread);
-  const Launch where{.stream = stream(),
-                     .blocks = ceil_div(threads, kThreads),
-                     .blocks_y = segments_y,
-                     .threads = kThreads};
+  const Launch where = scan_launch(stream(), conv, ceil_div(threads, kThreads));
   const bool aligned = args.channels % 4 == 0 && holds_fours(args.x.data, args.x.row_stride) &&
                        holds_fours(args.out, args.out_stride) && holds_fours(args.bias) &&
                        holds_fours(args.state);
-  with_flag(aligned, [&](auto is_aligned) {
-    constexpr bool kAligned = decltype(is_aligned)::value;
-    if (args.kernel == 4)
-      launch("causal_conv", where, conv_kernel<4, kAligned>, conv);
-    else
-      launch("causal_conv", where, conv_kernel<0, kAligned>, conv);
-  });
+  const auto of_four = aligned ? conv_kernel<4, true> : conv_kernel<4, false>;
+  const auto of_any = aligned ? conv_kernel<0, true> : conv_kernel<0, false>;
+  launch("causal_conv", where, args.kernel == 4 ? of_four : of_any, conv);
   if (!args.state || args.kernel == 1) return;
-  launch("causal_conv's state",
-         {.stream = stream(),
-          .blocks = ceil_div(args.channels, kThreads),
-          .blocks_y = segments_y,
-          .threads = kThreads},
+  launch("causal_conv's state", scan_launch(stream(), conv, ceil_div(args.channels, kThreads)),
          conv_state_kernel, conv);
 }
 

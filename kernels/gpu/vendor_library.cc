@@ -1,11 +1,10 @@
 #include "kernels/gpu/vendor_library.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <ranges>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -55,11 +54,8 @@ void add_files(const fs::path& folder, const std::vector<std::string>& names,
 
 std::vector<std::string> parts_of(const std::string& list) {
   std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(':', begin), list.size());
-    if (end > begin) parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  for (const auto& part : std::views::split(list, ':'))
+    if (!part.empty()) parts.emplace_back(part.begin(), part.end());
   return parts;
 }
 

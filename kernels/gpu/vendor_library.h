@@ -1,5 +1,7 @@
 #pragma once
 
+#include <dlfcn.h>
+
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -42,6 +44,12 @@ std::string version_in(const std::string& text);
 struct FoundLibrary {
   void* handle = nullptr;
   std::string path, problem;
+
+  /// The library's function of that name; null where there is none.
+  template <class Function>
+  Function* function(const char* name) const {
+    return handle ? reinterpret_cast<Function*>(dlsym(handle, name)) : nullptr;
+  }
 };
 /// Opens the first library of the places that has the functions: what the loader finds by its name,
 /// then folders, then Python packages. Throws Error where the variable names places without one.

@@ -17,24 +17,15 @@ __global__ void add_bias_kernel(MatmulProblem problem) {
     problem.floats()[row * problem.out_stride + feature] += bias;
 }
 
-MatmulProblem rows_of(const MatmulProblem& problem, int64_t first, int64_t count) {
-  MatmulProblem part = problem;
-  const auto x_bytes = static_cast<size_t>(first * problem.in) * problem.element_bytes();
-  part.x = static_cast<const std::byte*>(problem.x) + x_bytes;
-  part.out = problem.out_row(first);
-  part.rows = count;
-  return part;
-}
-
 }  // namespace
 
 void run_in_fixed_rows(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem,
                        int64_t rows, const std::function<void(const MatmulProblem&)>& multiply) {
   const int64_t whole = problem.rows / rows * rows;
-  for (int64_t first = 0; first < whole; first += rows) multiply(rows_of(problem, first, rows));
+  for (int64_t first = 0; first < whole; first += rows) multiply(problem.of_rows(first, rows));
   const int64_t rest = problem.rows - whole;
   if (rest == 0) return;
-  const MatmulProblem last = rows_of(problem, whole, rest);
+  const MatmulProblem last = problem.of_rows(whole, rest);
   const size_t x_row = static_cast<size_t>(problem.in) * problem.element_bytes();
   const size_t out_bytes_of = bytes_of(problem.out_type);
   const size_t out_row = static_cast<size_t>(problem.out_stride) * out_bytes_of;

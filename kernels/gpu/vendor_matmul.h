@@ -40,6 +40,15 @@ struct MatmulProblem {
     return static_cast<std::byte*>(out) +
            static_cast<size_t>(row * out_stride) * bytes_of(out_type);
   }
+  /// The problem of some of its rows.
+  MatmulProblem of_rows(int64_t first, int64_t count) const {
+    MatmulProblem part = *this;
+    part.x = static_cast<const std::byte*>(x) + static_cast<size_t>(first * in) * element_bytes();
+    part.out = out_row(first);
+    if (scales.per_row) part.scales.x += first;
+    part.rows = count;
+    return part;
+  }
 };
 
 /// The vendor's matrix library, loaded at run time.

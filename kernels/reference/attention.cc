@@ -32,7 +32,9 @@ class OneQuery {
     for (int64_t d = 0; d < value_dim; ++d) {
       double sum = 0.0;
       for (int64_t row = begin_; row < end_; ++row)
-        if (reads(row)) sum += weights[static_cast<size_t>(row - begin_)] * value(row, d);
+        if (reads(row))
+          sum += weights[static_cast<size_t>(row - begin_)] *
+                 stored(args_.v, args_.v_scales, value_dim, row, d);
       reference::store_float(args_.out_type, args_.out,
                              (query_ * args_.heads + head_) * value_dim + d,
                              static_cast<float>(sum));
@@ -41,17 +43,15 @@ class OneQuery {
 
  private:
   bool reads(int64_t row) const { return KeySelection::holds(selected_, row - first_key_); }
-  double key(int64_t row, int64_t d) const {
-    const float scale = args_.k_scales ? args_.k_scales[kv_head_] : 1.0f;
-    return reference::load_kv(args_.kv_dtype, args_.k,
-                              (row * args_.kv_heads + kv_head_) * args_.head_dim + d, scale);
-  }
-  double value(int64_t row, int64_t d) const {
-    const float scale = args_.v_scales ? args_.v_scales[kv_head_] : 1.0f;
-    return reference::load_kv(args_.kv_dtype, args_.v,
-                              (row * args_.kv_heads + kv_head_) * args_.value_dim() + d, scale);
+  /// Element d of a row of k or v, whose heads have `dim` elements.
+  double stored(const void* rows, const float* scales, int64_t dim, int64_t row, int64_t d) const {
+    return reference::load_kv(args_.kv_dtype, rows, (row * args_.kv_heads + kv_head_) * dim + d,
+                              scales ? scales[kv_head_] : 1.0f);
   }
 
+  double sink() const {
+    return args_.sinks ? args_.sinks[head_] : -std::numeric_limits<double>::infinity();
+  }
   double capped(double score) const {
     const double cap = args_.softcap;
     return cap > 0.0 ? cap * std::tanh(score / cap) : score;
@@ -62,16 +62,17 @@ class OneQuery {
     std::vector<double> scores(static_cast<size_t>(end_ - begin_),
                                -std::numeric_limits<double>::infinity());
     // The sink adds to the sum and has no value.
-    double largest = args_.sinks ? args_.sinks[head_] : -std::numeric_limits<double>::infinity();
+    double largest = sink();
     for (int64_t row = begin_; row < end_; ++row) {
       if (!reads(row)) continue;
       double sum = 0.0;
-      for (int64_t d = 0; d < args_.head_dim; ++d) sum += q[d] * key(row, d);
+      for (int64_t d = 0; d < args_.head_dim; ++d)
+        sum += q[d] * stored(args_.k, args_.k_scales, args_.head_dim, row, d);
       const double score = capped(sum * static_cast<double>(args_.softmax_scale));
       scores[static_cast<size_t>(row - begin_)] = score;
       largest = std::max(largest, score);
     }
-    double total = args_.sinks ? std::exp(args_.sinks[head_] - largest) : 0.0;
+    double total = args_.sinks ? std::exp(sink() - largest) : 0.0;
     for (const double score : scores) total += std::exp(score - largest);
     if (args_.weight_scale > 0.0f) return rounded_weights(scores, largest, total);
     for (double& score : scores) score = std::exp(score - largest) / total;
@@ -81,7 +82,7 @@ class OneQuery {
   /// Weights rounded to FP8 relative to the largest score of their tile of keys and those before.
   std::vector<double> rounded_weights(std::vector<double> scores, double largest,
                                       double total) const {
-    double so_far = args_.sinks ? args_.sinks[head_] : -std::numeric_limits<double>::infinity();
+    double so_far = sink();
     const double scale = args_.weight_scale;
     for (int64_t row = begin_; row < end_;) {
       const int64_t tile = (row - first_key_) / kFp8AttentionKeys + 1;
@@ -193,12 +194,11 @@ void ReferenceBackend::do_select_keys(const SelectKeysArgs& args) {
 
 namespace {
 
-/// Folds one head of one token into range and bins; returns whether all its values are finite.
-bool fold(const float* x, int64_t count, ObservedRange& range, uint64_t* bins) {
-  bool finite = true;
+/// Folds one head or row of token t into range and bins.
+void fold(const float* x, int64_t count, int64_t t, ObservedRange& range, uint64_t* bins) {
   for (int64_t i = 0; i < count; ++i) {
     if (!std::isfinite(x[i])) {
-      finite = false;
+      if (range.first_nonfinite < 0) range.first_nonfinite = static_cast<int32_t>(t);
       continue;
     }
     const float value = x[i] + 0.0f;  // -0 becomes +0, so that equal extremes have equal bytes
@@ -206,25 +206,35 @@ bool fold(const float* x, int64_t count, ObservedRange& range, uint64_t* bins) {
     range.max = std::max(range.max, value);
     if (bins) ++bins[MagnitudeHistogram::bin_of(value)];
   }
-  return finite;
 }
 
 }  // namespace
 
 void ReferenceBackend::do_observe_kv(const ObserveKvArgs& args) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (size_t s = 0; s < args.segments.size(); ++s) {
     const Segment& segment = args.segments[s];
     for (int64_t h = 0; h < args.x.heads; ++h) {
-      ObservedRange range{.min = kInfinity, .max = -kInfinity, .first_nonfinite = -1};
+      ObservedRange range = kEmptyRange;
       uint64_t* bins = args.histogram ? args.histogram + h * MagnitudeHistogram::kBins : nullptr;
       for (int64_t t = 0; t < segment.q_count; ++t) {
         const float* x =
             args.x.data + (segment.q_begin + t) * args.x.row_stride + h * args.x.head_dim;
-        const bool finite = fold(x, args.x.head_dim, range, bins);
-        if (!finite && range.first_nonfinite < 0) range.first_nonfinite = static_cast<int32_t>(t);
+        fold(x, args.x.head_dim, t, range, bins);
       }
       args.ranges[static_cast<int64_t>(s) * args.x.heads + h] = range;
+    }
+  }
+}
+
+void ReferenceBackend::do_observe_rows(const ObserveRowsArgs& args) {
+  std::vector<float> row(static_cast<size_t>(args.width));
+  for (size_t s = 0; s < args.segments.size(); ++s) {
+    args.ranges[s] = kEmptyRange;
+    for (int64_t t = 0; t < args.segments[s].q_count; ++t) {
+      const int64_t first = (args.segments[s].q_begin + t) * args.width;
+      for (size_t i = 0; i < row.size(); ++i)
+        row[i] = reference::load_float(args.type, args.x, first + static_cast<int64_t>(i));
+      fold(row.data(), args.width, t, args.ranges[s], args.histogram);
     }
   }
 }

@@ -5,8 +5,8 @@
 
 #include "backend/backend.h"
 #include "core/error.h"
+#include "kernels/with_type.h"
 #include "quant/fp8.h"
-#include "quant/half.h"
 
 namespace kvcal::reference {
 
@@ -26,66 +26,36 @@ void store(void* data, int64_t i, T value) {
 
 /// Element i of a checkpoint tensor of F32, F16 or BF16.
 inline float load_float(DType dtype, const void* data, int64_t i) {
-  switch (dtype) {
-    case DType::kF32:
-      return load<float>(data, i);
-    case DType::kF16:
-      return to_float(load<F16>(data, i));
-    case DType::kBF16:
-      return to_float(load<BF16>(data, i));
-    default:
-      fail("cannot read ", dtype, " as float32");
-  }
+  if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16)
+    fail("cannot read ", dtype, " as float32");
+  return with_type(dtype, [&]<class T>(T) { return to_float(load<T>(data, i)); });
 }
 
 /// Element i of an array of the compute type.
 inline float load_float(ComputeType type, const void* data, int64_t i) {
-  switch (type) {
-    case ComputeType::kFloat32:
-      return load<float>(data, i);
-    case ComputeType::kBFloat16:
-      return to_float(load<BF16>(data, i));
-    case ComputeType::kFloat16:
-      return to_float(load<F16>(data, i));
-  }
-  return 0.0f;
+  return with_type(type, [&]<class T>(T) { return to_float(load<T>(data, i)); });
 }
 inline void store_float(ComputeType type, void* data, int64_t i, float value) {
-  switch (type) {
-    case ComputeType::kFloat32:
-      return store(data, i, value);
-    case ComputeType::kBFloat16:
-      return store(data, i, to_bf16(value));
-    case ComputeType::kFloat16:
-      return store(data, i, to_f16(value));
-  }
+  with_type(type, [&]<class T>(T) { store(data, i, element_of<T>(value)); });
 }
 
 /// Element i of a KV cache, dequantized; only FP8 uses scale.
 inline float load_kv(KvDType dtype, const void* data, int64_t i, float scale) {
-  switch (dtype) {
-    case KvDType::kFloat32:
-      return load<float>(data, i);
-    case KvDType::kFloat16:
-      return to_float(load<F16>(data, i));
-    case KvDType::kBFloat16:
-      return to_float(load<BF16>(data, i));
-    default:
-      return scale * fp8::decode(load<uint8_t>(data, i), fp8_format(dtype));
-  }
+  return with_kv_type(dtype, [&]<class T>(T) {
+    if constexpr (CodesOf<T>::kAre)
+      return scale * fp8::decode(load<T>(data, i));
+    else
+      return to_float(load<T>(data, i));
+  });
 }
 /// Writes element i of a KV cache: FP8 as the code of value / scale, saturating.
 inline void store_kv(KvDType dtype, void* data, int64_t i, float value, float scale) {
-  switch (dtype) {
-    case KvDType::kFloat32:
-      return store(data, i, value);
-    case KvDType::kFloat16:
-      return store(data, i, to_f16(value));
-    case KvDType::kBFloat16:
-      return store(data, i, to_bf16(value));
-    default:
-      return store(data, i, fp8::encode(value / scale, fp8_format(dtype)));
-  }
+  with_kv_type(dtype, [&]<class T>(T) {
+    if constexpr (CodesOf<T>::kAre)
+      store(data, i, fp8::encode<CodesOf<T>::kFormat>(value / scale));
+    else
+      store(data, i, element_of<T>(value));
+  });
 }
 
 inline double logistic(double x) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numbers>
 #include <vector>
 
@@ -120,21 +119,26 @@ void ReferenceBackend::do_add(const AddArgs& args) {
         static_cast<float>(args.out[i] + static_cast<double>(args.multiplier) * args.x[i]);
 }
 
+namespace {
+
+/// Calls change(number) for each number of each head, in place.
+template <class Change>
+void change_heads(const HeadsView& x, const Change& change) {
+  for (int64_t t = 0; t < x.tokens; ++t)
+    for (int64_t i = 0; i < width_of(x); ++i) change(x.data[t * x.row_stride + i]);
+}
+
+}  // namespace
+
 void ReferenceBackend::do_scale(const ScaleArgs& args) {
-  for (int64_t t = 0; t < args.x.tokens; ++t)
-    for (int64_t i = 0; i < args.x.heads * args.x.head_dim; ++i) {
-      float& x = args.x.data[t * args.x.row_stride + i];
-      x = static_cast<float>(static_cast<double>(args.factor) * x);
-    }
+  change_heads(args.x,
+               [&](float& x) { x = static_cast<float>(static_cast<double>(args.factor) * x); });
 }
 
 void ReferenceBackend::do_clamp(const ClampArgs& args) {
-  const float limit = args.limit;
-  for (int64_t t = 0; t < args.x.tokens; ++t)
-    for (int64_t i = 0; i < args.x.heads * args.x.head_dim; ++i) {
-      float& x = args.x.data[t * args.x.row_stride + i];
-      x = x > limit ? limit : x < -limit ? -limit : x;  // comparisons that leave a NaN as it is
-    }
+  change_heads(args.x, [limit = args.limit](float& x) {
+    x = x > limit ? limit : x < -limit ? -limit : x;  // comparisons that leave a NaN as it is
+  });
 }
 
 void ReferenceBackend::do_observe_amax(const ObserveAmaxArgs& args) {
@@ -184,10 +188,18 @@ void ReferenceBackend::do_combine_rows(const CombineRowsArgs& args) {
 
 namespace {
 
-double mean_square(const float* x, int64_t width) {
-  double sum = 0.0;
-  for (int64_t i = 0; i < width; ++i) sum += static_cast<double>(x[i]) * x[i];
-  return sum / static_cast<double>(width);
+/// Mean of a row, 0 where it is not asked for, and the mean square of the distances from it.
+struct RowMoments {
+  double mean = 0.0, variance = 0.0;
+};
+
+RowMoments moments(const float* x, int64_t width, bool centered) {
+  const double count = static_cast<double>(width);
+  double sum = 0.0, squares = 0.0;
+  for (int64_t i = 0; centered && i < width; ++i) sum += x[i];
+  const double mean = sum / count;
+  for (int64_t i = 0; i < width; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  return {mean, squares / count};
 }
 
 }  // namespace
@@ -208,46 +220,22 @@ void ReferenceBackend::do_mix_streams(const MixStreamsArgs& args) {
 void ReferenceBackend::do_match_magnitude(const MatchMagnitudeArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     float* x = args.x + row * args.width;
-    const double wanted = mean_square(args.target + row * args.width, args.width);
-    const double own = mean_square(x, args.width), floor = args.floor;
+    const double wanted = moments(args.target + row * args.width, args.width, false).variance;
+    const double own = moments(x, args.width, false).variance, floor = args.floor;
     const double factor = std::sqrt(wanted) / std::sqrt(own < floor ? floor : own);
     for (int64_t i = 0; i < args.width; ++i) x[i] = static_cast<float>(x[i] * factor);
   }
 }
 
 void ReferenceBackend::do_keep_outliers(const KeepOutliersArgs& args) {
-  const auto count = static_cast<double>(args.width);
   for (int64_t row = 0; row < args.rows; ++row) {
     float* x = args.x + row * args.row_stride;
-    double sum = 0.0, squares = 0.0;
-    for (int64_t i = 0; i < args.width; ++i) sum += x[i];
-    const double mean = sum / count;
-    for (int64_t i = 0; i < args.width; ++i) squares += (x[i] - mean) * (x[i] - mean);
-    const double border = mean + std::sqrt(squares / count) * args.deviations;
+    const auto [mean, variance] = moments(x, args.width, true);
+    const double border = mean + std::sqrt(variance) * args.deviations;
     for (int64_t i = 0; i < args.width; ++i) {
       const double above = x[i] - border;
       x[i] = static_cast<float>(above < 0.0 ? 0.0 : above);  // NaN stays
     }
-  }
-}
-
-void ReferenceBackend::do_observe_rows(const ObserveRowsArgs& args) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (size_t s = 0; s < args.segments.size(); ++s) {
-    const Segment& segment = args.segments[s];
-    ObservedRange range{.min = kInfinity, .max = -kInfinity, .first_nonfinite = -1};
-    for (int64_t i = 0; i < segment.q_count * args.width; ++i) {
-      const float x =
-          reference::load_float(args.type, args.x, segment.q_begin * args.width + i) + 0.0f;
-      if (!std::isfinite(x)) {
-        if (range.first_nonfinite < 0) range.first_nonfinite = static_cast<int32_t>(i / args.width);
-        continue;
-      }
-      range.min = std::min(range.min, x);
-      range.max = std::max(range.max, x);
-      if (args.histogram) ++args.histogram[MagnitudeHistogram::bin_of(x)];
-    }
-    args.ranges[s] = range;
   }
 }
 
@@ -260,12 +248,8 @@ struct RowScale {
 };
 
 RowScale row_scale(const float* x, int64_t width, bool centered, float epsilon) {
-  const double count = static_cast<double>(width);
-  double sum = 0.0, squares = 0.0;
-  for (int64_t i = 0; i < width; ++i) sum += x[i];
-  const double mean = centered ? sum / count : 0.0;
-  for (int64_t i = 0; i < width; ++i) squares += (x[i] - mean) * (x[i] - mean);
-  return {mean, 1.0 / std::sqrt(squares / count + static_cast<double>(epsilon))};
+  const auto [mean, variance] = moments(x, width, centered);
+  return {mean, 1.0 / std::sqrt(variance + static_cast<double>(epsilon))};
 }
 
 }  // namespace

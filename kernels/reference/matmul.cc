@@ -11,9 +11,7 @@ namespace {
 
 /// value rounded to the compute type.
 float rounded(ComputeType type, float value) {
-  std::byte stored[sizeof(float)] = {};
-  reference::store_float(type, stored, 0, value);
-  return reference::load_float(type, stored, 0);
+  return with_type(type, [&]<class T>(T) { return to_float(element_of<T>(value)); });
 }
 
 double dot(const float* x, const float* w, int64_t count) {

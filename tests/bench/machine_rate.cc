@@ -16,7 +16,7 @@
 
 #include "core/error.h"
 #ifndef KVCAL_NO_ONEDNN
-#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/onednn_gemm.h"
 #endif
 #include "quant/half.h"
 

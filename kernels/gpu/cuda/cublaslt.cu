@@ -1,6 +1,5 @@
 // NVIDIA's matrix library, loaded at run time, so that one binary starts everywhere.
 #include <cublasLt.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <cstring>
@@ -22,44 +21,29 @@ constexpr uint32_t kAlignment = 16;
 /// Number of requested algorithms.
 constexpr int kAsked = 8;
 
-/// Functions that every supported version has.
-const LibrarySearch kSearch{
-    .title = "cuBLASLt",
-    .names = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
-    .functions = {"cublasLtCreate", "cublasLtDestroy", "cublasLtGetVersion",
-                  "cublasLtGetStatusString", "cublasLtMatmul", "cublasLtMatmulAlgoCheck",
-                  "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulDescCreate",
-                  "cublasLtMatmulDescDestroy", "cublasLtMatmulDescSetAttribute",
-                  "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceDestroy",
-                  "cublasLtMatmulPreferenceSetAttribute", "cublasLtMatrixLayoutCreate",
-                  "cublasLtMatrixLayoutDestroy"},
-    .remedy = "install it (pip install nvidia-cublas)"};
+/// Calls row(name) for each function that kvcal calls and every supported version has.
+#define KVCAL_FUNCTIONS(row)                                                                     \
+  row(cublasLtCreate) row(cublasLtDestroy) row(cublasLtGetVersion) row(cublasLtGetStatusString)  \
+      row(cublasLtMatmul) row(cublasLtMatmulAlgoCheck) row(cublasLtMatmulAlgoGetHeuristic)       \
+          row(cublasLtMatmulDescCreate) row(cublasLtMatmulDescDestroy)                           \
+              row(cublasLtMatmulDescSetAttribute) row(cublasLtMatmulPreferenceCreate)            \
+                  row(cublasLtMatmulPreferenceDestroy) row(cublasLtMatmulPreferenceSetAttribute) \
+                      row(cublasLtMatrixLayoutCreate) row(cublasLtMatrixLayoutDestroy)
 
-/// The functions that kvcal calls.
+#define KVCAL_NAME(name) #name,
+const LibrarySearch kSearch{.title = "cuBLASLt",
+                            .names = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
+                            .functions = {KVCAL_FUNCTIONS(KVCAL_NAME)},
+                            .remedy = "install it (pip install nvidia-cublas)"};
+#undef KVCAL_NAME
+
 struct Library {
   FoundLibrary found = find_library(kSearch, library_places({"/usr/local/cuda/lib64"}));
-  template <class Function>
-  Function* find(const char* name) const {
-    return found.handle ? reinterpret_cast<Function*>(dlsym(found.handle, name)) : nullptr;
-  }
-#define KVCAL_FUNCTION(name) decltype(::name)* name = find<decltype(::name)>(#name)
-  KVCAL_FUNCTION(cublasLtCreate);
-  KVCAL_FUNCTION(cublasLtDestroy);
-  KVCAL_FUNCTION(cublasLtGetVersion);
-  KVCAL_FUNCTION(cublasLtGetStatusString);
-  KVCAL_FUNCTION(cublasLtMatmul);
-  KVCAL_FUNCTION(cublasLtMatmulAlgoCheck);
-  KVCAL_FUNCTION(cublasLtMatmulAlgoConfigGetAttribute);  // may be missing
-  KVCAL_FUNCTION(cublasLtMatmulAlgoGetHeuristic);
-  KVCAL_FUNCTION(cublasLtMatmulDescCreate);
-  KVCAL_FUNCTION(cublasLtMatmulDescDestroy);
-  KVCAL_FUNCTION(cublasLtMatmulDescSetAttribute);
-  KVCAL_FUNCTION(cublasLtMatmulPreferenceCreate);
-  KVCAL_FUNCTION(cublasLtMatmulPreferenceDestroy);
-  KVCAL_FUNCTION(cublasLtMatmulPreferenceSetAttribute);
-  KVCAL_FUNCTION(cublasLtMatrixLayoutCreate);
-  KVCAL_FUNCTION(cublasLtMatrixLayoutDestroy);
+#define KVCAL_FUNCTION(name) decltype(::name)* name = found.function<decltype(::name)>(#name);
+  KVCAL_FUNCTIONS(KVCAL_FUNCTION)
+  KVCAL_FUNCTION(cublasLtMatmulAlgoConfigGetAttribute)  // may be missing
 #undef KVCAL_FUNCTION
+#undef KVCAL_FUNCTIONS
   void check(cublasStatus_t status, const char* what) const {
     if (status != CUBLAS_STATUS_SUCCESS)
       fail("cuBLASLt: ", what, ": ", cublasLtGetStatusString(status));
@@ -80,6 +64,12 @@ cudaDataType_t data_type_of(const MatmulProblem& problem) {
   return problem.is_fp8 ? CUDA_R_8F_E4M3 : data_type_of(problem.type);
 }
 
+/// Sets an attribute of one of the library's descriptions.
+template <class Set, class Handle, class Attribute, class Value>
+void describe(Set* set, Handle handle, Attribute attribute, const Value& value) {
+  library().check(set(handle, attribute, &value, sizeof(value)), "describing");
+}
+
 /// The library is column-major: out [out_features, rows] = weightᵀ [out_features, in] · x [in,
 /// rows].
 class Description {
@@ -89,17 +79,17 @@ class Description {
     const Library& lt = library();
     // No short floats of tensor cores for float32.
     lt.check(lt.cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing");
-    const cublasOperation_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
-    set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
-    set(CUBLASLT_MATMUL_DESC_TRANSB, plain);
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+      describe(lt.cublasLtMatmulDescSetAttribute, product, attribute, value);
+    };
+    set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
     if (problem.bias) {
-      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, problem.bias);
     }
     if (problem.is_fp8) {
-      const int8_t fast_sums = 0;  // fewer bits than float32
-      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast_sums);
+      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{0});  // these sums have fewer bits than float32
       if (problem.scales.weight) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, problem.scales.weight);
       if (problem.scales.x) set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, problem.scales.x);
     }
@@ -120,12 +110,6 @@ class Description {
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
 
  private:
-  template <class Value>
-  void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
-    const Library& lt = library();
-    lt.check(lt.cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof(value)),
-             "describing");
-  }
   static void layout(cublasLtMatrixLayout_t& made, cudaDataType_t type, int64_t rows,
                      int64_t columns, int64_t stride) {
     const Library& lt = library();
@@ -140,11 +124,12 @@ class Preference {
   Preference() {
     const Library& lt = library();
     lt.check(lt.cublasLtMatmulPreferenceCreate(&handle), "describing");
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      describe(lt.cublasLtMatmulPreferenceSetAttribute, handle, attribute, value);
+    };
     // Sums in one sequence; split sums would depend on the number of rows.
-    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
-    const uint64_t workspace = kWorkspaceBytes;
-    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
     for (const auto side :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
@@ -155,14 +140,6 @@ class Preference {
   Preference& operator=(const Preference&) = delete;
 
   cublasLtMatmulPreference_t handle = nullptr;
-
- private:
-  template <class Value>
-  void set(cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
-    const Library& lt = library();
-    lt.check(lt.cublasLtMatmulPreferenceSetAttribute(handle, attribute, &value, sizeof(value)),
-             "describing");
-  }
 };
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(Algorithm::data));

@@ -1,7 +1,5 @@
 // AMD's matrix library, loaded at run time, so that one binary starts everywhere and builds where
 // the library is not installed. Source of the numbers below: rocblas-types.h.
-#include <dlfcn.h>
-
 #include <array>
 #include <memory>
 
@@ -59,18 +57,15 @@ const LibrarySearch kSearch{
 
 struct Library {
   FoundLibrary found = find_library(kSearch, library_places(rocm_folders()));
-  template <class Function>
-  Function* find(const char* name) const {
-    return found.handle ? reinterpret_cast<Function*>(dlsym(found.handle, name)) : nullptr;
-  }
-  CreateHandle* create = find<CreateHandle>("rocblas_create_handle");
-  DestroyHandle* destroy = find<DestroyHandle>("rocblas_destroy_handle");
-  SetStream* set_stream = find<SetStream>("rocblas_set_stream");
-  SetAtomicsMode* set_atomics_mode = find<SetAtomicsMode>("rocblas_set_atomics_mode");
-  StatusToString* status_to_string = find<StatusToString>("rocblas_status_to_string");
-  GemmEx* gemm_ex = find<GemmEx>("rocblas_gemm_ex");
-  GetVersionSize* get_version_size = find<GetVersionSize>("rocblas_get_version_string_size");
-  GetVersion* get_version = find<GetVersion>("rocblas_get_version_string");
+  CreateHandle* create = found.function<CreateHandle>("rocblas_create_handle");
+  DestroyHandle* destroy = found.function<DestroyHandle>("rocblas_destroy_handle");
+  SetStream* set_stream = found.function<SetStream>("rocblas_set_stream");
+  SetAtomicsMode* set_atomics_mode = found.function<SetAtomicsMode>("rocblas_set_atomics_mode");
+  StatusToString* status_to_string = found.function<StatusToString>("rocblas_status_to_string");
+  GemmEx* gemm_ex = found.function<GemmEx>("rocblas_gemm_ex");
+  GetVersionSize* get_version_size =
+      found.function<GetVersionSize>("rocblas_get_version_string_size");
+  GetVersion* get_version = found.function<GetVersion>("rocblas_get_version_string");
   void check(int status, const char* what) const {
     if (status != kSuccess) fail("rocBLAS: ", what, ": ", status_to_string(status));
   }
