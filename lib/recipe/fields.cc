@@ -124,13 +124,12 @@ Json read_json(const Field& field) {
 }
 
 void check_map(const Field& field) {
-  if (field.value.kind != YamlNode::Kind::kMap)
-    fail_field(field, "found ", describe(field.value), ", expected a map of keys and values");
+  if (field.value.kind != YamlNode::Kind::kMap) fail_found(field, "a map of keys and values");
 }
 
 void check_filled_map(const Field& field, std::string_view holds) {
   if (field.value.kind != YamlNode::Kind::kMap || field.value.entries.empty())
-    fail_field(field, "found ", describe(field.value), ", expected a map of ", holds);
+    fail_found(field, "a map of ", holds);
 }
 
 void fail_unknown_key(const Field& map, const YamlNode& key,

@@ -26,6 +26,12 @@ template <class... Parts>
   fail_at(field.value, field.path, ": ", parts...);
 }
 
+/// The same for a value that is not as expected: "...: found 'eight', expected ...".
+template <class... Parts>
+[[noreturn]] void fail_found(const Field& field, const Parts&... expected) {
+  fail_field(field, "found ", describe(field.value), ", expected ", expected...);
+}
+
 /// One row of a table of keys: the name of a key, and the function that reads its value into
 /// Target.
 template <class Target>
