@@ -22,46 +22,6 @@ bool is_single_word(std::string_view text, Span match) {
 
 }  // namespace
 
-void TokenTrie::add(std::string_view text, TokenId id) {
-  if (text.empty()) return;
-  const auto new_node = [&] {
-    nodes_.emplace_back();
-    return static_cast<int32_t>(nodes_.size() - 1);
-  };
-  int32_t& first = first_[static_cast<unsigned char>(text[0])];
-  if (first < 0) first = new_node();
-  int32_t node = first;
-  for (const char c : text.substr(1)) {
-    const auto byte = static_cast<unsigned char>(c);
-    const auto& children = nodes_[static_cast<size_t>(node)].children;
-    const auto child = std::find_if(children.begin(), children.end(),
-                                    [&](const auto& one) { return one.first == byte; });
-    if (child != children.end()) {
-      node = child->second;
-      continue;
-    }
-    const int32_t added = new_node();
-    nodes_[static_cast<size_t>(node)].children.emplace_back(byte, added);
-    node = added;
-  }
-  if (nodes_[static_cast<size_t>(node)].id < 0) nodes_[static_cast<size_t>(node)].id = id;
-}
-
-std::pair<TokenId, size_t> TokenTrie::longest(std::string_view text, size_t at) const {
-  std::pair<TokenId, size_t> best{-1, at};
-  int32_t node = first_[static_cast<unsigned char>(text[at])];
-  while (node >= 0) {
-    const Node& here = nodes_[static_cast<size_t>(node)];
-    ++at;
-    if (here.id >= 0) best = {here.id, at};
-    node = -1;
-    if (at == text.size()) break;
-    for (const auto& [byte, child] : here.children)
-      if (byte == static_cast<unsigned char>(text[at])) node = child;
-  }
-  return best;
-}
-
 AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary& model,
                          const Normalizer* normalizer) {
   std::map<TokenId, AddedToken> by_id;

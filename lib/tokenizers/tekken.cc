@@ -102,7 +102,7 @@ std::vector<std::string> read_ranks(const Json& vocab, int64_t count) {
 /// Two neighbours are merged when they spell a token, the one of lowest rank first: so each way to
 /// halve a token is a merge of that token's rank.
 MergeTable make_merges(const std::vector<std::string>& ranks, const Vocabulary& bytes) {
-  std::vector<std::pair<std::pair<TokenId, TokenId>, size_t>> merges;
+  MergeTable merges;
   size_t pair_bytes = 0;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::string_view text = ranks[rank];
@@ -110,13 +110,10 @@ MergeTable make_merges(const std::vector<std::string>& ranks, const Vocabulary& 
     if (pair_bytes > kMostPairBytes) fail("vocab: too many long tokens");
     for (size_t i = 1; i < text.size(); ++i) {
       const auto left = bytes.find(text.substr(0, i)), right = bytes.find(text.substr(i));
-      if (left && right) merges.push_back({{*left, *right}, rank});
+      if (left && right) merges.add(*left, *right, static_cast<uint32_t>(rank), *bytes.find(text));
     }
   }
-  MergeTable table(merges.size());
-  for (const auto& [pair, rank] : merges)
-    table.add(pair, static_cast<uint32_t>(rank), *bytes.find(ranks[rank]));
-  return table;
+  return merges;
 }
 
 std::unique_ptr<TokenModel> make_ranked_bpe(const std::vector<std::string>& ranks,
