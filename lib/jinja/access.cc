@@ -115,10 +115,11 @@ Value own_attribute(Run& run, const Value& owner, std::string_view name) {
     if (found == nullptr) return {};
     return name.starts_with("_") ? unsafe(run, owner, name) : *found;
   }
-  if (is_internal(name) || changes_owner(owner, name)) return unsafe(run, owner, name);
-  if (const Native* native = find_native(methods_of(owner.type()), name))
+  const TypeMembers members = members_of(owner.type());
+  if (is_internal(name) || has_word(members.changing, name)) return unsafe(run, owner, name);
+  if (const Native* native = find_native(members.methods, name))
     return make_method(run, owner, *native);
-  if (is_left_out(owner, name))
+  if (has_word(members.left_out, name))
     fail(type_name(owner), ".", name, " is not supported in chat templates");
   return member_of(run, owner, name);
 }

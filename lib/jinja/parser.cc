@@ -45,15 +45,8 @@ class Parser : public ExpressionParser {
         expect(TokenType::kBlockEnd, "'%}'");
       }
     }
-    if (!ends.empty()) stop("the template ends inside a block, expected " + listed(ends));
+    if (!ends.empty()) stop("the template ends inside a block, expected " + join(ends, " or "));
     return block;
-  }
-
-  static std::string listed(const EndNames& names) {
-    std::string text;
-    for (const std::string_view name : names)
-      text += (text.empty() ? "" : " or ") + std::string(name);
-    return text;
   }
 
   /// The body behind a tag: "%}" and statements, and with takes_end the end tag's name.
