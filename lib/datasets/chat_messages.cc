@@ -1,5 +1,3 @@
-#include "datasets/chat_messages.h"
-
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -14,7 +12,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
-#include "jinja/run.h"
+#include "datasets/chat_template.h"
 
 namespace kvcal {
 namespace {

@@ -170,9 +170,7 @@ bool is_array_of(std::string_view value, char opener) {
 }
 
 std::string list(const std::vector<const Member*>& members) {
-  std::string all;
-  for (const Member* member : members) all += (all.empty() ? "'" : ", '") + member->key + "'";
-  return all;
+  return join(members, ", ", [](const Member* member) { return "'" + member->key + "'"; });
 }
 
 struct Index {
@@ -197,8 +195,7 @@ Index scan_member(Scanner& scanner, const std::vector<Member>& members, const Me
 }
 
 const Member* find(const std::vector<Member>& members, std::string_view key) {
-  const auto found = std::find_if(members.begin(), members.end(),
-                                  [&](const Member& member) { return member.key == key; });
+  const auto found = std::ranges::find(members, key, &Member::key);
   return found == members.end() ? nullptr : &*found;
 }
 
