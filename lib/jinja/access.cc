@@ -35,19 +35,13 @@ Value own_item(Run& run, const Value& owner, const Value& key) {
   if (!length || owner.is(Type::kDictView)) return {};
   if (index < 0) index += *length;
   if (index < 0 || index >= *length) return {};
-  switch (owner.type()) {
-    case Type::kString: {
-      const std::string_view text = run.text_of(owner);
-      const size_t begin = byte_offset(text, index);
-      size_t end = begin;
-      next_code_point(text, end);
-      return Value::text(text.substr(begin, end - begin), owner.is_markup());
-    }
-    case Type::kRange:
-      return Value::integer(range_at(owner.as<Range>(), index));
-    default:
-      return owner.as<List>().items[static_cast<size_t>(index)];
-  }
+  if (owner.is(Type::kRange)) return Value::integer(range_at(owner.as<Range>(), index));
+  if (!owner.is_string()) return owner.as<List>().items[static_cast<size_t>(index)];
+  const std::string_view text = run.text_of(owner);
+  const size_t begin = byte_offset(text, index);
+  size_t end = begin;
+  next_code_point(text, end);
+  return Value::text(text.substr(begin, end - begin), owner.is_markup());
 }
 
 /// One bound of a slice: an int or none.

@@ -275,24 +275,13 @@ TypeMembers members_of(Type type) {
 }
 
 Value member_of(Run& run, const Value& owner, std::string_view name) {
-  switch (owner.type()) {
-    case Type::kLoop:
-      return member_of(run, owner.as<Loop>(), name);
-    case Type::kMacro:
-      return member_of(run, owner.as<Macro>(), name);
-    case Type::kCycler: {
-      const Cycler& cycler = owner.as<Cycler>();
-      return name == "current" ? cycler.items[cycler.at] : Value();
-    }
-    case Type::kTuple: {
-      const List& tuple = owner.as<List>();
-      if (tuple.is_group && name == "grouper") return tuple.items[0];
-      if (tuple.is_group && name == "list") return tuple.items[1];
-      return {};
-    }
-    default:
-      return {};
-  }
+  if (owner.is(Type::kLoop)) return member_of(run, owner.as<Loop>(), name);
+  if (owner.is(Type::kMacro)) return member_of(run, owner.as<Macro>(), name);
+  if (owner.is(Type::kCycler) && name == "current")
+    return owner.as<Cycler>().items[owner.as<Cycler>().at];
+  if (!owner.is(Type::kTuple) || !owner.as<List>().is_group) return {};
+  const Values& parts = owner.as<List>().items;
+  return name == "grouper" ? parts[0] : name == "list" ? parts[1] : Value();
 }
 
 }  // namespace kvcal::jinja

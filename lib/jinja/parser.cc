@@ -106,8 +106,8 @@ class Parser : public ExpressionParser {
          {"macro", &Parser::parse_macro},
          {"call", &Parser::parse_call_block},
          {"filter", &Parser::parse_filter_block},
-         {"break", &Parser::parse_break},
-         {"continue", &Parser::parse_continue},
+         {"break", &Parser::parse_exit<StatementKind::kBreak>},
+         {"continue", &Parser::parse_exit<StatementKind::kContinue>},
          {"generation", &Parser::parse_generation}}};
     const Token& name = expect(TokenType::kName, "a tag's name");
     for (const auto& [known, parse] : kStatements)
@@ -255,9 +255,8 @@ class Parser : public ExpressionParser {
     parse_scope(filter->body, {"endfilter"});
   }
 
-  void parse_break(Block& block, int line) { parse_exit(block, StatementKind::kBreak, line); }
-  void parse_continue(Block& block, int line) { parse_exit(block, StatementKind::kContinue, line); }
-  void parse_exit(Block& block, StatementKind kind, int line) {
+  template <StatementKind kind>
+  void parse_exit(Block& block, int line) {
     if (num_breakable_ == 0)
       stop(std::string(kind == StatementKind::kBreak ? "break" : "continue") + " outside of a loop",
            line);

@@ -1,6 +1,5 @@
 // The methods of str, and the filters and tests that work on texts.
 #include <algorithm>
-#include <array>
 
 #include "jinja/calls.h"
 #include "jinja/text_value.h"

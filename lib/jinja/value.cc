@@ -319,24 +319,14 @@ bool equals(Run& run, const Value& a, const Value& b) {
   run.charge();
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
   if (a.type() != b.type()) return false;
-  switch (a.type()) {
-    case Type::kUndefined:
-      return true;
-    case Type::kString:
-      return a.text_size() == b.text_size() && run.text_of(a) == run.text_of(b);
-    case Type::kList:
-    case Type::kTuple:
-      return equal_items(run, a.as<List>().items, b.as<List>().items);
-    case Type::kDict:
-      return equal_dicts(run, a.as<Dict>(), b.as<Dict>());
-    case Type::kRange:
-      return equal_items(run, items_of(run, a), items_of(run, b));
-    case Type::kDictView:
-    case Type::kMethod:
-      fail("comparing values of type '", type_name(a), "' is not supported");
-    default:
-      return is_same(a, b);
-  }
+  if (a.is_undefined()) return true;
+  if (a.is_string()) return a.text_size() == b.text_size() && run.text_of(a) == run.text_of(b);
+  if (a.is_sequence()) return equal_items(run, a.as<List>().items, b.as<List>().items);
+  if (a.is(Type::kDict)) return equal_dicts(run, a.as<Dict>(), b.as<Dict>());
+  if (a.is(Type::kRange)) return equal_items(run, items_of(run, a), items_of(run, b));
+  if (a.is(Type::kDictView) || a.is(Type::kMethod))
+    fail("comparing values of type '", type_name(a), "' is not supported");
+  return is_same(a, b);
 }
 
 bool less(Run& run, const Value& a, const Value& b) {
