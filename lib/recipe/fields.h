@@ -5,7 +5,6 @@
 #include "recipe/yaml.h"
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
