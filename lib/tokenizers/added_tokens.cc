@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 
 #include "core/error.h"
 #include "unicode/unicode.h"
@@ -24,13 +23,12 @@ bool is_single_word(std::string_view text, Span match) {
 
 AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary& model,
                          const Normalizer* normalizer) {
-  std::map<TokenId, AddedToken> by_id;
   std::map<TokenId, std::string> normalized_content;
   size_t next_id = model.size();
   for (const AddedToken& token : tokens) {
     if (token.content.empty()) continue;
     auto id = by_content_.find(token.content);
-    if (id && by_id.at(*id) == token) continue;
+    if (id && tokens_.at(*id) == token) continue;
     if (!id) id = model.find(token.content);
     if (!id && next_id > size_t{std::numeric_limits<TokenId>::max()}) fail("too many tokens");
     if (!id) id = static_cast<TokenId>(next_id++);
@@ -41,9 +39,9 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary
     }
     by_content_.add(token.content, *id);
     if (token.special) special_.insert(token.content);
-    by_id.insert_or_assign(*id, token);
+    tokens_.insert_or_assign(*id, token);
   }
-  for (const auto& [id, token] : by_id) {
+  for (const auto& [id, token] : tokens_) {
     const auto changed = normalized_content.find(id);
     const std::string& content =
         changed != normalized_content.end() ? changed->second : token.content;
@@ -52,14 +50,7 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary
       normalized_.add(content, id);
     else
       raw_.add(token.content, id);
-    tokens_.emplace_back(id, token);
   }
-}
-
-const AddedToken& AddedTokens::token_of(TokenId id) const {
-  return std::lower_bound(tokens_.begin(), tokens_.end(), id,
-                          [](const auto& one, TokenId wanted) { return one.first < wanted; })
-      ->second;
 }
 
 void AddedTokens::split(std::string_view text, const TokenTrie& trie,
@@ -72,7 +63,7 @@ void AddedTokens::split(std::string_view text, const TokenTrie& trie,
         ++at;
         continue;
       }
-      const AddedToken& token = token_of(id);
+      const AddedToken& token = tokens_.at(id);
       Span span{at, end};
       at = end;
       if (token.single_word && !is_single_word(text, span)) continue;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -53,9 +54,8 @@ class AddedTokens {
 
  private:
   void split(std::string_view text, const TokenTrie& trie, Visitor<AddedPart> out) const;
-  const AddedToken& token_of(TokenId id) const;
 
-  std::vector<std::pair<TokenId, AddedToken>> tokens_;  ///< sorted by id
+  std::map<TokenId, AddedToken> tokens_;
   Vocabulary by_content_, decoded_;
   std::unordered_set<std::string> special_;
   TokenTrie raw_, normalized_;

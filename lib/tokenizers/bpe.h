@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "tokenizers/token_model.h"
 #include "tokenizers/token_trie.h"

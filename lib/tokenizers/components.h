@@ -25,7 +25,6 @@ namespace kvcal::tokenizers {
 /// themselves, the others, in order, for U+0100 on. Source: openai/gpt-2, encoder.py,
 /// bytes_to_unicode.
 char32_t byte_to_character(uint8_t byte);
-std::optional<uint8_t> byte_from_character(char32_t character);
 
 /// Appends the characters of bytes.
 void append_byte_alphabet(std::string& text, std::string_view bytes);

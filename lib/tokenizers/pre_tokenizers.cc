@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <utility>
 
 #include "tokenizers/components.h"
 #include "unicode/unicode.h"
