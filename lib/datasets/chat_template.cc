@@ -62,16 +62,14 @@ NamedTemplates named_templates(const Json& found) {
   }
   NamedTemplates result;
   bool has_default = false;
-  std::vector<std::string> names;
-  for (auto& [name, source] : named) {
-    names.push_back(name);
+  for (const auto& [name, source] : named) {
+    has_default |= name == "default";
+    if (name == "default") result.source = source;
     if (name == "tool_use") result.tool_use = source;
-    if (name != "default") continue;
-    result.source = std::move(source);
-    has_default = true;
   }
   if (!has_default)
-    fail("key 'chat_template' names the templates ", join(names, ", "), ", but none is 'default'");
+    fail("key 'chat_template' names the templates ",
+         join(named, ", ", &std::pair<std::string, std::string>::first), ", but none is 'default'");
   return result;
 }
 

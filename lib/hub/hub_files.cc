@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <variant>
 
 #include <fnmatch.h>
 #include <sys/stat.h>

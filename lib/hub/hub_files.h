@@ -86,7 +86,6 @@ class FileDownload : public HttpJob {
   void receive(int status, std::span<const std::byte> bytes) override;
   std::chrono::milliseconds finish(const HttpResponse& response) override;
 
-  const HubFile& file() const { return file_; }
   uint64_t received() const { return is_done_ ? file_.size : received_; }
 
  private:

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "core/error.h"
 #include "hub/http.h"

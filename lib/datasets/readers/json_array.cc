@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -10,7 +9,6 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 4096, kMaxMembers = 10'000;
 constexpr int kMaxDepth = 128;
-constexpr size_t kDropEvery = size_t{64} << 20;
 
 /// Walks over one JSON value without building it, so that a file of any size can be indexed. What
 /// lies inside a record is only bracketed here; parse_json judges it when the record is read.
@@ -95,12 +93,9 @@ class Scanner {
       drop_passed();
     } while (depth > 0);
   }
-  /// Gives pages back now and then, so that a large file does not fill the memory.
   void drop_passed() {
-    if (at_ - dropped_ < kDropEvery) return;
-    line_of(at_);
-    file_.drop(text_.substr(dropped_, at_ - dropped_));
-    dropped_ = at_;
+    if (at_ - dropped_ >= TextFile::kDropEvery) line_of(at_);  // counts before they are dropped
+    file_.drop_passed(dropped_, at_);
   }
   /// Counts on from where it was asked last; the scanner seldom goes back.
   int64_t line_of(size_t offset) {
