@@ -109,7 +109,7 @@ Value own_attribute(Run& run, const Value& owner, std::string_view name) {
     if (found == nullptr) return {};
     return name.starts_with("_") ? unsafe(run, owner, name) : *found;
   }
-  const TypeMembers members = members_of(owner.type());
+  const TypeMembers& members = members_of(owner.type());
   if (is_internal(name) || has_word(members.changing, name)) return unsafe(run, owner, name);
   if (const Native* native = find_native(members.methods, name))
     return make_method(run, owner, *native);

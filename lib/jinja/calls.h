@@ -67,7 +67,7 @@ struct TypeMembers {
   std::string_view left_out = {};  ///< Python has them and kvcal has not
 };
 /// Those of a type, or none.
-TypeMembers members_of(Type type);
+const TypeMembers& members_of(Type type);
 /// owner.name of what is no method: loop.index, macro.name, cycler.current; missing for an unknown
 /// name.
 Value member_of(Run& run, const Value& owner, std::string_view name);

@@ -244,7 +244,7 @@ void add_globals(Run& run, Dict& globals) {
   }
 }
 
-TypeMembers members_of(Type type) {
+const TypeMembers& members_of(Type type) {
   constexpr std::string_view kOfNumbers =
       "as_integer_ratio bit_count bit_length conjugate denominator from_bytes fromhex hex imag "
       "is_integer numerator real to_bytes";
@@ -271,7 +271,8 @@ TypeMembers members_of(Type type) {
       {.type = Type::kFloat, .left_out = kOfNumbers},
   };
   const auto* found = std::ranges::find(kTypes, type, &TypeMembers::type);
-  return found == std::end(kTypes) ? TypeMembers{.type = type} : *found;
+  static const TypeMembers kNone{.type = Type::kMissing};
+  return found == std::end(kTypes) ? kNone : *found;
 }
 
 Value member_of(Run& run, const Value& owner, std::string_view name) {
