@@ -1,8 +1,5 @@
-#include "datasets/chat_messages.h"
-
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,7 +11,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
-#include "jinja/run.h"
+#include "datasets/chat_template.h"
 
 namespace kvcal {
 namespace {

@@ -62,16 +62,14 @@ NamedTemplates named_templates(const Json& found) {
   }
   NamedTemplates result;
   bool has_default = false;
-  std::vector<std::string> names;
-  for (auto& [name, source] : named) {
-    names.push_back(name);
+  for (const auto& [name, source] : named) {
+    has_default |= name == "default";
+    if (name == "default") result.source = source;
     if (name == "tool_use") result.tool_use = source;
-    if (name != "default") continue;
-    result.source = std::move(source);
-    has_default = true;
   }
   if (!has_default)
-    fail("key 'chat_template' names the templates ", join(names, ", "), ", but none is 'default'");
+    fail("key 'chat_template' names the templates ",
+         join(named, ", ", &std::pair<std::string, std::string>::first), ", but none is 'default'");
   return result;
 }
 
@@ -108,36 +106,26 @@ std::optional<NamedTemplates> find_templates(const std::filesystem::path& folder
 
 }  // namespace
 
-struct ChatTemplate::Program {
-  jinja::SyntaxTree tree;
-  TemplateLimits limits;
-  bool has_developers;  ///< Source: vLLM's rule
-  ContentFormat content_format = content_format_of(tree);
-  std::set<std::string, std::less<>> keys = keys_named_in(tree);
-};
-
-ChatTemplate::ChatTemplate(std::string_view source, TemplateLimits limits) {
+ChatTemplate::ChatTemplate(std::string_view source, TemplateLimits limits) : limits_(limits) {
   in_context("chat template", [&] {
     if (source.size() > limits.max_template_bytes)
       fail(source.size(), " bytes, the limit is ", limits.max_template_bytes);
     if (!utf8::is_valid(source)) fail("not valid UTF-8");
-    const bool has_developers =
+    has_developers_ =
         source.find("\"developer\"") != source.npos || source.find("'developer'") != source.npos;
-    program_ = std::make_unique<Program>(Program{jinja::parse(source), limits, has_developers});
+    tree_ = jinja::parse(source);
+    content_format_ = content_format_of(tree_);
+    keys_ = keys_named_in(tree_);
   });
 }
 
-ChatTemplate::~ChatTemplate() = default;
-ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
-ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
-
 std::string ChatTemplate::render(const Json& variables, const TemplateClock& clock) const {
   return in_context("chat template", [&] {
-    jinja::Run run(program_->limits);
+    jinja::Run run(limits_);
     if (!variables.is_object())
       fail("the variables are ", kind_of(variables), ", expected an object");
     const jinja::Value values = jinja::from_json(run, variables);
-    jinja::Interpreter interpreter(program_->tree, run, values.as<jinja::Dict>(),
+    jinja::Interpreter interpreter(tree_, run, values.as<jinja::Dict>(),
                                    clock ? clock : local_time);
     try {
       return interpreter.render();
@@ -146,18 +134,6 @@ std::string ChatTemplate::render(const Json& variables, const TemplateClock& clo
       throw;
     }
   });
-}
-
-ContentFormat ChatTemplate::content_format() const {
-  return program_->content_format;
-}
-
-Json ChatTemplate::served(const Json& messages) const {
-  return served_messages(messages, program_->content_format, program_->has_developers);
-}
-
-const std::set<std::string, std::less<>>& ChatTemplate::keys() const {
-  return program_->keys;
 }
 
 Json special_token_texts(const std::filesystem::path& folder) {

@@ -133,8 +133,8 @@ void choose_split(FileSet& set, const std::optional<std::string>& wanted, bool i
   std::set<std::string> splits;
   for (const fs::path& file : set.files)
     if (const Shard shard = shard_of(file); !shard.split.empty()) splits.insert(shard.split);
-  std::string names;
-  for (const std::string& split : splits) names += (names.empty() ? "'" : ", '") + split + "'";
+  const std::string names =
+      join(splits, ", ", [](const std::string& split) { return "'" + split + "'"; });
   // A pattern says itself which files it means, unless their names say something about it.
   if (splits.empty() && !in_folder) return;
   if (wanted && !splits.contains(*wanted))

@@ -79,6 +79,14 @@ class TextFile {
   std::string_view text() const { return text_; }
   /// A part of text() is not needed for now: its pages no longer count as the process's memory.
   void drop(std::string_view part) const;
+  /// Drops what a reader has passed, from `dropped` to end, each time that it is kDropEvery bytes,
+  /// and moves `dropped` there: a large file does not fill the memory.
+  void drop_passed(size_t& dropped, size_t end) const {
+    if (end - dropped < kDropEvery) return;
+    drop(text_.substr(dropped, end - dropped));
+    dropped = end;
+  }
+  static constexpr size_t kDropEvery = size_t{64} << 20;
   /// SHA-256 of the file's bytes as they lie on the disk.
   std::string sha256() const;
 

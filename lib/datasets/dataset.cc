@@ -160,25 +160,17 @@ std::string Dataset::whole_text() const {
 
 namespace {
 
-class JoinedRecords : public RecordSource {
+class JoinedRecords : public Joined<RecordSource> {
  public:
-  JoinedRecords(std::vector<std::unique_ptr<RecordSource>> parts, FileSet files)
-      : parts_(std::move(parts)), files_(std::move(files)) {}
-  int64_t size() const override { return parts_.size(); }
+  using Joined::Joined;
   Json read(int64_t index) const override {
-    const auto [part, own] = parts_.find(index);
+    const auto [part, own] = find(index);
     return part->read(own);
   }
   std::string place(int64_t index) const override {
-    const auto [part, own] = parts_.find(index);
+    const auto [part, own] = find(index);
     return part->place(own);
   }
-  void will_read(std::span<const int64_t> indices) const override { parts_.will_read(indices); }
-  std::string sha256() const override { return files_.sha256(); }
-
- private:
-  Joined<RecordSource> parts_;
-  FileSet files_;
 };
 
 class SourceDataset : public Dataset {

@@ -67,22 +67,16 @@ class JsonRecords : public RecordSource {
   std::vector<RecordSpan> spans_;
 };
 
-/// Parts with a size() one after the other, counted through.
+/// Data sets, or sources, of files one after the other, counted through.
 template <class Part>
-class Joined {
+class Joined : public Part {
  public:
-  explicit Joined(std::vector<std::unique_ptr<Part>> parts) : parts_(std::move(parts)) {
+  Joined(std::vector<std::unique_ptr<Part>> parts, FileSet files)
+      : parts_(std::move(parts)), files_(std::move(files)) {
     for (const auto& part : parts_) ends_.push_back(size() + part->size());
   }
-  int64_t size() const { return ends_.empty() ? 0 : ends_.back(); }
-  const std::vector<std::unique_ptr<Part>>& parts() const { return parts_; }
-
-  /// The part that holds index, and which of its own it is.
-  std::pair<const Part*, int64_t> find(int64_t index) const {
-    const size_t part = part_of(index);
-    return {parts_.at(part).get(), index - begin_of(part)};
-  }
-  void will_read(std::span<const int64_t> indices) const {
+  int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
+  void will_read(std::span<const int64_t> indices) const override {
     std::vector<std::vector<int64_t>> own(parts_.size());
     for (const int64_t index : indices) {
       const size_t part = part_of(index);
@@ -90,6 +84,15 @@ class Joined {
     }
     for (size_t part = 0; part < parts_.size(); ++part)
       if (!own[part].empty()) parts_[part]->will_read(own[part]);
+  }
+  std::string sha256() const override { return files_.sha256(); }
+
+ protected:
+  const std::vector<std::unique_ptr<Part>>& parts() const { return parts_; }
+  /// The part that holds index, and which of its own it is.
+  std::pair<const Part*, int64_t> find(int64_t index) const {
+    const size_t part = part_of(index);
+    return {parts_.at(part).get(), index - begin_of(part)};
   }
 
  private:
@@ -99,6 +102,7 @@ class Joined {
   int64_t begin_of(size_t part) const { return part == 0 ? 0 : ends_[part - 1]; }
 
   std::vector<std::unique_ptr<Part>> parts_;
+  FileSet files_;
   std::vector<int64_t> ends_;
 };
 

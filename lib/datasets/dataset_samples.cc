@@ -245,6 +245,16 @@ std::string reason_of(const std::string& message) {
   return colon == std::string::npos ? message : message.substr(colon + 2);
 }
 
+/// Records that a warning speaks of, and its words for the first of them.
+struct Noted {
+  int64_t count = 0;
+  std::string first = {};
+
+  void add(const Record& record, int64_t index, const std::string& what) {
+    if (count++ == 0) first = record.place + " (record " + std::to_string(index) + "): " + what;
+  }
+};
+
 /// Reads, renders, tokenizes and cuts records until there are enough samples.
 class SampleReader {
  public:
@@ -281,16 +291,13 @@ class SampleReader {
   void add(int64_t index) {
     std::string place;
     std::vector<TokenId> ids;
-    if (most_skipped_ == 0) {
+    try {
       ids = read(index, place);
-    } else {
-      try {
-        ids = read(index, place);
-      } catch (const SystemError&) {
-        throw;
-      } catch (const Error& error) {
-        return skip(error);
-      }
+    } catch (const SystemError&) {
+      throw;
+    } catch (const Error& error) {
+      if (most_skipped_ == 0) throw;
+      return skip(error);
     }
     const auto longest = static_cast<size_t>(options_.max_seq_length);
     if (ids.size() > longest) ids.resize(longest);
@@ -341,14 +348,12 @@ class SampleReader {
     }
     std::string text = chat_->render(messages, /*add_generation_prompt=*/false, record.variables,
                                      calibration_clock);
-    if (const std::string what = chat_->first_unserved(messages);
-        !what.empty() && num_unserved_++ == 0)
-      unserved_ = record.place + " (record " + std::to_string(index) + "): " + what;
-    const int64_t lost = first_unrendered(messages, text);
-    if (lost >= 0 && num_lost_++ == 0)
-      lost_ = record.place + " (record " + std::to_string(index) + "): messages[" +
-              std::to_string(lost) + "], of role '" +
-              messages[static_cast<size_t>(lost)].value("role", "") + "'";
+    if (const std::string what = chat_->first_unserved(messages); !what.empty())
+      unserved_.add(record, index, what);
+    if (const int64_t lost = first_unrendered(messages, text); lost >= 0)
+      lost_.add(record, index,
+                "messages[" + std::to_string(lost) + "], of role '" +
+                    messages[static_cast<size_t>(lost)].value("role", "") + "'");
     return text;
   }
 
@@ -370,14 +375,14 @@ class SampleReader {
       diagnostics_.note(
           "the model has no chat template: the texts of each conversation are joined by empty "
           "lines (--chat-template FILE renders them)");
-    if (num_lost_ > 0)
-      diagnostics_.warn("the chat template leaves out text of " + std::to_string(num_lost_) +
-                        (num_lost_ == 1 ? " record: " : " records, the first: ") + lost_);
-    if (num_unserved_ > 0)
-      diagnostics_.warn("the chat template gets not all of " + std::to_string(num_unserved_) +
-                        (num_unserved_ == 1 ? " record, as servers do not pass it: "
-                                            : " records, as servers do not pass it, the first: ") +
-                        unserved_);
+    if (lost_.count > 0)
+      diagnostics_.warn("the chat template leaves out text of " + std::to_string(lost_.count) +
+                        (lost_.count == 1 ? " record: " : " records, the first: ") + lost_.first);
+    if (unserved_.count > 0)
+      diagnostics_.warn("the chat template gets not all of " + std::to_string(unserved_.count) +
+                        (unserved_.count == 1 ? " record" : " records") +
+                        ", as servers do not pass it" +
+                        (unserved_.count == 1 ? ": " : ", the first: ") + unserved_.first);
     if (skipped_.count > 0)
       diagnostics_.warn("passed over " + std::to_string(skipped_.count) +
                         (skipped_.count == 1 ? " record that" : " records that") +
@@ -394,10 +399,10 @@ class SampleReader {
   Diagnostics& diagnostics_;
   std::vector<Sample> samples_;
   SkippedRecords skipped_;
-  int64_t dropped_ = 0, empty_since_ = 0, media_ = 0, num_lost_ = 0, num_unserved_ = 0;
+  int64_t dropped_ = 0, empty_since_ = 0, media_ = 0;
   bool has_joined_ = false;
-  std::string lost_;      ///< the first message that the template leaves out
-  std::string unserved_;  ///< the first that a template would read and does not get
+  Noted lost_;      ///< with messages that the template leaves out
+  Noted unserved_;  ///< with what the template would read and does not get
 };
 
 }  // namespace

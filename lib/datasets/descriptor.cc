@@ -65,6 +65,12 @@ std::string_view kind_of_node(const YAML::Node& node) {
   }
 }
 
+/// The items of a list, or the value itself.
+std::vector<YAML::Node> items_of(const YAML::Node& node) {
+  if (!node.IsSequence()) return {node};
+  return {node.begin(), node.end()};
+}
+
 std::string scalar(const YAML::Node& node, std::string_view key) {
   if (!node.IsScalar() || node.Scalar().empty())
     fail_at(node, "key '", key, "' is ", node.IsScalar() ? "an empty string" : kind_of_node(node),
@@ -92,7 +98,7 @@ class Fields {
     if (!map.IsMap()) fail_at(map, what, " is ", kind_of_node(map), ", expected a map of keys");
     for (const auto& item : map) {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
-      if (std::find(known.begin(), known.end(), key) == known.end())
+      if (std::ranges::count(known, key) == 0)
         fail_at(item.first, "unknown key '", key, "'", did_you_mean(key, known));
       if (optional(key)) fail_at(item.first, "key '", key, "' appears twice");
       entries_.emplace_back(key, item.second);
@@ -140,15 +146,6 @@ constexpr std::array kKinds{
     std::pair{std::string_view("text"), Kind::kTemplates},
 };
 
-void read_text_parts(const YAML::Node& node, RecordMapping& mapping) {
-  if (!node.IsSequence()) {
-    mapping.parts.push_back(read_template(node));
-    return;
-  }
-  if (node.size() == 0) fail_at(node, "key 'text' is an empty list, expected templates");
-  for (const YAML::Node& item : node) mapping.parts.push_back(read_template(item));
-}
-
 RecordMapping read_mapping(const YAML::Node& node) {
   const Fields fields(node, "key 'record'",
                       {"input_ids", "messages", "conversations", "text", "separator"});
@@ -159,10 +156,12 @@ RecordMapping read_mapping(const YAML::Node& node) {
     if (!value) continue;
     ++found;
     mapping.kind = kind;
-    if (kind == Kind::kTemplates)
-      read_text_parts(*value, mapping);
-    else
+    if (kind != Kind::kTemplates) {
       mapping.field = scalar(*value, key);
+      continue;
+    }
+    for (const YAML::Node& item : items_of(*value)) mapping.parts.push_back(read_template(item));
+    if (mapping.parts.empty()) fail_at(*value, "key 'text' is an empty list, expected templates");
   }
   if (found != 1)
     fail_at(node, "key 'record' has ", found,
@@ -194,25 +193,17 @@ fs::path local_copy_of(const YAML::Node& node, const fs::path& descriptor, const
 /// Patterns of the hub's files, one or a list, with {split} filled in.
 std::vector<std::string> read_hub_files(const YAML::Node& node, const std::string& split) {
   std::vector<std::string> files;
-  const auto add = [&](const YAML::Node& one) {
-    std::string pattern = scalar(one, "hub");
+  for (const YAML::Node& one : items_of(node)) {
+    std::string& pattern = files.emplace_back(scalar(one, "hub"));
     if (const size_t at = pattern.find(kSplit); at != pattern.npos)
       pattern.replace(at, kSplit.size(), split);
-    files.push_back(std::move(pattern));
-  };
-  if (!node.IsSequence())
-    add(node);
-  else
-    for (const YAML::Node& one : node) add(one);
+  }
   return files;
 }
 
 /// Whether a text of the value, one or a list, asks for the split.
 bool names_split(const std::optional<YAML::Node>& value) {
-  if (!value) return false;
-  if (value->IsScalar()) return value->Scalar().find(kSplit) != std::string::npos;
-  return value->IsSequence() &&
-         std::any_of(value->begin(), value->end(), [](const YAML::Node& one) {
+  return value && std::ranges::any_of(items_of(*value), [](const YAML::Node& one) {
            return one.IsScalar() && one.Scalar().find(kSplit) != std::string::npos;
          });
 }
@@ -245,9 +236,7 @@ void read_split(const Fields& fields, const DatasetOverrides& overrides,
   if (overrides.split) result.split = *overrides.split;
   if (!splits) return;
   result.splits = read_splits(*splits);
-  if (result.split.empty() ||
-      std::find(result.splits.begin(), result.splits.end(), result.split) != result.splits.end())
-    return;
+  if (result.split.empty() || std::ranges::count(result.splits, result.split) > 0) return;
   fail_at(split ? *split : *splits, "unknown split '", result.split, "'",
           did_you_mean(result.split, result.splits));
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -235,24 +234,15 @@ struct Progress {
 
 using Write = std::function<bool(std::string_view piece, uint64_t read)>;
 
-struct InflateState {
-  InflateState() {
-    // 16: a gzip header and trailer, with its checksum, and nothing else.
-    if (::inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) throw std::bad_alloc();
-  }
-  ~InflateState() { ::inflateEnd(&stream); }
-  InflateState(const InflateState&) = delete;
-  InflateState& operator=(const InflateState&) = delete;
-  z_stream stream{};
-};
-
 bool is_padding(std::span<const std::byte> rest) {
   return std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
 void unpack_gzip(std::span<const std::byte> packed, const Write& write) {
-  InflateState state;
-  z_stream& stream = state.stream;
+  z_stream stream{};
+  // 16: a gzip header and trailer, with its checksum, and nothing else.
+  if (::inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) throw std::bad_alloc();
+  const std::unique_ptr<z_stream, int (*)(z_stream*)> ended(&stream, ::inflateEnd);
   Progress progress{.format = "gzip"};
   std::vector<char> buffer(kPieceBytes);
   while (true) {

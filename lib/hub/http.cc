@@ -47,21 +47,16 @@ const char* trusted_certificates() {
   return nullptr;
 }
 
-struct ListDeleter {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-};
-struct HandleDeleter {
-  void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
-};
-struct MultiDeleter {
-  void operator()(CURLM* handle) const { curl_multi_cleanup(handle); }
+template <auto release>
+struct Deleter {
+  void operator()(auto* object) const { release(object); }
 };
 
 /// One request in progress.
 struct Transfer {
   HttpJob* job = nullptr;
-  std::unique_ptr<CURL, HandleDeleter> handle;
-  std::unique_ptr<curl_slist, ListDeleter> headers;
+  std::unique_ptr<CURL, Deleter<curl_easy_cleanup>> handle;
+  std::unique_ptr<curl_slist, Deleter<curl_slist_free_all>> headers;
   HttpResponse response;
   std::exception_ptr error;  ///< what the job threw among libcurl's functions
 
@@ -247,7 +242,7 @@ class Transfers {
     if (!transfer.job->is_done()) waiting_.push_back({transfer.job, Clock::now() + pause});
   }
 
-  std::unique_ptr<CURLM, MultiDeleter> multi_;
+  std::unique_ptr<CURLM, Deleter<curl_multi_cleanup>> multi_;
   std::list<Transfer> active_;
   std::list<Waiting> waiting_;
 };

@@ -168,8 +168,9 @@ std::vector<std::string> Hub::read(const HubId& id, const std::string& commit,
                                    std::span<const HubFilePart> parts) {
   std::vector<std::unique_ptr<SimpleRequest>> requests;
   for (const HubFilePart& part : parts)
-    requests.push_back(std::make_unique<SimpleRequest>(
-        settings_, id, file_url(settings_, id, commit, part.name), part.name, part.range));
+    requests.push_back(
+        std::make_unique<SimpleRequest>(settings_, id, file_url(settings_, id, commit, part.name),
+                                        part.name, SimpleRequest::Wants::kBody, part.range));
   run_http_jobs(borrowed(requests), [] {});
   std::vector<std::string> bodies;
   for (const auto& request : requests) {

@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <variant>
 
 #include <fnmatch.h>
 #include <sys/stat.h>
@@ -15,7 +14,6 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/hash.h"
 #include "core/interrupt.h"
 #include "core/posix_file.h"
 #include "core/text.h"
@@ -236,29 +234,11 @@ bool is_hash(const std::string& etag) {
   return is_sha256(etag) || is_commit_hash(etag);
 }
 
-struct FileHash::State {
-  std::optional<Sha256> sha256;
-  std::optional<GitBlobHash> git;
-};
-
-FileHash::FileHash(const std::string& etag, uint64_t size) : state_(std::make_unique<State>()) {
+FileHash::FileHash(const std::string& etag, uint64_t size) {
   if (is_sha256(etag))
-    state_->sha256.emplace();
+    hash_ = std::make_unique<Digest>(Sha256());
   else if (is_commit_hash(etag))
-    state_->git.emplace(size);
-}
-FileHash::~FileHash() = default;
-FileHash::FileHash(FileHash&&) noexcept = default;
-FileHash& FileHash::operator=(FileHash&&) noexcept = default;
-
-void FileHash::update(std::span<const std::byte> bytes) {
-  if (state_->sha256) state_->sha256->update(bytes);
-  if (state_->git) state_->git->update(bytes);
-}
-
-std::string FileHash::text() {
-  if (state_->sha256) return state_->sha256->hex();
-  return state_->git ? state_->git->hex() : "";
+    hash_ = std::make_unique<Digest>(GitBlobHash(size));
 }
 
 /// The lock of a file as huggingface_hub holds it: flock on .locks/.../ETAG.lock.

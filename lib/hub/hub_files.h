@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/hash.h"
 #include "hub/hub_cache.h"
 #include "hub/hub_id.h"
 #include "hub/hub_request.h"
@@ -60,16 +61,14 @@ bool is_hash(const std::string& etag);
 class FileHash {
  public:
   FileHash(const std::string& etag, uint64_t size);
-  ~FileHash();
-  FileHash(FileHash&&) noexcept;
-  FileHash& operator=(FileHash&&) noexcept;
-  void update(std::span<const std::byte> bytes);
+  void update(std::span<const std::byte> bytes) {
+    if (hash_) hash_->update(bytes);
+  }
   /// The hash in the form of the etag; call it last. Empty for an etag that is no hash.
-  std::string text();
+  std::string text() { return hash_ ? hash_->hex() : ""; }
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<Digest> hash_;
 };
 
 /// The download of one file into blobs/: into ETAG.incomplete, from where an earlier one ended, and
@@ -87,7 +86,6 @@ class FileDownload : public HttpJob {
   void receive(int status, std::span<const std::byte> bytes) override;
   std::chrono::milliseconds finish(const HttpResponse& response) override;
 
-  const HubFile& file() const { return file_; }
   uint64_t received() const { return is_done_ ? file_.size : received_; }
 
  private:

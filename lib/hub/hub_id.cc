@@ -1,7 +1,6 @@
 #include "hub/hub_id.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <initializer_list>
 
@@ -104,9 +103,9 @@ std::string variable(std::initializer_list<const char*> names) {
   return {};
 }
 
-bool is_true(std::string value) {
-  std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::toupper(c); });
-  return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
+bool is_true(const std::string& value) {
+  const std::string lower = ascii_lower(value);
+  return lower == "1" || lower == "on" || lower == "yes" || lower == "true";
 }
 
 fs::path home_folder() {

@@ -110,20 +110,6 @@ std::optional<milliseconds> Retries::pause_after(const HttpResponse& response) {
   return pause <= kLongestPause ? std::optional(pause) : std::nullopt;
 }
 
-SimpleRequest::SimpleRequest(const HubSettings& settings, const HubId& id, std::string url,
-                             std::string file, Wants wants)
-    : settings_(settings),
-      id_(id),
-      url_(std::move(url)),
-      file_(std::move(file)),
-      is_head_(wants == Wants::kHeaders) {}
-
-SimpleRequest::SimpleRequest(const HubSettings& settings, const HubId& id, std::string url,
-                             std::string file, ByteRange range)
-    : SimpleRequest(settings, id, std::move(url), std::move(file), Wants::kBody) {
-  range_ = range;
-}
-
 std::optional<HttpRequest> SimpleRequest::request() {
   body_.clear();
   return HttpRequest{.url = url_,

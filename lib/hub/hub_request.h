@@ -1,10 +1,8 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "core/error.h"
 #include "hub/http.h"
@@ -50,11 +48,16 @@ struct ByteRange {
 class SimpleRequest : public HttpJob {
  public:
   enum class Wants : uint8_t { kHeaders, kBody };
+  /// range: the bytes that are wanted, which the file has; finish throws Error where the server
+  /// sends others.
   SimpleRequest(const HubSettings& settings, const HubId& id, std::string url, std::string file,
-                Wants wants);
-  /// Wants these bytes, which the file has. finish throws Error where the server sends others.
-  SimpleRequest(const HubSettings& settings, const HubId& id, std::string url, std::string file,
-                ByteRange range);
+                Wants wants, ByteRange range = {})
+      : settings_(settings),
+        id_(id),
+        url_(std::move(url)),
+        file_(std::move(file)),
+        is_head_(wants == Wants::kHeaders),
+        range_(range) {}
   std::optional<HttpRequest> request() override;
   bool is_done() const override { return is_done_; }
   void receive(int status, std::span<const std::byte> bytes) override;

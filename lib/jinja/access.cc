@@ -35,19 +35,13 @@ Value own_item(Run& run, const Value& owner, const Value& key) {
   if (!length || owner.is(Type::kDictView)) return {};
   if (index < 0) index += *length;
   if (index < 0 || index >= *length) return {};
-  switch (owner.type()) {
-    case Type::kString: {
-      const std::string_view text = run.text_of(owner);
-      const size_t begin = byte_offset(text, index);
-      size_t end = begin;
-      next_code_point(text, end);
-      return Value::text(text.substr(begin, end - begin), owner.is_markup());
-    }
-    case Type::kRange:
-      return Value::integer(range_at(owner.as<Range>(), index));
-    default:
-      return owner.as<List>().items[static_cast<size_t>(index)];
-  }
+  if (owner.is(Type::kRange)) return Value::integer(range_at(owner.as<Range>(), index));
+  if (!owner.is_string()) return owner.as<List>().items[static_cast<size_t>(index)];
+  const std::string_view text = run.text_of(owner);
+  const size_t begin = byte_offset(text, index);
+  size_t end = begin;
+  next_code_point(text, end);
+  return Value::text(text.substr(begin, end - begin), owner.is_markup());
 }
 
 /// One bound of a slice: an int or none.
@@ -115,10 +109,11 @@ Value own_attribute(Run& run, const Value& owner, std::string_view name) {
     if (found == nullptr) return {};
     return name.starts_with("_") ? unsafe(run, owner, name) : *found;
   }
-  if (is_internal(name) || changes_owner(owner, name)) return unsafe(run, owner, name);
-  if (const Native* native = find_native(methods_of(owner.type()), name))
+  const TypeMembers& members = members_of(owner.type());
+  if (is_internal(name) || has_word(members.changing, name)) return unsafe(run, owner, name);
+  if (const Native* native = find_native(members.methods, name))
     return make_method(run, owner, *native);
-  if (is_left_out(owner, name))
+  if (has_word(members.left_out, name))
     fail(type_name(owner), ".", name, " is not supported in chat templates");
   return member_of(run, owner, name);
 }

@@ -41,31 +41,19 @@ Value integer_power(int64_t base, int64_t exponent) {
 }
 
 Value of_integers(Operator op, int64_t a, int64_t b) {
+  if (op == Operator::kPower) return integer_power(a, b);
+  if (op == Operator::kDivide) {
+    if (b == 0) fail("division by zero");
+    return Value::number(
+        static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
+  }
   int64_t result = 0;
   bool overflows = false;
-  switch (op) {
-    case Operator::kAdd:
-      overflows = __builtin_add_overflow(a, b, &result);
-      break;
-    case Operator::kSubtract:
-      overflows = __builtin_sub_overflow(a, b, &result);
-      break;
-    case Operator::kMultiply:
-      overflows = __builtin_mul_overflow(a, b, &result);
-      break;
-    case Operator::kDivide:
-      if (b == 0) fail("division by zero");
-      return Value::number(
-          static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
-    case Operator::kFloorDivide:
-      result = floor_divide(a, b);
-      break;
-    case Operator::kModulo:
-      result = floor_modulo(a, b);
-      break;
-    default:
-      return integer_power(a, b);
-  }
+  if (op == Operator::kAdd) overflows = __builtin_add_overflow(a, b, &result);
+  if (op == Operator::kSubtract) overflows = __builtin_sub_overflow(a, b, &result);
+  if (op == Operator::kMultiply) overflows = __builtin_mul_overflow(a, b, &result);
+  if (op == Operator::kFloorDivide) result = floor_divide(a, b);
+  if (op == Operator::kModulo) result = floor_modulo(a, b);
   if (overflows) fail_overflow(op);
   return Value::integer(result);
 }
@@ -91,22 +79,14 @@ std::pair<double, double> float_divmod(double a, double b) {
 }
 
 Value of_floats(Operator op, double a, double b) {
-  switch (op) {
-    case Operator::kAdd:
-      return Value::number(a + b);
-    case Operator::kSubtract:
-      return Value::number(a - b);
-    case Operator::kMultiply:
-      return Value::number(a * b);
-    case Operator::kDivide:
-      if (b == 0.0) fail("float division by zero");
-      return Value::number(a / b);
-    case Operator::kFloorDivide:
-      return Value::number(float_divmod(a, b).first);
-    case Operator::kModulo:
-      return Value::number(float_divmod(a, b).second);
-    default:
-      break;
+  if (op == Operator::kAdd) return Value::number(a + b);
+  if (op == Operator::kSubtract) return Value::number(a - b);
+  if (op == Operator::kMultiply) return Value::number(a * b);
+  if (op == Operator::kFloorDivide) return Value::number(float_divmod(a, b).first);
+  if (op == Operator::kModulo) return Value::number(float_divmod(a, b).second);
+  if (op == Operator::kDivide) {
+    if (b == 0.0) fail("float division by zero");
+    return Value::number(a / b);
   }
   if (a == 0.0 && b < 0.0) fail("0.0 cannot be raised to a negative power");
   if (a < 0.0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b))

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 
 #include "jinja/interpreter.h"
 #include "jinja/text_value.h"
@@ -13,9 +14,8 @@
 namespace kvcal::jinja {
 
 const Native* find_native(std::span<const Native> natives, std::string_view name) {
-  for (const Native& native : natives)
-    if (native.name == name) return &native;
-  return nullptr;
+  const auto found = std::ranges::find(natives, name, &Native::name);
+  return found == natives.end() ? nullptr : &*found;
 }
 
 Call::Call(Interpreter& caller, const Native& callee, const Value& owner,
@@ -142,9 +142,9 @@ Value round(const Call& call) {
 }
 
 /// A test that only looks at the value.
-template <bool (*holds)(const Value&)>
+template <auto holds>
 Value judge(const Call& call) {
-  return Value::boolean(holds(call.self));
+  return Value::boolean(std::invoke(holds, call.self));
 }
 template <Type type>
 Value is_a(const Call& call) {
@@ -155,30 +155,10 @@ Value is_bool(const Call& call) {
   return Value::boolean(call.self.is(Type::kBool) && is_true(call.self) == wanted);
 }
 
-bool is_defined(const Value& value) {
-  return !value.is_undefined();
-}
-bool is_number(const Value& value) {
-  return value.is_number();
-}
-bool is_sequence(const Value& value) {
-  return has_length(value) && !value.is(Type::kDictView);
-}
-bool is_escaped(const Value& value) {
-  return value.is_markup();
-}
 bool is_callable(const Value& value) {
-  switch (value.type()) {
-    case Type::kUndefined:
-    case Type::kFunction:
-    case Type::kMethod:
-    case Type::kMacro:
-    case Type::kJoiner:
-    case Type::kLoop:
-      return true;
-    default:
-      return false;
-  }
+  constexpr Type kCallable[] = {Type::kUndefined, Type::kFunction, Type::kMethod,
+                                Type::kMacro,     Type::kJoiner,   Type::kLoop};
+  return std::ranges::find(kCallable, value.type()) != std::end(kCallable);
 }
 
 Value has_rest(const Call& call, const Value& divisor, int64_t rest) {
@@ -213,53 +193,57 @@ Value is_all(const Call& call) {
   return Value::boolean(has_case(text_view(call.run, call.self), wanted, unwanted));
 }
 
-constexpr auto kNumberFilters = std::to_array<Native>({{"int", "default=, base=", to_integer},
-                                                       {"float", "default=", to_float},
-                                                       {"abs", "", absolute},
-                                                       {"round", "precision=, method=", round}});
+constexpr Native kNumberFilters[] = {
+    {"int", "default=, base=", to_integer},
+    {"float", "default=", to_float},
+    {"abs", "", absolute},
+    {"round", "precision=, method=", round},
+};
 constexpr std::string_view kFiltersLeftOut =
     "filesizeformat pprint random striptags urlencode urlize wordwrap xmlattr";
 
-constexpr auto kTests =
-    std::to_array<Native>({{"defined", "", judge<is_defined>},
-                           {"undefined", "", is_a<Type::kUndefined>},
-                           {"none", "", is_a<Type::kNone>},
-                           {"boolean", "", is_a<Type::kBool>},
-                           {"false", "", is_bool<false>},
-                           {"true", "", is_bool<true>},
-                           {"integer", "", is_a<Type::kInt>},
-                           {"float", "", is_a<Type::kFloat>},
-                           {"string", "", is_a<Type::kString>},
-                           {"mapping", "", is_a<Type::kDict>},
-                           {"number", "", judge<is_number>},
-                           {"sequence", "", judge<is_sequence>},
-                           {"iterable", "", judge<is_iterable>},
-                           {"callable", "", judge<is_callable>},
-                           {"escaped", "", judge<is_escaped>},
-                           {"odd", "", has_rest_of_two<1>},
-                           {"even", "", has_rest_of_two<0>},
-                           {"divisibleby", "num", is_divisible},
-                           {"sameas", "other", is_identical},
-                           {"in", "seq", compares<Operator::kIn>},
-                           {"filter", "", is_known<find_filter>},
-                           {"test", "", is_known<find_test>},
-                           {"==", "other, /", compares<Operator::kEqual>},
-                           {"eq", "other, /", compares<Operator::kEqual>},
-                           {"equalto", "other, /", compares<Operator::kEqual>},
-                           {"!=", "other, /", compares<Operator::kNotEqual>},
-                           {"ne", "other, /", compares<Operator::kNotEqual>},
-                           {">", "other, /", compares<Operator::kGreater>},
-                           {"gt", "other, /", compares<Operator::kGreater>},
-                           {"greaterthan", "other, /", compares<Operator::kGreater>},
-                           {">=", "other, /", compares<Operator::kGreaterEqual>},
-                           {"ge", "other, /", compares<Operator::kGreaterEqual>},
-                           {"<", "other, /", compares<Operator::kLess>},
-                           {"lt", "other, /", compares<Operator::kLess>},
-                           {"lessthan", "other, /", compares<Operator::kLess>},
-                           {"<=", "other, /", compares<Operator::kLessEqual>},
-                           {"le", "other, /", compares<Operator::kLessEqual>},
-                           {"lower", "", is_all<is_lower, is_upper>},
-                           {"upper", "", is_all<is_upper, is_lower>}});
+constexpr Native kTests[] = {
+    {"defined", "", judge<[](const Value& value) { return !value.is_undefined(); }>},
+    {"undefined", "", is_a<Type::kUndefined>},
+    {"none", "", is_a<Type::kNone>},
+    {"boolean", "", is_a<Type::kBool>},
+    {"false", "", is_bool<false>},
+    {"true", "", is_bool<true>},
+    {"integer", "", is_a<Type::kInt>},
+    {"float", "", is_a<Type::kFloat>},
+    {"string", "", is_a<Type::kString>},
+    {"mapping", "", is_a<Type::kDict>},
+    {"number", "", judge<&Value::is_number>},
+    {"sequence", "",
+     judge<[](const Value& value) { return has_length(value) && !value.is(Type::kDictView); }>},
+    {"iterable", "", judge<is_iterable>},
+    {"callable", "", judge<is_callable>},
+    {"escaped", "", judge<&Value::is_markup>},
+    {"odd", "", has_rest_of_two<1>},
+    {"even", "", has_rest_of_two<0>},
+    {"divisibleby", "num", is_divisible},
+    {"sameas", "other", is_identical},
+    {"in", "seq", compares<Operator::kIn>},
+    {"filter", "", is_known<find_filter>},
+    {"test", "", is_known<find_test>},
+    {"==", "other, /", compares<Operator::kEqual>},
+    {"eq", "other, /", compares<Operator::kEqual>},
+    {"equalto", "other, /", compares<Operator::kEqual>},
+    {"!=", "other, /", compares<Operator::kNotEqual>},
+    {"ne", "other, /", compares<Operator::kNotEqual>},
+    {">", "other, /", compares<Operator::kGreater>},
+    {"gt", "other, /", compares<Operator::kGreater>},
+    {"greaterthan", "other, /", compares<Operator::kGreater>},
+    {">=", "other, /", compares<Operator::kGreaterEqual>},
+    {"ge", "other, /", compares<Operator::kGreaterEqual>},
+    {"<", "other, /", compares<Operator::kLess>},
+    {"lt", "other, /", compares<Operator::kLess>},
+    {"lessthan", "other, /", compares<Operator::kLess>},
+    {"<=", "other, /", compares<Operator::kLessEqual>},
+    {"le", "other, /", compares<Operator::kLessEqual>},
+    {"lower", "", is_all<is_lower, is_upper>},
+    {"upper", "", is_all<is_upper, is_lower>},
+};
 
 }  // namespace
 

@@ -58,14 +58,19 @@ struct Call {
 Value call_native(Interpreter& interpreter, const Native& native, const Value& self,
                   const CallArguments& given);
 
-std::span<const Native> methods_of(Type type);
+/// The members of a type's values by their names, which stand between spaces.
+struct TypeMembers {
+  Type type;
+  std::span<const Native> methods = {};
+  std::string_view changing =
+      {};  ///< hidden by the immutable sandbox, for they change a list or dict
+  std::string_view left_out = {};  ///< Python has them and kvcal has not
+};
+/// Those of a type, or none.
+const TypeMembers& members_of(Type type);
 /// owner.name of what is no method: loop.index, macro.name, cycler.current; missing for an unknown
 /// name.
 Value member_of(Run& run, const Value& owner, std::string_view name);
-/// Whether the immutable sandbox hides that method because it would change a list or dict.
-bool changes_owner(const Value& owner, std::string_view name);
-/// Whether Python has such an attribute and kvcal has not.
-bool is_left_out(const Value& owner, std::string_view name);
 
 /// Whether word is one of words, which stand between spaces.
 bool has_word(std::string_view words, std::string_view word);

@@ -12,8 +12,10 @@ Value Interpreter::evaluate(const Expression& expression) {
   switch (expression.kind) {
     case ExpressionKind::kConstant:
       return expression.value;
-    case ExpressionKind::kName:
-      return evaluate_name(expression);
+    case ExpressionKind::kName: {
+      const Value value = look_up(expression.name);
+      return value.is_missing() ? undefined_name(run_, expression.text) : value;
+    }
     case ExpressionKind::kTuple:
       return make_list(run_, evaluate_items(expression), Type::kTuple);
     case ExpressionKind::kList:
@@ -61,11 +63,6 @@ Value Interpreter::evaluate(const Expression& expression) {
   }
   KVCAL_CHECK(false);
   return {};
-}
-
-Value Interpreter::evaluate_name(const Expression& expression) {
-  const Value value = look_up(expression.name);
-  return value.is_missing() ? undefined_name(run_, expression.text) : value;
 }
 
 Values Interpreter::evaluate_items(const Expression& expression) {

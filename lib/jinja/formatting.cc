@@ -132,19 +132,33 @@ void append_text(Text& out, std::string_view text, const FormatSpec& spec, char 
   append_padded(out, "", text, spec, align);
 }
 
+/// A format that is filled from its begin to its end.
+class Formatter {
+ protected:
+  Formatter(Run& run, std::string_view format) : run_(run), format_(format), out_(run) {}
+
+  /// Copies the text before the next of marks, and passes that; 0 at the end.
+  char copy_up_to(std::string_view marks) {
+    const size_t mark = std::min(format_.find_first_of(marks, at_), format_.size());
+    out_ += format_.substr(at_, mark - at_);
+    at_ = mark + 1;
+    return mark < format_.size() ? format_[mark] : '\0';
+  }
+
+  Run& run_;
+  std::string_view format_;
+  Text out_;
+  size_t at_ = 0;
+};
+
 /// The printf-style language of str. Source: CPython, Objects/unicodeobject.c, PyUnicode_Format.
-class PercentFormatter {
+class PercentFormatter : Formatter {
  public:
   PercentFormatter(Run& run, std::string_view format, const Value& values)
-      : run_(run), format_(format), values_(values), out_(run) {}
+      : Formatter(run, format), values_(values) {}
 
   Text format() {
-    while (at_ < format_.size()) {
-      const size_t percent = std::min(format_.find('%', at_), format_.size());
-      out_ += format_.substr(at_, percent - at_);
-      at_ = percent + 1;
-      if (percent < format_.size()) append_field();
-    }
+    while (copy_up_to("%") != '\0') append_field();
     // Python takes for a mapping whatever can be subscripted.
     const bool is_mapping = values_.is(Type::kDict) || values_.is(Type::kList) ||
                             values_.is(Type::kRange) || values_.is_undefined();
@@ -231,26 +245,18 @@ class PercentFormatter {
     append_number(run_, out_, value, spec);
   }
 
-  Run& run_;
-  std::string_view format_;
   const Value& values_;
-  Text out_;
-  size_t at_ = 0, used_ = 0;
+  size_t used_ = 0;
 };
 
 /// str.format. Source: Python, string.Formatter; Jinja2 3.1, SandboxedFormatter.
-class BraceFormatter {
+class BraceFormatter : Formatter {
  public:
   BraceFormatter(Run& run, std::string_view format, const CallArguments& arguments)
-      : run_(run), format_(format), arguments_(arguments), out_(run) {}
+      : Formatter(run, format), arguments_(arguments) {}
 
   Text format() {
-    while (at_ < format_.size()) {
-      const size_t brace = std::min(format_.find_first_of("{}", at_), format_.size());
-      out_ += format_.substr(at_, brace - at_);
-      at_ = brace + 1;
-      if (brace == format_.size()) break;
-      const char c = format_[brace];
+    while (const char c = copy_up_to("{}")) {
       if (at_ < format_.size() && format_[at_] == c) {
         out_ += c;
         ++at_;
@@ -303,13 +309,12 @@ class BraceFormatter {
   }
 
   Value value_of(std::string_view name) {
-    const bool is_number = !name.empty() && name.size() < 10 &&
-                           name.find_first_not_of("0123456789") == std::string_view::npos;
-    if (name.empty() || is_number) {
-      if (name.empty() ? is_numbered_ : is_number && next_ > 0)
+    const auto number = short_index(name);
+    if (name.empty() || number) {
+      if (name.empty() ? is_numbered_ : next_ > 0)
         fail("automatic and manual field numbers are mixed in a format string");
-      is_numbered_ |= is_number;
-      const size_t index = is_number ? std::stoul(std::string(name)) : next_++;
+      is_numbered_ |= number.has_value();
+      const size_t index = number ? static_cast<size_t>(*number) : next_++;
       if (index >= arguments_.positional.size())
         fail("Replacement index ", index, " out of range for positional args tuple");
       return arguments_.positional[index];
@@ -319,11 +324,8 @@ class BraceFormatter {
     fail("format string names ", repr_of(name), ", which was not given");
   }
 
-  Run& run_;
-  std::string_view format_;
   const CallArguments& arguments_;
-  Text out_;
-  size_t at_ = 0, next_ = 0;
+  size_t next_ = 0;
   bool is_numbered_ = false;
 };
 

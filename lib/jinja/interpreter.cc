@@ -99,7 +99,8 @@ Interpreter::Flow Interpreter::execute(const Statement& statement) {
     case StatementKind::kFor:
       return execute_for(statement);
     case StatementKind::kSet:
-      execute_set(statement);
+      check_namespaces(*statement.target);
+      assign(*statement.target, evaluate(*statement.value));
       break;
     case StatementKind::kSetBlock:
       return execute_set_block(statement);
@@ -200,11 +201,6 @@ void Interpreter::check_namespaces(const Expression& target) {
     if (name->kind == ExpressionKind::kAttributeTarget && !look_up(name->name).is(Type::kNamespace))
       fail("cannot assign attribute on non-namespace object");
   });
-}
-
-void Interpreter::execute_set(const Statement& statement) {
-  check_namespaces(*statement.target);
-  assign(*statement.target, evaluate(*statement.value));
 }
 
 void Interpreter::assign(const Expression& target, const Value& value) {

@@ -50,7 +50,6 @@ class Interpreter {
   Flow execute_with(const Statement& statement);
   Flow execute_set_block(const Statement& statement);
   Flow execute_filter_block(const Statement& statement);
-  void execute_set(const Statement& statement);
   void execute_call_block(const Statement& statement);
   Value make_macro(const Statement& definition);
   /// The text of a call: arguments bound by Jinja2's rules for macros, not Python's for functions.
@@ -59,7 +58,6 @@ class Interpreter {
   Value loop_source(const Statement& statement);
 
   Value evaluate(const Expression& expression);
-  Value evaluate_name(const Expression& expression);
   Value evaluate_dict(const Expression& expression);
   Value evaluate_compare(const Expression& expression);
   Value evaluate_concat(const Expression& expression);

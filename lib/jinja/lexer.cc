@@ -140,17 +140,22 @@ class Lexer {
     return at;
   }
 
+  /// The end of a tag's closing at `at`, with the whitespace and line break that it takes; nothing
+  /// if it is not there. is_block: of a block's, not of raw's first tag.
+  std::optional<size_t> end_of_tag(size_t at, std::string_view close, bool is_block) const {
+    const std::string_view rest = text_.substr(at);
+    if (rest.starts_with('-') && rest.substr(1).starts_with(close)) return skip_space(at + 3);
+    if (is_block && rest.starts_with('+') && rest.substr(1).starts_with(close)) return at + 3;
+    if (!rest.starts_with(close)) return std::nullopt;
+    return is_block && rest.substr(2).starts_with('\n') ? at + 3 : at + 2;
+  }
+
   /// The end of "raw %}" or "endraw %}", word starting at `at` after optional space; nothing if it
   /// is not there.
   std::optional<size_t> end_of_marker(size_t at, std::string_view word, bool is_closing) const {
     at = skip_space(at);
     if (!text_.substr(at).starts_with(word)) return std::nullopt;
-    at = skip_space(at + word.size());
-    const std::string_view rest = text_.substr(at);
-    if (rest.starts_with("-%}")) return skip_space(at + 3);
-    if (is_closing && rest.starts_with("+%}")) return at + 3;
-    if (!rest.starts_with("%}")) return std::nullopt;
-    return is_closing && rest.substr(2).starts_with("\n") ? at + 3 : at + 2;
+    return end_of_tag(skip_space(at + word.size()), "%}", is_closing);
   }
 
   std::optional<Opening> find_opening() const {
@@ -227,24 +232,13 @@ class Lexer {
     advance(end);
   }
 
-  /// Length of the tag's end at at_, or 0: braces that are open keep "}}" an operator.
+  /// Takes the tag's end, if it is here: braces that are open keep "}}" an operator.
   bool read_end(bool is_block) {
-    if (!open_.empty()) return false;
     const std::string_view close = is_block ? "%}" : "}}";
-    const std::string_view rest = text_.substr(at_);
-    size_t end = 0;
-    if (rest.starts_with("-") && rest.substr(1).starts_with(close)) {
-      end = skip_space(at_ + 3);
-    } else if (is_block && rest.starts_with("+") && rest.substr(1).starts_with(close)) {
-      end = at_ + 3;
-    } else if (rest.starts_with(close)) {
-      end = at_ + 2;
-      if (is_block && end < text_.size() && text_[end] == '\n') ++end;
-    } else {
-      return false;
-    }
-    add(is_block ? TokenType::kBlockEnd : TokenType::kVariableEnd, rest.substr(0, 2));
-    advance(end);
+    const auto end = open_.empty() ? end_of_tag(at_, close, is_block) : std::nullopt;
+    if (!end) return false;
+    add(is_block ? TokenType::kBlockEnd : TokenType::kVariableEnd, text_.substr(at_, 2));
+    advance(*end);
     return true;
   }
 

@@ -215,27 +215,24 @@ Value member_of(Run& run, const Macro& macro, std::string_view name) {
   return make_list(run, std::move(names), Type::kTuple);
 }
 
-constexpr auto kListMethods = std::to_array<Native>({{"index", "value, start=, stop=, /", index_of},
-                                                     {"count", "value, /", count_of},
-                                                     {"copy", "", copy_list}});
-constexpr auto kDictMethods = std::to_array<Native>({{"items", "", view<DictView::Part::kItems>},
-                                                     {"keys", "", view<DictView::Part::kKeys>},
-                                                     {"values", "", view<DictView::Part::kValues>},
-                                                     {"get", "key, default=, /", get},
-                                                     {"copy", "", copy_dict}});
-constexpr auto kLoopMethods =
-    std::to_array<Native>({{"cycle", "*items", cycle}, {"changed", "*value", changed}});
-constexpr auto kCyclerMethods =
-    std::to_array<Native>({{"next", "", cycler_next}, {"reset", "", cycler_reset}});
-constexpr auto kFunctions =
-    std::to_array<Native>({{"range", "start, stop=, step=, /", make_range_of},
-                           {"dict", "...", new_dict},
-                           {"namespace", "...", make_namespace},
-                           {"cycler", "*items", make_cycler},
-                           {"joiner", "sep=", make_joiner},
-                           {"lipsum", "..."},
-                           {"raise_exception", "message", raise_exception},
-                           {"strftime_now", "format", strftime_now}});
+constexpr Native kListMethods[] = {{"index", "value, start=, stop=, /", index_of},
+                                   {"count", "value, /", count_of},
+                                   {"copy", "", copy_list}};
+constexpr Native kDictMethods[] = {{"items", "", view<DictView::Part::kItems>},
+                                   {"keys", "", view<DictView::Part::kKeys>},
+                                   {"values", "", view<DictView::Part::kValues>},
+                                   {"get", "key, default=, /", get},
+                                   {"copy", "", copy_dict}};
+constexpr Native kLoopMethods[] = {{"cycle", "*items", cycle}, {"changed", "*value", changed}};
+constexpr Native kCyclerMethods[] = {{"next", "", cycler_next}, {"reset", "", cycler_reset}};
+constexpr Native kFunctions[] = {{"range", "start, stop=, step=, /", make_range_of},
+                                 {"dict", "...", new_dict},
+                                 {"namespace", "...", make_namespace},
+                                 {"cycler", "*items", make_cycler},
+                                 {"joiner", "sep=", make_joiner},
+                                 {"lipsum", "..."},
+                                 {"raise_exception", "message", raise_exception},
+                                 {"strftime_now", "format", strftime_now}};
 
 }  // namespace
 
@@ -247,76 +244,45 @@ void add_globals(Run& run, Dict& globals) {
   }
 }
 
-std::span<const Native> methods_of(Type type) {
-  switch (type) {
-    case Type::kString:
-      return string_methods();
-    case Type::kList:
-      return kListMethods;
-    case Type::kTuple:
-      return std::span(kListMethods).first(2);
-    case Type::kDict:
-      return kDictMethods;
-    case Type::kLoop:
-      return kLoopMethods;
-    case Type::kCycler:
-      return kCyclerMethods;
-    default:
-      return {};
-  }
+const TypeMembers& members_of(Type type) {
+  constexpr std::string_view kOfNumbers =
+      "as_integer_ratio bit_count bit_length conjugate denominator from_bytes fromhex hex imag "
+      "is_integer numerator real to_bytes";
+  // Source of those that change their owner: Jinja2 3.1, sandbox.py, _mutable_spec.
+  static const TypeMembers kTypes[] = {
+      {.type = Type::kString,
+       .methods = string_methods(),
+       .left_out = "casefold encode expandtabs format_map isascii isdecimal isidentifier isnumeric "
+                   "isprintable istitle maketrans swapcase translate zfill"},
+      {.type = Type::kList,
+       .methods = kListMethods,
+       .changing = "append clear pop reverse insert sort extend remove"},
+      {.type = Type::kTuple, .methods = std::span(kListMethods).first(2)},
+      {.type = Type::kDict,
+       .methods = kDictMethods,
+       .changing = "clear pop popitem setdefault update",
+       .left_out = "fromkeys"},
+      {.type = Type::kDictView, .left_out = "isdisjoint mapping"},
+      {.type = Type::kRange, .left_out = "count index start step stop"},
+      {.type = Type::kLoop, .methods = kLoopMethods},
+      {.type = Type::kCycler, .methods = kCyclerMethods},
+      {.type = Type::kBool, .left_out = kOfNumbers},
+      {.type = Type::kInt, .left_out = kOfNumbers},
+      {.type = Type::kFloat, .left_out = kOfNumbers},
+  };
+  const auto* found = std::ranges::find(kTypes, type, &TypeMembers::type);
+  static const TypeMembers kNone{.type = Type::kMissing};
+  return found == std::end(kTypes) ? kNone : *found;
 }
 
 Value member_of(Run& run, const Value& owner, std::string_view name) {
-  switch (owner.type()) {
-    case Type::kLoop:
-      return member_of(run, owner.as<Loop>(), name);
-    case Type::kMacro:
-      return member_of(run, owner.as<Macro>(), name);
-    case Type::kCycler: {
-      const Cycler& cycler = owner.as<Cycler>();
-      return name == "current" ? cycler.items[cycler.at] : Value();
-    }
-    case Type::kTuple: {
-      const List& tuple = owner.as<List>();
-      if (tuple.is_group && name == "grouper") return tuple.items[0];
-      if (tuple.is_group && name == "list") return tuple.items[1];
-      return {};
-    }
-    default:
-      return {};
-  }
-}
-
-// Source: Jinja2 3.1, sandbox.py, _mutable_spec.
-bool changes_owner(const Value& owner, std::string_view name) {
-  if (owner.is(Type::kList))
-    return has_word("append clear pop reverse insert sort extend remove", name);
-  return owner.is(Type::kDict) && has_word("clear pop popitem setdefault update", name);
-}
-
-bool is_left_out(const Value& owner, std::string_view name) {
-  switch (owner.type()) {
-    case Type::kString:
-      return has_word(
-          "casefold encode expandtabs format_map isascii isdecimal isidentifier isnumeric "
-          "isprintable istitle maketrans swapcase translate zfill",
-          name);
-    case Type::kDict:
-      return name == "fromkeys";
-    case Type::kRange:
-      return has_word("count index start step stop", name);
-    case Type::kDictView:
-      return has_word("isdisjoint mapping", name);
-    case Type::kBool:
-    case Type::kInt:
-    case Type::kFloat:
-      return has_word(
-          "as_integer_ratio bit_count bit_length conjugate denominator from_bytes fromhex hex imag "
-          "is_integer numerator real to_bytes",
-          name);
-    default:
-      return false;
-  }
+  if (owner.is(Type::kLoop)) return member_of(run, owner.as<Loop>(), name);
+  if (owner.is(Type::kMacro)) return member_of(run, owner.as<Macro>(), name);
+  if (owner.is(Type::kCycler) && name == "current")
+    return owner.as<Cycler>().items[owner.as<Cycler>().at];
+  if (!owner.is(Type::kTuple) || !owner.as<List>().is_group) return {};
+  const Values& parts = owner.as<List>().items;
+  return name == "grouper" ? parts[0] : name == "list" ? parts[1] : Value();
 }
 
 }  // namespace kvcal::jinja

@@ -45,15 +45,8 @@ class Parser : public ExpressionParser {
         expect(TokenType::kBlockEnd, "'%}'");
       }
     }
-    if (!ends.empty()) stop("the template ends inside a block, expected " + listed(ends));
+    if (!ends.empty()) stop("the template ends inside a block, expected " + join(ends, " or "));
     return block;
-  }
-
-  static std::string listed(const EndNames& names) {
-    std::string text;
-    for (const std::string_view name : names)
-      text += (text.empty() ? "" : " or ") + std::string(name);
-    return text;
   }
 
   /// The body behind a tag: "%}" and statements, and with takes_end the end tag's name.
@@ -113,8 +106,8 @@ class Parser : public ExpressionParser {
          {"macro", &Parser::parse_macro},
          {"call", &Parser::parse_call_block},
          {"filter", &Parser::parse_filter_block},
-         {"break", &Parser::parse_break},
-         {"continue", &Parser::parse_continue},
+         {"break", &Parser::parse_exit<StatementKind::kBreak>},
+         {"continue", &Parser::parse_exit<StatementKind::kContinue>},
          {"generation", &Parser::parse_generation}}};
     const Token& name = expect(TokenType::kName, "a tag's name");
     for (const auto& [known, parse] : kStatements)
@@ -262,9 +255,8 @@ class Parser : public ExpressionParser {
     parse_scope(filter->body, {"endfilter"});
   }
 
-  void parse_break(Block& block, int line) { parse_exit(block, StatementKind::kBreak, line); }
-  void parse_continue(Block& block, int line) { parse_exit(block, StatementKind::kContinue, line); }
-  void parse_exit(Block& block, StatementKind kind, int line) {
+  template <StatementKind kind>
+  void parse_exit(Block& block, int line) {
     if (num_breakable_ == 0)
       stop(std::string(kind == StatementKind::kBreak ? "break" : "continue") + " outside of a loop",
            line);

@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <optional>
 
 #include "jinja/text_value.h"
 #include "jinja/value_operations.h"
@@ -73,56 +72,46 @@ class ValueWriter {
 
   /// A value that both languages have and that holds no others; false for any other.
   bool append_plain(const Value& value) {
-    switch (value.type()) {
-      case Type::kNone:
-        out_ += is_json_ ? "null" : "None";
-        return true;
-      case Type::kBool:
-        out_ += is_true(value) ? (is_json_ ? "true" : "True") : (is_json_ ? "false" : "False");
-        return true;
-      case Type::kInt:
-        out_ += std::to_string(value.as_integer());
-        return true;
-      case Type::kFloat:
-        out_ += is_json_ ? json_number(value.as_number()) : float_text(value.as_number());
-        return true;
-      case Type::kString:
-        if (is_json_) {
-          append_json(out_, run_.text_of(value), style_.ensures_ascii);
-          return true;
-        }
-        if (value.is_markup()) out_ += "Markup(";
-        append_repr(out_, run_.text_of(value));
-        if (value.is_markup()) out_ += ')';
-        return true;
-      default:
-        return false;
-    }
+    if (value.is_none())
+      out_ += is_json_ ? "null" : "None";
+    else if (value.is(Type::kBool))
+      out_ += is_true(value) ? (is_json_ ? "true" : "True") : (is_json_ ? "false" : "False");
+    else if (value.is(Type::kInt))
+      out_ += std::to_string(value.as_integer());
+    else if (value.is(Type::kFloat))
+      out_ += is_json_ ? json_number(value.as_number()) : float_text(value.as_number());
+    else if (value.is_string())
+      append_string(value);
+    else
+      return false;
+    return true;
+  }
+
+  void append_string(const Value& value) {
+    if (is_json_) return append_json(out_, run_.text_of(value), style_.ensures_ascii);
+    if (value.is_markup()) out_ += "Markup(";
+    append_repr(out_, run_.text_of(value));
+    if (value.is_markup()) out_ += ')';
   }
 
   /// A value that only Python has.
   void append_other(const Value& value) {
-    switch (value.type()) {
-      case Type::kTuple: {
-        const auto& items = value.as<List>().items;
-        return append_items("(", items, items.size() == 1 ? ",)" : ")", 0);
-      }
-      case Type::kDictView:
-        out_ += type_name(value);
-        return append_items("([", items_of(run_, value), "])", 0);
-      case Type::kNamespace:
-        out_ += "<Namespace ";
-        append_dict(value.as<Namespace>().attributes, 0);
-        out_ += '>';
-        return;
-      case Type::kRange:
-        out_ += range_text(value.as<Range>());
-        return;
-      case Type::kUndefined:
-        out_ += "Undefined";
-        return;
-      default:
-        fail("a ", type_name(value), " has no text that could be printed");
+    if (value.is(Type::kTuple)) {
+      const auto& items = value.as<List>().items;
+      append_items("(", items, items.size() == 1 ? ",)" : ")", 0);
+    } else if (value.is(Type::kDictView)) {
+      out_ += type_name(value);
+      append_items("([", items_of(run_, value), "])", 0);
+    } else if (value.is(Type::kNamespace)) {
+      out_ += "<Namespace ";
+      append_dict(value.as<Namespace>().attributes, 0);
+      out_ += '>';
+    } else if (value.is(Type::kRange)) {
+      out_ += range_text(value.as<Range>());
+    } else if (value.is_undefined()) {
+      out_ += "Undefined";
+    } else {
+      fail("a ", type_name(value), " has no text that could be printed");
     }
   }
 

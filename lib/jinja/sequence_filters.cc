@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <optional>
 
 #include "jinja/calls.h"
 #include "jinja/interpreter.h"
@@ -23,10 +21,8 @@ class AttributePath {
     }
     for (const Value& piece : split_text(run, run.text_of(path), ".")) {
       const std::string_view part = run.text_of(piece);
-      const bool is_index = !part.empty() && part.size() < 10 &&
-                            part.find_first_not_of("0123456789") == std::string_view::npos;
-      parts_.push_back(is_index ? Value::integer(std::stoll(std::string(part)))
-                                : Value::text(part));
+      const auto index = short_index(part);
+      parts_.push_back(index ? Value::integer(*index) : Value::text(part));
     }
   }
 
@@ -335,29 +331,30 @@ Value unique(const Call& call) {
 }  // namespace
 
 std::span<const Native> sequence_filters() {
-  static constexpr auto kFilters =
-      std::to_array<Native>({{"length", "", length},
-                             {"count", "", length},
-                             {"first", "", first},
-                             {"last", "", last},
-                             {"list", "", list},
-                             {"join", "d=, attribute=", join},
-                             {"items", "", items},
-                             {"reverse", "", reverse},
-                             {"sort", "reverse=, case_sensitive=, attribute=", sort},
-                             {"dictsort", "case_sensitive=, by=, reverse=", dictsort},
-                             {"min", "case_sensitive=, attribute=", extreme<false>},
-                             {"max", "case_sensitive=, attribute=", extreme<true>},
-                             {"sum", "attribute=, start=", sum},
-                             {"batch", "linecount, fill_with=", batch},
-                             {"slice", "slices, fill_with=", slice},
-                             {"groupby", "attribute, default=, case_sensitive=", groupby},
-                             {"map", "...", map},
-                             {"select", "...", choose<true, false>},
-                             {"reject", "...", choose<false, false>},
-                             {"selectattr", "...", choose<true, true>},
-                             {"rejectattr", "...", choose<false, true>},
-                             {"unique", "case_sensitive=, attribute=", unique}});
+  static constexpr Native kFilters[] = {
+      {"length", "", length},
+      {"count", "", length},
+      {"first", "", first},
+      {"last", "", last},
+      {"list", "", list},
+      {"join", "d=, attribute=", join},
+      {"items", "", items},
+      {"reverse", "", reverse},
+      {"sort", "reverse=, case_sensitive=, attribute=", sort},
+      {"dictsort", "case_sensitive=, by=, reverse=", dictsort},
+      {"min", "case_sensitive=, attribute=", extreme<false>},
+      {"max", "case_sensitive=, attribute=", extreme<true>},
+      {"sum", "attribute=, start=", sum},
+      {"batch", "linecount, fill_with=", batch},
+      {"slice", "slices, fill_with=", slice},
+      {"groupby", "attribute, default=, case_sensitive=", groupby},
+      {"map", "...", map},
+      {"select", "...", choose<true, false>},
+      {"reject", "...", choose<false, false>},
+      {"selectattr", "...", choose<true, true>},
+      {"rejectattr", "...", choose<false, true>},
+      {"unique", "case_sensitive=, attribute=", unique},
+  };
   return kFilters;
 }
 

@@ -1,6 +1,5 @@
 // The methods of str, and the filters and tests that work on texts.
 #include <algorithm>
-#include <array>
 
 #include "jinja/calls.h"
 #include "jinja/text_value.h"
@@ -282,7 +281,7 @@ Value attribute(const Call& call) {
   return found.is_missing() ? undefined_part(call.run, call.self, call[0]) : found;
 }
 
-constexpr auto kMethods = std::to_array<Native>({
+constexpr Native kMethods[] = {
     {"strip", "chars=, /", strip<true, true>},
     {"lstrip", "chars=, /", strip<true, false>},
     {"rstrip", "chars=, /", strip<false, true>},
@@ -316,9 +315,9 @@ constexpr auto kMethods = std::to_array<Native>({
     {"isspace", "", all_of<is_space>},
     {"islower", "", is_cased<is_lower, is_upper>},
     {"isupper", "", is_cased<is_upper, is_lower>},
-});
+};
 
-constexpr auto kFilters = std::to_array<Native>({
+constexpr Native kFilters[] = {
     {"trim", "chars=", strip<true, true>},
     {"tojson", "ensure_ascii=, indent=, separators=, sort_keys=", tojson},
     {"default", "default_value=, boolean=", default_value},
@@ -339,7 +338,7 @@ constexpr auto kFilters = std::to_array<Native>({
     {"wordcount", "", wordcount},
     {"truncate", "length=, killwords=, end=, leeway=", truncate},
     {"attr", "name", attribute},
-});
+};
 
 }  // namespace
 

@@ -393,6 +393,12 @@ std::string repr_of(std::string_view text) {
   return out;
 }
 
+std::optional<int64_t> short_index(std::string_view text) {
+  if (text.empty() || text.size() > 9 || text.find_first_not_of("0123456789") != kNone)
+    return std::nullopt;
+  return std::stoll(std::string(text));
+}
+
 std::optional<int64_t> parse_integer(std::string_view text, int64_t base) {
   text = stripped(text);
   const std::string_view whole = text;

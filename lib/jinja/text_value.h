@@ -81,6 +81,8 @@ void append_repr(Text& out, std::string_view text);
 /// repr(text), cut to the length of a message.
 std::string repr_of(std::string_view text);
 
+/// An index of at most nine decimal digits; nothing for another text.
+std::optional<int64_t> short_index(std::string_view text);
 /// int(text, base), nothing where Python raises ValueError. Throws Error past 64 bits.
 std::optional<int64_t> parse_integer(std::string_view text, int64_t base);
 /// float(text), nothing where Python raises ValueError.

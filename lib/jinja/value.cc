@@ -45,16 +45,9 @@ std::partial_ordering compare_numbers(const Value& a, const Value& b) {
 }
 
 bool holds(Operator op, std::partial_ordering order) {
-  switch (op) {
-    case Operator::kLess:
-      return order < 0;
-    case Operator::kLessEqual:
-      return order <= 0;
-    case Operator::kGreater:
-      return order > 0;
-    default:
-      return order >= 0;
-  }
+  if (op == Operator::kLess) return order < 0;
+  if (op == Operator::kLessEqual) return order <= 0;
+  return op == Operator::kGreater ? order > 0 : order >= 0;
 }
 
 /// Python looks at the objects before their values.
@@ -235,21 +228,10 @@ void Dict::set(Run& run, const Value& key, const Value& value) {
 }
 
 bool is_true(const Value& value) {
-  switch (value.type()) {
-    case Type::kMissing:
-    case Type::kUndefined:
-    case Type::kNone:
-      return false;
-    case Type::kBool:
-    case Type::kInt:
-      return value.as_integer() != 0;
-    case Type::kFloat:
-      return value.as_number() != 0.0;
-    case Type::kString:
-      return value.text_size() != 0;
-    default:
-      return num_items(value).value_or(1) != 0;
-  }
+  if (value.is_missing() || value.is_none()) return false;
+  if (value.is_number()) return value.as_number() != 0.0;
+  if (value.is_string()) return value.text_size() != 0;
+  return num_items(value).value_or(1) != 0;
 }
 
 bool has_length(const Value& value) {
@@ -326,21 +308,10 @@ Values items_of(Run& run, const Value& value) {
 }
 
 bool is_same(const Value& a, const Value& b) {
-  if (a.type() != b.type()) return false;
-  switch (a.type()) {
-    case Type::kMissing:
-    case Type::kNone:
-      return true;
-    case Type::kBool:
-    case Type::kInt:
-      return a.as_integer() == b.as_integer();
-    case Type::kFloat:
-      return false;
-    case Type::kString:
-      return a.is_same_text(b);
-    default:
-      return a.as_object() == b.as_object();
-  }
+  if (a.type() != b.type() || a.is(Type::kFloat)) return false;
+  if (a.is_missing() || a.is_none()) return true;
+  if (a.is_integral()) return a.as_integer() == b.as_integer();
+  return a.is_string() ? a.is_same_text(b) : a.as_object() == b.as_object();
 }
 
 bool equals(Run& run, const Value& a, const Value& b) {
@@ -348,24 +319,14 @@ bool equals(Run& run, const Value& a, const Value& b) {
   run.charge();
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
   if (a.type() != b.type()) return false;
-  switch (a.type()) {
-    case Type::kUndefined:
-      return true;
-    case Type::kString:
-      return a.text_size() == b.text_size() && run.text_of(a) == run.text_of(b);
-    case Type::kList:
-    case Type::kTuple:
-      return equal_items(run, a.as<List>().items, b.as<List>().items);
-    case Type::kDict:
-      return equal_dicts(run, a.as<Dict>(), b.as<Dict>());
-    case Type::kRange:
-      return equal_items(run, items_of(run, a), items_of(run, b));
-    case Type::kDictView:
-    case Type::kMethod:
-      fail("comparing values of type '", type_name(a), "' is not supported");
-    default:
-      return is_same(a, b);
-  }
+  if (a.is_undefined()) return true;
+  if (a.is_string()) return a.text_size() == b.text_size() && run.text_of(a) == run.text_of(b);
+  if (a.is_sequence()) return equal_items(run, a.as<List>().items, b.as<List>().items);
+  if (a.is(Type::kDict)) return equal_dicts(run, a.as<Dict>(), b.as<Dict>());
+  if (a.is(Type::kRange)) return equal_items(run, items_of(run, a), items_of(run, b));
+  if (a.is(Type::kDictView) || a.is(Type::kMethod))
+    fail("comparing values of type '", type_name(a), "' is not supported");
+  return is_same(a, b);
 }
 
 bool less(Run& run, const Value& a, const Value& b) {
@@ -373,35 +334,22 @@ bool less(Run& run, const Value& a, const Value& b) {
 }
 
 bool compare(Run& run, Operator op, const Value& a, const Value& b) {
-  switch (op) {
-    case Operator::kEqual:
-      return equals(run, a, b);
-    case Operator::kNotEqual:
-      return !equals(run, a, b);
-    case Operator::kIn:
-      return contains(run, b, a);
-    case Operator::kNotIn:
-      return !contains(run, b, a);
-    default:
-      return in_order(run, op, a, b);
-  }
+  if (op == Operator::kEqual || op == Operator::kNotEqual)
+    return equals(run, a, b) == (op == Operator::kEqual);
+  if (op == Operator::kIn || op == Operator::kNotIn)
+    return contains(run, b, a) == (op == Operator::kIn);
+  return in_order(run, op, a, b);
 }
 
 bool contains(Run& run, const Value& container, const Value& item) {
-  switch (container.type()) {
-    case Type::kString:
-      if (!item.is_string())
-        fail("'in <string>' requires string as left operand, not ", type_name(item));
-      return place_of(run, run.text_of(container), run.text_of(item)).has_value();
-    case Type::kDict:
-      return container.as<Dict>().find(run, item) != nullptr;
-    case Type::kDictView:
-      if (container.as<DictView>().part == DictView::Part::kKeys)
-        return container.as<DictView>().dict->find(run, item) != nullptr;
-      break;
-    default:
-      break;
+  if (container.is_string()) {
+    if (!item.is_string())
+      fail("'in <string>' requires string as left operand, not ", type_name(item));
+    return place_of(run, run.text_of(container), run.text_of(item)).has_value();
   }
+  if (container.is(Type::kDict)) return container.as<Dict>().find(run, item) != nullptr;
+  if (container.is(Type::kDictView) && container.as<DictView>().part == DictView::Part::kKeys)
+    return container.as<DictView>().dict->find(run, item) != nullptr;
   if (!is_iterable(container))
     fail("argument of type '", type_name(container), "' is not iterable");
   Cursor cursor(run, container);

@@ -43,16 +43,8 @@ class Value {
  public:
   Value() = default;
   static Value none() { return Value(Type::kNone); }
-  static Value boolean(bool value) {
-    Value result(Type::kBool);
-    result.integer_ = value;
-    return result;
-  }
-  static Value integer(int64_t value) {
-    Value result(Type::kInt);
-    result.integer_ = value;
-    return result;
-  }
+  static Value boolean(bool value) { return Value(Type::kBool, value); }
+  static Value integer(int64_t value) { return Value(Type::kInt, value); }
   static Value number(double value) {
     Value result(Type::kFloat);
     result.number_ = value;
@@ -105,7 +97,7 @@ class Value {
   friend class Cursor;
   /// Read by those who charge for it.
   std::string_view as_text() const { return {text_, size_}; }
-  explicit Value(Type type) : type_(type) {}
+  explicit Value(Type type, int64_t integer = 0) : type_(type), integer_(integer) {}
   Type type_ = Type::kMissing;
   bool is_markup_ = false;
   union {

@@ -46,6 +46,10 @@ void settle_observer(QuantArgs& args, ArgsRole role,
   }
 }
 
+namespace {
+
+/// Reads `observer_kwargs` of args whose observer is set. Throws Error for a setting that the
+/// observer does not have, or that is out of range.
 Json read_observer_kwargs(const Field& field, ArgsRole role, const QuantArgs& args) {
   check_map(field);
   Json settings = Json::object();
@@ -74,8 +78,6 @@ Json read_observer_kwargs(const Field& field, ArgsRole role, const QuantArgs& ar
   return settings;
 }
 
-namespace {
-
 /// Args under construction; checks between keys follow at the end.
 struct Draft {
   ArgsRole role;
@@ -103,9 +105,7 @@ void read_type(const Field& field, Draft& draft) {
   if (type == "int")
     fail_field(field, "found 'int', expected 'float': ", reason_for(kFloat, draft.role));
   if (type != "float")
-    fail_field(field, "found ", describe(field.value),
-               ", expected 'float' (FP8 is type float with num_bits 8)",
-               did_you_mean(type, {"float"}));
+    fail_found(field, "'float' (FP8 is type float with num_bits 8)", did_you_mean(type, {"float"}));
   draft.args.type = QuantType::kFloat;
   draft.has_type = true;
 }
@@ -175,8 +175,7 @@ void read_strategy(const Field& field, Draft& draft) {
   }
   const bool is_near_head =
       draft.role == ArgsRole::kKvCache && found.find("head") != std::string::npos;
-  fail_field(field, "found ", describe(field.value), ", expected ",
-             reason_for(kExpectedStrategy, draft.role),
+  fail_found(field, reason_for(kExpectedStrategy, draft.role),
              is_near_head ? " (did you mean 'attn_head'?)" : did_you_mean(found, names));
 }
 
@@ -208,8 +207,7 @@ int64_t side_length(std::string_view text) {
 /// Reads [rows, columns], or "128x128" as compressed-tensors also accepts.
 void read_block_structure(const Field& field, Draft& draft) {
   if (is_null(field)) return;
-  if (draft.role != ArgsRole::kWeights)
-    fail_field(field, "found ", describe(field.value), ", expected null: blocks are for weights");
+  if (draft.role != ArgsRole::kWeights) fail_found(field, "null: blocks are for weights");
   std::vector<std::string_view> sides;
   const std::string_view text = field.value.text;
   if (const size_t x = text.find('x'); x != std::string_view::npos)
@@ -220,8 +218,7 @@ void read_block_structure(const Field& field, Draft& draft) {
   for (const std::string_view side : sides)
     if (const int64_t length = side_length(side)) block.push_back(length);
   if (sides.size() != 2 || block.size() != 2)
-    fail_field(field, "found ", describe(field.value),
-               ", expected two positive integers, [rows, columns], such as [128, 128]");
+    fail_found(field, "two positive integers, [rows, columns], such as [128, 128]");
   draft.args.block_structure = block;
   draft.block_structure.emplace(field);
 }
@@ -232,23 +229,20 @@ constexpr RoleReasons kNoOrder{"GPTQ orders weights, not a KV cache",
 
 void read_actorder(const Field& field, Draft& draft) {
   if (is_null(field) || is_false(field)) return;
-  fail_field(field, "found ", describe(field.value),
-             ", expected null: ", reason_for(kNoOrder, draft.role));
+  fail_found(field, "null: ", reason_for(kNoOrder, draft.role));
 }
 
 void read_scale_dtype(const Field& field, Draft&) {
   if (is_null(field)) return;
   const bool is_microscaled = field.value.text.find("uint8") != std::string::npos;
-  fail_field(field, "found ", describe(field.value), ", expected null: ",
+  fail_found(field, "null: ",
              is_microscaled
                  ? "scales of eight bits belong to MXFP8 and MXFP4, which are outside FP8"
                  : "scales are float32 unless --scale-dtype says otherwise");
 }
 
 void read_zp_dtype(const Field& field, Draft&) {
-  if (!is_null(field))
-    fail_field(field, "found ", describe(field.value),
-               ", expected null: symmetric, so no zero point");
+  if (!is_null(field)) fail_found(field, "null: symmetric, so no zero point");
 }
 
 void read_observer(const Field& field, Draft& draft) {
@@ -292,8 +286,7 @@ void check_strategy(Draft& draft) {
     fail_field(*draft.strategy,
                "found 'block' without a block_structure, expected block_structure: [128, 128]");
   if (strategy != Strategy::kBlock && draft.block_structure)
-    fail_field(*draft.block_structure, "found ", describe(draft.block_structure->value),
-               ", expected null: strategy is '", name_of(strategy), "'");
+    fail_found(*draft.block_structure, "null: strategy is '", name_of(strategy), "'");
   if (draft.role != ArgsRole::kInputs) return;
   if (draft.args.dynamic && strategy == Strategy::kAttnHead)
     fail_field(*draft.strategy, "found 'attn_head', expected 'tensor', 'token' or 'group', or ",

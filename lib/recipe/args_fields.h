@@ -19,10 +19,6 @@ std::string read_observer(const Field& field, ArgsRole role);
 void settle_observer(QuantArgs& args, ArgsRole role,
                      const std::optional<std::string>& from_modifier);
 
-/// Reads `observer_kwargs` of args whose observer is set. Throws Error for a setting that the
-/// observer does not have, or that is out of range.
-Json read_observer_kwargs(const Field& field, ArgsRole role, const QuantArgs& args);
-
 /// Reads a map of compressed-tensors' QuantizationArgs, restricted to values that an engine can
 /// load in that role (docs/recipes.md). Names strategy and observer, also where they are defaults.
 /// from_modifier: the observer that the modifier names for all of its groups. Throws Error.

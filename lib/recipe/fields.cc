@@ -1,5 +1,6 @@
 #include "recipe/fields.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -15,21 +16,14 @@ constexpr std::array<std::string_view, 9> kTrue{"true", "True", "TRUE", "yes", "
 constexpr std::array<std::string_view, 9> kFalse{"false", "False", "FALSE", "no", "No",
                                                  "NO",    "off",   "Off",   "OFF"};
 
-template <class List>
-bool contains(const List& list, std::string_view text) {
-  for (const std::string_view item : list)
-    if (item == text) return true;
-  return false;
-}
-
 bool is_plain(const YamlNode& node) {
   return node.kind == YamlNode::Kind::kScalar && !node.is_quoted;
 }
 
 std::optional<bool> bool_of(const YamlNode& node) {
   if (!is_plain(node)) return std::nullopt;
-  if (contains(kTrue, node.text)) return true;
-  if (contains(kFalse, node.text)) return false;
+  if (std::ranges::count(kTrue, node.text) > 0) return true;
+  if (std::ranges::count(kFalse, node.text) > 0) return false;
   return std::nullopt;
 }
 
@@ -124,13 +118,12 @@ Json read_json(const Field& field) {
 }
 
 void check_map(const Field& field) {
-  if (field.value.kind != YamlNode::Kind::kMap)
-    fail_field(field, "found ", describe(field.value), ", expected a map of keys and values");
+  if (field.value.kind != YamlNode::Kind::kMap) fail_found(field, "a map of keys and values");
 }
 
 void check_filled_map(const Field& field, std::string_view holds) {
   if (field.value.kind != YamlNode::Kind::kMap || field.value.entries.empty())
-    fail_field(field, "found ", describe(field.value), ", expected a map of ", holds);
+    fail_found(field, "a map of ", holds);
 }
 
 void fail_unknown_key(const Field& map, const YamlNode& key,

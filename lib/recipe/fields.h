@@ -5,7 +5,6 @@
 #include "recipe/yaml.h"
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +23,12 @@ struct Field {
 template <class... Parts>
 [[noreturn]] void fail_field(const Field& field, const Parts&... parts) {
   fail_at(field.value, field.path, ": ", parts...);
+}
+
+/// The same for a value that is not as expected: "...: found 'eight', expected ...".
+template <class... Parts>
+[[noreturn]] void fail_found(const Field& field, const Parts&... expected) {
+  fail_field(field, "found ", describe(field.value), ", expected ", expected...);
 }
 
 /// One row of a table of keys: the name of a key, and the function that reads its value into

@@ -1,4 +1,4 @@
-#include "recipe/grammar.h"
+#include "recipe/recipe.h"
 
 #include <algorithm>
 #include <array>
@@ -32,7 +32,7 @@ void accept_ignore(const Field& field, Draft& draft) {
 void accept_kv_cache_scheme(const Field& field, Draft& draft) {
   if (is_null(field)) return;
   draft.modifier.kv_cache_scheme = read_quant_args(field, ArgsRole::kKvCache);
-  draft.modifier.kv_place = place_in_file(field.key);
+  draft.modifier.kv_place = field.key.place;
 }
 
 /// Keeps a field that is not null for later.
@@ -167,8 +167,7 @@ void check_targets(Draft& draft) {
   const Field& field = *draft.targets;
   if (draft.scheme && draft.scheme->value.kind != YamlNode::Kind::kMap) {
     if (modifier.targets.empty())
-      fail_field(field, "found ", describe(field.value),
-                 ", expected at least one class name, module name or 're:...'");
+      fail_found(field, "at least one class name, module name or 're:...'");
     modifier.target_places = draft.target_places;
   } else if (!modifier.targets.empty() && modifier.targets != std::vector<std::string>{"Linear"}) {
     fail_at(field.key, field.path, ": has no effect, since targets are for a 'scheme' that is one ",
@@ -187,7 +186,7 @@ Modifier read_quantization_modifier(const Field& field, const std::string& stage
   Modifier& modifier = draft.modifier;
   modifier.stage = stage;
   modifier.group = group;
-  modifier.place = place_in_file(field.key);
+  modifier.place = field.key.place;
   read_fields<Draft>(field, kModifierFields, draft);
   const GroupObservers observers = settle_observers(draft);
   if (draft.scheme && draft.config_groups)
@@ -264,12 +263,6 @@ bool quantizes(const Modifier& modifier) {
   return modifier.kv_cache_scheme || std::ranges::any_of(modifier.config_groups, has_args);
 }
 
-/// Accepts `args`, which substitutes nothing, as in llm-compressor.
-void accept_args(const Field& field) {
-  if (field.value.kind != YamlNode::Kind::kMap)
-    fail_field(field, "found ", describe(field.value), ", expected a map");
-}
-
 }  // namespace
 
 Recipe read_recipe_tree(const YamlNode& document_node) {
@@ -280,7 +273,8 @@ Recipe read_recipe_tree(const YamlNode& document_node) {
   for (const auto& [key, value] : document_node.entries) {
     const Field field{key.text, key, value};
     if (key.text == "args") {
-      accept_args(field);
+      // It substitutes nothing, as in llm-compressor.
+      if (value.kind != YamlNode::Kind::kMap) fail_found(field, "a map");
     } else if (key.text.ends_with(kStageEnding)) {
       read_stage(field, recipe);
     } else {

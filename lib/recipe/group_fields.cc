@@ -16,14 +16,12 @@ struct Draft {
   const GroupObservers& observers;
   QuantScheme scheme = {};
   PatternPlaces places = {};
-  bool has_targets = false;
   std::optional<Field> format = {}, inputs = {}, targets = {};
 };
 
 void accept_targets(const Field& field, Draft& draft) {
   if (field.value.kind != YamlNode::Kind::kList) read_strings(field);  // says what is wrong
   draft.scheme.targets = read_patterns(field, draft.places);
-  draft.has_targets = true;
   draft.targets.emplace(field);
 }
 
@@ -40,9 +38,7 @@ void accept_inputs(const Field& field, Draft& draft) {
 }
 
 void refuse_outputs(const Field& field, Draft&) {
-  if (!is_null(field))
-    fail_field(field, "found ", describe(field.value),
-               ", expected null: no engine reads scales of FP8 outputs");
+  if (!is_null(field)) fail_found(field, "null: no engine reads scales of FP8 outputs");
 }
 
 void keep_format(const Field& field, Draft& draft) {
@@ -97,8 +93,7 @@ void check_group(const Draft& draft) {
   const QuantScheme& scheme = draft.scheme;
   const std::optional<QuantArgs>& inputs = scheme.input_activations;
   if (scheme.targets.empty() && (scheme.weights || inputs))
-    fail_field(*draft.targets, "found ", describe(draft.targets->value),
-               ", expected at least one class name, module name or 're:...'");
+    fail_found(*draft.targets, "at least one class name, module name or 're:...'");
   if (!inputs) return;
   if (!scheme.weights && inputs->dynamic)
     fail_field(*draft.inputs,
@@ -129,7 +124,7 @@ void take_targets(const std::string& group, const PatternPlaces& targets, Modifi
 QuantScheme read_group(const Field& field, const GroupObservers& observers, Modifier& modifier) {
   Draft draft{.observers = observers};
   read_fields<Draft>(field, kGroupFields, draft);
-  if (!draft.has_targets) fail_at(field.key, field.path, ": 'targets' is missing");
+  if (!draft.targets) fail_at(field.key, field.path, ": 'targets' is missing");
   settle_format(draft);
   check_group(draft);
   take_targets(field.path, draft.places, modifier);
@@ -158,16 +153,15 @@ std::vector<std::string> read_patterns(const Field& field, PatternPlaces& places
   std::vector<std::string> patterns =
       is_list ? read_strings(field) : std::vector{read_string(field)};
   for (size_t i = 0; i < patterns.size(); ++i) {
-    const YamlNode& place = is_list ? field.value.items[i] : field.value;
-    in_context(place_of(place) + field.path, [&] { check_target(patterns[i]); });
-    places.emplace(patterns[i], place_in_file(place));
+    const YamlNode& node = is_list ? field.value.items[i] : field.value;
+    in_context(place_of(node) + field.path, [&] { check_target(patterns[i]); });
+    places.emplace(patterns[i], node.place);
   }
   return patterns;
 }
 
 void read_config_groups(const Field& field, const GroupObservers& observers, Modifier& modifier) {
-  if (field.value.kind != YamlNode::Kind::kMap)
-    fail_field(field, "found ", describe(field.value), ", expected a map of groups");
+  if (field.value.kind != YamlNode::Kind::kMap) fail_found(field, "a map of groups");
   modifier.has_config_groups = true;
   for (const auto& [key, value] : field.value.entries)
     modifier.config_groups.emplace_back(
@@ -180,7 +174,7 @@ void read_scheme(const Field& field, const GroupObservers& observers, Modifier& 
     QuantScheme scheme = preset_group(field.value, field.path, observers);
     // llm-compressor's default.
     const bool has_targets = !modifier.targets.empty();
-    if (!has_targets) modifier.target_places.emplace("Linear", place_in_file(field.value));
+    if (!has_targets) modifier.target_places.emplace("Linear", field.value.place);
     return add_preset_group(std::move(scheme),
                             has_targets ? modifier.targets : std::vector<std::string>{"Linear"},
                             modifier);

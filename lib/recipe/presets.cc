@@ -141,53 +141,56 @@ std::string upper_case(std::string text) {
   return text;
 }
 
-}  // namespace
+/// The preset with this name, in any case, or null.
+const PresetRow* find_preset(std::string_view name) {
+  const auto* row = std::ranges::find(kPresets, upper_case(std::string(name)), &PresetRow::name);
+  return row == std::end(kPresets) ? nullptr : row;
+}
 
-std::vector<std::string> preset_names() {
+template <class IsWanted>
+std::vector<std::string> names_of(const IsWanted& is_wanted) {
   std::vector<std::string> names;
   for (const PresetRow& row : kPresets)
-    if (row.outside.empty() && row.weights) names.emplace_back(row.name);
+    if (is_wanted(row)) names.emplace_back(row.name);
   return names;
 }
 
+}  // namespace
+
+std::vector<std::string> preset_names() {
+  return names_of([](const PresetRow& row) { return row.outside.empty() && row.weights; });
+}
+
 bool is_preset(std::string_view name) {
-  return std::ranges::find(kPresets, upper_case(std::string(name)), &PresetRow::name) !=
-         std::end(kPresets);
+  return find_preset(name) != nullptr;
 }
 
 QuantScheme read_preset(const YamlNode& name, const std::string& path) {
-  const std::string upper = upper_case(name.text);
-  std::vector<std::string> names;
-  for (const PresetRow& row : kPresets) {
-    const bool is_performed = row.outside.empty();
-    if (row.name == upper && is_performed)
-      return {.targets = {},
-              .weights = args_of(row.weights),
-              .input_activations = args_of(row.inputs),
-              .format = {}};
-    if (is_performed) names.emplace_back(row.name);
-    if (row.name == upper)
-      fail_at(name, path, ": found ", describe(name), " (", row.outside,
-              "), which is outside FP8; performed are ", join(names, ", "));
-  }
-  fail_at(name, path, ": unknown scheme ", describe(name), did_you_mean(upper, names),
-          "; performed are ", join(names, ", "));
+  const PresetRow* row = find_preset(name.text);
+  const auto names = names_of([](const PresetRow& one) { return one.outside.empty(); });
+  if (row == nullptr)
+    fail_at(name, path, ": unknown scheme ", describe(name),
+            did_you_mean(upper_case(name.text), names), "; performed are ", join(names, ", "));
+  if (!row->outside.empty())
+    fail_at(name, path, ": found ", describe(name), " (", row->outside,
+            "), which is outside FP8; performed are ", join(names, ", "));
+  return {.targets = {},
+          .weights = args_of(row->weights),
+          .input_activations = args_of(row->inputs),
+          .format = {}};
 }
 
 WeightScheme weight_scheme(const std::string& name) {
+  const PresetRow* row = find_preset(name);
   const std::string upper = upper_case(name);
-  std::vector<std::string> names;
-  for (const PresetRow& row : kPresets) {
-    if (row.name != upper) {
-      if (row.needs_more.empty()) names.emplace_back(row.name);
-      continue;
-    }
-    if (!row.needs_more.empty())
-      fail("'", name, "' is no scheme for weights alone: ", row.needs_more);
-    return {.name = upper, .weights = *args_of(row.weights), .inputs = args_of(row.inputs)};
+  if (row == nullptr) {
+    const auto names = names_of([](const PresetRow& one) { return one.needs_more.empty(); });
+    fail("unknown scheme '", name, "'", did_you_mean(upper, names), "; known are ",
+         join(names, ", "));
   }
-  fail("unknown scheme '", name, "'", did_you_mean(upper, names), "; known are ",
-       join(names, ", "));
+  if (!row->needs_more.empty())
+    fail("'", name, "' is no scheme for weights alone: ", row->needs_more);
+  return {.name = upper, .weights = *args_of(row->weights), .inputs = args_of(row->inputs)};
 }
 
 std::optional<std::string> named_recipe(const std::filesystem::path& given) {

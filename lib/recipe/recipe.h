@@ -69,6 +69,12 @@ Recipe parse_recipe(std::string_view text);
 /// matter, anything else is YAML.
 Recipe read_recipe(const std::filesystem::path& path);
 
+struct YamlNode;
+/// Reads the document: stages, groups of modifiers, modifiers, their fields. Throws Error with line
+/// and column for everything that kvcal does not know, does not support, or that would have no
+/// effect.
+Recipe read_recipe_tree(const YamlNode& document);
+
 /// The recipe as it ran, with defaults written out, in llm-compressor's saved form (recipe.yaml in
 /// the output), which llm-compressor can read: one stage, with the name of the last, and all
 /// modifiers in order. A repeated group name gets a number. Needs at least one modifier. Source:

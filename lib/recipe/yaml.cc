@@ -20,31 +20,27 @@ namespace {
 /// YAML's own limit for keys without "?".
 constexpr size_t kMaxKeyBytes = 1024;
 
-std::string place_at(int line, int column) {
-  return "line " + std::to_string(line) + ", column " + std::to_string(column) + ": ";
+RecipePlace place_of(const YAML::Mark& mark) {
+  return {mark.line + 1, mark.column + 1};
 }
 
 /// Throws Error for invalid UTF-8, which yaml-cpp would replace silently, and for too many open
 /// brackets: yaml-cpp looks ahead for a key in each, which takes memory.
 void check_characters(std::string_view text, const YamlLimits& limits) {
   constexpr int kMostOpen = 1000;
-  int line = 1, column = 1, open = 0;
+  RecipePlace place{1, 1};
+  int open = 0;
   for (size_t at = 0; at < text.size();) {
     const unsigned char c = static_cast<unsigned char>(text[at]);
     const size_t length = utf8::well_formed_size(text, at);
-    if (length == 0) fail(place_at(line, column), "not UTF-8 text");
+    if (length == 0) fail(text_of(place), "not UTF-8 text");
     if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f)
-      fail(place_at(line, column), "control character ", static_cast<int>(c), " in the text");
+      fail(text_of(place), "control character ", static_cast<int>(c), " in the text");
     if (c == '[' || c == '{') ++open;
     if ((c == ']' || c == '}') && open > 0) --open;
-    if (open > kMostOpen)
-      fail(place_at(line, column), "nested deeper than ", limits.max_depth, " levels");
+    if (open > kMostOpen) fail(text_of(place), "nested deeper than ", limits.max_depth, " levels");
     at += length;
-    ++column;
-    if (c == '\n') {
-      ++line;
-      column = 1;
-    }
+    place = c == '\n' ? RecipePlace{place.line + 1, 1} : RecipePlace{place.line, place.column + 1};
   }
 }
 
@@ -98,16 +94,14 @@ class TreeBuilder : public YAML::EventHandler {
   };
 
   void refuse_anchor(const YAML::Mark& mark) const {
-    fail(place_at(mark.line + 1, mark.column + 1),
-         "anchors and aliases (& and *) are not taken in a ", limits_.what,
+    fail(text_of(place_of(mark)), "anchors and aliases (& and *) are not taken in a ", limits_.what,
          "; write the value out, and put quotes around a pattern that begins with one");
   }
   YamlNode make(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
                 YAML::anchor_t anchor) {
     YamlNode node;
     node.kind = kind;
-    node.line = mark.line + 1;
-    node.column = mark.column + 1;
+    node.place = place_of(mark);
     if (anchor != YAML::NullAnchor) refuse_anchor(mark);
     if (!tag.empty() && tag != "?" && tag != "!")
       fail_at(node, "tag ", tag, " is not taken in a ", limits_.what, "; leave it away");
@@ -144,10 +138,7 @@ class TreeBuilder : public YAML::EventHandler {
       level.has_key = true;
     } else {
       // An absent value has the place of the next token; its key is the useful place.
-      if (node.kind == YamlNode::Kind::kNull) {
-        node.line = level.key.line;
-        node.column = level.key.column;
-      }
+      if (node.kind == YamlNode::Kind::kNull) node.place = level.key.place;
       level.node.entries.push_back({std::move(level.key), std::move(node)});
       level.has_key = false;
     }
@@ -163,7 +154,7 @@ class TreeBuilder : public YAML::EventHandler {
     for (const YamlEntry& entry : level.node.entries)
       if (entry.key.text == key.text)
         fail_at(key, "key '", key.text, "' appears twice in one map; the first is on line ",
-                entry.key.line);
+                entry.key.place.line);
   }
 
   const YamlLimits& limits_;
@@ -196,21 +187,13 @@ YamlNode parse_yaml(std::string_view text, const YamlLimits& limits) {
     return builder.take();
   } catch (const YAML::Exception& error) {
     if (error.mark.is_null()) fail("not valid YAML: ", error.msg);
-    fail(place_at(error.mark.line + 1, error.mark.column + 1), "not valid YAML: ", error.msg,
+    fail(text_of(place_of(error.mark)), "not valid YAML: ", error.msg,
          tab_hint(text, error.mark.line));
   }
 }
 
-RecipePlace place_in_file(const YamlNode& node) {
-  return {node.line, node.column};
-}
-
 std::string text_of(const RecipePlace& place) {
-  return place_at(place.line, place.column);
-}
-
-std::string place_of(const YamlNode& node) {
-  return text_of(place_in_file(node));
+  return "line " + std::to_string(place.line) + ", column " + std::to_string(place.column) + ": ";
 }
 
 std::string describe(const YamlNode& node) {
@@ -304,10 +287,31 @@ std::string yaml_string(std::string_view text) {
   return quoted + "'";
 }
 
-std::string yaml_flow(const Json& value, size_t column, size_t indent) {
-  FlowText text(column + 1);
-  text.write(value, indent);
-  return " " + text.take();
+namespace {
+
+void append_entries(const Json& map, size_t indent, std::string& text) {
+  for (const auto& [key, value] : map.items()) {
+    const std::string start = std::string(indent, ' ') + yaml_string(key) + ":";
+    const bool is_block = value.is_object() && std::ranges::any_of(value, [](const Json& one) {
+                            return one.is_structured();
+                          });
+    if (is_block) {
+      text += start + "\n";
+      append_entries(value, indent + 2, text);
+    } else {
+      FlowText flow(start.size() + 1);
+      flow.write(value, indent + 2);
+      text += start + " " + flow.take() + "\n";
+    }
+  }
+}
+
+}  // namespace
+
+std::string yaml_text(const Json& map) {
+  std::string text;
+  append_entries(map, 0, text);
+  return text;
 }
 
 }  // namespace kvcal

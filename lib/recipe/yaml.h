@@ -20,8 +20,7 @@ struct YamlNode {
   Kind kind = Kind::kNull;
   std::string text;        ///< of a scalar, escapes resolved
   bool is_quoted = false;  ///< in quotes or a block, so always a string
-  int line = 0;            ///< from 1
-  int column = 0;
+  RecipePlace place;
   std::vector<YamlNode> items;     ///< of a list
   std::vector<YamlEntry> entries;  ///< of a map, in file order, no key twice
 
@@ -47,9 +46,10 @@ struct YamlLimits {
 /// that no file of ours needs: anchors, aliases, merge keys, tags, keys that are not text.
 YamlNode parse_yaml(std::string_view text, const YamlLimits& limits = {});
 
-RecipePlace place_in_file(const YamlNode& node);
 /// "line 3, column 7: "
-std::string place_of(const YamlNode& node);
+inline std::string place_of(const YamlNode& node) {
+  return text_of(node.place);
+}
 
 /// A value for messages: 'eight', "8" in quotes, a list, a map, null.
 std::string describe(const YamlNode& node);
@@ -64,9 +64,9 @@ template <class... Parts>
 /// quotes, or in double quotes where it needs an escape.
 std::string yaml_string(std::string_view text);
 
-/// A value in flow style after "key:" in a line that already has `column` characters. Breaks lines
-/// only between items, at 88 characters, and indents them by `indent`. Source: PyYAML `emitter.py`,
-/// as llm-compressor calls it.
-std::string yaml_flow(const Json& value, size_t column, size_t indent);
+/// The lines of a map, each level two spaces deeper. A list, and a map that holds neither list nor
+/// map, are in flow style, which breaks lines only between items, at 88 characters. Source: PyYAML
+/// `emitter.py`, as llm-compressor calls it.
+std::string yaml_text(const Json& map);
 
 }  // namespace kvcal

@@ -11,8 +11,8 @@
 #include "datasets/named_dataset.h"
 #include "hub/hub_id.h"
 #include "recipe/fields.h"
-#include "recipe/grammar.h"
 #include "recipe/presets.h"
+#include "recipe/recipe.h"
 #include "sweep/results.h"
 
 namespace kvcal {

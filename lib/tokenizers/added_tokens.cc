@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 
 #include "core/error.h"
 #include "unicode/unicode.h"
@@ -22,55 +21,14 @@ bool is_single_word(std::string_view text, Span match) {
 
 }  // namespace
 
-void TokenTrie::add(std::string_view text, TokenId id) {
-  if (text.empty()) return;
-  const auto new_node = [&] {
-    nodes_.emplace_back();
-    return static_cast<int32_t>(nodes_.size() - 1);
-  };
-  int32_t& first = first_[static_cast<unsigned char>(text[0])];
-  if (first < 0) first = new_node();
-  int32_t node = first;
-  for (const char c : text.substr(1)) {
-    const auto byte = static_cast<unsigned char>(c);
-    const auto& children = nodes_[static_cast<size_t>(node)].children;
-    const auto child = std::find_if(children.begin(), children.end(),
-                                    [&](const auto& one) { return one.first == byte; });
-    if (child != children.end()) {
-      node = child->second;
-      continue;
-    }
-    const int32_t added = new_node();
-    nodes_[static_cast<size_t>(node)].children.emplace_back(byte, added);
-    node = added;
-  }
-  if (nodes_[static_cast<size_t>(node)].id < 0) nodes_[static_cast<size_t>(node)].id = id;
-}
-
-std::pair<TokenId, size_t> TokenTrie::longest(std::string_view text, size_t at) const {
-  std::pair<TokenId, size_t> best{-1, at};
-  int32_t node = first_[static_cast<unsigned char>(text[at])];
-  while (node >= 0) {
-    const Node& here = nodes_[static_cast<size_t>(node)];
-    ++at;
-    if (here.id >= 0) best = {here.id, at};
-    node = -1;
-    if (at == text.size()) break;
-    for (const auto& [byte, child] : here.children)
-      if (byte == static_cast<unsigned char>(text[at])) node = child;
-  }
-  return best;
-}
-
 AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary& model,
                          const Normalizer* normalizer) {
-  std::map<TokenId, AddedToken> by_id;
   std::map<TokenId, std::string> normalized_content;
   size_t next_id = model.size();
   for (const AddedToken& token : tokens) {
     if (token.content.empty()) continue;
     auto id = by_content_.find(token.content);
-    if (id && by_id.at(*id) == token) continue;
+    if (id && tokens_.at(*id) == token) continue;
     if (!id) id = model.find(token.content);
     if (!id && next_id > size_t{std::numeric_limits<TokenId>::max()}) fail("too many tokens");
     if (!id) id = static_cast<TokenId>(next_id++);
@@ -81,9 +39,9 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary
     }
     by_content_.add(token.content, *id);
     if (token.special) special_.insert(token.content);
-    by_id.insert_or_assign(*id, token);
+    tokens_.insert_or_assign(*id, token);
   }
-  for (const auto& [id, token] : by_id) {
+  for (const auto& [id, token] : tokens_) {
     const auto changed = normalized_content.find(id);
     const std::string& content =
         changed != normalized_content.end() ? changed->second : token.content;
@@ -92,14 +50,7 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary
       normalized_.add(content, id);
     else
       raw_.add(token.content, id);
-    tokens_.emplace_back(id, token);
   }
-}
-
-const AddedToken& AddedTokens::token_of(TokenId id) const {
-  return std::lower_bound(tokens_.begin(), tokens_.end(), id,
-                          [](const auto& one, TokenId wanted) { return one.first < wanted; })
-      ->second;
 }
 
 void AddedTokens::split(std::string_view text, const TokenTrie& trie,
@@ -112,7 +63,7 @@ void AddedTokens::split(std::string_view text, const TokenTrie& trie,
         ++at;
         continue;
       }
-      const AddedToken& token = token_of(id);
+      const AddedToken& token = tokens_.at(id);
       Span span{at, end};
       at = end;
       if (token.single_word && !is_single_word(text, span)) continue;

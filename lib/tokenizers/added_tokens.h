@@ -1,6 +1,6 @@
 #pragma once
 
-#include <array>
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -9,6 +9,7 @@
 #include "core/json.h"
 #include "tokenizers/components.h"
 #include "tokenizers/token_model.h"
+#include "tokenizers/token_trie.h"
 
 namespace kvcal::tokenizers {
 
@@ -17,32 +18,6 @@ struct AddedToken {
   std::string content;
   bool single_word = false, lstrip = false, rstrip = false, normalized = true, special = false;
   bool operator==(const AddedToken&) const = default;
-};
-
-/// Finds the longest of a set of texts wherever one begins.
-class TokenTrie {
- public:
-  void add(std::string_view text, TokenId id);
-  /// Id and end of the longest text that begins at text[at], or -1.
-  std::pair<TokenId, size_t> longest(std::string_view text, size_t at) const;
-  /// First position from `at` on where a text could begin, by its first byte.
-  size_t next_start(std::string_view text, size_t at) const {
-    while (at < text.size() && first_[static_cast<unsigned char>(text[at])] < 0) ++at;
-    return at;
-  }
-  bool empty() const { return nodes_.empty(); }
-
- private:
-  struct Node {
-    TokenId id = -1;
-    std::vector<std::pair<unsigned char, int32_t>> children;
-  };
-  std::array<int32_t, 256> first_ = [] {
-    std::array<int32_t, 256> none{};
-    none.fill(-1);
-    return none;
-  }();
-  std::vector<Node> nodes_;
 };
 
 /// A part of a text: an added token, or text that the model must split.
@@ -79,9 +54,8 @@ class AddedTokens {
 
  private:
   void split(std::string_view text, const TokenTrie& trie, Visitor<AddedPart> out) const;
-  const AddedToken& token_of(TokenId id) const;
 
-  std::vector<std::pair<TokenId, AddedToken>> tokens_;  ///< sorted by id
+  std::map<TokenId, AddedToken> tokens_;
   Vocabulary by_content_, decoded_;
   std::unordered_set<std::string> special_;
   TokenTrie raw_, normalized_;

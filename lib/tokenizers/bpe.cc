@@ -11,10 +11,6 @@
 namespace kvcal::tokenizers {
 namespace {
 
-uint64_t key_of(TokenId left, TokenId right) {
-  return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
-}
-
 /// For a heap whose front is the lowest rank, the leftmost among equals.
 bool comes_later(const Scratch::Candidate& a, const Scratch::Candidate& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
@@ -22,37 +18,14 @@ bool comes_later(const Scratch::Candidate& a, const Scratch::Candidate& b) {
 
 }  // namespace
 
-MergeTable::MergeTable(size_t count) {
-  size_t slots = 16;
-  while (slots < count * 2) slots *= 2;
-  slots_.resize(slots);
-}
-
-size_t MergeTable::slot_of(uint64_t key) const {
-  const size_t mask = slots_.size() - 1;
-  size_t slot = ((key * 0x9e3779b97f4a7c15u) >> 32) & mask;
-  while (slots_[slot].key != key && slots_[slot].key != kFree) slot = (slot + 1) & mask;
-  return slot;
-}
-
-void MergeTable::add(std::pair<TokenId, TokenId> pair, uint32_t rank, TokenId merged) {
-  const uint64_t key = key_of(pair.first, pair.second);
-  slots_[slot_of(key)] = {key, rank, merged};
-}
-
-const MergeTable::Slot* MergeTable::find(TokenId left, TokenId right) const {
-  const Slot& slot = slots_[slot_of(key_of(left, right))];
-  return slot.key == kFree ? nullptr : &slot;
-}
-
 void MergeTable::merge_short(Scratch& scratch) const {
   constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
   auto& symbols = scratch.symbols;
   auto& pairs = scratch.candidates;  // pairs[i]: symbols i and i + 1
   const auto look_up = [&](size_t i) {
-    const Slot* slot = find(symbols[i].id, symbols[i + 1].id);
-    pairs[i] =
-        slot ? Scratch::Candidate{slot->rank, 0, slot->merged} : Scratch::Candidate{kNever, 0, 0};
+    const Merge* merge = find(symbols[i].id, symbols[i + 1].id);
+    pairs[i] = merge ? Scratch::Candidate{merge->rank, 0, merge->merged}
+                     : Scratch::Candidate{kNever, 0, 0};
   };
   if (symbols.size() < 2) return;
   pairs.resize(symbols.size() - 1);
@@ -73,9 +46,8 @@ void MergeTable::merge_short(Scratch& scratch) const {
 void MergeTable::push(Scratch& scratch, int32_t position) const {
   const Scratch::Symbol& left = scratch.symbols[static_cast<size_t>(position)];
   if (left.next < 0) return;
-  const Slot* slot = find(left.id, scratch.symbols[static_cast<size_t>(left.next)].id);
-  if (!slot) return;
-  scratch.candidates.push_back({slot->rank, position, slot->merged});
+  const Merge* merge = find(left.id, scratch.symbols[static_cast<size_t>(left.next)].id);
+  if (merge) scratch.candidates.push_back({merge->rank, position, merge->merged});
 }
 
 void MergeTable::merge_long(Scratch& scratch) const {
@@ -102,8 +74,8 @@ void MergeTable::merge_long(Scratch& scratch) const {
     if (left.id < 0 || left.next < 0) continue;
     Scratch::Symbol& right = symbols[static_cast<size_t>(left.next)];
     // Since it was pushed, one of the two may have been merged with another symbol.
-    const Slot* slot = find(left.id, right.id);
-    if (!slot || slot->merged != best.merged) continue;
+    const Merge* merge = find(left.id, right.id);
+    if (!merge || merge->merged != best.merged) continue;
     left.id = best.merged;
     left.next = right.next;
     right.id = -1;
@@ -267,7 +239,7 @@ MergeTable read_merges(const Json& object, const Vocabulary& vocabulary,
   const Json& merges = required_array(object, "merges");
   if (merges.size() > std::numeric_limits<uint32_t>::max() / 4)
     fail("too many merges: ", merges.size());
-  MergeTable table(merges.size());
+  MergeTable table;
   uint32_t rank = 0;
   for (size_t i = 0; i < merges.size(); ++i) {
     if (merges[i].is_string() && merges[i].get_ref<const std::string&>().starts_with("#version"))
@@ -282,7 +254,7 @@ MergeTable read_merges(const Json& object, const Vocabulary& vocabulary,
       if (!prefix.empty() && right.size() < prefix.size())
         fail("'", right, "' is shorter than continuing_subword_prefix");
       const TokenId left_id = id_of(left), right_id = id_of(right);
-      table.add({left_id, right_id}, rank, id_of(left + right.substr(prefix.size())));
+      table.add(left_id, right_id, rank, id_of(left + right.substr(prefix.size())));
       if (right.starts_with(kSpaceMark) && !left.ends_with(kSpaceMark))
         table.note_join_before_mark();
     });
@@ -358,7 +330,6 @@ std::unique_ptr<ScoredBpe> ScoredBpe::make(const ModelProto& model) {
   if (!has_plain_settings(model)) return nullptr;
   Vocabulary symbols, all;
   std::string unknown;
-  size_t splits = 0;
   for (size_t i = 0; i < model.pieces.size(); ++i) {
     const auto& [text, score, type] = model.pieces[i];
     const bool is_odd = type == Type::kUserDefined || type == Type::kUnused ||
@@ -368,13 +339,12 @@ std::unique_ptr<ScoredBpe> ScoredBpe::make(const ModelProto& model) {
     all.add(text, static_cast<TokenId>(i));
     if (type == Type::kUnknown) unknown = text;
     if (type == Type::kNormal) symbols.add(text, static_cast<TokenId>(i));
-    splits += unicode::length(text);
   }
   if (unknown.empty() || !symbols.find(kSpaceMark)) return nullptr;
   // A token's text that is no symbol must never be met: those are long, and symbols begin as one
   // character.
   const std::vector<uint32_t> ranks = ranks_of(model.pieces);
-  MergeTable merges(splits);
+  MergeTable merges;
   for (size_t i = 0; i < model.pieces.size(); ++i) {
     const std::string_view text = model.pieces[i].text;
     if (model.pieces[i].type != Type::kNormal) {
@@ -384,7 +354,7 @@ std::unique_ptr<ScoredBpe> ScoredBpe::make(const ModelProto& model) {
     for (size_t at = 0; at < text.size(); at += unicode::decode(text, at).size) {
       if (!symbols.find(text.substr(at, unicode::decode(text, at).size))) return nullptr;
       const auto left = symbols.find(text.substr(0, at)), right = symbols.find(text.substr(at));
-      if (at > 0 && left && right) merges.add({*left, *right}, ranks[i], static_cast<TokenId>(i));
+      if (at > 0 && left && right) merges.add(*left, *right, ranks[i], static_cast<TokenId>(i));
     }
   }
   BpeOptions options;

@@ -3,21 +3,19 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "tokenizers/token_model.h"
+#include "tokenizers/token_trie.h"
 
 namespace kvcal::tokenizers {
 
 /// BPE's merges: pair of ids → rank and merged id.
 class MergeTable {
  public:
-  /// Room for count merges.
-  explicit MergeTable(size_t count);
-
   /// A pair that is added again gets the new rank and id.
-  void add(std::pair<TokenId, TokenId> pair, uint32_t rank, TokenId merged);
+  void add(TokenId left, TokenId right, uint32_t rank, TokenId merged) {
+    merges_[key_of(left, right)] = {rank, merged};
+  }
 
   /// Merges scratch.symbols until no pair is left that may be merged: lowest rank first, the
   /// leftmost among equals. Symbols that went into their predecessor have the id -1 afterwards, or
@@ -30,18 +28,18 @@ class MergeTable {
   void note_join_before_mark() { joins_before_mark_ = true; }
 
  private:
-  struct Slot {
-    uint64_t key = kFree;
+  struct Merge {
     uint32_t rank = 0;
     TokenId merged = 0;
   };
-  static constexpr uint64_t kFree = ~uint64_t{0};
-
-  const Slot* find(TokenId left, TokenId right) const;
-  size_t slot_of(uint64_t key) const;
+  static uint64_t key_of(TokenId left, TokenId right) {
+    return (uint64_t{static_cast<uint32_t>(left)} << 32) | static_cast<uint32_t>(right);
+  }
+  const Merge* find(TokenId left, TokenId right) const { return merges_.find(key_of(left, right)); }
+  /// Adds the merge of the symbol at position and its successor, if there is one, to candidates.
   void push(Scratch& scratch, int32_t position) const;
 
-  std::vector<Slot> slots_;  ///< a power of two, half empty
+  KeyTable<Merge> merges_;
   bool joins_before_mark_ = false;
 };
 

@@ -46,11 +46,6 @@ char32_t byte_to_character(uint8_t byte) {
   return alphabet().character[byte];
 }
 
-std::optional<uint8_t> byte_from_character(char32_t character) {
-  if (character >= 512 || alphabet().byte[character] < 0) return std::nullopt;
-  return static_cast<uint8_t>(alphabet().byte[character]);
-}
-
 void append_byte_alphabet(std::string& text, std::string_view bytes) {
   for (const char byte : bytes)
     unicode::append(text, byte_to_character(static_cast<uint8_t>(byte)));
@@ -60,9 +55,9 @@ std::optional<std::string> bytes_of_alphabet(std::string_view text) {
   std::string bytes;
   for (size_t at = 0; at < text.size();) {
     const unicode::Decoded next = unicode::decode(text, at);
-    const auto byte = byte_from_character(next.code_point);
-    if (!byte) return std::nullopt;
-    bytes.push_back(static_cast<char>(*byte));
+    const int byte = next.code_point < 512 ? alphabet().byte[next.code_point] : -1;
+    if (byte < 0) return std::nullopt;
+    bytes.push_back(static_cast<char>(byte));
     at += next.size;
   }
   return bytes;

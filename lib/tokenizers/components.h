@@ -25,7 +25,6 @@ namespace kvcal::tokenizers {
 /// themselves, the others, in order, for U+0100 on. Source: openai/gpt-2, encoder.py,
 /// bytes_to_unicode.
 char32_t byte_to_character(uint8_t byte);
-std::optional<uint8_t> byte_from_character(char32_t character);
 
 /// Appends the characters of bytes.
 void append_byte_alphabet(std::string& text, std::string_view bytes);
@@ -128,13 +127,7 @@ inline Piece part_of(Piece piece, Span span) {
 
 /// Hands the parts of a piece to the visitor, in order; empty parts may be among them. Source:
 /// `tokenizers`, src/pre_tokenizers.
-class PreTokenizer : public Step<Piece, Visitor<Piece>> {
- public:
-  /// Whether this step writes all that it hands out in GPT-2's alphabet.
-  virtual bool writes_alphabet() const { return false; }
-  /// From now on such a step leaves bytes as they are, because the model reads bytes.
-  virtual void keep_bytes() {}
-};
+using PreTokenizer = Step<Piece, Visitor<Piece>>;
 extern const StepRegistry<PreTokenizer> kPreTokenizers;
 
 /// Steps one after the other, each on the parts of the one before.
@@ -146,9 +139,10 @@ class PreTokenizers {
 
   /// Hands the parts of piece that are not empty to out.
   void split(Piece piece, Visitor<Piece> out) const { run(0, piece.text.size(), piece, out); }
-  /// Whether the last step does.
-  bool writes_alphabet() const { return !steps_.empty() && steps_.back()->writes_alphabet(); }
-  void keep_bytes() { steps_.back()->keep_bytes(); }
+  /// Whether the last step writes all that it hands out in GPT-2's alphabet.
+  bool writes_alphabet() const;
+  /// From now on that step leaves bytes as they are, because the model reads bytes.
+  void keep_bytes();
 
  private:
   /// whole_size: of the piece that the first step was given.

@@ -120,32 +120,19 @@ class Translator {
 
   void step() {
     const char c = take();
-    switch (c) {
-      case '\\':
-        return outside_escape();
-      case '[':
-        return atom(character_class(0));
-      case '(':
-        return open_group();
-      case ')':
-        if (groups_.empty()) fail("')' at byte ", at_ - 1, " closes nothing");
-        out_ += ')';
-        atom_ = groups_.back();
-        groups_.pop_back();
-        return;
-      case '{':
-        return interval();
-      case '|':
-      case '*':
-      case '+':
-      case '?':
-        out_ += c;
-        return;
-      default:
-        atom_ = out_.size();
-        out_ += c;
-        while (utf8::is_tail(peek())) out_ += take();
+    if (c == '\\') return outside_escape();
+    if (c == '[') return atom(character_class(0));
+    if (c == '(') return open_group();
+    if (c == '{') return interval();
+    if (c == ')') {
+      if (groups_.empty()) fail("')' at byte ", at_ - 1, " closes nothing");
+      atom_ = groups_.back();
+      groups_.pop_back();
+    } else if (c != '|' && c != '*' && c != '+' && c != '?') {
+      atom_ = out_.size();
     }
+    out_ += c;
+    while (utf8::is_tail(peek())) out_ += take();
   }
 
   void atom(const std::string& text) {

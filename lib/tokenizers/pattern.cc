@@ -2,7 +2,9 @@
 
 #include <array>
 #include <chrono>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "core/pcre2_regex.h"
@@ -136,43 +138,41 @@ std::unique_ptr<Pattern> make_literal(std::string_view text) {
   return std::make_unique<Literal>(text);
 }
 
-void Splitter::flush() {
-  if (has_pending_) out_(pending_);
-  has_pending_ = false;
-}
+namespace {
 
-void Splitter::add(Span part, bool is_match) {
-  bool joins = false;  // the part belongs to the pending one
-  switch (behaviour_) {
-    case Behaviour::kRemoved:
-      if (!is_match) out_(part);
-      return;
-    case Behaviour::kIsolated:
-      out_(part);
-      return;
-    case Behaviour::kContiguous:
-      joins = is_match == previous_;
-      break;
-    case Behaviour::kMergedWithPrevious:
-      joins = is_match && !previous_;
-      break;
-    case Behaviour::kMergedWithNext:
-      joins = !is_match && previous_;
-      break;
-  }
-  previous_ = is_match;
-  if (joins && has_pending_) {
-    pending_.end = part.end;
-    return;
-  }
-  flush();
-  pending_ = part;
-  has_pending_ = true;
-}
+/// Joins the alternating parts of a text, matches and what is between, as a behaviour says, and
+/// hands out what results, in order. Parts come from left to right without gaps.
+class Splitter {
+ public:
+  Splitter(Behaviour behaviour, Visitor<Span> out) : behaviour_(behaviour), out_(out) {}
 
-void Splitter::finish() {
-  flush();
-}
+  void add(Span part, bool is_match) {
+    if (behaviour_ == Behaviour::kIsolated || (behaviour_ == Behaviour::kRemoved && !is_match))
+      return out_(part);
+    if (behaviour_ == Behaviour::kRemoved) return;
+    const bool was_match = std::exchange(was_match_, is_match);
+    const bool joins = behaviour_ == Behaviour::kContiguous           ? is_match == was_match
+                       : behaviour_ == Behaviour::kMergedWithPrevious ? is_match && !was_match
+                                                                      : !is_match && was_match;
+    if (joins && pending_) {
+      pending_->end = part.end;
+      return;
+    }
+    flush();
+    pending_ = part;
+  }
+  void flush() {
+    if (pending_) out_(*pending_);
+  }
+
+ private:
+  Behaviour behaviour_;
+  Visitor<Span> out_;
+  std::optional<Span> pending_;
+  bool was_match_ = false;
+};
+
+}  // namespace
 
 void split_at(std::string_view text, const Pattern& pattern, bool invert, Behaviour behaviour,
               Visitor<Span> out) {
@@ -184,7 +184,7 @@ void split_at(std::string_view text, const Pattern& pattern, bool invert, Behavi
     at = match.end;
   });
   if (at < text.size()) splitter.add({at, text.size()}, invert);
-  splitter.finish();
+  splitter.flush();
 }
 
 namespace {
@@ -216,7 +216,7 @@ class Scan {
  public:
   explicit Scan(std::string_view text) : text_(text), ascii_(ascii_kinds()) {}
 
- protected:
+  std::string_view text() const { return text_; }
   struct Step {
     Kind kind = Kind::kOther;
     size_t end = 0;
@@ -263,93 +263,63 @@ class Scan {
     return before_last > position ? before_last : end;
   }
 
-  std::string_view text_;
-
  private:
+  std::string_view text_;
   const std::array<Kind, 128>& ascii_;
 };
 
+/// The end of the match that begins at position, of
 /// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-class Gpt2Scan : public Scan {
- public:
-  using Scan::Scan;
-  size_t match(size_t position) const {
-    if (text_[position] == '\'') {
-      const size_t end = contraction(position, false);
-      if (end > position) return end;
-    }
-    size_t start = position;
-    Step step = at(start);
-    if (text_[position] == ' ' && step.end < text_.size()) {
-      const Step next = at(step.end);
-      if (!is_blank(next.kind)) {
-        start = step.end;
-        step = next;
-      }
-    }
-    switch (step.kind) {
-      case Kind::kLetter:
-        return run(step.end, [](Kind k) { return k == Kind::kLetter; });
-      case Kind::kNumber:
-        return run(step.end, [](Kind k) { return k == Kind::kNumber; });
-      case Kind::kOther:
-      case Kind::kMark:
-        return run(step.end, [](Kind k) { return k == Kind::kOther || k == Kind::kMark; });
-      default:
-        return blanks(position);
-    }
-  }
-};
+size_t gpt2_end(const Scan& scan, size_t position) {
+  const std::string_view text = scan.text();
+  if (text[position] == '\'')
+    if (const size_t end = scan.contraction(position, false); end > position) return end;
+  const auto class_of = [](Kind kind) { return kind == Kind::kMark ? Kind::kOther : kind; };
+  Scan::Step step = scan.at(position);
+  if (text[position] == ' ' && step.end < text.size())
+    if (const Scan::Step next = scan.at(step.end); !Scan::is_blank(next.kind)) step = next;
+  if (Scan::is_blank(step.kind)) return scan.blanks(position);
+  return scan.run(step.end,
+                  [&, own = class_of(step.kind)](Kind kind) { return class_of(kind) == own; });
+}
 
-/// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
+/// The same of (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
 /// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+| \s+(?!\S)|\s+ with kDigits numbers in a match; with kMarks,
 /// marks count as letters after the first place.
 template <int kDigits, bool kMarks>
-class TiktokenScan : public Scan {
- public:
-  using Scan::Scan;
-  size_t match(size_t position) const {
-    if (text_[position] == '\'') {
-      const size_t end = contraction(position, true);
-      if (end > position) return end;
-    }
-    const Step step = at(position);
-    if (is_wordy(step.kind)) return run(step.end, is_wordy);
-    if (step.kind == Kind::kNumber) return numbers(step.end);
-    if (step.kind != Kind::kNewline && step.end < text_.size()) {
-      const Step next = at(step.end);
-      if (is_wordy(next.kind)) return run(next.end, is_wordy);
-      if (text_[position] == ' ' && is_symbol(next.kind)) return symbols(next.end);
-    }
-    if (is_symbol(step.kind)) return symbols(step.end);
-    const size_t end = run(position, is_blank);
-    const size_t newline = text_.substr(position, end - position).find_last_of("\r\n");
-    return newline == std::string_view::npos ? blanks(position) : position + newline + 1;
+size_t tiktoken_end(const Scan& scan, size_t position) {
+  const std::string_view text = scan.text();
+  const auto is_wordy = [](Kind k) { return k == Kind::kLetter || (kMarks && k == Kind::kMark); };
+  const auto is_symbol = [](Kind k) { return k == Kind::kOther || (!kMarks && k == Kind::kMark); };
+  const auto symbols = [&](size_t at) {
+    return scan.run(scan.run(at, is_symbol), [](Kind k) { return k == Kind::kNewline; });
+  };
+  if (text[position] == '\'')
+    if (const size_t end = scan.contraction(position, true); end > position) return end;
+  const Scan::Step step = scan.at(position);
+  if (is_wordy(step.kind)) return scan.run(step.end, is_wordy);
+  if (step.kind == Kind::kNumber) {
+    int taken = 0;
+    return scan.run(position, [&](Kind k) { return k == Kind::kNumber && taken++ < kDigits; });
   }
+  if (step.kind != Kind::kNewline && step.end < text.size()) {
+    const Scan::Step next = scan.at(step.end);
+    if (is_wordy(next.kind)) return scan.run(next.end, is_wordy);
+    if (text[position] == ' ' && is_symbol(next.kind)) return symbols(next.end);
+  }
+  if (is_symbol(step.kind)) return symbols(step.end);
+  const size_t end = scan.run(position, Scan::is_blank);
+  const size_t newline = text.substr(position, end - position).find_last_of("\r\n");
+  return newline == std::string_view::npos ? scan.blanks(position) : position + newline + 1;
+}
 
- private:
-  static bool is_wordy(Kind k) { return k == Kind::kLetter || (kMarks && k == Kind::kMark); }
-  static bool is_symbol(Kind k) { return k == Kind::kOther || (!kMarks && k == Kind::kMark); }
-  size_t symbols(size_t position) const {
-    return run(run(position, is_symbol), [](Kind k) { return k == Kind::kNewline; });
-  }
-  size_t numbers(size_t position) const {
-    for (int taken = 1; taken < kDigits && position < text_.size(); ++taken) {
-      const Step step = at(position);
-      if (step.kind != Kind::kNumber) break;
-      position = step.end;
-    }
-    return position;
-  }
-};
-
-template <class ScanType>
+template <size_t (*end_of)(const Scan& scan, size_t position)>
 class Scanner : public Pattern {
  public:
   void for_each(std::string_view text, Visitor<Span> visit) const override {
-    const ScanType scan(text);
+    const Scan scan(text);
     for (size_t at = 0; at < text.size();) {
-      const size_t end = scan.match(at);
+      const size_t end = end_of(scan, at);
       visit({at, end});
       at = end;
     }
@@ -372,13 +342,13 @@ std::string joined(std::string_view a, std::string_view b, std::string_view c, s
 }  // namespace
 
 std::unique_ptr<Pattern> make_scanner(std::string_view expression) {
-  if (expression == kGpt2) return std::make_unique<Scanner<Gpt2Scan>>();
+  if (expression == kGpt2) return std::make_unique<Scanner<gpt2_end>>();
   if (expression == joined(kHead, kLetters, kThreeDigits, kTail))
-    return std::make_unique<Scanner<TiktokenScan<3, false>>>();
+    return std::make_unique<Scanner<tiktoken_end<3, false>>>();
   if (expression == joined(kHead, kLetters, kOneDigit, kTail))
-    return std::make_unique<Scanner<TiktokenScan<1, false>>>();
+    return std::make_unique<Scanner<tiktoken_end<1, false>>>();
   if (expression == joined(kHead, kLettersAndMarks, kOneDigit, kTailWithMarks))
-    return std::make_unique<Scanner<TiktokenScan<1, true>>>();
+    return std::make_unique<Scanner<tiktoken_end<1, true>>>();
   return nullptr;
 }
 

@@ -52,24 +52,6 @@ std::string pcre2_from_oniguruma(std::string_view expression);
 /// How a split treats its matches. Source: `tokenizers` SplitDelimiterBehavior.
 enum class Behaviour { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-/// Joins the alternating parts of a text, matches and what is between, as a behaviour says, and
-/// hands out what results, in order. Parts must be added from left to right without gaps; finish()
-/// once at the end.
-class Splitter {
- public:
-  Splitter(Behaviour behaviour, Visitor<Span> out) : behaviour_(behaviour), out_(out) {}
-  void add(Span part, bool is_match);
-  void finish();
-
- private:
-  void flush();
-
-  Behaviour behaviour_;
-  Visitor<Span> out_;
-  Span pending_;
-  bool has_pending_ = false, previous_ = false;
-};
-
 /// Splits text at pattern; invert swaps the roles of the matches and of what is between them.
 void split_at(std::string_view text, const Pattern& pattern, bool invert, Behaviour behaviour,
               Visitor<Span> out);

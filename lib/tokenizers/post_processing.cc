@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -111,14 +112,11 @@ void read_alphabet(Tokens& tokens) {
 /// The byte that "<0xE6>" stands for, -1 for other tokens.
 int byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-  };
   // Rust's from_str_radix takes a sign.
-  const int high = token[3] == '+' ? 0 : digit(token[3]), low = digit(token[4]);
-  return high < 0 || low < 0 ? -1 : high * 16 + low;
+  const std::string_view digits = token.substr(token[3] == '+' ? 4 : 3, token[3] == '+' ? 1 : 2);
+  unsigned byte = 0;
+  const auto end = std::from_chars(digits.begin(), digits.end(), byte, 16).ptr;
+  return end == digits.end() ? static_cast<int>(byte) : -1;
 }
 
 /// Runs of "<0xE6>" tokens become the text they spell, or as many U+FFFD as there are tokens.

@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <utility>
 
 #include "tokenizers/components.h"
 #include "unicode/unicode.h"
@@ -18,44 +16,34 @@ Behaviour read_behaviour(const Json& object) {
   return kBehaviours.at(required_string(object, "behavior"));
 }
 
-/// A pre-tokenizer that is a function of the piece and the visitor.
-template <class Function>
-std::unique_ptr<PreTokenizer> pre_tokenizer(Function function) {
-  class FunctionStep : public PreTokenizer {
-   public:
-    explicit FunctionStep(Function function) : function_(std::move(function)) {}
-    void apply(Piece piece, Visitor<Piece> out) const override { function_(piece, out); }
-
-   private:
-    Function function_;
-  };
-  return std::make_unique<FunctionStep>(std::move(function));
+void split_piece(Piece piece, const Pattern& pattern, bool invert, Behaviour behaviour,
+                 Visitor<Piece> out) {
+  split_at(piece.text, pattern, invert, behaviour, [&](Span span) { out(part_of(piece, span)); });
 }
 
-/// Splits at single code points that a predicate accepts.
+/// Single code points that a predicate accepts.
 template <class IsMatch>
-void split_characters(Piece piece, const IsMatch& is_match, Behaviour behaviour,
-                      Visitor<Piece> out) {
-  const auto visit = [&](Span span) { out(part_of(piece, span)); };
-  Splitter splitter(behaviour, visit);
-  size_t begin = 0;
-  for (size_t at = 0; at < piece.text.size();) {
-    const unicode::Decoded next = unicode::decode(piece.text, at);
-    const size_t end = at + next.size;
-    if (is_match(next.code_point)) {
-      if (begin < at) splitter.add({begin, at}, false);
-      splitter.add({at, end}, true);
-      begin = end;
+class Characters : public Pattern {
+ public:
+  explicit Characters(IsMatch is_match) : is_match_(is_match) {}
+  void for_each(std::string_view text, Visitor<Span> visit) const override {
+    for (size_t at = 0; at < text.size();) {
+      const unicode::Decoded next = unicode::decode(text, at);
+      if (is_match_(next.code_point)) visit({at, at + next.size});
+      at += next.size;
     }
-    at = end;
   }
-  if (begin < piece.text.size()) splitter.add({begin, piece.text.size()}, false);
-  splitter.finish();
-}
+
+ private:
+  IsMatch is_match_;
+};
+
 template <class IsMatch>
 std::unique_ptr<PreTokenizer> at_characters(IsMatch is_match, Behaviour behaviour) {
-  return pre_tokenizer(
-      [=](Piece piece, Visitor<Piece> out) { split_characters(piece, is_match, behaviour, out); });
+  return PreTokenizer::of(
+      [pattern = Characters(is_match), behaviour](Piece piece, Visitor<Piece> out) {
+        split_piece(piece, pattern, false, behaviour, out);
+      });
 }
 
 bool is_number(char32_t c) {
@@ -69,8 +57,8 @@ class ByteLevel : public PreTokenizer {
       pattern_ = make_regex(
           R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)");
   }
-  bool writes_alphabet() const override { return writes_alphabet_; }
-  void keep_bytes() override { writes_alphabet_ = false; }
+  bool writes_alphabet() const { return writes_alphabet_; }
+  void keep_bytes() { writes_alphabet_ = false; }
   void apply(Piece piece, Visitor<Piece> out) const override {
     Normalized with_space;
     if (add_prefix_space_ && !piece.text.starts_with(' ')) {
@@ -136,16 +124,15 @@ void split_words(Piece piece, Visitor<Piece> out) {
 
 /// Words between spaces, punctuation apart.
 void split_bert(Piece piece, Visitor<Piece> out) {
-  split_characters(piece, unicode::is_space, Behaviour::kRemoved, [&](Piece word) {
-    split_characters(word, unicode::is_punctuation, Behaviour::kIsolated, out);
+  split_piece(piece, Characters(unicode::is_space), false, Behaviour::kRemoved, [&](Piece word) {
+    split_piece(word, Characters(unicode::is_punctuation), false, Behaviour::kIsolated, out);
   });
 }
 
 std::unique_ptr<PreTokenizer> make_split(const Json& object) {
-  return pre_tokenizer([pattern = make_pattern(object), invert = required_bool(object, "invert"),
-                        behaviour = read_behaviour(object)](Piece piece, Visitor<Piece> out) {
-    split_at(piece.text, *pattern, invert, behaviour,
-             [&](Span span) { out(part_of(piece, span)); });
+  return PreTokenizer::of([pattern = make_pattern(object), invert = required_bool(object, "invert"),
+                           behaviour = read_behaviour(object)](Piece piece, Visitor<Piece> out) {
+    split_piece(piece, *pattern, invert, behaviour, out);
   });
 }
 std::unique_ptr<PreTokenizer> make_digits(const Json& object) {
@@ -170,14 +157,13 @@ std::unique_ptr<PreTokenizer> make_metaspace(const Json& object) {
     scheme = PrependScheme::kNever;
   }
   const std::string mark = unicode::encode(required_character(object, "replacement"));
-  return pre_tokenizer(
+  return PreTokenizer::of(
       [mark, scheme, pattern = make_literal(mark),
        splits = optional_bool(object, "split").value_or(true)](Piece piece, Visitor<Piece> out) {
         const Normalized text = marked(piece, mark, scheme);
         piece = {text.text, text.origin_bytes};
         if (!splits) return out(piece);
-        split_at(piece.text, *pattern, false, Behaviour::kMergedWithNext,
-                 [&](Span span) { out(part_of(piece, span)); });
+        split_piece(piece, *pattern, false, Behaviour::kMergedWithNext, out);
       });
 }
 std::unique_ptr<PreTokenizer> make_punctuation(const Json& object) {
@@ -192,7 +178,7 @@ std::unique_ptr<PreTokenizer> make_delimiter(const Json& object) {
 std::unique_ptr<PreTokenizer> make_fixed_length(const Json& object) {
   const int64_t length = optional_int(object, "length").value_or(5);
   if (length < 1) fail("key 'length' is ", length, ", expected at least 1");
-  return pre_tokenizer([length](Piece piece, Visitor<Piece> out) {
+  return PreTokenizer::of([length](Piece piece, Visitor<Piece> out) {
     for (size_t at = 0; at < piece.text.size();) {
       size_t end = at;
       for (int64_t i = 0; i < length && end < piece.text.size(); ++i)
@@ -208,7 +194,7 @@ std::unique_ptr<PreTokenizer> make_fixed_length(const Json& object) {
 const StepRegistry<PreTokenizer> kPreTokenizers{
     "type",
     {
-        {"BertPreTokenizer", [](const Json&) { return pre_tokenizer(split_bert); }},
+        {"BertPreTokenizer", [](const Json&) { return PreTokenizer::of(split_bert); }},
         {"ByteLevel", make_byte_level},
         {"CharDelimiterSplit", make_delimiter},
         {"Digits", make_digits},
@@ -216,13 +202,22 @@ const StepRegistry<PreTokenizer> kPreTokenizers{
         {"Metaspace", make_metaspace},
         {"Punctuation", make_punctuation},
         {"Split", make_split},
-        {"Whitespace", [](const Json&) { return pre_tokenizer(split_words); }},
+        {"Whitespace", [](const Json&) { return PreTokenizer::of(split_words); }},
         {"WhitespaceSplit",
          [](const Json&) { return at_characters(unicode::is_space, Behaviour::kRemoved); }},
     }};
 
 PreTokenizers::PreTokenizers(const Json& json, const std::string& path)
     : steps_(make_steps(kPreTokenizers, json, path, "pretokenizers", "pre-tokenizers")) {}
+
+bool PreTokenizers::writes_alphabet() const {
+  const auto* last = steps_.empty() ? nullptr : dynamic_cast<const ByteLevel*>(steps_.back().get());
+  return last && last->writes_alphabet();
+}
+
+void PreTokenizers::keep_bytes() {
+  dynamic_cast<ByteLevel&>(*steps_.back()).keep_bytes();
+}
 
 void PreTokenizers::run(size_t step, size_t whole_size, Piece piece, Visitor<Piece> out) const {
   if (piece.text.empty()) return;

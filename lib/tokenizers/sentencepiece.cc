@@ -2,7 +2,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <unordered_map>
 
@@ -39,22 +38,15 @@ class Message {
     const uint64_t tag = varint();
     if (tag >> 3 == 0 || tag >> 3 > 0x1fffffff) fail("field number ", tag >> 3, " at byte ", at_);
     field = {static_cast<uint32_t>(tag >> 3), 0, {}};
-    switch (tag & 7) {
-      case 0:
-        field.value = varint();
-        break;
-      case 1:
-        field.value = fixed(8);
-        break;
-      case 2:
-        field.bytes = take(varint());
-        break;
-      case 5:
-        field.value = fixed(4);
-        break;
-      default:
-        fail("field ", field.number, " has wire type ", tag & 7);
-    }
+    const uint64_t wire_type = tag & 7;
+    if (wire_type == 0)
+      field.value = varint();
+    else if (wire_type == 1 || wire_type == 5)
+      field.value = fixed(wire_type == 1 ? 8 : 4);
+    else if (wire_type == 2)
+      field.bytes = take(varint());
+    else
+      fail("field ", field.number, " has wire type ", wire_type);
     return true;
   }
 
@@ -128,12 +120,6 @@ void read_normalizer(std::string_view bytes, ModelProto& model) {
   }
 }
 
-/// Only the character map of what is applied after decoding concerns us.
-void check_denormalizer(std::string_view bytes) {
-  ModelProto unused;
-  read_normalizer(bytes, unused);
-}
-
 }  // namespace
 
 ModelProto read_model_proto(std::string_view bytes) {
@@ -141,26 +127,18 @@ ModelProto read_model_proto(std::string_view bytes) {
     ModelProto model;
     Message message(bytes);
     for (Field field; message.next(field);) {
-      switch (field.number) {
-        case 1: {
-          const size_t id = model.pieces.size();
-          if (id == kMostPieces) fail("more than ", kMostPieces, " pieces");
-          model.pieces.push_back(
-              in_context("piece " + std::to_string(id), [&] { return read_piece(field.bytes); }));
-          break;
-        }
-        case 2:
-          in_context("trainer", [&] { read_trainer(field.bytes, model); });
-          break;
-        case 3:
-          in_context("normalizer", [&] { read_normalizer(field.bytes, model); });
-          break;
-        case 5:
-          in_context("denormalizer", [&] { check_denormalizer(field.bytes); });
-          break;
-        default:
-          break;
+      if (field.number == 1) {
+        const size_t id = model.pieces.size();
+        if (id == kMostPieces) fail("more than ", kMostPieces, " pieces");
+        model.pieces.push_back(
+            in_context("piece " + std::to_string(id), [&] { return read_piece(field.bytes); }));
       }
+      if (field.number == 2) in_context("trainer", [&] { read_trainer(field.bytes, model); });
+      if (field.number == 3) in_context("normalizer", [&] { read_normalizer(field.bytes, model); });
+      // Of what is applied after decoding, only the character map concerns us.
+      ModelProto unused;
+      if (field.number == 5)
+        in_context("denormalizer", [&] { read_normalizer(field.bytes, unused); });
     }
     if (model.pieces.empty()) fail("it has no pieces");
     return model;

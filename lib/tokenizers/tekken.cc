@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <iterator>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,26 +21,13 @@ constexpr size_t kLongestToken = 1024;
 constexpr size_t kMostPairBytes = 1'000'000'000;
 
 /// Files of up to version 7 do not list their special tokens. Source: mistral-common, Tekkenizer.
-constexpr const char* kUnlisted[] = {"<unk>",
-                                     "<s>",
-                                     "</s>",
-                                     "[INST]",
-                                     "[/INST]",
-                                     "[AVAILABLE_TOOLS]",
-                                     "[/AVAILABLE_TOOLS]",
-                                     "[TOOL_RESULTS]",
-                                     "[/TOOL_RESULTS]",
-                                     "[TOOL_CALLS]",
-                                     "[IMG]",
-                                     "<pad>",
-                                     "[IMG_BREAK]",
-                                     "[IMG_END]",
-                                     "[PREFIX]",
-                                     "[MIDDLE]",
-                                     "[SUFFIX]",
-                                     "[SYSTEM_PROMPT]",
-                                     "[/SYSTEM_PROMPT]",
-                                     "[TOOL_CONTENT]"};
+std::vector<std::string> unlisted_tokens() {
+  std::istringstream tokens(
+      "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] "
+      "[/TOOL_RESULTS] [TOOL_CALLS] [IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] "
+      "[SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT]");
+  return {std::istream_iterator<std::string>(tokens), {}};
+}
 
 struct Sizes {
   int64_t special = 0;  ///< special tokens: the ids from 0 on
@@ -72,7 +61,7 @@ std::vector<std::string> special_texts(const Json& json, int64_t count) {
   const Json* listed = find_field(json, "special_tokens");
   int64_t next = 0;
   if (!listed) {
-    for (const char* text : kUnlisted)
+    for (const std::string& text : unlisted_tokens())
       if (next < count) name(next++, text);
     return texts;
   }
@@ -102,7 +91,7 @@ std::vector<std::string> read_ranks(const Json& vocab, int64_t count) {
 /// Two neighbours are merged when they spell a token, the one of lowest rank first: so each way to
 /// halve a token is a merge of that token's rank.
 MergeTable make_merges(const std::vector<std::string>& ranks, const Vocabulary& bytes) {
-  std::vector<std::pair<std::pair<TokenId, TokenId>, size_t>> merges;
+  MergeTable merges;
   size_t pair_bytes = 0;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::string_view text = ranks[rank];
@@ -110,13 +99,10 @@ MergeTable make_merges(const std::vector<std::string>& ranks, const Vocabulary& 
     if (pair_bytes > kMostPairBytes) fail("vocab: too many long tokens");
     for (size_t i = 1; i < text.size(); ++i) {
       const auto left = bytes.find(text.substr(0, i)), right = bytes.find(text.substr(i));
-      if (left && right) merges.push_back({{*left, *right}, rank});
+      if (left && right) merges.add(*left, *right, static_cast<uint32_t>(rank), *bytes.find(text));
     }
   }
-  MergeTable table(merges.size());
-  for (const auto& [pair, rank] : merges)
-    table.add(pair, static_cast<uint32_t>(rank), *bytes.find(ranks[rank]));
-  return table;
+  return merges;
 }
 
 std::unique_ptr<TokenModel> make_ranked_bpe(const std::vector<std::string>& ranks,
@@ -171,7 +157,8 @@ std::unique_ptr<Tokenizer> read_tekken(std::string_view text) {
   const Json& vocab = required_array(json, "vocab");
   const Json* named = find_field(json, "special_tokens");
   const Sizes sizes = in_context("config", [&] {
-    return read_sizes(*config, static_cast<int64_t>(named ? named->size() : std::size(kUnlisted)),
+    return read_sizes(*config,
+                      static_cast<int64_t>(named ? named->size() : unlisted_tokens().size()),
                       static_cast<int64_t>(vocab.size()));
   });
   if (sizes.ranks > kMostTokens) fail("vocabulary of ", sizes.ranks, " tokens is too large");

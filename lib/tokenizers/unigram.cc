@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "tokenizers/components.h"
 #include "tokenizers/token_model.h"
+#include "tokenizers/token_trie.h"
 #include "unicode/unicode.h"
 
 namespace kvcal::tokenizers {
@@ -15,63 +16,6 @@ constexpr double kUnknownPenalty = 10.0;
 
 /// At every place of a text, tokens are tried up to this length in bytes.
 constexpr size_t kLongestToken = 4096;
-
-/// All tokens, byte by byte: (node, byte) → node.
-class Trie {
- public:
-  void add(std::string_view text, TokenId id) {
-    uint32_t node = 0;
-    for (const char byte : text) {
-      if ((nodes_ + 1) * 2 > slots_.size()) grow();
-      Slot& slot = slots_[slot_of(key_of(node, byte))];
-      if (slot.key == 0) slot = {key_of(node, byte), nodes_++, -1};
-      node = slot.node;
-    }
-    if (!text.empty()) slots_[slot_of(last_key(text))].id = id;
-  }
-
-  /// Calls found(length, id) for every token that text begins with, the shortest first.
-  template <class Found>
-  void prefixes(std::string_view text, Found found) const {
-    uint32_t node = 0;
-    for (size_t i = 0; i < text.size(); ++i) {
-      const Slot& slot = slots_[slot_of(key_of(node, text[i]))];
-      if (slot.key == 0) return;
-      if (slot.id >= 0) found(i + 1, slot.id);
-      node = slot.node;
-    }
-  }
-
- private:
-  struct Slot {
-    uint64_t key = 0;  ///< 0: free
-    uint32_t node = 0;
-    TokenId id = -1;
-  };
-  static uint64_t key_of(uint32_t node, char byte) {
-    return (uint64_t{node} << 8 | static_cast<unsigned char>(byte)) + 1;
-  }
-  size_t slot_of(uint64_t key) const {
-    const size_t mask = slots_.size() - 1;
-    size_t slot = ((key * 0x9e3779b97f4a7c15u) >> 32) & mask;
-    while (slots_[slot].key != key && slots_[slot].key != 0) slot = (slot + 1) & mask;
-    return slot;
-  }
-  uint64_t last_key(std::string_view text) const {
-    uint32_t node = 0;
-    for (size_t i = 0; i + 1 < text.size(); ++i) node = slots_[slot_of(key_of(node, text[i]))].node;
-    return key_of(node, text.back());
-  }
-  void grow() {
-    std::vector<Slot> old(slots_.size() * 2);
-    old.swap(slots_);
-    for (const Slot& slot : old)
-      if (slot.key != 0) slots_[slot_of(slot.key)] = slot;
-  }
-
-  std::vector<Slot> slots_ = std::vector<Slot>(1024);
-  uint32_t nodes_ = 1;
-};
 
 /// The likeliest cover of a text by tokens (Viterbi). Source: `tokenizers`, models/unigram,
 /// encode_optimized.
@@ -174,7 +118,7 @@ class Unigram : public TokenModel {
   std::optional<TokenId> unknown_;
   std::vector<TokenId> fallback_;
   double unknown_score_ = 0.0;
-  Trie trie_;
+  TokenTrie trie_;
 };
 
 }  // namespace

@@ -134,16 +134,9 @@ Json special_token(const Json& value) {
   return token;
 }
 
-/// The named tokens and those without a name, in the order in which transformers adds them.
-struct SpecialTokens {
-  std::vector<std::pair<std::string, Json>> named;
-  std::vector<Json> more;
-  const Json* find(std::string_view name) const {
-    for (const auto& [key, token] : named)
-      if (key == name) return &token;
-    return nullptr;
-  }
-};
+/// Special tokens in the order in which transformers adds them, by name ("bos_token"); behind these
+/// the ones without a name.
+using SpecialTokens = std::vector<std::pair<std::string, Json>>;
 
 SpecialTokens read_special_tokens(const ClassParts& form, const Json& config, const Json& map) {
   SpecialTokens special;
@@ -154,13 +147,13 @@ SpecialTokens read_special_tokens(const ClassParts& form, const Json& config, co
     const bool is_default = !in_map && !in_config &&
                             std::count(form.default_tokens.begin(), form.default_tokens.end(),
                                        std::string_view(key)) > 0;
-    if (is_default) special.named.emplace_back(key, special_token(kDefaultToken));
-    if (value) special.named.emplace_back(key, special_token(*value));
+    if (is_default) special.emplace_back(key, special_token(kDefaultToken));
+    if (value) special.emplace_back(key, special_token(*value));
   }
   for (const Json* source : {&map, &config})
     for (const char* key : {"extra_special_tokens", "additional_special_tokens"})
       if (const Json* list = find_field(*source, key); list && list->is_array())
-        for (const Json& token : *list) special.more.push_back(special_token(token));
+        for (const Json& token : *list) special.emplace_back("", special_token(token));
   return special;
 }
 
@@ -173,10 +166,8 @@ std::map<TokenId, Json> read_numbered_tokens(const Json& config, const Json& add
     return tokens;
   }
   const auto is_special = [&](const std::string& text) {
-    const auto is_it = [&](const Json& token) { return token.at("content") == text; };
-    return std::any_of(special.named.begin(), special.named.end(),
-                       [&](const auto& one) { return is_it(one.second); }) ||
-           std::any_of(special.more.begin(), special.more.end(), is_it);
+    return std::ranges::any_of(special,
+                               [&](const auto& one) { return one.second.at("content") == text; });
   };
   for (const auto& [text, id] : added.get_ref<const Json::object_t&>()) {
     const bool special_here = is_special(text);
@@ -191,9 +182,9 @@ Json post_processor(const Json& config, const SpecialTokens& special, const Adde
   Json single = Json::array(), tokens = Json::object();
   const auto add = [&](const char* flag, const char* name) {
     if (!optional_bool(config, flag).value_or(false)) return;
-    const Json* token = special.find(name);
-    if (!token) fail("key '", flag, "' is true, but there is no ", name);
-    const std::string text = required_string(*token, "content");
+    const auto token = std::ranges::find(special, name, &SpecialTokens::value_type::first);
+    if (token == special.end()) fail("key '", flag, "' is true, but there is no ", name);
+    const std::string text = required_string(token->second, "content");
     const std::optional<TokenId> id = added.id_of(text);
     if (!id) fail("key '", flag, "' is true, but ", name, " is an empty text");
     single.push_back({{"SpecialToken", {{"id", text}}}});
@@ -235,8 +226,7 @@ std::unique_ptr<Tokenizer> read_vocab_and_merges(const VocabularyFiles& files) {
       added.add(token, id);
   });
   in_context("special tokens", [&] {
-    for (const auto& [name, token] : special.named) added.add(token);
-    for (const Json& token : special.more) added.add(token);
+    for (const auto& [name, token] : special) added.add(token);
   });
   parts["added_tokens"] = added.tokens();
   parts["post_processor"] =

@@ -16,24 +16,12 @@ namespace kvcal::unicode {
 using namespace utf8;
 
 /// General categories, in the order of the tables.
+// clang-format off
 enum class Category : uint8_t {
-  kLu,
-  kLl,
-  kLt,
-  kLm,
-  kLo,
-  kMn,
-  kMc,
-  kMe,
-  kNd,
-  kNl,
-  kNo,
-  kPc,
-  kPd,
-  kPs,
-  kPe,  // clang-format off
-  kPi, kPf, kPo, kSm, kSc, kSk, kSo, kZs, kZl, kZp, kCc, kCf, kCs, kCo, kCn  // clang-format on
+  kLu, kLl, kLt, kLm, kLo, kMn, kMc, kMe, kNd, kNl, kNo, kPc, kPd, kPs, kPe,
+  kPi, kPf, kPo, kSm, kSc, kSk, kSo, kZs, kZl, kZp, kCc, kCf, kCs, kCo, kCn
 };
+// clang-format on
 /// "Lu": the two letters of a category.
 std::string_view name_of(Category category);
 

@@ -1,4 +1,3 @@
-#include "datasets/chat_messages.h"
 
 #include "core/error.h"
 #include "datasets/chat_template.h"

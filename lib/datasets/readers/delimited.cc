@@ -95,10 +95,6 @@ std::optional<char> delimiter_by_header(std::string_view text) {
 
 namespace {
 
-/// Pages behind the reader are given back now and then, so that a large file does not fill the
-/// memory.
-constexpr size_t kDropEvery = size_t{64} << 20;
-
 int64_t breaks_in(std::string_view text) {
   int64_t breaks = 0;
   for (size_t i = 0; i < text.size(); ++i)
@@ -134,10 +130,7 @@ class DelimitedRecords : public RecordSource {
         if (!fields.empty()) add({begin, end - begin, line}, fields);
       });
       line += breaks_in(text.substr(begin, end - begin));
-      if (end - dropped >= kDropEvery) {
-        file_.drop(text.substr(dropped, end - dropped));
-        dropped = end;
-      }
+      file_.drop_passed(dropped, end);
     }
     if (columns_.empty()) fail(file_.path().string(), ": is empty, expected a header of columns");
     if (rows_.empty()) fail(file_.path().string(), ": holds no record, only a header");

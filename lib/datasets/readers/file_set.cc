@@ -7,30 +7,22 @@
 namespace kvcal {
 namespace {
 
-class JoinedDataset : public Dataset {
+class JoinedDataset : public Joined<Dataset> {
  public:
-  JoinedDataset(FileSet set, std::vector<std::unique_ptr<Dataset>> parts)
-      : set_(std::move(set)), parts_(std::move(parts)) {}
-  int64_t size() const override { return parts_.size(); }
+  using Joined::Joined;
   Record record(int64_t index) const override {
-    const auto [part, own] = parts_.find(index);
+    const auto [part, own] = find(index);
     return part->record(own);
   }
-  void will_read(std::span<const int64_t> indices) const override { parts_.will_read(indices); }
-  std::string sha256() const override { return set_.sha256(); }
   /// Each file as it would be alone, with an empty line between them.
   std::string whole_text() const override {
     std::string all;
-    for (const auto& part : parts_.parts()) {
+    for (const auto& part : parts()) {
       if (!all.empty()) all += "\n\n";
       all += part->whole_text();
     }
     return all;
   }
-
- private:
-  FileSet set_;
-  Joined<Dataset> parts_;
 };
 
 std::unique_ptr<Dataset> open_file_set(const fs::path& path, const DatasetOverrides& overrides) {
@@ -38,7 +30,7 @@ std::unique_ptr<Dataset> open_file_set(const fs::path& path, const DatasetOverri
   std::vector<std::unique_ptr<Dataset>> parts;
   for (const fs::path& file : set.files)
     parts.push_back(open_dataset(file, {.records = overrides.records}));
-  return std::make_unique<JoinedDataset>(std::move(set), std::move(parts));
+  return std::make_unique<JoinedDataset>(std::move(parts), std::move(set));
 }
 
 std::unique_ptr<RecordSource> open_records_of_set(const fs::path& path,

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -10,7 +9,6 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 4096, kMaxMembers = 10'000;
 constexpr int kMaxDepth = 128;
-constexpr size_t kDropEvery = size_t{64} << 20;
 
 /// Walks over one JSON value without building it, so that a file of any size can be indexed. What
 /// lies inside a record is only bracketed here; parse_json judges it when the record is read.
@@ -95,12 +93,9 @@ class Scanner {
       drop_passed();
     } while (depth > 0);
   }
-  /// Gives pages back now and then, so that a large file does not fill the memory.
   void drop_passed() {
-    if (at_ - dropped_ < kDropEvery) return;
-    line_of(at_);
-    file_.drop(text_.substr(dropped_, at_ - dropped_));
-    dropped_ = at_;
+    if (at_ - dropped_ >= TextFile::kDropEvery) line_of(at_);  // counts before they are dropped
+    file_.drop_passed(dropped_, at_);
   }
   /// Counts on from where it was asked last; the scanner seldom goes back.
   int64_t line_of(size_t offset) {
@@ -170,9 +165,7 @@ bool is_array_of(std::string_view value, char opener) {
 }
 
 std::string list(const std::vector<const Member*>& members) {
-  std::string all;
-  for (const Member* member : members) all += (all.empty() ? "'" : ", '") + member->key + "'";
-  return all;
+  return join(members, ", ", [](const Member* member) { return "'" + member->key + "'"; });
 }
 
 struct Index {
@@ -197,8 +190,7 @@ Index scan_member(Scanner& scanner, const std::vector<Member>& members, const Me
 }
 
 const Member* find(const std::vector<Member>& members, std::string_view key) {
-  const auto found = std::find_if(members.begin(), members.end(),
-                                  [&](const Member& member) { return member.key == key; });
+  const auto found = std::ranges::find(members, key, &Member::key);
   return found == members.end() ? nullptr : &*found;
 }
 

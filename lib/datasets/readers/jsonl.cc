@@ -10,10 +10,6 @@ namespace {
 
 constexpr std::string_view kBlank = " \t\r";
 
-/// Pages behind the reader are given back now and then, so that a large file does not fill the
-/// memory.
-constexpr size_t kDropEvery = size_t{64} << 20;
-
 std::unique_ptr<RecordSource> open_json_lines(const fs::path& path, const RecordRequest& request) {
   TextFile file(path);
   const std::string_view text = file.text();
@@ -29,10 +25,7 @@ std::unique_ptr<RecordSource> open_json_lines(const fs::path& path, const Record
                  [&] { check_record_size("the line", content.size(), request.max_record_bytes); });
     if (!content.empty()) spans.push_back({begin, content.size(), line});
     begin = end + 1;
-    if (end - dropped >= kDropEvery) {
-      file.drop(text.substr(dropped, end - dropped));
-      dropped = end;
-    }
+    file.drop_passed(dropped, end);
   }
   if (spans.empty()) fail(path.string(), ": holds no record, every line is blank");
   return std::make_unique<JsonRecords>(std::move(file), JsonRecords::Shape::kLines,
