@@ -1,19 +1,15 @@
 #include "eval/generate.h"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cmath>
 #include <numeric>
-#include <optional>
-#include <string_view>
 #include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/interrupt.h"
-#include "core/json.h"
+#include "core/stopwatch.h"
 #include "datasets/chat_template.h"
 #include "eval/logit_rows.h"
 
@@ -68,26 +64,25 @@ struct GenerationKey {
 
 /// Settings that change every text. Source: transformers 5.17, generation/utils.py
 /// `_get_logits_processor`, and the modes of `generate`.
-constexpr std::array kGreedySettings{GenerationKey{"sequence_bias"},
-                                     GenerationKey{"bad_words_ids"},
-                                     GenerationKey{"min_length", 0},
-                                     GenerationKey{"min_new_tokens", 0},
-                                     GenerationKey{"no_repeat_ngram_size", 0},
-                                     GenerationKey{"encoder_repetition_penalty", 1},
-                                     GenerationKey{"encoder_no_repeat_ngram_size", 0},
-                                     GenerationKey{"forced_bos_token_id"},
-                                     GenerationKey{"forced_eos_token_id"},
-                                     GenerationKey{"exponential_decay_length_penalty"},
-                                     GenerationKey{"suppress_tokens"},
-                                     GenerationKey{"begin_suppress_tokens"},
-                                     GenerationKey{"guidance_scale", 1},
-                                     GenerationKey{"num_beams", 1},
-                                     GenerationKey{"stop_strings"}};
+constexpr GenerationKey kGreedySettings[] = {{"sequence_bias"},
+                                             {"bad_words_ids"},
+                                             {"min_length", 0},
+                                             {"min_new_tokens", 0},
+                                             {"no_repeat_ngram_size", 0},
+                                             {"encoder_repetition_penalty", 1},
+                                             {"encoder_no_repeat_ngram_size", 0},
+                                             {"forced_bos_token_id"},
+                                             {"forced_eos_token_id"},
+                                             {"exponential_decay_length_penalty"},
+                                             {"suppress_tokens"},
+                                             {"begin_suppress_tokens"},
+                                             {"guidance_scale", 1},
+                                             {"num_beams", 1},
+                                             {"stop_strings"}};
 
 /// Settings that change sampled texts. Source: as of kGreedySettings.
-constexpr std::array kSamplingSettings{GenerationKey{"min_p", 0}, GenerationKey{"typical_p", 1},
-                                       GenerationKey{"epsilon_cutoff", 0},
-                                       GenerationKey{"eta_cutoff", 0}, GenerationKey{"top_h"}};
+constexpr GenerationKey kSamplingSettings[] = {
+    {"min_p", 0}, {"typical_p", 1}, {"epsilon_cutoff", 0}, {"eta_cutoff", 0}, {"top_h"}};
 
 bool asks_for_something(const GenerationKey& setting, const Json& generation) {
   const Json* value = find_field(generation, setting.key);
@@ -161,42 +156,34 @@ std::string StopStrings::cut(std::string_view text) const {
   return std::string(text);
 }
 
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
-
 Generation generate(Decoder& decoder, KvCache& cache, std::span<const TokenId> prompt,
                     const GenerateOptions& options, const TokenSink& on_token,
                     const LogitsSink& on_logits) {
   if (prompt.empty()) fail("the prompt has no token");
   Sampler sampler(options.sampling);
-  Generation result;
-  const auto start = Clock::now();
-  std::vector<float> logits = decoder.step(prompt, cache);
-  result.prefill_seconds = seconds_since(start);
-  result.finish_reason = "length";
-  const auto decode_start = Clock::now();
-  while (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens) {
-    throw_if_interrupted();
-    const TokenId id = sampler.pick(logits);
-    ++result.num_steps;
-    if (options.stop_tokens.contains(id)) {
-      result.finish_reason = "stop";
-      break;
-    }
-    if (on_logits) on_logits(logits);
-    result.ids.push_back(id);
-    if (on_token) on_token(id);
-    if (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens)
-      logits = decoder.step(std::span(&id, 1), cache);
+  Generation result{.ids = {}, .finish_reason = "length"};
+  std::vector<float> logits;
+  {
+    const Stopwatch watch(result.prefill_seconds);
+    logits = decoder.step(prompt, cache);
   }
-  result.decode_seconds = seconds_since(decode_start);
+  {
+    const Stopwatch watch(result.decode_seconds);
+    while (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens) {
+      throw_if_interrupted();
+      const TokenId id = sampler.pick(logits);
+      ++result.num_steps;
+      if (options.stop_tokens.contains(id)) {
+        result.finish_reason = "stop";
+        break;
+      }
+      if (on_logits) on_logits(logits);
+      result.ids.push_back(id);
+      if (on_token) on_token(id);
+      if (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens)
+        logits = decoder.step(std::span(&id, 1), cache);
+    }
+  }
   return result;
 }
 
@@ -262,21 +249,6 @@ std::string TextStream::finish() {
 }
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-/// Adds the time until it goes out of scope.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  double& seconds_;
-  Clock::time_point start_ = Clock::now();
-};
 
 /// The text that a slot is writing.
 struct Writing {

@@ -176,31 +176,35 @@ SequenceScores Scorer::empty_scores(const Scored& scored, size_t num_models) {
   return scores;
 }
 
+template <class StreamsOf>
+void Scorer::score_steps(const Scored& scored, size_t first, SequenceScores& scores,
+                         const StreamsOf& streams_of) {
+  const auto fed = scored.fed();
+  for (size_t begin = 0; begin < fed.size(); begin += kStepTokens) {
+    throw_if_interrupted();
+    const std::span step = fed.subspan(begin, std::min(kStepTokens, fed.size() - begin));
+    const std::vector<Stream> streams = streams_of(step);
+    const std::span models = std::span(streams).first(streams.size() - (reference_ ? 1 : 0));
+    Comparison(*this, scored, begin, scores)
+        .add(reference_ ? &streams.back() : nullptr, models, first, step.size(), first == 0);
+  }
+}
+
 SequenceScores Scorer::score(std::span<const TokenId> ids, size_t first_scored) {
   const Scored scored{ids, first_scored};
   SequenceScores scores = empty_scores(scored, models_.size());
   if (scores.positions.empty()) return scores;
-  const auto fed = scored.fed();
-  const auto whole = static_cast<int64_t>(fed.size());
-  std::optional<KvCache> reference_cache;
-  if (reference_) reference_cache.emplace(cache_of(*reference_, whole));
+  const int64_t whole = std::ssize(scored.fed());
+  std::vector<ScoredModel> all = models_;
+  if (reference_) all.push_back(*reference_);
   std::vector<KvCache> caches;
-  for (const ScoredModel& model : models_) caches.push_back(cache_of(model, whole));
-  for (size_t begin = 0; begin < fed.size(); begin += kStepTokens) {
-    throw_if_interrupted();
-    const std::span step = fed.subspan(begin, std::min(kStepTokens, fed.size() - begin));
-    std::optional<Stream> reference;
-    if (reference_)
-      reference = {&reference_->decoder,
-                   reference_->decoder.step_hidden(step, *reference_cache, whole)};
+  for (const ScoredModel& model : all) caches.push_back(cache_of(model, whole));
+  score_steps(scored, 0, scores, [&](std::span<const TokenId> step) {
     std::vector<Stream> streams;
-    for (size_t i = 0; i < models_.size(); ++i) {
-      Decoder& decoder = models_[i].decoder;
-      streams.push_back({&decoder, decoder.step_hidden(step, caches[i], whole)});
-    }
-    Comparison(*this, scored, begin, scores)
-        .add(reference ? &*reference : nullptr, streams, 0, step.size(), true);
-  }
+    for (size_t i = 0; i < all.size(); ++i)
+      streams.push_back({&all[i].decoder, all[i].decoder.step_hidden(step, caches[i], whole)});
+    return streams;
+  });
   return scores;
 }
 
@@ -222,8 +226,7 @@ SequenceScores Scorer::score_layers(std::span<const TokenId> ids, size_t first_s
 
 void Scorer::score_branches(const Scored& scored, const ScoredModel& model,
                             std::span<const int64_t> layers, size_t first, SequenceScores& scores) {
-  const auto fed = scored.fed();
-  const auto whole = static_cast<int64_t>(fed.size());
+  const int64_t whole = std::ssize(scored.fed());
   Decoder& decoder = reference_->decoder;
   KvCache reference_cache = cache_of(*reference_, whole);
   std::vector<KvCache> caches;
@@ -231,17 +234,12 @@ void Scorer::score_branches(const Scored& scored, const ScoredModel& model,
     caches.push_back(decoder.make_cache(model.cache, scales_of_only(model.scales, layer), whole));
   std::vector<Decoder::Branch> branches;
   for (size_t i = 0; i < layers.size(); ++i) branches.push_back({layers[i], caches[i]});
-  for (size_t begin = 0; begin < fed.size(); begin += kStepTokens) {
-    throw_if_interrupted();
-    const std::span step = fed.subspan(begin, std::min(kStepTokens, fed.size() - begin));
+  score_steps(scored, first, scores, [&](std::span<const TokenId> step) {
     std::vector<Stream> streams;
     for (Buffer& hidden : decoder.step_branches(step, reference_cache, branches, whole))
       streams.push_back({&decoder, std::move(hidden)});
-    const Stream reference = std::move(streams.back());
-    streams.pop_back();
-    Comparison(*this, scored, begin, scores)
-        .add(&reference, streams, first, step.size(), first == 0);
-  }
+    return streams;
+  });
 }
 
 KvCache Scorer::cache_of(const ScoredModel& model, int64_t tokens) {

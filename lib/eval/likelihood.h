@@ -61,6 +61,11 @@ class Scorer {
   class Comparison;
   static SequenceScores empty_scores(const Scored& scored, size_t num_models);
   static KvCache cache_of(const ScoredModel& model, int64_t tokens);
+  /// Feeds a sequence in steps and scores models from first on. streams_of(step): what they make of
+  /// it, then what the reference does.
+  template <class StreamsOf>
+  void score_steps(const Scored& scored, size_t first, SequenceScores& scores,
+                   const StreamsOf& streams_of);
   /// Some of score_layers' layers, whose results are models from first on.
   void score_branches(const Scored& scored, const ScoredModel& model,
                       std::span<const int64_t> layers, size_t first, SequenceScores& scores);

@@ -103,11 +103,7 @@ KeysValues Attention::latent_keys_values() {
 
 HeadsView Attention::query_view() const {
   const AttentionSizes& sizes = own().attention;
-  return {.data = buffers_.query.as<float>(),
-          .tokens = rows(),
-          .heads = sizes.heads,
-          .head_dim = sizes.head_dim,
-          .row_stride = sizes.query_width()};
+  return contiguous(buffers_.query.as<float>(), rows(), sizes.heads, sizes.head_dim);
 }
 
 bool Attention::turns_in_attention(const KvView& storage, const ObservedQueries& seen) const {
@@ -164,33 +160,27 @@ void Attention::grow_unturned(const HeadsView& queries) {
                  .rotary_dim = table->unturned_dim()});
 }
 
-void quantize_query(Backend& backend, const QueryQuantizationArgs& args) {
-  const HeadsView& q = args.q;
-  KVCAL_CHECK(q.row_stride == q.heads * q.head_dim);
+void quantize_query(Backend& backend, const StoreKvArgs& args) {
+  KVCAL_CHECK(args.x.row_stride == args.x.heads * args.x.head_dim);
   KVCAL_CHECK(is_fp8(args.dtype));
-  backend.store_kv({.x = q,
-                    .dtype = args.dtype,
-                    .scales = args.scales,
-                    .out = args.codes,
-                    .saturated = args.saturated});
-  backend.load_kv({.x = args.codes,
+  backend.store_kv(args);
+  backend.load_kv({.x = args.out,
                    .dtype = args.dtype,
                    .scales = args.scales,
-                   .rows = q.tokens,
-                   .heads = q.heads,
-                   .head_dim = q.head_dim,
-                   .out_type = ComputeType::kFloat32,
-                   .out = q.data});
+                   .rows = args.x.tokens,
+                   .heads = args.x.heads,
+                   .head_dim = args.x.head_dim,
+                   .out = args.x.data});
 }
 
 void Attention::run(const float* hidden, const KvView& storage, const ObservedQueries& seen) {
   make_query(seen, turns_in_attention(storage, seen));
   if (storage.q_scales) {
     buffers_.reserve(Reserved::kQuantizedQueries, rows());
-    quantize_query(backend_, {.q = query_view(),
+    quantize_query(backend_, {.x = query_view(),
                               .dtype = storage.q_dtype,
                               .scales = storage.q_scales,
-                              .codes = buffers_.query_codes.as<uint8_t>(),
+                              .out = buffers_.query_codes.data(),
                               .saturated = storage.q_saturated});
   }
   read(storage, select_keys(hidden, storage));
@@ -306,7 +296,7 @@ ExpandedLatent Attention::expand(const PackedLayer& layer, std::span<const Segme
   project(buffers_.latent.data(), layer.latent_up, rows, buffers_.expanded.as<float>());
 
   const auto heads_of = [rows](const Buffer& buffer, int64_t count, int64_t width) {
-    return HeadsView{buffer.as<float>(), rows, count, width, count * width};
+    return contiguous(buffer.as<float>(), rows, count, width);
   };
   const auto from = [](HeadsView view, int64_t first) {
     view.data += first;
@@ -327,7 +317,7 @@ ExpandedLatent Attention::expand(const PackedLayer& layer, std::span<const Segme
 
 RopeArgs Attention::indexer_rope(float* data, int64_t heads) const {
   const int64_t dim = config_.indexer.head_dim;
-  RopeArgs rope = rope_of({data, rows(), heads, dim, heads * dim}, false);
+  RopeArgs rope = rope_of(contiguous(data, rows(), heads, dim), false);
   rope.interleaved = config_.indexer.rope_is_interleaved;
   return rope;
 }
@@ -349,11 +339,9 @@ const float* Attention::index_keys(const KvView& storage) {
                    .rows = segment.q_count,
                    .width = dim,
                    .out = rows});
-    RopeArgs rope = indexer_rope(rows, 1);
-    if (!rope.x.data) continue;
-    rope.x.tokens = segment.q_count;
-    rope.positions += segment.q_begin;
-    backend_.rope(rope);
+    const RopeArgs rope = indexer_rope(rows, 1);
+    if (rope.x.data)
+      backend_.rope(part_of(rope, part_of(rope.x, 0, segment.q_count), segment.q_begin));
   }
   return keys;
 }
@@ -402,13 +390,13 @@ KeySelection Attention::select_keys(const float* hidden, const KvView& storage) 
 }
 
 Buffer Attention::copy_of_selection() {
-  const auto floats = static_cast<int64_t>(selection_.size() / sizeof(float));
-  if (floats == 0) return {};
-  Buffer copy = backend_.allocate(selection_.size());
+  const int64_t words = count_of<float>(selection_);
+  if (words == 0) return {};
+  Buffer copy = allocate<float>(backend_, words);
   const auto view = [&](const Buffer& buffer) {
-    return HeadsView{buffer.as<float>(), 1, 1, floats, floats};
+    return contiguous(buffer.as<float>(), 1, 1, words);
   };
-  backend_.copy_heads({.x = view(selection_), .out = view(copy), .width = floats});
+  backend_.copy_heads({.x = view(selection_), .out = view(copy), .width = words});
   return copy;
 }
 

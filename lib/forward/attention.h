@@ -34,7 +34,7 @@ class Attention : private LayerPart {
 
  private:
   const RopeTable* rope_table() const {
-    return own().rope == kNoRope ? nullptr : &context_.ropes->table(own().rope);
+    return own().rope == kNoRope ? nullptr : &(*batch().ropes)[static_cast<size_t>(own().rope)];
   }
   /// x is null where the layer has no RoPE.
   RopeArgs rope_of(const HeadsView& heads, bool is_query) const;
@@ -76,15 +76,8 @@ class Attention : private LayerPart {
   Buffer selection_;     ///< rows of KeySelection of the batch
 };
 
-/// Quantizes queries to the cache's FP8 type with one scale a head, and dequantizes them in place,
-/// as an engine with FP8 attention does.
-struct QueryQuantizationArgs {
-  HeadsView q;  ///< contiguous rows
-  KvDType dtype = KvDType::kFp8E4m3;
-  const float* scales = nullptr;  ///< [heads], backend memory
-  uint8_t* codes = nullptr;       ///< scratch [tokens, heads, head_dim], backend memory
-  uint64_t* saturated = nullptr;  ///< [heads] counts of clipped values to add to, or null
-};
-void quantize_query(Backend& backend, const QueryQuantizationArgs& args);
+/// Quantizes queries, in contiguous rows, to the cache's FP8 type with one scale a head, and
+/// dequantizes them in place, as an engine with FP8 attention does. out: scratch for the codes.
+void quantize_query(Backend& backend, const StoreKvArgs& args);
 
 }  // namespace kvcal

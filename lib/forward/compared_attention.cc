@@ -3,37 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/backend.h"
 #include "core/error.h"
 
 namespace kvcal {
 namespace {
 
-size_t float_bytes(int64_t count) {
-  return static_cast<size_t>(count) * sizeof(float);
-}
-
 /// Buffers only grow: fresh memory for each layer would cost more than the comparison.
-float* reserved(Backend& backend, Buffer& buffer, size_t bytes) {
-  if (buffer.size() < bytes) {
+float* reserved(Backend& backend, Buffer& buffer, int64_t count, size_t bytes = sizeof(float)) {
+  if (const size_t wanted = static_cast<size_t>(count) * bytes; buffer.size() < wanted) {
     buffer = {};  // not both at a time
-    buffer = backend.allocate(bytes);
+    buffer = backend.allocate(wanted);
   }
   return buffer.as<float>();
-}
-
-HeadsView packed_heads(float* data, int64_t tokens, int64_t heads, int64_t head_dim) {
-  return {.data = data,
-          .tokens = tokens,
-          .heads = heads,
-          .head_dim = head_dim,
-          .row_stride = heads * head_dim};
-}
-
-HeadsView rows_of(HeadsView heads, int64_t first, int64_t count) {
-  heads.data += first * heads.row_stride;
-  heads.tokens = count;
-  return heads;
 }
 
 }  // namespace
@@ -90,15 +71,12 @@ void ComparedAttention::keep_keys(int64_t first_sample, std::span<const Segment>
     if (kept.queries.empty()) continue;
     kept.keys = kept.queries.back() + 1;
     const auto copy = [&](const HeadsView& heads, Buffer& to) {
-      float* room = reserved(backend_, to, float_bytes(kept.keys * heads.heads * heads.head_dim));
-      const HeadsView out = packed_heads(room, kept.keys, heads.heads, heads.head_dim);
+      float* room = reserved(backend_, to, kept.keys * heads.heads * heads.head_dim);
+      const auto out = contiguous(room, kept.keys, heads.heads, heads.head_dim);
       backend_.copy_heads(
-          {.x = rows_of(heads, segment.q_begin, kept.keys), .out = out, .width = heads.head_dim});
-      if (!made.rope.x.data || made.rope.x.data != heads.data) return;
-      RopeArgs rope = made.rope;
-      rope.x = out;
-      rope.positions += segment.q_begin;
-      backend_.rope(rope);
+          {.x = part_of(heads, segment.q_begin, kept.keys), .out = out, .width = heads.head_dim});
+      if (made.rope.x.data && made.rope.x.data == heads.data)
+        backend_.rope(part_of(made.rope, out, segment.q_begin));
     };
     copy(made.k, kept.k);
     copy(made.v, kept.v);
@@ -113,12 +91,12 @@ void ComparedAttention::keep_queries(int64_t first_sample, std::span<const Segme
     ReferenceInputs& kept = samples_[sample];
     if (kept.queries.empty()) continue;
     const int64_t count = std::ssize(kept.queries);
-    float* room = reserved(backend_, kept.q, float_bytes(count * q.heads * q.head_dim));
-    const HeadsView out = packed_heads(room, count, q.heads, q.head_dim);
+    float* room = reserved(backend_, kept.q, count * q.heads * q.head_dim);
+    const auto out = contiguous(room, count, q.heads, q.head_dim);
     for (int64_t i = 0; i < count; ++i)
       backend_.copy_heads(
-          {.x = rows_of(q, segment.q_begin + kept.queries[static_cast<size_t>(i)], 1),
-           .out = rows_of(out, i, 1),
+          {.x = part_of(q, segment.q_begin + kept.queries[static_cast<size_t>(i)], 1),
+           .out = part_of(out, i, 1),
            .width = q.head_dim});
   }
 }
@@ -136,7 +114,7 @@ ComparedAttention::Read ComparedAttention::read(Attention& attention, const Pack
     return {static_cast<const float*>(storage.k), static_cast<const float*>(storage.v)};
   const LayerCache& cache = config_.cache(layer_);
   const auto load = [&](const void* codes, const float* scales, int64_t width, Buffer& to) {
-    float* out = reserved(backend_, to, float_bytes(kept.keys * cache.heads * width));
+    float* out = reserved(backend_, to, kept.keys * cache.heads * width);
     backend_.load_kv({.x = codes,
                       .dtype = storage.dtype,
                       .scales = scales,
@@ -159,10 +137,9 @@ ComparedAttention::Read ComparedAttention::read_quantized(Attention& attention,
                          Buffer& own_scales, Buffer& to) {
     KVCAL_CHECK(std::ssize(scales) == cache.heads);
     own_scales = upload<float>(scales, backend_);
-    reserved(
-        backend_, to,
-        static_cast<size_t>(kept.keys * cache.heads * width * bytes_per_element(candidate.dtype)));
-    backend_.store_kv({.x = packed_heads(from.as<float>(), kept.keys, cache.heads, width),
+    reserved(backend_, to, kept.keys * cache.heads * width,
+             static_cast<size_t>(bytes_per_element(candidate.dtype)));
+    backend_.store_kv({.x = contiguous(from.as<float>(), kept.keys, cache.heads, width),
                        .dtype = candidate.dtype,
                        .scales = own_scales.as<float>(),
                        .out = to.data()});
@@ -177,20 +154,16 @@ ComparedAttention::Read ComparedAttention::read_quantized(Attention& attention,
                .v_scales = v_scales_.as<float>()});
 }
 
-int64_t ComparedAttention::weights_stride(const ReferenceInputs& kept,
-                                          const PackedLayer& layer) const {
-  return kept.keys + (layer.sinks.exists() ? 1 : 0);
-}
-
 ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer,
                                                       const ReferenceInputs& kept,
                                                       const Read& read) {
   const AttentionSizes& sizes = config_.attention(layer_);
   std::vector<KeySpan> seen;
   for (const int64_t query : kept.queries) seen.push_back(seen_by(query));
-  const int64_t rows = std::ssize(seen) * sizes.heads, stride = weights_stride(kept, layer);
-  float* logs = reserved(backend_, logs_, float_bytes(rows * stride));
-  float* out = reserved(backend_, out_, float_bytes(rows * sizes.value_dim));
+  const int64_t rows = std::ssize(seen) * sizes.heads;
+  const int64_t stride = kept.keys + (layer.sinks.exists() ? 1 : 0);
+  float* logs = reserved(backend_, logs_, rows * stride);
+  float* out = reserved(backend_, out_, rows * sizes.value_dim);
   backend_.attention_weights({.q = kept.q.as<float>(),
                               .k = read.k,
                               .v = read.v,
@@ -205,12 +178,8 @@ ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer,
                               .weights_stride = stride,
                               .log_weights = logs,
                               .out = out});
-  Attended result;
-  result.logs.resize(static_cast<size_t>(rows * stride));
-  result.out.resize(static_cast<size_t>(rows * sizes.value_dim));
-  backend_.copy_out(logs_.data(), std::as_writable_bytes(std::span(result.logs)));
-  backend_.copy_out(out_.data(), std::as_writable_bytes(std::span(result.out)));
-  return result;
+  return {downloaded(backend_, logs, rows * stride),
+          downloaded(backend_, out, rows * sizes.value_dim)};
 }
 
 std::vector<AttentionError> ComparedAttention::errors(const ReferenceInputs& kept,

@@ -64,7 +64,6 @@ class ComparedAttention {
   Attended attend(const PackedLayer& layer, const ReferenceInputs& kept, const Read& read);
   std::vector<AttentionError> errors(const ReferenceInputs& kept, const Attended& exact,
                                      const Attended& other) const;
-  int64_t weights_stride(const ReferenceInputs& kept, const PackedLayer& layer) const;
 
   const ModelConfig& config_;
   Backend& backend_;

@@ -6,7 +6,6 @@
 #include <functional>
 #include <sstream>
 
-#include "backend/backend.h"
 #include "family/architecture.h"
 #include "forward/embedding.h"
 
@@ -53,7 +52,7 @@ class DecoderStep {
   void run(const KvCache& cache, const RopeTables& ropes, const Body& body);
 
   float* hidden() const { return hidden_.as<float>(); }
-  const std::byte* logits() const { return logits_.data(); }
+  const Buffer& logits() const { return logits_; }
   /// Scratch for products that body issues itself; recordings keep its address.
   ProductScratch& scratch() { return scratch_; }
 
@@ -85,12 +84,12 @@ bool DecoderStep::can_record(const ModelConfig& config, const Backend& backend, 
 }
 
 DecoderStep::DecoderStep(const ModelConfig& config, Backend& backend, ComputeType type)
-    : backend_(backend), runner_(config, backend, type, 1) {
-  const auto hidden = static_cast<size_t>(config.hidden_size);
-  hidden_ = backend.allocate(hidden * sizeof(float));
-  normed_ = backend.allocate(hidden * bytes_of(type));
-  logits_ = backend.allocate(static_cast<size_t>(config.vocab_size) * sizeof(float));
-  current_ = backend.allocate(kPositionsAt + config.ropes.size() * sizeof(int32_t));
+    : backend_(backend),
+      runner_(config, backend, type, 1),
+      hidden_(allocate<float>(backend, config.hidden_size)),
+      normed_(backend.allocate(static_cast<size_t>(config.hidden_size) * bytes_of(type))),
+      logits_(allocate<float>(backend, config.vocab_size)),
+      current_(backend.allocate(kPositionsAt + config.ropes.size() * sizeof(int32_t))) {
   batch_.num_tokens = 1;
   batch_.is_decoding = true;
   batch_.current_segments = current_.as<Segment>();
@@ -106,25 +105,24 @@ void DecoderStep::place_token(const KvCache& cache, const RopeTables& ropes) {
   std::vector<std::byte> current(current_.size());
   std::memcpy(current.data(), &segment, sizeof segment);
   std::memcpy(current.data() + kRowAt, &before, sizeof before);
-  for (int64_t rope = 0; rope < ropes.count(); ++rope) {
-    const int32_t row = ropes.table(rope).row(before, after);
-    std::memcpy(current.data() + kPositionsAt + static_cast<size_t>(rope) * sizeof row, &row,
-                sizeof row);
+  for (size_t rope = 0; rope < ropes.size(); ++rope) {
+    const int32_t row = ropes[rope].row(before, after);
+    std::memcpy(current.data() + kPositionsAt + rope * sizeof row, &row, sizeof row);
   }
   backend_.copy_in(current, current_.data());
 }
 
 DecoderStep::Places DecoderStep::places_of(const KvCache& cache, const RopeTables& ropes) {
   Places places = cache.places();
-  for (int64_t rope = 0; rope < ropes.count(); ++rope)
-    for (const float* table : {ropes.table(rope).cos(), ropes.table(rope).sin(),
-                               ropes.table(rope).query_cos(), ropes.table(rope).query_sin()})
+  for (const RopeTable& rope : ropes)
+    for (const float* table : {rope.cos(), rope.sin(), rope.query_cos(), rope.query_sin()})
       places.push_back(reinterpret_cast<uintptr_t>(table));
   return places;
 }
 
 void DecoderStep::run(const KvCache& cache, const RopeTables& ropes, const Body& body) {
   place_token(cache, ropes);
+  batch_.ropes = &ropes;
   // A recording reads the segment's size as its upper bound, the capacity.
   batch_.segments = {{.q_begin = 0, .q_count = 1, .kv_begin = 0, .kv_count = cache.capacity()}};
   const auto step = [&] {
@@ -180,36 +178,23 @@ std::vector<float> Decoder::step_all(std::span<const TokenId> ids, KvCache& cach
   return logits_of(hidden_, 0, std::ssize(ids));
 }
 
-Decoder::PlacedStep Decoder::run_together(std::span<const SequenceTokens> sequences,
-                                          KvCache& cache) {
-  KVCAL_CHECK(!sequences.empty());
-  KVCAL_CHECK(std::ranges::is_sorted(sequences, std::ranges::less_equal(), &SequenceTokens::slot));
-  for (const SequenceTokens& sequence : sequences) check(sequence.ids, cache, sequence.slot);
-  PlacedStep step = place(sequences, cache);
-  step.batch.has_fixed_products = true;
-  run(step, cache);
-  return step;
-}
-
 std::vector<float> Decoder::step_together(std::span<const SequenceTokens> sequences,
                                           KvCache& cache) {
-  const PlacedStep step = run_together(sequences, cache);
+  const TokenBatch step = run(sequences, cache, true);
   std::vector<int32_t> last_rows;
-  for (const Segment& segment : step.batch.segments)
+  for (const Segment& segment : step.segments)
     last_rows.push_back(static_cast<int32_t>(segment.q_begin + segment.q_count - 1));
   return logits_at(hidden_, last_rows);
 }
 
 Buffer Decoder::step_hidden_together(std::span<const SequenceTokens> sequences, KvCache& cache) {
-  const PlacedStep step = run_together(sequences, cache);
-  return copy_of_hidden(step.batch.num_tokens);
+  return copy_of_hidden(run(sequences, cache, true).num_tokens);
 }
 
 std::vector<float> Decoder::logits_at(const Buffer& hidden, std::span<const int32_t> rows) {
   const auto count = std::ssize(rows);
   const Buffer places = upload<int32_t>(rows, backend_);
-  const Buffer gathered =
-      backend_.allocate(static_cast<size_t>(count * config_.hidden_size) * sizeof(float));
+  const Buffer gathered = allocate<float>(backend_, count * config_.hidden_size);
   backend_.gather_rows({.x = hidden.data(),
                         .rows = places.as<int32_t>(),
                         .count = count,
@@ -225,20 +210,18 @@ Buffer Decoder::step_hidden(std::span<const TokenId> ids, KvCache& cache, int64_
 
 Buffer Decoder::copy_of_hidden(int64_t rows) {
   const int64_t width = config_.hidden_size;
-  Buffer copy = backend_.allocate(static_cast<size_t>(rows * width) * sizeof(float));
-  const auto view = [&](const Buffer& buffer) {
-    return HeadsView{buffer.as<float>(), rows, 1, width, width};
-  };
-  backend_.copy_heads({.x = view(hidden_), .out = view(copy), .width = width});
+  Buffer copy = allocate<float>(backend_, rows * width);
+  backend_.copy_heads({.x = contiguous(hidden_.as<float>(), rows, 1, width),
+                       .out = contiguous(copy.as<float>(), rows, 1, width),
+                       .width = width});
   return copy;
 }
 
 std::vector<Buffer> Decoder::step_branches(std::span<const TokenId> ids, KvCache& cache,
                                            std::span<const Branch> branches, int64_t whole_length) {
-  check(ids, cache);
   KVCAL_CHECK(std::ranges::is_sorted(branches, {}, &Branch::layer));
-  const SequenceTokens only{.slot = 0, .ids = ids, .whole_length = whole_length};
-  const PlacedStep step = place({&only, 1}, cache);
+  const SequenceTokens only{.ids = ids, .whole_length = whole_length};
+  const TokenBatch step = place({&only, 1}, cache);
   const int64_t end = config_.num_hidden_layers;
   std::vector<Buffer> streams;
   int64_t layer = 0;
@@ -248,14 +231,14 @@ std::vector<Buffer> Decoder::step_branches(std::span<const TokenId> ids, KvCache
     run_layers(step, hidden_, cache, {layer, branch.layer});
     layer = branch.layer;
     Buffer selection = runner_->attention().copy_of_selection();
-    streams.push_back(copy_of_hidden(config_.streams * step.batch.num_tokens));
+    streams.push_back(copy_of_hidden(config_.streams * step.num_tokens));
     run_layers(step, streams.back(), branch.cache, {layer, end, &cache});
     advance(step, branch.cache);
     runner_->attention().restore_selection(std::move(selection));
   }
   run_layers(step, hidden_, cache, {layer, end});
   advance(step, cache);
-  streams.push_back(copy_of_hidden(step.batch.num_tokens));
+  streams.push_back(copy_of_hidden(step.num_tokens));
   return streams;
 }
 
@@ -263,19 +246,19 @@ const RopeTables& Decoder::ropes_for(int64_t length) {
   // Rows double, so that a growing sequence rarely rebuilds the tables. Lengths of another block
   // have other frequencies.
   int64_t wanted = std::max<int64_t>(256, 2 * length);
-  bool is_current = ropes_ && rope_length_ >= length;
+  bool is_current = rope_length_ >= length;
   for (const RopeConfig& rope : config_.ropes) {
     const auto same = [&](int64_t a, int64_t b) {
       return rope_block(rope, a) == rope_block(rope, b);
     };
-    if (ropes_ && !same(rope_length_, length)) is_current = false;
+    if (!same(rope_length_, length)) is_current = false;
     if (!same(wanted, length)) wanted = std::max(length, std::min(wanted, rope_block_end(rope)));
   }
   if (!is_current) {
     rope_length_ = wanted;
-    ropes_ = std::make_unique<RopeTables>(config_, std::vector<int64_t>{rope_length_}, backend_);
+    ropes_ = rope_tables(config_, {rope_length_}, backend_);
   }
-  return *ropes_;
+  return ropes_;
 }
 
 const RopeTables& Decoder::ropes_for(const std::vector<int64_t>& lengths) {
@@ -286,8 +269,8 @@ const RopeTables& Decoder::ropes_for(const std::vector<int64_t>& lengths) {
     });
   });
   if (share_tables) return ropes_for(longest);
-  mixed_ropes_ = std::make_unique<RopeTables>(config_, lengths, backend_);
-  return *mixed_ropes_;
+  mixed_ropes_ = rope_tables(config_, lengths, backend_);
+  return mixed_ropes_;
 }
 
 void Decoder::check(std::span<const TokenId> ids, const KvCache& cache, int64_t slot) const {
@@ -300,60 +283,46 @@ void Decoder::check(std::span<const TokenId> ids, const KvCache& cache, int64_t 
     fail("the KV cache holds ", cache.capacity(), " tokens, ", after, " are needed");
 }
 
-Decoder::PlacedStep Decoder::place(std::span<const SequenceTokens> sequences,
-                                   const KvCache& cache) {
+TokenBatch Decoder::place(std::span<const SequenceTokens> sequences, const KvCache& cache) {
+  KVCAL_CHECK(!sequences.empty());
+  KVCAL_CHECK(std::ranges::is_sorted(sequences, std::ranges::less_equal(), &SequenceTokens::slot));
+  for (const SequenceTokens& sequence : sequences) check(sequence.ids, cache, sequence.slot);
   TokenBatch batch;
-  TokenPositions positions;
-  std::vector<TokenId> ids;
-  std::vector<int64_t> lengths;
   for (const auto& [slot, added, whole_length] : sequences) {
-    const auto tokens = static_cast<int64_t>(added.size());
-    const int64_t before = cache.length(slot), after = before + tokens;
-    batch.segments.push_back(cache.next_segment(slot, batch.num_tokens, tokens));
+    const int64_t before = cache.length(slot), after = before + std::ssize(added);
+    batch.append(added, before, std::max(after, whole_length));
+    batch.segments.back().kv_begin = slot * cache.capacity();
+    batch.segments.back().kv_count = after;
     batch.slots.push_back(slot);
-    batch.num_tokens += tokens;
-    const int64_t whole = std::max(after, whole_length);
-    lengths.push_back(whole);
-    ids.insert(ids.end(), added.begin(), added.end());
-    for (int64_t position = before; position < after; ++position) positions.add(position, whole);
   }
   const int64_t count = batch.num_tokens;
   batch.is_decoding = count == std::ssize(sequences);
   if (runner_tokens_ < count) {
     runner_ = std::make_unique<LayerRunner>(config_, backend_, type_, count);
-    hidden_ = backend_.allocate(static_cast<size_t>(count * config_.streams * config_.hidden_size) *
-                                sizeof(float));
+    hidden_ = allocate<float>(backend_, count * config_.streams * config_.hidden_size);
     runner_tokens_ = count;
   }
-  const RopeTables& ropes = ropes_for(lengths);
-  batch.keep_positions(positions.upload_rows(ropes, backend_));
-  embed_tokens(config_, weights_, ids, positions.values(), backend_, hidden_.as<float>());
+  batch.upload_positions(ropes_for(batch.whole_lengths), backend_);
+  embed_tokens(config_, weights_, batch.ids, batch.in_sequence, backend_, hidden_.as<float>());
   if (config_.has_layer_inputs) {
     embedded_ = copy_of_hidden(count);
-    input_rows_ =
-        backend_.allocate(static_cast<size_t>(count * config_.layer_input_size) * sizeof(float));
-    batch.ids = std::move(ids);
+    input_rows_ = allocate<float>(backend_, count * config_.layer_input_size);
   }
-  return {.ropes = ropes, .batch = std::move(batch)};
+  return batch;
 }
 
-void Decoder::run(const PlacedStep& step, KvCache& cache) {
+TokenBatch Decoder::run(std::span<const SequenceTokens> sequences, KvCache& cache,
+                        bool has_fixed_products) {
+  TokenBatch step = place(sequences, cache);
+  step.has_fixed_products = has_fixed_products;
   run_layers(step, hidden_, cache, {0, config_.num_hidden_layers});
   advance(step, cache);
-}
-
-Decoder::PlacedStep Decoder::run(std::span<const TokenId> ids, KvCache& cache,
-                                 int64_t whole_length) {
-  check(ids, cache);
-  const SequenceTokens only{.slot = 0, .ids = ids, .whole_length = whole_length};
-  PlacedStep step = place({&only, 1}, cache);
-  run(step, cache);
   return step;
 }
 
-void Decoder::advance(const PlacedStep& step, KvCache& cache) {
-  for (size_t i = 0; i < step.batch.segments.size(); ++i)
-    cache.advance(step.batch.segments[i].q_count, step.batch.slots[i]);
+void Decoder::advance(const TokenBatch& step, KvCache& cache) {
+  for (size_t i = 0; i < step.segments.size(); ++i)
+    cache.advance(step.segments[i].q_count, step.slots[i]);
 }
 
 std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
@@ -365,21 +334,21 @@ std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
   step_->run(cache, ropes,
              [&](LayerRunner& runner, const TokenBatch& batch, float* hidden, void* normed,
                  float* logits) {
-               run_layers(runner, batch, ropes, hidden, cache, {0, config_.num_hidden_layers});
+               run_layers(runner, batch, hidden, cache, {0, config_.num_hidden_layers});
                project_logits(hidden, 1, normed, logits, true, step_->scratch());
              });
   cache.advance(1);
   return read_logits(step_->logits(), 1);
 }
 
-void Decoder::run_layers(LayerRunner& runner, const TokenBatch& batch, const RopeTables& ropes,
-                         float* hidden, KvCache& cache, LayerRange layers) {
+void Decoder::run_layers(LayerRunner& runner, const TokenBatch& batch, float* hidden,
+                         KvCache& cache, LayerRange layers) {
   for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
     if (config_.has_layer_inputs) {
       embed_layer_input(config_, weights_, layer, batch.ids, backend_, input_rows_.as<float>());
       runner.take_inputs({.embedded = embedded_.as<float>(), .rows = input_rows_.as<float>()});
     }
-    runner.begin(layers_[static_cast<size_t>(layer)], layer, batch, ropes);
+    runner.begin(layers_[static_cast<size_t>(layer)], layer, batch);
     KvView storage;
     if (config_.has_attention(layer)) {
       const KeysValues made = runner.keys_values(hidden);
@@ -400,23 +369,15 @@ std::vector<float> Decoder::logits_of(const Buffer& hidden, int64_t first_row, i
 std::vector<float> Decoder::logits_of_rows(const float* hidden, int64_t rows, bool is_decoding) {
   const auto normed_bytes = static_cast<size_t>(rows * config_.hidden_size) * bytes_of(type_);
   const Buffer normed = backend_.allocate(normed_bytes);
-  const Buffer logits =
-      backend_.allocate(static_cast<size_t>(rows * config_.vocab_size) * sizeof(float));
+  const Buffer logits = allocate<float>(backend_, rows * config_.vocab_size);
   project_logits(hidden, rows, normed.data(), logits.as<float>(), is_decoding, scratch_);
-  return read_logits(logits.data(), rows);
+  return read_logits(logits, rows);
 }
 
 void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
                              bool is_decoding, ProductScratch& scratch) {
-  backend_.norm({.x = hidden,
-                 .weight = final_norm_.weight.get(),
-                 .bias = final_norm_.bias.get(),
-                 .centered = config_.centers_norm,
-                 .epsilon = config_.norm_eps,
-                 .rows = rows,
-                 .width = config_.hidden_size,
-                 .out_type = type_,
-                 .out = normed});
+  normalize(backend_, config_, final_norm_,
+            {.x = hidden, .rows = rows, .type = type_, .out = normed});
   multiply(backend_, {.x = normed,
                       .linear = output_embedding_,
                       .rows = rows,
@@ -425,9 +386,8 @@ void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, fl
                       .scratch = &scratch});
 }
 
-std::vector<float> Decoder::read_logits(const std::byte* logits, int64_t rows) {
-  std::vector<float> host(static_cast<size_t>(rows * config_.vocab_size));
-  backend_.copy_out(logits, std::as_writable_bytes(std::span(host)));
+std::vector<float> Decoder::read_logits(const Buffer& logits, int64_t rows) {
+  std::vector<float> host = downloaded(backend_, logits.as<float>(), rows * config_.vocab_size);
   finish_logits(config_, host);
   const auto bad = std::ranges::find_if(host, [](float value) { return !std::isfinite(value); });
   if (bad != host.end()) fail_nonfinite(*bad, bad - host.begin());

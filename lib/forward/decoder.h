@@ -96,16 +96,16 @@ class Decoder {
 
  private:
   void check(std::span<const TokenId> ids, const KvCache& cache, int64_t slot = 0) const;
-  /// Tokens of a step, embedded in hidden_.
-  struct PlacedStep {
-    const RopeTables& ropes;
-    TokenBatch batch;
-  };
-  PlacedStep place(std::span<const SequenceTokens> sequences, const KvCache& cache);
-  void run(const PlacedStep& step, KvCache& cache);
-  PlacedStep run(std::span<const TokenId> ids, KvCache& cache, int64_t whole_length = 0);
-  PlacedStep run_together(std::span<const SequenceTokens> sequences, KvCache& cache);
-  static void advance(const PlacedStep& step, KvCache& cache);
+  /// Embeds the tokens of a step in hidden_.
+  TokenBatch place(std::span<const SequenceTokens> sequences, const KvCache& cache);
+  /// has_fixed_products: as TokenBatch has it.
+  TokenBatch run(std::span<const SequenceTokens> sequences, KvCache& cache,
+                 bool has_fixed_products = false);
+  TokenBatch run(std::span<const TokenId> ids, KvCache& cache, int64_t whole_length = 0) {
+    const SequenceTokens only{.ids = ids, .whole_length = whole_length};
+    return run({&only, 1}, cache);
+  }
+  static void advance(const TokenBatch& step, KvCache& cache);
   Buffer copy_of_hidden(int64_t rows);
   std::vector<float> run_recorded(TokenId id, KvCache& cache);
   /// earlier: holds K and V of layers before begin; null: the same cache does.
@@ -113,16 +113,16 @@ class Decoder {
     int64_t begin = 0, end = 0;
     const KvCache* earlier = nullptr;
   };
-  void run_layers(LayerRunner& runner, const TokenBatch& batch, const RopeTables& ropes,
-                  float* hidden, KvCache& cache, LayerRange layers);
-  void run_layers(const PlacedStep& step, const Buffer& hidden, KvCache& cache, LayerRange layers) {
-    run_layers(*runner_, step.batch, step.ropes, hidden.as<float>(), cache, layers);
+  void run_layers(LayerRunner& runner, const TokenBatch& batch, float* hidden, KvCache& cache,
+                  LayerRange layers);
+  void run_layers(const TokenBatch& step, const Buffer& hidden, KvCache& cache, LayerRange layers) {
+    run_layers(*runner_, step, hidden.as<float>(), cache, layers);
   }
   /// hidden: [rows, hidden_size]; normed: the same, as type; logits: [rows, vocab_size]. scratch:
   /// for the product, where lm_head's input is quantized.
   void project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
                       bool is_decoding, ProductScratch& scratch);
-  std::vector<float> read_logits(const std::byte* logits, int64_t rows);
+  std::vector<float> read_logits(const Buffer& logits, int64_t rows);
   [[noreturn]] void fail_nonfinite(float value, int64_t place) const;
   const RopeTables& ropes_for(int64_t length);
   const RopeTables& ropes_for(const std::vector<int64_t>& lengths);
@@ -136,9 +136,9 @@ class Decoder {
   std::vector<PackedLayer> layers_;
   PackedNorm final_norm_;
   PackedLinear output_embedding_;
-  std::unique_ptr<RopeTables> ropes_;
-  std::unique_ptr<RopeTables> mixed_ropes_;  ///< of a step whose sequences need different tables
-  int64_t rope_length_ = 0;
+  RopeTables ropes_;
+  RopeTables mixed_ropes_;   ///< of a step whose sequences need different tables
+  int64_t rope_length_ = 0;  ///< of ropes_; 0: none are made
   std::unique_ptr<LayerRunner> runner_;
   int64_t runner_tokens_ = 0;
   /// float32, the step's residual streams [streams, tokens, hidden_size]; behind the last layer the

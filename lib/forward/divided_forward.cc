@@ -19,12 +19,6 @@ void add(MagnitudeHistogram& sum, const MagnitudeHistogram& more) {
   for (size_t bin = 0; bin < sum.counts.size(); ++bin) sum.counts[bin] += more.counts[bin];
 }
 
-void add(SaturationCounts& sum, const SaturationCounts& more) {
-  sum.k += more.k;
-  sum.v += more.v;
-  sum.q += more.q;
-}
-
 /// Copies the ranges [own samples, width] of one part to their places in [all samples, width].
 void place(std::vector<ObservedRange>& all, std::span<const ObservedRange> own,
            std::span<const size_t> samples, size_t width) {
@@ -151,7 +145,7 @@ LayerAdvance merged_parts(std::span<const std::optional<LayerAdvance>> parts,
   LayerAdvance all;
   LinearMerger linears(count_of(samples));
   for_each_part(parts, samples, [&](const LayerAdvance& part, auto own) {
-    add(all.saturated, part.saturated);
+    all.saturated.add(part.saturated);
     linears.add_parts(part.linears, own);
   });
   all.linears = linears.take();
@@ -171,7 +165,7 @@ LinearObservation merged_parts(std::span<const std::optional<LinearObservation>>
 SaturationCounts merged_parts(std::span<const std::optional<SaturationCounts>> parts,
                               const SampleParts& samples) {
   SaturationCounts all;
-  for_each_part(parts, samples, [&](const SaturationCounts& part, auto) { add(all, part); });
+  for_each_part(parts, samples, [&](const SaturationCounts& part, auto) { all.add(part); });
   return all;
 }
 
@@ -369,7 +363,7 @@ void DividedForward::request(const ObservationRequest& request) {
 }
 
 void DividedForward::show_hidden(HiddenSink* sink) {
-  // BatchKeysValues while parts may still release rows.
+  // The old ones stay while parts may still release rows.
   if (sink && sink != sink_) {
     sinks_.clear();
     for (size_t i = 0; i < parts_.size(); ++i)

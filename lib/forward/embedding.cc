@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/memory.h"
 #include "family/architecture.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/weight_rows.h"
@@ -89,11 +89,7 @@ void add_waves(const ModelConfig& config, std::span<const int32_t> positions, Ba
 void normalize_rows(const ModelConfig& config, int64_t count, Backend& backend, float* out) {
   const Buffer ones =
       upload<float>(std::vector<float>(static_cast<size_t>(config.hidden_size), 1.0f), backend);
-  backend.norm_heads({.x = {.data = out,
-                            .tokens = count,
-                            .heads = 1,
-                            .head_dim = config.hidden_size,
-                            .row_stride = config.hidden_size},
+  backend.norm_heads({.x = contiguous(out, count, 1, config.hidden_size),
                       .weight = ones.as<float>(),
                       .epsilon = config.norm_eps});
 }

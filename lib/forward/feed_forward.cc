@@ -37,12 +37,28 @@ RouterRule router_rule(const ModelConfig& config, const PackedExperts& packed) {
           .shared_is_gated = packed.shared_is_gated};
 }
 
+/// Whether operations on all parts do the whole product: its inputs are not quantized.
+bool are_plain(std::span<const MlpPart> parts, PackedLinear PackedMlp::*linear) {
+  return std::ranges::all_of(
+      parts, [&](const MlpPart& part) { return (part.mlp.*linear).quantized.empty(); });
+}
+
+/// Groups of the parts' rows, for one of their Linears.
+std::vector<RowGroup> groups_of(std::span<const MlpPart> parts, PackedLinear PackedMlp::*linear) {
+  std::vector<RowGroup> groups;
+  for (const MlpPart& part : parts)
+    groups.push_back({.weight = *(part.mlp.*linear).matrix,
+                      .bias = (part.mlp.*linear).bias.get(),
+                      .rows = part.rows,
+                      .seen = linear == &PackedMlp::in ? part.seen : AmaxSlot{}});
+  return groups;
+}
+
 }  // namespace
 
 FeedForward::FeedForward(LayerContext& context) : LayerPart(context) {
   if (config_.architecture->has_experts())
-    expert_counts_ =
-        backend_.allocate(static_cast<size_t>(config_.moe.num_experts + 1) * sizeof(int32_t));
+    expert_counts_ = allocate<int32_t>(backend_, config_.moe.num_experts + 1);
 }
 
 void FeedForward::run(float* hidden, bool is_normed) {
@@ -59,26 +75,24 @@ void FeedForward::run(float* hidden, bool is_normed) {
   }
   score_experts(hidden);
   if (mlp_branch().adds_directly()) return mix_experts(hidden);
-  mix_experts(cleared_projected());
+  mix_experts(cleared(buffers_.projected));
   add_output(buffers_.projected, mlp_branch(), hidden);
 }
 
-float* FeedForward::cleared_projected() {
-  backend_.fill_zero(buffers_.projected.data(),
+float* FeedForward::cleared(const Buffer& rows_of_hidden) {
+  backend_.fill_zero(rows_of_hidden.data(),
                      static_cast<size_t>(rows() * config_.hidden_size) * sizeof(float));
-  return buffers_.projected.as<float>();
+  return rows_of_hidden.as<float>();
 }
 
 void FeedForward::add_both(float* hidden) {
-  float* beside = buffers_.beside.as<float>();
-  backend_.fill_zero(buffers_.beside.data(),
-                     static_cast<size_t>(rows() * config_.hidden_size) * sizeof(float));
+  float* beside = cleared(buffers_.beside);
   activate_all(layer().mlp);
   project(buffers_.activated, layer().mlp.down, buffers_.projected);
   add_output(buffers_.projected, branch(layer().moe.mlp_output_norm), beside);
   score_experts(hidden);
   normalize(hidden, layer().moe.input_norm, type_, buffers_.normed.data());
-  mix_experts(cleared_projected());
+  mix_experts(cleared(buffers_.projected));
   add_output(buffers_.projected, branch(layer().moe.output_norm), beside);
   add_output(buffers_.beside, mlp_branch(), hidden);
 }
@@ -94,32 +108,79 @@ void FeedForward::activate_all(const PackedMlp& mlp, Role role, int64_t index) {
   activate({&all, 1}, buffers_.normed, role);
 }
 
+template <class Body>
+void FeedForward::for_each_part(std::span<const MlpPart> parts, const Buffer& x, int64_t width,
+                                const Body& body) {
+  int64_t row = 0;
+  for (const MlpPart& part : parts) {
+    body(part, row, x.data() + static_cast<size_t>(row * width) * bytes_of(type_));
+    row += part.rows;
+  }
+}
+
 void FeedForward::observe_parts(std::span<const MlpPart> parts, Role role, const Buffer& x,
                                 int64_t width) {
-  const std::byte* row = x.data();
-  for (const MlpPart& part : parts) {
+  for_each_part(parts, x, width, [&](const MlpPart& part, int64_t, const std::byte* rows) {
     observe({.role = role,
              .index = part.index,
-             .x = row,
+             .x = rows,
              .type = type_,
              .rows = part.rows,
              .width = width,
              .segments = part.segments});
-    row += static_cast<size_t>(part.rows * width) * bytes_of(type_);
-  }
+  });
 }
 
 void FeedForward::activate(std::span<const MlpPart> parts, const Buffer& x, Role role,
                            bool is_observed) {
+  const PackedMlp& mlp = parts.front().mlp;
   if (is_observed) observe_parts(parts, role, x, config_.hidden_size);
-  multiply_activated(backend_, {.x = x.data(),
-                                .type = type_,
-                                .parts = parts,
-                                .inner = buffers_.inner.as<float>(),
-                                .out = buffers_.activated.data(),
-                                .is_decoding = context_.is_decoding,
-                                .scratch = &context_.scratch});
-  if (is_observed) observe_parts(parts, down_of(role), buffers_.activated, parts.front().mlp.width);
+  const auto is_sparse = [](const MlpPart& part) { return part.mlp.deviations.has_value(); };
+  if (are_plain(parts, &PackedMlp::in) && std::ranges::none_of(parts, is_sparse)) {
+    const std::vector<RowGroup> groups = groups_of(parts, &PackedMlp::in);
+    backend_.matmul_activate({.x = x.data(),
+                              .type = type_,
+                              .groups = groups,
+                              .gated = mlp.gated,
+                              .activation = mlp.activation,
+                              .width = mlp.width,
+                              .scratch = buffers_.inner.as<float>(),
+                              .out_type = type_,
+                              .out = buffers_.activated.data(),
+                              .is_decoding = is_decoding()});
+  } else {
+    for_each_part(parts, x, config_.hidden_size,
+                  [&](const MlpPart& part, int64_t first_row, const std::byte* rows) {
+                    activate_part(part, first_row, rows);
+                  });
+  }
+  if (is_observed) observe_parts(parts, down_of(role), buffers_.activated, mlp.width);
+}
+
+void FeedForward::activate_part(const MlpPart& part, int64_t first_row, const std::byte* x) {
+  const PackedMlp& mlp = part.mlp;
+  const int64_t stride = mlp.in.matrix->out_features;
+  // Where the backend's products activate, no room for inner rows is reserved.
+  Buffer& room = buffers_.inner.size() > 0 ? buffers_.inner : context_.scratch.inner;
+  if (count_of<float>(room) < part.rows * stride)
+    room = allocate<float>(backend_, part.rows * stride);
+  float* inner = room.as<float>();
+  project(x, mlp.in, part.rows, inner);
+  if (mlp.deviations)
+    backend_.keep_outliers({.x = inner,
+                            .rows = part.rows,
+                            .width = mlp.width,
+                            .row_stride = stride,
+                            .deviations = *mlp.deviations});
+  backend_.activate({.x = inner,
+                     .gated = mlp.gated,
+                     .activation = mlp.activation,
+                     .rows = part.rows,
+                     .width = mlp.width,
+                     .out_type = type_,
+                     .out = buffers_.activated.data() +
+                            static_cast<size_t>(first_row * mlp.width) * bytes_of(type_),
+                     .seen = part.seen});
 }
 
 void FeedForward::score_experts(const float* hidden) {
@@ -154,13 +215,11 @@ std::vector<int32_t> FeedForward::route() {
                        .counts = expert_counts_.as<int32_t>(),
                        .shared_weights = buffers_.shared_weights.as<float>()};
   backend_.route(args);
-  std::vector<int32_t> counts(static_cast<size_t>(args.rule.experts + 1));
-  backend_.copy_out(expert_counts_.data(), std::as_writable_bytes(std::span(counts)));
+  std::vector<int32_t> counts = downloaded(backend_, args.counts, args.rule.experts + 1);
   if (const int32_t unusable = counts.back(); unusable != 0) {
     const int64_t token = rows() - unusable;
-    std::vector<float> logits(static_cast<size_t>(args.rule.experts));
-    backend_.copy_out(reinterpret_cast<const std::byte*>(args.logits + token * stride),
-                      std::as_writable_bytes(std::span(logits)));
+    const std::vector<float> logits =
+        downloaded(backend_, args.logits + token * stride, args.rule.experts);
     const auto is_bad = [](float logit) { return !std::isfinite(logit); };
     fail("the router gives ", *std::ranges::find_if(logits, is_bad), " for token ", token,
          " of a batch");
@@ -175,10 +234,9 @@ void FeedForward::mix_experts(float* out) {
   const bool shows_all = shows_all_experts_ && (context_.observer || context_.slot_of);
   if (shows_all) show_experts();
   std::vector<int32_t> tokens;  // of experts whose inputs are observed by sample
-  if (context_.observer && !shows_all) {
-    tokens.resize(static_cast<size_t>(rows() * config_.moe.experts_per_token));
-    backend_.copy_out(buffers_.expert_tokens.data(), std::as_writable_bytes(std::span(tokens)));
-  }
+  if (context_.observer && !shows_all)
+    tokens = downloaded(backend_, buffers_.expert_tokens.as<int32_t>(),
+                        rows() * config_.moe.experts_per_token);
   ExpertWave wave;
   for (size_t i = 0; i < counts.size(); ++i) {
     const int64_t count = counts[i], begin = wave.first + wave.count;
@@ -212,7 +270,7 @@ void FeedForward::show_experts() {
 std::vector<Segment> FeedForward::segments_of(std::span<const int32_t> tokens) const {
   std::vector<Segment> result;
   int64_t begin = 0;
-  for (const Segment& segment : context_.segments) {
+  for (const Segment& segment : batch().segments) {
     int64_t end = begin;
     while (end < std::ssize(tokens) &&
            tokens[static_cast<size_t>(end)] < segment.q_begin + segment.q_count)
@@ -248,28 +306,36 @@ void FeedForward::gather(const ExpertWave& wave) {
 
 void FeedForward::add_experts(const ExpertWave& wave, bool is_observed, float* out) {
   gather(wave);
-  const auto* gathered = buffers_.gathered.data();
-  for (const MlpPart& part : wave.parts) {
-    const int64_t count = part.rows * config_.hidden_size;
-    if (is_observed) fold(slot_of(Role::kExpertUp, part.index), gathered, count, type_);
-    gathered += static_cast<size_t>(count) * bytes_of(type_);
-  }
+  const int64_t width = config_.hidden_size;
+  if (is_observed)
+    for_each_part(wave.parts, buffers_.gathered, width,
+                  [&](const MlpPart& part, int64_t, const std::byte* rows) {
+                    fold(slot_of(Role::kExpertUp, part.index), rows, part.rows * width, type_);
+                  });
   activate(wave.parts, buffers_.gathered, Role::kExpertUp, is_observed);
-  multiply_down(backend_, {.x = buffers_.activated.data(),
-                           .type = type_,
-                           .parts = wave.parts,
-                           .out = buffers_.expert_out.data(),
-                           .is_decoding = context_.is_decoding,
-                           .scratch = &context_.scratch});
+  float* const products = buffers_.expert_out.as<float>();
+  if (are_plain(wave.parts, &PackedMlp::down)) {
+    const std::vector<RowGroup> groups = groups_of(wave.parts, &PackedMlp::down);
+    backend_.matmul_groups({.x = buffers_.activated.data(),
+                            .type = type_,
+                            .groups = groups,
+                            .out = products,
+                            .is_decoding = is_decoding()});
+  } else {
+    for_each_part(wave.parts, buffers_.activated, wave.parts.front().mlp.width,
+                  [&](const MlpPart& part, int64_t first_row, const std::byte* rows) {
+                    project(rows, part.mlp.down, part.rows, products + first_row * width);
+                  });
+  }
   const float* weights = buffers_.expert_weights.as<float>() + wave.first;
-  backend_.combine_rows({.x = buffers_.expert_out.as<float>(),
+  backend_.combine_rows({.x = products,
                          .places = buffers_.router_scratch.as<int32_t>(),
                          .weights = config_.architecture->weighs_expert_inputs ? nullptr : weights,
                          .first = wave.first,
                          .count = wave.count,
                          .rows = rows(),
                          .per_row = config_.moe.experts_per_token,
-                         .width = config_.hidden_size,
+                         .width = width,
                          .out = out});
 }
 

@@ -8,6 +8,16 @@
 
 namespace kvcal {
 
+/// Consecutive rows and the MLP that they run through: those routed to one expert, or all. Such
+/// parts lie one behind the other, and their MLPs differ in nothing but the weights.
+struct MlpPart {
+  const PackedMlp& mlp;
+  int64_t rows = 0;
+  int64_t index = 0;                   ///< of the expert
+  std::vector<Segment> segments = {};  ///< as in LinearInput; empty: the batch's
+  AmaxSlot seen = {};                  ///< of the inner rows
+};
+
 /// MLP or experts of a layer, or both.
 class FeedForward : private LayerPart {
  public:
@@ -36,6 +46,12 @@ class FeedForward : private LayerPart {
                 bool is_observed = true);
   /// activate for all rows of normed.
   void activate_all(const PackedMlp& mlp, Role role = Role::kUp, int64_t index = 0);
+  /// Writes the activated inner rows of one part, whose first one it is and whose input is x.
+  void activate_part(const MlpPart& part, int64_t first_row, const std::byte* x);
+  /// Calls body(part, its first row, its rows of x) for x [rows of all parts, width].
+  template <class Body>
+  void for_each_part(std::span<const MlpPart> parts, const Buffer& x, int64_t width,
+                     const Body& body);
   /// Observes each part's rows of x, [rows of all parts, width], as its input.
   void observe_parts(std::span<const MlpPart> parts, Role role, const Buffer& x, int64_t width);
 
@@ -60,8 +76,8 @@ class FeedForward : private LayerPart {
   void show_experts();
   /// Rows of each segment that are in tokens, which ascend.
   std::vector<Segment> segments_of(std::span<const int32_t> tokens) const;
-  /// projected, as zeros.
-  float* cleared_projected();
+  /// Makes rows of hidden_size zeros.
+  float* cleared(const Buffer& rows_of_hidden);
 
   bool shows_all_experts_ = false;
   Buffer expert_counts_;  ///< of RouteArgs

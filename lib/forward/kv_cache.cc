@@ -1,8 +1,5 @@
 #include "forward/kv_cache.h"
 
-#include "backend/backend.h"
-#include "quant/scale.h"
-
 namespace kvcal {
 namespace {
 
@@ -30,13 +27,8 @@ int64_t scan_floats(const RecurrentConfig& config) {
 }
 
 RecurrentState new_state(const RecurrentConfig& config, Backend& backend, int64_t slots) {
-  const auto floats = [&](int64_t count) {
-    Buffer buffer = backend.allocate(static_cast<size_t>(slots * count) * sizeof(float));
-    backend.fill_zero(buffer.data(), buffer.size());
-    return buffer;
-  };
-  return {.convolution = floats(convolution_floats(config)),
-          .scan = floats(scan_floats(config)),
+  return {.convolution = zeros<float>(backend, slots * convolution_floats(config)),
+          .scan = zeros<float>(backend, slots * scan_floats(config)),
           .slots = slots};
 }
 
@@ -54,33 +46,10 @@ CacheType type_of_layer(const ModelConfig& config, const CacheType& type,
   return is_ignored ? unquantized_cache_dtype(config) : type;
 }
 
-/// Bytes of a layer's K and V of one token in our memory.
-uint64_t memory_per_token(const ModelConfig& config, const CacheType& type,
-                          const std::vector<LayerKvScales>& scales, int64_t layer) {
-  if (!config.has_own_cache(layer)) return 0;
-  const KvDType dtype = type_of_layer(config, type, scales, layer).dtype;
-  return static_cast<uint64_t>(config.cache(layer).width() * bytes_per_element(dtype));
-}
-
-size_t row_bytes(int64_t elements, KvDType dtype) {
-  return static_cast<size_t>(elements * bytes_per_element(dtype));
-}
-
 /// Bytes of an indexer's key; 0 where no sequence is long enough for a selection.
 size_t indexer_row_bytes(const ModelConfig& config, int64_t layer, int64_t capacity) {
   const bool is_kept = config.layer(layer).has_indexer && config.selects_keys(capacity);
   return is_kept ? static_cast<size_t>(config.indexer.head_dim) * sizeof(float) : 0;
-}
-
-/// Consecutive tokens of the input of a cache.
-EnterCacheArgs rows_of(EnterCacheArgs args, int64_t first, int64_t count) {
-  for (HeadsView* view : {&args.k.x, &args.v.x, &args.rope.x}) {
-    if (!view->data) continue;
-    view->data += first * view->row_stride;
-    view->tokens = count;
-  }
-  if (args.rope.positions) args.rope.positions += first;
-  return args;
 }
 
 }  // namespace
@@ -104,41 +73,66 @@ std::string head_problem(CacheFormat format, const ModelConfig& config, int64_t 
   return {};
 }
 
+void KvStorage::Side::join(CacheSide& args, KvDType dtype, int64_t row) const {
+  args.dtype = dtype;
+  args.scales = is_fp8(dtype) ? scales.as<float>() : nullptr;
+  args.out = rows.data() + static_cast<size_t>(row) * row_bytes;
+  args.saturated = saturated.as<uint64_t>();
+}
+
+void KvStorage::reserve(const LayerCache& cache, int64_t rows, Backend& backend) {
+  const auto reserve_side = [&](Side& side, int64_t head_dim) {
+    side.row_bytes = static_cast<size_t>(cache.heads * head_dim * bytes_per_element(dtype));
+    side.rows = backend.allocate(static_cast<size_t>(rows) * side.row_bytes);
+  };
+  reserve_side(k, cache.k_dim);
+  reserve_side(v, cache.v_dim);
+}
+
+KvView KvStorage::view() const {
+  return {.dtype = dtype,
+          .k = k.rows.data(),
+          .v = v.rows.data(),
+          .k_scales = k.scales.as<float>(),
+          .v_scales = v.scales.as<float>(),
+          .q_scales = q_scales.as<float>(),
+          .q_dtype = q_dtype,
+          .q_saturated = q_saturated.as<uint64_t>()};
+}
+
 KvCache::KvCache(const ModelConfig& config, Backend& backend, const CacheType& type,
                  const std::vector<LayerKvScales>& scales, int64_t capacity, int64_t slots)
     : backend_(backend), type_(type), capacity_(capacity), lengths_(static_cast<size_t>(slots), 0) {
   check_scales(config, type, scales);
-  const auto rows = static_cast<size_t>(slots * capacity);
+  const int64_t rows = slots * capacity;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     Layer& entry = layers_.emplace_back();
     if (config.layer(layer).has_recurrence)
       entry.state = new_state(config.recurrent, backend, slots);
     if (!config.has_attention(layer)) continue;
-    entry.type = type_of_layer(config, type, scales, layer);
+    const CacheType own = type_of_layer(config, type, scales, layer);
+    const auto uploaded = [&](const std::vector<Scale>& values, int64_t heads, const char* what) {
+      return upload<float>(per_head(values, heads, layer, what), backend);
+    };
+    const LayerKvScales of_layer =
+        needs_scales(own) ? scales[static_cast<size_t>(layer)] : LayerKvScales{};
+    entry.format = own.format;
+    entry.kv.dtype = entry.kv.q_dtype = own.dtype;
     entry.source = static_cast<size_t>(config.layer(layer).cache_layer);
-    if (entry.type == KvDType::kFp8E4m3 && !scales[static_cast<size_t>(layer)].q.empty())
-      entry.q_scales = upload<float>(per_head(scales[static_cast<size_t>(layer)].q,
-                                              config.attention(layer).heads, layer, "q_scale"),
-                                     backend);
-    if (entry.type == KvDType::kFp8E4m3 && scales[static_cast<size_t>(layer)].weights)
-      entry.weight_scale = scales[static_cast<size_t>(layer)].weights->value;
+    if (own == KvDType::kFp8E4m3 && !of_layer.q.empty())
+      entry.kv.q_scales = uploaded(of_layer.q, config.attention(layer).heads, "q_scale");
+    if (own == KvDType::kFp8E4m3 && of_layer.weights) entry.weight_scale = of_layer.weights->value;
     if (!config.has_own_cache(layer)) continue;
-    if (entry.type.format)
-      if (const auto problem = head_problem(*entry.type.format, config, layer); !problem.empty())
+    if (own.format)
+      if (const auto problem = head_problem(*own.format, config, layer); !problem.empty())
         fail(problem);
     const LayerCache& cache = config.cache(layer);
-    entry.k_row_bytes = row_bytes(cache.heads * cache.k_dim, entry.type.dtype);
-    entry.v_row_bytes = row_bytes(cache.heads * cache.v_dim, entry.type.dtype);
-    entry.k = backend.allocate(rows * entry.k_row_bytes);
-    entry.v = backend.allocate(rows * entry.v_row_bytes);
+    entry.kv.reserve(cache, rows, backend);
     if (const size_t bytes = indexer_row_bytes(config, layer, capacity); bytes > 0)
-      entry.indexer_keys = backend.allocate(rows * bytes);
-    if (!needs_scales(entry.type)) continue;
-    const LayerKvScales& layer_scales = scales[static_cast<size_t>(layer)];
-    entry.k_scales =
-        upload<float>(per_head(layer_scales.k, cache.heads, layer, "k_scale"), backend);
-    entry.v_scales =
-        upload<float>(per_head(layer_scales.v, cache.heads, layer, "v_scale"), backend);
+      entry.indexer_keys = backend.allocate(static_cast<size_t>(rows) * bytes);
+    if (!needs_scales(own)) continue;
+    entry.kv.k.scales = uploaded(of_layer.k, cache.heads, "k_scale");
+    entry.kv.v.scales = uploaded(of_layer.v, cache.heads, "v_scale");
   }
 }
 
@@ -159,15 +153,18 @@ uint64_t KvCache::bytes_per_token(const ModelConfig& config, const CacheType& ty
 uint64_t KvCache::bytes_per_slot(const ModelConfig& config, const CacheType& type,
                                  const std::vector<LayerKvScales>& scales, int64_t capacity) {
   check_scales(config, type, scales);
-  uint64_t bytes = 0;
+  uint64_t of_token = 0, states = 0;  // in our memory
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    bytes += static_cast<uint64_t>(capacity) * memory_per_token(config, type, scales, layer);
-    bytes += static_cast<uint64_t>(capacity) * indexer_row_bytes(config, layer, capacity);
+    if (config.has_own_cache(layer)) {
+      const KvDType dtype = type_of_layer(config, type, scales, layer).dtype;
+      of_token += static_cast<uint64_t>(config.cache(layer).width() * bytes_per_element(dtype));
+    }
+    of_token += indexer_row_bytes(config, layer, capacity);
     if (config.layer(layer).has_recurrence)
-      bytes += sizeof(float) * static_cast<uint64_t>(convolution_floats(config.recurrent) +
-                                                     scan_floats(config.recurrent));
+      states += sizeof(float) * static_cast<uint64_t>(convolution_floats(config.recurrent) +
+                                                      scan_floats(config.recurrent));
   }
-  return bytes;
+  return static_cast<uint64_t>(capacity) * of_token + states;
 }
 
 void KvCache::clear(int64_t slot) {
@@ -179,49 +176,44 @@ void KvCache::clear(int64_t slot) {
     }
 }
 
-Segment KvCache::next_segment(int64_t slot, int64_t q_begin, int64_t count) const {
-  return {.q_begin = q_begin,
-          .q_count = count,
-          .kv_begin = slot * capacity_,
-          .kv_count = length(slot) + count};
-}
-
 void KvCache::append(int64_t layer, const KeysValues& kv, const TokenBatch& batch) {
   const Layer& entry = layers_[static_cast<size_t>(layer)];
   EnterCacheArgs all = kv.entry();
-  all.k.dtype = all.v.dtype = entry.type.dtype;
-  all.k.scales = entry.k_scales.as<float>();
-  all.v.scales = entry.v_scales.as<float>();
   all.first_row = batch.first_row;
-  if (entry.type.format) simulate(*entry.type.format, all);
+  if (entry.format) simulate(entry, all);
   for (const Segment& segment : batch.segments) {
     KVCAL_CHECK(segment.kv_count <= capacity_);
-    const int64_t row = batch.first_row ? 0 : segment.kv_begin + segment.kv_count - segment.q_count;
-    EnterCacheArgs args = rows_of(all, segment.q_begin, segment.q_count);
-    args.k.out = entry.k.data() + static_cast<size_t>(row) * entry.k_row_bytes;
-    args.v.out = entry.v.data() + static_cast<size_t>(row) * entry.v_row_bytes;
+    EnterCacheArgs args = all;
+    args.k.x = part_of(all.k.x, segment.q_begin, segment.q_count);
+    args.v.x = part_of(all.v.x, segment.q_begin, segment.q_count);
+    if (all.rope.x.data)
+      args.rope =
+          part_of(all.rope, part_of(all.rope.x, segment.q_begin, segment.q_count), segment.q_begin);
+    entry.kv.join(args,
+                  batch.first_row ? 0 : segment.kv_begin + segment.kv_count - segment.q_count);
     backend_.enter_cache(args);
   }
 }
 
-void KvCache::simulate(CacheFormat format, EnterCacheArgs& args) {
+void KvCache::simulate(const Layer& layer, EnterCacheArgs& args) {
   if (args.rope.x.data) backend_.rope(args.rope);
   args.rope = {};
-  for (CacheSide* side : {&args.k, &args.v}) {
-    backend_.simulate_cache({.x = side->x, .format = format, .scales = side->scales});
-    side->scales = nullptr;
-  }
+  const auto simulate_side = [&](const HeadsView& x, const Buffer& scales) {
+    backend_.simulate_cache({.x = x, .format = *layer.format, .scales = scales.as<float>()});
+  };
+  simulate_side(args.k.x, layer.kv.k.scales);
+  simulate_side(args.v.x, layer.kv.v.scales);
 }
 
 std::vector<uintptr_t> KvCache::places() const {
   std::vector<uintptr_t> places{static_cast<uintptr_t>(capacity_)};
   for (const Layer& layer : layers_) {
-    places.push_back(static_cast<uintptr_t>(layer.type.dtype));
-    places.push_back(layer.type.format ? 1 + static_cast<uintptr_t>(*layer.type.format) : 0);
+    const KvStorage& kv = layer.kv;
+    places.push_back(static_cast<uintptr_t>(kv.dtype));
+    places.push_back(layer.format ? 1 + static_cast<uintptr_t>(*layer.format) : 0);
     places.push_back(bits_of(layer.weight_scale));
-    for (const Buffer* buffer :
-         {&layer.k, &layer.v, &layer.k_scales, &layer.v_scales, &layer.q_scales,
-          &layer.indexer_keys, &layer.state.convolution, &layer.state.scan})
+    for (const Buffer* buffer : {&kv.k.rows, &kv.v.rows, &kv.k.scales, &kv.v.scales, &kv.q_scales,
+                                 &layer.indexer_keys, &layer.state.convolution, &layer.state.scan})
       places.push_back(reinterpret_cast<uintptr_t>(buffer->data()));
   }
   return places;
@@ -229,16 +221,12 @@ std::vector<uintptr_t> KvCache::places() const {
 
 KvView KvCache::storage(int64_t layer) const {
   const Layer& entry = layers_[static_cast<size_t>(layer)];
-  const Layer& holder = layers_[entry.source];
-  return {.dtype = holder.type.dtype,
-          .k = holder.k.data(),
-          .v = holder.v.data(),
-          .k_scales = holder.k_scales.as<float>(),
-          .v_scales = holder.v_scales.as<float>(),
-          .q_scales = entry.q_scales.as<float>(),
-          .q_dtype = entry.type.dtype,
-          .weight_scale = entry.weight_scale,
-          .indexer_keys = entry.indexer_keys.as<float>()};
+  KvView view = layers_[entry.source].kv.view();
+  view.q_scales = entry.kv.q_scales.as<float>();
+  view.q_dtype = entry.kv.q_dtype;
+  view.weight_scale = entry.weight_scale;
+  view.indexer_keys = entry.indexer_keys.as<float>();
+  return view;
 }
 
 void KvCache::advance(int64_t count, int64_t slot) {

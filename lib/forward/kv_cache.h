@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,29 @@ KvDType unquantized_cache_dtype(const ModelConfig& config);
 
 /// Why engines cannot keep the heads of the layer's K and V in the format; empty where they can.
 std::string head_problem(CacheFormat format, const ModelConfig& config, int64_t layer);
+
+/// Rows of K and V of one layer, with the scales of their codes and of the queries that read them.
+struct KvStorage {
+  /// K or V: [rows, heads, head_dim] of dtype.
+  struct Side {
+    size_t row_bytes = 0;
+    Buffer rows, scales;
+    Buffer saturated;  ///< [heads], as CacheSide has it; empty: not counted
+    void join(CacheSide& args, KvDType dtype, int64_t row) const;
+  };
+  KvDType dtype = KvDType::kFloat32;
+  KvDType q_dtype = KvDType::kFp8E4m3;  ///< of queries with scales
+  Side k = {}, v = {};
+  Buffer q_scales = {}, q_saturated = {};
+
+  void reserve(const LayerCache& cache, int64_t rows, Backend& backend);
+  /// Makes the cache pass store its heads, from a row on.
+  void join(EnterCacheArgs& args, int64_t row = 0) const {
+    k.join(args.k, dtype, row);
+    v.join(args.v, dtype, row);
+  }
+  KvView view() const;
+};
 
 /// K and V of several sequences for all layers, as the cache's type has them, and the states of
 /// recurrent layers. Each sequence has a slot. Types with scales need one for every layer that is
@@ -43,8 +67,6 @@ class KvCache {
   const CacheType& type() const { return type_; }
   /// Empties a slot.
   void clear(int64_t slot = 0);
-  /// Segment for rows [q_begin, q_begin + count) of a batch that follow the tokens in a slot.
-  Segment next_segment(int64_t slot, int64_t q_begin, int64_t count) const;
   /// Rotates the new K of a layer, and stores K and V in the last rows of the batch's segments, or
   /// from batch.first_row on.
   void append(int64_t layer, const KeysValues& kv, const TokenBatch& batch);
@@ -60,17 +82,16 @@ class KvCache {
 
  private:
   struct Layer {
-    CacheType type = KvDType::kFloat32;
+    std::optional<CacheFormat> format;
     size_t source = 0;  ///< layer that holds K and V
-    size_t k_row_bytes = 0, v_row_bytes = 0;
-    Buffer k, v, k_scales, v_scales, q_scales;
+    KvStorage kv;
     float weight_scale = 0.0f;
     Buffer indexer_keys;  ///< float32, where a sequence may need a selection
     RecurrentState state;
   };
 
   /// Rotates the K of args, and replaces K and V by what an engine reads of them.
-  void simulate(CacheFormat format, EnterCacheArgs& args);
+  void simulate(const Layer& layer, EnterCacheArgs& args);
 
   Backend& backend_;
   CacheType type_;

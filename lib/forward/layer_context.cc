@@ -86,7 +86,7 @@ uint64_t Activations::bytes_per_token(const ModelConfig& config, const Backend& 
 void LayerPart::observe(LinearInput input) {
   if (!context_.observer) return;
   input.layer = context_.layer_index;
-  if (input.segments.empty()) input.segments = context_.segments;
+  if (input.segments.empty()) input.segments = batch().segments;
   context_.observer(input);
 }
 
@@ -102,13 +102,7 @@ void LayerPart::fold(AmaxSlot slot, const void* x, int64_t count, ComputeType ty
 }
 
 void LayerPart::convert(ComputeType type, const float* x, int64_t width, void* out, AmaxSlot seen) {
-  backend_.load_kv({.x = x,
-                    .dtype = KvDType::kFloat32,
-                    .rows = rows(),
-                    .heads = 1,
-                    .head_dim = width,
-                    .out_type = type,
-                    .out = out});
+  kvcal::convert(backend_, x, rows(), width, type, out);
   fold(seen, out, rows() * width, type);
 }
 
@@ -122,16 +116,8 @@ void LayerPart::normalize(const float* x, const PackedNorm& norm, ComputeType ty
                           AmaxSlot seen) {
   if (!norm.exists())  // families that norm outputs only
     return convert(type, x, config_.hidden_size, out, seen);
-  backend_.norm({.x = x,
-                 .weight = norm.weight.get(),
-                 .bias = norm.bias.get(),
-                 .centered = config_.centers_norm,
-                 .epsilon = config_.norm_eps,
-                 .rows = rows(),
-                 .width = config_.hidden_size,
-                 .out_type = type,
-                 .out = out,
-                 .seen = seen});
+  kvcal::normalize(backend_, config_, norm,
+                   {.x = x, .rows = rows(), .type = type, .out = out, .seen = seen});
 }
 
 void LayerPart::normalize_input(Role role, const float* x, const PackedNorm& norm) {
@@ -151,14 +137,17 @@ void LayerPart::gate(RowsView x, RowsView gate, GateFunction function, int64_t w
                           .seen = seen});
 }
 
-void LayerPart::project(const void* x, const PackedLinear& linear, int64_t rows, float* out) {
+void LayerPart::project(const void* x, const PackedLinear& linear, int64_t rows, float* out,
+                        bool accumulate) {
   multiply(backend_, {.x = x,
                       .linear = linear,
+                      .accumulate = accumulate,
                       .rows = rows,
                       .out = out,
-                      .is_decoding = context_.is_decoding,
+                      .is_decoding = is_decoding(),
                       .scratch = &context_.scratch});
   if (!linear.factors.exists()) return;
+  KVCAL_CHECK(!accumulate);
   const int64_t width = linear.matrix->out_features;
   backend_.multiply_gate({.x = {.data = out, .row_stride = width},
                           .gate = {.data = linear.factors.get(), .row_stride = 0},
@@ -170,17 +159,9 @@ void LayerPart::project(const void* x, const PackedLinear& linear, int64_t rows,
 
 void LayerPart::add_projected(const Buffer& x, const PackedLinear& linear, const Branch& branch,
                               float* hidden) {
-  if (!branch.adds_directly()) {
-    project(x, linear, buffers_.projected);
-    return add_output(buffers_.projected, branch, hidden);
-  }
-  multiply(backend_, {.x = x.data(),
-                      .linear = linear,
-                      .accumulate = true,
-                      .rows = rows(),
-                      .out = hidden,
-                      .is_decoding = context_.is_decoding,
-                      .scratch = &context_.scratch});
+  if (branch.adds_directly()) return project(x.data(), linear, rows(), hidden, true);
+  project(x, linear, buffers_.projected);
+  add_output(buffers_.projected, branch, hidden);
 }
 
 ResidualNormArgs LayerPart::output_args(const Buffer& x, const Branch& branch,

@@ -144,9 +144,6 @@ struct LayerContext {
   const PackedLayer* layer = nullptr;
   int64_t layer_index = 0;
   const TokenBatch* batch = nullptr;
-  const RopeTables* ropes = nullptr;
-  std::span<const Segment> segments = {};  ///< of the batch
-  bool is_decoding = false;                ///< of the batch's products
 };
 
 /// Base of the parts of a layer: the operations that several of them need, on the rows of the batch
@@ -163,12 +160,18 @@ class LayerPart {
   const PackedLayer& layer() const { return *context_.layer; }
   const LayerConfig& own() const { return config_.layer(context_.layer_index); }
   const TokenBatch& batch() const { return *context_.batch; }
-  int64_t rows() const { return context_.batch->num_tokens; }
+  int64_t rows() const { return batch().num_tokens; }
+  /// Of the batch's products.
+  bool is_decoding() const { return batch().is_decoding && !batch().has_fixed_products; }
   /// Rows as one head; stride: from row to row, in floats.
   HeadsView view(const float* data, int64_t width, int64_t stride) const {
     return {const_cast<float*>(data), rows(), 1, width, stride};
   }
   HeadsView view(const float* data, int64_t width) const { return view(data, width, width); }
+  /// Copies rows of the same width, which follow each other in x.
+  void copy(const float* x, const HeadsView& out) {
+    backend_.copy_heads({.x = view(x, out.head_dim), .out = out, .width = out.head_dim});
+  }
 
   /// Gives an input to the observer. Its layer is set here; empty segments: the batch's.
   void observe(LinearInput input);
@@ -194,7 +197,9 @@ class LayerPart {
   void gate(RowsView x, RowsView gate, GateFunction function, int64_t width, ComputeType out_type,
             void* out, AmaxSlot seen = {});
 
-  void project(const void* x, const PackedLinear& linear, int64_t rows, float* out);
+  /// accumulate: adds to out.
+  void project(const void* x, const PackedLinear& linear, int64_t rows, float* out,
+               bool accumulate = false);
   void project(const Buffer& x, const PackedLinear& linear, const Buffer& out) {
     project(x.data(), linear, rows(), out.as<float>());
   }

@@ -114,6 +114,12 @@ struct KvQuantization {
 struct SaturationCounts {
   uint64_t k = 0, v = 0;
   uint64_t q = 0;  ///< of queries that attention read in FP8
+
+  void add(const SaturationCounts& more) {
+    k += more.k;
+    v += more.v;
+    q += more.q;
+  }
 };
 struct LayerAdvance {
   SaturationCounts saturated = {};

@@ -60,15 +60,14 @@ LinearCollector::LinearCollector(const ModelConfig& config, Backend& backend, Li
       detail_(detail),
       capacity_(most_inputs(config)),
       num_samples_(num_samples) {
-  const auto count = static_cast<size_t>(capacity_);
   if (wants_amax()) {
-    amax_ = backend.allocate(count * sizeof(float));
-    nonfinite_ = backend.allocate(count * sizeof(uint64_t));
+    amax_ = allocate<float>(backend, capacity_);
+    nonfinite_ = allocate<uint64_t>(backend, capacity_);
   } else {
-    ranges_ = backend.allocate(count * static_cast<size_t>(num_samples) * sizeof(ObservedRange));
-    histograms_ = backend.allocate(count * sizeof(MagnitudeHistogram));
+    ranges_ = allocate<ObservedRange>(backend, capacity_ * num_samples);
+    histograms_ = allocate<MagnitudeHistogram>(backend, capacity_);
   }
-  reset(count);
+  reset(static_cast<size_t>(capacity_));
 }
 
 uint64_t LinearCollector::bytes(const ModelConfig& config, LinearDetail detail,
@@ -123,18 +122,14 @@ void LinearCollector::reset(size_t places) {
 LinearObservation LinearCollector::observation(const std::pair<Role, int64_t>& key,
                                                const Place& at) const {
   LinearObservation seen{.role = key.first, .index = key.second, .tokens = at.tokens};
-  const auto read = [&](const Buffer& buffer, auto out) {
-    const auto bytes = std::as_writable_bytes(out);
-    backend_.copy_out(buffer.data() + static_cast<size_t>(at.place) * bytes.size(), bytes);
-  };
   if (wants_amax()) {
-    read(amax_, std::span(&seen.amax.value, 1));
-    read(nonfinite_, std::span(&seen.nonfinite, 1));
+    download(backend_, amax_.as<float>() + at.place, {&seen.amax.value, 1});
+    download(backend_, nonfinite_.as<uint64_t>() + at.place, {&seen.nonfinite, 1});
     return seen;
   }
-  seen.ranges.resize(static_cast<size_t>(num_samples_));
-  read(ranges_, std::span(seen.ranges));
-  read(histograms_, std::span(seen.histogram.counts));
+  seen.ranges =
+      downloaded(backend_, ranges_.as<ObservedRange>() + at.place * num_samples_, num_samples_);
+  download(backend_, histograms_.as<MagnitudeHistogram>() + at.place, {&seen.histogram, 1});
   for (const ObservedRange& range : seen.ranges)
     if (range.min <= range.max)
       seen.amax.value = std::max({seen.amax.value, std::fabs(range.min), std::fabs(range.max)});
@@ -202,11 +197,10 @@ void ChannelObserver::see_keys(const HeadsView& k, std::span<const Segment> segm
     keep_rows(k.data, k.row_stride, sample, key_rows_.emplace_back().before);
 }
 
-void ChannelObserver::see(const void* k, const void* v, int64_t rows,
-                          std::span<const Segment> segments) {
+void ChannelObserver::see(float* k, float* v, int64_t rows, std::span<const Segment> segments) {
   if (rows_of_sample_ > 0)
     for (size_t i = 0; i < segments.size(); ++i)
-      keep_rows(static_cast<const float*>(k), static_cast<int64_t>(seen_.k.size()), segments[i],
+      keep_rows(k, std::ssize(seen_.k), segments[i],
                 key_rows_[key_rows_.size() - segments.size() + i].cached);
   see_side(k, rows, segments, seen_.k);
   see_side(v, rows, segments, seen_.v);
@@ -217,8 +211,7 @@ void ChannelObserver::see(const void* k, const void* v, int64_t rows,
 void ChannelObserver::keep_rows(const float* x, int64_t stride, const Segment& sample,
                                 std::vector<float>& rows) {
   constexpr double kGolden = 0.6180339887498949;
-  const auto length = static_cast<int64_t>(sample.q_count);
-  const int64_t count = std::min(rows_of_sample_, length);
+  const int64_t length = sample.q_count, count = std::min(rows_of_sample_, length);
   const size_t width = seen_.k.size();
   rows.resize(static_cast<size_t>(count) * width);
   for (int64_t i = 0; i < count; ++i) {
@@ -226,30 +219,21 @@ void ChannelObserver::keep_rows(const float* x, int64_t stride, const Segment& s
     const auto token =
         static_cast<int64_t>((static_cast<double>(i) + share) * static_cast<double>(length) /
                              static_cast<double>(count));
-    const float* row =
-        x + (static_cast<int64_t>(sample.q_begin) + std::min(token, length - 1)) * stride;
-    backend_.copy_out(
-        reinterpret_cast<const std::byte*>(row),
-        std::as_writable_bytes(std::span(rows).subspan(static_cast<size_t>(i) * width, width)));
+    const float* row = x + (sample.q_begin + std::min(token, length - 1)) * stride;
+    download(backend_, row, std::span(rows).subspan(static_cast<size_t>(i) * width, width));
   }
 }
 
 // A channel is observed as a head of one dimension.
-void ChannelObserver::see_side(const void* x, int64_t rows, std::span<const Segment> segments,
+void ChannelObserver::see_side(float* x, int64_t rows, std::span<const Segment> segments,
                                std::vector<float>& magnitudes) {
-  const size_t bytes = segments.size() * magnitudes.size() * sizeof(ObservedRange);
-  if (bytes == 0) return;
-  if (ranges_.size() < bytes) ranges_ = backend_.allocate(bytes);
-  const auto channels = static_cast<int64_t>(magnitudes.size());
-  backend_.observe_kv({.x = {.data = static_cast<float*>(const_cast<void*>(x)),
-                             .tokens = rows,
-                             .heads = channels,
-                             .head_dim = 1,
-                             .row_stride = channels},
+  const int64_t channels = std::ssize(magnitudes), count = std::ssize(segments) * channels;
+  if (count == 0) return;
+  if (count_of<ObservedRange>(ranges_) < count) ranges_ = allocate<ObservedRange>(backend_, count);
+  backend_.observe_kv({.x = contiguous(x, rows, channels, 1),
                        .segments = segments,
                        .ranges = ranges_.as<ObservedRange>()});
-  std::vector<ObservedRange> ranges(bytes / sizeof(ObservedRange));
-  backend_.copy_out(ranges_.data(), std::as_writable_bytes(std::span(ranges)));
+  const auto ranges = downloaded(backend_, ranges_.as<ObservedRange>(), count);
   for (size_t i = 0; i < ranges.size(); ++i) {
     float& most = magnitudes[i % magnitudes.size()];
     if (ranges[i].min <= ranges[i].max)
@@ -259,18 +243,12 @@ void ChannelObserver::see_side(const void* x, int64_t rows, std::span<const Segm
 
 PassObservers::Side::Side(Backend& backend, size_t rows, int64_t num_heads)
     : heads(static_cast<size_t>(num_heads)),
-      ranges(backend.allocate(rows * heads * sizeof(ObservedRange))),
-      histogram(backend.allocate(heads * sizeof(MagnitudeHistogram))) {
-  backend.fill_zero(histogram.data(), histogram.size());
-}
+      ranges(allocate<ObservedRange>(backend, static_cast<int64_t>(rows) * num_heads)),
+      histogram(zeros<MagnitudeHistogram>(backend, num_heads)) {}
 
 KvObservation PassObservers::Side::take(Backend& backend) const {
-  KvObservation result;
-  result.ranges.resize(ranges.size() / sizeof(ObservedRange));
-  result.histograms.resize(heads);
-  backend.copy_out(ranges.data(), std::as_writable_bytes(std::span(result.ranges)));
-  backend.copy_out(histogram.data(), std::as_writable_bytes(std::span(result.histograms)));
-  return result;
+  return {downloaded(backend, ranges.as<ObservedRange>(), count_of<ObservedRange>(ranges)),
+          downloaded(backend, histogram.as<MagnitudeHistogram>(), static_cast<int64_t>(heads))};
 }
 
 PassObservers::PassObservers(Backend& backend, const PositionPieces& pieces, int64_t samples,

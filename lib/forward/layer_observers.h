@@ -110,7 +110,7 @@ class ChannelObserver {
   void see_keys(const HeadsView& k, std::span<const Segment> segments);
   /// k, v: float32 rows of the cache that the segments name, [rows, heads, dim], backend memory.
   /// Waits for the backend.
-  void see(const void* k, const void* v, int64_t rows, std::span<const Segment> segments);
+  void see(float* k, float* v, int64_t rows, std::span<const Segment> segments);
   /// In place of both for samples without tokens.
   void see_none(size_t samples) {
     if (rows_of_sample_ > 0) key_rows_.resize(key_rows_.size() + samples);
@@ -119,7 +119,7 @@ class ChannelObserver {
   std::vector<KeyRows> take_key_rows() { return std::move(key_rows_); }
 
  private:
-  void see_side(const void* x, int64_t rows, std::span<const Segment> segments,
+  void see_side(float* x, int64_t rows, std::span<const Segment> segments,
                 std::vector<float>& magnitudes);
 
   /// Appends the kept ones of rows with this stride, in floats, of one sample.

@@ -20,14 +20,10 @@ LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeTyp
   buffers_.reserve(Reserved::kBatch, max_tokens);
 }
 
-void LayerRunner::begin(const PackedLayer& layer, int64_t index, const TokenBatch& batch,
-                        const RopeTables& ropes) {
+void LayerRunner::begin(const PackedLayer& layer, int64_t index, const TokenBatch& batch) {
   context_.layer = &layer;
   context_.layer_index = index;
   context_.batch = &batch;
-  context_.ropes = &ropes;
-  context_.segments = batch.segments;
-  context_.is_decoding = batch.is_decoding && !batch.has_fixed_products;
 }
 
 KeysValues LayerRunner::keys_values(const float* hidden) {
@@ -86,7 +82,6 @@ bool LayerRunner::add_mixed(const Buffer& x, const PackedLinear& linear, float m
 void LayerRunner::run_final_norm(const PackedNorm& norm, const float* hidden,
                                  const TokenBatch& batch) {
   context_.batch = &batch;
-  context_.segments = batch.segments;
   normalize_input(Role::kLmHead, hidden, norm);
 }
 

@@ -25,8 +25,7 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
   LayerRunner& operator=(const LayerRunner&) = delete;
 
   /// Names the layer and the batch that the calls below run. Borrows all until finish.
-  void begin(const PackedLayer& layer, int64_t index, const TokenBatch& batch,
-             const RopeTables& ropes);
+  void begin(const PackedLayer& layer, int64_t index, const TokenBatch& batch);
   void take_inputs(const LayerInputs& inputs) { inputs_ = inputs; }
 
   /// Input norm, K and V projections and their norms: everything before Backend::enter_cache, which

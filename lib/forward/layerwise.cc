@@ -5,81 +5,10 @@
 #include <numeric>
 #include <utility>
 
-#include "backend/backend.h"
 #include "core/interrupt.h"
 #include "forward/memory_plan.h"
 
 namespace kvcal {
-
-/// BatchCache of K and V of one batch for attention.
-struct LayerwiseForward::BatchCache {
-  /// max_tokens 0: of a layer that reads another one's K and V, so only its queries may be
-  /// quantized. quantization null: nothing is.
-  BatchCache(Backend& backend, const LayerConfig& layer, int64_t max_tokens, KvDType dtype,
-             const KvQuantization* quantization)
-      : dtype_(dtype) {
-    const int64_t row = max_tokens * layer.cache.heads * bytes_per_element(dtype);
-    if (max_tokens > 0) {
-      k_ = backend.allocate(static_cast<size_t>(row * layer.cache.k_dim));
-      v_ = backend.allocate(static_cast<size_t>(row * layer.cache.v_dim));
-    }
-    if (!quantization) return;
-    const auto& [q_dtype, k_scales, v_scales, q_scales] = *quantization;
-    if (max_tokens > 0) {
-      const auto heads = static_cast<size_t>(layer.cache.heads);
-      KVCAL_CHECK(k_scales.size() == heads && v_scales.size() == heads);
-      k_scales_ = upload<float>(k_scales, backend);
-      v_scales_ = upload<float>(v_scales, backend);
-      k_saturated_ = zero_counts(backend, heads);
-      v_saturated_ = zero_counts(backend, heads);
-    }
-    if (q_scales.empty()) return;
-    KVCAL_CHECK(std::ssize(q_scales) == layer.attention.heads);
-    q_dtype_ = q_dtype;
-    q_scales_ = upload<float>(q_scales, backend);
-    q_saturated_ = zero_counts(backend, q_scales.size());
-  }
-
-  /// Adds the storage of the batch to the cache pass.
-  void join(EnterCacheArgs& args) const {
-    args.k.dtype = args.v.dtype = dtype_;
-    args.k.scales = k_scales_.as<float>();
-    args.v.scales = v_scales_.as<float>();
-    args.k.out = k_.data();
-    args.v.out = v_.data();
-    args.k.saturated = k_saturated_.as<uint64_t>();
-    args.v.saturated = v_saturated_.as<uint64_t>();
-  }
-  KvView view() const {
-    return {.dtype = dtype_,
-            .k = k_.data(),
-            .v = v_.data(),
-            .k_scales = k_scales_.as<float>(),
-            .v_scales = v_scales_.as<float>(),
-            .q_scales = q_scales_.as<float>(),
-            .q_dtype = q_dtype_,
-            .q_saturated = q_saturated_.as<uint64_t>()};
-  }
-  SaturationCounts saturated(Backend& backend) const {
-    return {sum(backend, k_saturated_), sum(backend, v_saturated_), sum(backend, q_saturated_)};
-  }
-
- private:
-  static Buffer zero_counts(Backend& backend, size_t heads) {
-    Buffer counts = backend.allocate(heads * sizeof(uint64_t));
-    backend.fill_zero(counts.data(), counts.size());
-    return counts;
-  }
-  static uint64_t sum(Backend& backend, const Buffer& counts) {
-    if (counts.size() == 0) return 0;
-    std::vector<uint64_t> host(counts.size() / sizeof(uint64_t));
-    backend.copy_out(counts.data(), std::as_writable_bytes(std::span(host)));
-    return std::accumulate(host.begin(), host.end(), uint64_t{0});
-  }
-
-  KvDType dtype_, q_dtype_ = KvDType::kFp8E4m3;
-  Buffer k_, v_, k_scales_, v_scales_, q_scales_, k_saturated_, v_saturated_, q_saturated_;
-};
 
 namespace {
 
@@ -87,6 +16,17 @@ std::vector<int64_t> lengths_of(std::span<const std::span<const TokenId>> sample
   std::vector<int64_t> lengths;
   for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.size()));
   return lengths;
+}
+
+uint64_t sum_of(Backend& backend, const Buffer& counts) {
+  if (counts.size() == 0) return 0;
+  const auto host = downloaded(backend, counts.as<uint64_t>(), count_of<uint64_t>(counts));
+  return std::accumulate(host.begin(), host.end(), uint64_t{0});
+}
+
+SaturationCounts saturated(Backend& backend, const KvStorage& storage) {
+  return {sum_of(backend, storage.k.saturated), sum_of(backend, storage.v.saturated),
+          sum_of(backend, storage.q_saturated)};
 }
 
 int64_t longest_sample_of(std::span<const std::span<const TokenId>> samples,
@@ -114,7 +54,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
     fail("compute dtype ", name_of(type_), " is not supported by ", backend.description());
   const std::vector<int64_t> lengths = lengths_of(samples);
   const MemoryPlan plan(config, weights, backend, options, lengths);
-  make_batches(lengths, plan.batch_tokens());
+  make_batches(samples, lengths, plan.batch_tokens());
   std::vector<int64_t> batch_tokens;
   for (const SampleBatch& batch : batches_) {
     pieces_.add_batch(batch.tokens.segments);
@@ -123,14 +63,10 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
   }
   runner_ = std::make_unique<LayerRunner>(config, backend, type_, longest_batch_);
   if (config.has_layer_inputs) {
-    const auto floats = [&](int64_t width) {
-      return backend.allocate(static_cast<size_t>(longest_batch_ * width) * sizeof(float));
-    };
-    embedded_ = floats(config.hidden_size);
-    input_rows_ = floats(config.layer_input_size);
-    keep_ids(samples);
+    embedded_ = allocate<float>(backend, longest_batch_ * config.hidden_size);
+    input_rows_ = allocate<float>(backend, longest_batch_ * config.layer_input_size);
   }
-  if (config.has_draft()) make_draft_batches(samples);
+  if (config.has_draft()) make_draft_batches();
   hidden_.emplace(backend, config.carried_width(longest_sample_), std::move(batch_tokens),
                   HiddenRoom{.bytes = plan.hidden_bytes(longest_batch_),
                              .scratch_folder = options.scratch_folder});
@@ -144,7 +80,11 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
                        hidden_->are_in_backend())
           .value_or(std::numeric_limits<uint64_t>::max()) /
       2;
-  if (!options.is_restored) embed(samples, plan);
+  if (!options.is_restored) embed(plan);
+  for (SampleBatch& batch : batches_) {
+    batch.tokens.in_sequence = {};
+    if (!config.has_layer_inputs) batch.tokens.ids = {};
+  }
 }
 
 LayerwiseForward::~LayerwiseForward() = default;
@@ -185,7 +125,7 @@ void LayerwiseForward::run_batch(const PackedLayer& layer, size_t index, float* 
     return;
   }
   const LayerRunner::Exchanged held(*runner_, kept_of(index, pass));
-  runner_->begin(layer, layer_, tokens, *ropes_);
+  runner_->begin(layer, layer_, tokens);
   ObservedQueries queries;
   if (pass.observers) queries = pass.observers->queries(batch.first_sample);
   if (config_.has_attention(layer_)) {
@@ -217,8 +157,8 @@ void LayerwiseForward::enter_cache(const KeysValues& made, const TokenBatch& tok
   if (channels) channels->see_keys(args.k.x, tokens.segments);
   backend_.enter_cache(args);
   if (!channels) return;
-  const KvView stored = pass.storage->view();
-  channels->see(stored.k, stored.v, tokens.num_tokens, tokens.segments);
+  channels->see(pass.storage->k.rows.as<float>(), pass.storage->v.rows.as<float>(),
+                tokens.num_tokens, tokens.segments);
 }
 
 LayerRunner::BatchKeysValues* LayerwiseForward::kept_of(size_t batch, const Pass& pass) {
@@ -294,9 +234,9 @@ LayerResult LayerwiseForward::run(const LayerCall& call, const PackedLayer* laye
     case LayerPass::kObserveAndAdvanceExact:
       return observe_layer(*layer, call.pass == LayerPass::kObserveAndAdvanceExact);
     case LayerPass::kCountSaturated: {
-      const BatchCache storage = make_batch_cache(call.quantization);
+      const KvStorage storage = make_storage(call.quantization);
       run_batches(*layer, Share::kNone, {.storage = &storage});
-      return storage.saturated(backend_);
+      return saturated(backend_, storage);
     }
     case LayerPass::kCompareAttention:
       return compare(*layer, call.candidates);
@@ -305,21 +245,36 @@ LayerResult LayerwiseForward::run(const LayerCall& call, const PackedLayer* laye
   }
 }
 
-LayerwiseForward::BatchCache LayerwiseForward::make_batch_cache(
-    const KvQuantization* quantization) const {
+KvStorage LayerwiseForward::make_storage(const KvQuantization* quantization) const {
+  const LayerConfig& layer = config_.layer(layer_);
   const bool has_cache = config_.has_own_cache(layer_);
   // transformers computes K and V in bfloat16 there; float16 would lose those beyond its range.
   const bool is_bfloat16 = has_cache && type_ == ComputeType::kBFloat16 && !request_.channels;
-  const KvDType unquantized = is_bfloat16 ? KvDType::kBFloat16 : KvDType::kFloat32;
-  return BatchCache(backend_, config_.layer(layer_), has_cache ? longest_batch_ : 0,
-                    has_cache && quantization ? quantization->dtype : unquantized, quantization);
+  KvStorage storage{.dtype = has_cache && quantization ? quantization->dtype
+                             : is_bfloat16             ? KvDType::kBFloat16
+                                                       : KvDType::kFloat32};
+  const auto put = [&](const std::vector<float>& values, int64_t heads, Buffer& scales,
+                       Buffer& saturated) {
+    KVCAL_CHECK(std::ssize(values) == heads);
+    scales = upload<float>(values, backend_);
+    saturated = zeros<uint64_t>(backend_, heads);
+  };
+  if (has_cache) storage.reserve(layer.cache, longest_batch_, backend_);
+  if (has_cache && quantization) {
+    put(quantization->k_scales, layer.cache.heads, storage.k.scales, storage.k.saturated);
+    put(quantization->v_scales, layer.cache.heads, storage.v.scales, storage.v.saturated);
+  }
+  if (!quantization || quantization->q_scales.empty()) return storage;
+  storage.q_dtype = quantization->dtype;
+  put(quantization->q_scales, layer.attention.heads, storage.q_scales, storage.q_saturated);
+  return storage;
 }
 
 LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed, bool finishes) {
   const bool is_end = finishes || request_.ends_with(layer_, config_);
   PassObservers observers = make_observers();
-  std::optional<BatchCache> storage;
-  if (finishes || observers.channels) storage.emplace(make_batch_cache(nullptr));
+  std::optional<KvStorage> storage;
+  if (finishes || observers.channels) storage.emplace(make_storage(nullptr));
   run_batches(packed, is_end ? Share::kWhole : Share::kFirstHalf,
               {.observers = &observers,
                .storage = storage ? &*storage : nullptr,
@@ -334,10 +289,10 @@ LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed, bool
 
 LayerAdvance LayerwiseForward::advance_layer(const PackedLayer& packed,
                                              const KvQuantization* quantization) {
-  const BatchCache storage = make_batch_cache(quantization);
+  const KvStorage storage = make_storage(quantization);
   run_batches(packed, config_.has_attention(layer_) ? Share::kSecondHalf : Share::kWhole,
               {.storage = &storage, .finishes = true, .compares = true});
-  return {storage.saturated(backend_), take_linears()};
+  return {saturated(backend_, storage), take_linears()};
 }
 
 AttentionComparison LayerwiseForward::compare(const PackedLayer& packed,

@@ -17,6 +17,7 @@
 #include "core/number.h"
 #include "forward/compared_attention.h"
 #include "forward/hidden_states.h"
+#include "forward/kv_cache.h"
 #include "forward/layer_forward.h"
 #include "forward/layer_prefetch.h"
 #include "forward/layer_runner.h"
@@ -72,7 +73,6 @@ class LayerwiseForward : public LayerForward {
   void observe_linear_inputs(LinearInputObserver observer);
 
  private:
-  struct BatchCache;
   struct SampleBatch {
     TokenBatch tokens;
     int64_t first_token = 0, first_sample = 0;
@@ -98,17 +98,17 @@ class LayerwiseForward : public LayerForward {
   LinearObservation observe_final_norm();
   AttentionComparison compare(const PackedLayer& packed,
                               std::span<const KvQuantization> candidates);
-  /// BatchCache of a batch's K and V in the layer; null: unquantized.
-  BatchCache make_batch_cache(const KvQuantization* quantization) const;
+  /// Room for a batch's K and V in the layer, whose queries may be quantized without a cache of
+  /// its own; null: unquantized.
+  KvStorage make_storage(const KvQuantization* quantization) const;
   PassObservers make_observers() const;
 
-  void make_batches(const std::vector<int64_t>& lengths, int64_t batch_tokens);
-  void embed(std::span<const std::span<const TokenId>> samples, const MemoryPlan& plan);
-  /// Keeps the token ids in the batches.
-  void keep_ids(std::span<const std::span<const TokenId>> samples);
+  void make_batches(std::span<const std::span<const TokenId>> samples,
+                    const std::vector<int64_t>& lengths, int64_t batch_tokens);
+  void embed(const MemoryPlan& plan);
   /// The batches of a draft layer: all tokens of each sample but the last, with the ids of the next
   /// ones.
-  void make_draft_batches(std::span<const std::span<const TokenId>> samples);
+  void make_draft_batches();
   /// The tokens of a batch that a layer runs, and their rows of its input.
   struct BatchInput {
     const TokenBatch& tokens;
@@ -129,7 +129,7 @@ class LayerwiseForward : public LayerForward {
   /// Treatment of K and V in one pass over a layer.
   struct Pass {
     PassObservers* observers = nullptr;
-    const BatchCache* storage = nullptr;
+    const KvStorage* storage = nullptr;
     bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
     bool keeps = false;     ///< keeps K, V and their input for a later pass that finishes the layer
     bool compares = false;  ///< keeps what compare_attention needs
@@ -177,7 +177,7 @@ class LayerwiseForward : public LayerForward {
   int64_t num_tokens_ = 0, num_samples_ = 0, longest_batch_ = 0;
   std::vector<SampleBatch> batches_;
   PositionPieces pieces_;
-  std::unique_ptr<RopeTables> ropes_;
+  RopeTables ropes_;
   std::unique_ptr<LayerRunner> runner_;
   ObservationRequest request_;
   std::unique_ptr<LinearCollector> linears_;  ///< null: not requested

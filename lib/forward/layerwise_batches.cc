@@ -21,52 +21,32 @@ constexpr int64_t kMappedTable = int64_t{64} << 20;
 
 }  // namespace
 
-void LayerwiseForward::make_batches(const std::vector<int64_t>& lengths, int64_t batch_tokens) {
-  ropes_ = std::make_unique<RopeTables>(config_, lengths, backend_);
-  TokenPositions positions;
-  const auto close_batch = [&] {
-    if (!batches_.empty())
-      batches_.back().tokens.keep_positions(positions.upload_rows(*ropes_, backend_));
-    positions = {};
-  };
-  for (const int64_t length : lengths) {
+void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> samples,
+                                    const std::vector<int64_t>& lengths, int64_t batch_tokens) {
+  ropes_ = rope_tables(config_, lengths, backend_);
+  for (const std::span<const TokenId> ids : samples) {
+    const int64_t length = std::ssize(ids);
     KVCAL_CHECK(length > 0);
     if (batches_.empty() || batches_.back().tokens.num_tokens + length > batch_tokens) {
-      close_batch();
-      SampleBatch batch;
+      SampleBatch& batch = batches_.emplace_back();
       batch.first_token = num_tokens_;
       batch.first_sample = num_samples_;
-      batches_.push_back(std::move(batch));
     }
-    TokenBatch& batch = batches_.back().tokens;
-    batch.segments.push_back({.q_begin = batch.num_tokens,
-                              .q_count = length,
-                              .kv_begin = batch.num_tokens,
-                              .kv_count = length});
-    for (int64_t position = 0; position < length; ++position) positions.add(position, length);
-    batch.num_tokens += length;
+    batches_.back().tokens.append(ids, 0, length);
     num_tokens_ += length;
     ++num_samples_;
   }
-  close_batch();
+  for (SampleBatch& batch : batches_) batch.tokens.upload_positions(ropes_, backend_);
 }
 
-void LayerwiseForward::embed(std::span<const std::span<const TokenId>> samples,
-                             const MemoryPlan& plan) {
+void LayerwiseForward::embed(const MemoryPlan& plan) {
   const Buffer resident = embedding_on_device(
       weights_, backend_, num_tokens_,
       plan.room_before_layers(longest_batch_, num_tokens_ * config_.carried_width(longest_sample_),
                               hidden_->are_in_backend()));
   hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
-    const SampleBatch& batch = batches_[index];
-    std::vector<TokenId> ids;
-    std::vector<int32_t> positions;
-    for (size_t i = 0; i < batch.tokens.segments.size(); ++i) {
-      const auto sample = samples[static_cast<size_t>(batch.first_sample) + i];
-      ids.insert(ids.end(), sample.begin(), sample.end());
-      for (size_t at = 0; at < sample.size(); ++at) positions.push_back(static_cast<int32_t>(at));
-    }
-    embed(ids, positions, hidden, resident.data());
+    const TokenBatch& tokens = batches_[index].tokens;
+    embed(tokens.ids, tokens.in_sequence, hidden, resident.data());
   });
   weights_.drop(Role::kEmbedding);
   weights_.drop(Role::kPositionEmbedding);
@@ -88,14 +68,6 @@ void LayerwiseForward::embed(std::span<const TokenId> ids, std::span<const int32
   }
 }
 
-void LayerwiseForward::keep_ids(std::span<const std::span<const TokenId>> samples) {
-  for (SampleBatch& batch : batches_)
-    for (size_t i = 0; i < batch.tokens.segments.size(); ++i) {
-      const auto sample = samples[static_cast<size_t>(batch.first_sample) + i];
-      batch.tokens.ids.insert(batch.tokens.ids.end(), sample.begin(), sample.end());
-    }
-}
-
 void LayerwiseForward::give_inputs(const SampleBatch& batch) {
   if (!config_.has_layer_inputs) return;
   const std::vector<int32_t> no_positions(batch.tokens.ids.size(), 0);
@@ -105,39 +77,29 @@ void LayerwiseForward::give_inputs(const SampleBatch& batch) {
   runner_->take_inputs({.embedded = embedded_.as<float>(), .rows = input_rows_.as<float>()});
 }
 
-void LayerwiseForward::make_draft_batches(std::span<const std::span<const TokenId>> samples) {
+void LayerwiseForward::make_draft_batches() {
   draft_.emplace();
   for (const SampleBatch& batch : batches_) {
     DraftRows::Batch& own = draft_->batches.emplace_back();
-    TokenBatch& tokens = own.tokens;
-    TokenPositions positions;
     std::vector<int32_t> sources;
-    for (size_t i = 0; i < batch.tokens.segments.size(); ++i) {
-      const auto ids = samples[static_cast<size_t>(batch.first_sample) + i];
-      const auto length = static_cast<int64_t>(ids.size());
-      tokens.segments.push_back({.q_begin = tokens.num_tokens,
-                                 .q_count = length - 1,
-                                 .kv_begin = tokens.num_tokens,
-                                 .kv_count = length - 1});
-      tokens.ids.insert(tokens.ids.end(), ids.begin() + 1, ids.end());
-      tokens.num_tokens += length - 1;
-      for (int64_t position = 0; position + 1 < length; ++position) {
-        positions.add(position, length);
-        sources.push_back(static_cast<int32_t>(batch.tokens.segments[i].q_begin + position));
-      }
+    for (const Segment& sample : batch.tokens.segments) {
+      const int64_t length = sample.q_count;
+      own.tokens.append(
+          std::span(batch.tokens.ids)
+              .subspan(static_cast<size_t>(sample.q_begin + 1), static_cast<size_t>(length - 1)),
+          0, length);
+      for (int64_t row = sample.q_begin; row + 1 < sample.q_begin + length; ++row)
+        sources.push_back(static_cast<int32_t>(row));
     }
-    draft_->pieces.add_batch(tokens.segments);
-    if (tokens.num_tokens == 0) continue;
-    tokens.keep_positions(positions.upload_rows(*ropes_, backend_));
+    draft_->pieces.add_batch(own.tokens.segments);
+    if (own.tokens.num_tokens == 0) continue;
+    own.tokens.upload_positions(ropes_, backend_);
     own.sources = upload<int32_t>(sources, backend_);
   }
-  const auto floats = [&](int64_t width) {
-    return backend_.allocate(static_cast<size_t>(longest_batch_ * width) * sizeof(float));
-  };
-  draft_->rows = floats(config_.hidden_size);
-  draft_->normed = floats(config_.hidden_size);
-  draft_->both = floats(2 * config_.hidden_size);
-  draft_->input = floats(2 * config_.hidden_size);
+  for (Buffer* buffer : {&draft_->rows, &draft_->normed})
+    *buffer = allocate<float>(backend_, longest_batch_ * config_.hidden_size);
+  for (Buffer* buffer : {&draft_->both, &draft_->input})
+    *buffer = allocate<float>(backend_, longest_batch_ * 2 * config_.hidden_size);
 }
 
 LayerwiseForward::BatchInput LayerwiseForward::input_of(const PackedLayer& layer, size_t batch,
@@ -158,42 +120,30 @@ float* LayerwiseForward::make_draft_input(const PackedDraftInput& draft, const T
   const int64_t count = tokens.num_tokens, width = config_.hidden_size;
   float *rows = draft_->rows.as<float>(), *normed = draft_->normed.as<float>();
   float* both = draft_->both.as<float>();
-  const auto normalize = [&](const float* x, const PackedNorm& norm, float* out) {
-    backend_.norm({.x = x,
-                   .weight = norm.weight.get(),
-                   .bias = norm.bias.get(),
-                   .centered = config_.centers_norm,
-                   .epsilon = config_.norm_eps,
-                   .rows = count,
-                   .width = width,
-                   .out = out});
+  const auto normalize_rows = [&](const float* x, const PackedNorm& norm, float* out) {
+    normalize(backend_, config_, norm, {.x = x, .rows = count, .out = out});
   };
   const auto put = [&](float* x, int64_t first) {
-    backend_.copy_heads({.x = {x, count, 1, width, width},
+    backend_.copy_heads({.x = contiguous(x, count, 1, width),
                          .out = {both + first, count, 1, width, 2 * width},
                          .width = width});
   };
-  normalize(rows, draft.final_norm, normed);
-  normalize(normed, draft.hidden_norm, rows);
+  normalize_rows(rows, draft.final_norm, normed);
+  normalize_rows(normed, draft.hidden_norm, rows);
   put(rows, width);
 
   const std::vector<int32_t> no_positions(tokens.ids.size(), 0);
   embed(tokens.ids, no_positions, rows);
   weights_.drop(Role::kEmbedding);
+  const HeadsView embedded = contiguous(rows, count, 1, width);
   if (config_.architecture->masks_first_draft)
     for (const Segment& segment : tokens.segments)
       if (segment.q_count > 0)
-        backend_.scale({.x = {rows + segment.q_begin * width, 1, 1, width, width}, .factor = 0.0f});
-  normalize(rows, draft.embedding_norm, normed);
+        backend_.scale({.x = part_of(embedded, segment.q_begin, 1), .factor = 0.0f});
+  normalize_rows(rows, draft.embedding_norm, normed);
   put(normed, 0);
 
-  backend_.load_kv({.x = both,
-                    .dtype = KvDType::kFloat32,
-                    .rows = count,
-                    .heads = 1,
-                    .head_dim = 2 * width,
-                    .out_type = type_,
-                    .out = draft_->input.data()});
+  convert(backend_, both, count, 2 * width, type_, draft_->input.data());
   multiply(backend_, {.x = draft_->input.data(),
                       .linear = draft.projection,
                       .rows = count,
@@ -297,13 +247,10 @@ void LayerwiseForward::show_hidden(const SampleBatch& batch, float* hidden) {
     return for_each_sample(batch, hidden, [&](int64_t sample, std::span<float> rows) {
       hidden_sink_->put(sample, rows, nullptr);
     });
-  const auto count =
-      static_cast<size_t>(batch.tokens.num_tokens * config_.carried_width(longest_sample_));
-  auto copy = std::make_shared<std::vector<float>>(count);
-  backend_.copy_out(reinterpret_cast<const std::byte*>(hidden),
-                    std::as_writable_bytes(std::span(*copy)));
+  const int64_t count = batch.tokens.num_tokens * config_.carried_width(longest_sample_);
+  auto copy = std::make_shared<std::vector<float>>(downloaded(backend_, hidden, count));
   if (!is_one_plane) {
-    const auto by_sample = std::make_shared<std::vector<float>>(count);
+    const auto by_sample = std::make_shared<std::vector<float>>(copy->size());
     copy_planes(batch, copy->data(), by_sample->data(), true);
     copy = by_sample;
   }

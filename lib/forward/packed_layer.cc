@@ -16,11 +16,8 @@ std::vector<float> norm_weight(std::span<const TensorView> parts, const ModelCon
   return values;
 }
 
-/// A norm that only divides, by the root of the mean square or the standard deviation.
-PackedNorm ones(int64_t width, Backend& backend) {
-  PackedNorm packed;
-  packed.weight = {std::vector<float>(static_cast<size_t>(width), 1.0f), backend};
-  return packed;
+PackedValues ones(int64_t width, Backend& backend) {
+  return {std::vector<float>(static_cast<size_t>(width), 1.0f), backend};
 }
 
 std::vector<float> multiplied(std::vector<float> values, float multiplier) {
@@ -40,6 +37,13 @@ double normal_quantile(double share) {
 
 using Roles = std::vector<Role>;
 
+/// Role of the biases of a matrix or norm, which has its name and "bias" behind; nullopt: none.
+std::optional<Role> bias_of(Role role) {
+  const std::string name = row_of(role).name + "_bias";
+  const auto found = std::ranges::find(role_rows(), name, &RoleRow::name);
+  return found == role_rows().end() ? std::nullopt : std::optional(found->role);
+}
+
 /// Packs one layer for the backend whose turn it is, reading each tensor once.
 class Packer {
  public:
@@ -52,35 +56,33 @@ class Packer {
         backend_(linears.backend()),
         type_(type) {}
 
-  PackedNorm norm(Role role, const Roles& bias = {}) const { return norm_times(1.0f, role, bias); }
-
   /// A norm whose output is multiplied.
-  PackedNorm norm_times(float multiplier, Role role, const Roles& bias) const {
-    PackedNorm packed;
+  PackedNorm norm(Role role, float multiplier = 1.0f) const {
     if (!weights_.has(layer_, role)) {
       if (multiplier != 1.0f)
         fail("layer ", layer_, " has no ", row_of(role).name,
              ", which the multiplier of its inputs needs");
       return plain_norm(role);
     }
-    packed.weight = {multiplied(norm_weight(all_rows(role), config_), multiplier), backend_};
-    packed.bias = {multiplied(all_biases(bias), multiplier), backend_};
-    return packed;
+    return {.weight = {multiplied(norm_weight(all_rows(role), config_), multiplier), backend_},
+            .bias = {multiplied(all_biases({role}), multiplier), backend_}};
   }
 
-  /// The norm without weights, where the layer has that.
+  /// The norm that only divides, by the root of the mean square or the standard deviation, where
+  /// the layer has that.
   PackedNorm plain_norm(Role role) const {
     if (std::ranges::find(config_.architecture->plain_norms, role) ==
         config_.architecture->plain_norms.end())
       return {};
     const bool is_of_heads = role == Role::kQueryNorm || role == Role::kKeyNorm;
     if (is_of_heads && !config_.layers[static_cast<size_t>(layer_)].norms_heads) return {};
-    return ones(is_of_heads ? config_.attention(layer_).head_dim : config_.hidden_size, backend_);
+    return {.weight = ones(is_of_heads ? config_.attention(layer_).head_dim : config_.hidden_size,
+                           backend_)};
   }
 
   /// Packs the matrices of the roles one below the other, with their biases.
-  PackedLinear linear(const Roles& roles, const Roles& bias, int64_t index = 0) const {
-    return linear_as(type_, roles, bias, index);
+  PackedLinear linear(const Roles& roles, int64_t index = 0) const {
+    return linear_as(type_, roles, index);
   }
 
   PackedValues values(Role role) const {
@@ -89,66 +91,58 @@ class Packer {
   }
 
   void pack_key_value(PackedLayer& packed) const {
-    packed.input_norm =
-        norm_times(config_.attention_input_multiplier, Role::kInputNorm, {Role::kInputNormBias});
+    packed.input_norm = norm(Role::kInputNorm, config_.attention_input_multiplier);
     if (!own().has_own_cache) return;
     if (config_.architecture->has_latent_attention) {
-      packed.key_value = linear({Role::kLatent}, {Role::kLatentBias});
+      packed.key_value = linear({Role::kLatent});
       packed.latent_norm = norm(Role::kLatentNorm);
     } else {
       // Without a projection of its own, V is that of K.
-      const bool has_value = own().has_value_projection;
-      packed.key_value = linear({Role::kKey, has_value ? Role::kValue : Role::kKey},
-                                {Role::kKeyBias, has_value ? Role::kValueBias : Role::kKeyBias});
+      packed.key_value =
+          linear({Role::kKey, own().has_value_projection ? Role::kValue : Role::kKey});
       packed.key_value.factors = key_factors();
-      packed.key_norm = norm(Role::kKeyNorm, {Role::kKeyNormBias});
+      packed.key_norm = norm(Role::kKeyNorm);
       if (config_.architecture->norms_values)
-        packed.value_norm.weight = {
-            std::vector<float>(static_cast<size_t>(own().attention.value_dim), 1.0f), backend_};
+        packed.value_norm.weight = ones(own().attention.value_dim, backend_);
     }
   }
 
   void pack_query(PackedLayer& packed) const {
     if (config_.has_query_rank) {
-      packed.query_down = linear({Role::kQueryDown}, {Role::kQueryDownBias});
+      packed.query_down = linear({Role::kQueryDown});
       packed.query_down_norm = norm(Role::kQueryDownNorm);
     }
     if (own().has_indexer) packed.indexer = indexer();
-    packed.query = config_.has_query_rank ? linear({Role::kQueryUp}, {})
-                                          : linear({Role::kQuery}, {Role::kQueryBias});
-    packed.query_norm = norm(Role::kQueryNorm, {Role::kQueryNormBias});
+    packed.query = linear({config_.has_query_rank ? Role::kQueryUp : Role::kQuery});
+    packed.query_norm = norm(Role::kQueryNorm);
   }
 
   void pack_attention(PackedLayer& packed) const {
-    if (config_.architecture->has_latent_attention)
-      packed.latent_up = linear({Role::kLatentUp}, {});
+    if (config_.architecture->has_latent_attention) packed.latent_up = linear({Role::kLatentUp});
     pack_query(packed);
-    packed.output = linear({Role::kOutput}, {Role::kOutputBias});
+    packed.output = linear({Role::kOutput});
     packed.sinks = values(Role::kSinks);
-    if (weights_.has(layer_, Role::kQueryGate)) packed.query_gate = linear({Role::kQueryGate}, {});
+    if (weights_.has(layer_, Role::kQueryGate)) packed.query_gate = linear({Role::kQueryGate});
   }
 
   /// The published code keeps the projection to weights in float32.
   PackedIndexer indexer() const {
-    return {.query = linear({Role::kIndexerQuery}, {}),
-            .key = linear({Role::kIndexerKey}, {}),
-            .key_norm = norm(Role::kIndexerKeyNorm, {Role::kIndexerKeyNormBias}),
-            .weights = linear_as(ComputeType::kFloat32, {Role::kIndexerWeights}, {}, 0)};
+    return {.query = linear({Role::kIndexerQuery}),
+            .key = linear({Role::kIndexerKey}),
+            .key_norm = norm(Role::kIndexerKeyNorm),
+            .weights = linear_as(ComputeType::kFloat32, {Role::kIndexerWeights})};
   }
 
   void pack_norms(PackedLayer& packed) const {
     if (own().has_recurrence)
-      packed.mixer_norm =
-          norm_times(config_.mixer_input_multiplier, Role::kInputNorm, {Role::kInputNormBias});
+      packed.mixer_norm = norm(Role::kInputNorm, config_.mixer_input_multiplier);
     packed.attention_output_norm = norm(Role::kAttentionOutputNorm);
-    packed.mlp_norm = norm(Role::kMlpNorm, {Role::kMlpNormBias});
+    packed.mlp_norm = norm(Role::kMlpNorm);
     packed.mlp_output_norm = norm(Role::kMlpOutputNorm);
   }
 
   PackedMlp mlp() const {
-    PackedMlp packed =
-        mlp_of({Role::kGate, Role::kUp, Role::kDown},
-               {Role::kGateBias, Role::kUpBias, Role::kDownBias}, own().intermediate_size);
+    PackedMlp packed = mlp_of({Role::kGate, Role::kUp, Role::kDown}, own().intermediate_size);
     if (own().activation_sparsity > 0.0)
       packed.deviations = static_cast<float>(normal_quantile(own().activation_sparsity));
     return packed;
@@ -156,8 +150,8 @@ class Packer {
 
   PackedLaurel laurel() const {
     if (config_.laurel_rank == 0) return {};
-    return {.down = linear({Role::kLaurelDown}, {}),
-            .up = linear({Role::kLaurelUp}, {}),
+    return {.down = linear({Role::kLaurelDown}),
+            .up = linear({Role::kLaurelUp}),
             .norm = norm(Role::kLaurelNorm)};
   }
 
@@ -166,15 +160,13 @@ class Packer {
     Roles router{Role::kRouter};
     packed.shared_is_gated = weights_.has(layer_, Role::kSharedExpertGate);
     if (packed.shared_is_gated) router.push_back(Role::kSharedExpertGate);
-    packed.router = linear_as(ComputeType::kFloat32, router, {Role::kRouterBias}, 0);
+    packed.router = linear_as(ComputeType::kFloat32, router);
     packed.correction = values(Role::kRouterCorrection);
     for (int64_t i = 0; i < config_.moe.num_experts; ++i)
-      packed.experts.push_back(
-          mlp_of({Role::kExpertGate, Role::kExpertUp, Role::kExpertDown},
-                 {Role::kExpertGateBias, Role::kExpertUpBias, Role::kExpertDownBias},
-                 config_.moe.intermediate_size, i));
+      packed.experts.push_back(mlp_of({Role::kExpertGate, Role::kExpertUp, Role::kExpertDown},
+                                      config_.moe.intermediate_size, i));
     if (config_.has_shared_expert)
-      packed.shared = mlp_of({Role::kSharedGate, Role::kSharedUp, Role::kSharedDown}, {},
+      packed.shared = mlp_of({Role::kSharedGate, Role::kSharedUp, Role::kSharedDown},
                              config_.moe.shared_intermediate_size);
     // The router's input is divided by sqrt(hidden_size). Source: transformers 5.23
     // `Gemma4TextRouter`.
@@ -198,16 +190,15 @@ class Packer {
       fail("the weight of all layers' inputs is quantized, which is not read; expected 16 bits");
     packed.projection = linears_.take([&] {
       const int64_t size = config_.layer_input_size;
-      const TensorView rows =
-          rows_of(weights_.at(Role::kLayerInputProjection), layer_ * size, size);
-      const LinearRows source{std::span(&rows, 1), {}, nullptr};
-      return pack_linear(std::span(&source, 1), linears_.group(), type_);
+      const LinearRows source{
+          {.parts = {rows_of(weights_.at(Role::kLayerInputProjection), layer_ * size, size)}}};
+      return pack_linear({&source, 1}, linears_.group(), type_);
     });
     std::vector<float> weight = norm_weight({&weights_.at(Role::kLayerInputNorm), 1}, config_);
     for (float& value : weight) value /= std::numbers::sqrt2_v<float>;
     packed.norm.weight = {std::move(weight), backend_};
-    packed.gate = linear({Role::kLayerInputGate}, {});
-    packed.output = linear({Role::kLayerInputOutput}, {});
+    packed.gate = linear({Role::kLayerInputGate});
+    packed.output = linear({Role::kLayerInputOutput});
     packed.output_norm = norm(Role::kLayerInputOutputNorm);
     return packed;
   }
@@ -216,7 +207,7 @@ class Packer {
     return {.embedding_norm = norm(Role::kDraftEmbeddingNorm),
             .final_norm = pack_final_norm(weights_, config_, backend_),
             .hidden_norm = norm(Role::kDraftHiddenNorm),
-            .projection = linear({Role::kDraftProjection}, {})};
+            .projection = linear({Role::kDraftProjection})};
   }
 
   /// Source: transformers 5.23, models/gemma3n `Gemma3nTextAltUp` and `Gemma3nTextModel`.
@@ -231,8 +222,7 @@ class Packer {
     packed.prediction = numbers(Role::kStreamPrediction);
     if (parts == LayerParts::kKeyValue) return packed;
     packed.correction = numbers(Role::kStreamCorrection);
-    packed.correction.bias = {std::vector<float>(static_cast<size_t>(config_.streams), 1.0f),
-                              backend_};
+    packed.correction.bias = ones(config_.streams, backend_);
     if (config_.scales_active_stream) packed.scale = values(Role::kStreamScale);
     if (layer_ + 1 == config_.num_hidden_layers)
       packed.outputs = further_streams(Role::kStreamOutput);
@@ -274,27 +264,21 @@ class Packer {
     return {std::move(factors), backend_};
   }
 
-  /// roles: of gate, up and down; biases: theirs, or none.
-  PackedMlp mlp_of(const Roles& roles, const Roles& biases, int64_t width,
-                   int64_t index = 0) const {
+  /// roles: of gate, up and down.
+  PackedMlp mlp_of(const Roles& roles, int64_t width, int64_t index = 0) const {
     const bool gated = weights_.has(layer_, roles[0]);
-    const auto of_in = [&](const Roles& all) {
-      return all.empty() ? all : Roles(all.begin() + (gated ? 0 : 1), all.begin() + 2);
-    };
-    PackedMlp packed;
-    packed.gated = gated;
-    packed.in = linear(of_in(roles), of_in(biases), index);
-    packed.down = linear({roles[2]}, biases.empty() ? biases : Roles{biases[2]}, index);
-    packed.width = width;
-    packed.activation = activation(gated);
-    return packed;
+    return {.in = linear({roles.begin() + (gated ? 0 : 1), roles.begin() + 2}, index),
+            .down = linear({roles[2]}, index),
+            .gated = gated,
+            .width = width,
+            .activation = activation(gated),
+            .deviations = {}};
   }
 
   /// A small matrix, as float32 numbers.
   PackedLinear numbers(Role role) const {
     return linears_.take([&] {
-      const WeightRows source = weights_.rows(layer_, role);
-      const LinearRows rows{source.parts, {}, weights_.quantization(layer_, role)};
+      const LinearRows rows{weights_.rows(layer_, role), weights_.quantization(layer_, role)};
       auto packed = pack_linear({&rows, 1}, linears_.group(), ComputeType::kFloat32);
       weights_.drop(layer_, role, 0);
       return packed;
@@ -306,50 +290,38 @@ class Packer {
     std::vector<PackedLinear> packed;
     for (int64_t i = 0; i + 1 < config_.streams; ++i)
       packed.push_back(linears_.take([&] {
-        const LinearQuantization* quantization = weights_.quantization(role, i);
-        const WeightRows source = multiplies_codes(quantization) ? weights_.codes(role, i)
-                                                                 : weights_.rows_to_pack(role, i);
-        const LinearRows rows{source.parts, source.row_scales, quantization, source.decoded};
+        const LinearRows rows =
+            linear_rows(weights_, weights_.quantization(role, i), kNoLayer, role, i);
         return pack_linear({&rows, 1}, linears_.group(), type_);
       }));
     weights_.drop(role);
     return packed;
   }
 
-  PackedLinear linear_as(ComputeType type, const Roles& roles, const Roles& bias,
-                         int64_t index) const {
+  PackedLinear linear_as(ComputeType type, const Roles& roles, int64_t index = 0) const {
     PackedLinear packed = linears_.take([&] { return matrices(type, roles, index); });
-    packed.bias = biases(bias, index);
+    packed.bias = {all_biases(roles, index), backend_};
     return packed;
   }
 
   std::vector<PackedLinear> matrices(ComputeType type, const Roles& roles, int64_t index) const {
-    std::vector<WeightRows> sources;
     std::vector<LinearRows> rows;
-    sources.reserve(roles.size());
-    for (const Role role : roles) {
-      const LinearQuantization* quantization = weights_.quantization(layer_, role, index);
-      const WeightRows& source = sources.emplace_back(
-          multiplies_codes(quantization) ? weights_.codes(layer_, role, index)
-                                         : weights_.rows_to_pack(layer_, role, index));
-      rows.push_back({source.parts, source.row_scales, quantization, source.decoded});
-    }
+    for (const Role role : roles)
+      rows.push_back(
+          linear_rows(weights_, weights_.quantization(layer_, role, index), layer_, role, index));
     std::vector<PackedLinear> packed = pack_linear(rows, linears_.group(), type);
     // Mapped pages count as memory, so only one matrix's are held.
     for (const Role role : roles) weights_.drop(layer_, role, index);
     return packed;
   }
 
-  PackedValues biases(const Roles& roles, int64_t index = 0) const {
-    return {all_biases(roles, index), backend_};
-  }
-
-  /// Concatenated biases; empty where the layer has none.
+  /// Concatenated biases of the roles; empty where the layer has none.
   std::vector<float> all_biases(const Roles& roles, int64_t index = 0) const {
     std::vector<float> all;
     for (const Role role : roles) {
-      if (!weights_.has(layer_, role)) continue;
-      const std::vector<float> part = as_float32(weights_.rows(layer_, role, index).parts);
+      const std::optional<Role> bias = bias_of(role);
+      if (!bias || !weights_.has(layer_, *bias)) continue;
+      const std::vector<float> part = as_float32(weights_.rows(layer_, *bias, index).parts);
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -418,8 +390,22 @@ std::vector<PackedLayer> pack_layer(const Weights& weights, const ModelConfig& c
   return packed;
 }
 
+void normalize(Backend& backend, const ModelConfig& config, const PackedNorm& norm,
+               const NormRows& rows) {
+  backend.norm({.x = rows.x,
+                .weight = norm.weight.get(),
+                .bias = norm.bias.get(),
+                .centered = config.centers_norm,
+                .epsilon = config.norm_eps,
+                .rows = rows.rows,
+                .width = config.hidden_size,
+                .out_type = rows.type,
+                .out = rows.out,
+                .seen = rows.seen});
+}
+
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend) {
-  if (!weights.has(Role::kFinalNorm)) return ones(config.hidden_size, backend);
+  if (!weights.has(Role::kFinalNorm)) return {.weight = ones(config.hidden_size, backend)};
   PackedNorm packed;
   packed.weight = {multiplied(norm_weight(std::span(&weights.at(Role::kFinalNorm), 1), config),
                               config.head_input_multiplier),
@@ -433,11 +419,8 @@ PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Ba
 
 PackedLinear pack_output_embedding(const Weights& weights, PackGroup& group, ComputeType type) {
   Backend& backend = *group.backends().front();
-  const Role role = weights.output_embedding();
-  const LinearQuantization* quantization = weights.output_quantization();
-  const WeightRows source =
-      multiplies_codes(quantization) ? weights.codes(role) : weights.rows_to_pack(role);
-  const LinearRows rows{source.parts, source.row_scales, quantization, source.decoded};
+  const LinearRows rows =
+      linear_rows(weights, weights.output_quantization(), kNoLayer, weights.output_embedding());
   PackedLinear packed = std::move(pack_linear(std::span(&rows, 1), group, type).front());
   if (weights.has(Role::kLmHeadBias))
     packed.bias = {as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend};

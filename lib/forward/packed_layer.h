@@ -14,9 +14,21 @@ enum class LayerParts { kKeyValue, kAll };
 
 /// Weights of a norm as the backend applies them; empty where the layer has no such norm.
 struct PackedNorm {
-  PackedValues weight, bias;
+  PackedValues weight = {}, bias = {};
   bool exists() const { return weight.exists(); }
 };
+
+/// Rows of the residual stream, [rows, hidden_size], and the place of their norm.
+struct NormRows {
+  const float* x = nullptr;
+  int64_t rows = 0;
+  ComputeType type = ComputeType::kFloat32;  ///< of out
+  void* out = nullptr;
+  AmaxSlot seen = {};
+};
+/// The model's norm with these weights.
+void normalize(Backend& backend, const ModelConfig& config, const PackedNorm& norm,
+               const NormRows& rows);
 
 struct PackedExperts {
   PackedLinear router;      ///< float32 [experts, hidden], then the shared gate

@@ -16,7 +16,7 @@ bool have_same_input(const LinearRows& a, const LinearRows& b) {
   if (!quantizes_input(a)) return true;
   const LinearQuantization &left = *a.quantization, &right = *b.quantization;
   return left.input == right.input && left.input_scale == right.input_scale &&
-         left.group == right.group && a.row_scales.empty() == b.row_scales.empty();
+         left.group == right.group && a.rows.row_scales.empty() == b.rows.row_scales.empty();
 }
 
 using Matrices = std::vector<std::unique_ptr<PackedMatrix>>;
@@ -24,12 +24,13 @@ using Matrices = std::vector<std::unique_ptr<PackedMatrix>>;
 /// Packs rows of numbers.
 Matrices pack_numbers(std::span<const LinearRows> rows, PackGroup& group, ComputeType type) {
   std::vector<TensorView> parts;
-  for (const LinearRows& one : rows) parts.insert(parts.end(), one.parts.begin(), one.parts.end());
-  if (std::ranges::all_of(rows, [](const LinearRows& one) { return one.decoded.empty(); }))
+  for (const auto& [one, quantization] : rows)
+    parts.insert(parts.end(), one.parts.begin(), one.parts.end());
+  if (std::ranges::all_of(rows, [](const LinearRows& one) { return one.rows.decoded.empty(); }))
     return group.pack({.parts = parts, .type = type});
   std::vector<std::unique_ptr<FloatRows>> floats;
   std::vector<DecodedRows> all;
-  for (const LinearRows& one : rows) {
+  for (const auto& [one, quantization] : rows) {
     all.insert(all.end(), one.decoded.begin(), one.decoded.end());
     for (const TensorView& part : one.parts)
       all.push_back(
@@ -42,7 +43,7 @@ Matrices pack_numbers(std::span<const LinearRows> rows, PackGroup& group, Comput
 Matrices pack_alike(std::span<const LinearRows> rows, PackGroup& group, ComputeType type) {
   std::vector<TensorView> parts;
   std::vector<float> scales;
-  for (const LinearRows& one : rows) {
+  for (const auto& [one, quantization] : rows) {
     parts.insert(parts.end(), one.parts.begin(), one.parts.end());
     scales.insert(scales.end(), one.row_scales.begin(), one.row_scales.end());
     if (!one.row_scales.empty()) std::ranges::for_each(one.parts, check_codes);
@@ -60,7 +61,7 @@ void add_alike(PackedLinear& linear, const LinearRows& rows, std::unique_ptr<Pac
   added.first = std::exchange(linear.matrix->out_features,
                               linear.matrix->out_features + matrix->out_features);
   added.type = type;
-  added.multiplies_codes = !rows.row_scales.empty();
+  added.multiplies_codes = !rows.rows.row_scales.empty();
   added.matrix = std::move(matrix);
   if (!quantizes_input(rows)) return;
   added.input = rows.quantization->input;
@@ -71,10 +72,16 @@ void add_alike(PackedLinear& linear, const LinearRows& rows, std::unique_ptr<Pac
 
 }  // namespace
 
-bool multiplies_codes(const LinearQuantization* quantization) {
-  return quantization && quantization->scales_rows() &&
-         (quantization->input == InputQuantization::kStatic ||
-          quantization->input == InputQuantization::kDynamicToken);
+LinearRows linear_rows(const Weights& weights, const LinearQuantization* quantization,
+                       int64_t layer, Role role, int64_t index) {
+  // Codes are multiplied where a row of the weight has one scale, and so has the whole input or
+  // each of its rows.
+  const bool multiplies_codes = quantization && quantization->scales_rows() &&
+                                (quantization->input == InputQuantization::kStatic ||
+                                 quantization->input == InputQuantization::kDynamicToken);
+  return {.rows = multiplies_codes ? weights.codes(layer, role, index)
+                                   : weights.rows_to_pack(layer, role, index),
+          .quantization = quantization};
 }
 
 std::vector<PackedLinear> pack_linear(std::span<const LinearRows> rows, PackGroup& group,
@@ -179,6 +186,12 @@ void multiply_part(Backend& backend, const ProductArgs& args, const QuantizedRow
 
 }  // namespace
 
+void convert(Backend& backend, const float* x, int64_t rows, int64_t width, ComputeType type,
+             void* out) {
+  backend.load_kv(
+      {.x = x, .rows = rows, .heads = 1, .head_dim = width, .out_type = type, .out = out});
+}
+
 void multiply(Backend& backend, const ProductArgs& args) {
   if (!args.linear.quantized.empty()) {
     KVCAL_CHECK(args.scratch);
@@ -192,116 +205,6 @@ void multiply(Backend& backend, const ProductArgs& args) {
                   .rows = args.rows,
                   .out = args.out,
                   .is_decoding = args.is_decoding});
-}
-
-namespace {
-
-/// Whether a product of numbers does all of it, so that the parts' products are one operation.
-bool is_plain(const PackedLinear& linear) {
-  return linear.quantized.empty();
-}
-bool activates_plainly(const MlpPart& part) {
-  return is_plain(part.mlp.in) && !part.mlp.deviations;
-}
-
-/// Groups of the parts' rows, for one of their Linears.
-std::vector<RowGroup> groups_of(std::span<const MlpPart> parts, PackedLinear PackedMlp::*linear) {
-  std::vector<RowGroup> groups;
-  for (const MlpPart& part : parts)
-    groups.push_back({.weight = *(part.mlp.*linear).matrix,
-                      .bias = (part.mlp.*linear).bias.get(),
-                      .rows = part.rows,
-                      .seen = linear == &PackedMlp::in ? part.seen : AmaxSlot{}});
-  return groups;
-}
-
-/// Calls body(part, its first row, its rows of x).
-template <class Body>
-void for_each_part(const MlpProductArgs& args, PackedLinear PackedMlp::*linear, const Body& body) {
-  const auto* x = static_cast<const std::byte*>(args.x);
-  int64_t row = 0;
-  for (const MlpPart& part : args.parts) {
-    body(part, row, x);
-    row += part.rows;
-    x += static_cast<size_t>(part.rows * (part.mlp.*linear).matrix->in_features) *
-         bytes_of(args.type);
-  }
-}
-
-void multiply_then_activate(Backend& backend, const MlpProductArgs& args, const MlpPart& part,
-                            int64_t first_row, const std::byte* x) {
-  const PackedMlp& mlp = part.mlp;
-  KVCAL_CHECK(args.scratch);
-  const int64_t stride = mlp.in.matrix->out_features;
-  float* inner = args.inner;
-  if (!inner)
-    inner = reinterpret_cast<float*>(grown(
-        args.scratch->inner, backend, static_cast<size_t>(part.rows * stride) * sizeof(float)));
-  multiply(backend, {.x = x,
-                     .linear = mlp.in,
-                     .rows = part.rows,
-                     .out = inner,
-                     .is_decoding = args.is_decoding,
-                     .scratch = args.scratch});
-  if (mlp.deviations)
-    backend.keep_outliers({.x = inner,
-                           .rows = part.rows,
-                           .width = mlp.width,
-                           .row_stride = stride,
-                           .deviations = *mlp.deviations});
-  backend.activate({.x = inner,
-                    .gated = mlp.gated,
-                    .activation = mlp.activation,
-                    .rows = part.rows,
-                    .width = mlp.width,
-                    .out_type = args.type,
-                    .out = static_cast<std::byte*>(args.out) +
-                           static_cast<size_t>(first_row * mlp.width) * bytes_of(args.type),
-                    .seen = part.seen});
-}
-
-}  // namespace
-
-void multiply_activated(Backend& backend, const MlpProductArgs& args) {
-  if (!std::ranges::all_of(args.parts, activates_plainly))
-    return for_each_part(args, &PackedMlp::in,
-                         [&](const MlpPart& part, int64_t row, const std::byte* x) {
-                           multiply_then_activate(backend, args, part, row, x);
-                         });
-  const std::vector<RowGroup> groups = groups_of(args.parts, &PackedMlp::in);
-  const PackedMlp& mlp = args.parts.front().mlp;
-  backend.matmul_activate({.x = args.x,
-                           .type = args.type,
-                           .groups = groups,
-                           .gated = mlp.gated,
-                           .activation = mlp.activation,
-                           .width = mlp.width,
-                           .scratch = args.inner,
-                           .out_type = args.type,
-                           .out = args.out,
-                           .is_decoding = args.is_decoding});
-}
-
-void multiply_down(Backend& backend, const MlpProductArgs& args) {
-  auto* const out = static_cast<float*>(args.out);
-  const auto down_is_plain = [](const MlpPart& part) { return is_plain(part.mlp.down); };
-  if (!std::ranges::all_of(args.parts, down_is_plain))
-    return for_each_part(args, &PackedMlp::down,
-                         [&](const MlpPart& part, int64_t row, const std::byte* x) {
-                           const PackedLinear& down = part.mlp.down;
-                           multiply(backend, {.x = x,
-                                              .linear = down,
-                                              .rows = part.rows,
-                                              .out = out + row * down.matrix->out_features,
-                                              .is_decoding = args.is_decoding,
-                                              .scratch = args.scratch});
-                         });
-  const std::vector<RowGroup> groups = groups_of(args.parts, &PackedMlp::down);
-  backend.matmul_groups({.x = args.x,
-                         .type = args.type,
-                         .groups = groups,
-                         .out = out,
-                         .is_decoding = args.is_decoding});
 }
 
 }  // namespace kvcal

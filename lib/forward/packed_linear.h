@@ -61,18 +61,17 @@ struct PackedLinear {
 
 /// Rows of a matrix to pack: numbers, or codes with a scale a row.
 struct LinearRows {
-  std::span<const TensorView> parts;
-  std::span<const float> row_scales = {};  ///< empty: parts hold numbers
+  WeightRows rows;
   const LinearQuantization* quantization = nullptr;
-  std::span<const DecodedRows> decoded = {};  ///< numbers to be decoded; then parts is empty
 };
 
-/// Whether a product can multiply codes: it needs one scale a row of the weight, and one for the
-/// whole input or for each of its rows.
-bool multiplies_codes(const LinearQuantization* quantization);
+/// The rows of a role's weight for a product whose input is quantized so: codes where the product
+/// can multiply them, else numbers.
+LinearRows linear_rows(const Weights& weights, const LinearQuantization* quantization,
+                       int64_t layer, Role role, int64_t index = 0);
 
 /// Packs all rows, one below the other, for every backend of the group, in their order. Rows of
-/// codes must satisfy multiplies_codes.
+/// codes must be those of linear_rows.
 std::vector<PackedLinear> pack_linear(std::span<const LinearRows> rows, PackGroup& group,
                                       ComputeType type);
 
@@ -124,6 +123,10 @@ struct ProductArgs {
 };
 void multiply(Backend& backend, const ProductArgs& args);
 
+/// Writes float32 x, [rows, width], to out, of type.
+void convert(Backend& backend, const float* x, int64_t rows, int64_t width, ComputeType type,
+             void* out);
+
 /// down(activation(gate) * up), or down(activation(up)).
 struct PackedMlp {
   PackedLinear in;  ///< [2 * width, hidden]: gate, then up; [width, hidden] without a gate
@@ -134,30 +137,5 @@ struct PackedMlp {
   /// Of the gate only what exceeds its mean by so many standard deviations is kept; nullopt: all.
   std::optional<float> deviations;
 };
-
-/// Consecutive rows and the MLP that they run through: those routed to one expert, or all. Such
-/// parts lie one behind the other, and their MLPs differ in nothing but the weights.
-struct MlpPart {
-  const PackedMlp& mlp;
-  int64_t rows = 0;
-  int64_t index = 0;                   ///< of the expert
-  std::vector<Segment> segments = {};  ///< as in LinearInput; empty: the batch's
-  AmaxSlot seen = {};                  ///< of the inner rows
-};
-
-/// Products of every part's rows, whose type is that the layer was packed for.
-struct MlpProductArgs {
-  const void* x = nullptr;  ///< [rows of all parts, hidden], or the inner rows
-  ComputeType type = ComputeType::kFloat32;
-  std::span<const MlpPart> parts;
-  float* inner = nullptr;  ///< MatmulActivateArgs::scratch
-  void* out = nullptr;
-  bool is_decoding = false;
-  ProductScratch* scratch = nullptr;  ///< ProductArgs::scratch
-};
-/// out [rows of all parts, width] of type = activation(gate) * up, or activation(up).
-void multiply_activated(Backend& backend, const MlpProductArgs& args);
-/// out [rows of all parts, hidden] float32 = down(x).
-void multiply_down(Backend& backend, const MlpProductArgs& args);
 
 }  // namespace kvcal

@@ -38,34 +38,30 @@ std::vector<TensorView> delta_rows(const TensorView& values, const TensorView& g
 /// not packed as codes: few checkpoints have them.
 std::vector<PackedLinear> pack_mixer_in(const Weights& weights, const ModelConfig& config,
                                         int64_t layer, PackGroup& group, ComputeType type) {
-  std::vector<WeightRows> sources;  // which rows borrow
-  std::vector<TensorView> parts;    // likewise
   std::vector<LinearRows> rows;
-  const auto source = [&](Role role) -> std::span<const TensorView> {
-    return sources.emplace_back(weights.rows(layer, role)).parts;
-  };
-  const auto add = [&](Role role, std::span<const TensorView> of_role) {
-    rows.push_back({of_role, {}, weights.quantization(layer, role)});
+  const auto add = [&](Role role, WeightRows of_role) {
+    rows.push_back({std::move(of_role), weights.quantization(layer, role)});
   };
   if (weights.has(layer, Role::kMixerZ)) {  // a delta net in parts, each with the heads in order
     for (const Role role : {Role::kMixerZ, Role::kMixerIn, Role::kMixerQuery, Role::kMixerKey,
                             Role::kMixerValue, Role::kMixerBeta, Role::kMixerAlpha})
-      if (weights.has(layer, role)) add(role, source(role));
+      if (weights.has(layer, role)) add(role, weights.rows(layer, role));
     return pack_linear(rows, group, type);
   }
-  const std::span<const TensorView> in = source(Role::kMixerIn);
+  WeightRows in = weights.rows(layer, Role::kMixerIn);
   if (weights.has(layer, Role::kMixerGates)) {
-    parts = delta_rows(in[0], source(Role::kMixerGates)[0], config.recurrent);
-    const auto of_gates = static_cast<size_t>(2 * config.recurrent.groups);
-    add(Role::kMixerIn, std::span(parts).first(parts.size() - of_gates));
-    add(Role::kMixerGates, std::span(parts).last(of_gates));
+    const WeightRows gates = weights.rows(layer, Role::kMixerGates);
+    const std::vector<TensorView> parts = delta_rows(in.parts[0], gates.parts[0], config.recurrent);
+    const auto first_gate = parts.end() - 2 * config.recurrent.groups;
+    add(Role::kMixerIn, {.parts = {parts.begin(), first_gate}});
+    add(Role::kMixerGates, {.parts = {first_gate, parts.end()}});
     return pack_linear(rows, group, type);
   }
   if (config.architecture->recurrence == Mixer::kMamba) {  // the file has the channels first
     const int64_t inner = config.recurrent.inner();
-    parts = {rows_of(in[0], inner, inner), rows_of(in[0], 0, inner)};
+    in.parts = {rows_of(in.parts[0], inner, inner), rows_of(in.parts[0], 0, inner)};
   }
-  add(Role::kMixerIn, parts.empty() ? in : parts);
+  add(Role::kMixerIn, std::move(in));
   return pack_linear(rows, group, type);
 }
 
@@ -93,8 +89,7 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
   const auto packed_values = [&](Role role) { return PackedValues(values(role), backend); };
   const auto linear = [&](Role role) {
     return linears.take([&] {
-      const WeightRows source = weights.rows_to_pack(layer, role);
-      const LinearRows one{source.parts, {}, weights.quantization(layer, role), source.decoded};
+      const LinearRows one{weights.rows_to_pack(layer, role), weights.quantization(layer, role)};
       return pack_linear({&one, 1}, linears.group(), type);
     });
   };

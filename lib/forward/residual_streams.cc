@@ -24,7 +24,7 @@ void ResidualStreams::project_stream(Role role, int64_t index, const PackedLinea
 void ResidualStreams::project_streams(const float* embedded) {
   const int64_t width = config_.hidden_size;
   float* stream = buffers_.streams.as<float>();
-  backend_.copy_heads({.x = view(embedded, width), .out = view(stream, width), .width = width});
+  copy(embedded, view(stream, width));
   int64_t index = 0;
   for (const PackedLinear& projection : layer().streams.projections)
     project_stream(Role::kStreamProjection, index++, projection, embedded, embedded,
@@ -39,9 +39,7 @@ void ResidualStreams::route(const float* x, const PackedLinear& linear, Role rol
   const bool is_second = role == Role::kStreamCorrection;
   if (context_.observer) {
     float* place = buffers_.stream_inputs.as<float>() + (is_second ? width : 0);
-    backend_.copy_heads({.x = view(buffers_.stream_input.as<float>(), width),
-                         .out = view(place, width, 2 * width),
-                         .width = width});
+    copy(buffers_.stream_input.as<float>(), view(place, width, 2 * width));
     if (is_second)
       observe({.role = Role::kStreamRouter,
                .x = buffers_.stream_inputs.data(),
@@ -82,12 +80,9 @@ const float* ResidualStreams::predict(const float* hidden) {
 }
 
 float* ResidualStreams::begin() {
-  const int64_t width = config_.hidden_size;
   float* active = buffers_.active.as<float>();
-  backend_.copy_heads(
-      {.x = view(buffers_.predicted.as<float>() + config_.active_stream * stream_size(), width),
-       .out = view(active, width),
-       .width = width});
+  copy(buffers_.predicted.as<float>() + config_.active_stream * stream_size(),
+       view(active, config_.hidden_size));
   return active;
 }
 
@@ -163,11 +158,8 @@ void ResidualStreams::add_layer_input(const LayerInputs& inputs, float* hidden) 
   observe(Role::kLayerInputGate, buffers_.normed, width);
   project(buffers_.normed, packed.gate, buffers_.layer_projected);
   float* gated = buffers_.layer_gated.as<float>();
-  backend_.copy_heads({.x = view(buffers_.layer_projected.as<float>(), size),
-                       .out = view(gated, size, 2 * size),
-                       .width = size});
-  backend_.copy_heads(
-      {.x = view(input, size), .out = view(gated + size, size, 2 * size), .width = size});
+  copy(buffers_.layer_projected.as<float>(), view(gated, size, 2 * size));
+  copy(input, view(gated + size, size, 2 * size));
   backend_.activate({.x = gated,
                      .activation = {.kind = config_.activation},
                      .rows = rows(),

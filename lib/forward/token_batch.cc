@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "backend/backend.h"
-
 namespace kvcal {
 namespace {
 
@@ -60,9 +58,8 @@ RopeFrequencies longrope_frequencies(const RopeConfig& rope, bool is_long) {
   return result;
 }
 
-RopeFrequencies yarn_frequencies(const RopeConfig& rope) {
-  const int64_t dim = rope.rotary_dim;
-  const auto width = static_cast<double>(dim);
+RopeFrequencies yarn_frequencies(const RopeConfig& rope, RopeFrequencies result) {
+  const auto width = static_cast<double>(rope.rotary_dim);
   const auto correction_dim = [&](double rotations) {
     return width *
            std::log(static_cast<double>(rope.original_max_position_embeddings) /
@@ -78,7 +75,6 @@ RopeFrequencies yarn_frequencies(const RopeConfig& rope) {
   high = std::min(high, width - 1.0);
   if (low == high) high += 0.001;
 
-  RopeFrequencies result{plain_frequencies(rope.theta, dim), 1.0f};
   for (size_t i = 0; i < result.inverse.size(); ++i) {
     const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
     const auto kept = static_cast<double>(result.inverse[i]);
@@ -98,21 +94,18 @@ RopeFrequencies yarn_frequencies(const RopeConfig& rope) {
 
 RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t sequence_length) {
   const int64_t dim = rope.rotary_dim;
+  RopeFrequencies plain{plain_frequencies(rope.theta, dim)};
   switch (rope.type) {
     case RopeConfig::Type::kDefault:
-      return {plain_frequencies(rope.theta, dim), 1.0f};
-    case RopeConfig::Type::kLinear: {
-      RopeFrequencies result{plain_frequencies(rope.theta, dim), 1.0f};
-      for (float& frequency : result.inverse) frequency /= static_cast<float>(rope.factor);
-      return result;
-    }
+      return plain;
+    case RopeConfig::Type::kLinear:
+      for (float& frequency : plain.inverse) frequency /= static_cast<float>(rope.factor);
+      return plain;
     case RopeConfig::Type::kProportional: {
-      RopeFrequencies result{plain_frequencies(rope.theta, dim), 1.0f};
       const auto turning = static_cast<size_t>(rope.turning_dim / 2);
-      for (size_t i = 0; i < result.inverse.size(); ++i)
-        result.inverse[i] =
-            i < turning ? result.inverse[i] / static_cast<float>(rope.factor) : 0.0f;
-      return result;
+      for (size_t i = 0; i < plain.inverse.size(); ++i)
+        plain.inverse[i] = i < turning ? plain.inverse[i] / static_cast<float>(rope.factor) : 0.0f;
+      return plain;
     }
     case RopeConfig::Type::kDynamic: {
       const auto trained = static_cast<double>(rope.max_position_embeddings);
@@ -120,17 +113,15 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t sequence_length
       const double stretch = rope.factor * length / trained - (rope.factor - 1.0);
       const double theta =
           rope.theta * std::pow(stretch, static_cast<double>(dim) / static_cast<double>(dim - 2));
-      return {plain_frequencies(theta, dim), 1.0f};
+      return {plain_frequencies(theta, dim)};
     }
-    case RopeConfig::Type::kLlama3: {
-      RopeFrequencies result{plain_frequencies(rope.theta, dim), 1.0f};
-      scale_llama3(rope, result.inverse);
-      return result;
-    }
+    case RopeConfig::Type::kLlama3:
+      scale_llama3(rope, plain.inverse);
+      return plain;
     case RopeConfig::Type::kLongRope:
       return longrope_frequencies(rope, rope_block(rope, sequence_length) != 0);
     case RopeConfig::Type::kYarn:
-      return yarn_frequencies(rope);
+      return yarn_frequencies(rope, std::move(plain));
   }
   KVCAL_CHECK(false);
   return {};
@@ -217,27 +208,32 @@ int32_t RopeTable::row(int64_t position, int64_t sequence_length) const {
   return static_cast<int32_t>(block->second + position);
 }
 
-RopeTables::RopeTables(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,
+RopeTables rope_tables(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,
                        Backend& backend) {
-  for (const RopeConfig& rope : config.ropes) tables_.emplace_back(rope, sequence_lengths, backend);
+  RopeTables tables;
+  for (const RopeConfig& rope : config.ropes) tables.emplace_back(rope, sequence_lengths, backend);
+  return tables;
 }
 
-std::vector<Buffer> TokenPositions::upload_rows(const RopeTables& tables, Backend& backend) const {
-  std::vector<Buffer> buffers;
-  for (int64_t rope = 0; rope < tables.count(); ++rope) {
+void TokenBatch::append(std::span<const TokenId> tokens, int64_t position, int64_t whole_length) {
+  const int64_t count = std::ssize(tokens);
+  segments.push_back(
+      {.q_begin = num_tokens, .q_count = count, .kv_begin = num_tokens, .kv_count = count});
+  whole_lengths.push_back(whole_length);
+  ids.insert(ids.end(), tokens.begin(), tokens.end());
+  for (int64_t i = 0; i < count; ++i) in_sequence.push_back(static_cast<int32_t>(position + i));
+  num_tokens += count;
+}
+
+void TokenBatch::upload_positions(const RopeTables& tables, Backend& backend) {
+  ropes = &tables;
+  for (const RopeTable& table : tables) {
     std::vector<int32_t> rows;
-    for (const auto& [position, length] : positions_)
-      rows.push_back(tables.table(rope).row(position, length));
-    buffers.push_back(upload<int32_t>(rows, backend));
+    for (size_t i = 0; i < segments.size(); ++i)
+      for (int64_t token = 0; token < segments[i].q_count; ++token)
+        rows.push_back(table.row(in_sequence[rows.size()], whole_lengths[i]));
+    positions.push_back(owned_positions.emplace_back(upload<int32_t>(rows, backend)).as<int32_t>());
   }
-  return buffers;
-}
-
-std::vector<int32_t> TokenPositions::values() const {
-  std::vector<int32_t> values;
-  for (const auto& [position, length] : positions_)
-    values.push_back(static_cast<int32_t>(position));
-  return values;
 }
 
 }  // namespace kvcal

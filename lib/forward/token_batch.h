@@ -9,20 +9,29 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/memory.h"
 #include "core/number.h"
 #include "family/model_config.h"
 
 namespace kvcal {
 
+class RopeTable;
+/// The tables of all ropes of a model.
+using RopeTables = std::vector<RopeTable>;
+
 /// Tokens that go through a layer together: whole or continued sequences, packed without padding.
 struct TokenBatch {
   int64_t num_tokens = 0;
   std::vector<Segment> segments;  ///< rows of this batch; kv rows of the storage attention reads
+  const RopeTables* ropes = nullptr;
   std::vector<const int32_t*> positions;  ///< [num_tokens] rows of each rope's table
   std::vector<Buffer> owned_positions;    ///< storage of positions, where the batch owns them
-  std::vector<TokenId> ids;               ///< [num_tokens], where layers have inputs of their own
   std::vector<int64_t> slots;             ///< of each segment in a KvCache, ascending; empty: 0
+  // Until positions are uploaded and tokens embedded; ids stay where layers have inputs of their
+  // own:
+  std::vector<TokenId> ids;            ///< [num_tokens]
+  std::vector<int32_t> in_sequence;    ///< [num_tokens] positions
+  std::vector<int64_t> whole_lengths;  ///< [segments] of the whole sequences, for RoPE
   /// One decoding step: rows may differ in the last bits from those of a larger batch.
   bool is_decoding = false;
   /// A decoding step whose products must not depend on the number of sequences.
@@ -32,11 +41,11 @@ struct TokenBatch {
   const Segment* current_segments = nullptr;
   const int64_t* first_row = nullptr;
 
-  void keep_positions(std::vector<Buffer> rows) {
-    owned_positions = std::move(rows);
-    positions.clear();
-    for (const Buffer& row : owned_positions) positions.push_back(row.as<int32_t>());
-  }
+  /// Appends tokens of a sequence from a position on. Their rows of the storage are those of the
+  /// batch.
+  void append(std::span<const TokenId> tokens, int64_t position, int64_t whole_length);
+  /// Uploads the rows of the tokens' positions in each table, which are borrowed.
+  void upload_positions(const RopeTables& tables, Backend& backend);
 };
 
 /// Inputs of the next layers where they have inputs of their own, in backend memory: the embeddings
@@ -52,13 +61,7 @@ struct LayerInputs {
 struct KeysValues {
   HeadsView k, v;
   RopeArgs rope;  ///< of K, or of V for latent attention; x is null without rotation
-  EnterCacheArgs entry() const {
-    EnterCacheArgs args;
-    args.k.x = k;
-    args.v.x = v;
-    args.rope = rope;
-    return args;
-  }
+  EnterCacheArgs entry() const { return {.k = {.x = k}, .v = {.x = v}, .rope = rope}; }
 };
 
 struct RecurrentState;
@@ -168,32 +171,7 @@ int64_t rope_block(const RopeConfig& rope, int64_t sequence_length);
 /// Rows of the table of each block, by block: the longest of the sequences.
 std::map<int64_t, int64_t> rope_rows(const RopeConfig& rope, std::span<const int64_t> lengths);
 
-/// The tables of all ropes of a model.
-class RopeTables {
- public:
-  RopeTables(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,
-             Backend& backend);
-
-  const RopeTable& table(int64_t rope) const { return tables_[static_cast<size_t>(rope)]; }
-  int64_t count() const { return static_cast<int64_t>(tables_.size()); }
-
- private:
-  std::vector<RopeTable> tables_;
-};
-
-/// Positions of a batch's tokens, in each rope's table.
-class TokenPositions {
- public:
-  void add(int64_t position, int64_t sequence_length) {
-    positions_.emplace_back(position, sequence_length);
-  }
-  /// int32 [tokens] of each table, in backend memory.
-  std::vector<Buffer> upload_rows(const RopeTables& tables, Backend& backend) const;
-  /// The positions themselves.
-  std::vector<int32_t> values() const;
-
- private:
-  std::vector<std::pair<int64_t, int64_t>> positions_;
-};
+RopeTables rope_tables(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,
+                       Backend& backend);
 
 }  // namespace kvcal

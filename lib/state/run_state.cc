@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/file_in_use.h"
+#include "core/stopwatch.h"
 
 namespace kvcal {
 namespace {
@@ -132,10 +133,9 @@ double RunState::seconds_left() const {
 
 bool RunState::is_idle_in_time() {
   if (thread_.is_idle()) return true;
-  const auto start = std::chrono::steady_clock::now();
-  const bool is_idle = thread_.wait_until_idle(seconds_left());
-  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return is_idle;
+  const double left = seconds_left();
+  const Stopwatch watch(waited_);
+  return thread_.wait_until_idle(left);
 }
 
 double RunState::cost_seconds() const {
@@ -186,14 +186,13 @@ void RunState::commit(const Checkpoint& checkpoint) {
 }
 
 void RunState::commit_and_wait(const Checkpoint& checkpoint) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch(waited_);
   commit(checkpoint);
   // With a single process, later writes follow in any case.
   if (peers_.size() > 1) {
     thread_.wait_until_idle();
     peers_.all(kWorks);
   }
-  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void RunState::turn_off() {

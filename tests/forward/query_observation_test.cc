@@ -95,9 +95,10 @@ TEST_CASE("quantized queries are codes times scales, head by head") {
     const Buffer codes = backend->allocate(values.size());
     quantize_query(
         *backend,
-        {.q = {.data = q.as<float>(), .tokens = 4, .heads = 3, .head_dim = 5, .row_stride = 15},
+        {.x = {.data = q.as<float>(), .tokens = 4, .heads = 3, .head_dim = 5, .row_stride = 15},
+         .dtype = KvDType::kFp8E4m3,
          .scales = on_backend.as<float>(),
-         .codes = codes.as<uint8_t>()});
+         .out = codes.data()});
     std::vector<float> rounded(values.size());
     backend->copy_out(q.data(), std::as_writable_bytes(std::span(rounded)));
     for (size_t i = 0; i < values.size(); ++i) {

@@ -224,12 +224,11 @@ Targets::Targets(const Modifier& modifier) : modifier_(modifier) {
 template <class IsMeant>
 Chosen Targets::first_match(const ModuleName& module, const IsMeant& is_meant) const {
   if (is_ignored(modifier_, module)) return {};
-  for (const auto& [target, scheme] : schemes_)
-    if (is_meant(target.second, *scheme) && matches_name(target.second, module))
-      return {&modifier_, scheme, target.second, true};
-  for (const auto& [target, scheme] : schemes_)
-    if (is_meant(target.second, *scheme) && target.second == module.class_name)
-      return {&modifier_, scheme, target.second, false};
+  for (const bool by_name : {true, false})
+    for (const auto& [target, scheme] : schemes_)
+      if (is_meant(target.second, *scheme) &&
+          (by_name ? matches_name(target.second, module) : target.second == module.class_name))
+        return {&modifier_, scheme, target.second, by_name};
   return {};
 }
 
