@@ -61,11 +61,8 @@ std::vector<ServedEngine> engines_of(const TryOptions& options, const Trial& tri
                 [](const ServedEngine& one) { return one.outcome != LoadOutcome::kLoaded; });
   const std::string name = shell_word(output_name(options));
   for (ServedEngine& engine : engines)
-    for (const WrittenFolder& folder : folders) {
-      const std::string path = shell_word(folder.path.string());
-      if (const size_t at = engine.note.find(path); at != std::string::npos)
-        engine.note.replace(at, path.size(), name);
-    }
+    for (const WrittenFolder& folder : folders)
+      engine.note = replaced(engine.note, shell_word(folder.path.string()), name);
   return engines;
 }
 
@@ -113,10 +110,6 @@ void print_trial(const TryOptions& options, const Trial& trial, Diagnostics& dia
   std::cout << remedies_text(remedies);
 }
 
-std::string count_of(size_t count, const char* unit) {
-  return std::to_string(count) + unit + (count == 1 ? "" : "s");
-}
-
 void run_try(TryOptions options) {
   CalibrateRequest& calibration = options.request.calibration;
   calibration.version = KVCAL_VERSION;
@@ -130,12 +123,11 @@ void run_try(TryOptions options) {
   const TrialSteps steps{
       .estimated =
           [&](const CalibrationPreview& preview) {
-            diagnostics.inform(
-                estimate_text(preview.seconds, preview.busy_seconds) + ": " +
-                count_of(preview.num_samples, " sample") + ", " +
-                std::to_string(preview.num_tokens) + " tokens, and " +
-                count_of(static_cast<size_t>(options.request.score.num_sequences), " sequence") +
-                " to measure, on " + preview.device);
+            diagnostics.inform(estimate_text(preview.seconds, preview.busy_seconds) + ": " +
+                               counted(preview.num_samples, "sample") + ", " +
+                               std::to_string(preview.num_tokens) + " tokens, and " +
+                               counted(options.request.score.num_sequences, "sequence") +
+                               " to measure, on " + preview.device);
           },
       .done = [&](const Trial& trial) { print_trial(options, trial, diagnostics); }};
   try_model(options.request, session, diagnostics, steps);

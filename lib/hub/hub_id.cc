@@ -104,8 +104,8 @@ std::string variable(std::initializer_list<const char*> names) {
   return {};
 }
 
-bool is_true(std::string value) {
-  std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::toupper(c); });
+bool is_true(const std::string& given) {
+  const std::string value = ascii_upper(given);
   return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
 }
 

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "core/json.h"
 #include "core/text.h"
 #include "family/model_type_support.h"
 #include "family/wrapper.h"

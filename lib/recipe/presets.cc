@@ -1,7 +1,6 @@
 #include "recipe/presets.h"
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -134,13 +133,6 @@ std::optional<QuantArgs> args_of(const std::optional<PresetArgs>& preset) {
   return args;
 }
 
-std::string upper_case(std::string text) {
-  std::ranges::transform(text, text.begin(), [](char c) {
-    return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  });
-  return text;
-}
-
 }  // namespace
 
 std::vector<std::string> preset_names() {
@@ -151,12 +143,12 @@ std::vector<std::string> preset_names() {
 }
 
 bool is_preset(std::string_view name) {
-  return std::ranges::find(kPresets, upper_case(std::string(name)), &PresetRow::name) !=
+  return std::ranges::find(kPresets, ascii_upper(std::string(name)), &PresetRow::name) !=
          std::end(kPresets);
 }
 
 QuantScheme read_preset(const YamlNode& name, const std::string& path) {
-  const std::string upper = upper_case(name.text);
+  const std::string upper = ascii_upper(name.text);
   std::vector<std::string> names;
   for (const PresetRow& row : kPresets) {
     const bool is_performed = row.outside.empty();
@@ -175,7 +167,7 @@ QuantScheme read_preset(const YamlNode& name, const std::string& path) {
 }
 
 WeightScheme weight_scheme(const std::string& name) {
-  const std::string upper = upper_case(name);
+  const std::string upper = ascii_upper(name);
   std::vector<std::string> names;
   for (const PresetRow& row : kPresets) {
     if (row.name != upper) {

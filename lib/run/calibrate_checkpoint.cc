@@ -12,8 +12,6 @@
 #include "export/statistics_file.h"
 #include "hub/hub_cache.h"
 #include "quant/observer.h"
-#include "run/calibrate_request.h"
-#include "run/calibration_result.h"
 #include "run/command_paths.h"
 #include "run/devices.h"
 #include "run/kl_budget.h"

@@ -4,14 +4,12 @@
 #include <cmath>
 #include <numeric>
 
-#include "calib/plan/resolve_plan.h"
 #include "core/folder.h"
 #include "core/text.h"
 #include "export/writer.h"
 #include "forward/divided_forward.h"
 #include "forward/memory_plan.h"
 #include "ranks/ranked_forward.h"
-#include "run/calibrate_request.h"
 #include "run/command_paths.h"
 #include "run/devices.h"
 #include "run/smooth_checkpoint.h"
@@ -122,10 +120,6 @@ void check_is_free(const OutputOptions& output) {
     fail(output.output, ": exists; pass --overwrite to replace it");
 }
 
-std::string count_text(size_t count, const char* unit) {
-  return std::to_string(count) + " " + unit + (count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWork& scoring,
@@ -190,24 +184,24 @@ Json to_json(const CalibrationPreview& preview) {
 }
 
 LabelledLines preview_lines(const CalibrationPreview& preview) {
-  const auto bytes = [](uint64_t count) { return byte_text(static_cast<double>(count)); };
   LabelledLines lines{{"device", preview.device}};
   if (preview.num_samples == 0) {
     lines.emplace_back("samples", "none: the recipe calibrates nothing");
   } else {
-    lines.emplace_back("samples", count_text(preview.num_samples, "sample") + ", " +
+    lines.emplace_back("samples", counted(preview.num_samples, "sample") + ", " +
                                       std::to_string(preview.num_tokens) + " tokens");
     lines.emplace_back("time", estimate_text(preview.seconds, preview.busy_seconds));
     lines.emplace_back(
-        "memory", "at most " + bytes(preview.memory_bytes) +
-                      (preview.memory_available ? " of " + bytes(*preview.memory_available) : ""));
+        "memory",
+        "at most " + byte_text(preview.memory_bytes) +
+            (preview.memory_available ? " of " + byte_text(*preview.memory_available) : ""));
   }
-  std::string disk = "output " + bytes(preview.output_bytes);
-  if (preview.state_bytes > 0) disk += ", state up to " + bytes(preview.state_bytes);
-  if (preview.scratch_bytes > 0) disk += ", hidden states " + bytes(preview.scratch_bytes);
-  if (preview.smoothed_bytes > 0) disk += ", rewritten model " + bytes(preview.smoothed_bytes);
+  std::string disk = "output " + byte_text(preview.output_bytes);
+  if (preview.state_bytes > 0) disk += ", state up to " + byte_text(preview.state_bytes);
+  if (preview.scratch_bytes > 0) disk += ", hidden states " + byte_text(preview.scratch_bytes);
+  if (preview.smoothed_bytes > 0) disk += ", rewritten model " + byte_text(preview.smoothed_bytes);
   if (preview.free_bytes)
-    disk += "; " + bytes(*preview.free_bytes) + " are free at " + preview.disk.string() +
+    disk += "; " + byte_text(*preview.free_bytes) + " are free at " + preview.disk.string() +
             (preview.has_room() ? "" : ": too little");
   lines.emplace_back("disk", disk);
   return lines;

@@ -3,8 +3,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "run/calibrate_request.h"
 

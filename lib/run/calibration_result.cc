@@ -36,9 +36,9 @@ std::string cache_text(const ScaleSummary& summary) {
 }
 
 std::string cost_text(const RunCost& cost) {
-  return std::to_string(cost.num_samples) + (cost.num_samples == 1 ? " sample, " : " samples, ") +
-         std::to_string(cost.num_tokens) + " tokens in " + fixed("%.1f s", cost.seconds) +
-         ", peak memory " + byte_text(static_cast<double>(cost.peak_bytes));
+  return counted(cost.num_samples, "sample") + ", " + std::to_string(cost.num_tokens) +
+         " tokens in " + fixed("%.1f s", cost.seconds) + ", peak memory " +
+         byte_text(cost.peak_bytes);
 }
 
 std::string growth_text(const LateGrowth& growth) {
@@ -162,8 +162,7 @@ std::string linears_text(const std::vector<LinearCalibration>& linears, size_t m
 
 std::string budget_text(const KlBudgetOutcome& outcome) {
   const std::string data = "the budget is " + short_float(outcome.kl_budget) + " (" +
-                           std::to_string(outcome.num_sequences) +
-                           (outcome.num_sequences == 1 ? " sequence, " : " sequences, ") +
+                           counted(outcome.num_sequences, "sequence") + ", " +
                            std::to_string(outcome.measured.front().result.num_tokens) + " tokens" +
                            (outcome.is_held_out ? " that the calibration did not see)" : ")");
   const std::string none = with_error(outcome.measured.front().result);

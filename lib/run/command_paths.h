@@ -9,7 +9,6 @@
 #include "checkpoint/model_dir.h"
 #include "core/diagnostics.h"
 #include "core/output.h"
-#include "export/writer.h"
 #include "report/plot.h"
 
 namespace kvcal {

@@ -45,7 +45,7 @@ class GpuStart {
 
 /// The device that --device auto takes, and what the user should know of that.
 struct AutomaticDevice {
-  std::string name, note;
+  std::string name, note = {};
 };
 /// gpu: the build's, or "". problem: why this machine's cannot be used, or "".
 AutomaticDevice automatic_device(std::string_view gpu, const std::string& problem);

@@ -1,14 +1,12 @@
 #include "run/eval_variants.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "forward/kv_cache.h"
-#include "run/loaded_model.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
@@ -118,7 +116,7 @@ VariantSpec parse_variant(const std::string& text) {
     fail("--variant is '", text,
          "', expected NAME=CACHE[+attention][:SCALES] or NAME=model:FOLDER, such as "
          "unit=fp8_e4m3:unit");
-  VariantSpec spec{.name = text.substr(0, equals), .folder = {}, .cache = {}};
+  VariantSpec spec{.name = text.substr(0, equals)};
   const std::string value = text.substr(equals + 1);
   const size_t colon = value.find(':');
   std::string cache = value.substr(0, colon);
@@ -251,7 +249,7 @@ void add_missed(const std::vector<std::string>& lines, const EvalVariants& varia
 
 CalibratedScales calibrated_scales_of(const Calibration& calibration) {
   const auto count = static_cast<size_t>(calibration.num_hidden_layers);
-  const LayerKvScales none{.k = {}, .v = {}, .ignored = true};
+  const LayerKvScales none{.ignored = true};
   CalibratedScales scales{.layers = std::vector<LayerKvScales>(count, none),
                           .heads = std::vector<LayerKvScales>(count, none),
                           .source = "calibrated"};
@@ -271,7 +269,7 @@ std::vector<VariantSpec> every_cache(const ModelConfig& config,
   std::vector<VariantSpec> specs;
   const auto add = [&](const std::string& name, const CacheType& type) -> VariantSpec& {
     const CacheOptions cache{.kv_cache_dtype = std::string(name_of(type))};
-    return specs.emplace_back(VariantSpec{.name = name, .folder = {}, .cache = cache});
+    return specs.emplace_back(VariantSpec{.name = name, .cache = cache});
   };
   const auto add_unit = [&](const std::string& name, const CacheType& type) {
     add(name, type).cache.unit_scales = true;

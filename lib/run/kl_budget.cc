@@ -1,8 +1,6 @@
 #include "run/kl_budget.h"
 
 #include <algorithm>
-#include <functional>
-#include <utility>
 
 #include "core/text.h"
 #include "run/scored_scales.h"
@@ -14,7 +12,7 @@ namespace {
 std::vector<LayerKvScales> scales_but(const Calibration& calibration, const ModelConfig& config,
                                       const std::vector<int64_t>& kept) {
   const auto count = static_cast<size_t>(calibration.num_hidden_layers);
-  std::vector<LayerKvScales> scales(count, {.k = {}, .v = {}, .ignored = true});
+  std::vector<LayerKvScales> scales(count, {.ignored = true});
   for (const AttentionCalibration& one : calibration.layers) {
     const auto layer = static_cast<size_t>(one.layer);
     if (one.ignored || layer >= count) continue;

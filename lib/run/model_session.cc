@@ -1,8 +1,5 @@
 #include "run/model_session.h"
 
-#include "datasets/chat_template.h"
-#include "eval/generate.h"
-
 namespace kvcal {
 namespace {
 
@@ -206,7 +203,6 @@ ComparedTexts compare_texts(const TextRequest& request, TextSink& sink, Diagnost
   tell_warnings(run.model.backend, diagnostics);
   ComparedTexts texts{.unquantized = run.text_of(plain, comparison.first),
                       .other = run.text_of(run.type, comparison.second),
-                      .first_divergence = {},
                       .kl = comparison.kl};
   if (comparison.first_divergence >= 0) texts.first_divergence = comparison.first_divergence;
   return texts;

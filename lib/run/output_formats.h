@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,7 +9,6 @@
 #include "core/file.h"
 #include "engines/verify.h"
 #include "export/writer.h"
-#include "family/model_config.h"
 #include "quant/cache_type.h"
 #include "stored/fp8_checkpoint.h"
 

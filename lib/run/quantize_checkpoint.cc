@@ -5,7 +5,6 @@
 #include "checkpoint/model_dir.h"
 #include "core/file.h"
 #include "export/checkpoint_copy.h"
-#include "export/manifest.h"
 #include "export/packed_copy.h"
 #include "export/writer.h"
 #include "quant/weight_packer.h"

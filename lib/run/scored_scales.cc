@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/text.h"
 #include "datasets/named_dataset.h"
 #include "engines/engine_rules.h"
-#include "export/manifest.h"
 #include "export/writer.h"
 #include "rewrite/kv_factors.h"
 #include "run/command_output.h"
-#include "run/eval_variants.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
@@ -292,8 +289,7 @@ LabelledLines scored_lines(const ScoredScales& measured) {
   return {{"verdict", "with these scales " + verdict_text(calibrated_damage(measured))},
           {"verdict 1.0", "with scale 1.0 " + verdict_text(unit_damage(measured))},
           {"difference", gain_text(measured)},
-          {"measured", std::to_string(measured.num_sequences) +
-                           (measured.num_sequences == 1 ? " sequence, " : " sequences, ") +
+          {"measured", counted(measured.num_sequences, "sequence") + ", " +
                            std::to_string(own.num_tokens) + " tokens" +
                            (measured.is_held_out ? " that the calibration did not see" : "")},
           {"KL", with_error(*own.kl_mean, *own.kl_stderr) + " with these scales, " +

@@ -1,6 +1,5 @@
 #include "run/trial.h"
 #include <algorithm>
-#include <optional>
 
 #include "core/folder.h"
 #include "core/text.h"
@@ -77,7 +76,7 @@ std::optional<Likelihood> try_rewriting(const TrialRequest& request, const Calib
   const fs::path folder = temporary_folder();
   if (const auto free = free_bytes_at(folder); free && *free < needed + needed / 16) {
     diagnostics.note("rewritten weights are not tried: " + folder.string() + " has no room for " +
-                     byte_text(static_cast<double>(needed)));
+                     byte_text(needed));
     return std::nullopt;
   }
   const AtomicDirectory scratch(temporary_path("rewritten"), false);

@@ -156,8 +156,7 @@ class Expansion {
     plan_.observations.push_back({.model = cell.model,
                                   .num_samples = *cell.num_samples,
                                   .seed = cell.seed,
-                                  .observes_all = observes_all,
-                                  .fingerprint = {}});
+                                  .observes_all = observes_all});
     return plan_.observations.size() - 1;
   }
 
@@ -249,7 +248,7 @@ std::string fingerprint_of(const Cell& cell, const SweepFile& sweep, const Sweep
   Json json = cell_json("cell", cell, sweep, inputs, plan);
   json["evaluation"] = {{"dataset", inputs.evaluation_sha256},
                         {"dataset_file", inputs.evaluation_file_sha256},
-                        {"num_samples", sweep.evaluation.num_samples},
+                        {"num_samples", sweep.evaluation.num_sequences},
                         {"max_seq_length", sweep.evaluation.max_seq_length},
                         {"stride", sweep.evaluation.stride}};
   json["evaluation"].update(identity_of(sweep.evaluation.records));

@@ -129,8 +129,7 @@ std::optional<Json> SweepFolder::read_piece(const fs::path& file) const {
 std::optional<Json> SweepFolder::result(const std::string& fingerprint) const {
   const auto kept = read_piece(cell(fingerprint));
   const Json* result = kept ? find_field(*kept, "result") : nullptr;
-  if (!result || !result->is_object()) return std::nullopt;
-  return *result;
+  return result && result->is_object() ? std::optional(*result) : std::nullopt;
 }
 
 void SweepFolder::write(const fs::path& file, const Json& content) const {

@@ -47,7 +47,7 @@ struct SweepResult {
 /// A sweep's file, what it expands to, and the work that is left.
 struct SweepPreview {
   Sweep sweep;
-  RemainingWork remaining;
+  RemainingWork remaining = {};
 };
 /// Estimates the work that is left, and writes nothing. settings.output may be empty or new.
 SweepPreview preview_sweep(const SweepSettings& settings, Diagnostics& diagnostics);

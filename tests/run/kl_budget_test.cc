@@ -63,7 +63,8 @@ double kl_of(const CalibrateRequest& request, int64_t num_skipped) {
                        .num_skipped = num_skipped,
                        .shuffle_seed = request.samples.shuffle_seed};
   SilentDiagnostics silent;
-  return *evaluate_likelihood(options, {.has_reference = true}, silent).variants.at(0).all.kl_mean;
+  const EvalResult result = evaluate_likelihood(options, {.has_reference = true}, silent);
+  return *result.report.variants.at(0).all.kl_mean;
 }
 
 }  // namespace
