@@ -23,7 +23,6 @@ class ParameterCount {
   ParameterCount(const ModelConfig& config, const CheckpointQuantization& quantization)
       : kv_scales_(kv_scale_names(config)), quantization_(quantization) {}
 
-  /// Parameters of one tensor.
   uint64_t of(const std::string& name, const TensorView& tensor) const {
     const bool is_scale = kv_scales_.contains(name) || quantization_.tensors.contains(name);
     return is_scale ? 0 : element_count(tensor.shape);

@@ -137,7 +137,6 @@ Markup drawing_patterns();
 /// Base64 of the SHA-256 of text, as a policy names a script.
 std::string policy_hash(std::string_view text);
 
-/// A paragraph.
 Markup words(std::string_view text);
 /// Sentences that a page begins with; nothing for none.
 Markup verdicts_list(const std::vector<std::string>& sentences);

@@ -120,7 +120,7 @@ void check_weights(const CalibrateRequest& request, const PlannedModel& subject)
            std::ranges::find(subject.plan.linears, module.name, &PlannedLinear::module) !=
                subject.plan.linears.end();
   };
-  if (request.is_measured || request.budget.kl ||
+  if (request.is_measured || request.kl_budget ||
       std::ranges::any_of(list_modules(subject.config), is_quantized))
     weights.check_head();
 }
@@ -144,7 +144,7 @@ void check_request(const CalibrateRequest& request, const PlannedModel& subject,
       planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype);
   formats.check(subject.output_of(planned));
   check_budget(request, planned);
-  if (request.budget.kl) {
+  if (request.kl_budget) {
     planned.layers.front().ignored = true;
     in_context("--kl-budget", [&] { formats.check(subject.output_of(planned)); });
   }

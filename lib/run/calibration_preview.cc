@@ -37,7 +37,6 @@ uint64_t output_bytes(const CalibrateRequest& request, const PlannedRun& plan) {
   return has_weights ? weight_bytes(*plan.subject) : 0;
 }
 
-/// Inputs of the forward passes.
 struct Inputs {
   const CalibrateRequest& request;
   const PlannedModel& subject;
@@ -59,21 +58,21 @@ double smoothing_work(const Inputs& inputs, const SampleWork& each) {
   return work;
 }
 
-double seconds_of(const Inputs& inputs, const DeviceRate& rate, const ScoringWork& scoring) {
+double seconds_of(const Inputs& inputs, const DeviceRate& rate, int num_scored) {
   const SampleWork each = sample_work(inputs.subject.config, inputs.weights);
   double work = 0.0, scored_work = 0.0, scored_tokens = 0.0;
   for (const int64_t length : inputs.lengths) {
     work += each.of(length);
-    const int64_t scored = std::min(length, scoring.max_seq_length);
+    const int64_t scored = std::min(length, inputs.request.score.max_seq_length);
     scored_work += each.of(scored);
     scored_tokens += static_cast<double>(scored);
   }
   if (inputs.request.smooths) work += smoothing_work(inputs, each);
   const auto devices = static_cast<double>(inputs.backends.size());
   double seconds = kStartSeconds + kObservingWork * work / (rate.flop * devices);
-  if (scoring.num_sequences == 0 || inputs.lengths.empty()) return seconds;
+  if (num_scored == 0 || inputs.lengths.empty()) return seconds;
   // Sequences are taken to be as long as the samples.
-  const double times = static_cast<double>(scoring.num_models * scoring.num_sequences) /
+  const double times = static_cast<double>(num_scored * inputs.request.score.num_sequences) /
                        static_cast<double>(inputs.lengths.size());
   const auto vocabulary = static_cast<double>(inputs.subject.config.vocab_size);
   const double head =
@@ -122,7 +121,7 @@ void check_is_free(const OutputOptions& output) {
 
 }  // namespace
 
-CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWork& scoring,
+CalibrationPreview preview_calibration(CalibrateRequest request, int num_scored,
                                        Diagnostics& diagnostics) {
   CalibrationPreview preview;
   PlannedRun plan;
@@ -148,7 +147,7 @@ CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWo
   preview.state_bytes = state_bytes(request, subject, samples);
   const DeviceRate rate =
       measure_rate(*backends[0], layerwise.compute_type, num_threads(request.device));
-  preview.seconds = seconds_of(inputs, rate, scoring);
+  preview.seconds = seconds_of(inputs, rate, num_scored);
   preview.busy_seconds = preview.seconds / rate.share;
   plan_memory(inputs, layerwise, preview);
   return preview;

@@ -57,6 +57,29 @@ std::string layer_text(const LayerErrors* layer) {
   return std::to_string(layer->layer) + " (K " + error(layer->k) + ", V " + error(layer->v) + ")";
 }
 
+LabelledLines summary_lines(const ScaleSummary& summary) {
+  LabelledLines lines;
+  lines.emplace_back("KV cache", cache_text(summary));
+  if (summary.growth) lines.emplace_back("samples", growth_text(*summary.growth));
+  if (summary.late) lines.emplace_back("positions", late_positions_text(*summary.late));
+  const auto worst = worst_layers(summary, kWorstLayers);
+  lines.emplace_back("rounding", std::string("largest error against the values in layer") +
+                                     (worst.size() == 1 ? " " : "s ") +
+                                     join(worst, ", ", layer_text));
+  lines.emplace_back("scale 1.0", unit_scale_text(summary));
+  lines.emplace_back("margin 1.0", unit_margin_text(summary.margin));
+  return lines;
+}
+
+LabelledLines predicted_lines(const ScaleSummary& summary) {
+  LabelledLines lines;
+  if (summary.predicted)
+    lines.emplace_back("verdict", "with these scales " + verdict_text(*summary.predicted));
+  if (summary.predicted_unit)
+    lines.emplace_back("verdict 1.0", "with scale 1.0 " + verdict_text(*summary.predicted_unit));
+  return lines;
+}
+
 constexpr size_t kLabelWidth = 12;
 
 /// The least and the largest of some scales: "0.01 to 0.2".
@@ -184,29 +207,6 @@ Json to_json(const KlBudgetOutcome& outcome) {
   for (const MixedCache& cache : outcome.measured)
     json["measured"].push_back(result_json(cache.kept, cache.result));
   return json;
-}
-
-LabelledLines summary_lines(const ScaleSummary& summary) {
-  LabelledLines lines;
-  lines.emplace_back("KV cache", cache_text(summary));
-  if (summary.growth) lines.emplace_back("samples", growth_text(*summary.growth));
-  if (summary.late) lines.emplace_back("positions", late_positions_text(*summary.late));
-  const auto worst = worst_layers(summary, kWorstLayers);
-  lines.emplace_back("rounding", std::string("largest error against the values in layer") +
-                                     (worst.size() == 1 ? " " : "s ") +
-                                     join(worst, ", ", layer_text));
-  lines.emplace_back("scale 1.0", unit_scale_text(summary));
-  lines.emplace_back("margin 1.0", unit_margin_text(summary.margin));
-  return lines;
-}
-
-LabelledLines predicted_lines(const ScaleSummary& summary) {
-  LabelledLines lines;
-  if (summary.predicted)
-    lines.emplace_back("verdict", "with these scales " + verdict_text(*summary.predicted));
-  if (summary.predicted_unit)
-    lines.emplace_back("verdict 1.0", "with scale 1.0 " + verdict_text(*summary.predicted_unit));
-  return lines;
 }
 
 LabelledLines made_lines(const CalibrationResult& result) {

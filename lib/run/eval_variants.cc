@@ -87,6 +87,14 @@ std::vector<SequenceScores> score_each(const std::vector<ScoredSequence>& sequen
 
 }  // namespace
 
+Json cache_json(const CacheLabel& cache) {
+  Json json = {{"kv_cache_dtype", name_of(cache.type)},
+               {"scales", cache.scales_source},
+               {"bytes_per_token", cache.bytes_per_token}};
+  if (cache.fp8_attention) json["fp8_attention"] = true;
+  return json;
+}
+
 EvalVariant::EvalVariant(const std::string& name, LoadedModel& loaded, const CacheType& type,
                          std::vector<LayerKvScales> given, std::string source)
     : label{name, type, std::move(source)}, model(&loaded), scales(std::move(given)) {

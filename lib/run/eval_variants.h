@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json.h"
 #include "eval/likelihood.h"
 #include "eval/sequences.h"
 #include "quant/calibration.h"
@@ -44,6 +45,9 @@ struct EvalOptions {
   /// or of the checkpoint, where it has any.
   bool every_cache = false;
 };
+
+/// {"kv_cache_dtype", "scales", "bytes_per_token"}, and "fp8_attention" where it is so.
+Json cache_json(const CacheLabel& cache);
 
 /// A model with one cache.
 struct EvalVariant {

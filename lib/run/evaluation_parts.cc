@@ -37,14 +37,6 @@ Json run_json(const EvalOptions& options, const report::EvalReport& page) {
   return json;
 }
 
-Json cache_json(const CacheLabel& cache) {
-  Json json = {{"kv_cache_dtype", name_of(cache.type)},
-               {"scales", cache.scales_source},
-               {"bytes_per_token", cache.bytes_per_token}};
-  if (cache.fp8_attention) json["fp8_attention"] = true;
-  return json;
-}
-
 std::string cache_text(const CacheLabel& cache) {
   return std::string(name_of(cache.type)) + (cache.fp8_attention ? "+attention" : "");
 }

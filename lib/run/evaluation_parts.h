@@ -19,7 +19,6 @@ report::EvalReport page_of(const EvalOptions& options, const std::string& task,
 /// The same facts in JSON.
 Json run_json(const EvalOptions& options, const report::EvalReport& page);
 
-Json cache_json(const CacheLabel& cache);
 /// "fp8_e4m3+attention"
 std::string cache_text(const CacheLabel& cache);
 /// json, with a single variant's numbers beside the run's own.

@@ -53,7 +53,7 @@ std::vector<int64_t> ranked_layers(const Calibration& calibration, const ModelCo
 }  // namespace
 
 void check_budget(const CalibrateRequest& request, const Calibration& planned) {
-  if (!request.budget.kl) return;
+  if (!request.kl_budget) return;
   if (planned.layers.empty())
     fail("--kl-budget is for K and V, and ", request.recipe, " quantizes none");
   if (planned.plan.quantizes_weights())
@@ -63,12 +63,11 @@ void check_budget(const CalibrateRequest& request, const Calibration& planned) {
 
 KlBudget::KlBudget(const CalibrateRequest& request, const Calibration& calibration,
                    const ModelConfig& config, int64_t num_samples, Diagnostics& diagnostics)
-    : budget_(request.budget.kl.value()),
+    : budget_(request.kl_budget.value()),
       diagnostics_(diagnostics),
       ranked_(ranked_layers(calibration, config)),
       most_(ranked_.size() / 2),
-      eval_(options_of_left(request, num_samples, request.budget.num_sequences,
-                            request.budget.max_seq_length)) {
+      eval_(options_of_left(request, num_samples)) {
   VariantSpec& variant = eval_.more_variants.emplace_back();
   variant.name = "calibrated";
   variant.cache.kv_cache_dtype = request.output.kv_cache_dtype;

@@ -10,16 +10,10 @@
 #include "quant/weight_packer.h"
 #include "run/command_output.h"
 #include "run/command_paths.h"
+#include "run/subject.h"
 
 namespace kvcal {
 namespace {
-
-uint64_t bytes_of(const ModelDir& model) {
-  uint64_t bytes = 0;
-  for (const SafetensorsFile& shard : model.shards())
-    for (const TensorView& tensor : shard.tensors()) bytes += tensor.bytes.size();
-  return bytes;
-}
 
 uint64_t kept_bytes(const ModelDir& model, const WeightsByName& found) {
   uint64_t bytes = 0;
@@ -75,8 +69,8 @@ QuantizeResult quantize_checkpoint(const QuantizeRequest& request, Diagnostics& 
   QuantizeResult result{.scheme = scheme.name,
                         .format = std::string(storage_of(scheme.weights, scheme.inputs).format),
                         .num_quantized = found.weights.size(),
-                        .source_bytes = bytes_of(model),
-                        .output_bytes = bytes_of(ModelDir(output.path())),
+                        .source_bytes = tensor_bytes(model),
+                        .output_bytes = tensor_bytes(ModelDir(output.path())),
                         .kept = found.kept,
                         .kept_bytes = kept_bytes(model, found),
                         .manifest = manifest_of(request, model, scheme, found)};

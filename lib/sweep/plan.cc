@@ -24,6 +24,25 @@ bool any_group(const Recipe& recipe, const Condition& condition) {
   });
 }
 
+/// Whether it quantizes queries or inputs of Linears: statistics of K and V are not enough.
+bool needs_more_than_kv(const Recipe& recipe) {
+  return has_static_inputs(recipe) || any_group(recipe, is_for_attention);
+}
+
+/// The part of a recipe for weights and inputs, for K and V that keep 16 bits or get other scales.
+/// The recipe must quantize weights.
+Recipe without_kv(const Recipe& recipe) {
+  Recipe rest = recipe;
+  for (Modifier& modifier : rest.modifiers) {
+    modifier.kv_cache_scheme.reset();
+    std::erase_if(modifier.config_groups,
+                  [](const auto& group) { return is_for_attention(group.second); });
+  }
+  // A modifier of K and V alone is empty now.
+  std::erase_if(rest.modifiers, [](const Modifier& one) { return one.config_groups.empty(); });
+  return rest;
+}
+
 /// One value of each dimension.
 struct Combination {
   size_t model = 0;
@@ -341,22 +360,6 @@ bool has_static_inputs(const Recipe& recipe) {
   return any_group(recipe, [](const QuantScheme& scheme) {
     return scheme.weights && scheme.input_activations && !scheme.input_activations->dynamic;
   });
-}
-
-bool needs_more_than_kv(const Recipe& recipe) {
-  return has_static_inputs(recipe) || any_group(recipe, is_for_attention);
-}
-
-Recipe without_kv(const Recipe& recipe) {
-  Recipe rest = recipe;
-  for (Modifier& modifier : rest.modifiers) {
-    modifier.kv_cache_scheme.reset();
-    std::erase_if(modifier.config_groups,
-                  [](const auto& group) { return is_for_attention(group.second); });
-  }
-  // A modifier of K and V alone is empty now.
-  std::erase_if(rest.modifiers, [](const Modifier& one) { return one.config_groups.empty(); });
-  return rest;
 }
 
 }  // namespace kvcal

@@ -112,11 +112,5 @@ bool quantizes_kv(const Recipe& recipe);
 bool quantizes_weights(const Recipe& recipe);
 /// Whether inputs of Linears get static scales, which need a run over text.
 bool has_static_inputs(const Recipe& recipe);
-/// Whether it quantizes queries or inputs of Linears: statistics of K and V are not enough.
-bool needs_more_than_kv(const Recipe& recipe);
-
-/// The part of a recipe for weights and inputs, for K and V that keep 16 bits or get other scales.
-/// The recipe must quantize weights.
-Recipe without_kv(const Recipe& recipe);
 
 }  // namespace kvcal

@@ -263,25 +263,15 @@ report::SweepReport results_report(const Sweep& sweep, std::span<const CellOutco
 }
 
 std::string to_csv(const Json& results) {
-  std::string text;
-  const auto add_line = [&](const auto& write_fields) {
-    bool is_first = true;
-    write_fields([&](const Json& value) {
-      text += (is_first ? "" : ",") + csv_field(value);
-      is_first = false;
-    });
-    text += "\r\n";
-  };
   const Json& cells = results["cells"];
-  if (cells.empty()) return text;
-  add_line([&](const auto& add) {
-    for (const auto& [name, value] : cells[0].items()) add(name);
-  });
-  for (const Json& cell : cells)
-    add_line([&](const auto& add) {
-      for (const auto& [name, value] : cell.items()) add(value);
-    });
-  return text;
+  if (cells.empty()) return "";
+  const auto row = [](const Json& cell, const auto& field_of) {
+    return join(cell.items(), ",", field_of) + "\r\n";
+  };
+  return row(cells[0], [](const auto& item) { return csv_field(item.key()); }) +
+         join(cells, "", [&](const Json& cell) {
+           return row(cell, [](const auto& item) { return csv_field(item.value()); });
+         });
 }
 
 bool is_done(const SweepTask& task, const Sweep& sweep, const SweepFolder& folder) {

@@ -17,7 +17,9 @@
 namespace kvcal {
 namespace {
 
-/// Whether each cell was requested.
+/// Of the tasks of one kind.
+constexpr std::string_view kShareNames[] = {"statistics", "scales", "evaluations", "questions"};
+
 std::vector<bool> wanted_cells(const SweepSettings& settings, const SweepPlan& plan) {
   std::vector<bool> wanted(plan.cells.size(), settings.cells.empty());
   for (const std::string& id : settings.cells) {
@@ -159,11 +161,6 @@ std::vector<std::string> telling_metrics(const std::vector<report::SweepCell>& c
 
 }  // namespace
 
-std::string_view share_name(size_t share) {
-  constexpr std::string_view kNames[] = {"statistics", "scales", "evaluations", "questions"};
-  return kNames[share];
-}
-
 Json to_json(const Sweep& sweep, const RemainingWork& remaining) {
   Json cells = Json::array(), tasks = Json::array();
   for (const Cell& cell : sweep.plan.cells) {
@@ -171,7 +168,7 @@ Json to_json(const Sweep& sweep, const RemainingWork& remaining) {
     cells.back().update(coordinates_json(cell, sweep.file));
   }
   for (size_t i = 0; i < remaining.shares.size(); ++i)
-    tasks.push_back({{"task", share_name(i)},
+    tasks.push_back({{"task", kShareNames[i]},
                      {"number", remaining.shares[i].num_tasks},
                      {"tokens", remaining.shares[i].tokens},
                      {"seconds", std::round(remaining.shares[i].seconds)}});
@@ -262,7 +259,7 @@ std::string remaining_text(const Sweep& sweep, const RemainingWork& remaining) {
   TextTable table({"to do", "tasks", "tokens", "time"});
   for (size_t i = 0; i < remaining.shares.size(); ++i)
     if (const RemainingWork::Share& share = remaining.shares[i]; share.num_tasks > 0)
-      table.add({std::string(share_name(i)), std::to_string(share.num_tasks),
+      table.add({std::string(kShareNames[i]), std::to_string(share.num_tasks),
                  std::to_string(share.tokens), time_text(share.seconds)});
   out << table.text();
   out << estimate_text(remaining.seconds, remaining.busy_seconds)

@@ -159,7 +159,6 @@ class CalibrationTask {
     checkpoint_format().check(subject_.output_of(calibration));
   }
 
-  /// Returns the manifest.
   Json write_checkpoint(const Calibration& measured, const PlannedCalibration& planned,
                         const OutputTexts& texts) const {
     const Calibration calibration = written_part(measured);
@@ -255,7 +254,6 @@ class CellWeights {
   LoadedModel model_;
 };
 
-/// A cell that is being scored.
 struct ScoredCell {
   const Cell* cell = nullptr;
   std::vector<LayerKvScales> scales;

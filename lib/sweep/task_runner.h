@@ -29,7 +29,6 @@ std::vector<TaskSlot> make_slots(const DeviceOptions& device, int jobs);
 /// The program that does a task, given as argument_of writes it, on a device.
 using TaskCommand = std::function<Command(const std::string& task, const DeviceOptions& device)>;
 
-/// Settings of a sweep beside its file.
 struct SweepSettings {
   std::string file, output;  ///< a path, and a folder
   std::string version;       ///< of the program, which results depend on
