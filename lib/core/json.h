@@ -56,6 +56,11 @@ std::string required_string(const Json& object, std::string_view key);
 const Json& required_list(const Json& object, std::string_view key,
                           std::string_view wanted = "a list");
 
+template <class Value>
+Json or_null(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json();
+}
+
 /// value as text, indented, with keys in their order; ends with a newline.
 std::string dump_json(const Json& value, int indent = 2);
 

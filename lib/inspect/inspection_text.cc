@@ -11,7 +11,7 @@
 namespace kvcal {
 namespace {
 
-using Pairs = std::vector<std::pair<std::string, std::string>>;
+using report::Pairs;
 
 /// "heading" and below it one line a pair, the second words in a column of their own.
 void put_pairs(const std::string& heading, const Pairs& pairs, std::ostream& out) {

@@ -164,22 +164,19 @@ std::string estimate_text(double seconds, double busy_seconds) {
 }
 
 Json to_json(const CalibrationPreview& preview) {
-  Json json = {{"device", preview.device},
-               {"num_samples", preview.num_samples},
-               {"num_tokens", preview.num_tokens},
-               {"seconds", std::round(preview.seconds)},
-               {"busy_seconds", std::round(preview.busy_seconds)},
-               {"memory_bytes", preview.memory_bytes},
-               {"memory_available_bytes", nullptr},
-               {"disk",
-                {{"output_bytes", preview.output_bytes},
-                 {"state_bytes", preview.state_bytes},
-                 {"scratch_bytes", preview.scratch_bytes},
-                 {"smoothed_bytes", preview.smoothed_bytes},
-                 {"free_bytes", nullptr}}}};
-  if (preview.memory_available) json["memory_available_bytes"] = *preview.memory_available;
-  if (preview.free_bytes) json["disk"]["free_bytes"] = *preview.free_bytes;
-  return json;
+  return {{"device", preview.device},
+          {"num_samples", preview.num_samples},
+          {"num_tokens", preview.num_tokens},
+          {"seconds", std::round(preview.seconds)},
+          {"busy_seconds", std::round(preview.busy_seconds)},
+          {"memory_bytes", preview.memory_bytes},
+          {"memory_available_bytes", or_null(preview.memory_available)},
+          {"disk",
+           {{"output_bytes", preview.output_bytes},
+            {"state_bytes", preview.state_bytes},
+            {"scratch_bytes", preview.scratch_bytes},
+            {"smoothed_bytes", preview.smoothed_bytes},
+            {"free_bytes", or_null(preview.free_bytes)}}}};
 }
 
 LabelledLines preview_lines(const CalibrationPreview& preview) {

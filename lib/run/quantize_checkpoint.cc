@@ -34,7 +34,7 @@ Json manifest_of(const QuantizeRequest& request, const ModelDir& model, const We
           {"created_by", "kvcal " + request.version},
           {"model",
            {{"path", name_of_model(model)},
-            {"model_type", model_type ? Json(*model_type) : Json()},
+            {"model_type", or_null(model_type)},
             {"sampled_sha256", sampled_sha256(model)}}},
           {"scheme", scheme.name},
           {"ignore", request.ignore},

@@ -103,9 +103,9 @@ std::string gain_text(const ScoredScales& measured) {
     case BetterScales::kCalibrated:
       return "these scales are better by " + with_error(gain.mean, gain.standard_error);
     case BetterScales::kUnit:
-      return "1.0 is better by " + with_error(-gain.mean, gain.standard_error);
+      break;
   }
-  return "";
+  return "1.0 is better by " + with_error(-gain.mean, gain.standard_error);
 }
 
 Damage damage_found(const CacheDamage& damage) {

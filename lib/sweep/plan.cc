@@ -188,11 +188,6 @@ class Expansion {
   std::set<std::string> ids_;
 };
 
-template <class Value>
-Json or_null(const std::optional<Value>& value) {
-  return value ? Json(*value) : Json();
-}
-
 Json dtype_json(const std::optional<KvDType>& dtype) {
   return dtype ? Json(name_of(*dtype)) : Json();
 }

@@ -64,7 +64,7 @@ Json cell_json(const Cell& cell, const SweepFile& sweep, const CellOutcome& outc
     const Json* value = number_of(outcome, name);
     json[name] = value ? *value : Json();
   }
-  json["is_pareto"] = is_on_front ? Json(*is_on_front) : Json();
+  json["is_pareto"] = or_null(is_on_front);
   const auto damage = damage_of(outcome);
   json["verdict"] = damage ? Json(name_of(judge(*damage).damage)) : Json();
   return json;
@@ -129,7 +129,7 @@ Json made_with_json(const Sweep& sweep) {
     json["gsm8k"] = {{"dataset", asked->dataset.filename().string()},
                      {"sha256", inputs.gsm8k_sha256},
                      {"num_fewshot", asked->num_fewshot},
-                     {"limit", asked->limit ? Json(*asked->limit) : Json()}};
+                     {"limit", or_null(asked->limit)}};
   return json;
 }
 

@@ -14,7 +14,7 @@
 namespace kvcal {
 
 /// Replaces ids of the hub by local paths, and fetches what is not there. Throws Error as
-/// run/named_inputs.h does.
+/// run/command_paths.h does.
 void fetch_inputs(SweepFile& sweep, Diagnostics& diagnostics);
 
 /// Reads the sweep's file and the configs of its models, nothing else. version: of the program,

@@ -76,6 +76,7 @@ report::CheckpointReport sample_report(const SampleSize& size) {
                           .engine = "vLLM",
                           .version = "0.32",
                           .format = "compressed-tensors",
+                          .reads = Reads::kYes,
                           .note = "per tensor"}};
   for (int64_t layer = 0; layer < size.layers; ++layer) {
     report.layers.push_back({.layer = layer,
