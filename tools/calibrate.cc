@@ -93,7 +93,6 @@ class CalibrateCommand : public Subcommand {
   void print_scored(CalibrationResult& result) const;
 
   CalibrateRequest request_;
-  ScoreOptions measure_;
   bool measures_ = false, json_ = false, is_dry_run_ = false;
 };
 
@@ -144,7 +143,7 @@ void CalibrateCommand::declare_cache_options() {
   declare_skip_layers(options, request_.skip_layers,
                       "Layers whose cache keeps 16 bits, beside those that the recipe ignores, as "
                       "0,1");
-  options.number("--kl-budget", request_.budget.kl,
+  options.number("--kl-budget", request_.kl_budget,
                  "Mean KL against 16 bits that the cache may cost (nats): leaves the fewest layers "
                  "in 16 bits that keep it, as measured on records of the data set that the "
                  "calibration has not used",
@@ -172,7 +171,7 @@ void CalibrateCommand::declare_output_options() {
   options.flag("--measure", measures_,
                "Then measure KL and perplexity of the scales and of scale 1.0 against 16 bits, on "
                "records of the data set that the calibration has not used");
-  options.number("--measure-sequences", measure_.num_sequences,
+  options.number("--measure-sequences", request_.score.num_sequences,
                  "Sequences to measure, of 512 tokens at most", 1, kMostSamples);
 }
 
@@ -276,10 +275,10 @@ std::vector<ServedEngine> CalibrateCommand::print_result(const CalibrationResult
   return engines;
 }
 
-/// Metrics and prints what was written; with --json also the manifest, as one object.
+/// Measures and prints what was written; with --json also the manifest, as one object.
 void CalibrateCommand::print_scored(CalibrationResult& result) const {
   TerminalDiagnostics diagnostics;
-  const ScoredScales measured = score_scales(request_, result, measure_, diagnostics);
+  const ScoredScales measured = score_scales(request_, result, diagnostics);
   const std::vector<Remedy> remedies =
       keep_scored(request_, name_of_source(request_.model), measured, result);
   redraw_report(request_, result);
@@ -291,13 +290,8 @@ void CalibrateCommand::print_scored(CalibrationResult& result) const {
 
 void CalibrateCommand::run_dry() const {
   TerminalDiagnostics diagnostics;
-  ScoringWork scoring{.num_sequences = measure_.num_sequences,
-                      .max_seq_length = measure_.max_seq_length,
-                      .num_models = 0};
-  if (measures_) scoring.num_models += 3;
-  if (request_.budget.kl) scoring.num_models += kBudgetModels;
-  if (scoring.num_models == 0) scoring = {};
-  const CalibrationPreview preview = preview_calibration(request_, scoring, diagnostics);
+  const int num_scored = (measures_ ? 3 : 0) + (request_.kl_budget ? kBudgetModels : 0);
+  const CalibrationPreview preview = preview_calibration(request_, num_scored, diagnostics);
   if (json_)
     std::cout << dump_json(to_json(preview));
   else
@@ -305,14 +299,12 @@ void CalibrateCommand::run_dry() const {
 }
 
 void CalibrateCommand::settle() {
-  const bool has_budget = request_.budget.kl.has_value();
+  const bool has_budget = request_.kl_budget.has_value();
   if (options.is_given("--measure-sequences") && !measures_ && !has_budget)
     fail(options.shown("--measure-sequences"), " is for ", options.shown("--measure"), " and ",
          options.shown("--kl-budget"));
-  request_.budget.num_sequences = measure_.num_sequences;
-  request_.budget.max_seq_length = measure_.max_seq_length;
   if ((measures_ || has_budget) && !options.is_given("--num-samples"))
-    request_.num_held_out = measure_.num_sequences;
+    request_.num_held_out = request_.score.num_sequences;
   request_.is_measured = measures_;
   request_.version = KVCAL_VERSION;
 }
@@ -371,7 +363,7 @@ Json CalibrateCommand::call(Diagnostics& diagnostics) {
   Json json = output_json(result->output, engines_of(*result, diagnostics), request_.output);
   if (measures_ && !result->summary) warn_unscored(diagnostics);
   if (!measures_ || !result->summary) return json;
-  const ScoredScales measured = score_scales(request_, *result, measure_, diagnostics);
+  const ScoredScales measured = score_scales(request_, *result, diagnostics);
   keep_scored(request_, name_of_source(request_.model), measured, *result);
   json["manifest"] = result->output.manifest;
   json["measured"] = to_json(measured);

@@ -12,7 +12,6 @@
 
 namespace kvcal {
 
-/// Exit status of the process.
 enum class ExitStatus : int {
   kDone = 0,
   kBadInput = 1,
@@ -79,7 +78,6 @@ class ProgramOptions {
 };
 ProgramDescription program_description();
 
-/// Makes a command.
 using MakeSubcommand = std::unique_ptr<Subcommand> (*)();
 template <class Made>
 std::unique_ptr<Subcommand> make_subcommand() {

@@ -57,8 +57,7 @@ class EvalCommand : public Subcommand {
   void check_outputs() const;
   void print(const Json& json, const std::string& text) const;
   /// Writes the drawings and a text, which appear together; an empty path: no text.
-  template <class Result>
-  void write_files(const Result& result, const std::string& path, const std::string& text,
+  void write_files(const report::EvalReport& page, const std::string& path, const std::string& text,
                    Diagnostics& diagnostics) const;
 
   std::string task_;
@@ -92,7 +91,7 @@ EvalCommand::EvalCommand()
             "      --kl-budget 0.005 --output-recipe mixed.yaml"}}) {
   python = {
       "evaluate", "dict[str, Any]",
-      R"(Metrics what a cache dtype, scales or FP8 weights do to a model's predictions, as `kvcal eval --json` prints it.
+      R"(Tells what a cache dtype, scales or FP8 weights do to a model's predictions, as `kvcal eval --json` prints it.
 
 task: "perplexity", "kl", "sensitivity" or "gsm8k". Raises `CheckFailed` where a gate (`max_kl`, `min_top1`, ...) is
 missed. Of `sensitivity`, "recipe" is the text of the recipe that stays within `kl_budget`.)"};
@@ -261,6 +260,7 @@ void EvalCommand::check_outputs() const {
 
 /// Fills what follows from several options, and checks those of the task.
 void EvalCommand::settle() {
+  eval_.version = KVCAL_VERSION;
   task_ = kTasks.name_of(task_);
   check_options_of_task();
   if (task_ != "gsm8k") return;
@@ -284,8 +284,7 @@ void EvalCommand::print(const Json& json, const std::string& text) const {
   if (!is_call_) std::cout << (json_ ? dump_json(json) : text) << std::flush;
 }
 
-template <class Result>
-void EvalCommand::write_files(const Result& result, const std::string& path,
+void EvalCommand::write_files(const report::EvalReport& page, const std::string& path,
                               const std::string& text, Diagnostics& diagnostics) const {
   StagedOutputs outputs;
   if (!path.empty()) {
@@ -295,7 +294,6 @@ void EvalCommand::write_files(const Result& result, const std::string& path,
   }
   std::vector<report::Plot> plots;
   if (report_.is_asked_for()) {
-    const report::EvalReport page = evaluation_report(eval_, KVCAL_VERSION, result);
     plots = eval_plots(page);
     stage_report_files(report_, eval_page(page), plots, outputs);
   }
@@ -307,22 +305,22 @@ Evaluated EvalCommand::likelihood(Diagnostics& diagnostics) {
   likelihood_.has_reference = task_ == "kl";
   likelihood_.num_texts = likelihood_.has_reference && !report_.page.empty() ? num_texts_ : 0;
   Json json;
-  const LikelihoodResult result =
-      evaluate_likelihood(eval_, likelihood_, diagnostics, [&](const LikelihoodResult& scores) {
-        json = evaluation_json(eval_, KVCAL_VERSION, scores);
-        print(json, evaluation_text(scores, most_rows()));
+  const EvalResult result =
+      evaluate_likelihood(eval_, likelihood_, diagnostics, [&](const EvalResult& scores) {
+        json = likelihood_json(eval_, likelihood_, scores.report);
+        print(json, likelihood_text(scores.report, most_rows()));
       });
-  write_files(result, "", "", diagnostics);
+  write_files(result.report, "", "", diagnostics);
   return {json, result.missed};
 }
 
 Evaluated EvalCommand::gsm8k(Diagnostics& diagnostics) {
-  const GsmTaskResult result = evaluate_gsm8k(eval_, gsm8k_, diagnostics);
-  const Json json = evaluation_json(eval_, KVCAL_VERSION, gsm8k_, result);
-  print(json, evaluation_text(result));
+  const EvalResult result = evaluate_gsm8k(eval_, gsm8k_, diagnostics);
+  const Json json = gsm8k_json(eval_, gsm8k_, result.report);
+  print(json, gsm8k_text(result.report));
   const std::string samples =
       join(json.at("samples"), "", [](const Json& sample) { return sample.dump() + '\n'; });
-  write_files(result, log_samples_, samples, diagnostics);
+  write_files(result.report, log_samples_, samples, diagnostics);
   return {json, result.missed};
 }
 
@@ -330,11 +328,11 @@ Evaluated EvalCommand::sensitivity(Diagnostics& diagnostics) {
   sensitivity_.needs_recipe = !output_recipe_.empty();
   if (sensitivity_.needs_recipe && !sensitivity_.kl_budget)
     fail("--output-recipe needs --kl-budget, which says how many layers to keep");
-  const SensitivityResult result = evaluate_sensitivity(eval_, sensitivity_, diagnostics);
-  const Json json = evaluation_json(eval_, KVCAL_VERSION, result);
-  const std::string recipe = result.proposal ? result.proposal->recipe : "";
-  print(json, evaluation_text(result, most_rows()));
-  write_files(result, recipe.empty() ? "" : output_recipe_, recipe, diagnostics);
+  const report::EvalReport found = evaluate_sensitivity(eval_, sensitivity_, diagnostics).report;
+  const Json json = sensitivity_json(eval_, found);
+  const std::string recipe = found.sensitivity->proposal ? found.sensitivity->proposal->recipe : "";
+  print(json, sensitivity_text(*found.sensitivity, most_rows()));
+  write_files(found, recipe.empty() ? "" : output_recipe_, recipe, diagnostics);
   if (sensitivity_.needs_recipe && recipe.empty())
     throw GateMissed("no recipe: with FP8 in the least sensitive layer alone the mean KL is over " +
                      fixed("%g", *sensitivity_.kl_budget));

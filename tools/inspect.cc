@@ -8,7 +8,6 @@
 #include "core/text.h"
 #include "descriptors/family_file.h"
 #include "engines/engine_rules.h"
-#include "family/model_type_support.h"
 #include "inspect/family_list.h"
 #include "inspect/inspection.h"
 #include "inspect/verification.h"
@@ -74,7 +73,7 @@ void InspectCommand::warn_of(const InspectionResult& found, Diagnostics& diagnos
 void InspectCommand::print() const {
   TerminalDiagnostics diagnostics;
   check_report_files(drawn_);
-  const InspectionResult result = inspect(checkpoint_.path, {}, family_);
+  const InspectionResult result(checkpoint_.path, {}, family_);
   check_report_files(drawn_, result.model_dir);
   warn_of(result, diagnostics);
   if (drawn_.is_asked_for()) {
@@ -93,7 +92,7 @@ void InspectCommand::print() const {
 Json InspectCommand::call(Diagnostics& diagnostics) {
   Json json;
   in_name_of(checkpoint_, [&] {
-    const InspectionResult found = inspect(checkpoint_.path, {}, family_);
+    const InspectionResult found(checkpoint_.path, {}, family_);
     warn_of(found, diagnostics);
     json = checkpoint_.named(inspection_json(found, tensors_));
   });

@@ -231,9 +231,9 @@ void run_synth(const SynthOptions& options) {
   }
   if (is_quiet()) return;
   std::cout << options.output << ": " << made.model_type << " with random weights, "
-            << made.num_layers << (made.num_layers == 1 ? " layer, " : " layers, ")
-            << made.num_tensors << " tensors, " << made.bytes << " bytes of " << made.dtype
-            << " in " << made.num_files << (made.num_files == 1 ? " file" : " files") << '\n';
+            << counted(made.num_layers, "layer") << ", " << made.num_tensors << " tensors, "
+            << made.bytes << " bytes of " << made.dtype << " in " << counted(made.num_files, "file")
+            << '\n';
 }
 
 class SynthCommand : public Subcommand {

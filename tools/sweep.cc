@@ -86,7 +86,6 @@ class SweepCommand : public Subcommand {
 
  private:
   void check() const;
-  SweepSettings settings() const;
   Command child_command(const std::string& task, const DeviceOptions& device) const;
   void fetch_models(Diagnostics& diagnostics) const;
   void run_child();
@@ -96,11 +95,7 @@ class SweepCommand : public Subcommand {
   void write_page(const SweepResult& result, Diagnostics& diagnostics) const;
   void finish(const SweepResult& result, Diagnostics& diagnostics) const;
 
-  std::string file_, output_;
-  FamilyChoice family_;
-  DeviceOptions device_;
-  int jobs_ = 0;
-  std::vector<std::string> cells_;
+  SweepSettings settings_;
   std::string task_;     ///< of a child: the one task that it does
   pid_t parent_ = 0;     ///< of a child: the process that started it
   std::string program_;  ///< for children; empty: this one
@@ -118,21 +113,25 @@ SweepCommand::SweepCommand()
             "kvcal sweep grid.yaml -o Results"}}) {
   python = {
       "sweep", "SweepResults",
-      R"(Metrics the grid of a YAML file. With the same output it goes on where it was stopped.
+      R"(Evaluates the grid of a YAML file. With the same output it goes on where it was stopped.
 
 Tasks run in processes of their own, so that a crash of one leaves the others alone; progress counts tasks. dry_run:
 `results` has the plan with its time and memory. Raises `CheckFailed` where cells failed.)"};
-  options.text("file", file_, "YAML file of the grid (docs/sweep.md)")
+  settings_.version = KVCAL_VERSION;
+  settings_.command = [this](const std::string& task, const DeviceOptions& device) {
+    return child_command(task, device);
+  };
+  options.text("file", settings_.file, "YAML file of the grid (docs/sweep.md)")
       .of_kind(ValueKind::kFile)
       .required();
-  declare_family(options, family_);
+  declare_family(options, settings_.family);
   options.group(kCells);
   options.flag("--template", is_template_, "Print a file of a grid to start from")
       .frees("file")
       .program_only();
   options.flag("--list", is_list_, "Print the ids of all cells").program_only();
   options
-      .list("--cell", cells_,
+      .list("--cell", settings_.cells,
             "Id of a cell to do, and no tables; may be repeated. Several such runs may use one "
             "output at a time")
       .python("cells", "Iterable[str]");
@@ -142,11 +141,12 @@ Tasks run in processes of their own, so that a crash of one leaves the others al
       .program_only();
   options.group(kOutput);
   options
-      .text("-o,--output", output_,
+      .text("-o,--output", settings_.output,
             "Folder of the results; with the same one a run goes on where it stopped")
       .written(ValueKind::kFolder);
-  declare_device(options, device_, false);
-  options.number("--jobs", jobs_, "Tasks at a time; 0: one for each device of --device", 0, 1024);
+  declare_device(options, settings_.device, false);
+  options.number("--jobs", settings_.jobs, "Tasks at a time; 0: one for each device of --device", 0,
+                 1024);
   options.text("--program", program_, "For the tasks").internal();
   options.text("--task", task_, "Of a child of this command")
       .needs("--parent")
@@ -165,9 +165,9 @@ Tasks run in processes of their own, so that a crash of one leaves the others al
 void SweepCommand::check() const {
   if (is_dry_run_ + is_list_ + is_collect_ > 1)
     fail("--dry-run, --list and --collect exclude each other");
-  if (!cells_.empty() && (is_collect_ || is_list_))
+  if (!settings_.cells.empty() && (is_collect_ || is_list_))
     fail("--cell and ", is_collect_ ? "--collect" : "--list", " exclude each other");
-  if (output_.empty() && !is_dry_run_ && !is_list_)
+  if (settings_.output.empty() && !is_dry_run_ && !is_list_)
     fail("needs ", options.shown("--output"), ", the folder of the results");
 }
 
@@ -176,33 +176,21 @@ Command SweepCommand::child_command(const std::string& task, const DeviceOptions
   const std::string self = "/proc/self/exe";
   const std::string name = program_.empty() ? fs::read_symlink(self).string() : program_;
   Command command{program_.empty() ? self : program_,
-                  {name, "sweep", file_, "--output", output_, "--task", task, "--parent",
-                   std::to_string(::getpid()), "--device", device.device, "--threads",
+                  {name, "sweep", settings_.file, "--output", settings_.output, "--task", task,
+                   "--parent", std::to_string(::getpid()), "--device", device.device, "--threads",
                    std::to_string(device.threads), "--compute-dtype", device.compute_dtype}};
-  if (family_) command.words.insert(command.words.end(), {family_.option, family_.value});
+  if (settings_.family)
+    command.words.insert(command.words.end(), {settings_.family.option, settings_.family.value});
   return command;
 }
 
-SweepSettings SweepCommand::settings() const {
-  return {.file = file_,
-          .output = output_,
-          .version = KVCAL_VERSION,
-          .family = family_,
-          .device = device_,
-          .jobs = jobs_,
-          .cells = cells_,
-          .command = [this](const std::string& task, const DeviceOptions& device) {
-            return child_command(task, device);
-          }};
-}
-
 void SweepCommand::fetch_models(Diagnostics& diagnostics) const {
-  SweepFile sweep = read_sweep(file_);
-  in_context(file_, [&] { fetch_inputs(sweep, diagnostics); });
+  SweepFile sweep = read_sweep(settings_.file);
+  in_context(settings_.file, [&] { fetch_inputs(sweep, diagnostics); });
 }
 
 void SweepCommand::print_list() const {
-  const Sweep sweep = read_planned_sweep(file_, KVCAL_VERSION, family_);
+  const Sweep sweep = read_planned_sweep(settings_.file, settings_.version, settings_.family);
   Json ids = Json::array();
   for (const Cell& cell : sweep.plan.cells) ids.push_back(cell.id);
   if (json_)
@@ -214,7 +202,7 @@ void SweepCommand::print_list() const {
 /// The reason why not all is done; empty: all is.
 std::string SweepCommand::failure(const SweepResult& result) const {
   if (result.failed.empty()) return "";
-  const fs::path folder = output_;
+  const fs::path folder = settings_.output;
   return std::to_string(result.failed.size()) + " of " + std::to_string(result.num_wanted) +
          " cells failed: " + join(result.failed, ", ") + "; " +
          (result.results ? folder / "results.json" : folder).string() + " says why";
@@ -224,7 +212,7 @@ std::string SweepCommand::failure(const SweepResult& result) const {
 void SweepCommand::write_page(const SweepResult& result, Diagnostics& diagnostics) const {
   if (!result.results) return;
   const report::SweepReport& report = result.results->report;
-  const fs::path folder = output_;
+  const fs::path folder = settings_.output;
   write_report_files({.page = (folder / "report.html").string(),
                       .plots = (folder / "plots").string(),
                       .overwrite = true},
@@ -243,7 +231,7 @@ void SweepCommand::finish(const SweepResult& result, Diagnostics& diagnostics) c
 
 void SweepCommand::run_dry() const {
   SilentDiagnostics silent;
-  const auto [sweep, remaining] = preview_sweep(settings(), silent);
+  const auto [sweep, remaining] = preview_sweep(settings_, silent);
   std::cerr << reuse_text(remaining);
   std::cout << (json_ ? dump_json(to_json(sweep, remaining)) : remaining_text(sweep, remaining));
 }
@@ -253,7 +241,7 @@ void SweepCommand::run_child() {
   status_line().set_between_rows(std::chrono::milliseconds(500));  // the parent draws them
   check();
   TerminalDiagnostics diagnostics;
-  run_task(settings(), task_, diagnostics);
+  run_task(settings_, task_, diagnostics);
 }
 
 void SweepCommand::run() {
@@ -267,9 +255,9 @@ void SweepCommand::run() {
   fetch_models(diagnostics);
   if (is_list_) return print_list();
   if (is_dry_run_) return run_dry();
-  if (is_collect_) return finish(collect_sweep(settings(), diagnostics), diagnostics);
+  if (is_collect_) return finish(collect_sweep(settings_, diagnostics), diagnostics);
   TerminalEvents events;
-  finish(run_sweep(settings(), events, diagnostics), diagnostics);
+  finish(run_sweep(settings_, events, diagnostics), diagnostics);
 }
 
 Json SweepCommand::call(Diagnostics& diagnostics) {
@@ -277,12 +265,12 @@ Json SweepCommand::call(Diagnostics& diagnostics) {
   fetch_models(diagnostics);
   Json json{{"results", nullptr}, {"failed", Json::array()}};
   if (is_dry_run_) {
-    const auto [sweep, remaining] = preview_sweep(settings(), diagnostics);
+    const auto [sweep, remaining] = preview_sweep(settings_, diagnostics);
     json["results"] = to_json(sweep, remaining);
     return json;
   }
   ReportedEvents events(diagnostics);
-  const SweepResult result = run_sweep(settings(), events, diagnostics);
+  const SweepResult result = run_sweep(settings_, events, diagnostics);
   write_page(result, diagnostics);
   if (result.results) json["results"] = result.results->json;
   json["failed"] = result.failed;

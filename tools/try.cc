@@ -21,16 +21,16 @@ namespace kvcal {
 namespace {
 
 struct TryOptions {
-  TrialRequest request;
+  CalibrateRequest request = trial_request();
   std::string model;  ///< as given
   bool json = false, fp8_only = false;
 };
 
 /// The name for an output: "./MODEL-FP8-KV" where none was given.
 std::string output_name(const TryOptions& options) {
-  const std::string& output = options.request.calibration.output.output;
+  const std::string& output = options.request.output.output;
   if (!output.empty()) return output;
-  fs::path model = fs::absolute(options.request.calibration.model).lexically_normal();
+  fs::path model = fs::absolute(options.request.model).lexically_normal();
   if (!model.has_filename()) model = model.parent_path();
   return "./" + model.filename().string() + "-FP8-KV";
 }
@@ -55,17 +55,14 @@ std::vector<ServedEngine> engines_of(const TryOptions& options, const Trial& tri
     if (folder.is_overlay && is_there(folder.path / kScalesFileName))
       folder = as_checkpoint(folder);
   std::vector<ServedEngine> engines =
-      engines_served(folders, trial.result.config, true, options.request.calibration.model,
-                     options.request.calibration.output, diagnostics);
+      engines_served(folders, trial.result.config, true, options.request.model,
+                     options.request.output, diagnostics);
   std::erase_if(engines,
                 [](const ServedEngine& one) { return one.outcome != LoadOutcome::kLoaded; });
   const std::string name = shell_word(output_name(options));
   for (ServedEngine& engine : engines)
-    for (const WrittenFolder& folder : folders) {
-      const std::string path = shell_word(folder.path.string());
-      if (const size_t at = engine.note.find(path); at != std::string::npos)
-        engine.note.replace(at, path.size(), name);
-    }
+    for (const WrittenFolder& folder : folders)
+      engine.note = replaced(engine.note, shell_word(folder.path.string()), name);
   return engines;
 }
 
@@ -86,7 +83,7 @@ void print_serving(const TryOptions& options, const std::string& calibrate,
 }
 
 void print_trial(const TryOptions& options, const Trial& trial, Diagnostics& diagnostics) {
-  const CalibrateRequest& request = options.request.calibration;
+  const CalibrateRequest& request = options.request;
   const bool is_kept = !request.output.output.empty();
   const std::string output = output_name(options);
   const std::string calibrate =
@@ -113,29 +110,23 @@ void print_trial(const TryOptions& options, const Trial& trial, Diagnostics& dia
   std::cout << remedies_text(remedies);
 }
 
-std::string count_of(size_t count, const char* unit) {
-  return std::to_string(count) + unit + (count == 1 ? "" : "s");
-}
-
 void run_try(TryOptions options) {
-  CalibrateRequest& calibration = options.request.calibration;
+  CalibrateRequest& calibration = options.request;
   calibration.version = KVCAL_VERSION;
   calibration.resume_command = resuming_command_line();
   options.model = name_of_source(calibration.model);
-  options.request.score.every_cache = !options.fp8_only;
-  calibration.budget.num_sequences = options.request.score.num_sequences;
+  calibration.score.every_cache = !options.fp8_only;
   RankSession session({});
   if (!session.is_alone()) fail("try runs in one process; kvcal calibrate runs on several ranks");
   TerminalDiagnostics diagnostics;
   const TrialSteps steps{
       .estimated =
           [&](const CalibrationPreview& preview) {
-            diagnostics.inform(
-                estimate_text(preview.seconds, preview.busy_seconds) + ": " +
-                count_of(preview.num_samples, " sample") + ", " +
-                std::to_string(preview.num_tokens) + " tokens, and " +
-                count_of(static_cast<size_t>(options.request.score.num_sequences), " sequence") +
-                " to measure, on " + preview.device);
+            diagnostics.inform(estimate_text(preview.seconds, preview.busy_seconds) + ": " +
+                               counted(preview.num_samples, "sample") + ", " +
+                               std::to_string(preview.num_tokens) + " tokens, and " +
+                               counted(calibration.score.num_sequences, "sequence") +
+                               " to measure, on " + preview.device);
           },
       .done = [&](const Trial& trial) { print_trial(options, trial, diagnostics); }};
   try_model(options.request, session, diagnostics, steps);
@@ -157,7 +148,7 @@ TryCommand::TryCommand()
                  {{"On this machine, with texts of the program", "kvcal try Qwen/Qwen3-0.6B"},
                   {"With your own data, and the checkpoint is kept",
                    "kvcal try MODEL --dataset chats.jsonl -o FP8-KV"}}) {
-  CalibrateRequest& calibration = asked_.request.calibration;
+  CalibrateRequest& calibration = asked_.request;
   declare_model(options, "model", calibration.model,
                 "Hugging Face model: a folder, or an id of the hub, owner/name[@revision]")
       .required();
@@ -170,7 +161,7 @@ TryCommand::TryCommand()
   declare_family(options, calibration.family);
   declare_recipe(options, calibration.recipe);
   options.group(kCacheAndScales);
-  options.number("--kl-budget", calibration.budget.kl,
+  options.number("--kl-budget", calibration.kl_budget,
                  "Mean KL that the cache may cost (nats): proposes the fewest layers to leave in "
                  "16 bits",
                  0.0, kMostKl);
@@ -181,7 +172,7 @@ TryCommand::TryCommand()
       .written(ValueKind::kFolder);
   declare_overwrite(options, calibration.output.overwrite, "Replace an existing output");
   options.group(kAccuracy);
-  options.number("--measure-sequences", asked_.request.score.num_sequences,
+  options.number("--measure-sequences", calibration.score.num_sequences,
                  "Other records to measure, of 512 tokens at most", 1, kMostSamples);
   options.flag("--fp8-only", asked_.fp8_only,
                "Measure FP8 alone, not every cache that engines offer: less work");

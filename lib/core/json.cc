@@ -206,6 +206,10 @@ const Json* find_field(const Json& object, std::string_view key) {
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
+const Json* find_in(const Json& value, std::string_view key) {
+  return value.is_object() ? find_field(value, key) : nullptr;
+}
+
 std::optional<int64_t> optional_int(const Json& object, std::string_view key) {
   const Json* field = find_field(object, key);
   if (!field) return std::nullopt;
@@ -252,6 +256,12 @@ std::string required_string(const Json& object, std::string_view key) {
   auto value = optional_string(object, key);
   if (!value) fail_missing(key, "a string");
   return *std::move(value);
+}
+
+const Json& required_list(const Json& object, std::string_view key, std::string_view wanted) {
+  const Json* field = find_field(object, key);
+  if (!field || !field->is_array()) fail_missing(key, wanted);
+  return *field;
 }
 
 std::string dump_json(const Json& value, int indent) {

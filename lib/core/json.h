@@ -37,8 +37,10 @@ std::string_view kind_of(const Json& value);
 [[noreturn]] void fail_missing(std::string_view key, std::string_view wanted);
 [[noreturn]] void fail_kind(std::string_view key, std::string_view wanted, const Json& found);
 
-/// object[key] where present and not null.
+/// object[key] where present and not null. Throws Error where object is none.
 const Json* find_field(const Json& object, std::string_view key);
+/// The same of a value of any kind: nullptr where it is no object.
+const Json* find_in(const Json& value, std::string_view key);
 
 /// Typed access to a field. optional_* give nullopt for an absent or null field; required_* throw
 /// Error. All throw Error when the value has another type, naming key, wanted and found. An integer
@@ -50,6 +52,14 @@ std::optional<std::string> optional_string(const Json& object, std::string_view 
 int64_t required_int(const Json& object, std::string_view key);
 double required_number(const Json& object, std::string_view key);
 std::string required_string(const Json& object, std::string_view key);
+/// wanted: what the list holds, for the message.
+const Json& required_list(const Json& object, std::string_view key,
+                          std::string_view wanted = "a list");
+
+template <class Value>
+Json or_null(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json();
+}
 
 /// value as text, indented, with keys in their order; ends with a newline.
 std::string dump_json(const Json& value, int indent = 2);

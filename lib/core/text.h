@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,31 @@ inline std::string ascii_lower(std::string text) {
   for (char& c : text)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return text;
+}
+
+/// text with A to Z for a to z; bytes beyond ASCII stay.
+inline std::string ascii_upper(std::string text) {
+  for (char& c : text)
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  return text;
+}
+
+/// text with `to` in every place of `from`.
+inline std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+/// A key as words: "kv forward" of "kv_forward".
+inline std::string key_words(const std::string& key) {
+  return replaced(key, "_", " ");
+}
+
+/// "1 sample", "3 samples".
+template <class Count>
+std::string counted(Count count, std::string_view unit) {
+  return std::to_string(count) + " " + std::string(unit) + (count == 1 ? "" : "s");
 }
 
 /// text without blanks and line breaks at both ends.
@@ -47,6 +73,9 @@ std::string short_float(double value);
 std::string percent(double fraction);
 /// "269.1 MB"
 std::string byte_text(double bytes);
+std::string byte_text(std::integral auto bytes) {
+  return byte_text(static_cast<double>(bytes));
+}
 /// "0-4, 6-10, 12" for ascending numbers.
 std::string range_text(const std::vector<int64_t>& numbers);
 /// "layer 3", or "layers 0-4, 9", for ascending numbers.

@@ -1,7 +1,6 @@
 #include "engines/cache_choice.h"
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 
 #include "core/file.h"
@@ -29,12 +28,6 @@ Json value_of(const Json& object, std::string_view key) {
 std::string text_of(const Json& object, std::string_view key) {
   const Json value = value_of(object, key);
   return value.is_string() ? value.get<std::string>() : std::string();
-}
-
-std::string upper(std::string text) {
-  std::ranges::transform(text, text.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text;
 }
 
 bool is_text(const Json& value) {
@@ -196,7 +189,7 @@ Json read_quant_file(const ModelDir& model_dir, const ConfigReading& reading, bo
 void name_by_algorithm(CacheDeclaration& declaration, const ConfigReading& reading,
                        bool from_file) {
   const std::string algorithm =
-      reading.algorithm_has_case ? declaration.algorithm : upper(declaration.algorithm);
+      reading.algorithm_has_case ? declaration.algorithm : ascii_upper(declaration.algorithm);
   const auto rule = std::ranges::find(reading.algorithms, algorithm,
                                       [](const AlgorithmRule& row) { return row.algorithm; });
   if (rule != reading.algorithms.end()) {

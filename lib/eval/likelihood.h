@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/parallel.h"
@@ -13,6 +15,16 @@
 #include "quant/damage_verdict.h"
 
 namespace kvcal {
+
+/// Name of a variant, type and scales of its cache.
+struct CacheLabel {
+  std::string name = {};
+  CacheType type = KvDType::kFloat32;
+  /// "none", "unit", "dynamic" (made for each token), "checkpoint", or the file or folder.
+  std::string scales_source = {};
+  uint64_t bytes_per_token = 0;  ///< of K and V in all layers, as engines store them
+  bool fp8_attention = false;
+};
 
 /// A model and the cache its tokens are read through. Borrows both.
 struct ScoredModel {
@@ -107,7 +119,8 @@ PairedDifference kl_difference(std::span<const SequenceScores> sequences, size_t
 struct PositionScores {
   int64_t first = 0, last = 0, num_tokens = 0;
   double nll = 0.0;
-  double kl_mean = 0.0, reference_nll = 0.0;  ///< 0 without a reference
+  /// NaN without a reference.
+  double kl_mean = std::numeric_limits<double>::quiet_NaN(), reference_nll = kl_mean;
   /// Standard errors, as kl_stderr of Likelihood.
   double nll_stderr = 0.0, kl_stderr = 0.0, reference_nll_stderr = 0.0;
 };

@@ -6,9 +6,7 @@
 #include "checkpoint/hollow_file.h"
 #include "checkpoint/model_dir.h"
 #include "checkpoint/safetensors.h"
-#include "core/file.h"
 #include "core/folder.h"
-#include "core/json.h"
 #include "core/number.h"
 #include "core/text.h"
 #include "engines/scale_tensors.h"
@@ -217,8 +215,8 @@ RemoteCheckpoint::RemoteCheckpoint(Hub& hub, const HubId& id, Diagnostics& diagn
   uint64_t all = 0;
   for (const HubFile& file : model.weights) all += file.size;
   diagnostics.note(
-      id.text() + ": read " + byte_text(static_cast<double>(hub.received())) + " of " +
-      byte_text(static_cast<double>(all)) + ": all headers and " + std::to_string(num_tensors) +
+      id.text() + ": read " + byte_text(hub.received()) + " of " + byte_text(all) +
+      ": all headers and " + std::to_string(num_tensors) +
       " tensors with scales of the cache or shapes; values of weights and of their own "
       "scales were not checked");
 }
@@ -241,10 +239,7 @@ CheckpointSource checkpoint_source(const std::string& given, bool offline_config
 }
 
 std::string CheckpointSource::named(std::string text) const {
-  if (!remote) return text;
-  for (size_t at = 0; (at = text.find(path, at)) != text.npos; at += name.size())
-    text.replace(at, path.size(), name);
-  return text;
+  return remote ? replaced(std::move(text), path, name) : text;
 }
 
 Json CheckpointSource::named(Json json) const {

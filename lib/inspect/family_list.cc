@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "core/json.h"
 #include "core/text.h"
 #include "family/model_type_support.h"
 #include "family/wrapper.h"
@@ -48,10 +47,9 @@ std::string detail_text(const ModelTypeSupport& found, const std::string& quote)
     case Support::kRefused:
       return detail;
     case Support::kUnknown:
-      return "in no table";
+      break;
   }
-  KVCAL_CHECK(false);
-  return detail;
+  return "in no table";
 }
 
 }  // namespace
@@ -334,8 +332,8 @@ std::string window_word(const Architecture& architecture, const Family& family) 
     case SlidingWindow::kAfterMaxWindowLayers:
     case SlidingWindow::kEvenBelowMaxWindowLayers:
     case SlidingWindow::kAllWhereUsed:
-      return "optional window";
     case SlidingWindow::kTyped:
+    case SlidingWindow::kFromMaxWindowLayers:
       return "optional window";
     case SlidingWindow::kAttentionTypes:
     case SlidingWindow::kPatternAfterDense:
@@ -344,8 +342,6 @@ std::string window_word(const Architecture& architecture, const Family& family) 
     case SlidingWindow::kPattern:
     case SlidingWindow::kPatternFromFirst:
       break;
-    case SlidingWindow::kFromMaxWindowLayers:
-      return "optional window";
   }
   const Json* pattern = family.default_of("sliding_window_pattern");
   if (!pattern || !pattern->is_number_integer()) return "window by pattern";

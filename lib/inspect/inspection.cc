@@ -13,7 +13,6 @@
 #include "inspect/page_values.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/kv_scales.h"
-#include "stored/weights.h"
 
 namespace kvcal {
 namespace {
@@ -24,7 +23,6 @@ class ParameterCount {
   ParameterCount(const ModelConfig& config, const CheckpointQuantization& quantization)
       : kv_scales_(kv_scale_names(config)), quantization_(quantization) {}
 
-  /// Parameters of one tensor.
   uint64_t of(const std::string& name, const TensorView& tensor) const {
     const bool is_scale = kv_scales_.contains(name) || quantization_.tensors.contains(name);
     return is_scale ? 0 : element_count(tensor.shape);
@@ -153,11 +151,6 @@ InspectionResult::InspectionResult(const std::string& checkpoint, const fs::path
   consumers = consumers_of(model_dir, config);
   for (const int64_t layer : config.attention_layers())
     layers.push_back(inspected_layer(*this, count, layer));
-}
-
-InspectionResult inspect(const std::string& checkpoint, const fs::path& scales_folder,
-                         const FamilyChoice& family) {
-  return InspectionResult(checkpoint, scales_folder, family);
 }
 
 Json inspection_json(const InspectionResult& found, bool with_tensors) {

@@ -98,11 +98,6 @@ struct InspectionResult {
   std::vector<InspectedLayer> layers;
 };
 
-/// See InspectionResult's constructor.
-InspectionResult inspect(const std::string& checkpoint,
-                         const std::filesystem::path& scales_folder = {},
-                         const FamilyChoice& family = {});
-
 /// As `inspect --json` prints it; with_tensors: lists every tensor.
 Json inspection_json(const InspectionResult& found, bool with_tensors);
 

@@ -11,7 +11,7 @@
 namespace kvcal {
 namespace {
 
-using Pairs = std::vector<std::pair<std::string, std::string>>;
+using report::Pairs;
 
 /// "heading" and below it one line a pair, the second words in a column of their own.
 void put_pairs(const std::string& heading, const Pairs& pairs, std::ostream& out) {
@@ -25,8 +25,7 @@ void put_pairs(const std::string& heading, const Pairs& pairs, std::ostream& out
 void put_sizes(const InspectionResult& found, std::ostream& out) {
   Pairs pairs;
   for (const report::TensorKind& group : group_sizes(found.tensors))
-    pairs.emplace_back(group.kind, std::to_string(group.count) + ", " +
-                                       byte_text(static_cast<double>(group.bytes)));
+    pairs.emplace_back(group.kind, std::to_string(group.count) + ", " + byte_text(group.bytes));
   put_pairs("tensors", pairs, out);
   const auto values = static_cast<double>(found.cache.values_per_token);
   put_pairs("KV cache of one token",
@@ -91,15 +90,12 @@ void put_layers(const std::vector<InspectedLayer>& layers, std::ostream& out) {
       const auto value = seen_number(layer, key);
       return value ? text_of(*value) : std::string("-");
     };
-    std::vector<std::string> cells{std::to_string(layer.layer),
-                                   layer.dtype ? std::string(name_of(*layer.dtype)) : "-",
-                                   byte_text(static_cast<double>(layer.bytes)),
-                                   scales_cell(layer.k_scales),
-                                   scales_cell(layer.v_scales),
-                                   seen("k_amax", short_float),
-                                   seen("v_amax", short_float),
-                                   seen("k_saturated", percent),
-                                   seen("v_saturated", percent)};
+    std::vector<std::string> cells{
+        std::to_string(layer.layer), layer.dtype ? std::string(name_of(*layer.dtype)) : "-",
+        byte_text(layer.bytes),      scales_cell(layer.k_scales),
+        scales_cell(layer.v_scales), seen("k_amax", short_float),
+        seen("v_amax", short_float), seen("k_saturated", percent),
+        seen("v_saturated", percent)};
     if (has_queries) cells.insert(after_v_scale(cells), scales_cell(layer.q_scales));
     table.add(cells);
   }
@@ -144,8 +140,7 @@ std::string inspection_text(const InspectionResult& found, bool has_unicode) {
   const std::string family =
       found.config.chosen ? " as " + std::string(found.config.architecture->name) : "";
   out << found.path << ": " << found.config.model_type << family << ", " << found.parameters
-      << " parameters, " << byte_text(static_cast<double>(found.bytes))
-      << ", KV scales: " << found.scale_format
+      << " parameters, " << byte_text(found.bytes) << ", KV scales: " << found.scale_format
       << (found.hollow ? ", without weights: as config.json describes them" : "") << '\n';
   put_pairs("architecture", shown(found.properties), out);
   put_sizes(found, out);

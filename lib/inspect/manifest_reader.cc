@@ -5,7 +5,6 @@
 
 #include "core/file.h"
 #include "core/folder.h"
-#include "export/manifest.h"
 #include "quant/damage_verdict.h"
 #include "quant/observations.h"
 
@@ -22,7 +21,7 @@ Json find_manifest(const fs::path& folder) {
 }
 
 const Json* find_layer(const Json& manifest, int64_t layer) {
-  const Json* layers = manifest.is_object() ? find_field(manifest, "layers") : nullptr;
+  const Json* layers = find_in(manifest, "layers");
   if (!layers || !layers->is_array()) return nullptr;
   for (const Json& entry : *layers)
     if (entry.is_object() && optional_int(entry, "layer") == layer) return &entry;
@@ -61,19 +60,18 @@ std::optional<OctaveCounts> histogram_of(const Json& layer, const std::string& k
   return in_context(key, [&] {
     if (!json->is_object()) fail("found ", kind_of(*json), ", expected an object");
     const int64_t zeros = required_int(*json, "zeros"), first = required_int(*json, "first_octave");
-    const Json* counts = find_field(*json, "counts");
-    if (!counts || !counts->is_array()) fail_missing("counts", "a list");
+    const Json& counts = required_list(*json, "counts");
     // What MagnitudeHistogram holds, so that no number of a stranger makes a page long.
     constexpr int kLeast = MagnitudeHistogram::kMinExponent;
     constexpr size_t kMost = 2 * MagnitudeHistogram::kOctaves;
     if (zeros < 0 || first < kLeast || first >= kLeast + MagnitudeHistogram::kOctaves ||
-        counts->size() > kMost)
-      fail("found zeros ", zeros, ", first_octave ", first, " and ", counts->size(),
+        counts.size() > kMost)
+      fail("found zeros ", zeros, ", first_octave ", first, " and ", counts.size(),
            " counts; a histogram has at most ", kMost, " from 2^", kLeast, " up");
     OctaveCounts octaves{.zeros = static_cast<uint64_t>(zeros),
                          .first_octave = static_cast<int>(first),
                          .counts = {}};
-    for (const Json& count : *counts) {
+    for (const Json& count : counts) {
       constexpr uint64_t kLargest = uint64_t{1} << 53;
       if (!count.is_number_unsigned() || count.get<uint64_t>() > kLargest)
         fail("counts: found ", count.dump(), ", expected counts");
@@ -91,14 +89,13 @@ AmaxConvergence convergence_of(const Json& json, const std::string& side) {
   AmaxConvergence convergence;
   const std::vector<float> running = magnitudes(json, side + "_amax");
   const std::vector<float> interval = magnitudes(json, side + "_interval");
-  const Json* num_samples = find_field(json, "num_samples");
-  if (!num_samples || !num_samples->is_array()) fail_missing("num_samples", "a list");
-  if (num_samples->size() != running.size() || running.empty() || running.size() > kMostSteps ||
+  const Json& num_samples = required_list(json, "num_samples");
+  if (num_samples.size() != running.size() || running.empty() || running.size() > kMostSteps ||
       interval.size() != 2)
-    fail(side, ": found ", num_samples->size(), " num_samples, ", running.size(), " amax and ",
+    fail(side, ": found ", num_samples.size(), " num_samples, ", running.size(), " amax and ",
          interval.size(), " ends of an interval, expected as many amax as num_samples, up to ",
          kMostSteps, ", and 2 ends");
-  for (const Json& number : *num_samples) {
+  for (const Json& number : num_samples) {
     if (!number.is_number_unsigned() || number.get<uint64_t>() == 0)
       fail("num_samples: found ", number.dump(), ", expected counts");
     convergence.num_samples.push_back(number.get<int64_t>());
@@ -109,40 +106,32 @@ AmaxConvergence convergence_of(const Json& json, const std::string& side) {
   return convergence;
 }
 
-}  // namespace
-
-namespace {
-
 /// Throws Error where the buckets are others than this version's.
 std::vector<float> position_amax(const Json& positions, const std::string& side) {
   if (!positions.is_object()) fail("found ", kind_of(positions), ", expected an object");
   const std::vector<float> amax = magnitudes(positions, side + "_amax");
-  const Json* first = find_field(positions, "first");
-  if (!first || !first->is_array()) fail_missing("first", "a list");
-  if (first->size() != amax.size() || amax.size() > kMostPositionBuckets)
-    fail(side, ": found ", first->size(), " first positions and ", amax.size(),
+  const Json& first = required_list(positions, "first");
+  if (first.size() != amax.size() || amax.size() > kMostPositionBuckets)
+    fail(side, ": found ", first.size(), " first positions and ", amax.size(),
          " amax, expected as many, up to ", kMostPositionBuckets);
   for (size_t bucket = 0; bucket < amax.size(); ++bucket)
-    if ((*first)[bucket] != Json(first_position(bucket)))
-      fail("first: found ", (*first)[bucket].dump(), ", expected ", first_position(bucket));
+    if (first[bucket] != Json(first_position(bucket)))
+      fail("first: found ", first[bucket].dump(), ", expected ", first_position(bucket));
   return amax;
 }
 
 }  // namespace
 
 std::optional<LatePositions> late_positions_of(const Json& manifest) {
-  const Json* summary = manifest.is_object() ? find_field(manifest, "summary") : nullptr;
-  const Json* late =
-      summary && summary->is_object() ? find_field(*summary, "late_positions") : nullptr;
+  const Json* summary = find_in(manifest, "summary");
+  const Json* late = summary ? find_in(*summary, "late_positions") : nullptr;
   if (!late) return std::nullopt;
   return in_context("summary.late_positions", [&] {
     if (!late->is_object()) fail("found ", kind_of(*late), ", expected an object");
     LatePositions positions{.first = required_int(*late, "first"),
                             .advised = required_int(*late, "advised_tokens")};
     const auto read = [&](const char* key, std::vector<int64_t>& layers) {
-      const Json* list = find_field(*late, key);
-      if (!list || !list->is_array()) fail_missing(key, "a list");
-      for (const Json& layer : *list) {
+      for (const Json& layer : required_list(*late, key)) {
         if (!layer.is_number_integer()) fail(key, ": found ", layer.dump(), ", expected layers");
         layers.push_back(layer.get<int64_t>());
       }
@@ -173,7 +162,7 @@ std::optional<report::LayerDamage> layer_damage(const Json& layer) {
   if (!damage) return std::nullopt;
   return in_context("attention_damage", [&] {
     const auto loss_of = [&](const char* scales) {
-      const Json* loss = damage->is_object() ? find_field(*damage, scales) : nullptr;
+      const Json* loss = find_in(*damage, scales);
       if (!loss || !loss->is_object()) fail_missing(scales, "an object");
       return in_context(scales, [&] {
         // A KL of rounding errors alone may be below zero.
@@ -209,21 +198,19 @@ std::vector<std::string> both_verdicts(const Json& of, int64_t num_tokens, bool 
 }  // namespace
 
 std::vector<std::string> verdicts_of(const Json& manifest) {
-  if (!manifest.is_object()) return {};
-  if (const Json* measured = find_field(manifest, "measured"))
+  if (const Json* measured = find_in(manifest, "measured"))
     return in_context("measured", [&] {
       const int64_t tokens = measured->is_object() ? required_int(*measured, "num_tokens") : 0;
       return both_verdicts(*measured, tokens, false);
     });
-  const Json* summary = find_field(manifest, "summary");
-  const Json* predicted =
-      summary && summary->is_object() ? find_field(*summary, "predicted") : nullptr;
+  const Json* summary = find_in(manifest, "summary");
+  const Json* predicted = summary ? find_in(*summary, "predicted") : nullptr;
   if (!predicted) return {};
   return in_context("summary.predicted", [&] { return both_verdicts(*predicted, 0, true); });
 }
 
 std::optional<StopOutcome> stop_outcome(const Json& manifest) {
-  const Json* stop = manifest.is_object() ? find_field(manifest, "stop") : nullptr;
+  const Json* stop = find_in(manifest, "stop");
   if (!stop) return std::nullopt;
   return in_context("stop", [&] {
     if (!stop->is_object()) fail("found ", kind_of(*stop), ", expected an object");

@@ -142,10 +142,8 @@ void add_branch_multipliers(Properties& properties, const ModelConfig& config) {
   Json json = Json::object();
   std::vector<std::string> texts;
   const auto show = [&](const std::string& name, float value) {
-    std::string label = name;
-    std::ranges::replace(label, '_', ' ');
     json[name] = value;
-    texts.push_back(label + " " + short_float(value));
+    texts.push_back(key_words(name) + " " + short_float(value));
   };
   for (const auto& [name, value] : all)
     if (value != 1.0f) show(name, value);
@@ -263,11 +261,8 @@ Property quantization_property(const CheckpointQuantization& quantization) {
         {"dynamic_group", of(InputQuantization::kDynamicGroup)}}}};
   std::vector<std::string> scales, kinds;
   const auto words = [](const Json& counts, std::vector<std::string>& into) {
-    for (const auto& [word, number] : counts.items()) {
-      std::string text = word;
-      std::ranges::replace(text, '_', ' ');
-      if (number > 0) into.push_back(text + " " + std::to_string(number.get<int64_t>()));
-    }
+    for (const auto& [word, number] : counts.items())
+      if (number > 0) into.push_back(key_words(word) + " " + number.dump());
   };
   words(json.at("weight_scales"), scales);
   words(json.at("inputs"), kinds);
@@ -294,11 +289,8 @@ Properties model_properties(const ModelConfig& config, const Weights& weights) {
 
 std::vector<std::pair<std::string, std::string>> shown(const Properties& properties) {
   std::vector<std::pair<std::string, std::string>> lines;
-  for (const Property& property : properties) {
-    std::string label = property.key;
-    std::ranges::replace(label, '_', ' ');
-    if (!property.text.empty()) lines.emplace_back(label, property.text);
-  }
+  for (const Property& property : properties)
+    if (!property.text.empty()) lines.emplace_back(key_words(property.key), property.text);
   return lines;
 }
 
@@ -307,12 +299,11 @@ CacheSize cache_size(const ModelConfig& config) {
   const int64_t state =
       (mixer.kernel - 1) * mixer.channels + mixer.heads * mixer.head_dim * mixer.state_dim;
   const auto recurrent = std::ssize(config.layers_where(&LayerConfig::has_recurrence));
-  CacheSize size{.shapes = {}, .state_bytes_per_sequence = 4 * recurrent * state};
+  CacheSize size{.state_bytes_per_sequence = 4 * recurrent * state};
   for (const int64_t layer : config.cached_layers()) {
     const LayerCache& cache = config.cache(layer);
     auto shape = std::ranges::find(size.shapes, cache, &CacheShape::cache);
-    if (shape == size.shapes.end())
-      shape = size.shapes.insert(shape, {.cache = cache, .layers = {}});
+    if (shape == size.shapes.end()) shape = size.shapes.insert(shape, {.cache = cache});
     shape->layers.push_back(layer);
     ++size.layers;
     size.values_per_token += cache.width();

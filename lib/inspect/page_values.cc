@@ -7,7 +7,6 @@
 #include "core/folder.h"
 #include "core/text.h"
 #include "engines/verify.h"
-#include "export/manifest.h"
 #include "hub/hub_cache.h"
 
 namespace kvcal {
@@ -103,9 +102,7 @@ void add_pairs(report::Pairs& pairs, const std::string& name, const Json& value)
   std::string text = value.is_string()  ? value.get<std::string>()
                      : value.is_array() ? std::to_string(value.size()) + " entries"
                                         : value.dump();
-  std::string words = name;
-  std::ranges::replace(words, '_', ' ');
-  if (pairs.size() < 100 && !text.empty()) pairs.emplace_back(words, std::move(text));
+  if (pairs.size() < 100 && !text.empty()) pairs.emplace_back(key_words(name), std::move(text));
 }
 
 report::Pairs origin_of(const Json& manifest) {
@@ -120,8 +117,8 @@ report::Pairs origin_of(const Json& manifest) {
 
 /// The name of the data set's file; empty where the manifest has none.
 std::string dataset_name(const Json& manifest) {
-  const Json* dataset = manifest.is_object() ? find_field(manifest, "dataset") : nullptr;
-  const Json* path = dataset && dataset->is_object() ? find_field(*dataset, "path") : nullptr;
+  const Json* dataset = find_in(manifest, "dataset");
+  const Json* path = dataset ? find_in(*dataset, "path") : nullptr;
   return path && path->is_string() ? fs::path(path->get<std::string>()).filename().string() : "";
 }
 
@@ -177,64 +174,30 @@ std::vector<std::string> gaps_of(const InspectionResult& checkpoint,
   return gaps;
 }
 
-report::EngineLoad engine_load(const VerifyReport& report) {
-  report::EngineLoad load{.engine = report.engine,
-                          .version = report.version,
-                          .kv_cache_dtype = report.kv_cache_dtype,
-                          .loads = report.loads};
-  const auto loaded = [](const EngineScale& scale) {
-    return report::LoadedScale{.values = scale.values, .source = scale.source};
-  };
-  for (const EngineLayer& held : report.layers)
-    load.layers.push_back({.layer = held.layer, .k = loaded(held.k), .v = loaded(held.v)});
-  for (const Finding& finding : report.findings)
-    load.findings.push_back({.severity = std::string(name_of(finding.severity)),
-                             .layers = range_text(finding.layers),
-                             .message = finding.message,
-                             .remedy = finding.remedy});
-  return load;
-}
-
 /// The reports of all engines. One whose rules cannot be held against the checkpoint says why as a
 /// finding.
-std::vector<report::EngineLoad> engine_loads(const InspectionResult& checkpoint) {
-  std::vector<report::EngineLoad> loads;
+std::vector<VerifyReport> engine_reports(const InspectionResult& checkpoint) {
+  std::vector<VerifyReport> reports;
   for (const std::string& engine : engine_rules().names()) try {
-      loads.push_back(
-          engine_load(verify_checkpoint(checkpoint.model_dir.given_path(), engine,
-                                        {.scales = {}, .family = checkpoint.config.chosen})));
+      reports.push_back(verify_checkpoint(checkpoint.model_dir.given_path(), engine,
+                                          {.scales = {}, .family = checkpoint.config.chosen}));
     } catch (const SystemError&) {
       throw;
     } catch (const Error& error) {
-      loads.push_back(
-          {.engine = engine,
-           .version = "",
-           .kv_cache_dtype = "not known",
-           .findings = {
-               {.severity = "error", .layers = "", .message = error.what(), .remedy = ""}}});
+      VerifyReport& report = reports.emplace_back();
+      report.engine = engine;
+      report.kv_cache_dtype = "not known";
+      report.loads = false;
+      report.findings.push_back(
+          {.severity = Severity::kError, .layers = {}, .message = error.what(), .remedy = {}});
     }
-  return loads;
+  return reports;
 }
 
 /// "out/" and "." have no name of their own.
 std::string name_of_folder(const fs::path& folder) {
   const fs::path whole = resolved(folder);
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
-}
-
-/// Names a folder by the place that it will have, in what engines' rules say of it.
-void show_place(const std::string& folder, const std::string& place,
-                std::vector<report::EngineLoad>& loads) {
-  const auto show = [&](std::string& text) {
-    for (size_t at = text.find(folder); at != std::string::npos;
-         at = text.find(folder, at + place.size()))
-      text.replace(at, folder.size(), place);
-  };
-  for (report::EngineLoad& load : loads)
-    for (report::EngineLoad::Finding& finding : load.findings) {
-      show(finding.message);
-      show(finding.remedy);
-    }
 }
 
 /// A checkpoint's name: owner/name of one of the hub, else its folder's.
@@ -271,19 +234,14 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   page.gaps = gaps_of(checkpoint, page.layers);
   page.linears = fp8_linears(checkpoint);
   // The rules of engines do not say what they load from a checkpoint with a file of scales.
-  if (!checkpoint.has_scales_elsewhere) page.engines = engine_loads(checkpoint);
+  if (!checkpoint.has_scales_elsewhere) page.engines = engine_reports(checkpoint);
   page.late = in_context(kManifestName, [&] { return late_positions_of(checkpoint.manifest); });
   page.verdicts = in_context(kManifestName, [&] { return verdicts_of(checkpoint.manifest); });
   page.stop = in_context(kManifestName, [&] { return stop_outcome(checkpoint.manifest); });
   page.origin = origin_of(checkpoint.manifest);
   page.dataset = dataset_name(checkpoint.manifest);
   page.architecture = shown(checkpoint.properties);
-  for (const EngineVerdict& verdict : checkpoint.consumers.engines)
-    page.engine_words.push_back({.engine = std::string(verdict.engine),
-                                 .version = std::string(verdict.version),
-                                 .format = std::string(verdict.format),
-                                 .reads = std::string(name_of(verdict.reads)),
-                                 .note = std::string(verdict.note)});
+  page.engine_words = checkpoint.consumers.engines;
   return page;
 }
 
@@ -292,13 +250,16 @@ CheckpointReport page_values(const fs::path& output, const fs::path& place,
                              const FamilyChoice& family) {
   const fs::path checkpoint = checkpoint_in(output);
   if (checkpoint.empty()) {
-    CheckpointReport page = page_values(inspect(model, output, family), version);
+    CheckpointReport page = page_values(InspectionResult(model, output, family), version);
     page.scale_format = "in " + place.string();
     return page;
   }
-  CheckpointReport page = page_values(inspect(checkpoint.string(), {}, family), version);
+  CheckpointReport page = page_values(InspectionResult(checkpoint.string(), {}, family), version);
   const fs::path shown = checkpoint == output ? place : place / checkpoint.filename();
-  show_place(checkpoint.string(), shown.string(), page.engines);
+  for (VerifyReport& report : page.engines)
+    for (Finding& finding : report.findings)
+      for (std::string* text : {&finding.message, &finding.remedy})
+        *text = replaced(*text, checkpoint.string(), shown.string());
   page.path = shown.string();
   page.name = name_of_folder(shown);
   return page;

@@ -30,12 +30,12 @@ std::vector<std::pair<std::string, std::string>> shown(const Properties& propert
 /// Layers whose caches have one shape.
 struct CacheShape {
   LayerCache cache;
-  std::vector<int64_t> layers;
+  std::vector<int64_t> layers = {};
 };
 
 /// Sizes of the KV cache of one token in all layers, and of what recurrent layers keep.
 struct CacheSize {
-  std::vector<CacheShape> shapes;        ///< in the order of their first layers
+  std::vector<CacheShape> shapes = {};   ///< in the order of their first layers
   int64_t layers = 0;                    ///< that have one
   int64_t values_per_token = 0;          ///< as many bytes in FP8, twice as many in 16 bits
   int64_t state_bytes_per_sequence = 0;  ///< float32, however long the sequence is

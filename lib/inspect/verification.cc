@@ -84,12 +84,7 @@ std::string spread_text(const std::vector<EngineLayer>& layers, EngineScale Engi
 
 /// The layer's source with '*' for its number.
 std::string source_pattern(const EngineLayer& held) {
-  const std::string number = '.' + std::to_string(held.layer) + '.', any = ".*.";
-  std::string text = held_source(held);
-  for (size_t at = text.find(number); at != std::string::npos;
-       at = text.find(number, at + any.size()))
-    text.replace(at, number.size(), any);
-  return text;
+  return replaced(held_source(held), '.' + std::to_string(held.layer) + '.', ".*.");
 }
 
 /// A row for the layers of one source; a table of every layer where that is short.

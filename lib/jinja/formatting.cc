@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/text.h"
 #include "jinja/text_value.h"
 #include "jinja/value_operations.h"
 
@@ -71,9 +72,7 @@ std::string integer_digits(uint64_t magnitude, char type) {
   std::array<char, 72> buffer{};
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), magnitude, base).ptr;
   std::string digits(buffer.data(), end);
-  if (type == 'X')
-    for (char& c : digits) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return digits;
+  return type == 'X' ? ascii_upper(digits) : digits;
 }
 
 std::string float_digits(double magnitude, const FormatSpec& spec) {

@@ -53,7 +53,7 @@ inline constexpr std::string_view kUsableScale = "a scale from 1.2e-38 to 5.9e33
 /// Scales of one layer's cache: one value, or one a KV head. An ignored layer has none and keeps an
 /// unquantized cache.
 struct LayerKvScales {
-  std::vector<Scale> k, v;
+  std::vector<Scale> k = {}, v = {};
   bool ignored = false;
   /// Scales of queries, which FP8 E4M3 attention reads with the cache's dtype: one value, or one an
   /// attention head; empty: queries are not quantized.

@@ -1,7 +1,6 @@
 #include "recipe/presets.h"
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -134,16 +133,9 @@ std::optional<QuantArgs> args_of(const std::optional<PresetArgs>& preset) {
   return args;
 }
 
-std::string upper_case(std::string text) {
-  std::ranges::transform(text, text.begin(), [](char c) {
-    return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  });
-  return text;
-}
-
 /// The preset with this name, in any case, or null.
 const PresetRow* find_preset(std::string_view name) {
-  const auto* row = std::ranges::find(kPresets, upper_case(std::string(name)), &PresetRow::name);
+  const auto* row = std::ranges::find(kPresets, ascii_upper(std::string(name)), &PresetRow::name);
   return row == std::end(kPresets) ? nullptr : row;
 }
 
@@ -170,7 +162,7 @@ QuantScheme read_preset(const YamlNode& name, const std::string& path) {
   const auto names = names_of([](const PresetRow& one) { return one.outside.empty(); });
   if (row == nullptr)
     fail_at(name, path, ": unknown scheme ", describe(name),
-            did_you_mean(upper_case(name.text), names), "; performed are ", join(names, ", "));
+            did_you_mean(ascii_upper(name.text), names), "; performed are ", join(names, ", "));
   if (!row->outside.empty())
     fail_at(name, path, ": found ", describe(name), " (", row->outside,
             "), which is outside FP8; performed are ", join(names, ", "));
@@ -182,7 +174,7 @@ QuantScheme read_preset(const YamlNode& name, const std::string& path) {
 
 WeightScheme weight_scheme(const std::string& name) {
   const PresetRow* row = find_preset(name);
-  const std::string upper = upper_case(name);
+  const std::string upper = ascii_upper(name);
   if (row == nullptr) {
     const auto names = names_of([](const PresetRow& one) { return one.needs_more.empty(); });
     fail("unknown scheme '", name, "'", did_you_mean(upper, names), "; known are ",

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "core/utf8.h"
-#include "report/axis.h"
 #include "report/markup.h"
 
 namespace kvcal::report {
@@ -362,12 +361,8 @@ Legend series_legend(const std::vector<Series>& series) {
 }
 
 Markup series_figure(const SeriesChart& chart, const std::string& mark_id, Figure figure) {
-  const Drawing drawing = draw_series(chart);
-  if (drawing.content.empty()) return {};
-  Markup drawings = framed(drawing);
-  drawings.append(legend_list(mark_id, series_legend(chart.series))).append(figure.drawings);
-  figure.drawings = std::move(drawings);
-  return report::figure(figure);
+  figure.drawings = legend_list(mark_id, series_legend(chart.series)).append(figure.drawings);
+  return report::figure(draw_series(chart), std::move(figure));
 }
 
 std::vector<std::string> place_names(const std::vector<int64_t>& numbers) {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "report/axis.h"
 #include "report/markup.h"
 
 namespace kvcal::report {

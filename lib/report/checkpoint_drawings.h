@@ -35,7 +35,6 @@ HeatDrawings draw_heat_map(const HeatMap& map);
 /// nothing where there is none.
 Markup heat_map_part(const HeatMap& map);
 
-/// The numbers, a row a layer.
 Markup heat_map_table(const HeatMap& map);
 
 /// Magnitudes of one tensor against what FP8 can say with its scales.

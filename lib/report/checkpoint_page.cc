@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 #include <iterator>
-#include <limits>
 
 #include "core/text.h"
 #include "report/checkpoint_charts.h"
@@ -10,10 +9,6 @@
 
 namespace kvcal::report {
 namespace {
-
-std::string bytes_text(uint64_t bytes) {
-  return byte_text(static_cast<double>(bytes));
-}
 
 /// How many times the largest head's amax is the smallest's.
 double head_spread(const CacheTensor& tensor) {
@@ -67,8 +62,8 @@ Section summary_section(const CheckpointReport& report) {
             std::to_string(std::ranges::count_if(report.layers, has_scales)) + " of " +
                 std::to_string(report.layers.size()) + " layers",
             report.scale_format + ", " + granularity);
-  tiles.add("Cache of one token", bytes_text(report.cache_bytes_fp8),
-            bytes_text(report.cache_bytes_16_bit) + " in 16 bits");
+  tiles.add("Cache of one token", byte_text(report.cache_bytes_fp8),
+            byte_text(report.cache_bytes_16_bit) + " in 16 bits");
   add_worst(
       tiles, "Most clipped", report, true,
       [](const CacheTensor& tensor) { return tensor.saturated.value_or(std::nan("")); },
@@ -78,7 +73,7 @@ Section summary_section(const CheckpointReport& report) {
       [&](const CacheTensor& tensor) { return zero_share(tensor, report.format); }, share_text);
   add_worst(tiles, "Heads furthest apart", report, false, head_spread,
             [](double spread) { return number_text(spread) + " ×"; });
-  tiles.add("Weights", bytes_text(report.bytes),
+  tiles.add("Weights", byte_text(report.bytes),
             number_text(static_cast<double>(report.parameters) / 1e6) + " M parameters" +
                 (report.linears.empty()
                      ? std::string()
@@ -96,74 +91,65 @@ Section summary_section(const CheckpointReport& report) {
 
 constexpr size_t kLeft = 280, kCell = 16, kRow = 26, kTop = 18;
 
-/// Whether a finding is an error: a scale is lost or changed.
-bool has_errors(const EngineLoad& engine) {
-  return std::ranges::any_of(engine.findings, [](const EngineLoad::Finding& finding) {
-    return finding.severity == "error";
-  });
-}
-
-std::string name_of(const EngineLoad& engine) {
+std::string name_of(const VerifyReport& engine) {
   return engine.engine + " " + engine.version;
 }
 
 /// One number, or least and largest of those of heads; "–" for none.
-std::string value_text(const std::optional<LoadedScale>& scale) {
-  if (!scale) return "–";
-  if (scale->values.size() != 1) {
+std::string value_text(const EngineLayer& layer, const EngineScale& scale) {
+  if (layer.is_16_bit) return "–";
+  if (scale.values.size() != 1) {
     std::vector<float> finite;
-    std::ranges::copy_if(scale->values, std::back_inserter(finite),
+    std::ranges::copy_if(scale.values, std::back_inserter(finite),
                          [](float value) { return std::isfinite(value); });
     return range_text(finite);
   }
-  const float value = scale->values.front();
+  const float value = scale.values.front();
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   return number_text(value);
 }
 
-std::string source_text(const std::optional<LoadedScale>& scale) {
-  if (!scale) return {};
-  return scale->source.empty() ? "default" : scale->source;
+std::string source_text(const EngineLayer& layer, const EngineScale& scale) {
+  if (layer.is_16_bit) return {};
+  return scale.source.empty() ? "default" : scale.source;
 }
 
 /// The outcome of one layer's scales in an engine.
-enum class LoadOutcome { kLoaded, kHalf, kDefault, kNone };
+enum class ScaleOutcome { kLoaded, kHalf, kDefault, kNone };
 
-LoadOutcome outcome_of(const EngineLoad::Layer& layer) {
-  int loaded = 0, defaults = 0;
-  for (const auto* scale : {&layer.k, &layer.v})
-    if (*scale) ++((*scale)->source.empty() ? defaults : loaded);
-  if (loaded == 2) return LoadOutcome::kLoaded;
-  if (loaded > 0) return LoadOutcome::kHalf;
-  return defaults > 0 ? LoadOutcome::kDefault : LoadOutcome::kNone;
+ScaleOutcome outcome_of(const EngineLayer& layer) {
+  if (layer.is_16_bit) return ScaleOutcome::kNone;
+  const bool has_k = !layer.k.source.empty(), has_v = !layer.v.source.empty();
+  if (has_k && has_v) return ScaleOutcome::kLoaded;
+  return has_k || has_v ? ScaleOutcome::kHalf : ScaleOutcome::kDefault;
 }
 
 struct OutcomeMark {
   const char *css_class, *path, *words;
 };
 /// A shape each, in a cell of 16 by 26.
-constexpr std::array<OutcomeMark, 4> kFates{
+constexpr std::array<OutcomeMark, 4> kMarks{
     {{"fate loaded", "h12v18h-12z", "both scales are loaded"},
      {"fate half", "v18h12z", "only one of K and V is loaded"},
      {"fate default", "l12 18m0-18l-12 18", "the default, 1.0"},
      {"fate none", "m3 9h6", "no cache scale"}}};
 
-void draw_outcomes(Markup& content, const EngineLoad& engine, size_t row) {
-  std::array<std::string, kFates.size()> paths;
+void draw_outcomes(Markup& content, const VerifyReport& engine, size_t row) {
+  std::array<std::string, kMarks.size()> paths;
   size_t column = 0;
-  for (const EngineLoad::Layer& layer : engine.layers) {
+  for (const EngineLayer& layer : engine.layers) {
     const auto outcome = static_cast<size_t>(outcome_of(layer));
     paths[outcome] += "M" + std::to_string(kLeft + kCell * column++ + 2) + " " +
-                      std::to_string(kTop + kRow * row + 4) + kFates[outcome].path;
+                      std::to_string(kTop + kRow * row + 4) + kMarks[outcome].path;
   }
-  for (size_t outcome = 0; outcome < kFates.size(); ++outcome)
-    if (!paths[outcome].empty()) draw_path(content, kFates[outcome].css_class, paths[outcome]);
+  for (size_t outcome = 0; outcome < kMarks.size(); ++outcome)
+    if (!paths[outcome].empty()) draw_path(content, kMarks[outcome].css_class, paths[outcome]);
 }
 
-Markup outcomes_drawing(const std::vector<EngineLoad>& engines) {
+Markup outcomes_drawing(const std::vector<VerifyReport>& engines) {
   size_t layers = 0;
-  for (const EngineLoad& engine : engines) layers = std::max(layers, engine.layers.size());
+  for (const VerifyReport& engine : engines) layers = std::max(layers, engine.layers.size());
   if (layers == 0) return {};
   Drawing drawing = drawing_of("engines-chart", "What each engine loads, by layer",
                                "A row an engine, a column a layer. Filled: both scales loaded. "
@@ -171,13 +157,13 @@ Markup outcomes_drawing(const std::vector<EngineLoad>& engines) {
                                static_cast<double>(kLeft + kCell * layers + 10),
                                static_cast<double>(kTop + kRow * engines.size() + 6), "chart");
   size_t row = 0;
-  for (const EngineLoad& engine : engines) {
+  for (const VerifyReport& engine : engines) {
     draw_label(drawing.content,
                {kLeft - 8.0, static_cast<double>(kTop + kRow * row) + 17,
-                (engine.loads && !has_errors(engine) ? "✓ " : "✗ ") + name_of(engine), "end"});
+                (engine.loads && !loses_scales(engine) ? "✓ " : "✗ ") + name_of(engine), "end"});
     draw_outcomes(drawing.content, engine, row++);
   }
-  const std::vector<EngineLoad::Layer>& first = engines[0].layers;
+  const std::vector<EngineLayer>& first = engines[0].layers;
   for (size_t i = 0; i < first.size(); i += 4)
     draw_label(drawing.content, {static_cast<double>(kLeft + kCell * i) + 8, kTop - 5.0,
                                  std::to_string(first[i].layer)});
@@ -186,21 +172,21 @@ Markup outcomes_drawing(const std::vector<EngineLoad>& engines) {
 
 Markup outcomes_legend() {
   Legend legend;
-  for (const OutcomeMark& outcome : kFates)
+  for (const OutcomeMark& outcome : kMarks)
     legend.push_back(
         {outcome.words, Markup().leaf("path", {{"class", outcome.css_class},
                                                {"d", std::string("M2 1") + outcome.path}})});
   return legend_list("fate-", legend, "the mark of a layer", 16, 20);
 }
 
-Markup findings(const EngineLoad& engine) {
+Markup findings(const VerifyReport& engine) {
   Markup out;
   if (engine.findings.empty()) return words("Nothing is amiss.");
   out.open("ul", {{"class", "findings"}});
-  for (const EngineLoad::Finding& finding : engine.findings) {
-    out.open("li", {{"class", finding.severity}});
-    out.element("strong", finding.severity + ": ");
-    if (!finding.layers.empty()) out.text("layers " + finding.layers + ": ");
+  for (const Finding& finding : engine.findings) {
+    const std::string severity(kvcal::name_of(finding.severity));
+    out.open("li", {{"class", severity}}).element("strong", severity + ": ");
+    if (!finding.layers.empty()) out.text("layers " + kvcal::range_text(finding.layers) + ": ");
     out.text(finding.message);
     if (!finding.remedy.empty()) out.text(" ").element("em", finding.remedy);
     out.close("li");
@@ -208,18 +194,18 @@ Markup findings(const EngineLoad& engine) {
   return out.close("ul");
 }
 
-Markup values_table(const EngineLoad& engine, size_t index) {
+Markup values_table(const VerifyReport& engine, size_t index) {
   TableMarkup table({.id = "engine-" + std::to_string(index),
                      .caption = "What " + name_of(engine) + " would hold",
                      .is_sortable = false,
                      .has_text = true},
                     {{"layer"}, {"K scale"}, {"V scale"}, {"K from"}, {"V from"}});
-  for (const EngineLoad::Layer& layer : engine.layers)
+  for (const EngineLayer& layer : engine.layers)
     table.row(std::to_string(layer.layer))
-        .cell(value_text(layer.k))
-        .cell(value_text(layer.v))
-        .cell(source_text(layer.k))
-        .cell(source_text(layer.v));
+        .cell(value_text(layer, layer.k))
+        .cell(value_text(layer, layer.v))
+        .cell(source_text(layer, layer.k))
+        .cell(source_text(layer, layer.v));
   return folded("Values, layer by layer", table.finish());
 }
 
@@ -229,14 +215,18 @@ Markup engine_words(const CheckpointReport& report) {
                      .is_sortable = true,
                      .has_text = true},
                     {{"engine"}, {"version"}, {"format"}, {"uses the scales"}, {"note"}});
-  for (const EngineNote& word : report.engine_words)
-    table.row(word.engine).cell(word.version).cell(word.format).cell(word.reads).cell(word.note);
+  for (const EngineVerdict& word : report.engine_words)
+    table.row(word.engine)
+        .cell(word.version)
+        .cell(word.format)
+        .cell(kvcal::name_of(word.reads))
+        .cell(word.note);
   return table.finish();
 }
 
 Section engines_section(const CheckpointReport& report) {
   Section section{"engines", "What each engine would load"};
-  const std::vector<EngineLoad>& engines = report.engines;
+  const std::vector<VerifyReport>& engines = report.engines;
   if (engines.empty()) {
     section.body.append(
         words("The tensors of this checkpoint were not held against each engine's "
@@ -248,11 +238,11 @@ Section engines_section(const CheckpointReport& report) {
                               .caption = "Whether an engine finds the scales of each layer.",
                               .drawings = outcomes_drawing(engines).append(outcomes_legend())}));
   for (size_t i = 0; i < engines.size(); ++i) {
-    const EngineLoad& engine = engines[i];
+    const VerifyReport& engine = engines[i];
     section.body.open("div", {{"class", "engine"}}).element("h3", name_of(engine));
-    const char* verdict = !engine.loads        ? "✗ Does not load"
-                          : has_errors(engine) ? "✗ Loads without the scales as they are"
-                                               : "✓ Loads";
+    const char* verdict = !engine.loads          ? "✗ Does not load"
+                          : loses_scales(engine) ? "✗ Loads without the scales as they are"
+                                                 : "✓ Loads";
     section.body.element("p",
                          std::string(verdict) + "; cache dtype " + engine.kv_cache_dtype + ".");
     section.body.append(findings(engine)).append(values_table(engine, i)).close("div");
@@ -289,8 +279,8 @@ Section sizes_section(const CheckpointReport& report) {
   }
   section.body.append(table.finish());
   section.body.append(pairs_table("cache-table", "KV cache of one token",
-                                  {{"16 bits", bytes_text(report.cache_bytes_16_bit)},
-                                   {"FP8", bytes_text(report.cache_bytes_fp8)}}));
+                                  {{"16 bits", byte_text(report.cache_bytes_16_bit)},
+                                   {"FP8", byte_text(report.cache_bytes_fp8)}}));
   return section;
 }
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "engines/engine_verdicts.h"
+#include "engines/verify.h"
 #include "quant/calibration.h"
 #include "quant/fp8.h"
 #include "quant/late_positions.h"
@@ -61,34 +63,6 @@ struct TensorKind {
   uint64_t bytes = 0;
 };
 
-/// The scale that an engine holds of K or V in one layer.
-struct LoadedScale {
-  std::vector<float> values;  ///< one, or one a head
-  std::string source;         ///< a tensor or file; empty: the engine's default
-};
-
-/// The state of an engine after it has loaded this checkpoint.
-struct EngineLoad {
-  struct Layer {
-    int64_t layer = 0;
-    std::optional<LoadedScale> k, v;  ///< nullopt: it has no such scale
-  };
-  struct Finding {
-    std::string severity;  ///< "error", "warning", "note"
-    std::string layers;    ///< "0-4, 7"; empty: of no certain layer
-    std::string message, remedy;
-  };
-  std::string engine, version, kv_cache_dtype;
-  bool loads = false;
-  std::vector<Layer> layers = {};
-  std::vector<Finding> findings = {};
-};
-
-/// The knowledge about an engine and a format that needs none of this checkpoint's tensors.
-struct EngineNote {
-  std::string engine, version, format, reads, note;
-};
-
 /// Everything the page of a checkpoint shows. All strings may come from files of strangers.
 struct CheckpointReport {
   std::string name, path, model_type, scale_format, version;
@@ -103,10 +77,11 @@ struct CheckpointReport {
   std::vector<TensorKind> tensors;
   std::vector<CacheLayer> layers;
   std::vector<Fp8Linear> linears;
-  std::optional<LatePositions> late;     ///< nullopt: no layer, or not known
-  std::optional<StopOutcome> stop;       ///< of a calibration that could end early
-  std::vector<EngineLoad> engines;       ///< empty where they were not asked
-  std::vector<EngineNote> engine_words;  ///< shown where engines is empty
+  std::optional<LatePositions> late;  ///< nullopt: no layer, or not known
+  std::optional<StopOutcome> stop;    ///< of a calibration that could end early
+  /// Each engine's state after it has loaded this checkpoint; empty where they were not asked.
+  std::vector<VerifyReport> engines;
+  std::vector<EngineVerdict> engine_words;  ///< shown where engines is empty
 };
 
 /// One HTML file, complete in itself. Same input, same bytes.

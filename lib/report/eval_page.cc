@@ -4,26 +4,54 @@
 #include <set>
 
 #include "core/text.h"
+#include "quant/cache_type.h"
 #include "report/eval_charts.h"
 #include "report/markup.h"
 
 namespace kvcal::report {
 namespace {
 
+Numbers answer_numbers(const GsmResult& result) {
+  return {{"exact_match_strict", result.strict.exact_match},
+          {"exact_match_strict_stderr", result.strict.stderr_of_mean},
+          {"exact_match_flexible", result.flexible.exact_match},
+          {"exact_match_flexible_stderr", result.flexible.stderr_of_mean}};
+}
+
+Metrics metrics_of(const EvalVariant& variant) {
+  Metrics metrics;
+  const Numbers numbers =
+      variant.answers ? answer_numbers(*variant.answers) : numbers_of(variant.all);
+  for (const auto& [key, value] : numbers) metrics.set(key, value);
+  if (variant.cache.bytes_per_token > 0)
+    metrics.set("bytes_per_token", static_cast<double>(variant.cache.bytes_per_token));
+  return metrics;
+}
+
+/// nullptr where no questions were asked, or of several variants.
+const GsmResult* single_answers(const EvalReport& report) {
+  if (!report.is_single || report.variants.empty() || !report.variants[0].answers) return nullptr;
+  return &*report.variants[0].answers;
+}
+
+double kl_of(const Likelihood& result) {
+  return result.kl_mean.value_or(std::nan(""));
+}
+
 /// "0–15"
-std::string position_words(const PositionAccuracy& position) {
+std::string position_words(const PositionScores& position) {
   if (position.first == position.last) return std::to_string(position.first);
   return std::to_string(position.first) + "–" + std::to_string(position.last);
 }
 
 /// "kept 3", "all FP8".
-std::string kept_words(const MixedPrecision& row) {
-  return row.kept_layers.empty() ? "all FP8" : "kept " + std::to_string(row.kept_layers.size());
+std::string kept_words(const MixedCacheRow& row) {
+  return row.kept.empty() ? "all FP8" : "kept " + std::to_string(row.kept.size());
 }
 
 /// Positions of the variant that has most of them: the others' are the same, or fewer.
-std::vector<PositionAccuracy> all_positions(const EvalReport& report) {
-  std::vector<PositionAccuracy> positions;
+std::vector<PositionScores> all_positions(const EvalReport& report) {
+  std::vector<PositionScores> positions;
   for (const EvalVariant& variant : report.variants)
     if (variant.positions.size() > positions.size()) positions = variant.positions;
   return positions;
@@ -31,17 +59,17 @@ std::vector<PositionAccuracy> all_positions(const EvalReport& report) {
 
 Series series_of(const EvalReport& report, size_t i) {
   const MarkStyle look = look_of(i);
-  return {report.variants[i].name, look.css_class, look.mark, {}};
+  return {report.variants[i].cache.name, look.css_class, look.mark, {}};
 }
 
-using PositionNumber = double PositionAccuracy::*;
+using PositionNumber = double PositionScores::*;
 
 /// error: the standard error of number.
 Series position_series(const EvalVariant& variant, Series series,
-                       const std::vector<PositionAccuracy>& positions, PositionNumber number,
+                       const std::vector<PositionScores>& positions, PositionNumber number,
                        PositionNumber error) {
-  for (const PositionAccuracy& place : positions) {
-    const auto found = std::ranges::find(variant.positions, place.first, &PositionAccuracy::first);
+  for (const PositionScores& place : positions) {
+    const auto found = std::ranges::find(variant.positions, place.first, &PositionScores::first);
     const bool is_there = found != variant.positions.end();
     series.values.push_back(is_there ? (*found).*number : std::nan(""));
     series.errors.push_back(is_there ? (*found).*error : std::nan(""));
@@ -53,8 +81,8 @@ Series position_series(const EvalVariant& variant, Series series,
 SeriesChart position_chart(const EvalReport& report, PositionNumber number, PositionNumber error,
                            SeriesChart chart) {
   chart.places_title = "position in the sequence";
-  const std::vector<PositionAccuracy> positions = all_positions(report);
-  for (const PositionAccuracy& place : positions) chart.places.push_back(position_words(place));
+  const std::vector<PositionScores> positions = all_positions(report);
+  for (const PositionScores& place : positions) chart.places.push_back(position_words(place));
   for (size_t i = 0; i < report.variants.size(); ++i)
     chart.series.push_back(
         position_series(report.variants[i], series_of(report, i), positions, number, error));
@@ -63,8 +91,8 @@ SeriesChart position_chart(const EvalReport& report, PositionNumber number, Posi
 
 bool has_kl(const EvalReport& report) {
   return std::ranges::any_of(report.variants, [](const EvalVariant& variant) {
-    return std::ranges::any_of(variant.sequences, [](const SequenceAccuracy& sequence) {
-      return std::isfinite(sequence.kl_mean);
+    return std::ranges::any_of(variant.sequences, [](const Likelihood& sequence) {
+      return std::isfinite(kl_of(sequence));
     });
   });
 }
@@ -75,9 +103,9 @@ const EvalVariant* first_by(const EvalReport& report, std::string_view metric,
                             const Before& is_before) {
   const EvalVariant* first = nullptr;
   for (const EvalVariant& variant : report.variants) {
-    const double value = variant.metrics.at(metric);
+    const double value = metrics_of(variant).at(metric);
     if (std::isnan(value)) continue;
-    if (!first || is_before(value, first->metrics.at(metric))) first = &variant;
+    if (!first || is_before(value, metrics_of(*first).at(metric))) first = &variant;
   }
   return first;
 }
@@ -85,14 +113,14 @@ const EvalVariant* first_by(const EvalReport& report, std::string_view metric,
 /// A measure as tables have it.
 std::string text_of(const EvalVariant& variant, std::string_view metric) {
   const Metric& found = find_metric(metric);
-  const double error = variant.metrics.error_of(metric);
-  return found.text(variant.metrics.at(metric)) +
-         (error > 0.0 ? " ± " + found.text(error) : std::string());
+  const Metrics metrics = metrics_of(variant);
+  const double error = metrics.error_of(metric);
+  return found.text(metrics.at(metric)) + (error > 0.0 ? " ± " + found.text(error) : std::string());
 }
 
 void add_extremes(Tiles& tiles, const EvalReport& report) {
   const auto add = [&](const char* name, const char* metric, const EvalVariant* variant) {
-    if (variant) tiles.add(name, text_of(*variant, metric), variant->name);
+    if (variant) tiles.add(name, text_of(*variant, metric), variant->cache.name);
   };
   const EvalVariant* least = first_by(report, "kl_mean", std::less());
   const EvalVariant* largest = first_by(report, "kl_mean", std::greater());
@@ -101,7 +129,7 @@ void add_extremes(Tiles& tiles, const EvalReport& report) {
   if (const EvalVariant* variant = first_by(report, "perplexity", std::less())) {
     const std::string reference = text_of(*variant, "reference_perplexity");
     tiles.add("Least perplexity", text_of(*variant, "perplexity"),
-              variant->name + (reference == "–" ? "" : "; reference " + reference));
+              variant->cache.name + (reference == "–" ? "" : "; reference " + reference));
   }
   add("Same top token", "top1_agreement", first_by(report, "top1_agreement", std::greater()));
   add("Exact match, strict", "exact_match_strict",
@@ -109,18 +137,19 @@ void add_extremes(Tiles& tiles, const EvalReport& report) {
 }
 
 void add_choices(Tiles& tiles, const Sensitivity& sensitivity) {
-  for (const MixedPrecision& row : sensitivity.rows)
-    if (row.is_proposed || row.kept_layers.empty())
+  for (const MixedCacheRow& row : sensitivity.rows)
+    if (row.is_proposed || row.kept.empty())
       tiles.add(row.is_proposed ? "Proposed: " + kept_words(row) : kept_words(row),
-                "KL " + number_text(row.kl_mean), byte_text(row.bytes_per_token) + " a token");
-  if (std::isfinite(sensitivity.kl_budget))
-    tiles.add("KL budget", number_text(sensitivity.kl_budget), "nats, mean");
+                "KL " + number_text(kl_of(row.result)),
+                byte_text(row.bytes_per_token) + " a token");
+  if (sensitivity.proposal)
+    tiles.add("KL budget", number_text(sensitivity.proposal->kl_budget), "nats, mean");
 }
 
 std::vector<std::string> verdicts_of(const EvalReport& report) {
   std::vector<std::string> verdicts;
   for (const EvalVariant& variant : report.variants)
-    if (!variant.verdict.empty()) verdicts.push_back(variant.name + ": " + variant.verdict);
+    if (!variant.verdict.empty()) verdicts.push_back(variant.cache.name + ": " + variant.verdict);
   return verdicts;
 }
 
@@ -129,15 +158,15 @@ Section summary_section(const EvalReport& report) {
   add_extremes(tiles, report);
   if (report.sensitivity) add_choices(tiles, *report.sensitivity);
   int64_t tokens = 0;
-  for (const EvalVariant& variant : report.variants) tokens = std::max(tokens, variant.num_tokens);
+  for (const EvalVariant& variant : report.variants)
+    tokens = std::max(tokens, variant.all.num_tokens);
   if (tokens > 0)
     tiles.add("Tokens scored", std::to_string(tokens),
               report.num_sequences ? "in " + std::to_string(*report.num_sequences) + " sequences"
                                    : std::string());
-  if (report.num_questions)
-    tiles.add("Questions", std::to_string(*report.num_questions),
-              report.num_fewshot ? std::to_string(*report.num_fewshot) + " examples before each"
-                                 : std::string());
+  if (const GsmResult* only = single_answers(report))
+    tiles.add("Questions", std::to_string(only->answers.size()),
+              std::to_string(only->num_fewshot) + " examples before each");
   Markup body = verdicts_list(verdicts_of(report));
   body.append(tiles.finish());
   return {"summary", "At a glance", body};
@@ -154,8 +183,10 @@ Section about_section(const EvalReport& report) {
   add("sequences", report.num_sequences);
   add("most tokens of a sequence", report.max_seq_length);
   add("stride", report.stride);
-  add("questions", report.num_questions);
-  add("examples before each question", report.num_fewshot);
+  if (const GsmResult* only = single_answers(report)) {
+    add("questions", std::ssize(only->answers));
+    add("examples before each question", only->num_fewshot);
+  }
   std::erase_if(pairs, [](const auto& pair) { return pair.second.empty(); });
   return {"facts", "What was measured", pairs_table("facts-table", "The evaluation", pairs)};
 }
@@ -163,8 +194,8 @@ Section about_section(const EvalReport& report) {
 Section variants_section(const EvalReport& report) {
   Section section{"variants", "Variants"};
   if (report.variants.empty()) return section;
-  std::vector<const Metrics*> all;
-  for (const EvalVariant& variant : report.variants) all.push_back(&variant.metrics);
+  std::vector<Metrics> all;
+  for (const EvalVariant& variant : report.variants) all.push_back(metrics_of(variant));
   const std::vector<const Metric*> metrics = known_metrics(all);
   std::vector<Column> columns{{"variant"},
                               {.title = "cache", .kind = Column::Kind::kWord},
@@ -174,8 +205,11 @@ Section variants_section(const EvalReport& report) {
       {.id = "variants-table", .caption = "Accuracy of every variant", .is_sortable = true},
       columns);
   for (const EvalVariant& variant : report.variants) {
-    table.row(variant.name).word(variant.kv_cache_dtype).word(variant.scales);
-    add_cells(table, variant.metrics, metrics);
+    const CacheLabel& cache = variant.cache;
+    table.row(cache.name)
+        .word(std::string(name_of(cache.type)) + (cache.fp8_attention ? " and attention" : ""))
+        .word(cache.scales_source);
+    add_cells(table, metrics_of(variant), metrics);
   }
   section.body.append(table.finish());
   if (!report.reference.empty())
@@ -184,6 +218,18 @@ Section variants_section(const EvalReport& report) {
 }
 
 }  // namespace
+
+Numbers numbers_of(const Likelihood& result) {
+  return {{"nll", result.nll},
+          {"perplexity", result.perplexity},
+          {"kl_mean", result.kl_mean},
+          {"kl_stderr", result.kl_stderr},
+          {"kl_p99", result.kl_p99},
+          {"kl_max", result.kl_max},
+          {"top1_agreement", result.top1_agreement},
+          {"reference_perplexity", result.reference_perplexity},
+          {"perplexity_increase", result.perplexity_increase}};
+}
 
 SeriesChart kl_by_layer_chart(const EvalReport& report) {
   SeriesChart chart{.id = "layers-chart",
@@ -194,18 +240,16 @@ SeriesChart kl_by_layer_chart(const EvalReport& report) {
                     .values_title = "mean KL, nats"};
   std::set<int64_t> layers;
   for (const EvalVariant& variant : report.variants)
-    for (const LayerAccuracy& layer : variant.layers) layers.insert(layer.layer);
+    for (const LayerLikelihood& layer : variant.layers) layers.insert(layer.layer);
   chart.places = place_names({layers.begin(), layers.end()});
   for (size_t i = 0; i < report.variants.size(); ++i) {
     if (report.variants[i].layers.empty()) continue;
-    std::map<int64_t, const Metrics*> by_layer;
-    for (const LayerAccuracy& layer : report.variants[i].layers)
-      by_layer[layer.layer] = &layer.metrics;
+    std::map<int64_t, Likelihood> by_layer;
+    for (const auto& [layer, result] : report.variants[i].layers) by_layer[layer] = result;
     Series series = series_of(report, i);
     for (const int64_t layer : layers) {
-      const Metrics* metrics = by_layer.contains(layer) ? by_layer[layer] : nullptr;
-      series.values.push_back(metrics ? metrics->at("kl_mean") : std::nan(""));
-      series.errors.push_back(metrics ? metrics->error_of("kl_mean") : std::nan(""));
+      series.values.push_back(kl_of(by_layer[layer]));
+      series.errors.push_back(by_layer[layer].kl_stderr.value_or(std::nan("")));
     }
     chart.series.push_back(std::move(series));
   }
@@ -214,7 +258,7 @@ SeriesChart kl_by_layer_chart(const EvalReport& report) {
 
 SeriesChart kl_by_position_chart(const EvalReport& report) {
   return position_chart(
-      report, &PositionAccuracy::kl_mean, &PositionAccuracy::kl_stderr,
+      report, &PositionScores::kl_mean, &PositionScores::kl_stderr,
       {.id = "kl-positions-chart",
        .title = "KL by position in the sequence",
        .description =
@@ -225,7 +269,7 @@ SeriesChart kl_by_position_chart(const EvalReport& report) {
 
 SeriesChart nll_by_position_chart(const EvalReport& report) {
   SeriesChart chart = position_chart(
-      report, &PositionAccuracy::nll, &PositionAccuracy::nll_stderr,
+      report, &PositionScores::nll, &PositionScores::nll_stderr,
       {.id = "nll-positions-chart",
        .title = "Negative log likelihood by position in the sequence",
        .description =
@@ -237,7 +281,7 @@ SeriesChart nll_by_position_chart(const EvalReport& report) {
   // Every variant was compared with the same reference.
   Series reference = position_series(
       report.variants[0], {"reference", "reference", Mark::kCross, {}}, all_positions(report),
-      &PositionAccuracy::reference_nll, &PositionAccuracy::reference_nll_stderr);
+      &PositionScores::reference_nll, &PositionScores::reference_nll_stderr);
   if (std::ranges::any_of(reference.values, [](double value) { return std::isfinite(value); }))
     chart.series.push_back(std::move(reference));
   return chart;
@@ -256,9 +300,9 @@ SpreadChart sequences_chart(const EvalReport& report) {
   for (size_t i = 0; i < report.variants.size(); ++i) {
     const EvalVariant& variant = report.variants[i];
     if (variant.sequences.empty()) continue;
-    SpreadRow row{variant.name, look_of(i).css_class, {}};
-    for (const SequenceAccuracy& sequence : variant.sequences)
-      row.values.push_back(is_kl ? sequence.kl_mean : sequence.nll);
+    SpreadRow row{variant.cache.name, look_of(i).css_class, {}};
+    for (const Likelihood& sequence : variant.sequences)
+      row.values.push_back(is_kl ? kl_of(sequence) : sequence.nll);
     chart.rows.push_back(std::move(row));
   }
   return chart;
@@ -273,30 +317,31 @@ ScatterChart sensitivity_chart(const Sensitivity& sensitivity) {
                      .x_title = "cache of one token, bytes",
                      .y_title = "mean KL, nats"};
   chart.x_text = byte_text;
-  for (const MixedPrecision& row : sensitivity.rows) {
-    if (!std::isfinite(row.kl_mean) || !std::isfinite(row.bytes_per_token)) continue;
+  for (const MixedCacheRow& row : sensitivity.rows) {
+    const double kl = kl_of(row.result);
+    if (!std::isfinite(kl)) continue;
     chart.front.push_back(chart.points.size());
-    chart.points.push_back({.x = row.bytes_per_token,
-                            .y = std::max(0.0, row.kl_mean),
+    chart.points.push_back({.x = static_cast<double>(row.bytes_per_token),
+                            .y = std::max(0.0, kl),
                             .label = kept_words(row),
-                            .words = kept_words(row) + ": KL " + number_text(row.kl_mean) + ", " +
+                            .words = kept_words(row) + ": KL " + number_text(kl) + ", " +
                                      byte_text(row.bytes_per_token) +
                                      (row.is_proposed ? ", proposed" : ""),
                             .css_class = "s0",
                             .mark = Mark::kCircle,
                             .is_chosen = row.is_proposed,
-                            .y_error = row.kl_stderr});
+                            .y_error = row.result.kl_stderr.value_or(0.0)});
   }
-  if (std::isfinite(sensitivity.bytes_per_token_16_bit) && !chart.points.empty())
+  if (sensitivity.bytes_per_token_16_bit > 0 && !chart.points.empty())
     chart.points.push_back(
-        {.x = sensitivity.bytes_per_token_16_bit,
+        {.x = static_cast<double>(sensitivity.bytes_per_token_16_bit),
          .y = 0.0,
          .label = "16 bits",
          .words = "all layers in 16 bits: " + byte_text(sensitivity.bytes_per_token_16_bit),
          .css_class = "reference",
          .mark = Mark::kSquare});
-  if (std::isfinite(sensitivity.kl_budget))
-    chart.level = Level{sensitivity.kl_budget, "budget " + number_text(sensitivity.kl_budget)};
+  if (const auto& proposal = sensitivity.proposal)
+    chart.level = Level{proposal->kl_budget, "budget " + number_text(proposal->kl_budget)};
   return chart;
 }
 
@@ -309,7 +354,7 @@ SeriesChart ranking_chart(const Sensitivity& sensitivity) {
                     .places_title = "layer, the dearest first",
                     .values_title = "mean KL, nats",
                     .series = {{"KL of this layer alone", "s0", Mark::kCircle, {}}}};
-  for (const Sensitivity::Rank& rank : sensitivity.ranking) {
+  for (const LayerSensitivity& rank : sensitivity.ranking) {
     chart.places.push_back(std::to_string(rank.layer));
     chart.series[0].values.push_back(rank.kl_mean);
     chart.series[0].errors.push_back(rank.kl_stderr);
@@ -324,12 +369,10 @@ std::string eval_page(const EvalReport& report) {
                      (dataset.empty() ? std::string() : " on " + dataset),
             .footer = "Written by kvcal " + report.version};
   page.heading.element("p", {{"class", "lead"}}, report.dataset);
-  const Section all[] = {
+  page.sections = {
       summary_section(report),   variants_section(report),    kl_layers_section(report),
       positions_section(report), sequences_section(report),   texts_section(report),
       questions_section(report), sensitivity_section(report), about_section(report)};
-  for (const Section& section : all)
-    if (!section.body.empty()) page.sections.push_back(section);
   return html(page);
 }
 

@@ -5,88 +5,82 @@
 #include <string>
 #include <vector>
 
+#include "eval/gsm8k.h"
+#include "eval/mixed_precision.h"
 #include "report/metrics.h"
 #include "report/plot.h"
 
 namespace kvcal::report {
 
-/// Tokens by their position in the sequence, first to last.
-struct PositionAccuracy {
-  int64_t first = 0, last = 0, num_tokens = 0;
-  double kl_mean, nll, reference_nll;
-  double kl_stderr = 0.0, nll_stderr = 0.0, reference_nll_stderr = 0.0;  ///< 0: not known
-};
-
-/// The same where only this layer's cache is quantized.
-struct LayerAccuracy {
+/// Likelihood with only one layer's cache quantized.
+struct LayerLikelihood {
   int64_t layer = 0;
-  Metrics metrics;
+  Likelihood result;
 };
 
-struct SequenceAccuracy {
-  int64_t num_tokens = 0;
-  double nll, kl_mean;
-};
-
-/// One cache dtype with its scales.
+/// One cache, and what was measured of it: the likelihood of a text, or answers to questions.
 struct EvalVariant {
-  std::string name, kv_cache_dtype, scales;
-  int64_t num_tokens = 0;
-  Metrics metrics;
+  CacheLabel cache;
+  Likelihood all = {};
   std::string verdict = {};  ///< what it costs, a sentence; empty: not measured
-  std::vector<PositionAccuracy> positions = {};
-  std::vector<LayerAccuracy> layers = {};
-  std::vector<SequenceAccuracy> sequences = {};
+  std::vector<PositionScores> positions = {};
+  std::vector<LayerLikelihood> layers = {};  ///< empty unless requested
+  std::vector<Likelihood> sequences = {};    ///< in the data set's order, without unscored ones
+  std::optional<GsmResult> answers = {};     ///< in place of all others
 };
+
+/// Numbers by their keys in JSON, in its order; nullopt: not measured.
+using Numbers = std::vector<std::pair<const char*, std::optional<double>>>;
+Numbers numbers_of(const Likelihood& result);
 
 /// The text that a variant wrote; kl: of each token against the reference's distribution, may be
 /// empty.
 struct GeneratedText {
   std::string name, text;
-  std::vector<std::string> tokens;
+  std::vector<std::string> tokens = {};
   std::optional<int64_t> first_divergence = {};  ///< index of a token; nullopt: the texts are equal
   std::vector<double> kl = {};
 };
 struct ComparedTexts {
   std::string prompt;
-  GeneratedText reference;
+  GeneratedText reference = {};
   std::vector<GeneratedText> variants = {};
 };
 
-/// A choice of layers that keep 16 bits, and what it costs and gives.
-struct MixedPrecision {
-  std::vector<int64_t> kept_layers;
-  double kl_mean, perplexity, bytes_per_token;
+/// A cache with some layers in 16 bits.
+struct MixedCacheRow {
+  std::vector<int64_t> kept;  ///< layers in 16 bits, including those without scales
+  Likelihood result;
+  uint64_t bytes_per_token = 0;
   bool is_proposed = false;
-  double kl_stderr = 0.0;  ///< 0: not known
-};
-struct Sensitivity {
-  double kl_budget, bytes_per_token_16_bit;
-  std::string kv_cache_dtype, skip_layers_argument, recipe;
-  std::vector<MixedPrecision> rows = {};
-  struct Rank {
-    int64_t layer = 0;
-    double kl_mean, kl_stderr = 0.0;
-  };
-  std::vector<Rank> ranking = {};
 };
 
-/// A question of GSM8K and what became of it.
-struct AnsweredQuestion {
-  int64_t index = 0;
-  std::string variant, question, text, target, strict, flexible;
-  bool is_strict_right = false, is_flexible_right = false;
+/// Layers to keep in 16 bits so that the mean KL stays within a budget.
+struct UnquantizedLayers {
+  double kl_budget = 0.0;
+  std::vector<int64_t> layers = {};
+  size_t num_layers = 0;                  ///< all attention layers
+  std::string skip_layers_argument = {};  ///< vLLM's argument for the layers; empty: none needed
+  std::string recipe = {};                ///< empty: no recipe makes this cache
+};
+
+struct Sensitivity {
+  CacheLabel cache;
+  std::vector<LayerSensitivity> ranking = {};  ///< the most sensitive layer first
+  std::vector<MixedCacheRow> rows = {};
+  uint64_t bytes_per_token_16_bit = 0;             ///< 0: not known
+  std::optional<UnquantizedLayers> proposal = {};  ///< nullopt without a budget
 };
 
 /// Everything the page of an evaluation shows. All strings may come from files of strangers.
 struct EvalReport {
-  std::string task, model = {}, dataset = {}, reference = {}, version = {};
-  std::optional<int64_t> max_seq_length = {}, stride = {}, num_sequences = {}, num_questions = {};
-  std::optional<int64_t> num_fewshot = {};
+  std::string task, model = {}, dataset = {}, version = {};
+  std::string reference = {};  ///< name of the reference of KL; empty: none
+  std::optional<int64_t> max_seq_length = {}, stride = {}, num_sequences = {};
+  bool is_single = true;  ///< only one cache, because no variants were named
   std::vector<EvalVariant> variants = {};
-  std::vector<ComparedTexts> texts = {};
+  std::vector<ComparedTexts> texts = {};  ///< empty unless requested
   std::optional<Sensitivity> sensitivity = {};
-  std::vector<AnsweredQuestion> questions = {};
 };
 
 /// One HTML file, complete in itself. Same input, same bytes.

@@ -22,21 +22,20 @@ Markup charted(const SeriesChart& chart, const std::string& caption, const std::
     table.row(chart.places[i]);
     for (const Series& series : chart.series) table.cell(number_text(series.values[i]));
   }
-  return series_figure(
-      chart, chart.id + "-mark",
-      {.label = chart.title, .caption = caption, .numbers = folded("Numbers", table.finish())});
+  return series_figure(chart, chart.id + "-mark",
+                       {.caption = caption, .numbers = folded("Numbers", table.finish())});
 }
 
 /// "layers 3, 7 and 12"
 std::string dearest_words(const EvalVariant& variant) {
-  std::vector<LayerAccuracy> layers = variant.layers;
-  std::ranges::stable_sort(layers, std::ranges::greater(), [](const LayerAccuracy& layer) {
-    const double kl = layer.metrics.at("kl_mean");
-    return std::isnan(kl) ? -1.0 : kl;
-  });
+  std::vector<LayerLikelihood> layers = variant.layers;
+  const auto kl_or = [](double none) {
+    return [none](const LayerLikelihood& layer) { return layer.result.kl_mean.value_or(none); };
+  };
+  std::ranges::stable_sort(layers, std::ranges::greater(), kl_or(-1.0));
   layers.resize(std::min<size_t>(3, layers.size()));
-  return join(layers, ", ", [](const LayerAccuracy& layer) {
-    return std::to_string(layer.layer) + " (" + number_text(layer.metrics.at("kl_mean"), 3) + ")";
+  return join(layers, ", ", [&](const LayerLikelihood& layer) {
+    return std::to_string(layer.layer) + " (" + number_text(kl_or(std::nan(""))(layer), 3) + ")";
   });
 }
 
@@ -168,7 +167,7 @@ Section kl_layers_section(const EvalReport& report) {
   Markup list;
   for (const EvalVariant& variant : report.variants)
     if (!variant.layers.empty())
-      list.element("li", variant.name + ": the dearest layers are " + dearest_words(variant));
+      list.element("li", variant.cache.name + ": the dearest layers are " + dearest_words(variant));
   section.body.open("ul").append(list).close("ul");
   return section;
 }
@@ -190,13 +189,10 @@ Section positions_section(const EvalReport& report) {
 Section sequences_section(const EvalReport& report) {
   Section section{"sequences", "Sequence by sequence"};
   const SpreadChart chart = sequences_chart(report);
-  const Drawing drawing = draw_spread(chart);
-  if (drawing.content.empty()) return section;
-  section.body.append(
-      figure({.label = chart.title,
-              .caption = "Each sequence's own mean: a mean over all may hide a few that suffer.",
-              .drawings = framed(drawing),
-              .numbers = sequences_table(chart)}));
+  section.body =
+      figure(draw_spread(chart),
+             {.caption = "Each sequence's own mean: a mean over all may hide a few that suffer.",
+              .numbers = sequences_table(chart)});
   return section;
 }
 
@@ -204,7 +200,6 @@ Section sensitivity_section(const EvalReport& report) {
   Section section{"sensitivity", "Layers to keep in 16 bits"};
   if (!report.sensitivity) return section;
   const Sensitivity& sensitivity = *report.sensitivity;
-  const ScatterChart chart = sensitivity_chart(sensitivity);
   TableMarkup table(
       {.id = "sensitivity-table", .caption = "Choices that were measured", .is_sortable = true},
       {{"kept layers"},
@@ -213,30 +208,31 @@ Section sensitivity_section(const EvalReport& report) {
        {"cache of one token"},
        {.title = "proposed", .kind = Column::Kind::kWord},
        {.title = "which", .kind = Column::Kind::kWord}});
-  for (const MixedPrecision& row : sensitivity.rows) {
-    table.row(std::to_string(row.kept_layers.size())).cell(number_text(row.kl_mean, 5));
-    table.cell(number_text(row.perplexity, 5));
-    table.cell(byte_text(row.bytes_per_token), row.bytes_per_token);
-    table.word(row.is_proposed ? "yes" : "").word(join(row.kept_layers, " ", as_text));
+  for (const MixedCacheRow& row : sensitivity.rows) {
+    const auto bytes = static_cast<double>(row.bytes_per_token);
+    table.row(std::to_string(row.kept.size()))
+        .cell(number_text(row.result.kl_mean.value_or(std::nan("")), 5))
+        .cell(number_text(row.result.perplexity, 5))
+        .cell(byte_text(bytes), bytes)
+        .word(row.is_proposed ? "yes" : "")
+        .word(join(row.kept, " ", as_text));
   }
-  const Drawing drawing = draw_scatter(chart);
-  if (drawing.content.empty())
-    section.body.append(table.finish());
-  else
-    section.body.append(
-        figure({.label = chart.title,
-                .caption = "Layers are kept in the order of what they cost alone. The ring is the "
-                           "proposal: the smallest cache within the budget.",
-                .drawings = framed(drawing),
-                .numbers = table.finish()}));
-  if (!sensitivity.skip_layers_argument.empty())
+  const Markup numbers = table.finish();
+  section.body = figure(
+      draw_scatter(sensitivity_chart(sensitivity)),
+      {.caption = "Layers are kept in the order of what they cost alone. The ring is the proposal: "
+                  "the smallest cache within the budget.",
+       .numbers = numbers});
+  if (section.body.empty()) section.body = numbers;
+  const UnquantizedLayers proposal = sensitivity.proposal.value_or(UnquantizedLayers());
+  if (!proposal.skip_layers_argument.empty())
     section.body.open("p")
         .text("vLLM leaves these layers in 16 bits with ")
-        .element("code", sensitivity.skip_layers_argument)
+        .element("code", proposal.skip_layers_argument)
         .text(".")
         .close("p");
-  if (!sensitivity.recipe.empty())
-    section.body.append(folded("As a recipe", Markup().element("pre", sensitivity.recipe)));
+  if (!proposal.recipe.empty())
+    section.body.append(folded("As a recipe", Markup().element("pre", proposal.recipe)));
   section.body.append(charted(ranking_chart(sensitivity),
                               "KL when the cache of that layer alone is quantized.",
                               "ranking-table"));
@@ -264,9 +260,6 @@ Section texts_section(const EvalReport& report) {
 
 Section questions_section(const EvalReport& report) {
   Section section{"questions", "Questions and answers"};
-  if (report.questions.empty()) return section;
-  const bool has_variants = std::ranges::any_of(
-      report.questions, [](const AnsweredQuestion& question) { return !question.variant.empty(); });
   std::vector<Column> columns{{"question"},
                               {"target"},
                               {"strict"},
@@ -274,7 +267,7 @@ Section questions_section(const EvalReport& report) {
                               {.title = "strict is", .kind = Column::Kind::kChoice},
                               {.title = "flexible is", .kind = Column::Kind::kChoice},
                               {"text"}};
-  if (has_variants) columns.push_back({.title = "variant", .kind = Column::Kind::kChoice});
+  if (!report.is_single) columns.push_back({.title = "variant", .kind = Column::Kind::kChoice});
   TableMarkup table({.id = "questions-table",
                      .caption = "Every question: the answer that is right, those that were found, "
                                 "and what was written",
@@ -282,17 +275,23 @@ Section questions_section(const EvalReport& report) {
                      .has_text = true},
                     columns);
   const auto verdict = [](bool is_right) { return is_right ? "✓ right" : "✗ wrong"; };
-  for (const AnsweredQuestion& question : report.questions) {
-    table.row(std::to_string(question.index)).cell(question.target);
-    table.cell(question.strict).cell(question.flexible);
-    table.cell(verdict(question.is_strict_right)).cell(verdict(question.is_flexible_right));
-    Markup text;
-    text.element("p", {{"class", "prompt tokens"}}, question.question);
-    text.element("p", {{"class", "tokens"}}, question.text);
-    table.cell(folded("show", text));
-    if (has_variants) table.cell(question.variant);
-  }
-  section.body.append(table.finish());
+  bool has_answers = false;
+  for (const EvalVariant& variant : report.variants)
+    for (const GsmAnswer& answer : variant.answers.value_or(GsmResult()).answers) {
+      has_answers = true;
+      table.row(std::to_string(answer.doc_id)).cell(answer.target);
+      table.cell(answer.strict).cell(answer.flexible);
+      table.cell(verdict(answer.is_strict_match)).cell(verdict(answer.is_flexible_match));
+      // The question stands last in the prompt, after the examples.
+      const size_t examples = answer.prompt.rfind("\n\n");
+      Markup text;
+      text.element("p", {{"class", "prompt tokens"}},
+                   answer.prompt.substr(examples == std::string::npos ? 0 : examples + 2));
+      text.element("p", {{"class", "tokens"}}, answer.text);
+      table.cell(folded("show", text));
+      if (!report.is_single) table.cell(variant.cache.name);
+    }
+  if (has_answers) section.body.append(table.finish());
   return section;
 }
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
-#include <string_view>
 
 #include "core/utf8.h"
 

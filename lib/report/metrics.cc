@@ -73,11 +73,11 @@ double Metrics::error_of(std::string_view key) const {
   return error.empty() ? std::nan("") : at(error);
 }
 
-std::vector<const Metric*> known_metrics(std::span<const Metrics* const> all) {
+std::vector<const Metric*> known_metrics(std::span<const Metrics> all) {
   std::vector<const Metric*> known;
   for (const Metric& metric : kMetrics)
-    if (metric.is_column && std::ranges::any_of(all, [&](const Metrics* values) {
-          return std::isfinite(values->at(metric.key));
+    if (metric.is_column && std::ranges::any_of(all, [&](const Metrics& values) {
+          return std::isfinite(values.at(metric.key));
         }))
       known.push_back(&metric);
   return known;

@@ -39,7 +39,7 @@ class Metrics {
 };
 
 /// Columns of which at least one number is known.
-std::vector<const Metric*> known_metrics(std::span<const Metrics* const> all);
+std::vector<const Metric*> known_metrics(std::span<const Metrics> all);
 /// A column each, and a row's cells in them.
 void add_columns(std::vector<Column>& columns, const std::vector<const Metric*>& metrics);
 void add_cells(TableMarkup& table, const Metrics& values,

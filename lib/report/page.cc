@@ -5,7 +5,6 @@
 
 #include "core/hash.h"
 #include "report/assets.h"
-#include "report/markup.h"
 
 namespace kvcal::report {
 namespace {
@@ -193,6 +192,13 @@ Markup figure(const Figure& figure) {
   return out.append(figure.numbers).close("figure");
 }
 
+Markup figure(const Drawing& drawing, Figure figure) {
+  if (drawing.content.empty()) return {};
+  if (figure.label.empty()) figure.label = drawing.title;
+  figure.drawings = framed(drawing).append(figure.drawings);
+  return report::figure(figure);
+}
+
 Markup drawing_patterns() {
   Markup out;
   out.open("svg", {{"class", "patterns"},
@@ -228,17 +234,19 @@ std::string policy_hash(std::string_view text) {
 }
 
 std::string html(const Page& page) {
+  std::vector<Section> sections = page.sections;
+  std::erase_if(sections, [](const Section& section) { return section.body.empty(); });
   Markup out;
   out.verbatim("<!DOCTYPE html>\n").open("html", {{"lang", "en"}}).append(head(page));
   out.open("body").append(drawing_patterns());
   out.element("a", {{"class", "skip"}, {"href", "#content"}}, "Skip to the content");
   out.open("header").element("h1", page.title).append(page.heading);
   out.open("nav", {{"aria-label", "Sections"}}).open("ul");
-  for (const Section& section : page.sections)
+  for (const Section& section : sections)
     out.open("li").element("a", {{"href", "#" + section.id}}, section.title).close("li");
   out.close("ul").close("nav").close("header");
   out.open("main", {{"id", "content"}});
-  for (const Section& section : page.sections) {
+  for (const Section& section : sections) {
     out.open("section", {{"id", section.id}, {"aria-labelledby", section.id + "-h"}});
     out.element("h2", {{"id", section.id + "-h"}}, section.title);
     out.append(section.body).close("section");

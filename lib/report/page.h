@@ -106,12 +106,15 @@ Markup folded(std::string_view summary, const Markup& content);
 /// A figure with its caption, the drawings in a scrolling region that the keyboard reaches, and the
 /// numbers behind it.
 struct Figure {
-  std::string label;  ///< of the region
-  std::string caption;
+  std::string label = {};  ///< of the region
+  std::string caption = {};
   Markup drawings = {};
   Markup numbers = {};
 };
 Markup figure(const Figure& figure);
+/// The same of a drawing, above figure.drawings and with its title as the label where there is
+/// none. Nothing where the drawing has no content.
+Markup figure(const Drawing& drawing, Figure figure);
 
 struct Section {
   std::string id, title;
@@ -122,8 +125,8 @@ struct Section {
 /// policy that forbids all others.
 struct Page {
   std::string title;
-  Markup heading = {};  ///< below the title
-  std::vector<Section> sections = {};
+  Markup heading = {};                 ///< below the title
+  std::vector<Section> sections = {};  ///< those without a body are left out
   std::string footer;
 };
 std::string html(const Page& page);
@@ -134,7 +137,6 @@ Markup drawing_patterns();
 /// Base64 of the SHA-256 of text, as a policy names a script.
 std::string policy_hash(std::string_view text);
 
-/// A paragraph.
 Markup words(std::string_view text);
 /// Sentences that a page begins with; nothing for none.
 Markup verdicts_list(const std::vector<std::string>& sentences);

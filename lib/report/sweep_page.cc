@@ -3,18 +3,13 @@
 #include <map>
 #include <set>
 
+#include "core/text.h"
 #include "report/markup.h"
 #include "report/page.h"
 #include "report/sweep_report.h"
 
 namespace kvcal::report {
 namespace {
-
-/// A key as words: "kv forward".
-std::string with_blanks(std::string key) {
-  std::ranges::replace(key, '_', ' ');
-  return key;
-}
 
 /// The choices that done cells have of a dimension, in their order; the i-th has look_of(i).
 std::vector<std::string> choices_of(const SweepReport& report, size_t dimension) {
@@ -78,7 +73,7 @@ std::vector<size_t> label_dimensions(const SweepReport& report) {
 /// "mse", and of numbers "seed 7".
 std::string named_choice(const std::string& dimension, const std::string& choice) {
   if (choice.find_first_not_of("0123456789") != choice.npos) return choice_words(choice);
-  return with_blanks(dimension) + " " + choice;
+  return key_words(dimension) + " " + choice;
 }
 
 /// The choice that most cells have of a dimension, which labels leave out; empty where none is so
@@ -199,34 +194,23 @@ Section summary_section(const SweepReport& report) {
 
 Section pareto_section(const SweepReport& report) {
   Section section{"pareto", "What is worth its bytes"};
-  const ScatterChart chart = pareto_chart(report);
-  const Drawing drawing = draw_scatter(chart);
-  if (drawing.content.empty()) {
-    section.body.append(words("No cell has both measures yet."));
-    return section;
-  }
-  Markup drawings = framed(drawing);
-  drawings.append(legend_list("pareto-mark", pareto_legend(report)));
-  section.body.append(figure(
-      {.label = chart.title,
-       .caption =
-           "Every cell that is done: down is better, left is smaller. Marks on the "
-           "same spot stand beside each other. Bars are standard errors; what "
-           "differs by less than the error of the difference is as good. A row of "
-           "the table of cells that has the focus, or lies under the pointer, is shown here.",
-       .drawings = drawings}));
+  section.body = figure(
+      draw_scatter(pareto_chart(report)),
+      {.caption =
+           "Every cell that is done: down is better, left is smaller. Marks on the same spot "
+           "stand beside each other. Bars are standard errors; what differs by less than "
+           "the error of the difference is as good. A row of the table of cells that has "
+           "the focus, or lies under the pointer, is shown here.",
+       .drawings = legend_list("pareto-mark", pareto_legend(report))});
+  if (section.body.empty()) section.body = words("No cell has both measures yet.");
   return section;
 }
 
 Section choices_section(const SweepReport& report) {
   Section section{"choices", "What each choice does"};
-  for (const SpreadChart& chart : choice_charts(report)) {
-    const Drawing drawing = draw_spread(chart);
-    if (drawing.content.empty()) continue;
-    section.body.append(figure({.label = chart.title,
-                                .caption = chart.title + ", all other choices together.",
-                                .drawings = framed(drawing)}));
-  }
+  for (const SpreadChart& chart : choice_charts(report))
+    section.body.append(
+        figure(draw_spread(chart), {.caption = chart.title + ", all other choices together."}));
   return section;
 }
 
@@ -237,12 +221,12 @@ std::string status_words(const SweepCell& cell) {
 
 Section cells_section(const SweepReport& report) {
   Section section{"cells", "All cells"};
-  std::vector<const Metrics*> all;
-  for (const SweepCell& cell : report.cells) all.push_back(&cell.metrics);
+  std::vector<Metrics> all;
+  for (const SweepCell& cell : report.cells) all.push_back(cell.metrics);
   const std::vector<const Metric*> metrics = known_metrics(all);
   std::vector<Column> columns{{"cell"}, {.title = "status", .kind = Column::Kind::kChoice}};
   for (const std::string& dimension : report.dimensions)
-    columns.push_back({.title = with_blanks(dimension), .kind = Column::Kind::kChoice});
+    columns.push_back({.title = key_words(dimension), .kind = Column::Kind::kChoice});
   columns.push_back(
       {.title = "front", .hint = "on the Pareto front", .kind = Column::Kind::kChoice});
   add_columns(columns, metrics);
@@ -323,7 +307,7 @@ std::vector<SpreadChart> choice_charts(const SweepReport& report) {
   const std::string title = title_of(report.pareto_y);
   for (const size_t dimension : varying_dimensions(report)) {
     SpreadChart chart{.id = "choices-" + std::to_string(dimension),
-                      .title = title + " by " + with_blanks(report.dimensions[dimension]),
+                      .title = title + " by " + key_words(report.dimensions[dimension]),
                       .description =
                           "A tick a cell; a box around the middle half, a heavy line at "
                           "the median. The numbers are in the table of cells.",
@@ -350,10 +334,8 @@ std::string sweep_page(const SweepReport& report) {
   page.heading.element("p", {{"class", "lead"}},
                        std::to_string(report.cells.size()) + " cells over " +
                            std::to_string(report.dimensions.size()) + " dimensions");
-  const Section all[] = {summary_section(report), failures_section(report), pareto_section(report),
-                         choices_section(report), cells_section(report)};
-  for (const Section& section : all)
-    if (!section.body.empty()) page.sections.push_back(section);
+  page.sections = {summary_section(report), failures_section(report), pareto_section(report),
+                   choices_section(report), cells_section(report)};
   return html(page);
 }
 

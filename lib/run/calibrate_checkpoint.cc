@@ -12,8 +12,6 @@
 #include "export/statistics_file.h"
 #include "hub/hub_cache.h"
 #include "quant/observer.h"
-#include "run/calibrate_request.h"
-#include "run/calibration_result.h"
 #include "run/command_paths.h"
 #include "run/devices.h"
 #include "run/kl_budget.h"
@@ -155,7 +153,7 @@ class Calibrating {
 
   void prepare() {
     plan_run(request_, plan_, told());
-    if (request_.budget.kl && !session_.is_alone())
+    if (request_.kl_budget && !session_.is_alone())
       fail("--kl-budget runs in one process: calibrate on several ranks without it, and let kvcal ",
            "eval --task sensitivity choose the layers");
     inputs_.inputs = plan_.inputs;
@@ -214,7 +212,7 @@ class Calibrating {
       Statistics statistics;
       CalibrationResult result = measured(run, statistics);
       if (state) state->finish();
-      if (request_.budget.kl) keep_budget(run, result);
+      if (request_.kl_budget) keep_budget(run, result);
       clock_.end("calibrate");
       result.shares = gather_shares(ranks(), work, before);
       session_.set_stage("writing the output");

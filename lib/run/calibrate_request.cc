@@ -6,17 +6,13 @@
 #include "calib/scales/derive.h"
 #include "core/file.h"
 #include "core/hash.h"
-#include "core/json.h"
 #include "core/registry.h"
 #include "core/text.h"
 #include "datasets/named_dataset.h"
-#include "export/checkpoint_copy.h"
-#include "export/layer_scales.h"
 #include "export/writer.h"
 #include "quant/cache_type.h"
 #include "rewrite/rewritten_checkpoint.h"
 #include "rewrite/smoothing.h"
-#include "run/command_paths.h"
 #include "run/kl_budget.h"
 #include "stored/kv_scales.h"
 #include "stored/weights.h"
@@ -104,10 +100,10 @@ void settle_dataset(CalibrateRequest& request, const PlannedModel& subject,
   int64_t& samples = request.samples.num_calibration_samples;
   const bool leaves = held_out > 0 && records > 1 && samples > records - held_out;
   samples = std::min(samples, std::max<int64_t>(records - held_out, 1));
-  const std::string how = std::to_string(samples) + (samples == 1 ? " sample" : " samples") +
-                          (leaves ? ", leaving " + std::to_string(records - samples) +
-                                        " of the data set's records to measure on"
-                                  : "");
+  const std::string how =
+      counted(samples, "sample") + (leaves ? ", leaving " + std::to_string(records - samples) +
+                                                 " of the data set's records to measure on"
+                                           : "");
   if (is_default)
     diagnostics.note("no --dataset is given: calibrating with the program's own '" +
                      request.dataset + "', " + how);
@@ -124,7 +120,7 @@ void check_weights(const CalibrateRequest& request, const PlannedModel& subject)
            std::ranges::find(subject.plan.linears, module.name, &PlannedLinear::module) !=
                subject.plan.linears.end();
   };
-  if (request.is_measured || request.budget.kl ||
+  if (request.is_measured || request.kl_budget ||
       std::ranges::any_of(list_modules(subject.config), is_quantized))
     weights.check_head();
 }
@@ -148,7 +144,7 @@ void check_request(const CalibrateRequest& request, const PlannedModel& subject,
       planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype);
   formats.check(subject.output_of(planned));
   check_budget(request, planned);
-  if (request.budget.kl) {
+  if (request.kl_budget) {
     planned.layers.front().ignored = true;
     in_context("--kl-budget", [&] { formats.check(subject.output_of(planned)); });
   }
@@ -218,11 +214,8 @@ std::string calibrate_line(const CalibrateRequest& request, const std::string& m
   if (request.recipe != kDefaultRecipe) line += " --recipe " + shell_word(request.recipe);
   if (!request.dataset.empty()) line += " --dataset " + shell_word(request.dataset);
   for (const auto& [name, column] : kRecordColumns)
-    if (const std::string& given = request.records.columns.*column; !given.empty()) {
-      std::string option = "--" + std::string(name);
-      std::ranges::replace(option, '_', '-');
-      line += " " + option + " " + shell_word(given);
-    }
+    if (const std::string& given = request.records.columns.*column; !given.empty())
+      line += " --" + replaced(std::string(name), "_", "-") + " " + shell_word(given);
   if (request.records.max_bytes != kDefaultRecordBytes)
     line += " --max-record-bytes " + std::to_string(request.records.max_bytes);
   const ChatOptions& chat = request.records.chat;
@@ -233,9 +226,9 @@ std::string calibrate_line(const CalibrateRequest& request, const std::string& m
     line += " --skip-bad-records " + short_float(100 * skip.part) + "%";
   else if (skip.records > 0)
     line += " --skip-bad-records " + std::to_string(skip.records);
-  for (size_t i = 0; i < request.skip_layers.size(); ++i)
-    line +=
-        (i == 0 ? " --kv-cache-dtype-skip-layers " : ",") + std::to_string(request.skip_layers[i]);
+  if (!request.skip_layers.empty())
+    line += " --kv-cache-dtype-skip-layers " +
+            join(request.skip_layers, ",", [](int64_t layer) { return std::to_string(layer); });
   if (request.headroom != 1.0) line += " --headroom " + short_float(request.headroom);
   if (request.smooths) line += " --smooth";
   return line;

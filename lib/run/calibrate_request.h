@@ -17,11 +17,11 @@
 
 namespace kvcal {
 
-/// A limit for what an FP8 cache may cost, and the text that it is measured with.
-struct BudgetOptions {
-  std::optional<double> kl = {};  ///< mean, in nats a token; nullopt: no limit
+/// Text that is scored with the scales of a calibration, for its KL budget and to measure them.
+struct ScoreOptions {
   int64_t num_sequences = 32;
   int64_t max_seq_length = 512;
+  bool every_cache = false;  ///< also measures the other caches that engines offer
 };
 
 /// What a manifest names instead of a model that was made of it for the run.
@@ -47,7 +47,9 @@ struct CalibrateRequest {
   std::string kv_forward = "quantized";  ///< or exact
   /// Whose caches keep 16 bits, beside those of layers that the recipe ignores.
   std::vector<int64_t> skip_layers = {};
-  BudgetOptions budget = {};  ///< kept by layers in 16 bits, beside those
+  /// The mean KL that the cache may cost, in nats a token; kept by layers in 16 bits, beside those.
+  std::optional<double> kl_budget = {};
+  ScoreOptions score = {};
   /// Rewrites the model for an E4M3 cache first (run/smooth_checkpoint.h), and calibrates that.
   bool smooths = false;
   std::optional<SourceModel> source = {};  ///< nullopt: model itself
@@ -84,7 +86,6 @@ std::string calibrate_line(const CalibrateRequest& request, const std::string& m
 
 /// Whether a calibration runs text through the model.
 bool runs_text(const CalibrateRequest& request, const PlannedModel& subject);
-/// Warns of options without effect.
 void warn_of_idle_options(const CalibrateRequest& request, const PlannedModel& subject,
                           Diagnostics& diagnostics);
 

@@ -4,14 +4,12 @@
 #include <cmath>
 #include <numeric>
 
-#include "calib/plan/resolve_plan.h"
 #include "core/folder.h"
 #include "core/text.h"
 #include "export/writer.h"
 #include "forward/divided_forward.h"
 #include "forward/memory_plan.h"
 #include "ranks/ranked_forward.h"
-#include "run/calibrate_request.h"
 #include "run/command_paths.h"
 #include "run/devices.h"
 #include "run/smooth_checkpoint.h"
@@ -39,7 +37,6 @@ uint64_t output_bytes(const CalibrateRequest& request, const PlannedRun& plan) {
   return has_weights ? weight_bytes(*plan.subject) : 0;
 }
 
-/// Inputs of the forward passes.
 struct Inputs {
   const CalibrateRequest& request;
   const PlannedModel& subject;
@@ -61,21 +58,21 @@ double smoothing_work(const Inputs& inputs, const SampleWork& each) {
   return work;
 }
 
-double seconds_of(const Inputs& inputs, const DeviceRate& rate, const ScoringWork& scoring) {
+double seconds_of(const Inputs& inputs, const DeviceRate& rate, int num_scored) {
   const SampleWork each = sample_work(inputs.subject.config, inputs.weights);
   double work = 0.0, scored_work = 0.0, scored_tokens = 0.0;
   for (const int64_t length : inputs.lengths) {
     work += each.of(length);
-    const int64_t scored = std::min(length, scoring.max_seq_length);
+    const int64_t scored = std::min(length, inputs.request.score.max_seq_length);
     scored_work += each.of(scored);
     scored_tokens += static_cast<double>(scored);
   }
   if (inputs.request.smooths) work += smoothing_work(inputs, each);
   const auto devices = static_cast<double>(inputs.backends.size());
   double seconds = kStartSeconds + kObservingWork * work / (rate.flop * devices);
-  if (scoring.num_sequences == 0 || inputs.lengths.empty()) return seconds;
+  if (num_scored == 0 || inputs.lengths.empty()) return seconds;
   // Sequences are taken to be as long as the samples.
-  const double times = static_cast<double>(scoring.num_models * scoring.num_sequences) /
+  const double times = static_cast<double>(num_scored * inputs.request.score.num_sequences) /
                        static_cast<double>(inputs.lengths.size());
   const auto vocabulary = static_cast<double>(inputs.subject.config.vocab_size);
   const double head =
@@ -122,13 +119,9 @@ void check_is_free(const OutputOptions& output) {
     fail(output.output, ": exists; pass --overwrite to replace it");
 }
 
-std::string count_text(size_t count, const char* unit) {
-  return std::to_string(count) + " " + unit + (count == 1 ? "" : "s");
-}
-
 }  // namespace
 
-CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWork& scoring,
+CalibrationPreview preview_calibration(CalibrateRequest request, int num_scored,
                                        Diagnostics& diagnostics) {
   CalibrationPreview preview;
   PlannedRun plan;
@@ -154,7 +147,7 @@ CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWo
   preview.state_bytes = state_bytes(request, subject, samples);
   const DeviceRate rate =
       measure_rate(*backends[0], layerwise.compute_type, num_threads(request.device));
-  preview.seconds = seconds_of(inputs, rate, scoring);
+  preview.seconds = seconds_of(inputs, rate, num_scored);
   preview.busy_seconds = preview.seconds / rate.share;
   plan_memory(inputs, layerwise, preview);
   return preview;
@@ -171,43 +164,40 @@ std::string estimate_text(double seconds, double busy_seconds) {
 }
 
 Json to_json(const CalibrationPreview& preview) {
-  Json json = {{"device", preview.device},
-               {"num_samples", preview.num_samples},
-               {"num_tokens", preview.num_tokens},
-               {"seconds", std::round(preview.seconds)},
-               {"busy_seconds", std::round(preview.busy_seconds)},
-               {"memory_bytes", preview.memory_bytes},
-               {"memory_available_bytes", nullptr},
-               {"disk",
-                {{"output_bytes", preview.output_bytes},
-                 {"state_bytes", preview.state_bytes},
-                 {"scratch_bytes", preview.scratch_bytes},
-                 {"smoothed_bytes", preview.smoothed_bytes},
-                 {"free_bytes", nullptr}}}};
-  if (preview.memory_available) json["memory_available_bytes"] = *preview.memory_available;
-  if (preview.free_bytes) json["disk"]["free_bytes"] = *preview.free_bytes;
-  return json;
+  return {{"device", preview.device},
+          {"num_samples", preview.num_samples},
+          {"num_tokens", preview.num_tokens},
+          {"seconds", std::round(preview.seconds)},
+          {"busy_seconds", std::round(preview.busy_seconds)},
+          {"memory_bytes", preview.memory_bytes},
+          {"memory_available_bytes", or_null(preview.memory_available)},
+          {"disk",
+           {{"output_bytes", preview.output_bytes},
+            {"state_bytes", preview.state_bytes},
+            {"scratch_bytes", preview.scratch_bytes},
+            {"smoothed_bytes", preview.smoothed_bytes},
+            {"free_bytes", or_null(preview.free_bytes)}}}};
 }
 
 LabelledLines preview_lines(const CalibrationPreview& preview) {
-  const auto bytes = [](uint64_t count) { return byte_text(static_cast<double>(count)); };
   LabelledLines lines{{"device", preview.device}};
   if (preview.num_samples == 0) {
     lines.emplace_back("samples", "none: the recipe calibrates nothing");
   } else {
-    lines.emplace_back("samples", count_text(preview.num_samples, "sample") + ", " +
+    lines.emplace_back("samples", counted(preview.num_samples, "sample") + ", " +
                                       std::to_string(preview.num_tokens) + " tokens");
     lines.emplace_back("time", estimate_text(preview.seconds, preview.busy_seconds));
     lines.emplace_back(
-        "memory", "at most " + bytes(preview.memory_bytes) +
-                      (preview.memory_available ? " of " + bytes(*preview.memory_available) : ""));
+        "memory",
+        "at most " + byte_text(preview.memory_bytes) +
+            (preview.memory_available ? " of " + byte_text(*preview.memory_available) : ""));
   }
-  std::string disk = "output " + bytes(preview.output_bytes);
-  if (preview.state_bytes > 0) disk += ", state up to " + bytes(preview.state_bytes);
-  if (preview.scratch_bytes > 0) disk += ", hidden states " + bytes(preview.scratch_bytes);
-  if (preview.smoothed_bytes > 0) disk += ", rewritten model " + bytes(preview.smoothed_bytes);
+  std::string disk = "output " + byte_text(preview.output_bytes);
+  if (preview.state_bytes > 0) disk += ", state up to " + byte_text(preview.state_bytes);
+  if (preview.scratch_bytes > 0) disk += ", hidden states " + byte_text(preview.scratch_bytes);
+  if (preview.smoothed_bytes > 0) disk += ", rewritten model " + byte_text(preview.smoothed_bytes);
   if (preview.free_bytes)
-    disk += "; " + bytes(*preview.free_bytes) + " are free at " + preview.disk.string() +
+    disk += "; " + byte_text(*preview.free_bytes) + " are free at " + preview.disk.string() +
             (preview.has_room() ? "" : ": too little");
   lines.emplace_back("disk", disk);
   return lines;

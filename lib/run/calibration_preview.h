@@ -3,8 +3,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "run/calibrate_request.h"
 
@@ -33,15 +31,10 @@ struct CalibrationPreview {
   bool has_room() const { return !free_bytes || *free_bytes >= disk_bytes(); }
 };
 
-/// Work of scoring sequences after a calibration, for an estimate of its time.
-struct ScoringWork {
-  int64_t num_sequences = 0, max_seq_length = 0;
-  int num_models = 0;  ///< that run side by side
-};
-
 /// Writes nothing; an output need not be named. Throws Error as calibrate_checkpoint does before it
-/// calibrates, also where the memory cannot hold a layer. scoring: adds its time.
-CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWork& scoring,
+/// calibrates, also where the memory cannot hold a layer. num_scored: models that then score the
+/// request's text side by side, whose time is added.
+CalibrationPreview preview_calibration(CalibrateRequest request, int num_scored,
                                        Diagnostics& diagnostics);
 
 /// time_text, of a second at least: what is estimated is not "0:00".

@@ -36,9 +36,9 @@ std::string cache_text(const ScaleSummary& summary) {
 }
 
 std::string cost_text(const RunCost& cost) {
-  return std::to_string(cost.num_samples) + (cost.num_samples == 1 ? " sample, " : " samples, ") +
-         std::to_string(cost.num_tokens) + " tokens in " + fixed("%.1f s", cost.seconds) +
-         ", peak memory " + byte_text(static_cast<double>(cost.peak_bytes));
+  return counted(cost.num_samples, "sample") + ", " + std::to_string(cost.num_tokens) +
+         " tokens in " + fixed("%.1f s", cost.seconds) + ", peak memory " +
+         byte_text(cost.peak_bytes);
 }
 
 std::string growth_text(const LateGrowth& growth) {
@@ -55,6 +55,29 @@ std::string layer_text(const LayerErrors* layer) {
     return fixed("%.1f %%", 100 * side.calibrated.relative_error());
   };
   return std::to_string(layer->layer) + " (K " + error(layer->k) + ", V " + error(layer->v) + ")";
+}
+
+LabelledLines summary_lines(const ScaleSummary& summary) {
+  LabelledLines lines;
+  lines.emplace_back("KV cache", cache_text(summary));
+  if (summary.growth) lines.emplace_back("samples", growth_text(*summary.growth));
+  if (summary.late) lines.emplace_back("positions", late_positions_text(*summary.late));
+  const auto worst = worst_layers(summary, kWorstLayers);
+  lines.emplace_back("rounding", std::string("largest error against the values in layer") +
+                                     (worst.size() == 1 ? " " : "s ") +
+                                     join(worst, ", ", layer_text));
+  lines.emplace_back("scale 1.0", unit_scale_text(summary));
+  lines.emplace_back("margin 1.0", unit_margin_text(summary.margin));
+  return lines;
+}
+
+LabelledLines predicted_lines(const ScaleSummary& summary) {
+  LabelledLines lines;
+  if (summary.predicted)
+    lines.emplace_back("verdict", "with these scales " + verdict_text(*summary.predicted));
+  if (summary.predicted_unit)
+    lines.emplace_back("verdict 1.0", "with scale 1.0 " + verdict_text(*summary.predicted_unit));
+  return lines;
 }
 
 constexpr size_t kLabelWidth = 12;
@@ -162,8 +185,7 @@ std::string linears_text(const std::vector<LinearCalibration>& linears, size_t m
 
 std::string budget_text(const KlBudgetOutcome& outcome) {
   const std::string data = "the budget is " + short_float(outcome.kl_budget) + " (" +
-                           std::to_string(outcome.num_sequences) +
-                           (outcome.num_sequences == 1 ? " sequence, " : " sequences, ") +
+                           counted(outcome.num_sequences, "sequence") + ", " +
                            std::to_string(outcome.measured.front().result.num_tokens) + " tokens" +
                            (outcome.is_held_out ? " that the calibration did not see)" : ")");
   const std::string none = with_error(outcome.measured.front().result);
@@ -185,29 +207,6 @@ Json to_json(const KlBudgetOutcome& outcome) {
   for (const MixedCache& cache : outcome.measured)
     json["measured"].push_back(result_json(cache.kept, cache.result));
   return json;
-}
-
-LabelledLines summary_lines(const ScaleSummary& summary) {
-  LabelledLines lines;
-  lines.emplace_back("KV cache", cache_text(summary));
-  if (summary.growth) lines.emplace_back("samples", growth_text(*summary.growth));
-  if (summary.late) lines.emplace_back("positions", late_positions_text(*summary.late));
-  const auto worst = worst_layers(summary, kWorstLayers);
-  lines.emplace_back("rounding", std::string("largest error against the values in layer") +
-                                     (worst.size() == 1 ? " " : "s ") +
-                                     join(worst, ", ", layer_text));
-  lines.emplace_back("scale 1.0", unit_scale_text(summary));
-  lines.emplace_back("margin 1.0", unit_margin_text(summary.margin));
-  return lines;
-}
-
-LabelledLines predicted_lines(const ScaleSummary& summary) {
-  LabelledLines lines;
-  if (summary.predicted)
-    lines.emplace_back("verdict", "with these scales " + verdict_text(*summary.predicted));
-  if (summary.predicted_unit)
-    lines.emplace_back("verdict 1.0", "with scale 1.0 " + verdict_text(*summary.predicted_unit));
-  return lines;
 }
 
 LabelledLines made_lines(const CalibrationResult& result) {

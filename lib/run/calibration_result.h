@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -59,16 +58,11 @@ struct CalibrationResult {
   std::vector<RankShare> shares = {};          ///< of several ranks; empty: one process ran alone
 };
 
-/// What scales are worth, in words: pairs of a label and a text of one line.
-LabelledLines summary_lines(const ScaleSummary& summary);
-
-/// What the cache is predicted to cost; empty where that is not known.
-LabelledLines predicted_lines(const ScaleSummary& summary);
-
-/// The cost of a calibration and its summary_lines. Empty where no cache was calibrated.
+/// The cost of a calibration, and what its scales are worth: pairs of a label and a text of one
+/// line. Empty where no cache was calibrated.
 LabelledLines made_lines(const CalibrationResult& result);
 
-/// predicted_lines, and then made_lines.
+/// What the cache is predicted to cost, where that is known, and then made_lines.
 LabelledLines closing_lines(const CalibrationResult& result);
 
 /// What its output says of itself. Borrows the result.

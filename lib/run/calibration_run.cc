@@ -6,10 +6,8 @@
 
 #include "calib/statistics/observed_statistics.h"
 #include "forward/divided_forward.h"
-#include "ranks/exchanged_layers.h"
 #include "ranks/ranked_forward.h"
 #include "run/devices.h"
-#include "state/resumable_forward.h"
 #include "stored/weights.h"
 
 namespace kvcal {

@@ -6,8 +6,6 @@
 #include "datasets/descriptor.h"
 #include "datasets/named_dataset.h"
 #include "engines/engine_rules.h"
-#include "export/manifest.h"
-#include "export/writer.h"
 #include "hub/hub_id.h"
 #include "run/command_paths.h"
 #include "stored/kv_scales.h"
@@ -25,8 +23,7 @@ std::string hub_name(const std::string& source) {
 
 std::string path_in(const Json& manifest, const char* key) {
   const Json* object = find_field(manifest, key);
-  if (!object || !object->is_object()) return {};
-  const Json* path = find_field(*object, "path");
+  const Json* path = object ? find_in(*object, "path") : nullptr;
   return path && path->is_string() ? path->get<std::string>() : std::string();
 }
 

@@ -3,7 +3,6 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/output.h"
 #include "core/registry.h"
 #include "core/text.h"
 #include "datasets/data_files.h"

@@ -9,7 +9,6 @@
 #include "checkpoint/model_dir.h"
 #include "core/diagnostics.h"
 #include "core/output.h"
-#include "export/writer.h"
 #include "report/plot.h"
 
 namespace kvcal {
@@ -76,7 +75,6 @@ void check_report_files(const ReportFiles& files, const ModelDir& model);
 /// Writes the requested files, which appear with the others of outputs.
 void stage_report_files(const ReportFiles& files, const std::string& page,
                         const std::vector<report::Plot>& plots, StagedOutputs& outputs);
-/// Says where they are.
 void tell_report_files(const ReportFiles& files, size_t num_plots, Diagnostics& diagnostics);
 /// Both, one after the other: they appear together or not at all.
 void write_report_files(const ReportFiles& files, const std::string& page,

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
-#include "convert/conversion.h"
 #include "convert/output_model.h"
 #include "core/file.h"
 #include "core/registry.h"
 #include "core/text.h"
 #include "export/checkpoint_copy.h"
-#include "export/manifest.h"
 #include "export/writer.h"
 #include "hub/hub_cache.h"
 #include "run/command_paths.h"

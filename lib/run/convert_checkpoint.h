@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "convert/conversion.h"
-#include "core/json.h"
 #include "run/command_output.h"
 
 namespace kvcal {

@@ -4,10 +4,8 @@
 #include <charconv>
 #include <chrono>
 #include <limits>
-#include <memory>
 #include <set>
 #include <thread>
-#include <vector>
 
 #include <malloc.h>
 
@@ -23,12 +21,12 @@ namespace {
 /// Parsed --device. indices: empty where none are given.
 struct DeviceChoice {
   std::string name;
-  std::vector<int> indices;
+  std::vector<int> indices = {};
 };
 
 DeviceChoice parse_device(const std::string& text) {
   const size_t colon = text.find(':');
-  DeviceChoice choice{.name = text.substr(0, colon), .indices = {}};
+  DeviceChoice choice{.name = text.substr(0, colon)};
   if (colon == std::string::npos) return choice;
   const char* at = text.data() + colon;
   const char* const end = text.data() + text.size();
@@ -163,8 +161,8 @@ GpuStart::GpuStart(const DeviceOptions& options) {
 }
 
 AutomaticDevice automatic_device(std::string_view gpu, const std::string& problem) {
-  if (gpu.empty()) return {.name = "cpu", .note = {}};
-  if (problem.empty()) return {.name = std::string(gpu), .note = {}};
+  if (gpu.empty()) return {.name = "cpu"};
+  if (problem.empty()) return {.name = std::string(gpu)};
   return {.name = "cpu", .note = "--device auto takes the CPU: " + problem};
 }
 

@@ -45,7 +45,7 @@ class GpuStart {
 
 /// The device that --device auto takes, and what the user should know of that.
 struct AutomaticDevice {
-  std::string name, note;
+  std::string name, note = {};
 };
 /// gpu: the build's, or "". problem: why this machine's cannot be used, or "".
 AutomaticDevice automatic_device(std::string_view gpu, const std::string& problem);
@@ -66,7 +66,6 @@ std::string settle_inputs(const DeviceOptions& options, CheckpointQuantization& 
 std::string description_of(std::span<const std::unique_ptr<Backend>> backends);
 /// Threads of the processor that a run may use.
 int num_threads(const DeviceOptions& options);
-/// Pointers to the backends.
 std::vector<Backend*> borrowed(std::span<const std::unique_ptr<Backend>> backends);
 /// Compute dtype for the model on that backend. Throws Error where the backend does not support it.
 ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend,

@@ -1,14 +1,12 @@
 #include "run/eval_variants.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "forward/kv_cache.h"
-#include "run/loaded_model.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
@@ -89,6 +87,14 @@ std::vector<SequenceScores> score_each(const std::vector<ScoredSequence>& sequen
 
 }  // namespace
 
+Json cache_json(const CacheLabel& cache) {
+  Json json = {{"kv_cache_dtype", name_of(cache.type)},
+               {"scales", cache.scales_source},
+               {"bytes_per_token", cache.bytes_per_token}};
+  if (cache.fp8_attention) json["fp8_attention"] = true;
+  return json;
+}
+
 EvalVariant::EvalVariant(const std::string& name, LoadedModel& loaded, const CacheType& type,
                          std::vector<LayerKvScales> given, std::string source)
     : label{name, type, std::move(source)}, model(&loaded), scales(std::move(given)) {
@@ -118,7 +124,7 @@ VariantSpec parse_variant(const std::string& text) {
     fail("--variant is '", text,
          "', expected NAME=CACHE[+attention][:SCALES] or NAME=model:FOLDER, such as "
          "unit=fp8_e4m3:unit");
-  VariantSpec spec{.name = text.substr(0, equals), .folder = {}, .cache = {}};
+  VariantSpec spec{.name = text.substr(0, equals)};
   const std::string value = text.substr(equals + 1);
   const size_t colon = value.find(':');
   std::string cache = value.substr(0, colon);
@@ -251,7 +257,7 @@ void add_missed(const std::vector<std::string>& lines, const EvalVariants& varia
 
 CalibratedScales calibrated_scales_of(const Calibration& calibration) {
   const auto count = static_cast<size_t>(calibration.num_hidden_layers);
-  const LayerKvScales none{.k = {}, .v = {}, .ignored = true};
+  const LayerKvScales none{.ignored = true};
   CalibratedScales scales{.layers = std::vector<LayerKvScales>(count, none),
                           .heads = std::vector<LayerKvScales>(count, none),
                           .source = "calibrated"};
@@ -271,7 +277,7 @@ std::vector<VariantSpec> every_cache(const ModelConfig& config,
   std::vector<VariantSpec> specs;
   const auto add = [&](const std::string& name, const CacheType& type) -> VariantSpec& {
     const CacheOptions cache{.kv_cache_dtype = std::string(name_of(type))};
-    return specs.emplace_back(VariantSpec{.name = name, .folder = {}, .cache = cache});
+    return specs.emplace_back(VariantSpec{.name = name, .cache = cache});
   };
   const auto add_unit = [&](const std::string& name, const CacheType& type) {
     add(name, type).cache.unit_scales = true;

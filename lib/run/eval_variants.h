@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json.h"
 #include "eval/likelihood.h"
 #include "eval/sequences.h"
 #include "quant/calibration.h"
@@ -17,8 +18,8 @@ namespace kvcal {
 /// that a caller has.
 struct VariantSpec {
   std::string name;
-  std::string folder;  ///< another checkpoint, run by its own config; empty: the command's
-  CacheOptions cache;
+  std::string folder = {};  ///< another checkpoint, run by its own config; empty: the command's
+  CacheOptions cache = {};
   /// E4M3FN scales of all layers instead of those that cache names, and what to call them.
   struct Given {
     std::vector<LayerKvScales> layers;
@@ -31,28 +32,22 @@ struct VariantSpec {
 struct EvalOptions {
   std::string model, dataset;
   FamilyChoice family = {};  ///< of a model_type that is not known
-  CacheOptions cache;
+  CacheOptions cache = {};
   std::vector<std::string> variants = {};       ///< several caches instead, in --variant's form
   std::vector<VariantSpec> more_variants = {};  ///< behind variants
   std::string reference = {};                   ///< reference checkpoint of KL; empty: the model
   std::string reference_cache = "auto";
   DeviceOptions device = {};
   SequenceOptions sequences = {};
+  std::string version = {};   ///< of the program, for JSON and pages
   bool allow_16_bit = false;  ///< a gate may hold a model that quantizes nothing
   /// Scores every cache that engines offer instead, the calibrated ones with the scales of `cache`
   /// or of the checkpoint, where it has any.
   bool every_cache = false;
 };
 
-/// Name of a variant, type and scales of its cache.
-struct CacheLabel {
-  std::string name = {};
-  CacheType type = KvDType::kFloat32;
-  /// "none", "unit", "dynamic" (made for each token), "checkpoint", or the file or folder.
-  std::string scales_source = {};
-  uint64_t bytes_per_token = 0;  ///< of K and V in all layers, as engines store them
-  bool fp8_attention = false;
-};
+/// {"kv_cache_dtype", "scales", "bytes_per_token"}, and "fp8_attention" where it is so.
+Json cache_json(const CacheLabel& cache);
 
 /// A model with one cache.
 struct EvalVariant {

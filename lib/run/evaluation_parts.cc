@@ -8,13 +8,13 @@
 namespace kvcal {
 
 report::EvalReport page_of(const EvalOptions& options, const std::string& task,
-                           const std::string& version, std::optional<size_t> num_sequences,
-                           const std::string& reference) {
+                           const EvalVariants& variants, std::optional<size_t> num_sequences) {
   report::EvalReport page{.task = task,
                           .model = name_of_source(options.model),
                           .dataset = name_of_source(options.dataset),
-                          .reference = reference,
-                          .version = version};
+                          .version = options.version,
+                          .reference = variants.reference_name(),
+                          .is_single = variants.is_single()};
   if (!num_sequences) return page;
   page.num_sequences = static_cast<int64_t>(*num_sequences);
   page.max_seq_length = options.sequences.max_seq_length;
@@ -37,32 +37,8 @@ Json run_json(const EvalOptions& options, const report::EvalReport& page) {
   return json;
 }
 
-report::Metrics metrics_of(const Numbers& numbers) {
-  report::Metrics metrics;
-  for (const auto& [key, value] : numbers) metrics.set(key, value);
-  return metrics;
-}
-
-Json cache_json(const CacheLabel& cache) {
-  Json json = {{"kv_cache_dtype", name_of(cache.type)},
-               {"scales", cache.scales_source},
-               {"bytes_per_token", cache.bytes_per_token}};
-  if (cache.fp8_attention) json["fp8_attention"] = true;
-  return json;
-}
-
 std::string cache_text(const CacheLabel& cache) {
   return std::string(name_of(cache.type)) + (cache.fp8_attention ? "+attention" : "");
-}
-
-report::EvalVariant page_variant(const CacheLabel& cache, int64_t num_tokens, Numbers numbers) {
-  numbers.emplace_back("bytes_per_token", static_cast<double>(cache.bytes_per_token));
-  return {.name = cache.name,
-          .kv_cache_dtype =
-              std::string(name_of(cache.type)) + (cache.fp8_attention ? " and attention" : ""),
-          .scales = cache.scales_source,
-          .num_tokens = num_tokens,
-          .metrics = metrics_of(numbers)};
 }
 
 Json flattened(Json json, bool is_single) {

@@ -2,8 +2,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "core/json.h"
 #include "report/eval_report.h"
@@ -13,23 +11,16 @@ namespace kvcal {
 
 // Parts of JSON, pages and texts that the tasks of `eval` share.
 
-/// A page that names the run, and its sequences where the task scores any. reference: of KL.
+/// A page that names the run and what KL is measured from, and the sequences where the task scores
+/// any.
 report::EvalReport page_of(const EvalOptions& options, const std::string& task,
-                           const std::string& version,
-                           std::optional<size_t> num_sequences = std::nullopt,
-                           const std::string& reference = {});
+                           const EvalVariants& variants,
+                           std::optional<size_t> num_sequences = std::nullopt);
 /// The same facts in JSON.
 Json run_json(const EvalOptions& options, const report::EvalReport& page);
 
-/// Numbers by their keys in JSON and in pages; nullopt: not measured.
-using Numbers = std::vector<std::pair<const char*, std::optional<double>>>;
-report::Metrics metrics_of(const Numbers& numbers);
-
-Json cache_json(const CacheLabel& cache);
 /// "fp8_e4m3+attention"
 std::string cache_text(const CacheLabel& cache);
-/// A variant without its scores.
-report::EvalVariant page_variant(const CacheLabel& cache, int64_t num_tokens, Numbers numbers);
 /// json, with a single variant's numbers beside the run's own.
 Json flattened(Json json, bool is_single);
 

@@ -1,8 +1,6 @@
 #include "run/kl_budget.h"
 
 #include <algorithm>
-#include <functional>
-#include <utility>
 
 #include "core/text.h"
 #include "run/scored_scales.h"
@@ -14,7 +12,7 @@ namespace {
 std::vector<LayerKvScales> scales_but(const Calibration& calibration, const ModelConfig& config,
                                       const std::vector<int64_t>& kept) {
   const auto count = static_cast<size_t>(calibration.num_hidden_layers);
-  std::vector<LayerKvScales> scales(count, {.k = {}, .v = {}, .ignored = true});
+  std::vector<LayerKvScales> scales(count, {.ignored = true});
   for (const AttentionCalibration& one : calibration.layers) {
     const auto layer = static_cast<size_t>(one.layer);
     if (one.ignored || layer >= count) continue;
@@ -55,7 +53,7 @@ std::vector<int64_t> ranked_layers(const Calibration& calibration, const ModelCo
 }  // namespace
 
 void check_budget(const CalibrateRequest& request, const Calibration& planned) {
-  if (!request.budget.kl) return;
+  if (!request.kl_budget) return;
   if (planned.layers.empty())
     fail("--kl-budget is for K and V, and ", request.recipe, " quantizes none");
   if (planned.plan.quantizes_weights())
@@ -65,12 +63,11 @@ void check_budget(const CalibrateRequest& request, const Calibration& planned) {
 
 KlBudget::KlBudget(const CalibrateRequest& request, const Calibration& calibration,
                    const ModelConfig& config, int64_t num_samples, Diagnostics& diagnostics)
-    : budget_(request.budget.kl.value()),
+    : budget_(request.kl_budget.value()),
       diagnostics_(diagnostics),
       ranked_(ranked_layers(calibration, config)),
       most_(ranked_.size() / 2),
-      eval_(options_of_left(request, num_samples, request.budget.num_sequences,
-                            request.budget.max_seq_length)) {
+      eval_(options_of_left(request, num_samples)) {
   VariantSpec& variant = eval_.more_variants.emplace_back();
   variant.name = "calibrated";
   variant.cache.kv_cache_dtype = request.output.kv_cache_dtype;

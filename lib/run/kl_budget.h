@@ -3,12 +3,9 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "core/error.h"
-#include "eval/mixed_precision.h"
 #include "quant/calibration.h"
 #include "run/calibrate_request.h"
 #include "run/calibration_result.h"

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <memory>
 #include <sstream>
@@ -15,9 +14,10 @@ namespace kvcal {
 namespace {
 
 /// Likelihood with only one layer's cache quantized, for each attention layer.
-std::vector<LayerLikelihood> scored_layers(Scorer& scorer, size_t model, const EvalVariant& variant,
-                                           const std::vector<ScoredSequence>& sequences,
-                                           Diagnostics& diagnostics) {
+std::vector<report::LayerLikelihood> scored_layers(Scorer& scorer, size_t model,
+                                                   const EvalVariant& variant,
+                                                   const std::vector<ScoredSequence>& sequences,
+                                                   Diagnostics& diagnostics) {
   if (!is_quantized(variant.label.type)) return {};
   if (!scorer.can_score_layers(model)) {
     diagnostics.warn("no KL layer by layer of " + variant.label.name +
@@ -27,18 +27,17 @@ std::vector<LayerLikelihood> scored_layers(Scorer& scorer, size_t model, const E
   const std::vector<int64_t> layers = variant.quantized_layers();
   const std::vector<SequenceScores> scores =
       score_layers(scorer, sequences, model, layers, diagnostics);
-  std::vector<LayerLikelihood> results;
+  std::vector<report::LayerLikelihood> results;
   for (size_t i = 0; i < layers.size(); ++i) results.push_back({layers[i], summarize(scores, i)});
   return results;
 }
 
-VariantLikelihood summarized(const EvalVariant& variant, const std::vector<SequenceScores>& scores,
-                             size_t model) {
-  VariantLikelihood result{.cache = variant.label,
-                           .all = summarize(scores, model),
-                           .positions = by_position(scores, model),
-                           .layers = {},
-                           .sequences = {}};
+report::EvalVariant summarized(const EvalVariant& variant,
+                               const std::vector<SequenceScores>& scores, size_t model) {
+  report::EvalVariant result{.cache = variant.label,
+                             .all = summarize(scores, model),
+                             .positions = by_position(scores, model)};
+  if (result.all.kl_mean) result.verdict = verdict_text(damage_of(result.all));
   for (const SequenceScores& one : scores)
     if (!one.positions.empty()) result.sequences.push_back(summarize(std::span(&one, 1), model));
   return result;
@@ -69,8 +68,7 @@ report::ComparedTexts compared(const EvalVariants& variants, const Tokenizer& to
                                std::span<const TokenId> prompt, const GenerateOptions& options) {
   const int64_t tokens = std::ssize(prompt) + options.max_new_tokens;
   const EvalVariant& reference = *variants.reference();
-  report::ComparedTexts texts{.prompt = tokenizer.decode({prompt.begin(), prompt.end()}, true),
-                              .reference = {}};
+  report::ComparedTexts texts{.prompt = tokenizer.decode({prompt.begin(), prompt.end()}, true)};
   for (const EvalVariant& variant : variants.variants()) {
     if (variant.model != reference.model) continue;
     throw_if_interrupted();
@@ -121,32 +119,10 @@ std::vector<report::ComparedTexts> continuations_of(const EvalVariants& variants
   return texts;
 }
 
-Numbers numbers_of(const Likelihood& result) {
-  return {{"nll", result.nll},
-          {"perplexity", result.perplexity},
-          {"kl_mean", result.kl_mean},
-          {"kl_stderr", result.kl_stderr},
-          {"kl_p99", result.kl_p99},
-          {"kl_max", result.kl_max},
-          {"top1_agreement", result.top1_agreement},
-          {"reference_perplexity", result.reference_perplexity},
-          {"perplexity_increase", result.perplexity_increase}};
-}
-
-/// Numbers of a layer whose cache alone is quantized.
-Numbers layer_numbers_of(const Likelihood& result) {
-  return {{"kl_mean", result.kl_mean},
-          {"kl_stderr", result.kl_stderr},
-          {"kl_p99", result.kl_p99},
-          {"kl_max", result.kl_max},
-          {"top1_agreement", result.top1_agreement},
-          {"perplexity", result.perplexity}};
-}
-
-Json likelihood_json(const CacheLabel& cache, const Likelihood& result) {
+Json variant_json(const CacheLabel& cache, const Likelihood& result) {
   Json json = cache_json(cache);
   json["num_tokens"] = result.num_tokens;
-  for (const auto& [key, value] : numbers_of(result))
+  for (const auto& [key, value] : report::numbers_of(result))
     if (value) json[key] = *value;
   if (result.kl_mean) add_verdict(damage_of(result), json);
   return json;
@@ -171,12 +147,16 @@ Json positions_json(const std::vector<PositionScores>& positions, bool has_refer
   return list;
 }
 
-Json layers_json(const std::vector<LayerLikelihood>& layers) {
+Json layers_json(const std::vector<report::LayerLikelihood>& layers) {
   Json list = Json::array();
-  for (const auto& [layer, result] : layers) {
-    Json& entry = list.emplace_back(Json{{"layer", layer}});
-    for (const auto& [key, value] : layer_numbers_of(result)) entry[key] = *value;
-  }
+  for (const auto& [layer, result] : layers)
+    list.push_back({{"layer", layer},
+                    {"kl_mean", *result.kl_mean},
+                    {"kl_stderr", *result.kl_stderr},
+                    {"kl_p99", *result.kl_p99},
+                    {"kl_max", *result.kl_max},
+                    {"top1_agreement", *result.top1_agreement},
+                    {"perplexity", result.perplexity}});
   return list;
 }
 
@@ -188,34 +168,6 @@ Json sequences_json(const std::vector<Likelihood>& sequences) {
     if (one.kl_mean) entry["kl_mean"] = *one.kl_mean;
   }
   return list;
-}
-
-report::EvalVariant page_variant(const VariantLikelihood& variant, bool has_reference) {
-  const double none = std::nan("");
-  report::EvalVariant page =
-      page_variant(variant.cache, variant.all.num_tokens, numbers_of(variant.all));
-  if (has_reference) page.verdict = verdict_text(damage_of(variant.all));
-  for (const PositionScores& one : variant.positions)
-    page.positions.push_back({.first = one.first,
-                              .last = one.last,
-                              .num_tokens = one.num_tokens,
-                              .kl_mean = has_reference ? one.kl_mean : none,
-                              .nll = one.nll,
-                              .reference_nll = has_reference ? one.reference_nll : none,
-                              .kl_stderr = one.kl_stderr,
-                              .nll_stderr = one.nll_stderr,
-                              .reference_nll_stderr = one.reference_nll_stderr});
-  for (const auto& [layer, result] : variant.layers)
-    page.layers.push_back({layer, metrics_of(layer_numbers_of(result))});
-  for (const Likelihood& one : variant.sequences)
-    page.sequences.push_back({one.num_tokens, one.nll, one.kl_mean.value_or(none)});
-  return page;
-}
-
-report::EvalReport page_of(const EvalOptions& options, const std::string& version,
-                           const LikelihoodResult& result) {
-  return page_of(options, result.reference.empty() ? "perplexity" : "kl", version,
-                 result.num_sequences, result.reference);
 }
 
 /// "fine", or "noticeable (measure more text)".
@@ -239,8 +191,8 @@ void put_one(const CacheLabel& cache, const Likelihood& result, const std::strin
       << ", so this is " << fixed("%+.3f %%", 100.0 * *result.perplexity_increase) << '\n';
 }
 
-void put_several(const LikelihoodResult& result, std::ostream& out) {
-  const Likelihood& first = result.variants[0].all;
+void put_several(const report::EvalReport& found, std::ostream& out) {
+  const Likelihood& first = found.variants[0].all;
   const bool has_kl = first.kl_mean.has_value();
   std::vector<std::string> heading{"variant", "cache", "scales", "bytes a token", "perplexity"};
   if (has_kl) {
@@ -248,7 +200,7 @@ void put_several(const LikelihoodResult& result, std::ostream& out) {
     heading.insert(heading.end(), {"change", "mean KL", "p99 KL", "largest KL", "same top"});
   }
   TextTable table(heading);
-  for (const VariantLikelihood& variant : result.variants) {
+  for (const report::EvalVariant& variant : found.variants) {
     const Likelihood& all = variant.all;
     std::vector<std::string> row{
         variant.cache.name, cache_text(variant.cache), variant.cache.scales_source,
@@ -261,22 +213,23 @@ void put_several(const LikelihoodResult& result, std::ostream& out) {
     }
     table.add(std::move(row));
   }
-  out << first.num_tokens << " tokens" << (has_kl ? ", KL from " + result.reference : "") << '\n';
+  out << first.num_tokens << " tokens" << (has_kl ? ", KL from " + found.reference : "") << '\n';
   if (has_kl)
-    out << "perplexity of " << result.reference << ": "
-        << fixed("%.4f", *first.reference_perplexity) << '\n';
+    out << "perplexity of " << found.reference << ": " << fixed("%.4f", *first.reference_perplexity)
+        << '\n';
   out << table.text();
 }
 
-void put_layers(const VariantLikelihood& variant, bool is_single, size_t most_rows,
+void put_layers(const report::EvalVariant& variant, bool is_single, size_t most_rows,
                 std::ostream& out) {
   if (variant.layers.empty()) return;
   out << (is_single ? "" : variant.cache.name + ": ") << "KL with only one layer's cache quantized"
       << listed_text(variant.layers.size(), most_rows);
-  std::vector<LayerLikelihood> layers = variant.layers;
+  std::vector<report::LayerLikelihood> layers = variant.layers;
   if (layers.size() > most_rows) {
-    std::ranges::stable_sort(layers, std::greater{},
-                             [](const LayerLikelihood& one) { return *one.result.kl_mean; });
+    std::ranges::stable_sort(layers, std::greater{}, [](const report::LayerLikelihood& one) {
+      return *one.result.kl_mean;
+    });
     layers.resize(num_listed(layers.size(), most_rows));
   }
   TextTable table({"layer", "mean KL", "p99 KL", "largest KL", "same top"});
@@ -288,9 +241,9 @@ void put_layers(const VariantLikelihood& variant, bool is_single, size_t most_ro
 
 }  // namespace
 
-LikelihoodResult evaluate_likelihood(
-    const EvalOptions& options, const LikelihoodOptions& asked, Diagnostics& diagnostics,
-    const std::function<void(const LikelihoodResult&)>& on_scores) {
+EvalResult evaluate_likelihood(const EvalOptions& options, const LikelihoodOptions& asked,
+                               Diagnostics& diagnostics,
+                               const std::function<void(const EvalResult&)>& on_scores) {
   EvalVariants variants(options, asked.has_reference, diagnostics);
   if (asked.gates.has_any()) check_gated(variants, options);
   const auto has_codes = [](const EvalVariant& variant) {
@@ -303,56 +256,41 @@ LikelihoodResult evaluate_likelihood(
   Scorer scorer = variants.make_scorer();
   const std::vector<SequenceScores> scores = score_all(scorer, sequences, diagnostics);
   tell_warnings(variants.model().backend, diagnostics);
-  LikelihoodResult result{.num_sequences = sequences.size(),
-                          .reference = variants.reference_name(),
-                          .is_single = variants.is_single(),
-                          .has_layers = asked.per_layer,
-                          .variants = {},
-                          .missed = {}};
+  EvalResult result{.report = page_of(options, asked.has_reference ? "kl" : "perplexity", variants,
+                                      sequences.size())};
   for (size_t i = 0; i < variants.variants().size(); ++i) {
     const EvalVariant& variant = variants.variants()[i];
-    VariantLikelihood& one = result.variants.emplace_back(summarized(variant, scores, i));
+    report::EvalVariant& one = result.report.variants.emplace_back(summarized(variant, scores, i));
     if (asked.per_layer) one.layers = scored_layers(scorer, i, variant, sequences, diagnostics);
     add_missed(missed_gates(one.all, asked.gates), variants, i, result.missed);
   }
   if (on_scores) on_scores(result);
   if (asked.num_texts > 0)
-    result.texts = continuations_of(variants, sequences, asked.num_texts, diagnostics);
+    result.report.texts = continuations_of(variants, sequences, asked.num_texts, diagnostics);
   return result;
 }
 
-Json evaluation_json(const EvalOptions& options, const std::string& version,
-                     const LikelihoodResult& result) {
-  const bool has_reference = !result.reference.empty();
-  Json json = run_json(options, page_of(options, version, result));
-  for (const VariantLikelihood& variant : result.variants) {
+Json likelihood_json(const EvalOptions& options, const LikelihoodOptions& asked,
+                     const report::EvalReport& found) {
+  Json json = run_json(options, found);
+  for (const report::EvalVariant& variant : found.variants) {
     Json& entry = json["variants"].emplace_back(Json{{"name", variant.cache.name}});
-    entry.update(likelihood_json(variant.cache, variant.all));
-    entry["positions"] = positions_json(variant.positions, has_reference);
-    if (result.has_layers) entry["layers"] = layers_json(variant.layers);
+    entry.update(variant_json(variant.cache, variant.all));
+    entry["positions"] = positions_json(variant.positions, asked.has_reference);
+    if (asked.per_layer) entry["layers"] = layers_json(variant.layers);
     entry["sequences"] = sequences_json(variant.sequences);
   }
-  return flattened(std::move(json), result.is_single);
+  return flattened(std::move(json), found.is_single);
 }
 
-report::EvalReport evaluation_report(const EvalOptions& options, const std::string& version,
-                                     const LikelihoodResult& result) {
-  const bool has_reference = !result.reference.empty();
-  report::EvalReport page = page_of(options, version, result);
-  for (const VariantLikelihood& variant : result.variants)
-    page.variants.push_back(page_variant(variant, has_reference));
-  page.texts = result.texts;
-  return page;
-}
-
-std::string evaluation_text(const LikelihoodResult& result, size_t most_rows) {
+std::string likelihood_text(const report::EvalReport& found, size_t most_rows) {
   std::ostringstream out;
-  if (result.is_single)
-    put_one(result.variants[0].cache, result.variants[0].all, result.reference, out);
+  if (found.is_single)
+    put_one(found.variants[0].cache, found.variants[0].all, found.reference, out);
   else
-    put_several(result, out);
-  for (const VariantLikelihood& variant : result.variants)
-    put_layers(variant, result.is_single, most_rows, out);
+    put_several(found, out);
+  for (const report::EvalVariant& variant : found.variants)
+    put_layers(variant, found.is_single, most_rows, out);
   return out.str();
 }
 

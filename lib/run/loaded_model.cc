@@ -197,8 +197,7 @@ std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedMo
     return with_readers(options.skip_layers, model.config);
   });
   std::vector<LayerKvScales> scales = scales_of_all(options, model, type);
-  for (const int64_t layer : skipped)
-    scales.at(static_cast<size_t>(layer)) = {.k = {}, .v = {}, .ignored = true};
+  for (const int64_t layer : skipped) scales.at(static_cast<size_t>(layer)) = {.ignored = true};
   note_ignored(scales, model.config, diagnostics);
   return scales;
 }

@@ -1,8 +1,5 @@
 #include "run/model_session.h"
 
-#include "datasets/chat_template.h"
-#include "eval/generate.h"
-
 namespace kvcal {
 namespace {
 
@@ -146,14 +143,13 @@ Json to_json(const ModelSession& session) {
             {"kv_cache_dtype", name_of(session.cache_type())}};
   const auto add = [&](const std::string& name, const std::optional<std::string>& token) {
     const auto id = token ? model.tokenizer->token_to_id(*token) : std::nullopt;
-    json[name] = token ? Json(*token) : Json(nullptr);
-    json[name + "_id"] = id ? Json(*id) : Json(nullptr);
+    json[name] = or_null(token);
+    json[name + "_id"] = or_null(id);
   };
   add("bos_token", session.settings().bos_token);
   add("eos_token", session.settings().eos_token);
-  const GenerationSettings& settings = session.settings();
-  json["top_p"] = settings.top_p ? Json(*settings.top_p) : Json(nullptr);
-  json["top_k"] = settings.top_k ? Json(*settings.top_k) : Json(nullptr);
+  json["top_p"] = or_null(session.settings().top_p);
+  json["top_k"] = or_null(session.settings().top_k);
   json["chat_template"] = session.chat() ? Json(session.chat()->source()) : Json(nullptr);
   return json;
 }
@@ -206,7 +202,6 @@ ComparedTexts compare_texts(const TextRequest& request, TextSink& sink, Diagnost
   tell_warnings(run.model.backend, diagnostics);
   ComparedTexts texts{.unquantized = run.text_of(plain, comparison.first),
                       .other = run.text_of(run.type, comparison.second),
-                      .first_divergence = {},
                       .kl = comparison.kl};
   if (comparison.first_divergence >= 0) texts.first_divergence = comparison.first_divergence;
   return texts;
@@ -228,7 +223,7 @@ Json generation_json(const TextRequest& request, const GeneratedText& text) {
 Json generation_json(const TextRequest& request, const ComparedTexts& texts) {
   Json json = {{name_of(texts.unquantized.cache), generation_json(request, texts.unquantized)},
                {name_of(texts.other.cache), generation_json(request, texts.other)}};
-  json["first_divergence"] = texts.first_divergence ? Json(*texts.first_divergence) : Json(nullptr);
+  json["first_divergence"] = or_null(texts.first_divergence);
   json["kl"] = texts.kl;
   return json;
 }

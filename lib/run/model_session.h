@@ -105,8 +105,8 @@ GeneratedText generate_text(const TextRequest& request, TextSink& sink, Diagnost
 /// the unquantized one, the other is FP8 E4M3.
 struct ComparedTexts {
   GeneratedText unquantized, other;
-  std::optional<int64_t> first_divergence;  ///< index of the first new token that differs
-  std::vector<double> kl;                   ///< nats, one a token of the unquantized text
+  std::optional<int64_t> first_divergence = {};  ///< index of the first new token that differs
+  std::vector<double> kl = {};                   ///< nats, one a token of the unquantized text
 };
 ComparedTexts compare_texts(const TextRequest& request, TextSink& sink, Diagnostics& diagnostics);
 

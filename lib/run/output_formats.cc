@@ -3,16 +3,13 @@
 #include <algorithm>
 
 #include "convert/output_model.h"
-#include "core/file.h"
 #include "core/folder.h"
 #include "core/output.h"
 #include "core/text.h"
 #include "engines/engine_rules.h"
 #include "engines/engine_verdicts.h"
 #include "export/checkpoint_copy.h"
-#include "export/writer.h"
 #include "forward/kv_cache.h"
-#include "quant/cache_type.h"
 #include "stored/kv_scales.h"
 #include "stored/weights.h"
 

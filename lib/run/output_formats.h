@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,7 +9,6 @@
 #include "core/file.h"
 #include "engines/verify.h"
 #include "export/writer.h"
-#include "family/model_config.h"
 #include "quant/cache_type.h"
 #include "stored/fp8_checkpoint.h"
 
@@ -64,13 +62,10 @@ class OutputFormats {
                           int threads, Diagnostics& progress) const;
   /// Reports the notes of all formats, each once.
   void tell_notes(const ExportInput& input, Diagnostics& diagnostics) const;
-  /// The notes of one format.
   std::vector<std::string> notes(size_t index, const ExportInput& input) const;
   /// Folders of the formats in output, which is not visible yet, by the places that they get.
   std::vector<WrittenFolder> placed_folders(const fs::path& output) const;
-  /// Folder of one format in output.
   fs::path folder_of(const fs::path& output, size_t index) const;
-  /// Whether the scales are for an NVFP4 cache.
   bool is_for_nvfp4() const;
   /// Whether scales-json alone is written, and the output is named as its file: "x.json".
   bool is_file() const;

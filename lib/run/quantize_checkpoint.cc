@@ -5,22 +5,15 @@
 #include "checkpoint/model_dir.h"
 #include "core/file.h"
 #include "export/checkpoint_copy.h"
-#include "export/manifest.h"
 #include "export/packed_copy.h"
 #include "export/writer.h"
 #include "quant/weight_packer.h"
 #include "run/command_output.h"
 #include "run/command_paths.h"
+#include "run/subject.h"
 
 namespace kvcal {
 namespace {
-
-uint64_t bytes_of(const ModelDir& model) {
-  uint64_t bytes = 0;
-  for (const SafetensorsFile& shard : model.shards())
-    for (const TensorView& tensor : shard.tensors()) bytes += tensor.bytes.size();
-  return bytes;
-}
 
 uint64_t kept_bytes(const ModelDir& model, const WeightsByName& found) {
   uint64_t bytes = 0;
@@ -41,7 +34,7 @@ Json manifest_of(const QuantizeRequest& request, const ModelDir& model, const We
           {"created_by", "kvcal " + request.version},
           {"model",
            {{"path", name_of_model(model)},
-            {"model_type", model_type ? Json(*model_type) : Json()},
+            {"model_type", or_null(model_type)},
             {"sampled_sha256", sampled_sha256(model)}}},
           {"scheme", scheme.name},
           {"ignore", request.ignore},
@@ -76,8 +69,8 @@ QuantizeResult quantize_checkpoint(const QuantizeRequest& request, Diagnostics& 
   QuantizeResult result{.scheme = scheme.name,
                         .format = std::string(storage_of(scheme.weights, scheme.inputs).format),
                         .num_quantized = found.weights.size(),
-                        .source_bytes = bytes_of(model),
-                        .output_bytes = bytes_of(ModelDir(output.path())),
+                        .source_bytes = tensor_bytes(model),
+                        .output_bytes = tensor_bytes(ModelDir(output.path())),
                         .kept = found.kept,
                         .kept_bytes = kept_bytes(model, found),
                         .manifest = manifest_of(request, model, scheme, found)};

@@ -104,8 +104,7 @@ RankedRun make_ranked_run(Communicator& ranks, const RankSettings& settings,
   const WeightsChoice choice = choose_weights_mode(ranks, model_dir, wanted_weights(settings));
   if (ranks.size() > 1) {
     std::string line = std::to_string(ranks.size()) + " ranks on " +
-                       std::to_string(ranks.num_hosts()) +
-                       (ranks.num_hosts() == 1 ? " machine" : " machines") + ", weights " +
+                       counted(ranks.num_hosts(), "machine") + ", weights " +
                        std::string(name_of(choice.mode));
     if (choice.read_rate && choice.exchange_rate)
       line += " (measured: " + byte_text(*choice.read_rate) + "/s read by each, " +

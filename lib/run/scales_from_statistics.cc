@@ -10,13 +10,10 @@
 #include "convert/output_model.h"
 #include "core/file.h"
 #include "core/text.h"
-#include "export/checkpoint_copy.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "family/expected_tensors.h"
-#include "run/calibration_result.h"
 #include "run/command_paths.h"
-#include "run/eval_variants.h"
 #include "run/subject.h"
 #include "stored/kv_scales.h"
 #include "stored/read_model_config.h"
@@ -246,11 +243,9 @@ std::vector<AdvisedCache> advise_caches(const CalibrationResult& result) {
 Json to_json(const std::vector<AdvisedCache>& caches) {
   Json list = Json::array();
   for (const AdvisedCache& cache : caches) {
-    Json& json = list.emplace_back(Json{{"name", cache.label.name},
-                                        {"kv_cache_dtype", name_of(cache.label.type)},
-                                        {"scales", cache.label.scales_source},
-                                        {"bytes_per_token", cache.label.bytes_per_token},
-                                        {"expected_loss", cache.loss}});
+    Json& json = list.emplace_back(Json{{"name", cache.label.name}});
+    json.update(cache_json(cache.label));
+    json["expected_loss"] = cache.loss;
     json.update(shares_json(cache.layers));
     for (const LayerCacheLoss& one : cache.layers)
       json["layers"].emplace_back(Json{{"layer", one.layer}}).update(shares_json({one}));

@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/text.h"
 #include "datasets/named_dataset.h"
 #include "engines/engine_rules.h"
-#include "export/manifest.h"
 #include "export/writer.h"
 #include "rewrite/kv_factors.h"
 #include "run/command_output.h"
-#include "run/eval_variants.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
@@ -23,15 +20,13 @@ constexpr const char* kCalibrated = "calibrated";
 constexpr const char* kUnit = "unit";
 
 /// The written scales on the source's weights, or on the output's where these are others.
-EvalOptions eval_options(const CalibrateRequest& request, const CalibrationResult& result,
-                         const ScoreOptions& options) {
+EvalOptions eval_options(const CalibrateRequest& request, const CalibrationResult& result) {
   const WrittenFolder& folder = result.output.folders.at(0);
   const bool makes_weights = request.smooths || result.calibration.plan.quantizes_weights();
   const bool has_own_weights =
       makes_weights && any_has(folder.format, &OutputFormat::is_checkpoint) && !folder.is_overlay;
   EvalOptions eval =
-      options_of_left(request, result.cost ? static_cast<int64_t>(result.cost->num_samples) : 0,
-                      options.num_sequences, options.max_seq_length);
+      options_of_left(request, result.cost ? static_cast<int64_t>(result.cost->num_samples) : 0);
   if (has_own_weights) {
     eval.model = folder.path.string();
     eval.reference = request.model;
@@ -108,9 +103,9 @@ std::string gain_text(const ScoredScales& measured) {
     case BetterScales::kCalibrated:
       return "these scales are better by " + with_error(gain.mean, gain.standard_error);
     case BetterScales::kUnit:
-      return "1.0 is better by " + with_error(-gain.mean, gain.standard_error);
+      break;
   }
-  return "";
+  return "1.0 is better by " + with_error(-gain.mean, gain.standard_error);
 }
 
 Damage damage_found(const CacheDamage& damage) {
@@ -187,15 +182,14 @@ std::string cost_text(const Remedy& remedy) {
 
 }  // namespace
 
-EvalOptions options_of_left(const CalibrateRequest& request, int64_t num_used,
-                            int64_t num_sequences, int64_t max_seq_length) {
+EvalOptions options_of_left(const CalibrateRequest& request, int64_t num_used) {
   EvalOptions eval;
   eval.model = request.model;
   eval.dataset = request.dataset.empty() ? kDefaultDataset : request.dataset;
   eval.family = request.family;
   eval.device = request.device;
-  eval.sequences = {.num_sequences = num_sequences,
-                    .max_seq_length = max_seq_length,
+  eval.sequences = {.num_sequences = request.score.num_sequences,
+                    .max_seq_length = request.score.max_seq_length,
                     .shuffle_seed = request.samples.shuffle_seed,
                     .records = request.records};
   if (num_used > 0 && num_used < open_dataset(eval.dataset, {.records = request.records})->size())
@@ -219,9 +213,9 @@ BetterScales better_of(const ScoredScales& measured) {
 }
 
 ScoredScales score_scales(const CalibrateRequest& request, const CalibrationResult& result,
-                          const ScoreOptions& options, Diagnostics& diagnostics) {
-  EvalOptions eval = eval_options(request, result, options);
-  if (options.every_cache) eval.more_variants = other_caches(result);
+                          Diagnostics& diagnostics) {
+  EvalOptions eval = eval_options(request, result);
+  if (request.score.every_cache) eval.more_variants = other_caches(result);
   EvalVariants variants(eval, true, diagnostics);
   const std::vector<ScoredSequence> sequences =
       read_left_sequences(eval, variants.model(), diagnostics);
@@ -234,21 +228,20 @@ ScoredScales score_scales(const CalibrateRequest& request, const CalibrationResu
     return counts_k ? std::max(of_v, clipped_share(*result.summary, &LayerErrors::k, scales))
                     : of_v;
   };
-  return {
-      .num_sequences = sequences.size(),
-      .is_held_out = eval.sequences.num_skipped > 0,
-      .calibrated = summarize(scores, 0),
-      .unit = summarize(scores, 1),
-      .calibrated_clipped = clipped(&SideErrors::calibrated, !result.by_attention),
-      .unit_clipped = clipped(&SideErrors::unit, true),
-      .gain = kl_difference(scores, 1, 0),
-      .caches = options.every_cache ? scored_caches(variants, scores) : std::vector<ScoredCache>()};
+  return {.num_sequences = sequences.size(),
+          .is_held_out = eval.sequences.num_skipped > 0,
+          .calibrated = summarize(scores, 0),
+          .unit = summarize(scores, 1),
+          .calibrated_clipped = clipped(&SideErrors::calibrated, !result.by_attention),
+          .unit_clipped = clipped(&SideErrors::unit, true),
+          .gain = kl_difference(scores, 1, 0),
+          .caches = request.score.every_cache ? scored_caches(variants, scores)
+                                              : std::vector<ScoredCache>()};
 }
 
 Likelihood score_other(const CalibrateRequest& request, const CalibrationResult& result,
-                       const ScoreOptions& options, const OtherCache& other,
-                       Diagnostics& diagnostics) {
-  EvalOptions eval = eval_options(request, result, options);
+                       const OtherCache& other, Diagnostics& diagnostics) {
+  EvalOptions eval = eval_options(request, result);
   eval.model = other.model;
   if (other.model != request.model) eval.reference = request.model;
   eval.variants = {"other=" + request.output.kv_cache_dtype + ":" + other.scales};
@@ -269,10 +262,8 @@ int num_models_scored(const ScoreOptions& options) {
 Json to_json(const ScoredScales& measured) {
   Json caches = Json::array();
   for (const ScoredCache& cache : measured.caches) {
-    Json& entry = caches.emplace_back(Json{{"name", cache.label.name},
-                                           {"kv_cache_dtype", name_of(cache.label.type)},
-                                           {"scales", cache.label.scales_source},
-                                           {"bytes_per_token", cache.label.bytes_per_token}});
+    Json& entry = caches.emplace_back(Json{{"name", cache.label.name}});
+    entry.update(cache_json(cache.label));
     entry.update(likelihood_json(cache.result, damage_of(cache.result)));
   }
   Json json = {
@@ -292,8 +283,7 @@ LabelledLines scored_lines(const ScoredScales& measured) {
   return {{"verdict", "with these scales " + verdict_text(calibrated_damage(measured))},
           {"verdict 1.0", "with scale 1.0 " + verdict_text(unit_damage(measured))},
           {"difference", gain_text(measured)},
-          {"measured", std::to_string(measured.num_sequences) +
-                           (measured.num_sequences == 1 ? " sequence, " : " sequences, ") +
+          {"measured", counted(measured.num_sequences, "sequence") + ", " +
                            std::to_string(own.num_tokens) + " tokens" +
                            (measured.is_held_out ? " that the calibration did not see" : "")},
           {"KL", with_error(*own.kl_mean, *own.kl_stderr) + " with these scales, " +

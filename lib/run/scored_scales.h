@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/json.h"
@@ -15,19 +14,10 @@
 
 namespace kvcal {
 
-/// Text that a measurement reads after a calibration.
-struct ScoreOptions {
-  int64_t num_sequences = 32;
-  int64_t max_seq_length = 512;
-  bool every_cache = false;  ///< also measures the other caches that engines offer
-};
-
 /// Evaluation of the request's model on records of its data set behind the first num_used, or on
 /// all where there are no others.
-EvalOptions options_of_left(const CalibrateRequest& request, int64_t num_used,
-                            int64_t num_sequences, int64_t max_seq_length);
+EvalOptions options_of_left(const CalibrateRequest& request, int64_t num_used);
 
-/// A cache that was measured.
 struct ScoredCache {
   CacheLabel label;
   Likelihood result;
@@ -44,7 +34,6 @@ struct ScoredScales {
   std::vector<ScoredCache> caches = {};  ///< with every_cache: all, the smallest KL first
 };
 
-/// What each of both costs.
 CacheDamage calibrated_damage(const ScoredScales& measured);
 CacheDamage unit_damage(const ScoredScales& measured);
 
@@ -55,17 +44,16 @@ BetterScales better_of(const ScoredScales& measured);
 /// Runs the records of the data set that follow the calibration's samples, or the first ones where
 /// none follow. result: of a calibration with an output. Throws Error.
 ScoredScales score_scales(const CalibrateRequest& request, const CalibrationResult& result,
-                          const ScoreOptions& options, Diagnostics& diagnostics);
+                          Diagnostics& diagnostics);
 
 /// Another way to serve the model with the request's cache.
 struct OtherCache {
   std::string model;   ///< with these weights
   std::string scales;  ///< a folder, or "unit"
 };
-/// Metrics it on the same text, against the request's model with a cache of 16 bits.
+/// Measures it on the same text, against the request's model with a cache of 16 bits.
 Likelihood score_other(const CalibrateRequest& request, const CalibrationResult& result,
-                       const ScoreOptions& options, const OtherCache& other,
-                       Diagnostics& diagnostics);
+                       const OtherCache& other, Diagnostics& diagnostics);
 
 /// The value of "measured" in a manifest.
 Json to_json(const ScoredScales& measured);

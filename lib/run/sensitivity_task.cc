@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <sstream>
 
 #include "convert/source_scales.h"
@@ -18,7 +17,7 @@ struct LayerRanking {
 };
 
 std::vector<LayerKvScales> keeping(std::vector<LayerKvScales> scales, const Layers& kept) {
-  for (const int64_t layer : kept) scales[static_cast<size_t>(layer)] = {{}, {}, true};
+  for (const int64_t layer : kept) scales[static_cast<size_t>(layer)] = {.ignored = true};
   return scales;
 }
 
@@ -73,7 +72,7 @@ std::string recipe_gap(const EvalVariant& variant) {
 }
 
 /// A recipe for the same scales that leaves the proposal's layers out.
-std::string recipe_text(const EvalVariant& variant, const UnquantizedLayers& proposal,
+std::string recipe_text(const EvalVariant& variant, const report::UnquantizedLayers& proposal,
                         double kl_mean) {
   const LoadedModel& model = *variant.model;
   const bool is_per_head = std::ranges::any_of(
@@ -97,8 +96,8 @@ std::string recipe_text(const EvalVariant& variant, const UnquantizedLayers& pro
   return text;
 }
 
-std::vector<MixedCacheRow> rows_of(const EvalVariant& variant, const MixedSearch& search) {
-  std::vector<MixedCacheRow> rows;
+std::vector<report::MixedCacheRow> rows_of(const EvalVariant& variant, const MixedSearch& search) {
+  std::vector<report::MixedCacheRow> rows;
   for (size_t i = 0; i < search.measured.size(); ++i) {
     const MixedCache& cache = search.measured[i];
     rows.push_back(
@@ -112,8 +111,8 @@ std::vector<MixedCacheRow> rows_of(const EvalVariant& variant, const MixedSearch
 }
 
 /// The search's proposal; all layers where no smaller set meets the budget.
-UnquantizedLayers proposal_of(const EvalVariant& variant, const LayerRanking& found,
-                              double kl_budget) {
+report::UnquantizedLayers proposal_of(const EvalVariant& variant, const LayerRanking& found,
+                                      double kl_budget) {
   Layers kept;
   for (const LayerSensitivity& layer : found.ranked) kept.push_back(layer.layer);
   double kl_mean = 0.0;
@@ -122,11 +121,9 @@ UnquantizedLayers proposal_of(const EvalVariant& variant, const LayerRanking& fo
     kept = proposed.kept;
     kl_mean = *proposed.result.kl_mean;
   }
-  UnquantizedLayers proposal{.kl_budget = kl_budget,
-                             .layers = with_ignored(variant, kept),
-                             .num_layers = variant.model->config.attention_layers().size(),
-                             .skip_layers_argument = {},
-                             .recipe = {}};
+  report::UnquantizedLayers proposal{.kl_budget = kl_budget,
+                                     .layers = with_ignored(variant, kept),
+                                     .num_layers = variant.model->config.attention_layers().size()};
   if (kept.size() == found.ranked.size()) return proposal;
   if (!proposal.layers.empty())
     proposal.skip_layers_argument =
@@ -146,9 +143,9 @@ void check_variant(const EvalVariant& variant, bool needs_recipe) {
     fail("--output-recipe: no recipe makes this cache, ", gap);
 }
 
-Json rows_json(const std::vector<MixedCacheRow>& rows) {
+Json rows_json(const std::vector<report::MixedCacheRow>& rows) {
   Json list = Json::array();
-  for (const MixedCacheRow& row : rows) {
+  for (const report::MixedCacheRow& row : rows) {
     Json& json = list.emplace_back(Json{{"num_kept", row.kept.size()},
                                         {"layers", row.kept},
                                         {"kl_mean", *row.result.kl_mean},
@@ -165,12 +162,7 @@ Json rows_json(const std::vector<MixedCacheRow>& rows) {
   return list;
 }
 
-report::EvalReport page_of(const EvalOptions& options, const std::string& version,
-                           const SensitivityResult& result) {
-  return page_of(options, "sensitivity", version, result.num_sequences, result.reference);
-}
-
-void put_proposal(const UnquantizedLayers& proposal, std::ostream& out) {
+void put_proposal(const report::UnquantizedLayers& proposal, std::ostream& out) {
   const std::string budget = fixed("%g", proposal.kl_budget);
   if (proposal.layers.empty())
     out << "every layer may be FP8: the mean KL is within " << budget << '\n';
@@ -184,8 +176,8 @@ void put_proposal(const UnquantizedLayers& proposal, std::ostream& out) {
 
 }  // namespace
 
-SensitivityResult evaluate_sensitivity(const EvalOptions& options, const SensitivityOptions& asked,
-                                       Diagnostics& diagnostics) {
+EvalResult evaluate_sensitivity(const EvalOptions& options, const SensitivityOptions& asked,
+                                Diagnostics& diagnostics) {
   EvalVariants variants(options, true, diagnostics);
   const EvalVariant& variant = variants.variants()[0];
   check_variant(variant, asked.needs_recipe);
@@ -194,83 +186,58 @@ SensitivityResult evaluate_sensitivity(const EvalOptions& options, const Sensiti
       read_sequences(options, variants.model(), diagnostics);
   const LayerRanking found = rank_layers(variants, sequences, asked.kl_budget, diagnostics);
   tell_warnings(variants.model().backend, diagnostics);
-  SensitivityResult result{.num_sequences = sequences.size(),
-                           .reference = variants.reference_name(),
-                           .cache = variant.label,
-                           .ranking = found.ranked,
-                           .rows = rows_of(variant, found.search),
-                           .bytes_per_token_16_bit = KvCache::bytes_per_token(
-                               config, unquantized_cache_dtype(config), {}),
-                           .proposal = {}};
-  if (asked.kl_budget) result.proposal = proposal_of(variant, found, *asked.kl_budget);
+  EvalResult result{.report = page_of(options, "sensitivity", variants, sequences.size())};
+  report::Sensitivity& sensitivity = result.report.sensitivity.emplace(report::Sensitivity{
+      .cache = variant.label,
+      .ranking = found.ranked,
+      .rows = rows_of(variant, found.search),
+      .bytes_per_token_16_bit =
+          KvCache::bytes_per_token(config, unquantized_cache_dtype(config), {})});
+  if (asked.kl_budget) sensitivity.proposal = proposal_of(variant, found, *asked.kl_budget);
   return result;
 }
 
-Json evaluation_json(const EvalOptions& options, const std::string& version,
-                     const SensitivityResult& result) {
-  Json json = run_json(options, page_of(options, version, result));
-  Json& sensitivity = json["sensitivity"] = cache_json(result.cache);
-  sensitivity["ranking"] = Json::array();
-  for (const LayerSensitivity& layer : result.ranking)
-    sensitivity["ranking"].push_back(
+Json sensitivity_json(const EvalOptions& options, const report::EvalReport& found) {
+  const report::Sensitivity& sensitivity = found.sensitivity.value();
+  Json json = run_json(options, found);
+  Json& entry = json["sensitivity"] = cache_json(sensitivity.cache);
+  entry["ranking"] = Json::array();
+  for (const LayerSensitivity& layer : sensitivity.ranking)
+    entry["ranking"].push_back(
         {{"layer", layer.layer}, {"kl_mean", layer.kl_mean}, {"kl_stderr", layer.kl_stderr}});
-  sensitivity["rows"] = rows_json(result.rows);
-  sensitivity["bytes_per_token_16_bit"] = result.bytes_per_token_16_bit;
-  if (!result.proposal) return json;
-  const UnquantizedLayers& proposal = *result.proposal;
-  sensitivity["kl_budget"] = proposal.kl_budget;
-  sensitivity["kept_layers"] = proposal.layers;
-  sensitivity["num_layers"] = proposal.num_layers;
+  entry["rows"] = rows_json(sensitivity.rows);
+  entry["bytes_per_token_16_bit"] = sensitivity.bytes_per_token_16_bit;
+  if (!sensitivity.proposal) return json;
+  const report::UnquantizedLayers& proposal = *sensitivity.proposal;
+  entry["kl_budget"] = proposal.kl_budget;
+  entry["kept_layers"] = proposal.layers;
+  entry["num_layers"] = proposal.num_layers;
   if (!proposal.skip_layers_argument.empty())
-    sensitivity["skip_layers_argument"] = proposal.skip_layers_argument;
-  if (!proposal.recipe.empty()) sensitivity["recipe"] = proposal.recipe;
+    entry["skip_layers_argument"] = proposal.skip_layers_argument;
+  if (!proposal.recipe.empty()) entry["recipe"] = proposal.recipe;
   return json;
 }
 
-report::EvalReport evaluation_report(const EvalOptions& options, const std::string& version,
-                                     const SensitivityResult& result) {
-  report::EvalReport page = page_of(options, version, result);
-  UnquantizedLayers proposal;
-  proposal.kl_budget = std::nan("");
-  if (result.proposal) proposal = *result.proposal;
-  report::Sensitivity& sensitivity = page.sensitivity.emplace(report::Sensitivity{
-      .kl_budget = proposal.kl_budget,
-      .bytes_per_token_16_bit = static_cast<double>(result.bytes_per_token_16_bit),
-      .kv_cache_dtype = std::string(name_of(result.cache.type)),
-      .skip_layers_argument = proposal.skip_layers_argument,
-      .recipe = proposal.recipe});
-  for (const MixedCacheRow& row : result.rows)
-    sensitivity.rows.push_back({.kept_layers = row.kept,
-                                .kl_mean = *row.result.kl_mean,
-                                .perplexity = row.result.perplexity,
-                                .bytes_per_token = static_cast<double>(row.bytes_per_token),
-                                .is_proposed = row.is_proposed,
-                                .kl_stderr = *row.result.kl_stderr});
-  for (const LayerSensitivity& layer : result.ranking)
-    sensitivity.ranking.push_back({layer.layer, layer.kl_mean, layer.kl_stderr});
-  return page;
-}
-
-std::string evaluation_text(const SensitivityResult& result, size_t most_rows) {
+std::string sensitivity_text(const report::Sensitivity& found, size_t most_rows) {
   std::ostringstream out;
-  const size_t num_layers = result.ranking.size();  // in order of KL, the largest first
-  out << cache_text(result.cache) << " cache, mean KL with only one layer quantized"
+  const size_t num_layers = found.ranking.size();  // in order of KL, the largest first
+  out << cache_text(found.cache) << " cache, mean KL with only one layer quantized"
       << listed_text(num_layers, most_rows);
   TextTable ranking({"layer", "mean KL"});
-  const std::span ranked = std::span(result.ranking).first(num_listed(num_layers, most_rows));
+  const std::span ranked = std::span(found.ranking).first(num_listed(num_layers, most_rows));
   for (const LayerSensitivity& layer : ranked)
     ranking.add({std::to_string(layer.layer), fixed("%.6f", layer.kl_mean)});
   out << ranking.text();
   out << "\nthe worst layers in 16 bits, all others FP8:\n";
   TextTable rows({"kept", "mean KL", "perplexity", "same top", "bytes a token", "verdict", ""});
-  for (const MixedCacheRow& row : result.rows)
+  for (const report::MixedCacheRow& row : found.rows)
     rows.add({std::to_string(row.kept.size()), fixed("%.6f", *row.result.kl_mean),
               fixed("%.4f", row.result.perplexity), exact_percent(*row.result.top1_agreement),
               std::to_string(row.bytes_per_token),
               std::string(words_of(judge(damage_of(row.result)).damage)),
               row.is_proposed ? "proposed" : ""});
   out << rows.text();
-  if (result.proposal) put_proposal(*result.proposal, out);
+  if (found.proposal) put_proposal(*found.proposal, out);
   return out.str();
 }
 

@@ -7,7 +7,6 @@
 
 #include "calib/statistics/observed_statistics.h"
 #include "calib/summary/scale_summary.h"
-#include "core/file.h"
 #include "core/folder.h"
 #include "core/output.h"
 #include "core/text.h"
@@ -16,11 +15,9 @@
 #include "forward/divided_forward.h"
 #include "hub/hub_cache.h"
 #include "recipe/presets.h"
-#include "run/calibrate_request.h"
 #include "run/calibration_run.h"
 #include "run/command_output.h"
 #include "run/command_paths.h"
-#include "run/devices.h"
 #include "run/subject.h"
 #include "stored/weights.h"
 
@@ -106,8 +103,8 @@ std::string aligned_text(const std::map<int64_t, LayerAlignment>& aligned) {
   text << std::setprecision(3) << turned << " pairs turned";
   if (scaled > 0) text << ", " << scaled << " scaled";
   if (shifted > 0) text << ", " << shifted << " channels without their mean";
-  text << ", in " << aligned.size() << (aligned.size() == 1 ? " layer" : " layers")
-       << "; the squared error of K in them is " << after / before << " times what it was";
+  text << ", in " << counted(aligned.size(), "layer") << "; the squared error of K in them is "
+       << after / before << " times what it was";
   return text.str();
 }
 
@@ -257,7 +254,6 @@ class Smoother {
          .threads = request_.device.threads},
         {.kv_forward = KvForward::kExact, .compared_samples = count}, nullptr, diagnostics_);
     CacheAttention attention{
-        .layers = {},
         .calibrated = predicted_damage(found, subject.config, &AttentionDamage::calibrated),
         .unit = predicted_damage(found, subject.config, &AttentionDamage::unit)};
     for (const AttentionCalibration& layer : found.layers)
@@ -274,7 +270,7 @@ class Smoother {
   /// depends on the others.
   void keep_gains(const fs::path& folder) {
     Smoothing& smoothing = result_.smoothing;
-    AlignmentGain gain{.before = compared(subject_), .after = compared(folder), .without = {}};
+    AlignmentGain gain{.before = compared(subject_), .after = compared(folder)};
     std::vector<int64_t> layers;
     for (const auto& [layer, made] : smoothing.aligned) layers.push_back(layer);
     gain.without = layers_without_gain(layers, gain.before, gain.after);

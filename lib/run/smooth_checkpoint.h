@@ -2,13 +2,11 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
 #include "core/diagnostics.h"
 #include "core/file.h"
 #include "core/json.h"
@@ -21,13 +19,12 @@
 #include "rewrite/smoothing.h"
 #include "run/calibrate_request.h"
 #include "run/devices.h"
-#include "run/subject.h"
 
 namespace kvcal {
 
 /// What an E4M3 cache does to a model's attention, with scales of one a layer and with scale 1.0.
 struct CacheAttention {
-  std::map<int64_t, AttentionDamage> layers;  ///< those that were compared
+  std::map<int64_t, AttentionDamage> layers = {};  ///< those that were compared
   /// Of the whole model; nullopt where a layer with a cache of its own was not compared.
   std::optional<CacheDamage> calibrated = {}, unit = {};
 };
@@ -69,7 +66,7 @@ struct SmoothRequest {
 /// Attention with an FP8 cache, of the model as it was and as it is written.
 struct AlignmentGain {
   CacheAttention before, after;
-  std::vector<int64_t> without;  ///< layers that stay as they were, since they gained nothing
+  std::vector<int64_t> without = {};  ///< layers that stay as they were, since they gained nothing
 };
 
 struct SmoothResult {

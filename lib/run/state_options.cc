@@ -7,7 +7,6 @@
 #include "calib/statistics/observed_statistics.h"
 #include "checkpoint/model_dir.h"
 #include "core/byte_stream.h"
-#include "core/folder.h"
 #include "core/hash.h"
 #include "core/process.h"
 #include "core/text.h"
@@ -82,8 +81,7 @@ std::string beginning(const RunState& state, uint64_t bytes) {
   const std::string folder = "'" + state.folder().string() + "'";
   if (const auto& from = state.resumed())
     return "goes on " + from->place() + ", as " + folder + " has it";
-  return "state: up to " + byte_text(static_cast<double>(bytes)) + " in " + folder +
-         " while it runs";
+  return "state: up to " + byte_text(bytes) + " in " + folder + " while it runs";
 }
 
 }  // namespace
@@ -139,8 +137,8 @@ std::unique_ptr<RunState> open_state(const StateOptions& options, const OutputOp
       return;
     }
     go_without(options,
-               "the state of the run may take " + byte_text(static_cast<double>(bytes)) +
-                   ", and '" + folder.string() + "' is on a disk with less room",
+               "the state of the run may take " + byte_text(bytes) + ", and '" + folder.string() +
+                   "' is on a disk with less room",
                diagnostics);
     is_without = true;
   });

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "calib/plan/resolve_plan.h"
-#include "convert/output_model.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "export/layer_scales.h"

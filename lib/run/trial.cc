@@ -1,6 +1,5 @@
 #include "run/trial.h"
 #include <algorithm>
-#include <optional>
 
 #include "core/folder.h"
 #include "core/text.h"
@@ -54,9 +53,9 @@ std::string advice_text(const TrialFindings& found) {
 }
 
 /// The trial's calibration as it was settled.
-CalibrateRequest settled_request(const TrialRequest& request, const CalibrationResult& found) {
-  CalibrateRequest settled = request.calibration;
-  settled.budget.kl.reset();
+CalibrateRequest settled_request(const CalibrateRequest& request, const CalibrationResult& found) {
+  CalibrateRequest settled = request;
+  settled.kl_budget.reset();
   settled.num_held_out = 0;
   if (found.cost)
     settled.samples.num_calibration_samples = static_cast<int64_t>(found.cost->num_samples);
@@ -65,8 +64,8 @@ CalibrateRequest settled_request(const TrialRequest& request, const CalibrationR
 
 /// Rewrites the model in a folder for temporary files and measures scale 1.0 on it; nullopt: it
 /// cannot be rewritten, gains nothing by it, or the folder has no room.
-std::optional<Likelihood> try_rewriting(const TrialRequest& request, const CalibrationResult& found,
-                                        Diagnostics& diagnostics) {
+std::optional<Likelihood> try_rewriting(const CalibrateRequest& request,
+                                        const CalibrationResult& found, Diagnostics& diagnostics) {
   const CalibrateRequest settled = settled_request(request, found);
   const ModelDir model(settled.model);
   const bool is_for_e4m3 = found.calibration.kv_format == fp8::Format::kE4m3Fn;
@@ -77,7 +76,7 @@ std::optional<Likelihood> try_rewriting(const TrialRequest& request, const Calib
   const fs::path folder = temporary_folder();
   if (const auto free = free_bytes_at(folder); free && *free < needed + needed / 16) {
     diagnostics.note("rewritten weights are not tried: " + folder.string() + " has no room for " +
-                     byte_text(static_cast<double>(needed)));
+                     byte_text(needed));
     return std::nullopt;
   }
   const AtomicDirectory scratch(temporary_path("rewritten"), false);
@@ -85,12 +84,11 @@ std::optional<Likelihood> try_rewriting(const TrialRequest& request, const Calib
   smooth.output = (scratch.path() / "model").string();
   diagnostics.inform("trying weights that are rewritten for this cache");
   if (!smooth_checkpoint(smooth, diagnostics).is_changed()) return std::nullopt;
-  return score_other(settled, found, request.score, {.model = smooth.output, .scales = "unit"},
-                     diagnostics);
+  return score_other(settled, found, {.model = smooth.output, .scales = "unit"}, diagnostics);
 }
 
-/// Metrics scales of K that are chosen by attention; nullopt: the recipe is not the default one.
-std::optional<Likelihood> try_attention_scales(const TrialRequest& request,
+/// Measures scales of K that are chosen by attention; nullopt: the recipe is not the default one.
+std::optional<Likelihood> try_attention_scales(const CalibrateRequest& request,
                                                const CalibrationResult& found, RankSession& session,
                                                Diagnostics& diagnostics) {
   CalibrateRequest settled = settled_request(request, found);
@@ -106,8 +104,8 @@ std::optional<Likelihood> try_attention_scales(const TrialRequest& request,
   diagnostics.inform("trying scales of K that are chosen by attention");
   SilentDiagnostics silent;  // what was said of the model already
   calibrate_checkpoint(settled, session, silent, {.written = [](const CalibrationResult&) {}});
-  return score_other(settled, found, request.score,
-                     {.model = settled.model, .scales = settled.output.output}, diagnostics);
+  return score_other(settled, found, {.model = settled.model, .scales = settled.output.output},
+                     diagnostics);
 }
 
 /// "with these scales fine: KL ..".
@@ -170,44 +168,46 @@ std::vector<Remedy> remedies_of(const Trial& trial, const CalibrateRequest& requ
   return remedies_of(facts);
 }
 
-void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnostics,
+CalibrateRequest trial_request() {
+  CalibrateRequest request;
+  request.samples.num_calibration_samples = 64;
+  request.score.every_cache = true;
+  return request;
+}
+
+void try_model(CalibrateRequest request, RankSession& session, Diagnostics& diagnostics,
                const TrialSteps& steps) {
-  CalibrateRequest& calibration = request.calibration;
-  calibration.num_held_out = request.score.num_sequences;
-  calibration.is_measured = true;
-  const bool has_weights = makes_weights(calibration);
+  request.num_held_out = request.score.num_sequences;
+  request.is_measured = true;
+  const bool has_weights = makes_weights(request);
   // Without commit() the folder goes with the trial.
   std::optional<AtomicDirectory> scratch;
-  if (calibration.output.output.empty()) {
+  if (request.output.output.empty()) {
     scratch.emplace(temporary_path("try"), false);
-    calibration.output.output = (scratch->path() / "scales").string();
-    calibration.output.scales_only = !has_weights;
-    calibration.state.folder = "none";
+    request.output.output = (scratch->path() / "scales").string();
+    request.output.scales_only = !has_weights;
+    request.state.folder = "none";
   }
   SilentDiagnostics silent;  // the calibration says it all again
-  steps.estimated(preview_calibration(calibration,
-                                      {.num_sequences = request.score.num_sequences,
-                                       .max_seq_length = request.score.max_seq_length,
-                                       .num_models = num_models_scored(request.score) +
-                                                     (calibration.budget.kl ? kBudgetModels : 0)},
-                                      silent));
+  const int num_scored = num_models_scored(request.score) + (request.kl_budget ? kBudgetModels : 0);
+  steps.estimated(preview_calibration(request, num_scored, silent));
   std::optional<Trial> trial;
-  CalibrateRequest budgeted = calibration;
-  calibration.budget.kl.reset();  // the trial proposes, and changes nothing
-  calibrate_checkpoint(calibration, session, diagnostics,
+  CalibrateRequest budgeted = request;
+  request.kl_budget.reset();  // the trial proposes, and changes nothing
+  calibrate_checkpoint(request, session, diagnostics,
                        {.written = [&](const CalibrationResult& result) {
                          trial.emplace(Trial{result, {}});
                        }});
   if (!trial || !trial->result.summary)
-    fail(calibration.model, ": has no K and V that the recipe quantizes");
-  trial->measured = score_scales(calibration, trial->result, request.score, diagnostics);
+    fail(request.model, ": has no K and V that the recipe quantizes");
+  trial->measured = score_scales(request, trial->result, diagnostics);
   // Weights that the recipe quantizes are no reference for a cache alone.
   const TrialFindings found = findings_of(*trial);
   const bool is_fine =
       found.calibrated.damage == Damage::kFine || found.unit.damage == Damage::kFine;
   const bool tries_remedies = !has_weights && !is_fine;
-  if (!budgeted.budget.kl && tries_remedies) budgeted.budget.kl = kFineLimits.kl_mean;
-  if (budgeted.budget.kl) trial->budget = propose_layers(budgeted, trial->result, diagnostics);
+  if (!budgeted.kl_budget && tries_remedies) budgeted.kl_budget = kFineLimits.kl_mean;
+  if (budgeted.kl_budget) trial->budget = propose_layers(budgeted, trial->result, diagnostics);
   if (tries_remedies) {
     trial->attention = try_attention_scales(request, trial->result, session, diagnostics);
     trial->rewritten = try_rewriting(request, trial->result, diagnostics);

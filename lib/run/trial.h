@@ -3,7 +3,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "run/calibrate_checkpoint.h"
@@ -12,24 +11,10 @@
 
 namespace kvcal {
 
-/// A short calibration and its measurement, to decide whether a model is served with an FP8 cache.
-struct TrialRequest {
-  TrialRequest() {
-    calibration.samples.num_calibration_samples = 64;
-    score.every_cache = true;
-  }
+/// A short calibration whose scales are measured, to decide whether a model is served with an FP8
+/// cache: the defaults of its request.
+CalibrateRequest trial_request();
 
-  /// output.output: where the checkpoint is kept; empty: nowhere. The data set's records are
-  /// divided where they are too few for samples and sequences.
-  /// With a KL budget, layers in 16 bits are proposed that keep it; the scales are those of all.
-  /// Where neither scales are fine, the ways out are tried: layers in 16 bits, scales of K chosen
-  /// by attention, and weights that are rewritten in the folder for temporary files, where that has
-  /// room for the model.
-  CalibrateRequest calibration;
-  ScoreOptions score;
-};
-
-/// What was found.
 struct Trial {
   CalibrationResult result;  ///< its folders are gone after the trial, unless an output was named
   ScoredScales measured;
@@ -71,9 +56,13 @@ struct TrialSteps {
   std::function<void(const Trial&)> done;                    ///< while the scales' folder is there
 };
 
-/// Calibrates, into a temporary folder where no output is named, and measures. Throws Error as
-/// calibrate_checkpoint and score_scales do, and for a model without K and V to quantize.
-void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnostics,
+/// Calibrates, into a temporary folder where no output is named, and measures. The data set's
+/// records are divided where they are too few for samples and sequences. With a KL budget, layers
+/// in 16 bits are proposed that keep it; the scales are those of all. Where neither scales are
+/// fine, the ways out are tried: layers in 16 bits, scales of K chosen by attention, and weights
+/// that are rewritten in the folder for temporary files, where that has room for the model. Throws
+/// Error as calibrate_checkpoint and score_scales do, and for a model without K and V to quantize.
+void try_model(CalibrateRequest request, RankSession& session, Diagnostics& diagnostics,
                const TrialSteps& steps);
 
 /// What --json prints.

@@ -1,7 +1,6 @@
 #include "shell/command_pages.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <ctime>
@@ -181,10 +180,9 @@ std::string filled(const std::string& text) {
 
 std::string man_heading(const std::string& page, const ProgramDescription& program,
                         const std::string& date) {
-  std::string title = page;
-  std::ranges::transform(title, title.begin(), [](unsigned char c) { return std::toupper(c); });
-  return ".\\\" Made by \"kvcal man\" from the options of the program.\n.TH " + plain(title) +
-         " 1 \"" + date + "\" \"kvcal " + program.version + "\" \"User Commands\"\n";
+  return ".\\\" Made by \"kvcal man\" from the options of the program.\n.TH " +
+         plain(ascii_upper(page)) + " 1 \"" + date + "\" \"kvcal " + program.version +
+         "\" \"User Commands\"\n";
 }
 
 std::string sentence(std::string text) {

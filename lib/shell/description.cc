@@ -1,7 +1,6 @@
 #include "shell/description.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string_view>
 
 #include "core/error.h"
@@ -94,9 +93,7 @@ std::string OptionDescription::placeholder() const {
 }
 
 std::string upper_name(const OptionDescription& argument) {
-  std::string name = argument.names.front();
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
-  return name;
+  return ascii_upper(argument.names.front());
 }
 
 bool names_choices(const OptionDescription& option) {

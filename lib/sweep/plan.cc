@@ -24,6 +24,25 @@ bool any_group(const Recipe& recipe, const Condition& condition) {
   });
 }
 
+/// Whether it quantizes queries or inputs of Linears: statistics of K and V are not enough.
+bool needs_more_than_kv(const Recipe& recipe) {
+  return has_static_inputs(recipe) || any_group(recipe, is_for_attention);
+}
+
+/// The part of a recipe for weights and inputs, for K and V that keep 16 bits or get other scales.
+/// The recipe must quantize weights.
+Recipe without_kv(const Recipe& recipe) {
+  Recipe rest = recipe;
+  for (Modifier& modifier : rest.modifiers) {
+    modifier.kv_cache_scheme.reset();
+    std::erase_if(modifier.config_groups,
+                  [](const auto& group) { return is_for_attention(group.second); });
+  }
+  // A modifier of K and V alone is empty now.
+  std::erase_if(rest.modifiers, [](const Modifier& one) { return one.config_groups.empty(); });
+  return rest;
+}
+
 /// One value of each dimension.
 struct Combination {
   size_t model = 0;
@@ -156,8 +175,7 @@ class Expansion {
     plan_.observations.push_back({.model = cell.model,
                                   .num_samples = *cell.num_samples,
                                   .seed = cell.seed,
-                                  .observes_all = observes_all,
-                                  .fingerprint = {}});
+                                  .observes_all = observes_all});
     return plan_.observations.size() - 1;
   }
 
@@ -169,11 +187,6 @@ class Expansion {
   std::set<Meaning> seen_;
   std::set<std::string> ids_;
 };
-
-template <class Value>
-Json or_null(const std::optional<Value>& value) {
-  return value ? Json(*value) : Json();
-}
 
 Json dtype_json(const std::optional<KvDType>& dtype) {
   return dtype ? Json(name_of(*dtype)) : Json();
@@ -249,7 +262,7 @@ std::string fingerprint_of(const Cell& cell, const SweepFile& sweep, const Sweep
   Json json = cell_json("cell", cell, sweep, inputs, plan);
   json["evaluation"] = {{"dataset", inputs.evaluation_sha256},
                         {"dataset_file", inputs.evaluation_file_sha256},
-                        {"num_samples", sweep.evaluation.num_samples},
+                        {"num_samples", sweep.evaluation.num_sequences},
                         {"max_seq_length", sweep.evaluation.max_seq_length},
                         {"stride", sweep.evaluation.stride}};
   json["evaluation"].update(identity_of(sweep.evaluation.records));
@@ -342,22 +355,6 @@ bool has_static_inputs(const Recipe& recipe) {
   return any_group(recipe, [](const QuantScheme& scheme) {
     return scheme.weights && scheme.input_activations && !scheme.input_activations->dynamic;
   });
-}
-
-bool needs_more_than_kv(const Recipe& recipe) {
-  return has_static_inputs(recipe) || any_group(recipe, is_for_attention);
-}
-
-Recipe without_kv(const Recipe& recipe) {
-  Recipe rest = recipe;
-  for (Modifier& modifier : rest.modifiers) {
-    modifier.kv_cache_scheme.reset();
-    std::erase_if(modifier.config_groups,
-                  [](const auto& group) { return is_for_attention(group.second); });
-  }
-  // A modifier of K and V alone is empty now.
-  std::erase_if(rest.modifiers, [](const Modifier& one) { return one.config_groups.empty(); });
-  return rest;
 }
 
 }  // namespace kvcal

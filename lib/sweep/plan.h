@@ -19,8 +19,8 @@ struct Observation {
   size_t model = 0;
   int64_t num_samples = 0;
   std::optional<uint64_t> seed;
-  bool observes_all = false;  ///< queries and inputs of Linears too, which some recipe needs
-  std::string fingerprint;    ///< of what determines its result, hex; set by add_fingerprints
+  bool observes_all = false;     ///< queries and inputs of Linears too, which some recipe needs
+  std::string fingerprint = {};  ///< of what determines its result, hex; set by add_fingerprints
 };
 
 /// The scales, and FP8 weights, that a recipe makes of a model.
@@ -77,23 +77,23 @@ SweepPlan expand(const SweepFile& sweep, std::span<const KvDType> unquantized);
 
 /// Everything that results depend on beside the sweep's own values.
 struct SweepInputs {
-  std::string version, device;                  ///< of kvcal; "cpu", "cuda"
-  FamilyChoice family = {};                     ///< of models whose type is not known
-  std::vector<std::string> model_sha256;        ///< of each model: its config and weights
-  std::vector<std::string> model_files_sha256;  ///< of each model: tokenizer, templates and such
-  std::vector<std::string> compute_dtype;       ///< of each model, resolved
-  std::vector<std::string> scales_sha256;       ///< of each source that is a file
-  std::string calibration_sha256, evaluation_sha256, gsm8k_sha256;  ///< of the data sets
+  std::string version = {}, device = {};             ///< of kvcal; "cpu", "cuda"
+  FamilyChoice family = {};                          ///< of models whose type is not known
+  std::vector<std::string> model_sha256 = {};        ///< of each model: its config and weights
+  std::vector<std::string> model_files_sha256 = {};  ///< of each: tokenizer, templates and such
+  std::vector<std::string> compute_dtype = {};       ///< of each model, resolved
+  std::vector<std::string> scales_sha256 = {};       ///< of each source that is a file
+  std::string calibration_sha256 = {}, evaluation_sha256 = {}, gsm8k_sha256 = {};  ///< of the data
   /// Hashes of the files that name them, which may be descriptors of how records are read.
-  std::string calibration_file_sha256, evaluation_file_sha256;
+  std::string calibration_file_sha256 = {}, evaluation_file_sha256 = {};
 };
 void add_fingerprints(const SweepFile& sweep, const SweepInputs& inputs, SweepPlan& plan);
 
 /// A sweep's file and its expansion.
 struct Sweep {
   SweepFile file;
-  SweepPlan plan;  ///< without fingerprints where no inputs were read
-  SweepInputs inputs;
+  SweepPlan plan = {};  ///< without fingerprints where no inputs were read
+  SweepInputs inputs = {};
 };
 
 /// The recipe that a calibration runs: without its part for K and V where that is left out.
@@ -112,11 +112,5 @@ bool quantizes_kv(const Recipe& recipe);
 bool quantizes_weights(const Recipe& recipe);
 /// Whether inputs of Linears get static scales, which need a run over text.
 bool has_static_inputs(const Recipe& recipe);
-/// Whether it quantizes queries or inputs of Linears: statistics of K and V are not enough.
-bool needs_more_than_kv(const Recipe& recipe);
-
-/// The part of a recipe for weights and inputs, for K and V that keep 16 bits or get other scales.
-/// The recipe must quantize weights.
-Recipe without_kv(const Recipe& recipe);
 
 }  // namespace kvcal

@@ -1,13 +1,10 @@
 #include "sweep/results.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <utility>
 
 #include "core/folder.h"
 #include "core/hash.h"
-#include "core/registry.h"
 #include "core/text.h"
 #include "export/statistics_file.h"
 #include "quant/damage_verdict.h"
@@ -21,8 +18,8 @@ std::string_view name_of(CellOutcome::Status status) {
 }
 
 /// A number of the cell's result; null: it has none.
-const Json* number_of(const CellOutcome& outcome, const std::string& name) {
-  const Json* value = outcome.result.is_object() ? find_field(outcome.result, name) : nullptr;
+const Json* number_of(const CellOutcome& outcome, std::string_view name) {
+  const Json* value = find_in(outcome.result, name);
   return value && value->is_number() ? value : nullptr;
 }
 
@@ -37,18 +34,18 @@ std::optional<CacheDamage> damage_of(const CellOutcome& outcome) {
 /// stay out of the picture.
 std::vector<std::optional<bool>> front_of(const ParetoAxes& axes,
                                           std::span<const CellOutcome> outcomes) {
-  const auto coordinate = [](const Json& number, const SweepMetric& metric) {
-    return metric.is_less_better ? number.get<double>() : -number.get<double>();
+  const auto coordinate = [](const Json& number, const std::string& metric) {
+    return kCellMetrics.at(metric) ? number.get<double>() : -number.get<double>();
   };
-  const SweepMetric &x = metric(axes.x), &y = metric(axes.y);
+  const std::string_view error_key = report::find_metric(axes.y).error;
   std::vector<ParetoPoint> points;
   std::vector<size_t> shown;
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    const Json *at_x = number_of(outcomes[i], x.name), *at_y = number_of(outcomes[i], y.name);
+    const Json *at_x = number_of(outcomes[i], axes.x), *at_y = number_of(outcomes[i], axes.y);
     if (outcomes[i].status != CellOutcome::Status::kDone || !at_x || !at_y) continue;
-    const Json* error = y.error.empty() ? nullptr : number_of(outcomes[i], y.error);
+    const Json* error = error_key.empty() ? nullptr : number_of(outcomes[i], error_key);
     points.push_back(
-        {coordinate(*at_x, x), coordinate(*at_y, y), error ? error->get<double>() : 0.0});
+        {coordinate(*at_x, axes.x), coordinate(*at_y, axes.y), error ? error->get<double>() : 0.0});
     shown.push_back(i);
   }
   const std::vector<bool> is_on_front = pareto_front(points);
@@ -63,11 +60,11 @@ Json cell_json(const Cell& cell, const SweepFile& sweep, const CellOutcome& outc
   json.update(coordinates_json(cell, sweep));
   json["status"] = name_of(outcome.status);
   json["error"] = outcome.status == CellOutcome::Status::kFailed ? Json(outcome.error) : Json();
-  for (const SweepMetric& metric : all_metrics()) {
-    const Json* value = number_of(outcome, metric.name);
-    json[metric.name] = value ? *value : Json();
+  for (const std::string& name : kCellMetrics.names()) {
+    const Json* value = number_of(outcome, name);
+    json[name] = value ? *value : Json();
   }
-  json["is_pareto"] = is_on_front ? Json(*is_on_front) : Json();
+  json["is_pareto"] = or_null(is_on_front);
   const auto damage = damage_of(outcome);
   json["verdict"] = damage ? Json(name_of(judge(*damage).damage)) : Json();
   return json;
@@ -79,9 +76,8 @@ report::SweepCell page_cell(const Cell& cell, const CellOutcome& outcome, bool i
                          .error = outcome.error,
                          .is_pareto = is_on_front};
   if (const auto damage = damage_of(outcome)) page.verdict = words_of(judge(*damage).damage);
-  for (const SweepMetric& metric : all_metrics())
-    if (const Json* value = number_of(outcome, metric.name))
-      page.metrics.set(metric.name, value->get<double>());
+  for (const std::string& name : kCellMetrics.names())
+    if (const Json* value = number_of(outcome, name)) page.metrics.set(name, value->get<double>());
   return page;
 }
 
@@ -111,7 +107,7 @@ Json made_with_json(const Sweep& sweep) {
                {"evaluation",
                 {{"dataset", file.evaluation.dataset.filename().string()},
                  {"sha256", inputs.evaluation_sha256},
-                 {"num_samples", file.evaluation.num_samples},
+                 {"num_samples", file.evaluation.num_sequences},
                  {"max_seq_length", file.evaluation.max_seq_length},
                  {"stride", file.evaluation.stride}}},
                {"gsm8k", nullptr}};
@@ -133,7 +129,7 @@ Json made_with_json(const Sweep& sweep) {
     json["gsm8k"] = {{"dataset", asked->dataset.filename().string()},
                      {"sha256", inputs.gsm8k_sha256},
                      {"num_fewshot", asked->num_fewshot},
-                     {"limit", asked->limit ? Json(*asked->limit) : Json()}};
+                     {"limit", or_null(asked->limit)}};
   return json;
 }
 
@@ -207,33 +203,21 @@ void add_outcome(const SweepFolder& folder, const std::string& fingerprint, Cell
 
 }  // namespace
 
-std::span<const SweepMetric> all_metrics() {
-  static const std::array<SweepMetric, 14> kMetrics{
-      {{"perplexity"},
-       {"nll"},
-       {"kl_mean", true, "kl_stderr"},
-       {"kl_stderr"},
-       {"kl_p99"},
-       {"kl_max"},
-       {"top1_agreement", false},
-       {"perplexity_increase"},
-       {"exact_match_strict", false, "exact_match_strict_stderr"},
-       {"exact_match_strict_stderr"},
-       {"exact_match_flexible", false, "exact_match_flexible_stderr"},
-       {"exact_match_flexible_stderr"},
-       {"bytes_per_token"},
-       {"weight_bytes"}}};
-  return kMetrics;
-}
-
-const SweepMetric& metric(std::string_view name) {
-  const auto metrics = all_metrics();
-  const auto found = std::ranges::find(metrics, name, &SweepMetric::name);
-  if (found != metrics.end()) return *found;
-  std::vector<std::string> names;
-  for (const SweepMetric& one : metrics) names.push_back(one.name);
-  fail("unknown metric '", name, "'", did_you_mean(name, names), "; known are ", join(names, ", "));
-}
+const Registry<bool> kCellMetrics{"metric",
+                                  {{"perplexity", true},
+                                   {"nll", true},
+                                   {"kl_mean", true},
+                                   {"kl_stderr", true},
+                                   {"kl_p99", true},
+                                   {"kl_max", true},
+                                   {"top1_agreement", false},
+                                   {"perplexity_increase", true},
+                                   {"exact_match_strict", false},
+                                   {"exact_match_strict_stderr", true},
+                                   {"exact_match_flexible", false},
+                                   {"exact_match_flexible_stderr", true},
+                                   {"bytes_per_token", true},
+                                   {"weight_bytes", true}}};
 
 std::vector<bool> pareto_front(std::span<const ParetoPoint> points) {
   const auto is_better = [](const ParetoPoint& one, const ParetoPoint& other) {
@@ -279,25 +263,15 @@ report::SweepReport results_report(const Sweep& sweep, std::span<const CellOutco
 }
 
 std::string to_csv(const Json& results) {
-  std::string text;
-  const auto add_line = [&](const auto& write_fields) {
-    bool is_first = true;
-    write_fields([&](const Json& value) {
-      text += (is_first ? "" : ",") + csv_field(value);
-      is_first = false;
-    });
-    text += "\r\n";
-  };
   const Json& cells = results["cells"];
-  if (cells.empty()) return text;
-  add_line([&](const auto& add) {
-    for (const auto& [name, value] : cells[0].items()) add(name);
-  });
-  for (const Json& cell : cells)
-    add_line([&](const auto& add) {
-      for (const auto& [name, value] : cell.items()) add(value);
-    });
-  return text;
+  if (cells.empty()) return "";
+  const auto row = [](const Json& cell, const auto& field_of) {
+    return join(cell.items(), ",", field_of) + "\r\n";
+  };
+  return row(cells[0], [](const auto& item) { return csv_field(item.key()); }) +
+         join(cells, "", [&](const Json& cell) {
+           return row(cell, [](const auto& item) { return csv_field(item.value()); });
+         });
 }
 
 bool is_done(const SweepTask& task, const Sweep& sweep, const SweepFolder& folder) {

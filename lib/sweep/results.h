@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "core/registry.h"
 #include "report/sweep_report.h"
 #include "sweep/plan.h"
 #include "sweep/schedule.h"
@@ -12,23 +13,16 @@
 
 namespace kvcal {
 
-/// A number that a cell's result may have.
-struct SweepMetric {
-  std::string name;  ///< key of results.json
-  bool is_less_better = true;
-  std::string error = {};  ///< name of its standard error; empty: cells have none
-};
-/// All of them, in the order of tables.
-std::span<const SweepMetric> all_metrics();
-/// The metric of that name. Throws Error with did you mean.
-const SweepMetric& metric(std::string_view name);
+/// The numbers that a cell's result may have, by their keys in results.json and in its order:
+/// whether less is better. All are of report::all_metrics().
+extern const Registry<bool> kCellMetrics;
 
 /// The state of a cell.
 struct CellOutcome {
   enum class Status { kPending, kDone, kFailed };
   Status status = Status::kPending;
-  std::string error;  ///< of a failed one
-  Json result;        ///< of one that is done: metrics by name; those it lacks are null
+  std::string error = {};  ///< of a failed one
+  Json result = {};        ///< of one that is done: metrics by name; those it lacks are null
 };
 
 /// A point of a Pareto picture, and the standard error of its y; 0: none is known.

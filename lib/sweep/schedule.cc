@@ -122,7 +122,7 @@ SweepTask parse_task(const std::string& argument, const SweepPlan& plan) {
   if (kind == std::end(kTaskKinds) || colon == std::string::npos)
     fail("--task: found '", argument,
          "', expected observe:, calibrate:, evaluate: or answer: and parts");
-  SweepTask task{.kind = *kind, .parts = {}, .needs = {}};
+  SweepTask task{.kind = *kind};
   for (size_t at = colon + 1; at <= argument.size();) {
     const size_t end = std::min(argument.find(',', at), argument.size());
     const std::string name = argument.substr(at, end - at);

@@ -14,8 +14,8 @@ struct SweepTask {
   Kind kind = Kind::kEvaluate;
   /// Indices into the plan's observations, calibrations or cells. One index; an evaluation may have
   /// several cells that run the same weights and share the forward pass of the 16-bit reference.
-  std::vector<size_t> parts;
-  std::vector<size_t> needs;  ///< tasks, into the schedule, that come before
+  std::vector<size_t> parts = {};
+  std::vector<size_t> needs = {};  ///< tasks, into the schedule, that come before
 
   /// Whether the parts are cells.
   bool is_on_cells() const { return kind == Kind::kEvaluate || kind == Kind::kAnswer; }

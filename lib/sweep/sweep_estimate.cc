@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
-#include "core/diagnostics.h"
 #include "eval/generate.h"
 #include "eval/gsm8k.h"
 #include "eval/sequences.h"
 #include "run/subject.h"
 #include "stored/weights.h"
 #include "sweep/sweep_inputs.h"
-#include "sweep/task_runner.h"
 
 namespace kvcal {
 namespace {
@@ -57,13 +55,8 @@ void SweepEstimate::read_texts(size_t model, Diagnostics& diagnostics) {
       make_subject(statistics_recipe(), "statistics", sweep_.file.models[model].path.string(),
                    diagnostics, sweep_.inputs.family);
   const SweepEvaluation& text = sweep_.file.evaluation;
-  for (const ScoredSequence& one :
-       read_sequences(text.dataset, subject.model_dir.path(), subject.config.vocab_size,
-                      {.num_sequences = text.num_samples,
-                      .max_seq_length = text.max_seq_length,
-                      .stride = text.stride,
-                      .records = text.records},
-                      diagnostics)) {
+  for (const ScoredSequence& one : read_sequences(text.dataset, subject.model_dir.path(),
+                                                  subject.config.vocab_size, text, diagnostics)) {
     const auto length = static_cast<int64_t>(one.ids.size());
     models_[model].evaluation_tokens += length;
     models_[model].longest = std::max(models_[model].longest, length);
@@ -71,15 +64,7 @@ void SweepEstimate::read_texts(size_t model, Diagnostics& diagnostics) {
   const auto add = [&](size_t of, std::optional<int64_t> samples, std::optional<uint64_t> seed) {
     if (of != model || !samples || calibration_tokens_.contains({model, *samples, seed})) return;
     int64_t& tokens = calibration_tokens_[{model, *samples, seed}];
-    const auto dataset = open_dataset(sweep_.file.calibration->dataset,
-                                      {.records = sweep_.file.calibration->records});
-    for (const Sample& sample :
-         samples_for(subject, *dataset, sweep_.file.calibration->records,
-                     {.num_calibration_samples = *samples,
-                     .max_seq_length = sweep_.file.calibration->max_seq_length,
-                     .shuffle_seed = seed},
-                     diagnostics))
-      tokens += static_cast<int64_t>(sample.ids.size());
+    tokens = tokens_of(calibration_samples(sweep_, subject, *samples, seed, diagnostics));
   };
   for (const PlannedCalibration& one : sweep_.plan.calibrations)
     add(one.model, one.num_samples, one.seed);

@@ -45,9 +45,9 @@ std::string name_from(const fs::path& path) {
 /// A sweep while its file is read.
 struct Draft {
   fs::path folder;
-  SweepFile sweep;
-  std::optional<Field> grids;  ///< read last: they name what other keys list
-  SweepGrid grid;              ///< while its map is read
+  SweepFile sweep = {};
+  std::optional<Field> grids = {};  ///< read last: they name what other keys list
+  SweepGrid grid = {};              ///< while its map is read
 };
 
 fs::path resolved(const Field& field, const fs::path& folder) {
@@ -108,11 +108,6 @@ void add_named(const Item& item, Named named, std::vector<Named>& list) {
   list.push_back(std::move(named));
 }
 
-void read_name(const Field& field, Draft& draft) {
-  draft.sweep.name = read_string(field);
-  check_name(field.value, field.path);
-}
-
 void read_models(const Field& field, Draft& draft) {
   check_list(field, "model folders");
   for (size_t i = 0; i < field.value.items.size(); ++i) {
@@ -171,10 +166,12 @@ void read_dataset(const Field& field, SectionDraft<Section>& draft) {
   draft.section.dataset = path.has_filename() ? path : path.parent_path();
 }
 
-/// A number of a section, from kLeast on.
+/// The row of a number of a section, from kLeast on.
 template <class Section, auto kNumber, int64_t kLeast>
-void read_count_of(const Field& field, SectionDraft<Section>& draft) {
-  draft.section.*kNumber = read_count(field, kLeast);
+constexpr FieldRow<SectionDraft<Section>> count_row(std::string_view name) {
+  return {name, [](const Field& field, SectionDraft<Section>& draft) {
+            draft.section.*kNumber = read_count(field, kLeast);
+          }};
 }
 
 /// A value that an option of the command line takes as text.
@@ -198,16 +195,6 @@ constexpr FieldRow<SectionDraft<Section>> kColumnRow{
     }};
 
 template <class Section>
-void read_record_bytes(const Field& field, SectionDraft<Section>& draft) {
-  draft.section.records.max_bytes = read_as_option(field, parse_record_bytes);
-}
-
-template <class Section>
-void read_skip(const Field& field, SectionDraft<Section>& draft) {
-  draft.section.records.skip = read_as_option(field, parse_skip_limit);
-}
-
-template <class Section>
 void read_template(const Field& field, SectionDraft<Section>& draft) {
   const fs::path path = resolved(field, draft.folder);
   if (!is_there(path))
@@ -216,25 +203,28 @@ void read_template(const Field& field, SectionDraft<Section>& draft) {
   draft.section.records.chat.template_file = path.string();
 }
 
-template <class Section>
-void read_variables(const Field& field, SectionDraft<Section>& draft) {
-  check_map(field);
-  draft.section.records.chat.variables = read_json(field);
-}
-
 /// The keys of a section with text: its data set, and how its records are read.
-template <class Section>
-constexpr std::array<FieldRow<SectionDraft<Section>>, 10> kTextRows{
+template <class Section, class Target = SectionDraft<Section>>
+constexpr std::array<FieldRow<Target>, 10> kTextRows{
     {{"dataset", read_dataset<Section>},
-     {"max_seq_length", read_count_of<Section, &Section::max_seq_length, 2>},
+     count_row<Section, &Section::max_seq_length, 2>("max_seq_length"),
      kColumnRow<Section, 0>,
      kColumnRow<Section, 1>,
      kColumnRow<Section, 2>,
      kColumnRow<Section, 3>,
-     {"max_record_bytes", read_record_bytes<Section>},
-     {"skip_bad_records", read_skip<Section>},
+     {"max_record_bytes",
+      [](const Field& field, Target& draft) {
+        draft.section.records.max_bytes = read_as_option(field, parse_record_bytes);
+      }},
+     {"skip_bad_records",
+      [](const Field& field, Target& draft) {
+        draft.section.records.skip = read_as_option(field, parse_skip_limit);
+      }},
      {"chat_template", read_template<Section>},
-     {"chat_template_kwargs", read_variables<Section>}}};
+     {"chat_template_kwargs", [](const Field& field, Target& draft) {
+        check_map(field);
+        draft.section.records.chat.variables = read_json(field);
+      }}}};
 
 template <class Section>
 Section read_section(const Field& field, std::span<const FieldRow<SectionDraft<Section>>> rows,
@@ -246,37 +236,32 @@ Section read_section(const Field& field, std::span<const FieldRow<SectionDraft<S
   return section.section;
 }
 
-void read_calibration(const Field& field, Draft& draft) {
-  draft.sweep.calibration =
-      read_section<SweepCalibration>(field, kTextRows<SweepCalibration>, draft.folder);
-}
-
 void read_evaluation(const Field& field, Draft& draft) {
   using Evaluation = SweepEvaluation;
   std::vector<FieldRow<SectionDraft<Evaluation>>> rows(kTextRows<Evaluation>.begin(),
                                                        kTextRows<Evaluation>.end());
-  rows.push_back({"num_samples", read_count_of<Evaluation, &Evaluation::num_samples, 1>});
-  rows.push_back({"stride", read_count_of<Evaluation, &Evaluation::stride, 1>});
+  rows.push_back(count_row<Evaluation, &Evaluation::num_sequences, 1>("num_samples"));
+  rows.push_back(count_row<Evaluation, &Evaluation::stride, 1>("stride"));
   draft.sweep.evaluation = read_section<Evaluation>(field, rows, draft.folder);
 }
 
-void read_fewshot(const Field& field, SectionDraft<SweepGsm8k>& draft) {
-  draft.section.fewshot_dataset = input_path(field, draft.folder, HubRepo::kDataset);
-}
-
 void read_gsm8k(const Field& field, Draft& draft) {
-  constexpr std::array<FieldRow<SectionDraft<SweepGsm8k>>, 5> kRows{
-      {{"dataset", read_dataset<SweepGsm8k>},
-       {"fewshot_dataset", read_fewshot},
-       {"num_fewshot", read_count_of<SweepGsm8k, &SweepGsm8k::num_fewshot, 0>},
-       {"max_gen_toks", read_count_of<SweepGsm8k, &SweepGsm8k::max_gen_toks, 1>},
-       {"limit", read_count_of<SweepGsm8k, &SweepGsm8k::limit, 1>}}};
-  draft.sweep.gsm8k = read_section<SweepGsm8k>(field, kRows, draft.folder);
+  using Gsm8k = SectionDraft<GsmOptions>;
+  constexpr std::array<FieldRow<Gsm8k>, 5> kRows{
+      {{"dataset", read_dataset<GsmOptions>},
+       {"fewshot_dataset",
+        [](const Field& path, Gsm8k& gsm8k) {
+          gsm8k.section.fewshot_dataset = input_path(path, gsm8k.folder, HubRepo::kDataset);
+        }},
+       count_row<GsmOptions, &GsmOptions::num_fewshot, 0>("num_fewshot"),
+       count_row<GsmOptions, &GsmOptions::max_gen_toks, 1>("max_gen_toks"),
+       count_row<GsmOptions, &GsmOptions::limit, 1>("limit")}};
+  draft.sweep.gsm8k = read_section<GsmOptions>(field, kRows, draft.folder);
 }
 
 template <auto kAxis>
 void read_axis(const Field& field, ParetoAxes& axes) {
-  axes.*kAxis = at_place(field, [&] { return metric(read_string(field)).name; });
+  axes.*kAxis = at_place(field, [&] { return kCellMetrics.name_of(read_string(field)); });
 }
 
 void read_pareto(const Field& field, Draft& draft) {
@@ -285,28 +270,27 @@ void read_pareto(const Field& field, Draft& draft) {
   read_fields(field, std::span<const FieldRow<ParetoAxes>>(kRows), draft.sweep.pareto);
 }
 
-void read_keep_checkpoints(const Field& field, Draft& draft) {
-  draft.sweep.keep_checkpoints = read_bool(field);
-}
-
-void read_compute_dtype(const Field& field, Draft& draft) {
-  draft.sweep.compute_dtype = read_string(field);
-}
-
-void keep_grids(const Field& field, Draft& draft) {
-  draft.grids.emplace(field);
-}
-
-constexpr std::array<FieldRow<Draft>, 10> kRows{{{"name", read_name},
-                                                 {"models", read_models},
-                                                 {"recipes", read_recipes},
-                                                 {"calibration", read_calibration},
-                                                 {"evaluation", read_evaluation},
-                                                 {"gsm8k", read_gsm8k},
-                                                 {"grid", keep_grids},
-                                                 {"compute_dtype", read_compute_dtype},
-                                                 {"keep_checkpoints", read_keep_checkpoints},
-                                                 {"pareto", read_pareto}}};
+constexpr std::array<FieldRow<Draft>, 10> kRows{
+    {{"name",
+      [](const Field& field, Draft& draft) {
+        draft.sweep.name = read_string(field);
+        check_name(field.value, field.path);
+      }},
+     {"models", read_models},
+     {"recipes", read_recipes},
+     {"calibration",
+      [](const Field& field, Draft& draft) {
+        draft.sweep.calibration =
+            read_section<SweepCalibration>(field, kTextRows<SweepCalibration>, draft.folder);
+      }},
+     {"evaluation", read_evaluation},
+     {"gsm8k", read_gsm8k},
+     {"grid", [](const Field& field, Draft& draft) { draft.grids.emplace(field); }},
+     {"compute_dtype",
+      [](const Field& field, Draft& draft) { draft.sweep.compute_dtype = read_string(field); }},
+     {"keep_checkpoints",
+      [](const Field& field, Draft& draft) { draft.sweep.keep_checkpoints = read_bool(field); }},
+     {"pareto", read_pareto}}};
 
 /// Limit of the combinations that a sweep expands to, whatever its file says.
 constexpr uint64_t kMostCombinations = 10'000;
@@ -339,11 +323,6 @@ size_t index_of(const Field& field, const std::vector<Named>& list) {
              names.empty() ? "none" : join(names, ", "));
 }
 
-void read_grid_models(const Field& field, Draft& draft) {
-  read_values(field, draft.grid.models,
-              [&](const Field& one) { return index_of(one, draft.sweep.models); });
-}
-
 void read_grid_recipes(const Field& field, Draft& draft) {
   const auto read = [&](const Field& one) -> std::optional<size_t> {
     if (is_null(one)) return std::nullopt;
@@ -370,7 +349,7 @@ constexpr std::pair<std::string_view, ScaleSource::Kind> kSources[] = {
 ScaleSource scale_source_of(const Field& field, const fs::path& folder) {
   const std::string text = read_string(field);
   for (const auto& [name, kind] : kSources)
-    if (text == name) return {.kind = kind, .name = text, .path = {}};
+    if (text == name) return {.kind = kind, .name = text};
   fs::path path = (folder / text).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   if (!is_there(path))
@@ -396,21 +375,6 @@ size_t index_of_source(const Field& field, ScaleSource source, SweepFile& sweep)
   return static_cast<size_t>(found - all.begin());
 }
 
-void read_scales(const Field& field, Draft& draft) {
-  read_values(field, draft.grid.scales, [&](const Field& one) {
-    return index_of_source(one, scale_source_of(one, draft.folder), draft.sweep);
-  });
-}
-
-void read_kv_forward(const Field& field, Draft& draft) {
-  read_values(field, draft.grid.kv_forward, [](const Field& one) {
-    std::string name = read_string(one);
-    if (name != "quantized" && name != "exact")
-      fail_field(one, "found ", describe(one.value), ", expected quantized or exact");
-    return name;
-  });
-}
-
 void read_num_samples(const Field& field, Draft& draft) {
   static constexpr int64_t kMost = int64_t{1} << 40;
   read_values(field, draft.grid.num_calibration_samples, [](const Field& one) {
@@ -430,11 +394,28 @@ void read_seeds(const Field& field, Draft& draft) {
 }
 
 constexpr std::array<FieldRow<Draft>, 7> kGridRows{
-    {{"models", read_grid_models},
+    {{"models",
+      [](const Field& field, Draft& draft) {
+        read_values(field, draft.grid.models,
+                    [&](const Field& one) { return index_of(one, draft.sweep.models); });
+      }},
      {"recipes", read_grid_recipes},
      {"kv_cache_dtypes", read_kv_cache_dtypes},
-     {"scales", read_scales},
-     {"kv_forward", read_kv_forward},
+     {"scales",
+      [](const Field& field, Draft& draft) {
+        read_values(field, draft.grid.scales, [&](const Field& one) {
+          return index_of_source(one, scale_source_of(one, draft.folder), draft.sweep);
+        });
+      }},
+     {"kv_forward",
+      [](const Field& field, Draft& draft) {
+        read_values(field, draft.grid.kv_forward, [](const Field& one) {
+          std::string name = read_string(one);
+          if (name != "quantized" && name != "exact")
+            fail_field(one, "found ", describe(one.value), ", expected quantized or exact");
+          return name;
+        });
+      }},
      {"num_samples", read_num_samples, "num_calibration_samples"},
      {"shuffle_seeds", read_seeds}}};
 
@@ -446,8 +427,7 @@ SweepGrid read_grid(const Field& field, Draft& draft) {
   read_fields(field, std::span<const FieldRow<Draft>>(kGridRows), draft);
   if (grid.scales.empty())
     grid.scales.push_back(index_of_source(
-        field, {.kind = ScaleSource::Kind::kCalibrated, .name = "calibrated", .path = {}},
-        draft.sweep));
+        field, {.kind = ScaleSource::Kind::kCalibrated, .name = "calibrated"}, draft.sweep));
   return std::move(grid);
 }
 
@@ -482,7 +462,7 @@ void read_grids(const Field& field, Draft& draft) {
 SweepFile parse_sweep(std::string_view text, const fs::path& folder) {
   const YamlNode document = parse_yaml(text, kLimits);
   if (document.kind == YamlNode::Kind::kNull) fail("the sweep is empty, expected a map of keys");
-  Draft draft{.folder = folder, .sweep = {}, .grids = {}, .grid = {}};
+  Draft draft{.folder = folder};
   read_fields(Field{"sweep", document, document}, std::span<const FieldRow<Draft>>(kRows), draft);
   for (const char* key : {"name", "models", "evaluation", "grid"})
     if (!document.find(key)) fail_at(document, "sweep: lacks the key '", key, "'");

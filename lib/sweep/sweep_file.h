@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "datasets/record_columns.h"
+#include "eval/gsm8k.h"
+#include "eval/sequences.h"
 #include "quant/cache_type.h"
 #include "recipe/recipe.h"
 
@@ -34,8 +35,8 @@ struct ScaleSource {
     kFile,        ///< those of another place
   };
   Kind kind = Kind::kCalibrated;
-  std::string name;  ///< "calibrated", "unit", "checkpoint", or the file's, without ending
-  std::filesystem::path path;  ///< of a file
+  std::string name = {};  ///< "calibrated", "unit", "checkpoint", or the file's, without ending
+  std::filesystem::path path = {};  ///< of a file
 };
 
 /// The values each dimension takes; every combination is meant. Indices are into SweepFile's lists.
@@ -58,21 +59,11 @@ struct SweepCalibration {
 };
 
 /// The text that cells are scored on.
-struct SweepEvaluation {
+struct SweepEvaluation : SequenceOptions {
   std::filesystem::path dataset;
-  RecordOptions records = {};
-  int64_t num_samples = 512, max_seq_length = 2048, stride = 0;
 };
 
-/// Word problems that cells answer, where they are asked for: lm-evaluation-harness's gsm8k.
-struct SweepGsm8k {
-  /// fewshot_dataset: empty where `dataset` is a descriptor that has both.
-  std::filesystem::path dataset, fewshot_dataset;
-  int64_t num_fewshot = 5, max_gen_toks = 256;
-  std::optional<int64_t> limit;  ///< questions
-};
-
-/// Axes of the Pareto picture: names of all_metrics().
+/// Axes of the Pareto picture: keys of kCellMetrics.
 struct ParetoAxes {
   std::string x = "bytes_per_token", y = "kl_mean";
 };
@@ -86,7 +77,8 @@ struct SweepFile {
   std::vector<SweepGrid> grids;
   std::optional<SweepCalibration> calibration;  ///< there where a grid needs it
   SweepEvaluation evaluation;
-  std::optional<SweepGsm8k> gsm8k;
+  /// Word problems that cells answer, where they are asked for. model_folder is each cell's.
+  std::optional<GsmOptions> gsm8k;
   std::string compute_dtype = "auto";
   bool keep_checkpoints = false;
   ParetoAxes pareto;

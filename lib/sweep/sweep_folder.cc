@@ -84,22 +84,6 @@ fs::path SweepFolder::piece(const char* kind, const std::string& fingerprint,
   return path_ / kind / (fingerprint.substr(0, 24) + ending);
 }
 
-fs::path SweepFolder::cell(const std::string& fingerprint) const {
-  return piece("cells", fingerprint, ".json");
-}
-fs::path SweepFolder::cell_error(const std::string& fingerprint) const {
-  return piece("cells", fingerprint, ".error.json");
-}
-fs::path SweepFolder::calibration(const std::string& fingerprint) const {
-  return piece("calibrations", fingerprint, ".json");
-}
-fs::path SweepFolder::checkpoint(const std::string& fingerprint) const {
-  return piece("checkpoints", fingerprint, "");
-}
-fs::path SweepFolder::statistics(const std::string& fingerprint) const {
-  return piece("statistics", fingerprint, ".safetensors");
-}
-
 std::optional<Json> SweepFolder::read(const fs::path& file) const {
   if (!is_there(file)) return std::nullopt;
   return in_context(file.string(), [&] { return parse_json(read_text(file)); });
@@ -129,8 +113,7 @@ std::optional<Json> SweepFolder::read_piece(const fs::path& file) const {
 std::optional<Json> SweepFolder::result(const std::string& fingerprint) const {
   const auto kept = read_piece(cell(fingerprint));
   const Json* result = kept ? find_field(*kept, "result") : nullptr;
-  if (!result || !result->is_object()) return std::nullopt;
-  return *result;
+  return result && result->is_object() ? std::optional(*result) : std::nullopt;
 }
 
 void SweepFolder::write(const fs::path& file, const Json& content) const {

@@ -26,13 +26,15 @@ class SweepFolder {
   SweepFolder(const fs::path& path, Use use, Diagnostics& diagnostics);
 
   const fs::path& path() const { return path_; }
-  fs::path cell(const std::string& fingerprint) const;
+  fs::path cell(const std::string& of) const { return piece("cells", of, ".json"); }
   /// Why the cell failed; removed when it is tried again.
-  fs::path cell_error(const std::string& fingerprint) const;
+  fs::path cell_error(const std::string& of) const { return piece("cells", of, ".error.json"); }
   /// A manifest, as a checkpoint made with the scales would have it.
-  fs::path calibration(const std::string& fingerprint) const;
-  fs::path checkpoint(const std::string& fingerprint) const;
-  fs::path statistics(const std::string& fingerprint) const;
+  fs::path calibration(const std::string& of) const { return piece("calibrations", of, ".json"); }
+  fs::path checkpoint(const std::string& of) const { return piece("checkpoints", of, ""); }
+  fs::path statistics(const std::string& of) const {
+    return piece("statistics", of, ".safetensors");
+  }
   fs::path results() const { return path_ / "results.json"; }
   fs::path csv() const { return path_ / "results.csv"; }
   fs::path machine() const { return path_ / "machine.json"; }

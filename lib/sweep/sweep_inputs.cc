@@ -54,7 +54,7 @@ std::string scales_hash(const fs::path& path, FileHashes& hashes) {
 }
 
 /// The hash of the questions, and of the records that worked examples are drawn from.
-std::string questions_hash(const SweepGsm8k& asked) {
+std::string questions_hash(const GsmOptions& asked) {
   Sha256 hash;
   const auto add = [&](const fs::path& dataset, const char* split, std::optional<int64_t> limit) {
     for (const GsmRecord& record : read_gsm_records(dataset, split, limit))
@@ -95,9 +95,7 @@ void fetch_inputs(SweepFile& sweep, Diagnostics& diagnostics) {
 
 Sweep read_planned_sweep(const fs::path& file, const std::string& version,
                          const FamilyChoice& family) {
-  Sweep sweep{.file = read_sweep(file), .plan = {}, .inputs = {}};
-  sweep.inputs.version = version;
-  sweep.inputs.family = family;
+  Sweep sweep{.file = read_sweep(file), .inputs = {.version = version, .family = family}};
   return in_context(file.string(), [&] {
     SilentDiagnostics silent;
     fetch_inputs(sweep.file, silent);
@@ -122,7 +120,7 @@ DeviceOptions device_of(const DeviceOptions& device, const Sweep& sweep, size_t 
 }
 
 SweepMachine machine_of(const DeviceOptions& device, const Backend& backend, const Sweep& sweep) {
-  SweepMachine machine{.device = std::string(backend.name()), .compute_dtype = {}};
+  SweepMachine machine{.device = std::string(backend.name())};
   for (size_t i = 0; i < sweep.file.models.size(); ++i) {
     const ModelConfig config =
         read_model_config(ModelDir(sweep.file.models[i].path), sweep.inputs.family);
@@ -143,7 +141,7 @@ std::optional<SweepMachine> read_machine(const Sweep& sweep, const SweepFolder& 
   const auto kept = folder.read(folder.machine());
   if (!kept) return std::nullopt;
   return in_context(folder.machine().string(), [&]() -> std::optional<SweepMachine> {
-    SweepMachine machine{.device = required_string(*kept, "device"), .compute_dtype = {}};
+    SweepMachine machine{.device = required_string(*kept, "device")};
     const Json* dtypes = find_field(*kept, "compute_dtype");
     for (const SweepModel& model : sweep.file.models) {
       const auto dtype = dtypes ? optional_string(*dtypes, model.name) : std::nullopt;
@@ -154,13 +152,23 @@ std::optional<SweepMachine> read_machine(const Sweep& sweep, const SweepFolder& 
   });
 }
 
+std::vector<Sample> calibration_samples(const Sweep& sweep, const PlannedModel& subject,
+                                        int64_t count, std::optional<uint64_t> seed,
+                                        Diagnostics& diagnostics) {
+  const SweepCalibration& text = sweep.file.calibration.value();
+  return samples_for(subject, *open_dataset(text.dataset, {.records = text.records}), text.records,
+                     {.num_calibration_samples = count,
+                      .max_seq_length = text.max_seq_length,
+                      .shuffle_seed = seed},
+                     diagnostics);
+}
+
 void add_inputs(const SweepMachine& machine, const SweepFolder& folder, Sweep& sweep) {
   FileHashes hashes(folder);
-  SweepInputs inputs;
-  inputs.version = sweep.inputs.version;
-  inputs.family = sweep.inputs.family;
-  inputs.device = machine.device;
-  inputs.compute_dtype = machine.compute_dtype;
+  SweepInputs inputs{.version = sweep.inputs.version,
+                     .device = machine.device,
+                     .family = sweep.inputs.family,
+                     .compute_dtype = machine.compute_dtype};
   for (const SweepModel& one : sweep.file.models) {
     const ModelDir model(one.path);
     inputs.model_sha256.push_back(model_hash(model, hashes));

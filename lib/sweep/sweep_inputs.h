@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "run/devices.h"
+#include "run/subject.h"
 #include "sweep/plan.h"
 #include "sweep/sweep_folder.h"
 
 namespace kvcal {
 
 /// Replaces ids of the hub by local paths, and fetches what is not there. Throws Error as
-/// run/named_inputs.h does.
+/// run/command_paths.h does.
 void fetch_inputs(SweepFile& sweep, Diagnostics& diagnostics);
 
 /// Reads the sweep's file and the configs of its models, nothing else. version: of the program,
@@ -23,14 +24,19 @@ Sweep read_planned_sweep(const std::filesystem::path& file, const std::string& v
 
 /// Properties of a machine that the results made on it depend on.
 struct SweepMachine {
-  std::string device;                      ///< "cpu", "cuda"
-  std::vector<std::string> compute_dtype;  ///< of each model
+  std::string device;                           ///< "cpu", "cuda"
+  std::vector<std::string> compute_dtype = {};  ///< of each model
 };
 SweepMachine machine_of(const DeviceOptions& device, const Backend& backend, const Sweep& sweep);
 /// Writes the machine into the folder, for a machine that collects the results.
 void write_machine(const SweepMachine& machine, const Sweep& sweep, const SweepFolder& folder);
 /// The machine that the folder holds; nullopt where no run of these models wrote one.
 std::optional<SweepMachine> read_machine(const Sweep& sweep, const SweepFolder& folder);
+
+/// The samples that scales are made of. Throws Error as samples_for does.
+std::vector<Sample> calibration_samples(const Sweep& sweep, const PlannedModel& subject,
+                                        int64_t count, std::optional<uint64_t> seed,
+                                        Diagnostics& diagnostics);
 
 /// Hashes all files that results depend on, and adds the fingerprints of the plan's parts.
 void add_inputs(const SweepMachine& machine, const SweepFolder& folder, Sweep& sweep);

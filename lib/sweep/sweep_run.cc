@@ -13,12 +13,13 @@
 #include "run/calibration_preview.h"
 #include "sweep/sweep_inputs.h"
 #include "sweep/sweep_tasks.h"
-#include "sweep/task_runner.h"
 
 namespace kvcal {
 namespace {
 
-/// Whether each cell was requested.
+/// Of the tasks of one kind.
+constexpr std::string_view kShareNames[] = {"statistics", "scales", "evaluations", "questions"};
+
 std::vector<bool> wanted_cells(const SweepSettings& settings, const SweepPlan& plan) {
   std::vector<bool> wanted(plan.cells.size(), settings.cells.empty());
   for (const std::string& id : settings.cells) {
@@ -121,8 +122,7 @@ void put_counts(const SweepPlan& plan, const std::string& name, std::ostream& ou
         << (merged == 1 ? " means" : " mean") << " the same as others";
   out << '\n';
   for (const auto& [why, count] : plan.meaningless)
-    out << "left out: " << count << (count == 1 ? " combination, " : " combinations, ") << why
-        << '\n';
+    out << "left out: " << counted(count, "combination") << ", " << why << '\n';
 }
 
 std::string metric_cell(const std::string& name, double number) {
@@ -150,23 +150,16 @@ std::string cell_counts(const std::vector<report::SweepCell>& cells) {
 /// Names of those measures that distinguish cells: a number that all share distinguishes none.
 std::vector<std::string> telling_metrics(const std::vector<report::SweepCell>& cells) {
   std::vector<std::string> names;
-  for (const SweepMetric& metric : all_metrics()) {
+  for (const std::string& name : kCellMetrics.names()) {
     std::set<double> values;
     for (const report::SweepCell& cell : cells)
-      if (const double value = cell.metrics.at(metric.name); !std::isnan(value))
-        values.insert(value);
-    if (values.size() > 1 || (values.size() == 1 && cells.size() == 1))
-      names.push_back(metric.name);
+      if (const double value = cell.metrics.at(name); !std::isnan(value)) values.insert(value);
+    if (values.size() > 1 || (values.size() == 1 && cells.size() == 1)) names.push_back(name);
   }
   return names;
 }
 
 }  // namespace
-
-std::string_view share_name(size_t share) {
-  constexpr std::string_view kNames[] = {"statistics", "scales", "evaluations", "questions"};
-  return kNames[share];
-}
 
 Json to_json(const Sweep& sweep, const RemainingWork& remaining) {
   Json cells = Json::array(), tasks = Json::array();
@@ -175,7 +168,7 @@ Json to_json(const Sweep& sweep, const RemainingWork& remaining) {
     cells.back().update(coordinates_json(cell, sweep.file));
   }
   for (size_t i = 0; i < remaining.shares.size(); ++i)
-    tasks.push_back({{"task", share_name(i)},
+    tasks.push_back({{"task", kShareNames[i]},
                      {"number", remaining.shares[i].num_tasks},
                      {"tokens", remaining.shares[i].tokens},
                      {"seconds", std::round(remaining.shares[i].seconds)}});
@@ -191,9 +184,8 @@ Json to_json(const Sweep& sweep, const RemainingWork& remaining) {
 }
 
 SweepPreview preview_sweep(const SweepSettings& settings, Diagnostics& diagnostics) {
-  SweepPreview preview{
-      .sweep = read_planned_sweep(settings.file, settings.version, settings.family),
-      .remaining = {}};
+  SweepPreview preview{.sweep =
+                           read_planned_sweep(settings.file, settings.version, settings.family)};
   std::optional<SweepFolder> folder;
   if (!settings.output.empty() && is_there(settings.output))
     folder.emplace(settings.output, SweepFolder::Use::kLook, diagnostics);
@@ -219,12 +211,11 @@ SweepResult run_sweep(const SweepSettings& settings, SweepEvents& events,
 SweepResult collect_sweep(const SweepSettings& settings, Diagnostics& diagnostics) {
   Sweep sweep = read_planned_sweep(settings.file, settings.version, settings.family);
   if (!is_there(settings.output))
-    fail(settings.output.string(),
-         ": no such folder; --collect makes tables of what runs have left");
+    fail(settings.output, ": no such folder; --collect makes tables of what runs have left");
   const SweepFolder folder(settings.output, SweepFolder::Use::kPart, diagnostics);
   // The machine that collects may have none of the devices that did the work.
   auto kept = read_machine(sweep, folder);
-  if (!kept) fail(settings.output.string(), ": holds no results of the sweep's models");
+  if (!kept) fail(settings.output, ": holds no results of the sweep's models");
   // The compute dtype that is asked for goes before that of the last run, as in a run.
   if (const std::string asked = asked_compute_dtype(settings.device, sweep); asked != "auto")
     std::ranges::fill(kept->compute_dtype, asked);
@@ -268,7 +259,7 @@ std::string remaining_text(const Sweep& sweep, const RemainingWork& remaining) {
   TextTable table({"to do", "tasks", "tokens", "time"});
   for (size_t i = 0; i < remaining.shares.size(); ++i)
     if (const RemainingWork::Share& share = remaining.shares[i]; share.num_tasks > 0)
-      table.add({std::string(share_name(i)), std::to_string(share.num_tasks),
+      table.add({std::string(kShareNames[i]), std::to_string(share.num_tasks),
                  std::to_string(share.tokens), time_text(share.seconds)});
   out << table.text();
   out << estimate_text(remaining.seconds, remaining.busy_seconds)

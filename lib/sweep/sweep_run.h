@@ -26,12 +26,9 @@ struct RemainingWork {
   double seconds = 0.0, memory_bytes = 0.0;  ///< of jobs tasks at a time
   double busy_seconds = 0.0;                 ///< while other programs run as now
 };
-/// "statistics", "scales", "evaluations", "questions"
-std::string_view share_name(size_t share);
 /// The remaining with the plan's counts and cells, as `sweep --dry-run --json` prints it.
 Json to_json(const Sweep& sweep, const RemainingWork& remaining);
 
-/// Receives the course of a sweep.
 class SweepEvents : public TaskEvents {
  public:
   /// Called before the first task.
@@ -47,7 +44,7 @@ struct SweepResult {
 /// A sweep's file, what it expands to, and the work that is left.
 struct SweepPreview {
   Sweep sweep;
-  RemainingWork remaining;
+  RemainingWork remaining = {};
 };
 /// Estimates the work that is left, and writes nothing. settings.output may be empty or new.
 SweepPreview preview_sweep(const SweepSettings& settings, Diagnostics& diagnostics);

@@ -7,7 +7,6 @@
 #include "eval/gsm8k.h"
 #include "eval/likelihood.h"
 #include "eval/sequences.h"
-#include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "hub/hub_cache.h"
@@ -24,12 +23,6 @@
 namespace kvcal {
 namespace {
 
-/// Samples of a data set.
-struct CalibrationText {
-  std::string sha256;
-  std::vector<Sample> samples;
-};
-
 /// One task: a model with a recipe.
 class CalibrationTask {
  public:
@@ -41,17 +34,16 @@ class CalibrationTask {
                               context.sweep.inputs.family)) {}
 
   void observe(const Observation& observation) {
-    const CalibrationText text = read_text(observation.num_samples, observation.seed);
+    const std::vector<Sample> samples = samples_of(observation.num_samples, observation.seed);
     Statistics statistics;
-    calibrate_samples(subject_, run_of(text),
+    calibrate_samples(subject_, run_of(samples),
                       {.kv_forward = KvForward::kExact, .observes_all = observation.observes_all},
                       &statistics, context_.diagnostics);
     Provenance& origin = statistics.origin;
     origin = model_origin();
     origin.model_config = dump_json(subject_.model_dir.config());
     add_text("exact", origin);
-    origin.dataset_sha256 = text.sha256;
-    set_samples(text.samples, origin);
+    set_samples(samples, origin);
     write_statistics(context_.folder.statistics(observation.fingerprint), statistics, true,
                      observation.fingerprint);
   }
@@ -85,20 +77,15 @@ class CalibrationTask {
   std::string path() const { return context_.sweep.file.models[model_].path.string(); }
   const SweepCalibration& text_source() const { return *context_.sweep.file.calibration; }
 
-  CalibrationText read_text(int64_t num_samples, std::optional<uint64_t> seed) const {
-    const auto dataset = open_dataset(text_source().dataset, {.records = text_source().records});
-    return {dataset->sha256(), samples_for(subject_, *dataset, text_source().records,
-                                           {.num_calibration_samples = num_samples,
-                                            .max_seq_length = text_source().max_seq_length,
-                                            .shuffle_seed = seed},
-                                           context_.diagnostics)};
+  std::vector<Sample> samples_of(int64_t count, std::optional<uint64_t> seed) const {
+    return calibration_samples(context_.sweep, subject_, count, seed, context_.diagnostics);
   }
 
-  CalibrationRun run_of(const CalibrationText& text) const {
+  CalibrationRun run_of(const std::vector<Sample>& samples) const {
     const DeviceOptions device = device_of(context_.device, context_.sweep, model_);
     return {
         .backends = {&context_.backend},
-        .samples = text.samples,
+        .samples = samples,
         .layerwise = {.compute_type = compute_type_of(device, context_.backend, subject_.config),
                       .scratch_folder = context_.folder.path()},
         .threads = device.threads};
@@ -135,16 +122,15 @@ class CalibrationTask {
       return derive(statistics, subject_.plan, subject_.config, {.kv_dtype = kv_dtype_},
                     context_.diagnostics);
     }
-    const CalibrationText text = read_text(*planned.num_samples, planned.seed);
-    set_samples(text.samples, origin);
+    const std::vector<Sample> samples = samples_of(*planned.num_samples, planned.seed);
+    set_samples(samples, origin);
     return calibrate_samples(
-        subject_, run_of(text),
+        subject_, run_of(samples),
         {.kv_forward =
              planned.kv_forward == "quantized" ? KvForward::kQuantized : KvForward::kExact,
          .derive = {.kv_dtype = kv_dtype_},
-         .compared_samples = chooses_by_attention(subject_.recipe)
-                                 ? compared_samples(lengths_of(text.samples))
-                                 : 0},
+         .compared_samples =
+             chooses_by_attention(subject_.recipe) ? compared_samples(lengths_of(samples)) : 0},
         nullptr, context_.diagnostics);
   }
 
@@ -173,7 +159,6 @@ class CalibrationTask {
     checkpoint_format().check(subject_.output_of(calibration));
   }
 
-  /// Returns the manifest.
   Json write_checkpoint(const Calibration& measured, const PlannedCalibration& planned,
                         const OutputTexts& texts) const {
     const Calibration calibration = written_part(measured);
@@ -216,9 +201,7 @@ std::vector<Scale> scales_of_json(const Json& layer, const char* key) {
 /// The scales of every layer that a manifest holds; those of ignored layers are null there.
 std::vector<LayerKvScales> scales_of_manifest(const Json& manifest, const ModelConfig& config) {
   std::vector<LayerKvScales> all(static_cast<size_t>(config.num_hidden_layers));
-  const Json* layers = find_field(manifest, "layers");
-  if (!layers || !layers->is_array()) fail_missing("layers", "a list of layers");
-  for (const Json& layer : *layers) {
+  for (const Json& layer : required_list(manifest, "layers", "a list of layers")) {
     LayerKvScales& scales = all.at(static_cast<size_t>(required_int(layer, "layer")));
     scales.ignored = !find_field(layer, "k_scale");
     if (scales.ignored) continue;
@@ -271,7 +254,6 @@ class CellWeights {
   LoadedModel model_;
 };
 
-/// A cell that is being scored.
 struct ScoredCell {
   const Cell* cell = nullptr;
   std::vector<LayerKvScales> scales;
@@ -296,11 +278,7 @@ class Evaluation {
     const SweepEvaluation& text = context_.sweep.file.evaluation;
     const std::vector<ScoredSequence> sequences =
         read_sequences(text.dataset, reference().model_dir.path(), reference().config.vocab_size,
-                       {.num_sequences = text.num_samples,
-                        .max_seq_length = text.max_seq_length,
-                        .stride = text.stride,
-                        .records = text.records},
-                       context_.diagnostics);
+                       text, context_.diagnostics);
     Scorer scorer = make_scorer();
     std::vector<SequenceScores> scores =
         score_all(scorer, sequences, context_.diagnostics, "scoring");
@@ -391,14 +369,8 @@ void evaluate_cells(const TaskContext& context, const std::vector<size_t>& cells
 void answer_questions(const TaskContext& context, const Cell& cell) {
   CellWeights weights(context, cell, true);
   LoadedModel& model = weights.model();
-  const SweepGsm8k& asked = *context.sweep.file.gsm8k;
-  GsmOptions asking;
-  asking.dataset = asked.dataset;
-  asking.fewshot_dataset = asked.fewshot_dataset;
+  GsmOptions asking = *context.sweep.file.gsm8k;
   asking.model_folder = model.model_dir.path();
-  asking.num_fewshot = asked.num_fewshot;
-  asking.limit = asked.limit;
-  asking.max_gen_toks = asked.max_gen_toks;
   const GsmResult result = run_gsm8k(model.decoder, *model.tokenizer, cell.cache,
                                      weights.scales_of(cell), asking, context.diagnostics);
   Json json = {{"id", cell.id}, {"fingerprint", cell.answer_fingerprint}};

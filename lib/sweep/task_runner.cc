@@ -69,7 +69,6 @@ void learn(const Json& timing, SweepEstimate& estimate) {
                      optional_number(timing, "seconds").value_or(0.0));
 }
 
-/// A task while it runs.
 struct Running {
   size_t task = 0;
   TaskSlot* slot = nullptr;
@@ -153,26 +152,21 @@ class Runner {
     return description_of(task, sweep_.file, sweep_.plan);
   }
 
-  /// Cells whose scales could not be made are not tried.
+  /// Parts whose statistics or scales could not be made are not tried.
   void drop_hopeless(SweepTask& task) {
+    if (task.kind == Kind::kObserve) return;
+    const Kind needed = task.is_on_cells() ? Kind::kCalibrate : Kind::kObserve;
     std::erase_if(task.parts, [&](size_t part) {
-      const std::string* why = nullptr;
-      if (task.is_on_cells()) {
-        const auto calibration = sweep_.plan.cells[part].calibration;
-        if (calibration) why = find_error(failed_calibrations_, *calibration);
-        if (why) fail_cell(task.kind, part, *why);
-      } else if (task.kind == Kind::kCalibrate) {
-        const auto observation = sweep_.plan.calibrations[part].observation;
-        if (observation) why = find_error(failed_observations_, *observation);
-        if (why) failed_calibrations_[part] = *why;
-      }
-      return why != nullptr;
+      const auto need = task.is_on_cells() ? sweep_.plan.cells[part].calibration
+                                           : sweep_.plan.calibrations[part].observation;
+      const auto failed = need ? failed_.find({needed, *need}) : failed_.end();
+      if (failed == failed_.end()) return false;
+      if (task.is_on_cells())
+        fail_cell(task.kind, part, failed->second);
+      else
+        failed_[{task.kind, part}] = failed->second;
+      return true;
     });
-  }
-
-  static const std::string* find_error(const std::map<size_t, std::string>& errors, size_t part) {
-    const auto found = errors.find(part);
-    return found == errors.end() ? nullptr : &found->second;
   }
 
   fs::path error_file(Kind kind, size_t cell) const {
@@ -239,9 +233,8 @@ class Runner {
   void fail_task(size_t index, const std::string& error) {
     const SweepTask task = tasks_[index];
     end(index, State::kFailed);
-    if (task.kind == Kind::kObserve) failed_observations_[task.parts[0]] = error;
-    if (task.kind == Kind::kCalibrate) failed_calibrations_[task.parts[0]] = error;
     if (!task.is_on_cells()) {
+      failed_[{task.kind, task.parts[0]}] = error;
       events_.failed(error);
       return;
     }
@@ -319,7 +312,7 @@ class Runner {
   Clock::time_point next_tables_;
   Json timings_ = Json::array();
   std::list<Running> running_;
-  std::map<size_t, std::string> failed_observations_, failed_calibrations_;
+  std::map<std::pair<Kind, size_t>, std::string> failed_;  ///< errors of parts that are not cells
 };
 
 }  // namespace

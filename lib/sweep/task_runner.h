@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -30,15 +29,14 @@ std::vector<TaskSlot> make_slots(const DeviceOptions& device, int jobs);
 /// The program that does a task, given as argument_of writes it, on a device.
 using TaskCommand = std::function<Command(const std::string& task, const DeviceOptions& device)>;
 
-/// Settings of a sweep beside its file.
 struct SweepSettings {
-  std::filesystem::path file, output;
+  std::string file, output;  ///< a path, and a folder
   std::string version;       ///< of the program, which results depend on
   FamilyChoice family = {};  ///< of models whose type is not known
   DeviceOptions device;
-  int jobs = 0;                    ///< tasks at a time; 0: one for each device
-  std::vector<std::string> cells;  ///< ids; empty: all
-  TaskCommand command;             ///< used where tasks run
+  int jobs = 0;                         ///< tasks at a time; 0: one for each device
+  std::vector<std::string> cells = {};  ///< ids; empty: all
+  TaskCommand command = {};             ///< used where tasks run
 };
 
 /// Receives the course of the tasks. Each call is short.

@@ -144,3 +144,16 @@ TEST_CASE("json: Python's constants are numbers where asked for, and strings sta
         "{\n  \"a\": [\n    0.0,\n    Infinity,\n    -Infinity,\n    NaN\n  ],\n"
         "  \"b\": \"Infinity \\\" NaN\",\n  \"NaN\": \"-Infinity\"\n}");
 }
+
+TEST_CASE("json: fields of values of any kind, lists that must be there, a value or null") {
+  const Json object = parse_json(R"({"list": [1], "z": null, "n": 1})");
+  CHECK(find_in(object, "n"));
+  CHECK(!find_in(object, "z"));
+  CHECK(!find_in(object["list"], "n"));
+  CHECK(required_list(object, "list").size() == 1);
+  for (const char* key : {"z", "n", "none"})
+    CHECK(message_of([&] { required_list(object, key, "a list of cells"); }) ==
+          "key '" + std::string(key) + "' is missing, expected a list of cells");
+  CHECK(or_null(std::optional<int64_t>(3)) == Json(3));
+  CHECK(or_null(std::optional<int64_t>()).is_null());
+}

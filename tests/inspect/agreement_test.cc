@@ -55,7 +55,7 @@ TEST_CASE("inspect: of a checkpoint with scales it says what convert and verify 
       INFO(fixture << ", " << format);
       const test::ScratchFolder folder;
       write_with_scales(fixture, format, folder.path());
-      const InspectionResult found = inspect(folder.path().string());
+      const InspectionResult found(folder.path().string());
       for (const FormatSupport& support : found.consumers.formats) {
         INFO(support.format);
         for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead}) {

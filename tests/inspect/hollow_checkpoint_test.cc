@@ -24,9 +24,9 @@ TEST_CASE("inspect: config.json alone gives the answers of the checkpoint") {
     INFO(name);
     const test::ScratchFolder folder;
     fs::copy(fixture(name) / "config.json", folder / "config.json");
-    const InspectionResult whole = inspect(fixture(name).string());
+    const InspectionResult whole(fixture(name).string());
     for (const fs::path& given : {folder.path(), folder / "config.json"}) {
-      const InspectionResult found = inspect(given.string());
+      const InspectionResult found(given.string());
       CHECK(found.hollow != nullptr);
       CHECK(found.cache.values_per_token == whole.cache.values_per_token);
       CHECK(found.layers.size() == whole.layers.size());
@@ -56,8 +56,8 @@ TEST_CASE("inspect: a model that is not supported says why, and leaves nothing b
   const test::ScratchFolder folder, scratch;
   test::write_file(folder / "config.json", R"({"model_type": "unheard_of"})");
   ::setenv("TMPDIR", scratch.path().c_str(), 1);
-  const std::string message = test::message_of([&] { inspect(folder.path().string()); });
-  inspect((fixture("llama") / "config.json").string());
+  const std::string message = test::message_of([&] { InspectionResult(folder.path().string()); });
+  InspectionResult((fixture("llama") / "config.json").string());
   ::unsetenv("TMPDIR");
   CHECK(test::contains(message, "config.json: "));
   CHECK(test::contains(message, "unheard_of"));

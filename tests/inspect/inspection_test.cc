@@ -26,7 +26,7 @@ const FormatSupport& format_of(const InspectionResult& found, const std::string&
 }  // namespace
 
 TEST_CASE("inspect: values of a plain checkpoint") {
-  const InspectionResult found = inspect(model_fixture("llama").string());
+  const InspectionResult found(model_fixture("llama").string());
   CHECK(found.config.model_type == "llama");
   CHECK(found.parameters == 50928);
   CHECK(found.bytes == 2 * found.parameters);
@@ -48,7 +48,7 @@ TEST_CASE("inspect: values of a plain checkpoint") {
 TEST_CASE("inspect: every fixture can be told without running it") {
   for (const std::string& name : test::model_fixture_names()) {
     CAPTURE(name);
-    const InspectionResult found = inspect(model_fixture(name).string());
+    const InspectionResult found(model_fixture(name).string());
     CHECK(found.layers.size() == found.config.attention_layers().size());
     uint64_t bytes = 0;
     int64_t count = 0;
@@ -65,14 +65,14 @@ TEST_CASE("inspect: every fixture can be told without running it") {
 }
 
 TEST_CASE("inspect: recurrent layers have states, and no row of their own") {
-  const InspectionResult found = inspect(model_fixture("jamba").string());
+  const InspectionResult found(model_fixture("jamba").string());
   CHECK(found.cache.layers == std::ssize(found.layers));
   CHECK(found.cache.layers < found.config.num_hidden_layers);
   CHECK(found.cache.state_bytes_per_sequence > 0);
 }
 
 TEST_CASE("inspect: FP8 modules are counted by their scales and inputs") {
-  const InspectionResult found = inspect(model_fixture("../fp8/mixed").string());
+  const InspectionResult found(model_fixture("../fp8/mixed").string());
   REQUIRE(!found.quantization.linears.empty());
   const Property& counts = found.properties.back();
   CHECK(counts.key == "quantization");
@@ -83,7 +83,7 @@ TEST_CASE("inspect: FP8 modules are counted by their scales and inputs") {
 TEST_CASE("inspect: a manifest beside the checkpoint gives the layers' statistics") {
   const test::CheckpointCopy copy("llama");
   copy.write_manifest(test::sample_manifest());
-  const InspectionResult found = inspect(copy.path());
+  const InspectionResult found(copy.path());
   CHECK(found.scale_format == "none");
   REQUIRE(found.layers[0].statistics != nullptr);
   CHECK(found.layers[0].k_scales.empty());  // those of the manifest are another output's
@@ -96,7 +96,7 @@ TEST_CASE("inspect: a manifest beside the checkpoint gives the layers' statistic
 TEST_CASE("inspect: scales in another folder come from its manifest") {
   const test::CheckpointCopy scales("llama");
   scales.write_manifest(test::sample_manifest());
-  const InspectionResult found = inspect(model_fixture("llama").string(), scales.path());
+  const InspectionResult found(model_fixture("llama").string(), scales.path());
   CHECK(found.scale_format == "in " + scales.path());
   REQUIRE(found.layers[0].v_scales.size() == 2);
   CHECK(found.layers[0].v_scales[1].value == 0.125f);
@@ -105,7 +105,7 @@ TEST_CASE("inspect: scales in another folder come from its manifest") {
 TEST_CASE("inspect: a folder that is no checkpoint is an Error with its place") {
   const test::CheckpointCopy copy("llama");
   test::write_file(fs::path(copy.path()) / "config.json", R"({"model_type": "zamba2"})");
-  const std::string message = message_of([&] { inspect(copy.path()); });
+  const std::string message = message_of([&] { InspectionResult(copy.path()); });
   CHECK(message.starts_with(copy.path() + "/config.json: "));
   CHECK(message.find("config.json") == message.rfind("config.json"));
   CHECK(test::contains(message, "zamba2"));

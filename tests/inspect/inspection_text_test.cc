@@ -8,7 +8,7 @@ using kvcal::test::contains;
 
 TEST_CASE("inspection text: a plain checkpoint") {
   const std::string path = test::model_fixture("llama").string();
-  const InspectionResult found = inspect(path);
+  const InspectionResult found(path);
   const std::string text = inspection_text(found, false);
   CHECK(text.starts_with(path + ": llama, 50928 parameters, 101.9 kB, KV scales: none\n"));
   CHECK(contains(text, "\narchitecture\n"));
@@ -38,7 +38,7 @@ TEST_CASE("inspection text: amax of the manifest, or else scales, as a line over
 }
 
 TEST_CASE("inspection text: every tensor has its role, dtype and shape") {
-  const InspectionResult found = inspect(test::model_fixture("llama").string());
+  const InspectionResult found(test::model_fixture("llama").string());
   const std::string text = tensors_text(found.tensors);
   CHECK(text.starts_with("\nall tensors\n"));
   CHECK(std::ranges::count(text, '\n') == std::ssize(found.tensors) + 2);

@@ -14,7 +14,8 @@ using test::model_fixture;
 }  // namespace
 
 TEST_CASE("page_values: what is not known is a gap") {
-  const CheckpointReport page = page_values(inspect(model_fixture("llama").string()), "1.2");
+  const CheckpointReport page =
+      page_values(InspectionResult(model_fixture("llama").string()), "1.2");
   CHECK(page.name == "llama");
   CHECK(page.version == "1.2");
   CHECK(page.cache_bytes_fp8 == 64);
@@ -31,7 +32,7 @@ TEST_CASE("page_values: what is not known is a gap") {
 TEST_CASE("page_values: statistics come from the manifest, typed") {
   const test::CheckpointCopy copy("llama");
   copy.write_manifest(test::sample_manifest());
-  const CheckpointReport page = page_values(inspect(copy.path()), "1.2");
+  const CheckpointReport page = page_values(InspectionResult(copy.path()), "1.2");
   CHECK(page.layers[0].k.amax == 4.0f);
   CHECK(page.layers[0].k.head_amax == std::vector<float>{4.0f, 1.0f});
   CHECK(page.layers[0].k.saturated == 0.25);
@@ -47,7 +48,7 @@ TEST_CASE("page_values: positions come from the manifest, in this version's buck
   manifest["summary"]["late_positions"] = {
       {"k_layers", {0}}, {"v_layers", Json::array()}, {"first", 384}, {"advised_tokens", 1024}};
   copy.write_manifest(manifest);
-  const CheckpointReport page = page_values(inspect(copy.path()), "1.2");
+  const CheckpointReport page = page_values(InspectionResult(copy.path()), "1.2");
   CHECK(page.layers[0].k.position_amax == std::vector<float>{4.0f, 1.0f, 2.0f});
   CHECK(page.layers[1].k.position_amax.empty());
   REQUIRE(page.late);
@@ -55,7 +56,7 @@ TEST_CASE("page_values: positions come from the manifest, in this version's buck
   CHECK(contains(checkpoint_page(page), "K of layer 0 is still largest"));
   manifest["layers"][0]["positions"]["first"][2] = 5;
   copy.write_manifest(manifest);
-  CHECK(contains(test::message_of([&] { page_values(inspect(copy.path()), "1.2"); }),
+  CHECK(contains(test::message_of([&] { page_values(InspectionResult(copy.path()), "1.2"); }),
                  "positions: first: found 5, expected 2"));
 }
 
@@ -67,7 +68,7 @@ TEST_CASE("page_values: what the cache does to attention comes from the manifest
       {"output_error", 0.5}, {"weights_kl", 3.5}, {"head_output_error", {0.5, 0.25}}};
   damage["unit"] = {{"output_error", 0.75}, {"weights_kl", -1e-9}};
   copy.write_manifest(manifest);
-  const CheckpointReport page = page_values(inspect(copy.path()), "1.2");
+  const CheckpointReport page = page_values(InspectionResult(copy.path()), "1.2");
   REQUIRE(page.layers[0].damage);
   CHECK(page.layers[0].damage->calibrated.weights_kl == 3.5f);
   CHECK(page.layers[0].damage->calibrated.head_output_error == std::vector<float>{0.5f, 0.25f});
@@ -76,7 +77,7 @@ TEST_CASE("page_values: what the cache does to attention comes from the manifest
   CHECK(!page.layers[1].damage);
   const auto message = [&] {
     copy.write_manifest(manifest);
-    return test::message_of([&] { page_values(inspect(copy.path()), "1.2"); });
+    return test::message_of([&] { page_values(InspectionResult(copy.path()), "1.2"); });
   };
   damage.erase("unit");
   CHECK(contains(message(), "layer 0: attention_damage: "));
@@ -112,10 +113,10 @@ TEST_CASE("page_values: an engine is shown as verify judges it, with the files t
   const test::CheckpointCopy copy("llama");
   const fs::path folder = copy.path();
   fs::copy_file(folder / "model.safetensors", folder / "stray.safetensors");
-  const CheckpointReport page = page_values(inspect(copy.path()), "1.2");
+  const CheckpointReport page = page_values(InspectionResult(copy.path()), "1.2");
   size_t refusing = 0;
   REQUIRE(page.engines.size() == engine_rules().names().size());
-  for (const report::EngineLoad& load : page.engines) {
+  for (const VerifyReport& load : page.engines) {
     CAPTURE(load.engine);
     const VerifyReport judged = verify_checkpoint(folder, load.engine, {});
     CHECK(load.loads == judged.loads);
@@ -131,7 +132,7 @@ TEST_CASE("page_values: a page begins with what the cache costs, measured or els
   const test::CheckpointCopy copy("llama");
   const auto verdicts = [&](const Json& manifest) {
     copy.write_manifest(manifest);
-    return page_values(inspect(copy.path()), "1.2").verdicts;
+    return page_values(InspectionResult(copy.path()), "1.2").verdicts;
   };
   Json manifest = test::sample_manifest();
   CHECK(verdicts(manifest).empty());
@@ -146,7 +147,7 @@ TEST_CASE("page_values: a page begins with what the cache costs, measured or els
   CHECK(verdicts(manifest) ==
         std::vector<std::string>{"With these scales do not serve so: KL 0.3700, perplexity +34.00 "
                                  "% (limits: 0.1, +5 %)"});
-  CHECK(contains(checkpoint_page(page_values(inspect(copy.path()), "1.2")),
+  CHECK(contains(checkpoint_page(page_values(InspectionResult(copy.path()), "1.2")),
                  "<ul class=\"verdicts\"><li>With these scales do not serve so"));
   manifest["measured"]["calibrated"]["kl_mean"] = "small";
   const std::string message = test::message_of([&] { verdicts(manifest); });
@@ -159,7 +160,8 @@ TEST_CASE("page_values: a manifest that is not ours is an Error with layer and k
   Json manifest = test::sample_manifest();
   manifest["layers"][1]["k_amax"] = "large";
   copy.write_manifest(manifest);
-  const std::string message = test::message_of([&] { page_values(inspect(copy.path()), "1.2"); });
+  const std::string message =
+      test::message_of([&] { page_values(InspectionResult(copy.path()), "1.2"); });
   CHECK(contains(message, "kvcal_manifest.json: layer 1: "));
   CHECK(contains(message, "k_amax"));
 }

@@ -31,13 +31,14 @@ std::string page_with(const std::string& hostile, bool has_engines = false) {
   report.gaps = {hostile};
   report.architecture = report.origin = {{hostile, hostile}};
   report.tensors = {{hostile, 1, 1}};
-  if (has_engines)
-    report.engines = {{.engine = hostile,
-                       .version = hostile,
-                       .kv_cache_dtype = hostile,
-                       .layers = {{.layer = 0, .k = {{{1.0f}, hostile}}, .v = {{{1.0f}, hostile}}}},
-                       .findings = {{"note", hostile, hostile, hostile}}}};
-  report.engine_words = {{hostile, hostile, hostile, hostile, hostile}};
+  if (has_engines) {
+    VerifyReport& engine = report.engines.emplace_back();
+    engine.engine = engine.version = engine.kv_cache_dtype = hostile;
+    engine.layers = {{.layer = 0, .k = {{1.0f}, hostile}, .v = {{1.0f}, hostile}}};
+    engine.findings = {{Severity::kNote, {}, hostile, hostile}};
+  }
+  report.engine_words = {
+      {.name = hostile, .engine = hostile, .version = hostile, .format = hostile, .note = hostile}};
   for (report::CacheLayer& layer : report.layers) layer.dtype = hostile;
   for (report::Fp8Linear& linear : report.linears) linear.kind = linear.input = hostile;
   return checkpoint_page(report);

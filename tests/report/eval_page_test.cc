@@ -97,7 +97,7 @@ TEST_CASE("eval page: layers to keep, their KL, bytes and argument") {
 TEST_CASE("eval page: questions with what was found and what is right") {
   const EvalReport report = read_eval_report(result_fixture("gsm8k"));
   REQUIRE(report.variants.size() == 1);
-  CHECK(report.variants[0].name == "fp8_e4m3");
+  CHECK(report.variants[0].cache.name == "fp8_e4m3");
   const std::string page = eval_page(report);
   check_page(page);
   const std::string table = between(page, "id=\"questions-table\"", "</table>");
@@ -136,7 +136,7 @@ TEST_CASE("eval page: the verdicts are the first to read") {
   report.variants[1].verdict = "do not serve so: KL <0.37>";
   const std::string page = eval_page(report);
   check_page(page);
-  CHECK(count_of(page, "<ul class=\"verdicts\"><li>" + report.variants[1].name +
+  CHECK(count_of(page, "<ul class=\"verdicts\"><li>" + report.variants[1].cache.name +
                            ": do not serve so: KL &lt;0.37&gt;</li></ul>") == 1);
   CHECK(page.find("class=\"verdicts\"") < page.find("class=\"tile"));
 }

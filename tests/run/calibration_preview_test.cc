@@ -23,9 +23,9 @@ CalibrateRequest request_of(const TextCheckpoint& files) {
   return request;
 }
 
-CalibrationPreview preview_of(const CalibrateRequest& request, const ScoringWork& scoring = {}) {
+CalibrationPreview preview_of(const CalibrateRequest& request, int num_scored = 0) {
   SilentDiagnostics silent;
-  return preview_calibration(request, scoring, silent);
+  return preview_calibration(request, num_scored, silent);
 }
 
 uint64_t tensor_bytes(const std::string& model) {
@@ -92,7 +92,7 @@ TEST_CASE("preview: records are held out where the data set has too few for all"
   const auto samples_with = [&](int64_t held_out, std::string* note = nullptr) {
     request.num_held_out = held_out;
     KeptLines told;
-    const size_t samples = preview_calibration(request, {}, told).num_samples;
+    const size_t samples = preview_calibration(request, 0, told).num_samples;
     if (note) *note = told.notes.empty() ? "" : told.notes.at(0);
     return samples;
   };
@@ -115,8 +115,8 @@ TEST_CASE("preview: records are held out where the data set has too few for all"
 TEST_CASE("preview: scoring adds its time, and hidden states past a limit go to the disk") {
   const TextCheckpoint files;
   CalibrateRequest request = request_of(files);
-  const ScoringWork scoring{.num_sequences = 1'000'000'000, .max_seq_length = 512, .num_models = 3};
-  CHECK(preview_of(request, scoring).seconds > 10 * preview_of(request).seconds);
+  request.score.num_sequences = 1'000'000'000;
+  CHECK(preview_of(request, 3).seconds > 10 * preview_of(request).seconds);
   const uint64_t needed = preview_of(request).memory_bytes;
   request.memory_limit = "1";
   CHECK(contains(message_of([&] { preview_of(request); }), "the memory limit of 1 bytes"));

@@ -15,9 +15,9 @@ namespace {
 EvalOptions options_of(const TextCheckpoint& files) {
   return {.model = files.path(),
           .dataset = files.text(),
-          .cache = {},
           .device = test::reference_device(),
-          .sequences = {.max_seq_length = 16}};
+          .sequences = {.max_seq_length = 16},
+          .version = "1.2"};
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ TEST_CASE("evaluation: perplexity of one cache stands beside the run's own numbe
   const TextCheckpoint files;
   KeptLines lines;
   const EvalOptions options = options_of(files);
-  const LikelihoodResult result = evaluate_likelihood(options, {}, lines);
+  const report::EvalReport result = evaluate_likelihood(options, {}, lines).report;
   REQUIRE(result.variants.size() == 1);
   CHECK(result.is_single);
   CHECK(result.reference.empty());
@@ -34,12 +34,11 @@ TEST_CASE("evaluation: perplexity of one cache stands beside the run's own numbe
   CHECK(result.variants[0].all.num_tokens > 0);
   CHECK_FALSE(result.variants[0].all.kl_mean.has_value());
   CHECK(lines.last == std::pair<std::string, bool>("eval", true));
-  const Json json = evaluation_json(options, "1.2", result);
+  const Json json = likelihood_json(options, {}, result);
   CHECK(json.at("task") == "perplexity");
   CHECK(json.at("version") == "1.2");
   CHECK(json.at("perplexity") == result.variants[0].all.perplexity);
   CHECK_FALSE(json.contains("variants"));
-  CHECK(evaluation_report(options, "1.2", result).variants.size() == 1);
 }
 
 TEST_CASE("evaluation: KL is given for each variant and layer before texts are written") {
@@ -50,10 +49,11 @@ TEST_CASE("evaluation: KL is given for each variant and layer before texts are w
   LikelihoodOptions asked{.has_reference = true, .per_layer = true, .num_texts = 1};
   asked.gates.max_kl = 0.0;
   bool has_scores = false;
-  const LikelihoodResult result =
-      evaluate_likelihood(options, asked, lines, [&](const LikelihoodResult& scores) {
-        has_scores = scores.texts.empty() && scores.variants.size() == 2;
+  const EvalResult found =
+      evaluate_likelihood(options, asked, lines, [&](const EvalResult& scores) {
+        has_scores = scores.report.texts.empty() && scores.report.variants.size() == 2;
       });
+  const report::EvalReport& result = found.report;
   CHECK(has_scores);
   CHECK(result.reference == "the same with an unquantized cache");
   CHECK(*result.variants[0].all.kl_mean == 0.0);
@@ -61,15 +61,11 @@ TEST_CASE("evaluation: KL is given for each variant and layer before texts are w
   CHECK(result.variants[0].layers.empty());
   REQUIRE(result.variants[1].layers.size() == 2);
   CHECK(result.variants[1].layers[1].layer == 1);
-  REQUIRE(result.missed.size() == 1);
-  CHECK(contains(result.missed[0], "unit: --max-kl: the mean KL is "));
+  REQUIRE(found.missed.size() == 1);
+  CHECK(contains(found.missed[0], "unit: --max-kl: the mean KL is "));
   CHECK(result.texts.at(0).variants.size() == 2);
-  CHECK(evaluation_json(options, "1.2", result).at("variants").at(1).at("layers").size() == 2);
-  const report::EvalReport page = evaluation_report(options, "1.2", result);
-  CHECK(page.task == "kl");
-  CHECK(page.variants[1].metrics.at("kl_mean") == *result.variants[1].all.kl_mean);
-  CHECK(page.variants[1].layers.size() == 2);
-  CHECK(page.texts.size() == 1);
+  CHECK(likelihood_json(options, asked, result).at("variants").at(1).at("layers").size() == 2);
+  CHECK(result.task == "kl");
 }
 
 TEST_CASE("evaluation: skipped layers keep 16 bits in every quantized cache") {
@@ -77,10 +73,11 @@ TEST_CASE("evaluation: skipped layers keep 16 bits in every quantized cache") {
   SilentDiagnostics silent;
   EvalOptions options = options_of(files);
   options.variants = {"unit=fp8_e4m3:unit", "int8=int8_per_token_head"};
-  const LikelihoodResult whole =
-      evaluate_likelihood(options, {.has_reference = true, .per_layer = true}, silent);
+  const report::EvalReport whole =
+      evaluate_likelihood(options, {.has_reference = true, .per_layer = true}, silent).report;
   options.cache.skip_layers = {0};
-  const LikelihoodResult skipped = evaluate_likelihood(options, {.has_reference = true}, silent);
+  const report::EvalReport skipped =
+      evaluate_likelihood(options, {.has_reference = true}, silent).report;
   for (size_t i = 0; i < 2; ++i) {
     // Of two layers, the other one is quantized alone.
     CHECK(*skipped.variants[i].all.kl_mean > 0.0);
@@ -105,20 +102,20 @@ TEST_CASE("evaluation: GSM8K keeps each variant's answers") {
   asked.questions.limit = 2;
   asked.questions.max_gen_toks = 8;
   asked.gates.min_strict = 1.0;
-  const GsmTaskResult result = evaluate_gsm8k(options, asked, silent);
+  const EvalResult found = evaluate_gsm8k(options, asked, silent);
+  const report::EvalReport& result = found.report;
   REQUIRE(result.variants.size() == 2);
   CHECK(result.variants[1].cache.name == "unit");
-  CHECK(result.variants[1].result.answers.size() == 2);
-  CHECK(result.missed.size() == 2);
-  const Json json = evaluation_json(options, "1.2", asked, result);
+  CHECK(result.variants[1].answers->answers.size() == 2);
+  CHECK_FALSE(result.is_single);  // each variant has its own number of questions
+  CHECK(found.missed.size() == 2);
+  const Json json = gsm8k_json(options, asked, result);
   CHECK(json.at("samples").size() == 4);
   CHECK(json.at("samples").at(3).at("variant") == "unit");
   CHECK(json.at("limit") == 2);
-  const report::EvalReport page = evaluation_report(options, "1.2", result);
-  REQUIRE(page.questions.size() == 4);
-  CHECK(page.questions[3].variant == "unit");
-  CHECK(page.questions[3].question.starts_with("Question: "));
-  CHECK_FALSE(page.num_questions.has_value());  // each variant has its own
+  const std::string page = eval_page(result);
+  CHECK(contains(page, "\">Question: "));
+  CHECK(contains(page, "<td>unit"));
 }
 
 TEST_CASE("evaluation: sensitivity ranks the layers and proposes those to keep") {
@@ -130,21 +127,22 @@ TEST_CASE("evaluation: sensitivity ranks the layers and proposes those to keep")
   options.cache.unit_scales = true;
   CHECK(contains(message_of([&] { evaluate_sensitivity(options, {.needs_recipe = true}, silent); }),
                  "no recipe makes this cache, the scales are not the checkpoint's"));
-  const SensitivityResult all = evaluate_sensitivity(options, {.kl_budget = 100.0}, silent);
+  const report::EvalReport high =
+      evaluate_sensitivity(options, {.kl_budget = 100.0}, silent).report;
+  const report::Sensitivity& all = high.sensitivity.value();
   REQUIRE(all.ranking.size() == 2);
   CHECK(all.ranking[0].kl_mean >= all.ranking[1].kl_mean);
   REQUIRE(all.proposal.has_value());
   CHECK(all.proposal->layers.empty());
   CHECK(all.proposal->num_layers == 2);
-  const SensitivityResult none = evaluate_sensitivity(options, {.kl_budget = 0.0}, silent);
+  const report::EvalReport zero = evaluate_sensitivity(options, {.kl_budget = 0.0}, silent).report;
+  const report::Sensitivity& none = zero.sensitivity.value();
   CHECK(none.proposal->layers == std::vector<int64_t>{0, 1});
   CHECK(none.proposal->recipe.empty());
-  const Json json = evaluation_json(options, "1.2", none).at("sensitivity");
+  const Json json = sensitivity_json(options, zero).at("sensitivity");
   CHECK(json.at("kept_layers").size() == 2);
   CHECK(json.at("bytes_per_token_16_bit") == none.bytes_per_token_16_bit);
-  const report::EvalReport page = evaluation_report(options, "1.2", none);
-  CHECK(page.sensitivity->kl_budget == 0.0);
-  CHECK(page.sensitivity->rows.size() == none.rows.size());
+  CHECK(none.proposal->kl_budget == 0.0);
 }
 
 TEST_CASE("evaluation: variants are told apart by their text") {
@@ -175,10 +173,11 @@ TEST_CASE("evaluation: FP8 attention costs more than its cache, and says its nam
   KeptLines lines;
   EvalOptions options = options_of(files);
   options.variants = {"cache=fp8_e4m3:unit", "attention=fp8_e4m3+attention:unit"};
-  const LikelihoodResult result = evaluate_likelihood(options, {.has_reference = true}, lines);
+  const LikelihoodOptions asked{.has_reference = true};
+  const report::EvalReport result = evaluate_likelihood(options, asked, lines).report;
   REQUIRE(result.variants.size() == 2);
   CHECK(*result.variants[1].all.kl_mean > *result.variants[0].all.kl_mean);
-  const Json json = evaluation_json(options, "1.2", result);
+  const Json json = likelihood_json(options, asked, result);
   CHECK_FALSE(json.at("variants")[0].contains("fp8_attention"));
   CHECK(json.at("variants")[1].at("fp8_attention") == true);
   options.variants = {"a=fp8_e5m2+attention:unit"};

@@ -27,15 +27,12 @@ Likelihood compared() {
   return one;
 }
 
-VariantLikelihood variant(const std::string& name, const Likelihood& all) {
+report::EvalVariant variant(const std::string& name, const Likelihood& all) {
   return {.cache = {.name = name,
                     .type = KvDType::kFp8E4m3,
                     .scales_source = "unit",
                     .bytes_per_token = 128},
-          .all = all,
-          .positions = {},
-          .layers = {},
-          .sequences = {}};
+          .all = all};
 }
 
 GsmResult answered() {
@@ -50,13 +47,13 @@ GsmResult answered() {
 }  // namespace
 
 TEST_CASE("evaluation text: one cache is sentences") {
-  LikelihoodResult result;
+  report::EvalReport result;
   result.variants = {variant("fp8", scored())};
-  CHECK(evaluation_text(result, 40) ==
+  CHECK(likelihood_text(result, 40) ==
         "fp8_e4m3 cache, 100 tokens: perplexity 4.4817 (NLL 1.500000)\n");
   result.reference = "float16";
   result.variants = {variant("fp8", compared())};
-  CHECK(evaluation_text(result, 40) ==
+  CHECK(likelihood_text(result, 40) ==
         "verdict: noticeable: KL 0.0100, perplexity +1.86 % (fine up to 0.02, +1 %)\n"
         "fp8_e4m3 cache, 100 tokens: perplexity 4.4817 (NLL 1.500000)\n"
         "KL from float16: mean 0.010000 (standard error 0.001000), p99 0.200000, largest 0.500000 "
@@ -65,12 +62,12 @@ TEST_CASE("evaluation text: one cache is sentences") {
 }
 
 TEST_CASE("evaluation text: several caches are a table, and their layers further ones") {
-  LikelihoodResult result;
+  report::EvalReport result;
   result.is_single = false;
   result.reference = "float16";
   result.variants = {variant("one", compared()), variant("second", compared())};
   result.variants[1].layers = {{.layer = 3, .result = compared()}};
-  CHECK(evaluation_text(result, 40) ==
+  CHECK(likelihood_text(result, 40) ==
         "100 tokens, KL from float16\n"
         "perplexity of float16: 4.4000\n"
         "variant     verdict     cache  scales  bytes a token  perplexity    change   mean KL    "
@@ -85,7 +82,7 @@ TEST_CASE("evaluation text: several caches are a table, and their layers further
 }
 
 TEST_CASE("evaluation text: of too many layers the worst are listed") {
-  LikelihoodResult result;
+  report::EvalReport result;
   result.reference = "float16";
   result.variants = {variant("fp8", compared())};
   for (int layer = 0; layer < 3; ++layer) {
@@ -93,8 +90,8 @@ TEST_CASE("evaluation text: of too many layers the worst are listed") {
     one.kl_mean = layer == 1 ? 0.2 : 0.1;
     result.variants[0].layers.push_back({.layer = layer, .result = one});
   }
-  CHECK(test::contains(evaluation_text(result, 3), "quantized:\n"));
-  CHECK(evaluation_text(result, 2).ends_with(
+  CHECK(test::contains(likelihood_text(result, 3), "quantized:\n"));
+  CHECK(likelihood_text(result, 2).ends_with(
       "KL with only one layer's cache quantized (the worst 2 of 3 layers; --verbose lists all):\n"
       "layer   mean KL    p99 KL  largest KL  same top\n"
       "    1  0.200000  0.200000    0.500000   99.25 %\n"
@@ -102,25 +99,27 @@ TEST_CASE("evaluation text: of too many layers the worst are listed") {
 }
 
 TEST_CASE("evaluation text: answers have an error of the mean where there are several") {
-  GsmTaskResult result;
-  result.variants = {{.cache = variant("fp8", {}).cache, .result = answered()}};
-  const std::string text = evaluation_text(result);
+  report::EvalReport result;
+  result.variants = {variant("fp8", {})};
+  result.variants[0].answers = answered();
+  const std::string text = gsm8k_text(result);
   CHECK(test::contains(text, "2 questions, 5 examples each\n"));
   CHECK(test::contains(text, "50.00 % ± 25.00"));
   CHECK(test::contains(text, "         100.00 %  "));
 }
 
 TEST_CASE("evaluation text: sensitivity ranks layers and proposes which to keep") {
-  SensitivityResult result;
+  report::Sensitivity result;
   result.cache = variant("fp8", {}).cache;
   result.ranking = {{.layer = 1, .kl_mean = 0.02}, {.layer = 0, .kl_mean = 0.01}};
   result.rows.push_back(
       {.kept = {1}, .result = compared(), .bytes_per_token = 96, .is_proposed = true});
-  result.proposal = UnquantizedLayers{.kl_budget = 0.01,
-                                      .layers = {1},
-                                      .num_layers = 2,
-                                      .skip_layers_argument = "--kv-cache-dtype-skip-layers 1",
-                                      .recipe = ""};
+  result.proposal =
+      report::UnquantizedLayers{.kl_budget = 0.01,
+                                .layers = {1},
+                                .num_layers = 2,
+                                .skip_layers_argument = "--kv-cache-dtype-skip-layers 1",
+                                .recipe = ""};
   const std::string tables =
       "fp8_e4m3 cache, mean KL with only one layer quantized:\n"
       "layer   mean KL\n"
@@ -130,18 +129,18 @@ TEST_CASE("evaluation text: sensitivity ranks layers and proposes which to keep"
       "the worst layers in 16 bits, all others FP8:\n"
       "kept   mean KL  perplexity  same top  bytes a token     verdict          \n"
       "   1  0.010000      4.4817   99.25 %             96  noticeable  proposed\n";
-  CHECK(evaluation_text(result, 40) == tables +
-                                           "to stay within 0.01 keep 1 of 2 layers in 16 bits: 1\n"
-                                           "vLLM: --kv-cache-dtype-skip-layers 1\n");
+  CHECK(sensitivity_text(result, 40) == tables +
+                                            "to stay within 0.01 keep 1 of 2 layers in 16 bits: 1\n"
+                                            "vLLM: --kv-cache-dtype-skip-layers 1\n");
   result.proposal->layers = {};
-  CHECK(evaluation_text(result, 40) ==
+  CHECK(sensitivity_text(result, 40) ==
         tables + "every layer may be FP8: the mean KL is within 0.01\n");
   result.proposal->layers = {0, 1};
-  CHECK(evaluation_text(result, 40) ==
+  CHECK(sensitivity_text(result, 40) ==
         tables + "no FP8 cache is within 0.01: every layer would keep 16 bits\n");
   result.proposal.reset();
-  CHECK(evaluation_text(result, 40) == tables);
-  CHECK(evaluation_text(result, 1).starts_with(
+  CHECK(sensitivity_text(result, 40) == tables);
+  CHECK(sensitivity_text(result, 1).starts_with(
       "fp8_e4m3 cache, mean KL with only one layer quantized (the worst 1 of 2 layers; --verbose "
       "lists all):\n"
       "layer   mean KL\n"

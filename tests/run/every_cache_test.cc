@@ -66,18 +66,18 @@ TEST_CASE("every cache: one evaluation has KL and bytes a token of each") {
   SilentDiagnostics silent;
   EvalOptions options{.model = files.path(),
                       .dataset = files.text(),
-                      .cache = {},
                       .device = test::reference_device(),
                       .sequences = {.max_seq_length = 16},
                       .every_cache = true};
-  const LikelihoodResult result = evaluate_likelihood(options, {.has_reference = true}, silent);
+  const LikelihoodOptions asked{.has_reference = true};
+  const report::EvalReport result = evaluate_likelihood(options, asked, silent).report;
   REQUIRE(result.variants.size() == 5);
   CHECK_FALSE(result.is_single);
-  for (const VariantLikelihood& variant : result.variants) {
+  for (const report::EvalVariant& variant : result.variants) {
     CAPTURE(variant.cache.name);
     CHECK(*variant.all.kl_mean > 0.0);
   }
-  const Json variants = evaluation_json(options, "1.2", result).at("variants");
+  const Json variants = likelihood_json(options, asked, result).at("variants");
   CHECK(variants[0].at("scales") == "unit");
   CHECK(variants[2].at("scales") == "dynamic");
   CHECK(variants[2].at("kv_cache_dtype") == "fp8_per_token_head");

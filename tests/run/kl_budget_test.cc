@@ -24,7 +24,7 @@ struct BudgetSetting {
     request.output.output = (files.folder / output).string();
     request.samples.num_calibration_samples = 1;
     request.samples.shuffle_seed = 1;
-    request.budget.num_sequences = 2;
+    request.score.num_sequences = 2;
     request.reproducible = true;
     request.version = "test";
     return request;
@@ -44,7 +44,7 @@ CalibrationResult calibrated(const CalibrateRequest& request) {
 }
 
 KlBudgetOutcome kept(CalibrateRequest request, double budget) {
-  request.budget.kl = budget;
+  request.kl_budget = budget;
   request.output.overwrite = true;
   const CalibrationResult result = calibrated(request);
   REQUIRE(result.budget);
@@ -58,12 +58,13 @@ double kl_of(const CalibrateRequest& request, int64_t num_skipped) {
   options.model = request.output.output;
   options.dataset = request.dataset;
   options.device = request.device;
-  options.sequences = {.num_sequences = request.budget.num_sequences,
-                       .max_seq_length = request.budget.max_seq_length,
+  options.sequences = {.num_sequences = request.score.num_sequences,
+                       .max_seq_length = request.score.max_seq_length,
                        .num_skipped = num_skipped,
                        .shuffle_seed = request.samples.shuffle_seed};
   SilentDiagnostics silent;
-  return *evaluate_likelihood(options, {.has_reference = true}, silent).variants.at(0).all.kl_mean;
+  const EvalResult result = evaluate_likelihood(options, {.has_reference = true}, silent);
+  return *result.report.variants.at(0).all.kl_mean;
 }
 
 }  // namespace
@@ -105,7 +106,7 @@ TEST_CASE("kl_budget: the output is that of a run that is told of the layers") {
 TEST_CASE("kl_budget: where half of the layers are too few, nothing is written") {
   const BudgetSetting setting;
   CalibrateRequest request = setting.request("out");
-  request.budget.kl = 0;
+  request.kl_budget = 0;
   std::string message;
   try {
     calibrated(request);
@@ -120,7 +121,7 @@ TEST_CASE("kl_budget: where half of the layers are too few, nothing is written")
 TEST_CASE("kl_budget: formats and recipes for which it has no answer are refused") {
   const BudgetSetting setting;
   CalibrateRequest request = setting.request("out");
-  request.budget.kl = 0.01;
+  request.kl_budget = 0.01;
   request.output.formats = {"scales-json"};
   CHECK(contains(message_of([&] { calibrated(request); }), "is ignored and has no scale"));
   request.output.formats = {"compressed-tensors"};
@@ -149,10 +150,9 @@ TEST_CASE("kl_budget: layers are left out with those that the recipe ignores") {
 
 TEST_CASE("kl_budget: a trial proposes the layers and writes nothing") {
   const BudgetSetting setting;
-  TrialRequest request;
-  request.calibration = setting.request("");
-  request.calibration.output = {};
-  request.calibration.budget.kl = 100;
+  CalibrateRequest request = setting.request("");
+  request.output = {};
+  request.kl_budget = 100;
   request.score = {.num_sequences = 1, .max_seq_length = 64, .every_cache = false};
   RankSession session({});
   SilentDiagnostics silent;

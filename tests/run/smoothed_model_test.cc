@@ -114,12 +114,12 @@ TEST_CASE("smoothed_model: what is measured runs the rewritten weights against t
   test::KeptLines lines;
   CalibrateRequest request = biased.request("out");
   const auto rewritten = calibrated(request, lines);
-  const ScoreOptions options{.num_sequences = 4, .max_seq_length = 64};
-  const ScoredScales mended = score_scales(request, *rewritten, options, lines);
+  request.score = {.num_sequences = 4, .max_seq_length = 64};
+  const ScoredScales mended = score_scales(request, *rewritten, lines);
   request.smooths = false;
   request.output.output = (biased.files.folder / "plain").string();
   const auto plain = calibrated(request, lines);
-  const ScoredScales damaged = score_scales(request, *plain, options, lines);
+  const ScoredScales damaged = score_scales(request, *plain, lines);
   CHECK(mended.num_sequences == damaged.num_sequences);
   CHECK(*mended.calibrated.reference_perplexity == *damaged.calibrated.reference_perplexity);
   CHECK(*mended.unit.kl_mean < *damaged.unit.kl_mean);
@@ -137,14 +137,14 @@ TEST_CASE("smoothed_model: what scales chosen by attention clip of K is not held
   // As if scales clipped half of K, and then all of V, in one layer.
   CodeErrors& k = result->summary->layers.at(0).k.calibrated;
   k.clipped = 0.5 * k.values;
-  const ScoreOptions options{.num_sequences = 4, .max_seq_length = 64};
-  CHECK(score_scales(request, *result, options, lines).calibrated_clipped == 0.0);
+  request.score = {.num_sequences = 4, .max_seq_length = 64};
+  CHECK(score_scales(request, *result, lines).calibrated_clipped == 0.0);
   result->by_attention = false;
-  CHECK(score_scales(request, *result, options, lines).calibrated_clipped > 0.1);
+  CHECK(score_scales(request, *result, lines).calibrated_clipped > 0.1);
   result->by_attention = true;
   CodeErrors& v = result->summary->layers.at(0).v.calibrated;
   v.clipped = v.values;
-  CHECK(score_scales(request, *result, options, lines).calibrated_clipped == 1.0);
+  CHECK(score_scales(request, *result, lines).calibrated_clipped == 1.0);
 }
 
 TEST_CASE("smoothed_model: a model that gains nothing is calibrated as it is") {
@@ -201,9 +201,9 @@ TEST_CASE("smoothed_model: a dry run counts the rewritten model") {
   const Biased biased;
   SilentDiagnostics silent;
   CalibrateRequest request = biased.request("out");
-  const CalibrationPreview preview = preview_calibration(request, {}, silent);
+  const CalibrationPreview preview = preview_calibration(request, 0, silent);
   request.smooths = false;
-  const CalibrationPreview plain = preview_calibration(request, {}, silent);
+  const CalibrationPreview plain = preview_calibration(request, 0, silent);
   CHECK(preview.smoothed_bytes == preview.output_bytes);
   CHECK(preview.disk_bytes() == plain.disk_bytes() + preview.smoothed_bytes);
   CHECK(to_json(preview).at("disk").at("smoothed_bytes") == preview.smoothed_bytes);

@@ -64,8 +64,8 @@ struct Outcome {
   Json json;
 };
 
-Outcome run(TrialRequest request) {
-  request.calibration.device = test::reference_device();
+Outcome run(CalibrateRequest request) {
+  request.device = test::reference_device();
   request.score.num_sequences = 1;
   RankSession session({});
   SilentDiagnostics silent;
@@ -88,11 +88,11 @@ Outcome run(TrialRequest request) {
   return outcome;
 }
 
-TrialRequest request_of(const TextCheckpoint& files, const std::string& output) {
-  TrialRequest request;
-  request.calibration.model = files.path();
-  request.calibration.dataset = files.text();
-  request.calibration.output.output = output;
+CalibrateRequest request_of(const TextCheckpoint& files, const std::string& output) {
+  CalibrateRequest request = trial_request();
+  request.model = files.path();
+  request.dataset = files.text();
+  request.output.output = output;
   return request;
 }
 
@@ -201,13 +201,13 @@ TEST_CASE("trial: an output is a whole checkpoint and stays") {
 
 TEST_CASE("trial: a recipe of weights makes them, and one without a cache is refused") {
   const TextCheckpoint files;
-  TrialRequest request = request_of(files, "");
-  request.calibration.recipe = "fp8_w8a8_kv";
+  CalibrateRequest request = request_of(files, "");
+  request.recipe = "fp8_w8a8_kv";
   const Outcome outcome = run(request);
   CHECK(outcome.steps == std::vector<std::string>{"1 samples", "done"});
   CHECK_FALSE(is_there(outcome.folder));
   CHECK(outcome.is_whole);
-  request.calibration.recipe = "FP8_DYNAMIC";
+  request.recipe = "FP8_DYNAMIC";
   CHECK(test::message_of([&] { run(request); }) ==
         "--recipe FP8_DYNAMIC quantizes no K and V, expected one with a kv_cache_scheme");
 }
@@ -221,9 +221,9 @@ TEST_CASE("trial: quantized sources of every kind keep their weights, and nothin
     const test::ScratchFolder scratch;
     test::write_file(scratch / "ids.jsonl",
                      "{\"input_ids\": [1, 9, 33, 51, 2, 8]}\n{\"input_ids\": [1, 4, 12, 57, 5]}\n");
-    TrialRequest request;
-    request.calibration.model = (fixtures / name).string();
-    request.calibration.dataset = (scratch / "ids.jsonl").string();
+    CalibrateRequest request = trial_request();
+    request.model = (fixtures / name).string();
+    request.dataset = (scratch / "ids.jsonl").string();
     const Outcome outcome = run(request);
     CHECK(outcome.steps == std::vector<std::string>{"1 samples", "done"});
     CHECK(outcome.was_there);

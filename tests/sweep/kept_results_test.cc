@@ -17,18 +17,7 @@ namespace {
 /// A sweep of two recipes, one of which makes a checkpoint, with fingerprints of no real inputs.
 Sweep some_sweep() {
   PlannedSweep all("{models: m1, recipes: [max, dynamic], kv_forward: exact, num_samples: 8}");
-  SweepInputs inputs{.version = "1",
-                     .device = "cpu",
-                     .model_sha256 = {"aa", "bb"},
-                     .model_files_sha256 = {"", ""},
-                     .compute_dtype = {"float32", "float32"},
-                     .scales_sha256 = {""},
-                     .calibration_sha256 = "cc",
-                     .evaluation_sha256 = "ee",
-                     .gsm8k_sha256 = {},
-                     .calibration_file_sha256 = {},
-                     .evaluation_file_sha256 = {}};
-  Sweep sweep{std::move(all.sweep), std::move(all.plan), std::move(inputs)};
+  Sweep sweep{std::move(all.sweep), std::move(all.plan), test::some_inputs()};
   add_fingerprints(sweep.file, sweep.inputs, sweep.plan);
   return sweep;
 }

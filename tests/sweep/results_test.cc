@@ -56,23 +56,8 @@ TEST_CASE("pareto: of any points, those that no other beats") {
 
 namespace {
 
-SweepInputs some_inputs() {
-  return {.version = "1.2",
-          .device = "cpu",
-          .model_sha256 = {"aa", "bb"},
-          .model_files_sha256 = {},
-          .compute_dtype = {"float32", "float32"},
-          .scales_sha256 = {""},
-          .calibration_sha256 = "cc",
-          .evaluation_sha256 = "ee",
-          .gsm8k_sha256 = {},
-          .calibration_file_sha256 = {},
-          .evaluation_file_sha256 = {}};
-}
-
 CellOutcome done(double kl, int64_t bytes) {
   return {.status = CellOutcome::Status::kDone,
-          .error = {},
           .result = {{"kl_mean", kl}, {"bytes_per_token", bytes}, {"num_tokens", 5}}};
 }
 
@@ -81,13 +66,13 @@ CellOutcome done(double kl, int64_t bytes) {
 TEST_CASE("results: columns stand beside the data set where they were named") {
   PlannedSweep all("{models: m1, recipes: max, kv_cache_dtypes: fp8_e4m3, num_samples: 8}");
   const std::vector<CellOutcome> outcomes{done(0.0, 20)};
-  CHECK(!results_json({all.sweep, all.plan, some_inputs()}, outcomes)["evaluation"].contains(
+  CHECK(!results_json({all.sweep, all.plan, test::some_inputs()}, outcomes)["evaluation"].contains(
       "columns"));
   all.sweep.evaluation.records.columns.text = "review";
   all.sweep.calibration->records.columns = {.prompt = "q", .response = "a"};
   all.sweep.calibration->records.chat = {.template_file = "/t/chat.jinja",
                                          .variables = {{"thinking", false}}};
-  const Json results = results_json({all.sweep, all.plan, some_inputs()}, outcomes);
+  const Json results = results_json({all.sweep, all.plan, test::some_inputs()}, outcomes);
   CHECK(results["evaluation"]["columns"] == Json{{"text_column", "review"}});
   CHECK(results["calibration"]["columns"] ==
         Json{{"prompt_column", "q"}, {"response_column", "a"}});
@@ -102,7 +87,7 @@ TEST_CASE("results: every cell has every key, and null where there is nothing") 
       "num_samples: 8, shuffle_seeds: 7}");
   const std::vector<CellOutcome> outcomes{
       done(0.0, 20), {.status = CellOutcome::Status::kFailed, .error = "why", .result = {}}, {}};
-  const Json results = results_json({all.sweep, all.plan, some_inputs()}, outcomes);
+  const Json results = results_json({all.sweep, all.plan, test::some_inputs()}, outcomes);
   CHECK(results["version"] == "1.2");
   CHECK(results["name"] == "test");
   CHECK(results["pareto"] == Json{{"x", "bytes_per_token"}, {"y", "kl_mean"}});
@@ -112,8 +97,8 @@ TEST_CASE("results: every cell has every key, and null where there is nothing") 
   const Json& cells = results["cells"];
   REQUIRE(cells.size() == 3);
   for (const Json& cell : cells) {
-    CHECK(cell.size() == 8 + 2 + all_metrics().size() + 2);
-    for (const SweepMetric& metric : all_metrics()) CHECK(cell.contains(metric.name));
+    CHECK(cell.size() == 8 + 2 + kCellMetrics.names().size() + 2);
+    for (const std::string& name : kCellMetrics.names()) CHECK(cell.contains(name));
   }
   CHECK(cells[0]["id"] == "m1/float16");
   CHECK(cells[0]["recipe"].is_null());
@@ -140,7 +125,7 @@ TEST_CASE("results: the front goes by the axes that the sweep names, and by what
       "{models: m1, recipes: [max, mse], kv_cache_dtypes: [auto, fp8_e4m3], "
       "num_samples: 8}");
   const auto front = [&](std::vector<CellOutcome> outcomes) {
-    const Json results = results_json({all.sweep, all.plan, some_inputs()}, outcomes);
+    const Json results = results_json({all.sweep, all.plan, test::some_inputs()}, outcomes);
     std::string text;
     for (const Json& cell : results["cells"])
       text += cell["is_pareto"].is_null() ? '-' : cell["is_pareto"].get<bool>() ? '*' : '.';
@@ -165,7 +150,7 @@ TEST_CASE("results: the page has the cells' choices, and the dimensions that any
   const PlannedSweep all(
       "{models: m1, recipes: max, kv_cache_dtypes: [auto, fp8_e4m3], num_samples: 8}");
   const report::SweepReport page = results_report(
-      {all.sweep, all.plan, some_inputs()},
+      {all.sweep, all.plan, test::some_inputs()},
       std::vector<CellOutcome>{
           done(0.0, 20), {.status = CellOutcome::Status::kFailed, .error = "why", .result = {}}});
   CHECK(page.version == "1.2");
@@ -188,7 +173,8 @@ TEST_CASE("csv: fields with commas, quotes and line breaks are quoted, as RFC 41
   const std::vector<CellOutcome> outcomes{
       done(0.25, 20),
       {.status = CellOutcome::Status::kFailed, .error = "a \"b\", c\nd", .result = {}}};
-  const std::string csv = to_csv(results_json({all.sweep, all.plan, some_inputs()}, outcomes));
+  const std::string csv =
+      to_csv(results_json({all.sweep, all.plan, test::some_inputs()}, outcomes));
   CHECK(csv ==
         "id,model,recipe,kv_cache_dtype,scale_source,kv_forward,num_samples,seed,status,error,"
         "perplexity,nll,kl_mean,kl_stderr,kl_p99,kl_max,top1_agreement,perplexity_increase,exact_"
@@ -201,7 +187,8 @@ TEST_CASE("csv: fields with commas, quotes and line breaks are quoted, as RFC 41
 }
 
 TEST_CASE("metrics: an unknown name is told with the nearest") {
-  CHECK(metric("kl_p99").is_less_better);
-  CHECK_FALSE(metric("top1_agreement").is_less_better);
-  CHECK(test::contains(test::message_of([] { metric("kl_men"); }), "did you mean 'kl_mean'?"));
+  CHECK(kCellMetrics.at("kl_p99"));
+  CHECK_FALSE(kCellMetrics.at("top1_agreement"));
+  CHECK(test::contains(test::message_of([] { kCellMetrics.at("kl_men"); }),
+                       "did you mean 'kl_mean'?"));
 }

@@ -28,7 +28,7 @@ TEST_CASE("sweep file: names, paths and dimensions are as written, others as doc
   CHECK(sweep.calibration->dataset == "/sweeps/c.jsonl");
   CHECK(sweep.calibration->max_seq_length == 64);
   CHECK(sweep.evaluation.dataset == "/sweeps/e.txt");
-  CHECK(sweep.evaluation.num_samples == 3);
+  CHECK(sweep.evaluation.num_sequences == 3);
   CHECK(sweep.evaluation.max_seq_length == 32);
   CHECK(sweep.compute_dtype == "auto");
   CHECK_FALSE(sweep.keep_checkpoints);

@@ -37,6 +37,18 @@ inline std::string sweep_text(const std::string& grid) {
          grid + "\n";
 }
 
+/// Fingerprints of no real inputs.
+inline SweepInputs some_inputs() {
+  return {.version = "1.2",
+          .device = "cpu",
+          .model_sha256 = {"aa", "bb"},
+          .model_files_sha256 = {"", ""},
+          .compute_dtype = {"float32", "float32"},
+          .scales_sha256 = {""},
+          .calibration_sha256 = "cc",
+          .evaluation_sha256 = "ee"};
+}
+
 /// The sweep and what it expands to; the models' own caches are float16 and bfloat16.
 struct PlannedSweep {
   explicit PlannedSweep(const std::string& grid)

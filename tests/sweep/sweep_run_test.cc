@@ -50,7 +50,6 @@ struct SmallSweep {
                 .output = scratch / "out",
                 .version = "1",
                 .device = {.device = "reference", .threads = 1},
-                .cells = {},
                 .command = [this](const std::string& task, const DeviceOptions& device) {
                   return command(task, device);
                 }};
@@ -124,7 +123,7 @@ TEST_CASE("sweep run: cells done one by one make the table of a whole run") {
     CHECK_FALSE(part.results.has_value());
     CHECK(part.num_wanted == 1);
   }
-  CHECK_FALSE(is_there(sweep.settings.output / "results.json"));
+  CHECK_FALSE(is_there(fs::path(sweep.settings.output) / "results.json"));
   SilentDiagnostics diagnostics;
   sweep.settings.cells.clear();
   CHECK(collect_sweep(sweep.settings, diagnostics).results->json["cells"] ==

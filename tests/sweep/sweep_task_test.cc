@@ -33,14 +33,14 @@ TEST_CASE("sweep task: an argument names kind and parts, and is read back") {
   const PlannedSweep all = fingerprinted();
   for (const Kind kind : kTaskKinds)
     for (size_t part = 0; part < num_parts(kind, all.plan); ++part) {
-      const SweepTask task{.kind = kind, .parts = {part}, .needs = {}};
+      const SweepTask task{.kind = kind, .parts = {part}};
       const std::string text = argument_of(task, all.plan);
       CHECK(text == std::string(name_of(kind)) + ":" + fingerprint_of(kind, part, all.plan));
       CHECK(parse_task(text, all.plan).kind == kind);
       CHECK(parse_task(text, all.plan).parts == task.parts);
       CHECK(model_of(task, all.plan) == 1);
     }
-  const SweepTask several{.kind = Kind::kEvaluate, .parts = {2, 0, 3}, .needs = {}};
+  const SweepTask several{.kind = Kind::kEvaluate, .parts = {2, 0, 3}};
   CHECK(parse_task(argument_of(several, all.plan), all.plan).parts == several.parts);
 }
 
@@ -58,8 +58,7 @@ TEST_CASE("sweep task: what names no task, or a part of another plan, is refused
 TEST_CASE("sweep task: descriptions name model, recipe and samples") {
   const PlannedSweep all = fingerprinted();
   const auto text = [&](Kind kind, std::vector<size_t> parts) {
-    return description_of({.kind = kind, .parts = std::move(parts), .needs = {}}, all.sweep,
-                          all.plan);
+    return description_of({.kind = kind, .parts = std::move(parts)}, all.sweep, all.plan);
   };
   CHECK(text(Kind::kObserve, {0}) == "statistics of second, 8 samples");
   CHECK(text(Kind::kObserve, {1}) == "statistics of second, 8 samples of seed 7");

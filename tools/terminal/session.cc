@@ -50,10 +50,7 @@ bool has_unicode(const std::function<const char*(const char*)>& environment) {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const char* value = environment(name);
     if (!value || !*value) continue;
-    std::string locale = value;
-    std::ranges::transform(locale, locale.begin(), [](char c) {
-      return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-    });
+    const std::string locale = ascii_lower(value);
     return locale.find("utf-8") != locale.npos || locale.find("utf8") != locale.npos;
   }
   return false;

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/registry.h"
+#include "core/text.h"
 #include "stored/coded_matrix.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_format.h"
@@ -16,9 +16,7 @@ namespace {
 
 /// Scheme of an algorithm. Source: vLLM 0.32 `resolve` of modelopt.py.
 ModuleScheme scheme_of(const Json& config, const std::string& written) {
-  std::string algo = written;
-  std::ranges::transform(algo, algo.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  const std::string algo = ascii_upper(written);
   ModuleScheme scheme;
   scheme.source = "quant_algo " + algo;
   if (algo == "FP8") {

@@ -5,6 +5,8 @@
 #include <functional>
 #include <set>
 
+#include "quant/cache_type.h"
+
 namespace kvcal::report {
 namespace {
 
@@ -54,45 +56,84 @@ std::vector<int64_t> read_integers(const Json& json, std::string_view key) {
   return numbers;
 }
 
+/// A type that is none is another's text, as of hostile results.
+CacheType cache_type(const std::string& name) {
+  try {
+    return parse_cache_type(name);
+  } catch (const Error&) {
+    return KvDType::kFloat32;
+  }
+}
+
+Likelihood read_likelihood(const Json& json) {
+  Likelihood result;
+  result.num_tokens = optional_int(json, "num_tokens").value_or(0);
+  result.nll = number_or_nan(json, "nll");
+  result.perplexity = number_or_nan(json, "perplexity");
+  result.kl_mean = optional_number(json, "kl_mean");
+  result.kl_stderr = optional_number(json, "kl_stderr");
+  result.kl_p99 = optional_number(json, "kl_p99");
+  result.kl_max = optional_number(json, "kl_max");
+  result.top1_agreement = optional_number(json, "top1_agreement");
+  result.reference_perplexity = optional_number(json, "reference_perplexity");
+  result.perplexity_increase = optional_number(json, "perplexity_increase");
+  return result;
+}
+
+GsmResult read_answers(const Json& json) {
+  GsmResult result;
+  result.strict = {number_or_nan(json, "exact_match_strict"),
+                   optional_number(json, "exact_match_strict_stderr")};
+  result.flexible = {number_or_nan(json, "exact_match_flexible"),
+                     optional_number(json, "exact_match_flexible_stderr")};
+  result.num_fewshot = optional_int(json, "num_fewshot").value_or(0);
+  return result;
+}
+
+GsmAnswer read_answer(const Json& json) {
+  return {.doc_id = required_int(json, "doc_id"),
+          .prompt = text_or_empty(json, "prompt"),
+          .text = text_or_empty(json, "text"),
+          .strict = text_or_empty(json, "strict"),
+          .flexible = text_or_empty(json, "flexible"),
+          .target = text_or_empty(json, "target"),
+          .is_strict_match = number_or_nan(json, "exact_match_strict") > 0.0,
+          .is_flexible_match = number_or_nan(json, "exact_match_flexible") > 0.0};
+}
+
 EvalVariant read_variant(const Json& json) {
-  EvalVariant variant{.name = text_or_empty(json, "name"),
-                      .kv_cache_dtype = text_or_empty(json, "kv_cache_dtype"),
-                      .scales = text_or_empty(json, "scales"),
-                      .num_tokens = optional_int(json, "num_tokens").value_or(0),
-                      .metrics = metrics_of(json),
-                      .positions = {},
-                      .layers = {},
-                      .sequences = {}};
-  if (variant.name.empty()) variant.name = variant.kv_cache_dtype;
+  const std::string type = text_or_empty(json, "kv_cache_dtype");
+  EvalVariant variant{.cache = {.name = optional_string(json, "name").value_or(type),
+                                .type = cache_type(type),
+                                .scales_source = text_or_empty(json, "scales"),
+                                .bytes_per_token = static_cast<uint64_t>(
+                                    optional_int(json, "bytes_per_token").value_or(0))},
+                      .all = read_likelihood(json)};
+  if (find_field(json, "exact_match_strict")) variant.answers = read_answers(json);
   each_object(json, "positions", [&](const Json& entry) {
     variant.positions.push_back(
         {.first = required_int(entry, "first"),
          .last = required_int(entry, "last"),
          .num_tokens = optional_int(entry, "num_tokens").value_or(0),
-         .kl_mean = number_or_nan(entry, "kl_mean"),
          .nll = number_or_nan(entry, "nll"),
+         .kl_mean = number_or_nan(entry, "kl_mean"),
          .reference_nll = number_or_nan(entry, "reference_nll"),
-         .kl_stderr = number_or_zero(entry, "kl_stderr"),
          .nll_stderr = number_or_zero(entry, "nll_stderr"),
+         .kl_stderr = number_or_zero(entry, "kl_stderr"),
          .reference_nll_stderr = number_or_zero(entry, "reference_nll_stderr")});
   });
   each_object(json, "layers", [&](const Json& entry) {
-    variant.layers.push_back({.layer = required_int(entry, "layer"), .metrics = metrics_of(entry)});
+    variant.layers.push_back({required_int(entry, "layer"), read_likelihood(entry)});
   });
-  each_object(json, "sequences", [&](const Json& entry) {
-    variant.sequences.push_back({.num_tokens = optional_int(entry, "num_tokens").value_or(0),
-                                 .nll = number_or_nan(entry, "nll"),
-                                 .kl_mean = number_or_nan(entry, "kl_mean")});
-  });
+  each_object(json, "sequences",
+              [&](const Json& entry) { variant.sequences.push_back(read_likelihood(entry)); });
   return variant;
 }
 
 GeneratedText read_text_of(const Json& json) {
   GeneratedText text{.name = text_or_empty(json, "name"),
                      .text = text_or_empty(json, "text"),
-                     .tokens = {},
-                     .first_divergence = optional_int(json, "first_divergence"),
-                     .kl = {}};
+                     .first_divergence = optional_int(json, "first_divergence")};
   if (text.first_divergence && *text.first_divergence < 0) text.first_divergence.reset();
   each_value(json, "tokens", [&](const Json& token) {
     if (!token.is_string()) fail("found ", kind_of(token), ", expected a string");
@@ -110,28 +151,28 @@ ComparedTexts read_texts(const Json& json) {
   if (!reference || !reference->is_object()) fail_missing("reference", "an object");
   ComparedTexts texts{
       .prompt = text_or_empty(json, "prompt"),
-      .reference = in_context("reference", [&] { return read_text_of(*reference); }),
-      .variants = {}};
+      .reference = in_context("reference", [&] { return read_text_of(*reference); })};
   each_object(json, "variants",
               [&](const Json& entry) { texts.variants.push_back(read_text_of(entry)); });
   return texts;
 }
 
 Sensitivity read_sensitivity(const Json& json) {
-  Sensitivity sensitivity{.kl_budget = number_or_nan(json, "kl_budget"),
-                          .bytes_per_token_16_bit = number_or_nan(json, "bytes_per_token_16_bit"),
-                          .kv_cache_dtype = text_or_empty(json, "kv_cache_dtype"),
+  Sensitivity sensitivity{.cache = {.type = cache_type(text_or_empty(json, "kv_cache_dtype"))},
+                          .bytes_per_token_16_bit = static_cast<uint64_t>(
+                              optional_int(json, "bytes_per_token_16_bit").value_or(0))};
+  if (const auto budget = optional_number(json, "kl_budget"))
+    sensitivity.proposal =
+        UnquantizedLayers{.kl_budget = *budget,
                           .skip_layers_argument = text_or_empty(json, "skip_layers_argument"),
-                          .recipe = text_or_empty(json, "recipe"),
-                          .rows = {},
-                          .ranking = {}};
+                          .recipe = text_or_empty(json, "recipe")};
   each_object(json, "rows", [&](const Json& entry) {
-    sensitivity.rows.push_back({.kept_layers = read_integers(entry, "layers"),
-                                .kl_mean = number_or_nan(entry, "kl_mean"),
-                                .perplexity = number_or_nan(entry, "perplexity"),
-                                .bytes_per_token = number_or_nan(entry, "bytes_per_token"),
-                                .is_proposed = optional_bool(entry, "is_proposed").value_or(false),
-                                .kl_stderr = number_or_zero(entry, "kl_stderr")});
+    sensitivity.rows.push_back(
+        {.kept = read_integers(entry, "layers"),
+         .result = read_likelihood(entry),
+         .bytes_per_token =
+             static_cast<uint64_t>(optional_int(entry, "bytes_per_token").value_or(0)),
+         .is_proposed = optional_bool(entry, "is_proposed").value_or(false)});
   });
   each_object(json, "ranking", [&](const Json& entry) {
     sensitivity.ranking.push_back({.layer = required_int(entry, "layer"),
@@ -139,21 +180,6 @@ Sensitivity read_sensitivity(const Json& json) {
                                    .kl_stderr = number_or_zero(entry, "kl_stderr")});
   });
   return sensitivity;
-}
-
-/// The question is what stands last in the prompt, after the examples.
-AnsweredQuestion read_question(const Json& json) {
-  const std::string prompt = text_or_empty(json, "prompt");
-  const size_t examples = prompt.rfind("\n\n");
-  return {.index = required_int(json, "doc_id"),
-          .variant = text_or_empty(json, "variant"),
-          .question = examples == prompt.npos ? prompt : prompt.substr(examples + 2),
-          .text = text_or_empty(json, "text"),
-          .target = text_or_empty(json, "target"),
-          .strict = text_or_empty(json, "strict"),
-          .flexible = text_or_empty(json, "flexible"),
-          .is_strict_right = number_or_nan(json, "exact_match_strict") > 0.0,
-          .is_flexible_right = number_or_nan(json, "exact_match_flexible") > 0.0};
 }
 
 bool is_measure(const std::string& key) {
@@ -201,26 +227,22 @@ EvalReport read_eval_report(const Json& result) {
   EvalReport report{.task = required_string(result, "task"),
                     .model = text_or_empty(result, "model"),
                     .dataset = text_or_empty(result, "dataset"),
-                    .reference = text_or_empty(result, "reference"),
                     .version = text_or_empty(result, "version"),
+                    .reference = text_or_empty(result, "reference"),
                     .max_seq_length = optional_int(result, "max_seq_length"),
                     .stride = optional_int(result, "stride"),
                     .num_sequences = optional_int(result, "num_sequences"),
-                    .num_questions = optional_int(result, "num_questions"),
-                    .num_fewshot = optional_int(result, "num_fewshot"),
-                    .variants = {},
-                    .texts = {},
-                    .sensitivity = {},
-                    .questions = {}};
+                    .is_single = !find_field(result, "variants")};
   each_object(result, "variants",
               [&](const Json& entry) { report.variants.push_back(read_variant(entry)); });
   // A result of one cache has its numbers beside what it is of.
-  if (!find_field(result, "variants") && find_field(result, "kv_cache_dtype"))
+  if (report.is_single && find_field(result, "kv_cache_dtype"))
     report.variants.push_back(read_variant(result));
   each_object(result, "texts",
               [&](const Json& entry) { report.texts.push_back(read_texts(entry)); });
-  each_object(result, "samples",
-              [&](const Json& entry) { report.questions.push_back(read_question(entry)); });
+  each_object(result, "samples", [&](const Json& entry) {
+    report.variants.at(0).answers.value().answers.push_back(read_answer(entry));
+  });
   if (const Json* sensitivity = find_field(result, "sensitivity"))
     report.sensitivity = in_context("sensitivity", [&] { return read_sensitivity(*sensitivity); });
   return report;

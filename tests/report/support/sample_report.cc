@@ -72,7 +72,12 @@ report::CheckpointReport sample_report(const SampleSize& size) {
   report.architecture = {{"num hidden layers", std::to_string(size.layers)}};
   report.origin = {{"dataset path", "data.jsonl"}};
   report.tensors = {{"attention", 12, 1'500'000}, {"norms", 9, 500'000}};
-  report.engine_words = {{"vLLM", "0.32", "compressed-tensors", "yes", "per tensor"}};
+  report.engine_words = {{.name = "vllm",
+                          .engine = "vLLM",
+                          .version = "0.32",
+                          .format = "compressed-tensors",
+                          .reads = Reads::kYes,
+                          .note = "per tensor"}};
   for (int64_t layer = 0; layer < size.layers; ++layer) {
     report.layers.push_back({.layer = layer,
                              .dtype = "BF16",
@@ -92,30 +97,35 @@ report::CheckpointReport sample_report(const SampleSize& size) {
   return report;
 }
 
-std::vector<report::EngineLoad> sample_engines() {
-  using report::LoadedScale;
+std::vector<VerifyReport> sample_engines() {
   const auto tensor = [](int64_t layer, const char* side) {
     return "model.layers." + std::to_string(layer) + ".self_attn." + side + "_scale";
   };
-  const LoadedScale one{.values = {1.0f}, .source = ""};
-  report::EngineLoad vllm{
-      .engine = "vllm", .version = "0.32", .kv_cache_dtype = "fp8_e4m3", .loads = true};
-  vllm.layers = {{.layer = 0, .k = {{{0.02f}, tensor(0, "k")}}, .v = {{{0.001f}, tensor(0, "v")}}},
-                 {.layer = 1,
-                  .k = {{{0.01f, 0.03f}, tensor(1, "k")}},
-                  .v = {{{0.002f, 0.002f}, tensor(1, "v")}}},
-                 {.layer = 2, .k = {{{0.02f}, tensor(2, "k")}}, .v = one}};
-  vllm.findings = {
-      {.severity = "error",
-       .layers = "2",
-       .message = "v_scale is lost: <script>alert(1)</script>",
-       .remedy = "kvcal convert --format compressed-tensors"},
-      {.severity = "note", .layers = "", .message = "needs --kv-cache-dtype fp8", .remedy = ""}};
-  report::EngineLoad tgi{
-      .engine = "tgi", .version = "2026-01", .kv_cache_dtype = "auto", .loads = false};
+  const EngineScale one{.values = {1.0f}, .source = ""};
+  VerifyReport vllm;
+  vllm.engine = "vllm";
+  vllm.version = "0.32";
+  vllm.kv_cache_dtype = "fp8_e4m3";
+  vllm.layers = {
+      {.layer = 0, .k = {{0.02f}, tensor(0, "k")}, .v = {{0.001f}, tensor(0, "v")}},
+      {.layer = 1, .k = {{0.01f, 0.03f}, tensor(1, "k")}, .v = {{0.002f, 0.002f}, tensor(1, "v")}},
+      {.layer = 2, .k = {{0.02f}, tensor(2, "k")}, .v = one}};
+  vllm.findings = {{.severity = Severity::kError,
+                    .layers = {2},
+                    .message = "v_scale is lost: <script>alert(1)</script>",
+                    .remedy = "kvcal convert --format compressed-tensors"},
+                   {.severity = Severity::kNote,
+                    .layers = {},
+                    .message = "needs --kv-cache-dtype fp8",
+                    .remedy = ""}};
+  VerifyReport tgi;
+  tgi.engine = "tgi";
+  tgi.version = "2026-01";
+  tgi.kv_cache_dtype = "auto";
+  tgi.loads = false;
   tgi.layers = {{.layer = 0, .k = one, .v = one},
-                {.layer = 1, .k = {{{std::nanf("")}, ""}}, .v = one},
-                {.layer = 2, .k = {}, .v = {}}};
+                {.layer = 1, .k = {{std::nanf("")}, ""}, .v = one},
+                {.layer = 2, .k = one, .v = one, .is_16_bit = true}};
   return {vllm, tgi};
 }
 

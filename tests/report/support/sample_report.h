@@ -15,6 +15,6 @@ report::CheckpointReport sample_report(const SampleSize& size);
 
 /// Two engines and three layers: one that loads most scales, one that refuses the checkpoint. A
 /// finding holds a script.
-std::vector<report::EngineLoad> sample_engines();
+std::vector<VerifyReport> sample_engines();
 
 }  // namespace kvcal::test
