@@ -365,7 +365,7 @@ CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
   const auto schemes = read_module_schemes(source);
   Reader reader(model_dir);
   for (const ModuleName& module : list_modules(config))
-    if (module.role) reader.add(module, schemes ? schemes->find(module) : nullptr);
+    if (module.role) reader.add(module, schemes ? schemes(module) : nullptr);
   const bool stacks_experts =
       source.format && source.format->stacks_experts && source.format->stacks_experts(source);
   if (stacks_experts)

@@ -124,7 +124,7 @@ void add_own_file(const ModelDir& model_dir, QuantizationConfig& config) {
   const fs::path path = model_dir.path() / format->config_file;
   const QuantizationConfig beside = read_own_file(*format, path);
   const std::string outer = beside.is_nested ? std::string(format->nested_key) + "." : "";
-  for (const std::string_view key : format->weight_keys) {
+  for (const std::string_view key : words_of(format->weight_keys)) {
     const Json *in_file = find_field(beside.json, key), *in_config = find_field(config.json, key);
     if (in_file && in_config)
       check_same(outer + std::string(key), *in_file, *in_config, {path.string(), config.where});

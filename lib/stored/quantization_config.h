@@ -96,9 +96,15 @@ bool is_dynamic(const Json& args);
 /// object[key], a list of strings; empty where the key is absent.
 std::vector<std::string> strings_of(const Json& object, std::string_view key);
 
-/// object[key]; nullptr where object is no object, or the key is absent or null.
-inline const Json* member(const Json& object, std::string_view key) {
-  return object.is_object() ? find_field(object, key) : nullptr;
+/// object[key], and of that the members that further keys name; nullptr where one is no object, or
+/// a key is absent or null.
+template <class... Keys>
+const Json* member(const Json& object, std::string_view key, const Keys&... further) {
+  const Json* found = object.is_object() ? find_field(object, key) : nullptr;
+  if constexpr (sizeof...(further) > 0)
+    return found ? member(*found, further...) : nullptr;
+  else
+    return found;
 }
 /// member that is an object. Throws Error for another kind.
 const Json* object_member(const Json& object, std::string_view key);

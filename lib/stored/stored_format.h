@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -107,18 +108,13 @@ struct ModuleScheme : LinearScheme {
   std::optional<CodeFormat> storage = {};
 };
 
-/// The schemes of a checkpoint's modules.
-class ModuleSchemes {
- public:
-  virtual ~ModuleSchemes() = default;
-  /// The scheme of a module; nullptr: it is 16-bit.
-  virtual const ModuleScheme* find(const ModuleName& module) const = 0;
-};
+/// Finds the scheme of a module among those that it owns; nullptr: the module is 16-bit.
+using ModuleSchemes = std::function<const ModuleScheme*(const ModuleName& module)>;
 
-/// Reads the schemes; nullptr where weights are not quantized. Throws Error naming the key for
+/// Reads the schemes; empty where weights are not quantized. Throws Error naming the key for
 /// weights that no form reads, for a value that no form has, and for a value that would change
 /// results and is not supported.
-std::unique_ptr<ModuleSchemes> read_module_schemes(const QuantizationConfig& config);
+ModuleSchemes read_module_schemes(const QuantizationConfig& config);
 
 /// Scheme of a form whose lists of exceptions are often incomplete.
 ModuleScheme scheme_of_method(std::string_view method);
@@ -136,8 +132,7 @@ bool is_exception(const std::vector<std::string>& entries, ExceptionMatch how,
 bool is_named_by_quark(const std::string& pattern, const std::string& module);
 
 /// One scheme for all Linears outside a list of exceptions.
-std::unique_ptr<ModuleSchemes> all_but(std::vector<std::string> except, ExceptionMatch how,
-                                       ModuleScheme scheme);
+ModuleSchemes all_but(std::vector<std::string> except, ExceptionMatch how, ModuleScheme scheme);
 
 /// KV scales of each tensor-parallel rank: [rank][layer], one for K and V together. Layers without
 /// attention have 1.0.
@@ -162,15 +157,15 @@ struct StoredFormat {
   std::string_view config_file = {};  ///< read where config.json has no quantization_config
   std::string_view nested_key = {};   ///< of config_file: the object that holds the format's keys
   /// Keys that say how weights are stored. Either file may have them; both must agree.
-  std::span<const std::string_view> weight_keys = {};
+  std::string_view weight_keys = {};            ///< separated by spaces
   std::span<const KvScaleNames> kv_names = {};  ///< names of the format's KV scales
   /// Position at which the usual writer of the form observes K; nullopt: as kv_names say.
   std::optional<KeyPosition> keys = {};
   bool may_raise_scales_to_one = false;  ///< a writer raises scales below 1.0 to 1.0
   bool ranks_have_own_config = false;    ///< a folder of ranks is never a checkpoint
 
-  /// Schemes of weights; null where weights are not quantized. Throws Error naming the key.
-  std::unique_ptr<ModuleSchemes> (*read_schemes)(const QuantizationConfig&) = nullptr;
+  /// Schemes of weights; empty where weights are not quantized. Throws Error naming the key.
+  ModuleSchemes (*read_schemes)(const QuantizationConfig&) = nullptr;
   /// By default the engine's options decide.
   KvScheme (*read_cache_scheme)(const QuantizationConfig&) = [](const QuantizationConfig& config) {
     return KvScheme{.where = config.where};

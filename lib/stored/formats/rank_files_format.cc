@@ -360,19 +360,16 @@ RankScales read_rank_files(const fs::path& folder, const ModelConfig& config) {
   return scales;
 }
 
-const StoredFormat& rank_files_format() {
-  static const StoredFormat kForm{.name = "rank files",
-                                  .keys = KeyPosition::kBeforeRope,
-                                  // ModelOpt `get_kv_cache_scaling_factor`: max(amax / 448, 1.0).
-                                  .may_raise_scales_to_one = true,
-                                  .ranks_have_own_config = true,
-                                  .find_ranks =
-                                      [](const fs::path& place) {
-                                        return has_rank_files(place) ? std::optional(place)
-                                                                     : std::nullopt;
-                                      },
-                                  .read_ranks = read_rank_files};
-  return kForm;
-}
+extern constinit const StoredFormat kRankFilesFormat{
+    .name = "rank files",
+    .keys = KeyPosition::kBeforeRope,
+    // ModelOpt `get_kv_cache_scaling_factor`: max(amax / 448, 1.0).
+    .may_raise_scales_to_one = true,
+    .ranks_have_own_config = true,
+    .find_ranks =
+        [](const fs::path& place) {
+          return has_rank_files(place) ? std::optional(place) : std::nullopt;
+        },
+    .read_ranks = read_rank_files};
 
 }  // namespace kvcal
