@@ -187,8 +187,8 @@ std::vector<LayerKvScales> with_strategy(std::vector<LayerKvScales> layers,
 
 /// Factor of scales in the output's dialect; 1: they stay.
 float dialect_factor(const SourceScales& source, std::optional<fp8::Format> dialect) {
-  if (!dialect || *dialect == source.format) return 1.0f;
-  if (source.format == fp8::Format::kE5m2)
+  if (!dialect || *dialect == source.dialect) return 1.0f;
+  if (source.dialect == fp8::Format::kE5m2)
     fail(source.path, ": scales of E5M2 have no other dialect, expected those of E4M3");
   // Each code has half the value in E4M3FNUZ.
   return *dialect == fp8::Format::kE4m3Fnuz ? 2.0f : 0.5f;
@@ -264,7 +264,7 @@ Calibration calibration_of(const SourceScales& source, const CheckpointQuantizat
     return plan_of_modules(model, config, fp8_schemes(restored), cache, ignored, diagnostics);
   });
   take_observers(source.manifest, plan);
-  Calibration calibration = empty_calibration(plan, config, cache_dtype_of(source.format));
+  Calibration calibration = empty_calibration(plan, config, cache_dtype_of(source.dialect));
   if (!member(source.scheme, "observer")) calibration.kv_args.observer.reset();
   add_stored_weights(restored, calibration);
   add_layers(source, config, calibration);
@@ -372,7 +372,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
   if (const float factor = dialect_factor(source_, options.dialect); factor != 1.0f) {
     source_.layers = times(std::move(source_.layers), factor, source_.path);
     own_ = times(std::move(own_), factor, source_.path);
-    source_.format = *options.dialect;
+    source_.dialect = *options.dialect;
     notes_.push_back(std::string("scales are ") + (factor == 2.0f ? "doubled" : "halved") +
                      ": a code of E4M3FNUZ stands for half the value that it has in E4M3FN");
   }
@@ -417,10 +417,10 @@ Json conversion_manifest(const Conversion& conversion, const std::string& versio
   manifest.erase("summary");  // of the source's scales
   const Json before = manifest.value("layers", Json());
   manifest["layers"] = layers_json(calibration, before, formats);
-  manifest["conversion"] = {{"form", source.stored.empty() ? Json() : Json(source.stored)},
+  manifest["conversion"] = {{"form", source.format.empty() ? Json() : Json(source.format)},
                             {"scales", source.path},
                             {"keys_observed", name_of(source.keys)},
-                            {"kv_cache_dtype", fp8::name_of(source.format)},
+                            {"kv_cache_dtype", fp8::name_of(source.dialect)},
                             {"lost", losses_json(formats.losses)}};
   if (const ModelConfig& config = conversion.config(); config.chosen) {
     manifest["conversion"]["family"] = config.architecture->name;

@@ -63,30 +63,9 @@ void change_tied_head(const ModelDir& model, const Calibration& calibration,
   // The file may hold the head anyway; loaders use the embedding.
   if (is_planned && model.find(name)) changes.replaced.insert(name);
   if (!plan.unties_embedding || find_module(plan, plan.tied_head)) return;
-  changes.untied_head = &weight_of(model, plan.tied_embedding, calibration);
-  changes.untied_head_name = name;
-  changes.untied_shard = shard_of(model, changes.untied_head->name);
-}
-
-void add_slice(const ModelDir& model, const std::string& module, const QuantScheme& scheme,
-               const StackedSlice& slice, WeightChanges& changes) {
-  const TensorView& source = stacked_of(model, slice);
-  changes.quantized.push_back({.module = module,
-                               .scheme = &scheme,
-                               .source = &source,
-                               .shape = shape_of(slice, source.shape),
-                               .slice = &slice,
-                               .shard = shard_of(model, source.name)});
-  changes.replaced.insert(std::string(source.name));
-}
-
-void add_split_copy(const ModelDir& model, const SplitTensor& planned, WeightChanges& changes) {
-  const TensorView& source = stacked_of(model, planned.slice);
-  changes.split.push_back({.planned = &planned,
-                           .source = &source,
-                           .shape = shape_of(planned.slice, source.shape),
-                           .shard = shard_of(model, source.name)});
-  changes.replaced.insert(std::string(source.name));
+  const TensorView& embedding = weight_of(model, plan.tied_embedding, calibration);
+  changes.renamed.push_back(
+      {.name = name, .source = &embedding, .shard = shard_of(model, embedding.name)});
 }
 
 void check_input_scales_fit(const WeightChanges& changes, const Calibration& calibration) {
@@ -284,7 +263,15 @@ WeightChanges weight_changes(const ModelDir& model, const Calibration& calibrati
     const QuantScheme& scheme = plan.groups.at(linear.group);
     KVCAL_CHECK(scheme.weights.has_value());
     if (const auto found = slices.find(linear.module + ".weight"); found != slices.end()) {
-      add_slice(model, linear.module, scheme, found->second->slice, changes);
+      const StackedSlice& slice = found->second->slice;
+      const TensorView& source = stacked_of(model, slice);
+      changes.quantized.push_back({.module = linear.module,
+                                   .scheme = &scheme,
+                                   .source = &source,
+                                   .shape = shape_of(slice, source.shape),
+                                   .slice = &slice,
+                                   .shard = shard_of(model, source.name)});
+      changes.replaced.insert(slice.tensor);
       slices.erase(found);
       continue;
     }
@@ -304,7 +291,15 @@ WeightChanges weight_changes(const ModelDir& model, const Calibration& calibrati
       changes.quantized.back().tied_module = plan.tied_head;
   }
   if (!plan.tied_head.empty()) change_tied_head(model, calibration, changes);
-  for (const auto& [name, planned] : slices) add_split_copy(model, *planned, changes);
+  for (const auto& [name, planned] : slices) {
+    const TensorView& source = stacked_of(model, planned->slice);
+    shape_of(planned->slice, source.shape);  // refuses a slice that does not fit
+    changes.renamed.push_back({.name = planned->name,
+                               .source = &source,
+                               .slice = &planned->slice,
+                               .shard = shard_of(model, source.name)});
+    changes.replaced.insert(planned->slice.tensor);
+  }
   return changes;
 }
 

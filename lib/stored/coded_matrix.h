@@ -47,6 +47,11 @@ class ModuleTensors {
   std::set<std::string, std::less<>>& read_;
 };
 
+/// The number of parts of that size, of which the last may be smaller.
+constexpr int64_t divided_up(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
+}
+
 /// Throws Error of a tensor: "misshapen: NAME is [2, 3], expected [3, 2]".
 [[noreturn]] void fail_shape(const TensorView& tensor, const Shape& expected);
 

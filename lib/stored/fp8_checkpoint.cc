@@ -12,10 +12,6 @@
 namespace kvcal {
 namespace {
 
-int64_t divided_up(int64_t value, int64_t by) {
-  return (value + by - 1) / by;
-}
-
 /// Whether engines run the module as a router, in 16 bits for any config.
 bool is_router(Role role) {
   return role == Role::kRouter || role == Role::kSharedExpertGate;

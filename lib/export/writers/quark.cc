@@ -25,15 +25,6 @@ constexpr std::string_view kPlainlyNamed =
     "smollm3 solar_open stablelm starcoder2 vaultgemma video_llama_3 video_llava "
     "vipllava ";
 
-ScalarScaleFormat format(const ExportInput& input) {
-  const bool has_weights = input.kept || input.calibration.plan.quantizes_weights();
-  return {.format = "quark",
-          .title = "Quark",
-          .names = quark_names(input.model.config(), has_weights),
-          .weights = kWeights,
-          .has_queries = true};
-}
-
 /// Pattern of everything except vLLM's attention modules, which would get no scales if excluded.
 /// Quark's own export of KV scales excludes nothing, and vLLM then looks for a scheme of 16-bit
 /// Linears. Source: vLLM 0.32 and SGLang 0.5.23 `should_ignore_layer`.
@@ -125,8 +116,7 @@ const Json& settings_of(const Json& config, const std::string& linear) {
   if (const Json* layers = member(config, "layer_quant_config"))
     for (const auto& [pattern, settings] : layers->items())
       if (is_named_by_quark(pattern, linear)) return settings;
-  if (const Json* types = member(config, "layer_type_quant_config"))
-    if (const Json* own = member(*types, "Linear")) return *own;
+  if (const Json* own = member(config, "layer_type_quant_config", "Linear")) return *own;
   return config.at("global_quant_config");
 }
 
@@ -169,28 +159,25 @@ Json quantization_config(const ExportInput& input) {
 }
 
 /// K and V keep their own scales, which readers support; Quark gives both the larger one.
-class QuarkWriter : public Writer {
+class QuarkWriter : public ScalarWriter {
  public:
+  QuarkWriter() : ScalarWriter("quark", kWeights) {}
+
   void check(const ExportInput& input) const override {
-    check_scalar_scales(input, format(input));
+    ScalarWriter::check(input);
     linear_config(input.calibration.plan);
   }
 
   FormatParts parts(const ExportInput& input) const override {
-    FormatParts parts = scalar_parts(input, format(input));
+    FormatParts parts = ScalarWriter::parts(input);
     parts.config["quantization_config"] = quantization_config(input);
     return parts;
   }
 
-  WrittenScales held(const AttentionCalibration& layer, int64_t) const override {
-    return held_scalars(layer);
-  }
-
-  std::vector<std::string> notes(const ExportInput& input) const override {
-    std::vector<std::string> notes = cache_notes(input, format(input));
-    for (std::string& note : scalar_scale_notes(input, format(input)))
-      notes.push_back(std::move(note));
-    return notes;
+ private:
+  const KvScaleNames& names(const ExportInput& input) const override {
+    return quark_names(input.model.config(),
+                       input.kept || input.calibration.plan.quantizes_weights());
   }
 };
 
