@@ -25,9 +25,6 @@ std::vector<std::string> shared_shard_names(const ModelDir& model);
 /// The tensors as sources to write, which borrow from them.
 std::vector<TensorSource> sources_of(const std::vector<Tensor>& tensors);
 
-/// Hard-links a file of one output into another; copies it where the file system has no links.
-void link_or_copy(const std::filesystem::path& file, const std::filesystem::path& target);
-
 /// Writes the tensors as kScalesFileName, and the index of all shards in folder.
 void write_scales_shard(const ModelDir& model, const std::vector<Tensor>& tensors,
                         const std::filesystem::path& folder);

@@ -38,6 +38,21 @@ std::span<const std::string> names_under(const std::vector<std::string>& sorted_
   return {begin, end};
 }
 
+/// AttentionCalibration::scales_at, with k or v for "{}".
+std::string module_of_side(std::string scales_at, char letter) {
+  const size_t at = scales_at.find("{}");
+  if (at != std::string::npos) scales_at.replace(at, 2, 1, letter);
+  return scales_at;
+}
+
+/// Dtype of an attention module's first tensor, by name, which llm-compressor gives the scales.
+/// Throws Error where it is not F16, BF16 or F32.
+DType module_dtype(const ModelDir& model, const std::string& module) {
+  const TensorView& first = first_tensor_of(model, module);
+  if (!is_float(first.dtype)) fail(first.name, " is ", first.dtype, ", expected F16, BF16 or F32");
+  return first.dtype;
+}
+
 constexpr std::string_view kScale = "_scale", kZeroPoint = "_zero_point";
 
 /// Q, K or V of a layer.
@@ -53,22 +68,19 @@ struct Side {
   }
 };
 
-bool is_per_head(const QuantArgs& args) {
-  return resolved_strategy(args) == Strategy::kAttnHead;
-}
-
-bool queries_per_head(const Calibration& calibration, const AttentionCalibration& layer) {
-  const auto& attention = calibration.plan.attention;
-  const auto planned = std::ranges::find(attention, layer.module, &PlannedAttention::module);
-  return planned != attention.end() && planned->q && is_per_head(*planned->q);
-}
-
 /// The sides of a layer that have scales; none for an ignored layer.
 std::vector<Side> sides_of(const Calibration& calibration, const AttentionCalibration& layer) {
   if (layer.ignored) return {};
+  const auto is_per_head = [](const QuantArgs& args) {
+    return resolved_strategy(args) == Strategy::kAttnHead;
+  };
   const bool per_head = is_per_head(calibration.kv_args);
   std::vector<Side> sides{{'k', &layer.k, per_head}, {'v', &layer.v, per_head}};
-  if (layer.q) sides.push_back({'q', &*layer.q, queries_per_head(calibration, layer)});
+  if (!layer.q) return sides;
+  const auto& attention = calibration.plan.attention;
+  const auto planned = std::ranges::find(attention, layer.module, &PlannedAttention::module);
+  sides.push_back(
+      {'q', &*layer.q, planned != attention.end() && planned->q && is_per_head(*planned->q)});
   return sides;
 }
 
@@ -80,22 +92,10 @@ std::string ignored_layers(const Calibration& calibration, std::string_view sepa
   return join(layers, separator);
 }
 
-/// One zero per scale; E4M3's zero has only zero bits.
-Tensor zero_points(std::string name, const Shape& shape) {
-  return {std::move(name), DType::kF8E4M3, shape,
-          std::vector<std::byte>(byte_count(shape, DType::kF8E4M3))};
-}
-
 }  // namespace
 
 Scale largest_of(const std::vector<Scale>& scales) {
   return *std::ranges::max_element(scales, {}, &Scale::value);
-}
-
-std::string module_of_side(std::string scales_at, char letter) {
-  const size_t at = scales_at.find("{}");
-  if (at != std::string::npos) scales_at.replace(at, 2, 1, letter);
-  return scales_at;
 }
 
 std::span<const AttentionCalibration> layers_of_model(const Calibration& calibration) {
@@ -130,16 +130,9 @@ std::vector<std::string> ignored_modules(const Calibration& calibration) {
 
 const TensorView& first_tensor_of(const ModelDir& model, const std::string& module) {
   const std::vector<std::string> names = model.tensor_names();
-  const auto it = std::lower_bound(names.begin(), names.end(), module + ".");
-  if (it == names.end() || !it->starts_with(module + "."))
-    fail(model.path().string(), ": has no tensor of module ", module);
-  return model.tensor(*it);
-}
-
-DType module_dtype(const ModelDir& model, const std::string& module) {
-  const TensorView& first = first_tensor_of(model, module);
-  if (!is_float(first.dtype)) fail(first.name, " is ", first.dtype, ", expected F16, BF16 or F32");
-  return first.dtype;
+  const auto own = names_under(names, module);
+  if (own.empty()) fail(model.path().string(), ": has no tensor of module ", module);
+  return model.tensor(own.front());
 }
 
 DType run_dtype(const ModelDir& model, const std::string& module) {
@@ -263,7 +256,10 @@ std::vector<Tensor> attention_tensors(const ExportInput& input) {
       const Shape shape =
           side.is_per_head ? Shape{static_cast<int64_t>(scales.size()), 1, 1} : Shape{1};
       tensors.push_back(scale_tensor(side.name(layer, kScale), shape, scales, dtype));
-      if (layer.q) tensors.push_back(zero_points(side.name(layer, kZeroPoint), shape));
+      // E4M3's zero has only zero bits.
+      if (layer.q)
+        tensors.push_back({side.name(layer, kZeroPoint), DType::kF8E4M3, shape,
+                           std::vector<std::byte>(byte_count(shape, DType::kF8E4M3))});
     }
   }
   return tensors;

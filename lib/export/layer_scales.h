@@ -15,9 +15,6 @@
 
 namespace kvcal {
 
-/// AttentionCalibration::scales_at, with k or v for "{}".
-std::string module_of_side(std::string scales_at, char letter);
-
 /// The layers of the model itself, for formats that have no place for a draft layer.
 std::span<const AttentionCalibration> layers_of_model(const Calibration& calibration);
 
@@ -40,10 +37,6 @@ std::vector<std::string> ignored_modules(const Calibration& calibration);
 
 /// The first tensor of a module, by name. Throws Error where it has none.
 const TensorView& first_tensor_of(const ModelDir& model, const std::string& module);
-
-/// Dtype of an attention module's first tensor, by name, which llm-compressor gives the scales.
-/// Throws Error where it is not F16, BF16 or F32.
-DType module_dtype(const ModelDir& model, const std::string& module);
 
 /// 16-bit dtype in which engines run a module: BF16 where its tensors (for FP8 tensors,
 /// config.json) are BF16, else F16.

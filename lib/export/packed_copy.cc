@@ -212,14 +212,11 @@ std::vector<std::string> packed_notes(const WeightsByName& found, const WeightSc
       notes.push_back(pair->first + " and " + pair->second +
                       ": have global scales of their own, as in llm-compressor 0.14, and vLLM 0.32 "
                       "uses the first one's for both; --ignore leaves such modules in 16 bits");
-  const int64_t group = scheme.inputs ? scheme.inputs->group_size.value_or(0) : 0;
-  if (group <= 0) return notes;
-  const auto odd = std::ranges::find_if(
-      found.quantized, [&](const PlannedWeight& weight) { return weight.shape[1] % group != 0; });
-  if (odd != found.quantized.end())
-    notes.push_back(odd->module + ": its " + std::to_string(odd->shape[1]) +
-                    " inputs are not whole groups of " + std::to_string(group) +
-                    ", which neither transformers 5.17 nor vLLM 0.32 runs; choose FP8_DYNAMIC");
+  for (const PlannedWeight& weight : found.quantized)
+    if (auto note = odd_groups_note(weight, scheme.inputs)) {
+      notes.push_back(*std::move(note));
+      break;
+    }
   return notes;
 }
 

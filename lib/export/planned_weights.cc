@@ -208,19 +208,6 @@ void note_blocks(const WeightChanges& changes, const ExportInput& input, Notes& 
   }
 }
 
-void note_input_groups(const WeightChanges& changes, Notes& notes) {
-  const PlannedWeight* odd = find_weight(changes, [](const PlannedWeight& weight) {
-    const auto& inputs = weight.scheme->input_activations;
-    return inputs && inputs->group_size.value_or(0) > 0 &&
-           weight.shape[1] % *inputs->group_size != 0;
-  });
-  if (odd)
-    notes.push_back(odd->module + ": its " + std::to_string(odd->shape[1]) +
-                    " inputs are not whole groups of " +
-                    std::to_string(*odd->scheme->input_activations->group_size) +
-                    ", which neither transformers 5.17 nor vLLM 0.32 runs; choose FP8_DYNAMIC");
-}
-
 void note_kinds(const QuantPlan& plan, Notes& notes) {
   if (const size_t count = plan.unrun.size(); count > 0)
     notes.push_back("what of the checkpoint the text model does not run stays in 16 bits: " +
@@ -339,6 +326,15 @@ size_t shard_of(const ModelDir& model, std::string_view tensor) {
   return static_cast<size_t>(it - shards.begin());
 }
 
+std::optional<std::string> odd_groups_note(const PlannedWeight& weight,
+                                           const std::optional<QuantArgs>& inputs) {
+  const int64_t group = inputs ? inputs->group_size.value_or(0) : 0;
+  if (group <= 0 || weight.shape[1] % group == 0) return std::nullopt;
+  return weight.module + ": its " + std::to_string(weight.shape[1]) +
+         " inputs are not whole groups of " + std::to_string(group) +
+         ", which neither transformers 5.17 nor vLLM 0.32 runs; choose FP8_DYNAMIC";
+}
+
 std::vector<std::string> weight_notes(const ExportInput& input) {
   Notes notes;
   const QuantPlan& plan = input.calibration.plan;
@@ -355,7 +351,11 @@ std::vector<std::string> weight_notes(const ExportInput& input) {
   note_fused(plan, notes);
   note_experts(plan, notes);
   note_blocks(changes, input, notes);
-  note_input_groups(changes, notes);
+  for (const PlannedWeight& weight : changes.quantized)
+    if (auto note = odd_groups_note(weight, weight.scheme->input_activations)) {
+      notes.push_back(*std::move(note));
+      break;
+    }
   return notes;
 }
 

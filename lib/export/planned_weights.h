@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -67,6 +68,11 @@ void untie(Json& config);
 
 /// Index of the shard that holds a tensor of the model.
 size_t shard_of(const ModelDir& model, std::string_view tensor);
+
+/// Note on a weight whose inputs are not whole groups of those that share a scale; nullopt: they
+/// are.
+std::optional<std::string> odd_groups_note(const PlannedWeight& weight,
+                                           const std::optional<QuantArgs>& inputs);
 
 /// Notes for the user, a sentence each, on FP8 weights and inputs of a plan that engines do not
 /// support.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/file.h"
 #include "core/interrupt.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
@@ -164,8 +165,11 @@ class WeightsCopy {
   }
 
   void link_weights(const WrittenCheckpoint& first) {
-    for (const std::string& name : shared_shard_names(input_.model))
-      link_or_copy(first.folder / name, folder_ / name);
+    for (const std::string& name : shared_shard_names(input_.model)) {
+      std::error_code error;
+      fs::create_hard_link(first.folder / name, folder_ / name, error);
+      if (error) kvcal::copy_file(first.folder / name, folder_ / name);
+    }
     for (const PlannedWeight& weight : changes_.quantized) {
       const WeightSummary& summary = first.weights.at(weight.module);
       add_scales(weight, summary, summary.scales);

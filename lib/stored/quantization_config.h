@@ -47,8 +47,8 @@ const StoredFormat* format_beside(const std::filesystem::path& folder);
 /// did_you_mean for the words of a key, whose numbers must be the same: nvfp8 is not nvfp4.
 std::string near_word(std::string_view word, std::span<const std::string_view> known);
 
-/// The words of a text, which single spaces separate.
-std::vector<std::string_view> words_of(std::string_view text);
+/// The words of a text, between which a separator stands.
+std::vector<std::string_view> words_of(std::string_view text, char separator = ' ');
 bool is_word_of(std::string_view text, std::string_view word);
 
 /// An unknown key that may change what the config means.

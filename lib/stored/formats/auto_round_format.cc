@@ -80,14 +80,8 @@ class LayerSchemes {
       const Json* value = find_field(config, key);
       if (!value) continue;
       if (!value->is_string()) return strings_of(config, key);
-      std::vector<std::string> blocks;
-      std::string_view rest = value->get_ref<const std::string&>();
-      while (!rest.empty()) {
-        const std::string_view one = rest.substr(0, rest.find(','));
-        blocks.emplace_back(one);
-        rest.remove_prefix(std::min(one.size() + 1, rest.size()));
-      }
-      return blocks;
+      const auto blocks = words_of(value->get_ref<const std::string&>(), ',');
+      return {blocks.begin(), blocks.end()};
     }
     return {};
   }
