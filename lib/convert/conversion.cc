@@ -115,11 +115,6 @@ bool hold_queries(const std::vector<std::string>& formats,
          });
 }
 
-std::vector<LayerKvScales> without_queries(std::vector<LayerKvScales> layers) {
-  for (LayerKvScales& layer : layers) layer.q.clear();
-  return layers;
-}
-
 /// Strategy of the output; nullopt: the source's. Ranks stay apart where kv_cache_scales.json is
 /// the only format.
 std::optional<Strategy> strategy_for(const SourceScales& source, const ModelConfig& config,
@@ -291,19 +286,15 @@ Json entry_of(const Json& layers, const AttentionCalibration& layer) {
   return {{"layer", layer.layer}, {"module", layer.module}};
 }
 
-/// Scales as one written format holds them; with several formats, the scales that all are made
-/// from.
-WrittenScales written_scales(const AttentionCalibration& layer, const WrittenFormats& formats) {
-  if (formats.writer && !layer.ignored) return formats.writer->held(layer, formats.tp_size);
-  return {layer.k.scales, layer.v.scales};
-}
-
 Json layers_json(const Calibration& calibration, const Json& source,
                  const WrittenFormats& formats) {
   Json layers = Json::array();
   for (const AttentionCalibration& layer : calibration.layers) {
     Json entry = entry_of(source, layer);
-    const WrittenScales scales = written_scales(layer, formats);
+    // As one written format holds them; with several, those that all are made from.
+    const WrittenScales scales = formats.writer && !layer.ignored
+                                     ? formats.writer->held(layer, formats.tp_size)
+                                     : WrittenScales{layer.k.scales, layer.v.scales};
     entry["k_scale"] = scales_json(scales.k, layer.ignored);
     entry["v_scale"] = scales_json(scales.v, layer.ignored);
     for (const char* key : {"q_scale", "q_amax", "q_head_amax", "q_saturated", "q_histogram"})
@@ -356,7 +347,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
       source_.layers, [](const LayerKvScales& layer) { return !layer.q.empty(); });
   const bool keeps_queries = has_queries && hold_queries(formats, weights_.kept);
   if (!keeps_queries) {
-    source_.layers = without_queries(std::move(source_.layers));
+    for (LayerKvScales& layer : source_.layers) layer.q.clear();
     const bool are_described = strip_queries(weights_.kept);
     if (has_queries || are_described) notes_.emplace_back("scales of queries are not written");
   }

@@ -155,18 +155,13 @@ class PackedCopy {
   int64_t done_ = 0, total_ = 0;
 };
 
-std::vector<std::string> modules_of(const WeightsByName& found) {
-  std::vector<std::string> modules;
-  for (const PlannedWeight& weight : found.quantized) modules.push_back(weight.module);
-  return modules;
-}
-
 /// First of two modules that vLLM fuses and that do not share a global scale. Source: vLLM 0.32
 /// `compressed_tensors_moe_w4a4_nvfp4.py`, `packed_modules_mapping`.
 std::optional<std::pair<std::string, std::string>> unshared_pair(const WeightsByName& found) {
   constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
       {"gate_proj", "up_proj"}, {"q_a_proj", "kv_a_proj_with_mqa"}};
-  const std::vector<std::string> modules = modules_of(found);
+  std::vector<std::string> modules;
+  for (const PlannedWeight& weight : found.quantized) modules.push_back(weight.module);
   const std::set<std::string_view> all(modules.begin(), modules.end());
   std::set<std::string> sharing;
   for (const auto& members : sharing_modules(modules))

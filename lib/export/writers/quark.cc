@@ -30,43 +30,41 @@ constexpr std::string_view kPlainlyNamed =
 /// Linears. Source: vLLM 0.32 and SGLang 0.5.23 `should_ignore_layer`.
 constexpr std::string_view kAllLinears = "re:.*(?<!\\.attn)$";
 
-/// FP8 tensor with one static scale. Source: AMD Quark 0.13's export.
-Json per_tensor() {
-  return {{"ch_axis", nullptr},
-          {"dtype", "fp8_e4m3"},
-          {"group_size", nullptr},
-          {"is_dynamic", false},
-          {"observer_cls", "PerTensorMinMaxObserver"},
-          {"qscheme", "per_tensor"},
-          {"round_method", "half_even"},
-          {"scale_type", "float"},
-          {"symmetric", nullptr}};
+/// FP8 tensor with one static scale, but for these changes. Source: AMD Quark 0.13's export.
+Json per_tensor(const Json& changes = Json::object()) {
+  Json config = {{"ch_axis", nullptr},
+                 {"dtype", "fp8_e4m3"},
+                 {"group_size", nullptr},
+                 {"is_dynamic", false},
+                 {"observer_cls", "PerTensorMinMaxObserver"},
+                 {"qscheme", "per_tensor"},
+                 {"round_method", "half_even"},
+                 {"scale_type", "float"},
+                 {"symmetric", nullptr}};
+  config.update(changes);
+  return config;
 }
 
 /// One scale for each index of axis.
 Json per_channel(int axis, bool is_dynamic) {
-  Json config = per_tensor();
-  config["ch_axis"] = axis;
-  config["is_dynamic"] = is_dynamic;
-  config["observer_cls"] = "PerChannelMinMaxObserver";
-  config["qscheme"] = "per_channel";
-  return config;
+  return per_tensor({{"ch_axis", axis},
+                     {"is_dynamic", is_dynamic},
+                     {"observer_cls", "PerChannelMinMaxObserver"},
+                     {"qscheme", "per_channel"}});
 }
 
-/// One scale for each block of 128 x 128, and for 128 inputs of a token.
+/// One scale for each block of 128 x 128.
 Json per_block() {
-  Json config = per_tensor();
-  config["block_size"] = {128, 128};
-  config["observer_cls"] = "PerBlockMXObserver";
-  config["qscheme"] = "per_block";
-  config["symmetric"] = true;
-  return config;
+  return per_tensor({{"block_size", {128, 128}},
+                     {"observer_cls", "PerBlockMXObserver"},
+                     {"qscheme", "per_block"},
+                     {"symmetric", true}});
 }
+
+/// One scale for 128 inputs of a token.
 Json per_group() {
   Json config = per_channel(-1, true);
-  config["group_size"] = 128;
-  config["qscheme"] = "per_group";
-  config["symmetric"] = true;
+  config.update({{"group_size", 128}, {"qscheme", "per_group"}, {"symmetric", true}});
   return config;
 }
 
@@ -92,22 +90,19 @@ LinearConfig linear_config(const QuantPlan& plan) {
           .inputs = is_static ? per_tensor() : per_channel(1, true)};
 }
 
-/// Configuration of one layer; null output_tensors: outputs are not quantized.
-Json layer_config(const LinearConfig& linear, const Json& output_tensors) {
-  return {{"bias", nullptr},
-          {"input_tensors", linear.inputs},
-          {"output_tensors", output_tensors},
-          {"target_device", nullptr},
-          {"weight", linear.weight}};
-}
-
 /// The source's quantization config, or one made for the plan, without K and V.
 Json base_config(const ExportInput& input) {
   if (input.kept) return input.kept->config;
   const QuantPlan& plan = input.calibration.plan;
   const Json excluded =
       plan.quantizes_weights() ? Json(excluded_modules(plan)) : Json::array({kAllLinears});
-  return quark_config(layer_config(linear_config(plan), nullptr), excluded);
+  const LinearConfig linear = linear_config(plan);
+  return quark_config({{"bias", nullptr},
+                       {"input_tensors", linear.inputs},
+                       {"output_tensors", nullptr},
+                       {"target_device", nullptr},
+                       {"weight", linear.weight}},
+                      excluded);
 }
 
 /// The settings that the config has for a Linear: of the first pattern that names it, else of its
