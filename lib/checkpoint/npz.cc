@@ -323,11 +323,6 @@ NpzEntry take_entry(Bytes& directory) {
 
 constexpr std::string_view kArrayEnd = ".npy";
 
-uint32_t crc32_of(Bytes bytes) {
-  return static_cast<uint32_t>(
-      crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
-
 /// Bytes of an uncompressed entry. arrays: the file up to its directory.
 Bytes stored_bytes(Bytes arrays, const NpzEntry& entry) {
   if (entry.flags & kEncrypted) fail("is encrypted");
@@ -371,8 +366,8 @@ NpzFile::NpzFile(const fs::path& path) : file_(path) {
 TensorView NpzFile::array(const NpzEntry& entry) const& {
   return in_context(file_.path().string() + ": array " + shown_name(entry.name), [&] {
     const Bytes bytes = stored_bytes(file_.bytes().first(arrays_end_), entry);
-    if (const uint32_t crc = crc32_of(bytes); crc != entry.crc)
-      fail("its bytes have CRC-32 ", crc, ", the directory says ", entry.crc);
+    const uint64_t crc = crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
+    if (crc != entry.crc) fail("its bytes have CRC-32 ", crc, ", the directory says ", entry.crc);
     return parse_npy(entry.name, bytes);
   });
 }

@@ -9,7 +9,6 @@
 #include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/writer.h"
-#include "recipe/recipe.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/kv_scales.h"
 #include "stored/quantization_config.h"

@@ -13,7 +13,6 @@
 #include "export/writer.h"
 #include "family/expected_tensors.h"
 #include "quant/weight_packer.h"
-#include "recipe/recipe.h"
 #include "stored/kv_scales.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_format.h"
@@ -235,13 +234,6 @@ Json mxfp4_in_quark() {
   return config;
 }
 
-bool has(const std::vector<std::string>& formats, std::string_view wanted) {
-  return std::ranges::any_of(formats, [&](const std::string& format) {
-    return std::ranges::any_of(joined_names(format),
-                               [&](const std::string& name) { return name == wanted; });
-  });
-}
-
 }  // namespace
 
 std::string usual_recoding(const SourceQuantization& kept) {
@@ -250,8 +242,11 @@ std::string usual_recoding(const SourceQuantization& kept) {
 
 std::string recoding_target(const SourceQuantization& kept,
                             const std::vector<std::string>& formats) {
-  for (const std::string& stored : {usual_recoding(kept), std::string(kCompressedTensors)})
-    if (stored != kept.format && has(formats, stored)) return stored;
+  for (const std::string& wanted : {usual_recoding(kept), std::string(kCompressedTensors)})
+    for (const std::string& format : formats)
+      if (const std::vector<std::string> names = joined_names(format);
+          wanted != kept.format && std::ranges::find(names, wanted) != names.end())
+        return wanted;
   return "";
 }
 

@@ -4,7 +4,6 @@
 #include <functional>
 
 #include "core/hash.h"
-#include "export/quantization_configs.h"
 #include "quant/observations.h"
 
 namespace kvcal {

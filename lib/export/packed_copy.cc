@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
 
 #include "core/interrupt.h"
 #include "export/checkpoint_copy.h"
-#include "export/quantization_configs.h"
 #include "export/source_values.h"
 #include "export/weights_by_name.h"
 #include "quant/weight_packer.h"

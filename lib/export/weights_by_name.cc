@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -15,7 +14,6 @@
 #include "export/layer_scales.h"
 #include "quant/module_target.h"
 #include "quant/weight_scales.h"
-#include "recipe/recipe.h"
 #include "stored/weights.h"
 
 namespace kvcal {

@@ -16,7 +16,7 @@
 #include "core/diagnostics.h"
 #include "core/parallel.h"
 #include "core/registry.h"
-#include "export/weight_forms.h"
+#include "export/quantization_configs.h"
 #include "quant/calibration.h"
 #include "recipe/recipe.h"
 #include "stored/quantization_config.h"

@@ -3,7 +3,6 @@
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/planned_weights.h"
-#include "export/quantization_configs.h"
 #include "export/writer.h"
 #include "stored/kv_scales.h"
 

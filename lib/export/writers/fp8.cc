@@ -1,6 +1,5 @@
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
-#include "export/planned_weights.h"
 #include "export/writer.h"
 
 namespace kvcal {

@@ -1,4 +1,3 @@
-#include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
 

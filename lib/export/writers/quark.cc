@@ -1,5 +1,4 @@
 #include "export/layer_scales.h"
-#include "export/quantization_configs.h"
 #include "export/writer.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_format.h"

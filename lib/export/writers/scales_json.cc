@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
 #include "stored/kv_scales.h"

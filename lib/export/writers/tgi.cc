@@ -2,7 +2,6 @@
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
-#include "quant/weight_scales.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {

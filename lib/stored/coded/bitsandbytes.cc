@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <optional>
 
 #include "core/json.h"
 #include "stored/coded_matrix.h"

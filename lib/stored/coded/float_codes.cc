@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "quant/fp8.h"
 #include "stored/coded_matrix.h"
