@@ -98,7 +98,7 @@ std::vector<std::string> files_in(const fs::path& folder) {
   return names;
 }
 
-/// Weights in any form, and other files that safetensors replaces.
+/// Weights in any format, and other files that safetensors replaces.
 bool is_weight_file(std::string_view name) {
   static constexpr std::array<std::string_view, 14> kSuffixes{
       ".safetensors", ".bin",  ".pt", ".pth", ".ckpt",      ".gguf",   ".h5",

@@ -31,7 +31,7 @@ SourceScales read_scales(const ModelDir& model, const ModelConfig& config,
 }
 
 /// The quantized weights of a checkpoint that one of the formats writes anew. nullopt: none of them
-/// is a checkpoint, or the weights are of a form that is kept and not read. Throws Error for
+/// is a checkpoint, or the weights are of a format that is kept and not read. Throws Error for
 /// contradictions.
 std::optional<CheckpointQuantization> read_weights(const ModelDir& model, const ModelConfig& config,
                                                    const std::vector<std::string>& formats,
@@ -48,7 +48,7 @@ std::optional<CheckpointQuantization> read_weights(const ModelDir& model, const 
   } catch (const SystemError&) {
     throw;
   } catch (const Error& error) {
-    // Where the weights change their form, this is an error (convert_weights).
+    // Where the weights change their format, this is an error (convert_weights).
     warnings.push_back("weights are kept as they are, and no command reads them: " +
                        error.message());
     return std::nullopt;
@@ -72,9 +72,9 @@ void check_all_are_read(const CheckpointQuantization& weights, const ModelDir& m
            kept.format);
 }
 
-/// The weights in the form of the output: as they are where all formats keep them, else FP8 ones
-/// apart from their scales, and other codes, in model, in the form of one of the formats. read: as
-/// read_weights gives them.
+/// The weights as the output has them: unchanged where all formats keep them. Else FP8 weights are
+/// apart from their scales, and other codes are, in model, as one of the formats stores them. read:
+/// the result of read_weights.
 ConvertedWeights convert_weights(ModelDir& model, const ModelConfig& config,
                                  std::optional<SourceQuantization> kept,
                                  const std::vector<std::string>& formats,

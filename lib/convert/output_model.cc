@@ -37,7 +37,7 @@ std::optional<SourceQuantization> read_kept_quantization(const ModelDir& model) 
       if (!json.is_object()) fail("is ", kind_of(json), ", expected an object");
       return json;
     });
-  // A form's own file is no part of the output, whose config.json says the same.
+  // A format's own file is no part of the output, whose config.json says the same.
   if (kept.config.is_null() && kept.modelopt_file.is_null())
     if (const QuantizationConfig beside = read_quantization_config(model); beside.format) {
       kept.config = beside.json;
@@ -86,7 +86,7 @@ TensorSource slice_source(const TensorView& stacked, const ExpertTensor& one) {
       });
 }
 
-/// Why engines do not load such codes in compressed-tensors' form; empty: they do.
+/// Why engines do not load such codes in compressed-tensors' format; empty: they do.
 std::string caveat_of(const QuantArgs& args) {
   if (args.type == QuantType::kFloat)
     return "vLLM 0.32 stops at the biases of MXFP4 experts; --format quark keeps these tensors as "
@@ -183,7 +183,7 @@ class Recoder {
     }
   }
 
-  /// Tensors of the form that remain would be read in the new form.
+  /// Throws Error for tensors of the old format that remain: readers would take them for new ones.
   void check_all_are_read() const {
     constexpr std::array<std::string_view, 6> kEnds{".qweight", ".qzeros", ".SCB",
                                                     ".absmax",  "_blocks", "_scales"};

@@ -20,7 +20,7 @@ struct SourceScales {
   std::vector<std::vector<Scale>> ranks = {};
   fp8::Format dialect = fp8::Format::kE4m3Fn;  ///< of the cache for which the scales are made
   KeyPosition keys = KeyPosition::kNotSaid;
-  bool may_be_raised = false;  ///< a writer of the form raises scales below 1.0 to 1.0
+  bool may_be_raised = false;  ///< a writer of the format raises scales below 1.0 to 1.0
   Json scheme = nullptr;       ///< kv_cache_scheme of compressed-tensors or the manifest; or null
   Json manifest = nullptr;     ///< kvcal_manifest.json beside the scales; or null
 };

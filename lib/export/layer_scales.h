@@ -104,12 +104,12 @@ class ScalarWriter : public Writer {
   ScalarWriter(std::string_view format, const WeightScaleNames& weights)
       : format_(format), weights_(weights) {}
 
-  /// Also throws Error where the source's weights are quantized in another form.
+  /// Also throws Error where the source's weights are quantized in another format.
   void check(const ExportInput& input) const override;
   /// The scales of K and V of every layer that is not ignored, F32: the largest over the heads, so
-  /// that nothing saturates that did not before. Where the form has queries and they are quantized,
-  /// also theirs, and kProbScale of softmax weights: their amax is 1 in every layer, that of the
-  /// first token's on itself, so the scale is 1/448. Source: vLLM 0.32 `Fp8Config` and
+  /// that nothing saturates that did not before. Where the format has queries and they are
+  /// quantized, also theirs, and kProbScale of softmax weights: their amax is 1 in every layer,
+  /// that of the first token's on itself, so the scale is 1/448. Source: vLLM 0.32 `Fp8Config` and
   /// `QuarkConfig`, get_cache_scale_mapper, which know the latter below self_attn only. Also names
   /// of the weights' scales, and vllm.yaml where layers are ignored.
   FormatParts parts(const ExportInput& input) const override;

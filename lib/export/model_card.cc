@@ -147,7 +147,7 @@ CardField merged(std::string key, const SourceCard& source, const std::vector<st
   return field;
 }
 
-/// The source's tags without ours, which an output of kvcal has of the form that it had.
+/// The source's tags without ours, which an output of kvcal has of the format that it had.
 SourceCard without_our_tags(SourceCard source) {
   for (CardField& field : source.fields)
     if (field.key == "tags")

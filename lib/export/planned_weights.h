@@ -55,7 +55,7 @@ struct WeightChanges {
 /// head, the embedding, both alike, or both differently.
 WeightChanges weight_changes(const ModelDir& model, const Calibration& calibration);
 
-/// Throws Error where weight_changes does, where the checkpoint already has tensors of form's
+/// Throws Error where weight_changes does, where the checkpoint already has tensors of format's
 /// names, and where the scheme does not fit a weight.
 void check_weights(const ExportInput& input, const WeightScaleNames& format);
 

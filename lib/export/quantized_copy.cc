@@ -104,7 +104,7 @@ class CodedWeight {
   std::unique_ptr<WeightCoder> coder_;
 };
 
-/// Scales of a weight in the form's layout.
+/// Scales of a weight in the format's layout.
 Tensor weight_scale_tensor(const WeightScaleNames& format, const std::string& module,
                            const PlannedWeight& weight, const std::vector<Scale>& scales,
                            DType dtype) {

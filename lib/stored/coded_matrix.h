@@ -126,7 +126,7 @@ int32_t int32_at(const TensorView& tensor, int64_t index);
 /// Throws Error where a scale is zero, negative, NaN or infinite. scales: as scale_at reads.
 void check_scales(const TensorView& scales);
 
-/// Names and arithmetic of a form of 4-bit floats (E2M1), two in a byte, the first in the low half.
+/// Names and arithmetic of stored 4-bit floats (E2M1), two in a byte, the first in the low half.
 struct Fp4Args {
   std::string_view codes_name = ".weight_packed";  ///< U8 [out, in / 2]
   std::string_view scale_name = ".weight_scale";   ///< of `group` columns

@@ -44,7 +44,7 @@ class Reader {
     }
   }
 
-  /// Adds a tensor that stacks experts, where the form stores it under names of its own.
+  /// Adds a tensor that stacks experts, where the format stores it under names of its own.
   void add_stacked(const StoredFormat& format, const ExpectedTensor& tensor) {
     if (!tensor.row->is_stacked() || model_dir_.find(tensor.name)) return;
     try {
@@ -199,7 +199,7 @@ class Reader {
       linear.input_scale = read_input_scale(name, scheme);
     if (linear.input != InputQuantization::kDynamicGroup || width % linear.group == 0) return;
     // No engine runs a shorter last group. A config that requests groups explicitly is refused; in
-    // the fp8 form, only the weights stay FP8.
+    // the fp8 format, only the weights stay FP8.
     if (scheme.infers_groups)
       linear.input = InputQuantization::kNone;
     else
@@ -207,7 +207,7 @@ class Reader {
               " inputs, no multiple of the groups of ", linear.group, " that share a scale");
   }
 
-  /// Name of a scale of the module, by the names that its form may have.
+  /// Name of a scale of the module, by the names that its format may have.
   std::string name_in_file(const std::string& module,
                            const std::array<std::string_view, 2>& names) {
     const std::string usual = module + std::string(names[0]),

@@ -39,9 +39,9 @@ void check_zero_point(const ScaleTensors& tensors, const std::string& scale_name
     fail(zeros->name, " is not 0, expected symmetric scales");
 }
 
-/// Scales of one attention module under one form's names.
+/// Scales of one attention module under one format's names.
 struct FoundScales {
-  const TensorView *k, *v;  ///< the same tensor where the form has one scale for both
+  const TensorView *k, *v;  ///< the same tensor where the format has one scale for both
   LayerKvScales scales;
 };
 

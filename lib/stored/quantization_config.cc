@@ -52,7 +52,7 @@ const StoredFormat* read_format(const Json& config) {
        "; expected ", all);
 }
 
-/// The config of a form's own file, which may name another form.
+/// The config of a format's own file, which may name another format.
 QuantizationConfig read_own_file(const StoredFormat& format, const fs::path& file) {
   QuantizationConfig config{
       .format = &format, .is_nested = !format.nested_key.empty(), .where = file.string()};
@@ -104,11 +104,11 @@ void check_same(const std::string& key, const Json& in_file, const Json& in_conf
        in_config.dump(), "; engines differ in which they read");
 }
 
-/// Adds the keys of weights that only the form's own file has. Throws Error where both have one and
-/// disagree.
+/// Adds the keys of weights that only the format's own file has. Throws Error where both have one
+/// and disagree.
 void add_own_file(const ModelDir& model_dir, QuantizationConfig& config) {
   const StoredFormat* format = format_beside(model_dir.path());
-  // A file of another form is of weights that config.json describes anew.
+  // A file of another format is of weights that config.json describes anew.
   if (!format || format != config.format) return;
   const fs::path path = model_dir.path() / format->config_file;
   const QuantizationConfig beside = read_own_file(*format, path);
@@ -195,7 +195,7 @@ bool says_nothing_new(const std::string& key, const Json& value,
          (value.is_structured() && value.empty());
 }
 
-/// The names that forms give to lists of modules that stay in 16 bits, or to the modules that do
+/// The names that formats give to lists of modules that stay in 16 bits, or to the modules that do
 /// not.
 constexpr std::string_view kModuleLists =
     "exclude exclude_modules ignore ignored_layers llm_int8_skip_modules modules_to_not_convert "

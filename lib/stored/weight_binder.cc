@@ -130,7 +130,7 @@ class Weights::Binder {
     });
   }
 
-  /// Of lm_head, whose problems are only those of who multiplies by it.
+  /// Binds lm_head, whose problems concern only what multiplies by it.
   void bind_head(const ExpectedTensor& tensor, Table& table) {
     const TensorRow& row = *tensor.row;
     const auto bound = bind_one(tensor.name, tensor.shape, row.role, row.layout, head_problems_);

@@ -195,7 +195,7 @@ ModuleSchemes read_auto_round(const QuantizationConfig& source) {
 
 }  // namespace
 
-/// AutoRound's own config. Its exports to other forms have those forms' configs.
+/// AutoRound's own config. Its exports to other formats have those formats' configs.
 extern constinit const StoredFormat kAutoRoundFormat{
     .name = "auto-round", .method = "auto-round", .read_schemes = read_auto_round};
 

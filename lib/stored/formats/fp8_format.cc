@@ -8,7 +8,7 @@
 namespace kvcal {
 namespace {
 
-/// AutoFP8's form with one scale per tensor, and DeepSeek's with one per block.
+/// AutoFP8's format with one scale per tensor, and DeepSeek's with one per block.
 ModuleSchemes read_fp8(const QuantizationConfig& source) {
   const Json& config = source.json;
   check_keys(source, words_of("quant_method activation_scheme weight_block_size ignored_layers "
