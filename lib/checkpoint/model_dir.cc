@@ -26,11 +26,6 @@ namespace {
 
 constexpr const char* kAllowAll = "KVCAL_FOLLOW_LINKS";
 
-bool allows_all() {
-  const char* value = std::getenv(kAllowAll);
-  return value && std::string_view(value) == "1";
-}
-
 /// Folders of a hub cache for the files of a snapshot: the repository's, and the one that all
 /// repositories share, which huggingface_hub 2.4 marks.
 std::vector<fs::path> blobs_of(const fs::path& folder) {
@@ -74,7 +69,7 @@ void check_entries(const fs::path& inner, const fs::path& folder,
 /// an output. Allowed are links within the folder, and those of a hub cache from
 /// snapshots/REVISION/ into blobs/. The environment variable KVCAL_FOLLOW_LINKS=1 allows all.
 void check_links(const fs::path& folder) {
-  if (allows_all()) return;
+  if (const char* value = std::getenv(kAllowAll); value && std::string_view(value) == "1") return;
   const std::vector<fs::path> blobs = blobs_of(folder);
   check_entries(folder, folder, blobs);
   check_entries(folder / kTemplateFolder, folder, blobs);
@@ -103,13 +98,13 @@ std::vector<std::string> files_in(const fs::path& folder) {
   return names;
 }
 
-/// Weights in any form, and other files that safetensors replaces.
+/// Weights in any format, and other files that safetensors replaces.
 bool is_weight_file(std::string_view name) {
   static constexpr std::array<std::string_view, 14> kSuffixes{
       ".safetensors", ".bin",  ".pt", ".pth", ".ckpt",      ".gguf",   ".h5",
       ".msgpack",     ".onnx", ".ot", ".npz", ".onnx_data", ".tflite", ".index.json"};
-  return std::any_of(kSuffixes.begin(), kSuffixes.end(),
-                     [&](std::string_view suffix) { return name.ends_with(suffix); });
+  return std::ranges::any_of(kSuffixes,
+                             [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
 /// The revision that refs/main of a hub cache folder names, or "" without that file.
@@ -145,15 +140,6 @@ fs::path snapshot_of(const fs::path& cache_folder) {
   return snapshots / names.front();
 }
 
-/// Checks the name of a weight_map's shard: a file name in the model's own folder, not a path out
-/// of it.
-void check_shard_name(const std::string& name) {
-  if (!name.ends_with(kShardSuffix) || name.starts_with('.') ||
-      name.find_first_of("/\\") != std::string::npos)
-    fail("weight_map names shard '", name,
-         "', expected a name like model-00001-of-00002.safetensors");
-}
-
 }  // namespace
 
 fs::path resolve_model_folder(const fs::path& path) {
@@ -180,7 +166,12 @@ std::vector<std::string> indexed_files(const Json& index) {
     names.insert(item.value().get<std::string>());
     if (names.size() > kMostShards) fail("weight_map names more than ", kMostShards, " shards");
   }
-  for (const std::string& name : names) check_shard_name(name);
+  // A shard is a file in the model's own folder, and no path leads out of that.
+  for (const std::string& name : names)
+    if (!name.ends_with(kShardSuffix) || name.starts_with('.') ||
+        name.find_first_of("/\\") != std::string::npos)
+      fail("weight_map names shard '", name,
+           "', expected a name like model-00001-of-00002.safetensors");
   return {names.begin(), names.end()};
 }
 
@@ -387,28 +378,20 @@ std::string ModelDir::sha256() const {
   return hash.hex();
 }
 
-namespace {
-
-constexpr size_t kPart = 512;
-
-void add(const SafetensorsFile& shard, Sha256& hash) {
-  const auto bytes = shard.file().bytes();
-  hash.update(std::to_string(bytes.size()) + "\n");
-  hash.update(bytes.first(shard.data_offset()));
-  for (const TensorView& tensor : shard.tensors()) {
-    const size_t part = std::min(kPart, tensor.bytes.size());
-    hash.update(tensor.bytes.first(part));
-    hash.update(tensor.bytes.last(part));
-  }
-  shard.file().drop(bytes);
-}
-
-}  // namespace
-
 std::string sampled_sha256(const ModelDir& model_dir) {
   Sha256 hash;
   hash.update(read_text(model_dir.path() / "config.json"));
-  for (const SafetensorsFile& shard : model_dir.shards()) add(shard, hash);
+  for (const SafetensorsFile& shard : model_dir.shards()) {
+    const auto bytes = shard.file().bytes();
+    hash.update(std::to_string(bytes.size()) + "\n");
+    hash.update(bytes.first(shard.data_offset()));
+    for (const TensorView& tensor : shard.tensors()) {
+      const size_t part = std::min(size_t{512}, tensor.bytes.size());
+      hash.update(tensor.bytes.first(part));
+      hash.update(tensor.bytes.last(part));
+    }
+    shard.file().drop(bytes);
+  }
   return hash.hex();
 }
 

@@ -22,6 +22,8 @@ constexpr size_t kVersionBytes = 2;
 constexpr uint32_t kMaxHeaderBytes = 10'000;
 constexpr size_t kMaxDimensions = 64;  // numpy `NPY_MAXDIMS`
 
+using Bytes = std::span<const std::byte>;
+
 struct Header {
   std::optional<DType> dtype;
   std::optional<bool> is_fortran;
@@ -139,19 +141,22 @@ class HeaderParser {
   size_t at_ = 0;
 };
 
-/// Takes the next bytes of a file as a little-endian number.
+/// The little-endian number at offset of a record whose size is known to hold it.
 template <class T>
-uint32_t take_number(std::span<const std::byte>& bytes, std::string_view what) {
-  if (bytes.size() < sizeof(T)) fail("the array is cut short in its ", what);
+T number_at(Bytes record, size_t offset) {
+  KVCAL_CHECK(offset + sizeof(T) <= record.size());
   T value = 0;
-  std::memcpy(&value, bytes.data(), sizeof(T));
-  bytes = bytes.subspan(sizeof(T));
+  std::memcpy(&value, record.data() + offset, sizeof(T));
   return value;
 }
 
+std::string_view text_of(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 /// Takes the header's text from the front of a file.
-std::string_view take_header(std::span<const std::byte>& bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+std::string_view take_header(Bytes& bytes) {
+  const std::string_view text = text_of(bytes);
   if (!text.starts_with(kMagic)) fail("does not begin as a .npy array does");
   if (text.size() < kMagic.size() + kVersionBytes) fail("the array is cut short in its version");
   const int major = static_cast<uint8_t>(text[kMagic.size()]);
@@ -159,20 +164,23 @@ std::string_view take_header(std::span<const std::byte>& bytes) {
   if (major < 1 || major > 3 || minor != 0)
     fail("is of .npy version ", major, ".", minor, ", expected 1.0, 2.0 or 3.0");
   bytes = bytes.subspan(kMagic.size() + kVersionBytes);
-  const uint32_t length = major == 1 ? take_number<uint16_t>(bytes, "header's length")
-                                     : take_number<uint32_t>(bytes, "header's length");
+  const size_t width = major == 1 ? sizeof(uint16_t) : sizeof(uint32_t);
+  if (bytes.size() < width) fail("the array is cut short in its header's length");
+  const uint32_t length =
+      major == 1 ? number_at<uint16_t>(bytes, 0) : number_at<uint32_t>(bytes, 0);
+  bytes = bytes.subspan(width);
   if (length > kMaxHeaderBytes)
     fail("header of ", length, " bytes, the limit is ", kMaxHeaderBytes);
   if (length > bytes.size())
     fail("header of ", length, " bytes does not fit the ", bytes.size(), " bytes that are left");
-  const std::string_view header(reinterpret_cast<const char*>(bytes.data()), length);
+  const std::string_view header = text_of(bytes.first(length));
   bytes = bytes.subspan(length);
   return header;
 }
 
 }  // namespace
 
-TensorView parse_npy(std::string_view name, std::span<const std::byte> bytes) {
+TensorView parse_npy(std::string_view name, Bytes bytes) {
   Header header = HeaderParser(take_header(bytes)).parse();
   TensorView view{
       .name = name, .dtype = *header.dtype, .shape = *std::move(header.shape), .bytes = bytes};
@@ -186,8 +194,6 @@ TensorView parse_npy(std::string_view name, std::span<const std::byte> bytes) {
 }
 
 namespace {
-
-using Bytes = std::span<const std::byte>;
 
 constexpr uint32_t kLocalHeader = 0x04034b50, kDirectoryHeader = 0x02014b50;
 constexpr uint32_t kEndRecord = 0x06054b50, kEndRecord64 = 0x06064b50, kLocator64 = 0x07064b50;
@@ -203,19 +209,6 @@ Bytes part_of(Bytes bytes, uint64_t offset, uint64_t size, std::string_view what
     fail(what, " at byte ", offset, " needs ", size, " bytes, there are ", bytes.size(),
          " in all; the file may be cut short");
   return bytes.subspan(offset, size);
-}
-
-/// The little-endian number at offset of a record whose size is known to hold it.
-template <class T>
-T number_at(Bytes record, size_t offset) {
-  KVCAL_CHECK(offset + sizeof(T) <= record.size());
-  T value = 0;
-  std::memcpy(&value, record.data() + offset, sizeof(T));
-  return value;
-}
-
-std::string_view text_of(Bytes bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 /// Location of the directory, and its expected end.
@@ -330,11 +323,6 @@ NpzEntry take_entry(Bytes& directory) {
 
 constexpr std::string_view kArrayEnd = ".npy";
 
-uint32_t crc32_of(Bytes bytes) {
-  return static_cast<uint32_t>(
-      crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
-
 /// Bytes of an uncompressed entry. arrays: the file up to its directory.
 Bytes stored_bytes(Bytes arrays, const NpzEntry& entry) {
   if (entry.flags & kEncrypted) fail("is encrypted");
@@ -378,8 +366,8 @@ NpzFile::NpzFile(const fs::path& path) : file_(path) {
 TensorView NpzFile::array(const NpzEntry& entry) const& {
   return in_context(file_.path().string() + ": array " + shown_name(entry.name), [&] {
     const Bytes bytes = stored_bytes(file_.bytes().first(arrays_end_), entry);
-    if (const uint32_t crc = crc32_of(bytes); crc != entry.crc)
-      fail("its bytes have CRC-32 ", crc, ", the directory says ", entry.crc);
+    const uint64_t crc = crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
+    if (crc != entry.crc) fail("its bytes have CRC-32 ", crc, ", the directory says ", entry.crc);
     return parse_npy(entry.name, bytes);
   });
 }

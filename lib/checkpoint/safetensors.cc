@@ -232,8 +232,8 @@ void SafetensorsFile::read_header(const Json& header) {
                         .dtype = entry.dtype,
                         .shape = std::move(entry.shape),
                         .bytes = buffer.subspan(entry.begin, entry.end - entry.begin)});
-    by_name_.emplace(names_.back(), tensors_.size() - 1);
   }
+  index_tensors();
   if (end != buffer.size())
     fail("the tensors end at byte ", end, " of the data, the file holds ", buffer.size());
 }

@@ -9,7 +9,6 @@
 #include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/writer.h"
-#include "recipe/recipe.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/kv_scales.h"
 #include "stored/quantization_config.h"
@@ -32,7 +31,7 @@ SourceScales read_scales(const ModelDir& model, const ModelConfig& config,
 }
 
 /// The quantized weights of a checkpoint that one of the formats writes anew. nullopt: none of them
-/// is a checkpoint, or the weights are of a form that is kept and not read. Throws Error for
+/// is a checkpoint, or the weights are of a format that is kept and not read. Throws Error for
 /// contradictions.
 std::optional<CheckpointQuantization> read_weights(const ModelDir& model, const ModelConfig& config,
                                                    const std::vector<std::string>& formats,
@@ -49,7 +48,7 @@ std::optional<CheckpointQuantization> read_weights(const ModelDir& model, const 
   } catch (const SystemError&) {
     throw;
   } catch (const Error& error) {
-    // Where the weights change their form, this is an error (convert_weights).
+    // Where the weights change their format, this is an error (convert_weights).
     warnings.push_back("weights are kept as they are, and no command reads them: " +
                        error.message());
     return std::nullopt;
@@ -73,9 +72,9 @@ void check_all_are_read(const CheckpointQuantization& weights, const ModelDir& m
            kept.format);
 }
 
-/// The weights in the form of the output: as they are where all formats keep them, else FP8 ones
-/// apart from their scales, and other codes, in model, in the form of one of the formats. read: as
-/// read_weights gives them.
+/// The weights as the output has them: unchanged where all formats keep them. Else FP8 weights are
+/// apart from their scales, and other codes are, in model, as one of the formats stores them. read:
+/// the result of read_weights.
 ConvertedWeights convert_weights(ModelDir& model, const ModelConfig& config,
                                  std::optional<SourceQuantization> kept,
                                  const std::vector<std::string>& formats,
@@ -113,11 +112,6 @@ bool hold_queries(const std::vector<std::string>& formats,
          std::ranges::all_of(formats, [](const std::string& format) {
            return any_has(format, &OutputFormat::holds_queries);
          });
-}
-
-std::vector<LayerKvScales> without_queries(std::vector<LayerKvScales> layers) {
-  for (LayerKvScales& layer : layers) layer.q.clear();
-  return layers;
 }
 
 /// Strategy of the output; nullopt: the source's. Ranks stay apart where kv_cache_scales.json is
@@ -187,8 +181,8 @@ std::vector<LayerKvScales> with_strategy(std::vector<LayerKvScales> layers,
 
 /// Factor of scales in the output's dialect; 1: they stay.
 float dialect_factor(const SourceScales& source, std::optional<fp8::Format> dialect) {
-  if (!dialect || *dialect == source.format) return 1.0f;
-  if (source.format == fp8::Format::kE5m2)
+  if (!dialect || *dialect == source.dialect) return 1.0f;
+  if (source.dialect == fp8::Format::kE5m2)
     fail(source.path, ": scales of E5M2 have no other dialect, expected those of E4M3");
   // Each code has half the value in E4M3FNUZ.
   return *dialect == fp8::Format::kE4m3Fnuz ? 2.0f : 0.5f;
@@ -264,7 +258,7 @@ Calibration calibration_of(const SourceScales& source, const CheckpointQuantizat
     return plan_of_modules(model, config, fp8_schemes(restored), cache, ignored, diagnostics);
   });
   take_observers(source.manifest, plan);
-  Calibration calibration = empty_calibration(plan, config, cache_dtype_of(source.format));
+  Calibration calibration = empty_calibration(plan, config, cache_dtype_of(source.dialect));
   if (!member(source.scheme, "observer")) calibration.kv_args.observer.reset();
   add_stored_weights(restored, calibration);
   add_layers(source, config, calibration);
@@ -291,19 +285,15 @@ Json entry_of(const Json& layers, const AttentionCalibration& layer) {
   return {{"layer", layer.layer}, {"module", layer.module}};
 }
 
-/// Scales as one written format holds them; with several formats, the scales that all are made
-/// from.
-WrittenScales written_scales(const AttentionCalibration& layer, const WrittenFormats& formats) {
-  if (formats.writer && !layer.ignored) return formats.writer->held(layer, formats.tp_size);
-  return {layer.k.scales, layer.v.scales};
-}
-
 Json layers_json(const Calibration& calibration, const Json& source,
                  const WrittenFormats& formats) {
   Json layers = Json::array();
   for (const AttentionCalibration& layer : calibration.layers) {
     Json entry = entry_of(source, layer);
-    const WrittenScales scales = written_scales(layer, formats);
+    // As one written format holds them; with several, those that all are made from.
+    const WrittenScales scales = formats.writer && !layer.ignored
+                                     ? formats.writer->held(layer, formats.tp_size)
+                                     : WrittenScales{layer.k.scales, layer.v.scales};
     entry["k_scale"] = scales_json(scales.k, layer.ignored);
     entry["v_scale"] = scales_json(scales.v, layer.ignored);
     for (const char* key : {"q_scale", "q_amax", "q_head_amax", "q_saturated", "q_histogram"})
@@ -356,7 +346,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
       source_.layers, [](const LayerKvScales& layer) { return !layer.q.empty(); });
   const bool keeps_queries = has_queries && hold_queries(formats, weights_.kept);
   if (!keeps_queries) {
-    source_.layers = without_queries(std::move(source_.layers));
+    for (LayerKvScales& layer : source_.layers) layer.q.clear();
     const bool are_described = strip_queries(weights_.kept);
     if (has_queries || are_described) notes_.emplace_back("scales of queries are not written");
   }
@@ -372,7 +362,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
   if (const float factor = dialect_factor(source_, options.dialect); factor != 1.0f) {
     source_.layers = times(std::move(source_.layers), factor, source_.path);
     own_ = times(std::move(own_), factor, source_.path);
-    source_.format = *options.dialect;
+    source_.dialect = *options.dialect;
     notes_.push_back(std::string("scales are ") + (factor == 2.0f ? "doubled" : "halved") +
                      ": a code of E4M3FNUZ stands for half the value that it has in E4M3FN");
   }
@@ -417,10 +407,10 @@ Json conversion_manifest(const Conversion& conversion, const std::string& versio
   manifest.erase("summary");  // of the source's scales
   const Json before = manifest.value("layers", Json());
   manifest["layers"] = layers_json(calibration, before, formats);
-  manifest["conversion"] = {{"form", source.stored.empty() ? Json() : Json(source.stored)},
+  manifest["conversion"] = {{"form", source.format.empty() ? Json() : Json(source.format)},
                             {"scales", source.path},
                             {"keys_observed", name_of(source.keys)},
-                            {"kv_cache_dtype", fp8::name_of(source.format)},
+                            {"kv_cache_dtype", fp8::name_of(source.dialect)},
                             {"lost", losses_json(formats.losses)}};
   if (const ModelConfig& config = conversion.config(); config.chosen) {
     manifest["conversion"]["family"] = config.architecture->name;

@@ -1,4 +1,4 @@
-// Weights of a source are kept or rewritten. Where their form is the output's they stay, with
+// Weights of a source are kept or rewritten. Where their format is the output's they stay, with
 // their part of config.json. Otherwise their codes are copied, and their scales are written anew
 // by the plan of a recipe that would have made them.
 #pragma once
@@ -28,14 +28,14 @@ struct ConversionOptions {
 struct ConvertedWeights {
   std::optional<SourceQuantization> kept;  ///< description of those that keep their codes
   CheckpointQuantization restored;         ///< those whose scales are written anew
-  CheckpointQuantization recoded;          ///< those that the model holds in another form
+  CheckpointQuantization recoded;          ///< those that the model holds in another format
 };
 
 /// A checkpoint split into the inputs of the usual writers: its KV scales and FP8 weights as a
 /// Calibration, and a model without scales of K and V. Quantized weights stay as they are, with
-/// their part of config.json, where their form is that of all formats. Otherwise the scales of FP8
-/// weights move to the Calibration, to be written in another form, and other codes get the form of
-/// a format that has such (recode_weights).
+/// their part of config.json, where their format is that of all formats. Otherwise the scales of
+/// FP8 weights move to the Calibration, to be written in another format, and other codes are stored
+/// as one of the formats has such (recode_weights).
 class Conversion {
  public:
   /// formats: as in --format, each maybe several joined by '+'. Throws Error naming file and tensor
@@ -51,7 +51,7 @@ class Conversion {
   /// Scales of K and V of a layer before merging, in the output's dialect: one, one a head, or one
   /// a rank.
   const LayerKvScales& own_scales(size_t layer) const { return own_[layer]; }
-  /// Form of the weights that stay as they are; nullptr: weights are 16-bit, or their scales are
+  /// Format of the weights that stay as they are; nullptr: weights are 16-bit, or their scales are
   /// written anew.
   const SourceQuantization* kept() const { return weights_.kept ? &*weights_.kept : nullptr; }
   /// Notes for the user: on the source, on changed values, and on values that are lost.

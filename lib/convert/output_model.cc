@@ -13,7 +13,6 @@
 #include "export/writer.h"
 #include "family/expected_tensors.h"
 #include "quant/weight_packer.h"
-#include "recipe/recipe.h"
 #include "stored/kv_scales.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_format.h"
@@ -38,7 +37,7 @@ std::optional<SourceQuantization> read_kept_quantization(const ModelDir& model) 
       if (!json.is_object()) fail("is ", kind_of(json), ", expected an object");
       return json;
     });
-  // A form's own file is no part of the output, whose config.json says the same.
+  // A format's own file is no part of the output, whose config.json says the same.
   if (kept.config.is_null() && kept.modelopt_file.is_null())
     if (const QuantizationConfig beside = read_quantization_config(model); beside.format) {
       kept.config = beside.json;
@@ -87,7 +86,7 @@ TensorSource slice_source(const TensorView& stacked, const ExpertTensor& one) {
       });
 }
 
-/// Why engines do not load such codes in compressed-tensors' form; empty: they do.
+/// Why engines do not load such codes in compressed-tensors' format; empty: they do.
 std::string caveat_of(const QuantArgs& args) {
   if (args.type == QuantType::kFloat)
     return "vLLM 0.32 stops at the biases of MXFP4 experts; --format quark keeps these tensors as "
@@ -184,7 +183,7 @@ class Recoder {
     }
   }
 
-  /// Tensors of the form that remain would be read in the new form.
+  /// Throws Error for tensors of the old format that remain: readers would take them for new ones.
   void check_all_are_read() const {
     constexpr std::array<std::string_view, 6> kEnds{".qweight", ".qzeros", ".SCB",
                                                     ".absmax",  "_blocks", "_scales"};
@@ -235,13 +234,6 @@ Json mxfp4_in_quark() {
   return config;
 }
 
-bool has(const std::vector<std::string>& formats, std::string_view wanted) {
-  return std::ranges::any_of(formats, [&](const std::string& format) {
-    return std::ranges::any_of(joined_names(format),
-                               [&](const std::string& name) { return name == wanted; });
-  });
-}
-
 }  // namespace
 
 std::string usual_recoding(const SourceQuantization& kept) {
@@ -250,8 +242,11 @@ std::string usual_recoding(const SourceQuantization& kept) {
 
 std::string recoding_target(const SourceQuantization& kept,
                             const std::vector<std::string>& formats) {
-  for (const std::string& stored : {usual_recoding(kept), std::string(kCompressedTensors)})
-    if (stored != kept.format && has(formats, stored)) return stored;
+  for (const std::string& wanted : {usual_recoding(kept), std::string(kCompressedTensors)})
+    for (const std::string& format : formats)
+      if (const std::vector<std::string> names = joined_names(format);
+          wanted != kept.format && std::ranges::find(names, wanted) != names.end())
+        return wanted;
   return "";
 }
 

@@ -37,8 +37,7 @@ Json find_manifest(const fs::path& folder) {
 
 /// Position of K that a conversion recorded; without a record, after RoPE, as kvcal observes K.
 KeyPosition position_of(const Json& manifest) {
-  const Json* conversion = member(manifest, "conversion");
-  const Json* keys = conversion ? member(*conversion, "keys_observed") : nullptr;
+  const Json* keys = member(manifest, "conversion", "keys_observed");
   if (!keys) return KeyPosition::kAfterRope;
   for (const KeyPosition position : {KeyPosition::kAfterRope, KeyPosition::kBeforeRope})
     if (*keys == Json(name_of(position))) return position;
@@ -47,8 +46,7 @@ KeyPosition position_of(const Json& manifest) {
 
 /// Position where the usual writer of the quant_method, or else of the names, observes K.
 KeyPosition usual_position(const KvScaleNames& names, const Json& config) {
-  const Json* quantization = member(config, "quantization_config");
-  const Json* method = quantization ? member(*quantization, "quant_method") : nullptr;
+  const Json* method = member(config, "quantization_config", "quant_method");
   const StoredFormat* stored =
       method && method->is_string() ? format_of_method(method->get<std::string>()) : nullptr;
   return stored ? stored->keys.value_or(names.keys) : names.keys;
@@ -56,11 +54,9 @@ KeyPosition usual_position(const KvScaleNames& names, const Json& config) {
 
 /// The scheme that compressed-tensors wrote, or that of a kvcal run.
 Json scheme_of(const Json& config, const Json& manifest) {
-  const Json* quantization = member(config, "quantization_config");
-  const Json* scheme = quantization ? member(*quantization, "kv_cache_scheme") : nullptr;
-  if (scheme && scheme->is_object() && scheme->contains("strategy")) return *scheme;
-  const Json* recipe = member(manifest, "recipe");
-  scheme = recipe ? member(*recipe, "kv_cache_scheme") : nullptr;
+  const Json* scheme = member(config, "quantization_config", "kv_cache_scheme");
+  if (!scheme || !scheme->is_object() || !scheme->contains("strategy"))
+    scheme = member(manifest, "recipe", "kv_cache_scheme");
   return scheme ? *scheme : Json();
 }
 
@@ -82,18 +78,16 @@ Json with_ignored(Json config, const Json& manifest) {
 
 SourceScales read_tensors(const ScaleTensors& given, const ModelConfig& config,
                           const fs::path& folder) {
-  SourceScales source{.stored = {}, .path = given.path, .layers = {}};
-  source.manifest = find_manifest(folder);
+  SourceScales source{.path = given.path, .manifest = find_manifest(folder)};
   const Json known = with_ignored(given.config, source.manifest);
   const ScaleTensors tensors{.path = given.path, .find = given.find, .config = known};
   auto layers = read_all_scales(tensors, config);
   if (!layers) return source;
   source.layers = *std::move(layers);
   const KvScaleNames& names = *find_kv_scale_format(tensors, config);
-  source.stored = names.name;
-  source.format = in_context(tensors.path, [&] {
-                    return read_dialect(tensors.config);
-                  }).value_or(fp8::Format::kE4m3Fn);
+  source.format = names.name;
+  const auto dialect = in_context(tensors.path, [&] { return read_dialect(tensors.config); });
+  source.dialect = dialect.value_or(fp8::Format::kE4m3Fn);
   source.scheme = scheme_of(tensors.config, source.manifest);
   source.keys = source.manifest.is_null() ? usual_position(names, tensors.config)
                                           : position_of(source.manifest);
@@ -118,8 +112,7 @@ SourceScales read_overlay_scales(const fs::path& folder, const ModelConfig& conf
 
 /// Whether the manifest says that scales of an NVFP4 cache are those of FP8, too.
 bool has_fp8_rule(const Json& manifest) {
-  const Json* cache = manifest.is_object() ? find_field(manifest, "kv_cache") : nullptr;
-  const Json* scale = cache && cache->is_object() ? find_field(*cache, "scale") : nullptr;
+  const Json* scale = member(manifest, "kv_cache", "scale");
   return scale && *scale == "amax / 448";
 }
 
@@ -138,10 +131,11 @@ std::optional<FoundRanks> find_ranks(const fs::path& place) {
 
 SourceScales scales_of_ranks(const FoundRanks& found, const ModelConfig& config) {
   const auto& [stored, place] = found;
-  auto [ranks, format] = stored->read_ranks(place, config);
-  SourceScales source{.stored = std::string(stored->name), .path = place.string(), .layers = {}};
-  source.format = format;
-  source.may_be_raised = stored->may_raise_scales_to_one;
+  auto [ranks, dialect] = stored->read_ranks(place, config);
+  SourceScales source{.format = std::string(stored->name),
+                      .path = place.string(),
+                      .dialect = dialect,
+                      .may_be_raised = stored->may_raise_scales_to_one};
   source.layers.resize(static_cast<size_t>(config.num_hidden_layers));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.has_attention(layer)) continue;
@@ -217,7 +211,7 @@ std::vector<std::string> warnings_of(const SourceScales& source) {
   if (source.keys == KeyPosition::kBeforeRope)
     warnings.push_back(
         source.path +
-        (source.manifest.is_null() ? ": scales of this form (" + source.stored + ") are made"
+        (source.manifest.is_null() ? ": scales of this form (" + source.format + ") are made"
                                    : std::string(": its manifest says that scales are made")) +
         " of K before RoPE, and the cache holds K after it: its largest magnitude may be "
         "up to sqrt(2) = 1.414 times larger, which saturates, or as much smaller");

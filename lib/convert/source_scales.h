@@ -13,14 +13,14 @@ namespace kvcal {
 
 /// KV scales at the start of a conversion.
 struct SourceScales {
-  std::string stored;  ///< name of a KvScaleNames, or of a StoredFormat of ranks; empty: none
-  std::string path;    ///< file or folder of the scales, for messages
-  std::vector<LayerKvScales> layers;  ///< of all layers; empty: no scales
+  std::string format = {};  ///< name of a KvScaleNames, or of a StoredFormat of ranks; empty: none
+  std::string path;         ///< file or folder of the scales, for messages
+  std::vector<LayerKvScales> layers = {};  ///< of all layers; empty: no scales
   /// [rank][layer] of a source with one value a rank; layers holds the largest over the ranks.
   std::vector<std::vector<Scale>> ranks = {};
-  fp8::Format format = fp8::Format::kE4m3Fn;
+  fp8::Format dialect = fp8::Format::kE4m3Fn;  ///< of the cache for which the scales are made
   KeyPosition keys = KeyPosition::kNotSaid;
-  bool may_be_raised = false;  ///< a writer of the form raises scales below 1.0 to 1.0
+  bool may_be_raised = false;  ///< a writer of the format raises scales below 1.0 to 1.0
   Json scheme = nullptr;       ///< kv_cache_scheme of compressed-tensors or the manifest; or null
   Json manifest = nullptr;     ///< kvcal_manifest.json beside the scales; or null
 };

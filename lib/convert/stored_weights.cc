@@ -30,20 +30,14 @@ QuantArgs weight_args(const LinearQuantization& linear) {
 
 /// Args of a Linear's input; nullopt: 16-bit.
 std::optional<QuantArgs> input_args(const LinearQuantization& linear) {
-  switch (linear.input) {
-    case InputQuantization::kNone:
-      return std::nullopt;
-    case InputQuantization::kStatic:
-      return fp8_args(Strategy::kTensor, ArgsRole::kInputs);
-    case InputQuantization::kDynamicToken:
-      return fp8_args(Strategy::kToken, ArgsRole::kInputs, true);
-    case InputQuantization::kDynamicGroup: {
-      QuantArgs args = fp8_args(Strategy::kGroup, ArgsRole::kInputs, true);
-      args.group_size = linear.group;
-      return args;
-    }
-  }
-  return std::nullopt;
+  if (linear.input == InputQuantization::kNone) return std::nullopt;
+  if (linear.input == InputQuantization::kStatic)
+    return fp8_args(Strategy::kTensor, ArgsRole::kInputs);
+  const bool has_groups = linear.input == InputQuantization::kDynamicGroup;
+  QuantArgs args =
+      fp8_args(has_groups ? Strategy::kGroup : Strategy::kToken, ArgsRole::kInputs, true);
+  if (has_groups) args.group_size = linear.group;
+  return args;
 }
 
 /// Name of a module in the checkpoint: for experts maybe llm-compressor's.
@@ -151,13 +145,12 @@ QuantPlan plan_of_modules(const ModelDir& model, const ModelConfig& config,
 }
 
 void take_observers(const Json& manifest, QuantPlan& plan) {
-  const Json* recipe = member(manifest, "recipe");
-  const Json* groups = recipe ? member(*recipe, "config_groups") : nullptr;
-  for (size_t i = 0; groups && i < plan.groups.size(); ++i) {
-    const Json* written = member(*groups, "group_" + std::to_string(i));
-    if (!written) continue;
-    take_observer(member(*written, "weights"), plan.groups[i].weights);
-    take_observer(member(*written, "input_activations"), plan.groups[i].input_activations);
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    const auto written = [&](const char* args) {
+      return member(manifest, "recipe", "config_groups", "group_" + std::to_string(i), args);
+    };
+    take_observer(written("weights"), plan.groups[i].weights);
+    take_observer(written("input_activations"), plan.groups[i].input_activations);
   }
 }
 

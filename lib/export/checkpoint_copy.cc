@@ -143,12 +143,6 @@ std::vector<std::string> shared_shard_names(const ModelDir& model) {
                        : std::vector<std::string>{std::string(kOnlyShardName)};
 }
 
-void link_or_copy(const std::filesystem::path& file, const std::filesystem::path& target) {
-  std::error_code error;
-  std::filesystem::create_hard_link(file, target, error);
-  if (error) kvcal::copy_file(file, target);
-}
-
 void write_scales_shard(const ModelDir& model, const std::vector<Tensor>& tensors,
                         const std::filesystem::path& folder) {
   write_safetensors(folder / kScalesFileName, sources_of(tensors), {{"format", "pt"}});

@@ -25,9 +25,6 @@ std::vector<std::string> shared_shard_names(const ModelDir& model);
 /// The tensors as sources to write, which borrow from them.
 std::vector<TensorSource> sources_of(const std::vector<Tensor>& tensors);
 
-/// Hard-links a file of one output into another; copies it where the file system has no links.
-void link_or_copy(const std::filesystem::path& file, const std::filesystem::path& target);
-
 /// Writes the tensors as kScalesFileName, and the index of all shards in folder.
 void write_scales_shard(const ModelDir& model, const std::vector<Tensor>& tensors,
                         const std::filesystem::path& folder);
@@ -41,11 +38,11 @@ std::map<std::string, std::string> metadata_of(const SafetensorsFile& shard);
 void write_index(const ModelDir& model, const std::vector<std::string>& shard_names,
                  const std::filesystem::path& folder);
 
-/// Copies the files beside the weights. A file whose name is taken, or that describes another form
-/// of the weights, becomes source_NAME, unless the source has such a file: that of the first source
-/// stays, so that conversions of conversions collect none. Not copied are files by which an earlier
-/// run of kvcal described its output, and the source's model card, whose text the output's card has
-/// (export/model_card.h).
+/// Copies the files beside the weights. A file whose name is taken, or that describes another
+/// format of the weights, becomes source_NAME, unless the source has such a file: that of the first
+/// source stays, so that conversions of conversions collect none. Not copied are files by which an
+/// earlier run of kvcal described its output, and the source's model card, whose text the output's
+/// card has (export/model_card.h).
 void copy_sidecar_files(const ModelDir& model, const std::vector<std::string>& taken,
                         const std::filesystem::path& folder);
 

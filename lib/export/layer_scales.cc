@@ -38,6 +38,21 @@ std::span<const std::string> names_under(const std::vector<std::string>& sorted_
   return {begin, end};
 }
 
+/// AttentionCalibration::scales_at, with k or v for "{}".
+std::string module_of_side(std::string scales_at, char letter) {
+  const size_t at = scales_at.find("{}");
+  if (at != std::string::npos) scales_at.replace(at, 2, 1, letter);
+  return scales_at;
+}
+
+/// Dtype of an attention module's first tensor, by name, which llm-compressor gives the scales.
+/// Throws Error where it is not F16, BF16 or F32.
+DType module_dtype(const ModelDir& model, const std::string& module) {
+  const TensorView& first = first_tensor_of(model, module);
+  if (!is_float(first.dtype)) fail(first.name, " is ", first.dtype, ", expected F16, BF16 or F32");
+  return first.dtype;
+}
+
 constexpr std::string_view kScale = "_scale", kZeroPoint = "_zero_point";
 
 /// Q, K or V of a layer.
@@ -53,22 +68,19 @@ struct Side {
   }
 };
 
-bool is_per_head(const QuantArgs& args) {
-  return resolved_strategy(args) == Strategy::kAttnHead;
-}
-
-bool queries_per_head(const Calibration& calibration, const AttentionCalibration& layer) {
-  const auto& attention = calibration.plan.attention;
-  const auto planned = std::ranges::find(attention, layer.module, &PlannedAttention::module);
-  return planned != attention.end() && planned->q && is_per_head(*planned->q);
-}
-
 /// The sides of a layer that have scales; none for an ignored layer.
 std::vector<Side> sides_of(const Calibration& calibration, const AttentionCalibration& layer) {
   if (layer.ignored) return {};
+  const auto is_per_head = [](const QuantArgs& args) {
+    return resolved_strategy(args) == Strategy::kAttnHead;
+  };
   const bool per_head = is_per_head(calibration.kv_args);
   std::vector<Side> sides{{'k', &layer.k, per_head}, {'v', &layer.v, per_head}};
-  if (layer.q) sides.push_back({'q', &*layer.q, queries_per_head(calibration, layer)});
+  if (!layer.q) return sides;
+  const auto& attention = calibration.plan.attention;
+  const auto planned = std::ranges::find(attention, layer.module, &PlannedAttention::module);
+  sides.push_back(
+      {'q', &*layer.q, planned != attention.end() && planned->q && is_per_head(*planned->q)});
   return sides;
 }
 
@@ -80,42 +92,10 @@ std::string ignored_layers(const Calibration& calibration, std::string_view sepa
   return join(layers, separator);
 }
 
-/// One zero per scale; E4M3's zero has only zero bits.
-Tensor zero_points(std::string name, const Shape& shape) {
-  return {std::move(name), DType::kF8E4M3, shape,
-          std::vector<std::byte>(byte_count(shape, DType::kF8E4M3))};
-}
-
-/// vLLM holds these scales in the 16-bit dtype that it runs the model in, and runs none of these
-/// methods in float32. Source: vLLM 0.32, `KVCacheScaleParameter`, whose tensor gets torch's
-/// default dtype, and `get_supported_act_dtypes`.
-void check_layer_scales(const ModelDir& model, const AttentionCalibration& layer,
-                        const ScalarScaleFormat& scalar) {
-  const KvScaleNames& format = scalar.names;
-  std::vector<std::string> names;
-  // Scales with other names would take precedence, or be an error.
-  for (const KvScaleNames& other : kv_scale_formats())
-    for (const std::string_view name : {other.k, other.v})
-      names.push_back(layer.module + std::string(name));
-  check_tensors_are_new(model, names);
-  const DType dtype = run_dtype(model, layer.module);
-  const std::string where = std::string(name_of(dtype)) + ", in which vLLM holds it";
-  check_survives(layer.module + std::string(format.k), largest_of(layer.k.scales), dtype, where);
-  check_survives(layer.module + std::string(format.v), largest_of(layer.v.scales), dtype, where);
-  if (scalar.has_queries && layer.q)
-    check_survives(layer.module + std::string(format.q), largest_of(layer.q->scales), dtype, where);
-}
-
 }  // namespace
 
 Scale largest_of(const std::vector<Scale>& scales) {
   return *std::ranges::max_element(scales, {}, &Scale::value);
-}
-
-std::string module_of_side(std::string scales_at, char letter) {
-  const size_t at = scales_at.find("{}");
-  if (at != std::string::npos) scales_at.replace(at, 2, 1, letter);
-  return scales_at;
 }
 
 std::span<const AttentionCalibration> layers_of_model(const Calibration& calibration) {
@@ -150,16 +130,9 @@ std::vector<std::string> ignored_modules(const Calibration& calibration) {
 
 const TensorView& first_tensor_of(const ModelDir& model, const std::string& module) {
   const std::vector<std::string> names = model.tensor_names();
-  const auto it = std::lower_bound(names.begin(), names.end(), module + ".");
-  if (it == names.end() || !it->starts_with(module + "."))
-    fail(model.path().string(), ": has no tensor of module ", module);
-  return model.tensor(*it);
-}
-
-DType module_dtype(const ModelDir& model, const std::string& module) {
-  const TensorView& first = first_tensor_of(model, module);
-  if (!is_float(first.dtype)) fail(first.name, " is ", first.dtype, ", expected F16, BF16 or F32");
-  return first.dtype;
+  const auto own = names_under(names, module);
+  if (own.empty()) fail(model.path().string(), ": has no tensor of module ", module);
+  return model.tensor(own.front());
 }
 
 DType run_dtype(const ModelDir& model, const std::string& module) {
@@ -283,7 +256,10 @@ std::vector<Tensor> attention_tensors(const ExportInput& input) {
       const Shape shape =
           side.is_per_head ? Shape{static_cast<int64_t>(scales.size()), 1, 1} : Shape{1};
       tensors.push_back(scale_tensor(side.name(layer, kScale), shape, scales, dtype));
-      if (layer.q) tensors.push_back(zero_points(side.name(layer, kZeroPoint), shape));
+      // E4M3's zero has only zero bits.
+      if (layer.q)
+        tensors.push_back({side.name(layer, kZeroPoint), DType::kF8E4M3, shape,
+                           std::vector<std::byte>(byte_count(shape, DType::kF8E4M3))});
     }
   }
   return tensors;
@@ -321,76 +297,86 @@ std::optional<std::string> vllm_arguments(const Calibration& calibration) {
          layers + "]\n";
 }
 
-void check_scalar_scales(const ExportInput& input, const ScalarScaleFormat& format) {
+void ScalarWriter::check(const ExportInput& input) const {
   const Calibration& calibration = input.calibration;
   check_calibration(calibration);
   if (calibration.kv_format != fp8::Format::kE4m3Fn)
-    fail(format.title,
+    fail(weights_.title,
          "'s form holds scales of E4M3FN, which engines double where codes are E4M3FNUZ; the "
          "calibration has another format (convert takes --fp8-dialect fn)");
   if (input.scale_in_model_dtype)
-    fail(format.title, "'s scales are float32; scale dtype 'model' is not for them");
-  check_kept(input, format.format, format.title);
+    fail(weights_.title, "'s scales are float32; scale dtype 'model' is not for them");
+  check_kept(input, format_, weights_.title);
   check_covers_model(input.model, calibration);
   for (const AttentionCalibration& layer : calibration.layers)
-    if (!layer.ignored) check_layer_scales(input.model, layer, format);
-  if (calibration.plan.quantizes_weights()) check_weights(input, format.weights);
+    if (!layer.ignored) check_layer(input, layer);
+  if (calibration.plan.quantizes_weights()) check_weights(input, weights_);
 }
 
-std::vector<Tensor> scalar_scales(const Calibration& calibration, const ScalarScaleFormat& format,
-                                  const Shape& shape) {
-  const KvScaleNames& names = format.names;
-  std::vector<Tensor> tensors;
-  const auto add = [&](const std::string& name, const KvTensorCalibration& side) {
-    tensors.push_back(scale_tensor(name, shape, {largest_of(side.scales)}, DType::kF32));
+/// vLLM holds these scales in the 16-bit dtype that it runs the model in, and runs none of these
+/// methods in float32. Source: vLLM 0.32, `KVCacheScaleParameter`, whose tensor gets torch's
+/// default dtype, and `get_supported_act_dtypes`.
+void ScalarWriter::check_layer(const ExportInput& input, const AttentionCalibration& layer) const {
+  std::vector<std::string> others;
+  // Scales with other names would take precedence, or be an error.
+  for (const KvScaleNames& other : kv_scale_formats())
+    for (const std::string_view name : {other.k, other.v})
+      others.push_back(layer.module + std::string(name));
+  check_tensors_are_new(input.model, others);
+  const DType dtype = run_dtype(input.model, layer.module);
+  const auto check = [&](std::string_view name, const KvTensorCalibration& side) {
+    check_survives(layer.module + std::string(name), largest_of(side.scales), dtype,
+                   std::string(name_of(dtype)) + ", in which vLLM holds it");
   };
-  for (const AttentionCalibration& layer : calibration.layers) {
+  check(names(input).k, layer.k);
+  check(names(input).v, layer.v);
+  if (has_queries() && layer.q) check(names(input).q, *layer.q);
+}
+
+FormatParts ScalarWriter::parts(const ExportInput& input) const {
+  const KvScaleNames& names = this->names(input);
+  FormatParts parts{.weights = &weights_};
+  const auto add = [&](const std::string& name, Scale scale) {
+    parts.tensors.push_back(scale_tensor(name, scale_shape(), {scale}, DType::kF32));
+  };
+  for (const AttentionCalibration& layer : input.calibration.layers) {
     if (layer.ignored) continue;
     const auto name = [&](char letter, std::string_view usual) {
       return layer.scales_at.empty()
                  ? layer.module + std::string(usual)
                  : module_of_side(layer.scales_at, letter) + "." + letter + "_scale";
     };
-    add(name('k', names.k), layer.k);
-    add(name('v', names.v), layer.v);
-    if (!format.has_queries || !layer.q || !layer.scales_at.empty()) continue;
-    add(layer.module + std::string(names.q), *layer.q);
+    add(name('k', names.k), largest_of(layer.k.scales));
+    add(name('v', names.v), largest_of(layer.v.scales));
+    if (!has_queries() || !layer.q || !layer.scales_at.empty()) continue;
+    add(layer.module + std::string(names.q), largest_of(layer.q->scales));
     if (layer.module.ends_with(".self_attn"))
-      tensors.push_back(scale_tensor(layer.module + std::string(kProbScale), shape,
-                                     {scale_from(Amax{1.0f}, calibration.kv_format)}, DType::kF32));
+      add(layer.module + std::string(kProbScale),
+          scale_from(Amax{1.0f}, input.calibration.kv_format));
   }
-  return tensors;
-}
-
-FormatParts scalar_parts(const ExportInput& input, const ScalarScaleFormat& format) {
-  FormatParts parts{.tensors = scalar_scales(input.calibration, format),
-                    .weights = &format.weights};
   if (auto arguments = vllm_arguments(input.calibration))
     parts.files.emplace(kVllmArgumentsName, *std::move(arguments));
   return parts;
 }
 
-WrittenScales held_scalars(const AttentionCalibration& layer) {
+WrittenScales ScalarWriter::held(const AttentionCalibration& layer, int64_t) const {
   return {{largest_of(layer.k.scales)}, {largest_of(layer.v.scales)}};
 }
 
-std::vector<std::string> cache_notes(const ExportInput& input, const ScalarScaleFormat& format) {
-  if (input.calibration.layers.empty()) return {};
-  return {"quant_method " + std::string(format.format) +
-          " does not turn the FP8 cache on by itself; start vLLM with --kv-cache-dtype fp8"};
-}
-
-std::vector<std::string> scalar_scale_notes(const ExportInput& input,
-                                            const ScalarScaleFormat& format) {
+std::vector<std::string> ScalarWriter::notes(const ExportInput& input) const {
   const Calibration& calibration = input.calibration;
+  const std::string form = std::string(weights_.title) + "'s form has ";
   std::vector<std::string> notes = weight_notes(input);
+  if (has_queries() && !calibration.layers.empty())
+    notes.insert(notes.begin(), "quant_method " + std::string(format_) +
+                                    " does not turn the FP8 cache on by itself; start vLLM with "
+                                    "--kv-cache-dtype fp8");
   if (has_head_scales(calibration))
-    notes.push_back(std::string(format.title) +
-                    "'s form has one scale for K and one for V of a layer: the largest of all "
-                    "heads was taken");
-  if (has_query_scales(calibration) && !format.has_queries)
-    notes.push_back(std::string(format.title) +
-                    "'s form has no scales of queries: they are not written");
+    notes.push_back(form +
+                    "one scale for K and one for V of a layer: the largest of all heads was "
+                    "taken");
+  if (has_query_scales(calibration) && !has_queries())
+    notes.push_back(form + "no scales of queries: they are not written");
   if (const auto note = ignored_layers_note(calibration)) notes.push_back(*note);
   // Tested: its mapper adds ".attn" to the names, and DeepSeek's loader adds it again.
   if (calibration.is_latent && !calibration.layers.empty()) notes.emplace_back(kLatentNote);

@@ -15,9 +15,6 @@
 
 namespace kvcal {
 
-/// AttentionCalibration::scales_at, with k or v for "{}".
-std::string module_of_side(std::string scales_at, char letter);
-
 /// The layers of the model itself, for formats that have no place for a draft layer.
 std::span<const AttentionCalibration> layers_of_model(const Calibration& calibration);
 
@@ -40,10 +37,6 @@ std::vector<std::string> ignored_modules(const Calibration& calibration);
 
 /// The first tensor of a module, by name. Throws Error where it has none.
 const TensorView& first_tensor_of(const ModelDir& model, const std::string& module);
-
-/// Dtype of an attention module's first tensor, by name, which llm-compressor gives the scales.
-/// Throws Error where it is not F16, BF16 or F32.
-DType module_dtype(const ModelDir& model, const std::string& module);
 
 /// 16-bit dtype in which engines run a module: BF16 where its tensors (for FP8 tensors,
 /// config.json) are BF16, else F16.
@@ -104,38 +97,41 @@ inline constexpr std::string_view kVllmArgumentsName = "vllm.yaml";
 /// `CacheConfig.kv_cache_dtype_skip_layers`, `FlexibleArgumentParser.load_config_file`.
 std::optional<std::string> vllm_arguments(const Calibration& calibration);
 
-/// A format whose checkpoints hold one float32 scale for K and one for V of a layer.
-struct ScalarScaleFormat {
-  std::string_view format;          ///< as --format names it, and the source's quant_method
-  std::string_view title;           ///< "ModelOpt"
-  const KvScaleNames& names;        ///< of the scales
-  const WeightScaleNames& weights;  ///< of FP8 weights
-  bool has_queries = false;         ///< holds scales of queries and of softmax weights, too
+/// Writer of a format whose checkpoints hold one float32 scale for K and one for V of a layer.
+class ScalarWriter : public Writer {
+ public:
+  /// weights: names of the scales of FP8 weights, with the title of the format.
+  ScalarWriter(std::string_view format, const WeightScaleNames& weights)
+      : format_(format), weights_(weights) {}
+
+  /// Also throws Error where the source's weights are quantized in another format.
+  void check(const ExportInput& input) const override;
+  /// The scales of K and V of every layer that is not ignored, F32: the largest over the heads, so
+  /// that nothing saturates that did not before. Where the format has queries and they are
+  /// quantized, also theirs, and kProbScale of softmax weights: their amax is 1 in every layer,
+  /// that of the first token's on itself, so the scale is 1/448. Source: vLLM 0.32 `Fp8Config` and
+  /// `QuarkConfig`, get_cache_scale_mapper, which know the latter below self_attn only. Also names
+  /// of the weights' scales, and vllm.yaml where layers are ignored.
+  FormatParts parts(const ExportInput& input) const override;
+  /// One scale of K and one of V.
+  WrittenScales held(const AttentionCalibration& layer, int64_t) const override;
+  /// Notes on values that the format does not keep and on options that vLLM needs.
+  std::vector<std::string> notes(const ExportInput& input) const override;
+
+ protected:
+  /// Names of the scales of K and V.
+  virtual const KvScaleNames& names(const ExportInput& input) const = 0;
+  /// Whether the format holds scales of queries and of softmax weights, too; then its config does
+  /// not turn the FP8 cache on by itself.
+  virtual bool has_queries() const { return true; }
+  /// Shape of a scale.
+  virtual Shape scale_shape() const { return {}; }
+
+ private:
+  void check_layer(const ExportInput& input, const AttentionCalibration& layer) const;
+
+  std::string_view format_;  ///< as --format names it, and the source's quant_method
+  const WeightScaleNames& weights_;
 };
-
-/// Throws Error where a checkpoint of the form cannot hold the calibration, or where the source's
-/// weights are quantized in another form.
-void check_scalar_scales(const ExportInput& input, const ScalarScaleFormat& format);
-
-/// The scales of K and V of every layer that is not ignored, F32: the largest over the heads, so
-/// that nothing saturates that did not before. Where the form has queries and they are quantized,
-/// also theirs, and kProbScale of softmax weights: their amax is 1 in every layer, that of the
-/// first token's on itself, so the scale is 1/448. Source: vLLM 0.32 `Fp8Config` and `QuarkConfig`,
-/// get_cache_scale_mapper, which know the latter below self_attn only.
-std::vector<Tensor> scalar_scales(const Calibration& calibration, const ScalarScaleFormat& format,
-                                  const Shape& shape = {});
-
-/// Scales of shape [], the weights' form, and vllm.yaml where layers are ignored.
-FormatParts scalar_parts(const ExportInput& input, const ScalarScaleFormat& format);
-
-/// Scales that a reader of the format gets: one of K and one of V.
-WrittenScales held_scalars(const AttentionCalibration& layer);
-
-/// Note that vLLM needs an option for an FP8 cache; empty without KV scales.
-std::vector<std::string> cache_notes(const ExportInput& input, const ScalarScaleFormat& format);
-
-/// Notes on values that the format does not keep and on options that vLLM needs.
-std::vector<std::string> scalar_scale_notes(const ExportInput& input,
-                                            const ScalarScaleFormat& format);
 
 }  // namespace kvcal

@@ -1,26 +1,20 @@
 #include "export/manifest.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/hash.h"
-#include "export/quantization_configs.h"
 #include "quant/observations.h"
 
 namespace kvcal {
 
-Json scales_json(const std::vector<Scale>& scales, bool ignored) {
-  if (ignored) return nullptr;
-  if (scales.size() == 1) return scales[0].value;
-  Json list = Json::array();
-  for (const Scale& scale : scales) list.push_back(scale.value);
-  return list;
-}
-
 namespace {
 
-Json head_amax_json(const KvTensorCalibration& side) {
+/// A list of a number of each item.
+template <class Item, class NumberOf>
+Json list_of(const std::vector<Item>& items, const NumberOf& number_of) {
   Json list = Json::array();
-  for (const Range& range : side.head_ranges) list.push_back(range.amax().value);
+  for (const Item& item : items) list.push_back(std::invoke(number_of, item));
   return list;
 }
 
@@ -38,9 +32,7 @@ Json saturated_json(const KvTensorCalibration& side) {
 }
 
 Json amax_json(const std::vector<Amax>& values) {
-  Json list = Json::array();
-  for (const Amax& amax : values) list.push_back(amax.value);
-  return list;
+  return list_of(values, &Amax::value);
 }
 
 Json convergence_json(const AttentionCalibration& layer) {
@@ -68,16 +60,15 @@ Json positions_json(const AttentionCalibration& layer) {
 }
 
 Json damage_json(const std::vector<AttentionError>& heads) {
+  const auto error_of = [](const AttentionError& one) {
+    return static_cast<float>(one.relative_error());
+  };
+  const auto kl_of = [](const AttentionError& one) { return static_cast<float>(one.mean_kl()); };
   const AttentionError all = sum_of(heads);
-  Json errors = Json::array(), kl = Json::array();
-  for (const AttentionError& head : heads) {
-    errors.push_back(static_cast<float>(head.relative_error()));
-    kl.push_back(static_cast<float>(head.mean_kl()));
-  }
-  return {{"output_error", static_cast<float>(all.relative_error())},
-          {"weights_kl", static_cast<float>(all.mean_kl())},
-          {"head_output_error", std::move(errors)},
-          {"head_weights_kl", std::move(kl)}};
+  return {{"output_error", error_of(all)},
+          {"weights_kl", kl_of(all)},
+          {"head_output_error", list_of(heads, error_of)},
+          {"head_weights_kl", list_of(heads, kl_of)}};
 }
 
 /// What the cache does to the layer's attention.
@@ -89,26 +80,27 @@ Json damage_json(const AttentionDamage& damage) {
 
 /// Numbers of K, V or Q, each by its name behind "k_".
 Json side_json(const KvTensorCalibration& side, bool ignored) {
-  return {{"amax", side.range().amax().value},
-          {"scale", scales_json(side.scales, ignored)},
-          {"head_amax", head_amax_json(side)},
-          {"saturated", saturated_json(side)},
-          {"histogram", histogram_json(side)}};
+  return {
+      {"amax", side.range().amax().value},
+      {"scale", scales_json(side.scales, ignored)},
+      {"head_amax", list_of(side.head_ranges, [](const Range& head) { return head.amax().value; })},
+      {"saturated", saturated_json(side)},
+      {"histogram", histogram_json(side)}};
 }
 
 Json layer_json(const AttentionCalibration& layer) {
   Json json = {{"layer", layer.layer}, {"module", layer.module}};
-  Json k = side_json(layer.k, layer.ignored), v = side_json(layer.v, layer.ignored);
-  for (auto& [name, value] : k.items()) {
-    json["k_" + name] = std::move(value);
-    json["v_" + name] = std::move(v[name]);
+  const Json k = side_json(layer.k, layer.ignored), v = side_json(layer.v, layer.ignored);
+  for (const auto& [name, value] : k.items()) {
+    json["k_" + name] = value;
+    json["v_" + name] = v.at(name);
   }
   if (!layer.k.convergence.num_samples.empty()) json["convergence"] = convergence_json(layer);
   if (!layer.k.position_amax.empty()) json["positions"] = positions_json(layer);
   if (layer.damage) json["attention_damage"] = damage_json(*layer.damage);
   if (!layer.q) return json;
-  Json q = side_json(*layer.q, layer.ignored);
-  for (auto& [name, value] : q.items()) json["q_" + name] = std::move(value);
+  const Json q = side_json(*layer.q, layer.ignored);
+  for (const auto& [name, value] : q.items()) json["q_" + name] = value;
   return json;
 }
 
@@ -185,6 +177,11 @@ Json dataset_json(const Provenance& origin) {
 }
 
 }  // namespace
+
+Json scales_json(const std::vector<Scale>& scales, bool ignored) {
+  if (ignored) return nullptr;
+  return scales.size() == 1 ? Json(scales[0].value) : list_of(scales, &Scale::value);
+}
 
 Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calibration& calibration,
                    const WrittenCheckpoint& written) {

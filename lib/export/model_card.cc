@@ -1,7 +1,6 @@
 #include "export/model_card.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "core/file.h"
@@ -11,6 +10,7 @@
 #include "export/writer.h"
 #include "recipe/yaml.h"
 #include "stored/kv_scales.h"
+#include "stored/quantization_config.h"
 
 namespace kvcal {
 namespace {
@@ -20,21 +20,10 @@ constexpr std::string_view kTag = "kvcal", kCacheTag = "fp8-kv-cache";
 
 using CardLines = std::vector<std::pair<std::string, std::string>>;
 
-/// json[keys...]; nullptr where a member is missing.
-const Json* member(const Json& json, std::initializer_list<std::string_view> keys) {
-  const Json* found = &json;
-  for (const std::string_view key : keys) {
-    if (!found->is_object()) return nullptr;
-    const auto next = found->find(key);
-    if (next == found->end()) return nullptr;
-    found = &*next;
-  }
-  return found;
-}
-
 /// A member's text in one line; empty: none.
-std::string text_of(const Json& json, std::initializer_list<std::string_view> keys) {
-  const Json* found = member(json, keys);
+template <class... Keys>
+std::string text_of(const Json& json, const Keys&... keys) {
+  const Json* found = member(json, keys...);
   if (!found || !found->is_string()) return {};
   std::string text = found->get<std::string>();
   std::ranges::replace(text, '\n', ' ');
@@ -60,28 +49,27 @@ std::string source_text(const std::string& name) {
 
 /// A number, or the ends of a list of numbers; "-" otherwise.
 std::string number_text(const Json& layer, std::string_view key) {
-  const Json* value = member(layer, {key});
+  const Json* value = member(layer, key);
   if (!value) return "-";
   if (value->is_number()) return short_float(value->get<double>());
   if (!value->is_array() || value->empty()) return "-";
-  double low = 0, high = 0;
+  std::vector<double> heads;
   for (const Json& one : *value) {
     if (!one.is_number()) return "-";
-    low = &one == &value->front() ? one.get<double>() : std::min(low, one.get<double>());
-    high = &one == &value->front() ? one.get<double>() : std::max(high, one.get<double>());
+    heads.push_back(one.get<double>());
   }
-  return short_float(low) + " to " + short_float(high) + " (" + std::to_string(value->size()) +
-         " heads)";
+  return short_float(std::ranges::min(heads)) + " to " + short_float(std::ranges::max(heads)) +
+         " (" + std::to_string(heads.size()) + " heads)";
 }
 
 std::string scale_table(const Json& manifest) {
-  const Json* layers = member(manifest, {"layers"});
+  const Json* layers = member(manifest, "layers");
   if (!layers || !layers->is_array() || layers->empty()) return {};
   std::string table =
       "| layer | scale of K | scale of V | largest K | largest V |\n| --- | --- | --- | --- | --- "
       "|\n";
   for (const Json& layer : *layers) {
-    const Json* number = member(layer, {"layer"});
+    const Json* number = member(layer, "layer");
     table += "| " + (number && number->is_number_integer() ? number->dump() : std::string("-"));
     for (const char* key : {"k_scale", "v_scale", "k_amax", "v_amax"})
       table += " | " + number_text(layer, key);
@@ -92,35 +80,34 @@ std::string scale_table(const Json& manifest) {
 
 /// "512 samples, 262144 tokens"; empty where the manifest names no data.
 std::string data_text(const Json& manifest) {
-  std::string text = text_of(manifest, {"dataset", "path"});
+  std::string text = text_of(manifest, "dataset", "path");
   if (text.empty()) return {};
   text = code(source_text(text));
   for (const auto& [key, noun] :
        {std::pair("num_samples", " samples"), std::pair("num_tokens", " tokens")})
-    if (const Json* number = member(manifest, {"dataset", key});
+    if (const Json* number = member(manifest, "dataset", key);
         number && number->is_number_integer())
       text += ", " + number->dump() + noun;
   return text;
 }
 
 std::string held_text(const Json& manifest) {
-  const Json* scheme = member(manifest, {"recipe", "kv_cache_scheme"});
+  const Json* scheme = member(manifest, "recipe", "kv_cache_scheme");
   if (!scheme || !scheme->is_object()) return {};
-  const std::string dtype = text_of(manifest, {"conversion", "kv_cache_dtype"});
+  const std::string dtype = text_of(manifest, "conversion", "kv_cache_dtype");
   return "of K and V in FP8" + (dtype.empty() ? "" : " (" + dtype + ")") + ", " +
-         (text_of(*scheme, {"strategy"}) == "attn_head" ? "one for each head"
-                                                        : "one for each layer");
+         (text_of(*scheme, "strategy") == "attn_head" ? "one for each head" : "one for each layer");
 }
 
 std::string weights_text(const Json& manifest) {
-  const std::string scheme = text_of(manifest, {"scheme"});
-  if (const Json* quantized = member(manifest, {"quantized"}); quantized && !scheme.empty())
+  const std::string scheme = text_of(manifest, "scheme");
+  if (const Json* quantized = member(manifest, "quantized"); quantized && !scheme.empty())
     return scheme + ", " + std::to_string(quantized->size()) + " weights, rounded to the nearest";
-  const Json* linears = member(manifest, {"linears"});
+  const Json* linears = member(manifest, "linears");
   size_t count = 0;
   if (linears && linears->is_object())
     for (const auto& [name, linear] : linears->items())
-      if (const Json* scale = member(linear, {"weight_scale"})) count += scale->is_number() ? 1 : 0;
+      if (const Json* scale = member(linear, "weight_scale")) count += scale->is_number() ? 1 : 0;
   return count == 0 ? "" : "FP8, " + std::to_string(count) + " of them";
 }
 
@@ -131,10 +118,7 @@ void add_unless_empty(CardLines& lines, std::string label, std::string text) {
 std::vector<std::string> tags_of(const ModelCard& card, const Json& manifest,
                                  const std::string& format) {
   std::vector<std::string> tags{std::string(kTag)};
-  std::string scheme = text_of(manifest, {"scheme"});
-  std::ranges::transform(scheme, scheme.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  const std::string scheme = ascii_lower(text_of(manifest, "scheme"));
   const bool is_rewrite = format.empty();
   if ((scheme.empty() && !is_rewrite) || scheme.starts_with("fp8")) tags.emplace_back("fp8");
   if (!card.scales.empty()) tags.emplace_back(kCacheTag);
@@ -163,7 +147,7 @@ CardField merged(std::string key, const SourceCard& source, const std::vector<st
   return field;
 }
 
-/// The source's tags without ours, which an output of kvcal has of the form that it had.
+/// The source's tags without ours, which an output of kvcal has of the format that it had.
 SourceCard without_our_tags(SourceCard source) {
   for (CardField& field : source.fields)
     if (field.key == "tags")
@@ -253,11 +237,8 @@ std::string without_blank_ends(std::string_view text) {
   return std::string(text.substr(begin, last + 1 - begin));
 }
 
-/// Front matter and the text below it.
-struct CardParts {
-  std::optional<std::string> front;
-  std::string below;
-};
+/// Front matter, nullopt where a card has none, and the text below it.
+using CardParts = std::pair<std::optional<std::string>, std::string>;
 
 /// The line that begins at `at`, without blanks at its end.
 std::string_view line_at(std::string_view text, size_t at) {
@@ -268,15 +249,15 @@ std::string_view line_at(std::string_view text, size_t at) {
 
 CardParts split_card(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\n");
-  if (first == text.npos || line_at(text, first) != "---") return {.front = {}, .below = text};
+  if (first == text.npos || line_at(text, first) != "---") return {std::nullopt, text};
   const size_t begin = text.find('\n', first);
   for (size_t at = begin; at != text.npos; at = text.find('\n', at + 1)) {
     if (line_at(text, at + 1) != "---") continue;
     const size_t end = text.find('\n', at + 1);
-    return {.front = text.substr(begin + 1, std::max(at, begin + 1) - begin - 1),
-            .below = end == text.npos ? std::string() : text.substr(end + 1)};
+    return {text.substr(begin + 1, std::max(at, begin + 1) - begin - 1),
+            end == text.npos ? std::string() : text.substr(end + 1)};
   }
-  return {.front = {}, .below = text};
+  return {std::nullopt, text};
 }
 
 /// nullopt: not a text and no list of texts.
@@ -321,8 +302,8 @@ ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
   ModelCard card;
   card.scales = scale_table(manifest);
   const std::string weights = weights_text(manifest);
-  const std::string scheme = text_of(manifest, {"scheme"});
-  const std::string model = text_of(manifest, {"model", "path"});
+  const std::string scheme = text_of(manifest, "scheme");
+  const std::string model = text_of(manifest, "model", "path");
   const std::string name = source_text(model.empty() ? checkpoint : model);
   const auto smoothed = smoothed_for(manifest);
   card.title = file_name(name.substr(0, name.find('@'))) +
@@ -333,15 +314,15 @@ ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
                 : weights.empty()     ? " with an FP8 KV cache"
                                       : ", weights and KV cache in FP8");
   add_unless_empty(card.facts, "source", code(name));
-  add_unless_empty(card.facts, "made by", text_of(manifest, {"created_by"}));
-  if (const std::string recipe = text_of(manifest, {"recipe", "path"}); !recipe.empty())
+  add_unless_empty(card.facts, "made by", text_of(manifest, "created_by"));
+  if (const std::string recipe = text_of(manifest, "recipe", "path"); !recipe.empty())
     card.facts.emplace_back("recipe", code(file_name(recipe)));
   add_unless_empty(card.facts, "data", data_text(manifest));
   add_unless_empty(card.facts, "weights", weights);
   if (smoothed) card.facts.emplace_back("rewritten", smoothed_text(*smoothed));
   if (!card.scales.empty()) add_unless_empty(card.facts, "scales", held_text(manifest));
-  if (member(manifest, {"conversion"})) {
-    const std::string format = text_of(manifest, {"conversion", "form"});
+  if (member(manifest, "conversion")) {
+    const std::string format = text_of(manifest, "conversion", "form");
     card.facts.emplace_back("converted",
                             "from " + code(source_text(checkpoint)) +
                                 (format.empty() ? "" : ", scales in the form of " + format));
@@ -386,13 +367,12 @@ const CardField* SourceCard::find(std::string_view key) const {
 }
 
 SourceCard parse_source_card(std::string_view text) {
-  CardParts parts = split_card(with_line_feeds(text));
+  const auto [front, below] = split_card(with_line_feeds(text));
   SourceCard card;
-  if (parts.front && !read_fields(*parts.front, card.fields))
-    card.unread = without_blank_ends(*parts.front);
-  const size_t ours = end_of_ours(parts.below);
+  if (front && !read_fields(*front, card.fields)) card.unread = without_blank_ends(*front);
+  const size_t ours = end_of_ours(below);
   card.is_ours = ours > 0;
-  card.text = without_blank_ends(parts.below.substr(ours));
+  card.text = without_blank_ends(below.substr(ours));
   return card;
 }
 

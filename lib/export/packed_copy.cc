@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
 
 #include "core/interrupt.h"
 #include "export/checkpoint_copy.h"
-#include "export/quantization_configs.h"
 #include "export/source_values.h"
 #include "export/weights_by_name.h"
 #include "quant/weight_packer.h"
@@ -21,7 +19,7 @@ namespace {
 /// A weight with known scales, whose codes are made on demand.
 class PackedWeight {
  public:
-  PackedWeight(const NamedWeight& weight, const SafetensorsFile& file, const WeightScheme& scheme,
+  PackedWeight(const PlannedWeight& weight, const SafetensorsFile& file, const WeightScheme& scheme,
                const CompressedFormat& storage)
       : weight_(weight),
         storage_(storage),
@@ -53,7 +51,7 @@ class PackedWeight {
   }
 
  private:
-  const NamedWeight& weight_;
+  const PlannedWeight& weight_;
   const CompressedFormat& storage_;
   SourceValues values_;
   WeightPacker packer_;
@@ -65,7 +63,7 @@ class PackedCopy {
       : input_(input),
         folder_(folder),
         storage_(storage_of(input.scheme.weights, input.scheme.inputs)) {
-    for (const NamedWeight& weight : input.found.weights) {
+    for (const PlannedWeight& weight : input.found.quantized) {
       by_module_.emplace(weight.module, &weight);
       total_ += 2 * static_cast<int64_t>(element_count(weight.shape));
     }
@@ -93,20 +91,20 @@ class PackedCopy {
     const auto target = folder_ / (model.index() ? model.shard_names()[shard] : kSingleFileName);
     std::vector<TensorSource> sources;
     std::deque<PackedWeight> weights;
-    for (const NamedWeight& weight : input_.found.weights)
+    for (const PlannedWeight& weight : input_.found.quantized)
       if (weight.shard == shard) {
         PackedWeight& made = weights.emplace_back(weight, file, input_.scheme, storage_);
         make_scales(weight, file, made);
         for (const Tensor& tensor : made.parameters()) sources.push_back(source_of(tensor));
         sources.push_back(made.codes());
       }
-    kvcal::write_shard(file, shard, target, std::move(sources), input_.found.split,
-                       input_.found.replaced, {.pool = &input_.pool});
-    for (const NamedWeight& weight : input_.found.weights)
+    kvcal::write_shard(file, shard, target, std::move(sources), input_.found,
+                       {.pool = &input_.pool});
+    for (const PlannedWeight& weight : input_.found.quantized)
       if (weight.shard == shard) add_progress(weight);
   }
 
-  void make_scales(const NamedWeight& weight, const SafetensorsFile& file, PackedWeight& made) {
+  void make_scales(const PlannedWeight& weight, const SafetensorsFile& file, PackedWeight& made) {
     throw_if_interrupted();
     const std::string place = file.file().path().string();
     in_context(weight.slice ? place + ": " + weight.module : place, [&] {
@@ -117,7 +115,7 @@ class PackedCopy {
   }
 
   /// Largest magnitude of all weights that share this one's global scale.
-  Amax shared_amax(const NamedWeight& weight) {
+  Amax shared_amax(const PlannedWeight& weight) {
     const auto set = set_of_.find(weight.module);
     if (set == set_of_.end()) return amax_of(weight);
     Amax shared = {};
@@ -127,7 +125,7 @@ class PackedCopy {
     return shared;
   }
 
-  Amax amax_of(const NamedWeight& weight) {
+  Amax amax_of(const PlannedWeight& weight) {
     const auto made = amax_.emplace(weight.module, Amax{});
     Amax& amax = made.first->second;
     if (!made.second) return amax;
@@ -140,7 +138,7 @@ class PackedCopy {
     return amax;
   }
 
-  void add_progress(const NamedWeight& weight) {
+  void add_progress(const PlannedWeight& weight) {
     done_ += static_cast<int64_t>(element_count(weight.shape));
     input_.progress.progress("quantizing weights", done_, total_, "values");
   }
@@ -148,25 +146,20 @@ class PackedCopy {
   const PackedCopyInput& input_;
   const std::filesystem::path folder_;
   const CompressedFormat& storage_;
-  std::map<std::string_view, const NamedWeight*> by_module_;
+  std::map<std::string_view, const PlannedWeight*> by_module_;
   std::deque<std::vector<std::string>> sharing_;
   std::map<std::string_view, const std::vector<std::string>*> set_of_;
   std::map<std::string_view, Amax> amax_;
   int64_t done_ = 0, total_ = 0;
 };
 
-std::vector<std::string> modules_of(const WeightsByName& found) {
-  std::vector<std::string> modules;
-  for (const NamedWeight& weight : found.weights) modules.push_back(weight.module);
-  return modules;
-}
-
 /// First of two modules that vLLM fuses and that do not share a global scale. Source: vLLM 0.32
 /// `compressed_tensors_moe_w4a4_nvfp4.py`, `packed_modules_mapping`.
 std::optional<std::pair<std::string, std::string>> unshared_pair(const WeightsByName& found) {
   constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
       {"gate_proj", "up_proj"}, {"q_a_proj", "kv_a_proj_with_mqa"}};
-  const std::vector<std::string> modules = modules_of(found);
+  std::vector<std::string> modules;
+  for (const PlannedWeight& weight : found.quantized) modules.push_back(weight.module);
   const std::set<std::string_view> all(modules.begin(), modules.end());
   std::set<std::string> sharing;
   for (const auto& members : sharing_modules(modules))
@@ -212,14 +205,11 @@ std::vector<std::string> packed_notes(const WeightsByName& found, const WeightSc
       notes.push_back(pair->first + " and " + pair->second +
                       ": have global scales of their own, as in llm-compressor 0.14, and vLLM 0.32 "
                       "uses the first one's for both; --ignore leaves such modules in 16 bits");
-  const int64_t group = scheme.inputs ? scheme.inputs->group_size.value_or(0) : 0;
-  if (group <= 0) return notes;
-  const auto odd = std::ranges::find_if(
-      found.weights, [&](const NamedWeight& weight) { return weight.shape[1] % group != 0; });
-  if (odd != found.weights.end())
-    notes.push_back(odd->module + ": its " + std::to_string(odd->shape[1]) +
-                    " inputs are not whole groups of " + std::to_string(group) +
-                    ", which neither transformers 5.17 nor vLLM 0.32 runs; choose FP8_DYNAMIC");
+  for (const PlannedWeight& weight : found.quantized)
+    if (auto note = odd_groups_note(weight, scheme.inputs)) {
+      notes.push_back(*std::move(note));
+      break;
+    }
   return notes;
 }
 

@@ -63,30 +63,9 @@ void change_tied_head(const ModelDir& model, const Calibration& calibration,
   // The file may hold the head anyway; loaders use the embedding.
   if (is_planned && model.find(name)) changes.replaced.insert(name);
   if (!plan.unties_embedding || find_module(plan, plan.tied_head)) return;
-  changes.untied_head = &weight_of(model, plan.tied_embedding, calibration);
-  changes.untied_head_name = name;
-  changes.untied_shard = shard_of(model, changes.untied_head->name);
-}
-
-void add_slice(const ModelDir& model, const std::string& module, const QuantScheme& scheme,
-               const StackedSlice& slice, WeightChanges& changes) {
-  const TensorView& source = stacked_of(model, slice);
-  changes.quantized.push_back({.module = module,
-                               .scheme = &scheme,
-                               .source = &source,
-                               .shape = shape_of(slice, source.shape),
-                               .slice = &slice,
-                               .shard = shard_of(model, source.name)});
-  changes.replaced.insert(std::string(source.name));
-}
-
-void add_split_copy(const ModelDir& model, const SplitTensor& planned, WeightChanges& changes) {
-  const TensorView& source = stacked_of(model, planned.slice);
-  changes.split.push_back({.planned = &planned,
-                           .source = &source,
-                           .shape = shape_of(planned.slice, source.shape),
-                           .shard = shard_of(model, source.name)});
-  changes.replaced.insert(std::string(source.name));
+  const TensorView& embedding = weight_of(model, plan.tied_embedding, calibration);
+  changes.renamed.push_back(
+      {.name = name, .source = &embedding, .shard = shard_of(model, embedding.name)});
 }
 
 void check_input_scales_fit(const WeightChanges& changes, const Calibration& calibration) {
@@ -229,19 +208,6 @@ void note_blocks(const WeightChanges& changes, const ExportInput& input, Notes& 
   }
 }
 
-void note_input_groups(const WeightChanges& changes, Notes& notes) {
-  const PlannedWeight* odd = find_weight(changes, [](const PlannedWeight& weight) {
-    const auto& inputs = weight.scheme->input_activations;
-    return inputs && inputs->group_size.value_or(0) > 0 &&
-           weight.shape[1] % *inputs->group_size != 0;
-  });
-  if (odd)
-    notes.push_back(odd->module + ": its " + std::to_string(odd->shape[1]) +
-                    " inputs are not whole groups of " +
-                    std::to_string(*odd->scheme->input_activations->group_size) +
-                    ", which neither transformers 5.17 nor vLLM 0.32 runs; choose FP8_DYNAMIC");
-}
-
 void note_kinds(const QuantPlan& plan, Notes& notes) {
   if (const size_t count = plan.unrun.size(); count > 0)
     notes.push_back("what of the checkpoint the text model does not run stays in 16 bits: " +
@@ -284,7 +250,15 @@ WeightChanges weight_changes(const ModelDir& model, const Calibration& calibrati
     const QuantScheme& scheme = plan.groups.at(linear.group);
     KVCAL_CHECK(scheme.weights.has_value());
     if (const auto found = slices.find(linear.module + ".weight"); found != slices.end()) {
-      add_slice(model, linear.module, scheme, found->second->slice, changes);
+      const StackedSlice& slice = found->second->slice;
+      const TensorView& source = stacked_of(model, slice);
+      changes.quantized.push_back({.module = linear.module,
+                                   .scheme = &scheme,
+                                   .source = &source,
+                                   .shape = shape_of(slice, source.shape),
+                                   .slice = &slice,
+                                   .shard = shard_of(model, source.name)});
+      changes.replaced.insert(slice.tensor);
       slices.erase(found);
       continue;
     }
@@ -304,7 +278,15 @@ WeightChanges weight_changes(const ModelDir& model, const Calibration& calibrati
       changes.quantized.back().tied_module = plan.tied_head;
   }
   if (!plan.tied_head.empty()) change_tied_head(model, calibration, changes);
-  for (const auto& [name, planned] : slices) add_split_copy(model, *planned, changes);
+  for (const auto& [name, planned] : slices) {
+    const TensorView& source = stacked_of(model, planned->slice);
+    shape_of(planned->slice, source.shape);  // refuses a slice that does not fit
+    changes.renamed.push_back({.name = planned->name,
+                               .source = &source,
+                               .slice = &planned->slice,
+                               .shard = shard_of(model, source.name)});
+    changes.replaced.insert(planned->slice.tensor);
+  }
   return changes;
 }
 
@@ -344,6 +326,15 @@ size_t shard_of(const ModelDir& model, std::string_view tensor) {
   return static_cast<size_t>(it - shards.begin());
 }
 
+std::optional<std::string> odd_groups_note(const PlannedWeight& weight,
+                                           const std::optional<QuantArgs>& inputs) {
+  const int64_t group = inputs ? inputs->group_size.value_or(0) : 0;
+  if (group <= 0 || weight.shape[1] % group == 0) return std::nullopt;
+  return weight.module + ": its " + std::to_string(weight.shape[1]) +
+         " inputs are not whole groups of " + std::to_string(group) +
+         ", which neither transformers 5.17 nor vLLM 0.32 runs; choose FP8_DYNAMIC";
+}
+
 std::vector<std::string> weight_notes(const ExportInput& input) {
   Notes notes;
   const QuantPlan& plan = input.calibration.plan;
@@ -360,7 +351,11 @@ std::vector<std::string> weight_notes(const ExportInput& input) {
   note_fused(plan, notes);
   note_experts(plan, notes);
   note_blocks(changes, input, notes);
-  note_input_groups(changes, notes);
+  for (const PlannedWeight& weight : changes.quantized)
+    if (auto note = odd_groups_note(weight, weight.scheme->input_activations)) {
+      notes.push_back(*std::move(note));
+      break;
+    }
   return notes;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -9,12 +10,12 @@
 
 namespace kvcal {
 
-/// A weight that becomes FP8 codes.
+/// A weight that becomes codes.
 struct PlannedWeight {
-  std::string module;         ///< its tensors are written as "<module>.weight", …
-  const QuantScheme* scheme;  ///< of the plan
-  const TensorView* source;   ///< F16, BF16, F32 or codes; of a tied head the embedding's
-  Shape shape = {};           ///< [rows, columns] of the weight
+  std::string module;                   ///< its tensors are written as "<module>.weight", …
+  const QuantScheme* scheme = nullptr;  ///< of the plan; nullptr: there is no plan
+  const TensorView* source;             ///< F16, BF16, F32 or codes; of a tied head the embedding's
+  Shape shape = {};                     ///< [rows, columns] of the weight
   /// Slice of source, which stacks the weights of all experts; nullptr: source is the whole weight.
   const StackedSlice* slice = nullptr;
   size_t shard = 0;  ///< index of the model's shard that holds source and gets the codes
@@ -28,26 +29,25 @@ struct PlannedWeight {
   }
 };
 
-/// Tensor of one expert that keeps its values, taken out of a tensor that stacks all experts.
-struct SplitCopy {
-  const SplitTensor* planned;  ///< of the plan
-  const TensorView* source;    ///< the stacked one
-  Shape shape;
-  size_t shard = 0;
+/// A tensor that keeps its values under another name: one expert's, which is taken out of a tensor
+/// that stacks all experts, or the embedding as the head that was tied to it.
+struct RenamedTensor {
+  std::string name;
+  const TensorView* source;
+  const StackedSlice* slice = nullptr;  ///< of source; nullptr: the whole
+  size_t shard = 0;                     ///< as in PlannedWeight
+
+  Shape shape() const { return slice ? shape_of(*slice, source->shape) : source->shape; }
 };
 
 /// Changes to the tensors of a checkpoint when its weights are quantized. Borrows from the model
 /// and the plan.
 struct WeightChanges {
-  std::vector<PlannedWeight> quantized;  ///< in the plan's order
-  std::vector<SplitCopy> split;          ///< experts' tensors that stay unquantized
+  std::vector<PlannedWeight> quantized;  ///< in the plan's order, or by name
+  std::vector<RenamedTensor> renamed;    ///< tensors that stay unquantized
   /// Tensors of the source that are not copied: those that are quantized or split, and a tied head
   /// that the file holds all the same and that would differ from the one written.
   std::set<std::string, std::less<>> replaced;
-  /// 16-bit embedding, under the name of the head that was tied to it; nullptr: none.
-  const TensorView* untied_head = nullptr;
-  std::string untied_head_name;
-  size_t untied_shard = 0;
 };
 
 /// Throws Error, naming the module, where the model has no weight for it that can be quantized. For
@@ -55,7 +55,7 @@ struct WeightChanges {
 /// head, the embedding, both alike, or both differently.
 WeightChanges weight_changes(const ModelDir& model, const Calibration& calibration);
 
-/// Throws Error where weight_changes does, where the checkpoint already has tensors of form's
+/// Throws Error where weight_changes does, where the checkpoint already has tensors of format's
 /// names, and where the scheme does not fit a weight.
 void check_weights(const ExportInput& input, const WeightScaleNames& format);
 
@@ -68,6 +68,11 @@ void untie(Json& config);
 
 /// Index of the shard that holds a tensor of the model.
 size_t shard_of(const ModelDir& model, std::string_view tensor);
+
+/// Note on a weight whose inputs are not whole groups of those that share a scale; nullopt: they
+/// are.
+std::optional<std::string> odd_groups_note(const PlannedWeight& weight,
+                                           const std::optional<QuantArgs>& inputs);
 
 /// Notes for the user, a sentence each, on FP8 weights and inputs of a plan that engines do not
 /// support.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/file.h"
 #include "core/interrupt.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
@@ -23,9 +24,9 @@ class Progress {
     for (const PlannedWeight& weight : changes.quantized)
       if (!calibration.stored_weights.contains(weight.module))
         total_ += 2 * static_cast<int64_t>(element_count(weight.shape));
-    for (const SplitCopy& copy : changes.split)
-      if (!copy.planned->slice.is_contiguous())
-        total_ += static_cast<int64_t>(byte_count(copy.shape, copy.source->dtype));
+    for (const RenamedTensor& copy : changes.renamed)
+      if (copy.slice && !copy.slice->is_contiguous())
+        total_ += static_cast<int64_t>(byte_count(copy.shape(), copy.source->dtype));
   }
   void add(uint64_t values) {
     done_ += static_cast<int64_t>(values);
@@ -103,7 +104,7 @@ class CodedWeight {
   std::unique_ptr<WeightCoder> coder_;
 };
 
-/// Scales of a weight in the form's layout.
+/// Scales of a weight in the format's layout.
 Tensor weight_scale_tensor(const WeightScaleNames& format, const std::string& module,
                            const PlannedWeight& weight, const std::vector<Scale>& scales,
                            DType dtype) {
@@ -164,8 +165,11 @@ class WeightsCopy {
   }
 
   void link_weights(const WrittenCheckpoint& first) {
-    for (const std::string& name : shared_shard_names(input_.model))
-      link_or_copy(first.folder / name, folder_ / name);
+    for (const std::string& name : shared_shard_names(input_.model)) {
+      std::error_code error;
+      fs::create_hard_link(first.folder / name, folder_ / name, error);
+      if (error) kvcal::copy_file(first.folder / name, folder_ / name);
+    }
     for (const PlannedWeight& weight : changes_.quantized) {
       const WeightSummary& summary = first.weights.at(weight.module);
       add_scales(weight, summary, summary.scales);
@@ -178,12 +182,7 @@ class WeightsCopy {
     std::vector<std::unique_ptr<CodedWeight>> weights = coded_weights(shard);
     std::vector<TensorSource> sources = sources_of(added_[shard]);
     for (const auto& weight : weights) sources.push_back(weight->codes());
-    if (changes_.untied_head && changes_.untied_shard == shard) {
-      sources.push_back(source_of(file, *changes_.untied_head));
-      sources.back().name = changes_.untied_head_name;
-    }
-    kvcal::write_shard(file, shard, folder_ / output_name(shard), std::move(sources),
-                       changes_.split, changes_.replaced,
+    kvcal::write_shard(file, shard, folder_ / output_name(shard), std::move(sources), changes_,
                        {.pool = input_.pool, .written = [this](uint64_t n) { progress_.add(n); }},
                        !is_quantized() && !has_scales_shard_);
     added_[shard].clear();

@@ -7,7 +7,7 @@
 namespace kvcal {
 
 /// Writes the model's weights into folder, those of the plan quantized, with their scales in the
-/// form of parts.weights and the tensors of parts. Every loader reads the layouts: transformers
+/// format of parts.weights and the tensors of parts. Every loader reads the layouts: transformers
 /// takes model.safetensors without an index; vLLM, SGLang and TGI take the files in the folder.
 /// - Shards keep their names, and the index is made anew. A model of one file stays one file: a new
 ///   header, then the weights.

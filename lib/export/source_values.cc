@@ -12,17 +12,17 @@ namespace {
 /// A read may map as much around the page as the page cache keeps contiguous: a huge page.
 constexpr uint64_t kMappedAround = uint64_t{2} << 20;
 
-/// Tensor of one expert that keeps its values: copied by range where it is contiguous, else
-/// assembled on demand.
-TensorSource split_source(const SplitCopy& copy, const SafetensorsFile& file) {
-  if (copy.planned->slice.is_contiguous()) {
-    TensorSource range = source_of(file, values_of(*copy.source, copy.planned->slice).view);
-    range.name = copy.planned->name;
+/// A tensor under another name: copied by range where it is contiguous, else assembled on demand.
+TensorSource renamed_source(const RenamedTensor& copy, const SafetensorsFile& file) {
+  if (!copy.slice || copy.slice->is_contiguous()) {
+    TensorSource range =
+        source_of(file, copy.slice ? values_of(*copy.source, *copy.slice).view : *copy.source);
+    range.name = copy.name;
     return range;
   }
-  const auto values = std::make_shared<SourceValues>(file, *copy.source, &copy.planned->slice);
+  const auto values = std::make_shared<SourceValues>(file, *copy.source, copy.slice);
   const auto size = static_cast<uint64_t>(bits_of_dtype(copy.source->dtype) / 8);
-  return generated_source(copy.planned->name, copy.source->dtype, copy.shape,
+  return generated_source(copy.name, copy.source->dtype, copy.shape(),
                           [values, size](uint64_t offset, std::span<std::byte> bytes) {
                             values->prepare([](const TensorView&) {});
                             std::ranges::copy(values->view().bytes.subspan(offset, bytes.size()),
@@ -38,9 +38,8 @@ SourceValues::SourceValues(const SafetensorsFile& file, const TensorView& tensor
     : file_(file),
       tensor_(tensor),
       slice_(slice),
-      shape_(slice ? shape_of(*slice, tensor.shape) : tensor.shape),
       piece_(slice ? expert_of(tensor, slice->index, slice->experts) : tensor),
-      values_left_(element_count(shape_)) {}
+      values_left_(element_count(slice ? shape_of(*slice, tensor.shape) : tensor.shape)) {}
 
 SliceValues SourceValues::read() const {
   return slice_ ? values_of(tensor_, *slice_) : SliceValues{.view = tensor_, .owned = {}};
@@ -63,12 +62,13 @@ void SourceValues::drop_pages(uint64_t first, uint64_t count) const {
 }
 
 void write_shard(const SafetensorsFile& file, size_t shard, const std::filesystem::path& target,
-                 std::vector<TensorSource> sources, const std::vector<SplitCopy>& split,
-                 const std::set<std::string, std::less<>>& replaced, const WriteOptions& options,
-                 bool needs_header) {
-  for (const SplitCopy& copy : split)
-    if (copy.shard == shard) sources.push_back(split_source(copy, file));
-  const auto is_replaced = [&](const TensorView& tensor) { return replaced.contains(tensor.name); };
+                 std::vector<TensorSource> sources, const WeightChanges& changes,
+                 const WriteOptions& options, bool needs_header) {
+  for (const RenamedTensor& copy : changes.renamed)
+    if (copy.shard == shard) sources.push_back(renamed_source(copy, file));
+  const auto is_replaced = [&](const TensorView& tensor) {
+    return changes.replaced.contains(tensor.name);
+  };
   if (!needs_header && sources.empty() && file.is_whole() &&
       std::ranges::none_of(file.tensors(), is_replaced))
     return kvcal::copy_file(file.file().path(), target);

@@ -17,7 +17,6 @@ class SourceValues {
   /// slice: nullptr for the whole tensor.
   SourceValues(const SafetensorsFile& file, const TensorView& tensor, const StackedSlice* slice);
 
-  const Shape& shape() const { return shape_; }
   /// Runs one pass over all values; tells the system which pages are read, and releases them.
   template <class Act>
   void see_all(const Act& act) const {
@@ -45,7 +44,6 @@ class SourceValues {
   const SafetensorsFile& file_;
   const TensorView& tensor_;
   const StackedSlice* slice_;
-  Shape shape_;
   TensorView piece_;  ///< of the file: the tensor, or the expert that the slice is of
   std::once_flag is_ready_;
   SliceValues values_;
@@ -64,12 +62,11 @@ inline TensorSource generated_source(std::string name, DType dtype, Shape shape,
           .generate = std::move(generate)};
 }
 
-/// Writes the shard file as target: with sources, with the experts' tensors of split that lie in
-/// the shard, and without the tensors in replaced. Where nothing changes, the file is copied whole,
+/// Writes the shard file as target: with sources, with the tensors that changes renames in the
+/// shard, and without those that it replaces. Where nothing changes, the file is copied whole,
 /// unless needs_header: then its metadata gets a "format" where it has none.
 void write_shard(const SafetensorsFile& file, size_t shard, const std::filesystem::path& target,
-                 std::vector<TensorSource> sources, const std::vector<SplitCopy>& split,
-                 const std::set<std::string, std::less<>>& replaced, const WriteOptions& options,
-                 bool needs_header = false);
+                 std::vector<TensorSource> sources, const WeightChanges& changes,
+                 const WriteOptions& options, bool needs_header = false);
 
 }  // namespace kvcal

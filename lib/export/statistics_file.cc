@@ -27,21 +27,19 @@ constexpr int64_t kBins = MagnitudeHistogram::kBins;
 struct TextField {
   const char* key;
   std::string Provenance::*field;
+  bool is_optional = false;  ///< written only where it is not empty
 };
-constexpr std::array<TextField, 7> kTexts{{{"config", &Provenance::model_config},
-                                           {"model_path", &Provenance::model_path},
-                                           {"model_sha256", &Provenance::model_sha256},
-                                           {"dataset_path", &Provenance::dataset_path},
-                                           {"dataset_sha256", &Provenance::dataset_sha256},
-                                           {"compute_dtype", &Provenance::compute_dtype},
-                                           {"kv_forward", &Provenance::kv_forward}}};
-
-/// Only where they are not empty.
-constexpr std::array<TextField, 4> kOptionalTexts{
-    {{"family", &Provenance::family},
-     {"family_sha256", &Provenance::family_sha256},
-     {"inputs", &Provenance::inputs},
-     {"dataset_columns", &Provenance::dataset_columns}}};
+constexpr TextField kTexts[]{{"config", &Provenance::model_config},
+                             {"model_path", &Provenance::model_path},
+                             {"model_sha256", &Provenance::model_sha256},
+                             {"dataset_path", &Provenance::dataset_path},
+                             {"dataset_sha256", &Provenance::dataset_sha256},
+                             {"compute_dtype", &Provenance::compute_dtype},
+                             {"kv_forward", &Provenance::kv_forward},
+                             {"family", &Provenance::family, true},
+                             {"family_sha256", &Provenance::family_sha256, true},
+                             {"inputs", &Provenance::inputs, true},
+                             {"dataset_columns", &Provenance::dataset_columns, true}};
 
 using Metadata = std::map<std::string, std::string>;
 
@@ -101,9 +99,8 @@ Metadata metadata_of(const Provenance& origin) {
                     {"all_experts", origin.all_experts ? "true" : "false"}};
   if (origin.longest_sample > 0)
     metadata.emplace(kLongestSample, std::to_string(origin.longest_sample));
-  for (const auto& [key, field] : kTexts) metadata.emplace(key, origin.*field);
-  for (const auto& [key, field] : kOptionalTexts)
-    if (!(origin.*field).empty()) metadata.emplace(key, origin.*field);
+  for (const auto& [key, field, is_optional] : kTexts)
+    if (!is_optional || !(origin.*field).empty()) metadata.emplace(key, origin.*field);
   return metadata;
 }
 
@@ -150,8 +147,8 @@ class StatisticsReader {
 
   Provenance origin() const {
     Provenance origin;
-    for (const auto& [key, field] : kTexts) origin.*field = text(key);
-    for (const auto& [key, field] : kOptionalTexts) origin.*field = text(key, "");
+    for (const auto& [key, field, is_optional] : kTexts)
+      origin.*field = is_optional ? text(key, "") : text(key);
     if (!origin.dataset_columns.empty())
       in_context("metadata dataset_columns", [&] { parse_json(origin.dataset_columns); });
     origin.all_experts = text("all_experts") == "true";

@@ -1,7 +1,7 @@
 #include "export/weights_by_name.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <span>
@@ -14,7 +14,6 @@
 #include "export/layer_scales.h"
 #include "quant/module_target.h"
 #include "quant/weight_scales.h"
-#include "recipe/recipe.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -74,7 +73,7 @@ class Search {
       for (const std::string& name : model_.tensor_names()) see(*model_.find(name));
     });
     ignore_.check_all_matched(modules_);
-    if (found_.weights.empty())
+    if (found_.quantized.empty())
       fail(model_.path().string(), ": has no weight to quantize; ", found_.kept.size(),
            " tensors are left alone");
     if (!has_head_) found_.ignore.emplace_back("lm_head");
@@ -139,11 +138,11 @@ class Search {
   }
 
   void add(std::string module, const TensorView& source, Shape shape, const StackedSlice* slice) {
-    found_.weights.push_back({.module = std::move(module),
-                              .source = &source,
-                              .shape = std::move(shape),
-                              .slice = slice,
-                              .shard = shard_of(model_, source.name)});
+    found_.quantized.push_back({.module = std::move(module),
+                                .source = &source,
+                                .shape = std::move(shape),
+                                .slice = slice,
+                                .shard = shard_of(model_, source.name)});
     found_.replaced.insert(std::string(source.name));
   }
 
@@ -157,34 +156,27 @@ class Search {
     const int64_t parts = kind == Stacked::kGateUp ? 2 : 1;
     check_order(tensor, kind);
     std::vector<CopiedWeight> kept;
-    std::vector<const SplitTensor*> copies;
+    std::vector<RenamedTensor> copies;
     for (int64_t expert = 0; expert < tensor.shape[0]; ++expert)
       for (int64_t part = 0; part < parts; ++part) {
         const std::string module = split_module(tensor.name, kind, expert, part);
         modules_.push_back(module);
-        const SplitTensor& split =
-            found_.slices.emplace_back(SplitTensor{.name = module + std::string(kWeight),
-                                                   .slice = {.tensor = std::string(tensor.name),
-                                                             .index = expert,
-                                                             .part = part,
-                                                             .parts = parts}});
-        if (model_.find(split.name))
-          fail(tensor.name, ": the checkpoint has a tensor ", split.name, " beside it");
-        if (const auto reason = ignore_.reason(module, split.name)) {
+        const std::string name = module + std::string(kWeight);
+        const StackedSlice& slice = found_.slices.emplace_back(StackedSlice{
+            .tensor = std::string(tensor.name), .index = expert, .part = part, .parts = parts});
+        if (model_.find(name))
+          fail(tensor.name, ": the checkpoint has a tensor ", name, " beside it");
+        if (const auto reason = ignore_.reason(module, name)) {
           kept.push_back({module, *reason});
-          copies.push_back(&split);
+          copies.push_back({name, &tensor, &slice, shard_of(model_, tensor.name)});
         } else {
-          add(module, tensor, shape_of(split.slice, tensor.shape), &split.slice);
+          add(module, tensor, shape_of(slice, tensor.shape), &slice);
         }
       }
     for (const CopiedWeight& one : kept) found_.ignore.push_back(one.name);
     found_.kept.insert(found_.kept.end(), kept.begin(), kept.end());
-    if (!found_.replaced.contains(tensor.name)) return;
-    for (const SplitTensor* split : copies)
-      found_.split.push_back({.planned = split,
-                              .source = &tensor,
-                              .shape = shape_of(split->slice, tensor.shape),
-                              .shard = shard_of(model_, tensor.name)});
+    if (found_.replaced.contains(tensor.name))
+      std::ranges::move(copies, std::back_inserter(found_.renamed));
   }
 
   /// Throws Error for a stack whose inputs come before its outputs, as far as the other stack of
@@ -254,7 +246,7 @@ void check_fit(const WeightsByName& found, const ModelDir& model, const QuantArg
                const std::string& scheme) {
   constexpr size_t kMaxShown = 5;
   std::vector<std::string> odd;
-  for (const NamedWeight& weight : found.weights) try {
+  for (const PlannedWeight& weight : found.quantized) try {
       scale_grid(args, weight.shape);
     } catch (const Error& error) {
       odd.push_back(weight.module + ": " + error.message());
@@ -310,8 +302,7 @@ std::optional<Stacked> stacked_kind(std::string_view tensor) {
 }
 
 std::string split_module(std::string_view tensor, Stacked kind, int64_t expert, int64_t part) {
-  std::string module(tensor.ends_with(kWeight) ? tensor.substr(0, tensor.size() - kWeight.size())
-                                               : tensor);
+  std::string module = module_of(tensor).value_or(std::string(tensor));
   const std::string_view part_name = kind == Stacked::kDown ? "down_proj"
                                      : part == 0            ? "gate_proj"
                                                             : "up_proj";

@@ -17,32 +17,21 @@
 
 namespace kvcal {
 
-/// A weight of a Linear, found by its name and shape.
-struct NamedWeight {
-  std::string module;
-  const TensorView* source;  ///< F16, BF16 or F32; the weight, or one that stacks it with others
-  Shape shape;               ///< [out, in]
-  const StackedSlice* slice = nullptr;  ///< of source; nullptr: the whole
-  size_t shard = 0;                     ///< index of the model's shard that holds source
-};
-
 /// A tensor of two or more dimensions that stays as it is.
 struct CopiedWeight {
   std::string name;    ///< of the module where it is a weight, else of the tensor
   std::string reason;  ///< "router", "--ignore 're:...'", "3 dimensions", …
 };
 
-/// The weights to quantize in a checkpoint of any architecture. Borrows from the model and itself.
-struct WeightsByName {
-  std::vector<NamedWeight> weights;  ///< by name
-  std::vector<CopiedWeight> kept;    ///< by name
+/// The weights to quantize in a checkpoint of any architecture, found by their names and shapes,
+/// and experts that stay, of stacks in which others are quantized. Borrows from the model and
+/// itself.
+struct WeightsByName : WeightChanges {
+  std::vector<CopiedWeight> kept;  ///< by name; also those in renamed
   /// Modules that a reader of config.json must not take for quantized Linears: those kept that have
   /// a matrix, and a head that the checkpoint does not hold because it is tied.
   std::vector<std::string> ignore;
-  /// Experts that stay, of stacks in which others are quantized. `kept` has them, too.
-  std::vector<SplitCopy> split;
-  std::set<std::string, std::less<>> replaced;  ///< tensors that are quantized or split
-  std::deque<SplitTensor> slices;               ///< owned, of `weights` and `split`
+  std::deque<StackedSlice> slices;  ///< those that `quantized` and `renamed` point to
 
   WeightsByName() = default;
   WeightsByName(WeightsByName&&) = default;

@@ -16,7 +16,7 @@
 #include "core/diagnostics.h"
 #include "core/parallel.h"
 #include "core/registry.h"
-#include "export/weight_forms.h"
+#include "export/quantization_configs.h"
 #include "quant/calibration.h"
 #include "recipe/recipe.h"
 #include "stored/quantization_config.h"
@@ -105,7 +105,7 @@ class Writer {
 /// folders and conversions decide by these properties, never by a name.
 struct OutputFormat {
   std::unique_ptr<Writer> (*make)();
-  /// The format adds scales of K and V to weights of any form, and does not describe the weights.
+  /// The format adds scales of K and V to weights of any format, and does not describe the weights.
   bool keeps_any_weights = false;
   bool is_checkpoint = true;     ///< false: one file, without the model's weights
   bool holds_heads = false;      ///< a scale of each KV head
@@ -129,7 +129,7 @@ void check_calibration(const Calibration& calibration);
 /// Error where the plan quantizes weights.
 void check_is_kv_only(const Calibration& calibration, std::string_view format);
 
-/// Throws Error where the source's weights are quantized in a form other than format. title
+/// Throws Error where the source's weights are quantized in another format. title
 /// ("ModelOpt") names the format in the message.
 void check_kept(const ExportInput& input, std::string_view format, std::string_view title);
 

@@ -7,19 +7,17 @@
 namespace kvcal {
 namespace {
 
-bool has_row(const ModelConfig& config, int64_t layer, Role role) {
-  const LayerConfig& own = config.layer(layer);
-  return std::ranges::any_of(config.architecture->layer_tensors, [&](const TensorRow& row) {
-    return row.role == role && config.holds(row.conditions, &own);
-  });
+/// Whether a fused tensor of the role `fused` holds the outputs of another role.
+bool holds(Role fused, Role role) {
+  const std::vector<Role>& held = row_of(fused).holds;
+  return std::ranges::find(held, role) != held.end();
 }
 
-/// Whether the layer has such outputs, in a tensor of their own or in a fused one.
-bool has_outputs(const ModelConfig& config, int64_t layer, Role role) {
+/// Whether the layer has a tensor of the role, or a fused one that holds its outputs.
+bool has_row(const ModelConfig& config, int64_t layer, Role role, bool or_fused = false) {
   const LayerConfig& own = config.layer(layer);
   return std::ranges::any_of(config.architecture->layer_tensors, [&](const TensorRow& row) {
-    const std::vector<Role>& held = row_of(row.role).holds;
-    return (row.role == role || std::ranges::find(held, role) != held.end()) &&
+    return (row.role == role || (or_fused && holds(row.role, role))) &&
            config.holds(row.conditions, &own);
   });
 }
@@ -67,6 +65,13 @@ std::vector<float> inverse(std::vector<float> factors) {
   return factors;
 }
 
+/// Partners of outputs that are their own.
+std::vector<int64_t> own_partners(size_t count) {
+  std::vector<int64_t> partners(count);
+  std::iota(partners.begin(), partners.end(), int64_t{0});
+  return partners;
+}
+
 /// Change of Q's heads, or of K's, by one layer's factors and turns. heads: of Q or of K.
 OutputChange key_change(const LayerFactors& made, const ModelConfig& config, int64_t layer,
                         int64_t heads, bool undoes) {
@@ -78,8 +83,7 @@ OutputChange key_change(const LayerFactors& made, const ModelConfig& config, int
   change.factors.assign(static_cast<size_t>(heads * width), 1.0f);
   if (!made.key_turns.empty()) {
     change.shares.assign(change.factors.size(), 0.0f);
-    change.partners.resize(change.factors.size());
-    std::iota(change.partners.begin(), change.partners.end(), int64_t{0});
+    change.partners = own_partners(change.factors.size());
   }
   for (int64_t head = 0; head < heads; ++head) {
     const int64_t from = head / group * width, to = head * width;
@@ -144,11 +148,15 @@ bool is_transposed(const ExpectedTensor& tensor) {
   return tensor.row->layout == Layout::kInOut;
 }
 
+int64_t outputs_of(const ExpectedTensor& tensor) {
+  return tensor.shape[is_transposed(tensor) ? 1 : 0];
+}
+
 /// Rows of a fused tensor that hold a role, in the order of the role's outputs.
 std::vector<int64_t> rows_of(Role role, const ExpectedTensor& tensor, const ModelConfig& config) {
-  const int64_t all = tensor.shape[is_transposed(tensor) ? 1 : 0];
   std::vector<int64_t> rows;
-  for (const auto& [begin, count] : row_ranges(role, tensor.row->role, all, config, tensor.layer))
+  for (const auto& [begin, count] :
+       row_ranges(role, tensor.row->role, outputs_of(tensor), config, tensor.layer))
     for (int64_t i = 0; i < count; ++i) rows.push_back(begin + i);
   return rows;
 }
@@ -162,14 +170,10 @@ void put_rows(const std::vector<Value>& values, const std::vector<int64_t>& rows
   for (size_t i = 0; i < values.size(); ++i) all[static_cast<size_t>(rows[i])] = values[i];
 }
 
-size_t outputs_of(const ExpectedTensor& tensor) {
-  return static_cast<size_t>(tensor.shape[is_transposed(tensor) ? 1 : 0]);
-}
-
 /// Changes of the roles of a fused tensor, in its outputs.
 OutputChange fused(const ExpectedTensor& tensor, const ModelConfig& config,
                    const KvFactors& factors) {
-  const size_t count = outputs_of(tensor);
+  const auto count = static_cast<size_t>(outputs_of(tensor));
   OutputChange all;
   for (const Role role : row_of(tensor.row->role).holds) {
     OutputChange own = change_of_role(role, config, tensor.layer, factors);
@@ -177,10 +181,7 @@ OutputChange fused(const ExpectedTensor& tensor, const ModelConfig& config,
     for (int64_t& partner : own.partners) partner = rows[static_cast<size_t>(partner)];
     put_rows(own.factors, rows, count, 1.0f, all.factors);
     put_rows(own.shares, rows, count, 0.0f, all.shares);
-    if (!own.partners.empty() && all.partners.empty()) {
-      all.partners.resize(count);
-      std::iota(all.partners.begin(), all.partners.end(), int64_t{0});
-    }
+    if (!own.partners.empty() && all.partners.empty()) all.partners = own_partners(count);
     put_rows(own.partners, rows, count, int64_t{0}, all.partners);
   }
   return all;
@@ -228,7 +229,7 @@ std::optional<std::string> reason_against_key_turns(const ModelConfig& config, i
 }
 
 bool can_shift_key(const ModelConfig& config, int64_t layer) {
-  if (config.attention_softcap > 0.0f || !has_outputs(config, layer, Role::kKeyBias) ||
+  if (config.attention_softcap > 0.0f || !has_row(config, layer, Role::kKeyBias, true) ||
       has_row(config, layer, Role::kKeyNorm))
     return false;
   const std::vector<int64_t> readers = readers_of(config, layer);
@@ -322,9 +323,9 @@ TensorChange change_of(const ExpectedTensor& tensor, const ModelConfig& config,
                             : change_of_role(role, config, tensor.layer, factors);
   const std::vector<float>& offset = factors[static_cast<size_t>(tensor.layer)].key_offset;
   if (role == Role::kKeyBias) change.offsets = offset;
-  if (std::ranges::find(row_of(role).holds, Role::kKeyBias) != row_of(role).holds.end())
-    put_rows(offset, rows_of(Role::kKeyBias, tensor, config), outputs_of(tensor), 0.0f,
-             change.offsets);
+  if (holds(role, Role::kKeyBias))
+    put_rows(offset, rows_of(Role::kKeyBias, tensor, config),
+             static_cast<size_t>(outputs_of(tensor)), 0.0f, change.offsets);
   // The change is one of the outputs, but for the projection behind attention.
   if (tensor.shape.rank() > 1 && is_transposed(tensor) == (role == Role::kOutput))
     change.elements_an_output = static_cast<uint64_t>(tensor.shape[1]);

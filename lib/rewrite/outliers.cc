@@ -1,10 +1,8 @@
 #include "rewrite/outliers.h"
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numbers>
-#include <numeric>
 #include <random>
 #include <set>
 

@@ -21,7 +21,7 @@ namespace {
 
 using weight_loops::bytes_of_element;
 
-/// That of the first tensor which has numbers of a float type.
+/// The dtype of the first tensor that has numbers of a float type.
 DType float_dtype_of(const ModelDir& model) {
   for (const auto& shard : model.shards())
     for (const auto& tensor : shard.tensors())

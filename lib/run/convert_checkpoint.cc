@@ -128,7 +128,7 @@ ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostic
   check_target(conversion.model(), request.output.output);
   check_keeps_inputs(request.output.output, {request.scales, request.family.file()});
   ConversionResult result{.config = conversion.config(),
-                          .scales_format = conversion.source().stored,
+                          .scales_format = conversion.source().format,
                           .scales_path = name_of_source(conversion.source().path),
                           .num_scaled_layers = input.calibration.layers.size(),
                           .losses = all_losses(conversion, formats, request.output.tp_size)};

@@ -20,14 +20,15 @@ uint64_t kept_bytes(const ModelDir& model, const WeightsByName& found) {
   for (const SafetensorsFile& shard : model.shards())
     for (const TensorView& tensor : shard.tensors())
       if (!found.replaced.contains(tensor.name)) bytes += tensor.bytes.size();
-  for (const SplitCopy& copy : found.split) bytes += byte_count(copy.shape, copy.source->dtype);
+  for (const RenamedTensor& copy : found.renamed)
+    bytes += byte_count(copy.shape(), copy.source->dtype);
   return bytes;
 }
 
 Json manifest_of(const QuantizeRequest& request, const ModelDir& model, const WeightScheme& scheme,
                  const WeightsByName& found) {
   Json quantized = Json::array(), kept = Json::object();
-  for (const NamedWeight& weight : found.weights) quantized.push_back(weight.module);
+  for (const PlannedWeight& weight : found.quantized) quantized.push_back(weight.module);
   for (const CopiedWeight& one : found.kept) kept[one.name] = one.reason;
   const auto model_type = optional_string(model.config(), "model_type");
   return {{"kvcal_version", request.version},
@@ -68,7 +69,7 @@ QuantizeResult quantize_checkpoint(const QuantizeRequest& request, Diagnostics& 
   write_text_file(output.path() / "config.json", config_of(model, scheme, found));
   QuantizeResult result{.scheme = scheme.name,
                         .format = std::string(storage_of(scheme.weights, scheme.inputs).format),
-                        .num_quantized = found.weights.size(),
+                        .num_quantized = found.quantized.size(),
                         .source_bytes = tensor_bytes(model),
                         .output_bytes = tensor_bytes(ModelDir(output.path())),
                         .kept = found.kept,

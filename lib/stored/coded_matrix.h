@@ -47,6 +47,11 @@ class ModuleTensors {
   std::set<std::string, std::less<>>& read_;
 };
 
+/// The number of parts of that size, of which the last may be smaller.
+constexpr int64_t divided_up(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
+}
+
 /// Throws Error of a tensor: "misshapen: NAME is [2, 3], expected [3, 2]".
 [[noreturn]] void fail_shape(const TensorView& tensor, const Shape& expected);
 
@@ -121,7 +126,7 @@ int32_t int32_at(const TensorView& tensor, int64_t index);
 /// Throws Error where a scale is zero, negative, NaN or infinite. scales: as scale_at reads.
 void check_scales(const TensorView& scales);
 
-/// Names and arithmetic of a form of 4-bit floats (E2M1), two in a byte, the first in the low half.
+/// Names and arithmetic of stored 4-bit floats (E2M1), two in a byte, the first in the low half.
 struct Fp4Args {
   std::string_view codes_name = ".weight_packed";  ///< U8 [out, in / 2]
   std::string_view scale_name = ".weight_scale";   ///< of `group` columns

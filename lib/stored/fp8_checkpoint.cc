@@ -12,10 +12,6 @@
 namespace kvcal {
 namespace {
 
-int64_t divided_up(int64_t value, int64_t by) {
-  return (value + by - 1) / by;
-}
-
 /// Whether engines run the module as a router, in 16 bits for any config.
 bool is_router(Role role) {
   return role == Role::kRouter || role == Role::kSharedExpertGate;
@@ -29,12 +25,8 @@ class Reader {
     is_head_ = module.role == Role::kLmHead;
     if (scheme && !scheme->unrun_input.empty()) unrun_inputs_.insert(scheme->unrun_input);
     if (scheme && scheme->storage && add_coded(module, *scheme)) return;
-    std::string name = module.name;
+    const std::string name = module_in_file(module.name, ".weight");
     const TensorView* weight = model_dir_.find(name + ".weight");
-    if (const std::string other = renamed_expert(name); !weight && !other.empty()) {
-      name = other;
-      weight = model_dir_.find(name + ".weight");
-    }
     if (const TensorView* codes = weight ? nullptr : other_codes(name)) {
       add_undescribed(*codes, scheme);
       return;
@@ -52,7 +44,7 @@ class Reader {
     }
   }
 
-  /// Adds a tensor that stacks experts, where the form stores it under names of its own.
+  /// Adds a tensor that stacks experts, where the format stores it under names of its own.
   void add_stacked(const StoredFormat& format, const ExpectedTensor& tensor) {
     if (!tensor.row->is_stacked() || model_dir_.find(tensor.name)) return;
     try {
@@ -68,7 +60,7 @@ class Reader {
 
   CheckpointQuantization take() {
     is_head_ = false;
-    if (tied_head_.scheme && !embedding_.empty()) bind_tied_head();
+    if (tied_head_.second && !embedding_.empty()) bind_tied_head();
     if (!left_.empty()) tell_left();
     if (!result_.head_problem.empty())
       result_.warnings.push_back(result_.head_problem + "; K and V need no lm_head");
@@ -91,13 +83,17 @@ class Reader {
     for (const TensorView& scales : matrix.scales()) drop_pages(model_dir_, scales);
   }
 
+  /// The module's name, or llm-compressor's of an expert where the checkpoint has no such tensor of
+  /// the former.
+  std::string module_in_file(const std::string& module, const std::string& tensor) const {
+    const std::string other = renamed_expert(module);
+    return other.empty() || model_dir_.find(module + tensor) ? module : other;
+  }
+
   /// Returns whether the module has codes of the scheme's storage.
   bool add_coded(const ModuleName& module, const ModuleScheme& scheme) {
     const std::string codes(scheme.storage->codes_name);
-    std::string name = module.name;
-    if (const std::string other = renamed_expert(name);
-        !model_dir_.find(name + codes) && !other.empty())
-      name = other;
+    const std::string name = module_in_file(module.name, codes);
     if (!model_dir_.find(name + codes)) return false;
     try {
       ModuleTensors tensors(model_dir_, name, result_.tensors);
@@ -172,14 +168,15 @@ class Reader {
 
   /// Binds the tied head to the embedding's weight and scale. Source: tried with transformers 5.17.
   void bind_tied_head() {
+    const auto& [name, scheme] = tied_head_;
     LinearQuantization linear = result_.linears.at(embedding_);
     const int64_t width =
         linear.coded ? linear.coded->width() : model_dir_.tensor(embedding_ + ".weight").shape[1];
-    set_input(tied_head_.name, width, *tied_head_.scheme, linear);
+    set_input(name, width, *scheme, linear);
     // llm-compressor omits it, transformers needs it.
-    const std::string scale_name = name_in_file(tied_head_.name, tied_head_.scheme->scale_names);
+    const std::string scale_name = name_in_file(name, scheme->scale_names);
     if (model_dir_.find(scale_name)) result_.tensors.insert(scale_name);
-    result_.linears.emplace(tied_head_.name, std::move(linear));
+    result_.linears.emplace(name, std::move(linear));
   }
 
   /// Returns whether all tensors are present.
@@ -200,23 +197,17 @@ class Reader {
     linear.group = scheme.group;
     if (linear.input == InputQuantization::kStatic)
       linear.input_scale = read_input_scale(name, scheme);
-    if (linear.input == InputQuantization::kDynamicGroup && width % linear.group != 0)
-      refuse_groups(name, width, scheme, linear);
-  }
-
-  /// Handles a width that groups do not divide: no engine runs the shorter last group. A config
-  /// that requests groups explicitly is refused; in the fp8 form, only the weights stay FP8.
-  void refuse_groups(const std::string& name, int64_t width, const ModuleScheme& scheme,
-                     LinearQuantization& linear) {
-    if (scheme.infers_groups) {
+    if (linear.input != InputQuantization::kDynamicGroup || width % linear.group == 0) return;
+    // No engine runs a shorter last group. A config that requests groups explicitly is refused; in
+    // the fp8 format, only the weights stay FP8.
+    if (scheme.infers_groups)
       linear.input = InputQuantization::kNone;
-    } else {
+    else
       problem("misshapen: ", name, ".weight takes ", width,
               " inputs, no multiple of the groups of ", linear.group, " that share a scale");
-    }
   }
 
-  /// Name of a scale of the module, by the names that its form may have.
+  /// Name of a scale of the module, by the names that its format may have.
   std::string name_in_file(const std::string& module,
                            const std::array<std::string_view, 2>& names) {
     const std::string usual = module + std::string(names[0]),
@@ -305,16 +296,11 @@ class Reader {
     }
   }
 
-  struct TiedHead {
-    std::string name;
-    const ModuleScheme* scheme = nullptr;
-  };
-
   const ModelDir& model_dir_;
   CheckpointQuantization result_;
-  std::string embedding_;  ///< an FP8 one
-  TiedHead tied_head_;
-  bool is_head_ = false;  ///< problems are lm_head's
+  std::string embedding_;                                  ///< an FP8 one
+  std::pair<std::string, const ModuleScheme*> tied_head_;  ///< its name; nullptr: there is none
+  bool is_head_ = false;                                   ///< problems are lm_head's
   std::vector<const TensorView*> left_;
   std::set<std::string> unrun_inputs_;
   std::string left_source_;
@@ -365,7 +351,7 @@ CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
   const auto schemes = read_module_schemes(source);
   Reader reader(model_dir);
   for (const ModuleName& module : list_modules(config))
-    if (module.role) reader.add(module, schemes ? schemes->find(module) : nullptr);
+    if (module.role) reader.add(module, schemes ? schemes(module) : nullptr);
   const bool stacks_experts =
       source.format && source.format->stacks_experts && source.format->stacks_experts(source);
   if (stacks_experts)

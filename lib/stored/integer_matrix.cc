@@ -1,7 +1,6 @@
 #include "stored/integer_matrix.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "quant/packed_bits.h"

@@ -39,10 +39,9 @@ void check_zero_point(const ScaleTensors& tensors, const std::string& scale_name
     fail(zeros->name, " is not 0, expected symmetric scales");
 }
 
-/// Scales of one attention module under one form's names.
+/// Scales of one attention module under one format's names.
 struct FoundScales {
-  const KvScaleNames* format = nullptr;
-  std::string k_name, v_name;
+  const TensorView *k, *v;  ///< the same tensor where the format has one scale for both
   LayerKvScales scales;
 };
 
@@ -50,21 +49,18 @@ std::optional<FoundScales> find_scales(const ScaleTensors& tensors, const std::s
                                        const KvScaleNames& format, const ModelConfig& config,
                                        int64_t layer) {
   const int64_t heads = config.cache(layer).heads;
-  FoundScales found{.format = &format, .k_name = {}, .v_name = {}, .scales = {}};
-  found.k_name = module + std::string(format.k);
-  found.v_name = module + std::string(format.v);
   for (const std::string_view name : {format.q, format.k, format.v})
     if (!name.empty()) check_zero_point(tensors, module + std::string(name));
-  const TensorView *k = tensors.find(found.k_name), *v = tensors.find(found.v_name);
+  const TensorView* k = tensors.find(module + std::string(format.k));
+  const TensorView* v = tensors.find(module + std::string(format.v));
   if ((k == nullptr) != (v == nullptr))
     fail(module, " has a ", (k ? format.k : format.v).substr(1), " and no ",
          (k ? format.v : format.k).substr(1));
   if (!k) return std::nullopt;
-  found.scales.k = scales_of(*k, heads, "KV");
-  found.scales.v = scales_of(*v, heads, "KV");
+  LayerKvScales scales{.k = scales_of(*k, heads, "KV"), .v = scales_of(*v, heads, "KV")};
   const TensorView* q = format.q.empty() ? nullptr : tensors.find(module + std::string(format.q));
-  if (q) found.scales.q = scales_of(*q, config.attention(layer).heads, "attention");
-  return found;
+  if (q) scales.q = scales_of(*q, config.attention(layer).heads, "attention");
+  return FoundScales{k, v, std::move(scales)};
 }
 
 /// Throws Error where two places differ: engines disagree on which they read.
@@ -72,16 +68,16 @@ void check_same(const FoundScales& first, const FoundScales& second) {
   const auto differ = [](const std::vector<Scale>& a, const std::vector<Scale>& b) {
     return !std::ranges::equal(a, b, {}, &Scale::value, &Scale::value);
   };
-  if (second.format->k == second.format->v) {
+  if (second.k == second.v) {
     float largest = 0.0f;
     for (const auto* side : {&first.scales.k, &first.scales.v})
       for (const Scale scale : *side) largest = std::max(largest, scale.value);
     if (second.scales.k[0].value == largest) return;
   }
   if (differ(first.scales.k, second.scales.k))
-    fail(first.k_name, " and ", second.k_name, " hold different scales of the same K");
+    fail(first.k->name, " and ", second.k->name, " hold different scales of the same K");
   if (differ(first.scales.v, second.scales.v))
-    fail(first.v_name, " and ", second.v_name, " hold different scales of the same V");
+    fail(first.v->name, " and ", second.v->name, " hold different scales of the same V");
 }
 
 }  // namespace
@@ -139,15 +135,10 @@ namespace {
 /// Whether config.json leaves the module's cache in 16 bits: ignore names it, or ModelOpt's map of
 /// quantized caches does not.
 bool is_ignored(const Json& config, const std::string& module) {
-  const Json* quantization = find_field(config, "quantization_config");
-  if (!quantization || !quantization->is_object()) return false;
-  const Json* caches = find_field(*quantization, kQuantizedCachesKey);
+  const Json* caches = member(config, "quantization_config", kQuantizedCachesKey);
   if (caches && caches->is_object() && !caches->contains(module)) return true;
-  const Json* ignore = find_field(*quantization, "ignore");
-  return ignore && ignore->is_array() &&
-         std::any_of(ignore->begin(), ignore->end(), [&](const Json& entry) {
-           return entry.is_string() && entry.get_ref<const std::string&>() == module;
-         });
+  const Json* ignore = member(config, "quantization_config", "ignore");
+  return ignore && ignore->is_array() && std::ranges::find(*ignore, Json(module)) != ignore->end();
 }
 
 }  // namespace
@@ -251,11 +242,8 @@ std::optional<SmoothedFor> find_smoothed_for(std::string_view name) {
 }
 
 std::optional<SmoothedFor> smoothed_for(const Json& manifest) {
-  if (!manifest.is_object()) return std::nullopt;
-  const Json smoothing = manifest.value("smoothing", Json());
-  if (!smoothing.is_object()) return std::nullopt;
-  const Json name = smoothing.value("for", Json());
-  return name.is_string() ? find_smoothed_for(name.get<std::string>()) : std::nullopt;
+  const Json* name = member(manifest, "smoothing", "for");
+  return name && name->is_string() ? find_smoothed_for(name->get<std::string>()) : std::nullopt;
 }
 
 Json smoothing_of_folder(const std::filesystem::path& folder) {

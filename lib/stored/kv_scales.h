@@ -35,8 +35,8 @@ ScaleTensors scale_tensors_of(const ModelDir& model_dir);
 
 /// Reads one layer's scales in any of kv_scale_formats; nullopt where the layer has none. Throws
 /// Error where only K or only V has a scale, where a scale is not a finite positive F32, F16 or
-/// BF16 value of the right shape, where a zero point is not 0, or where two forms hold different
-/// scales. A kv_scale may equal the largest scale of another form.
+/// BF16 value of the right shape, where a zero point is not 0, or where two formats hold different
+/// scales. A kv_scale may equal the largest scale of another format.
 std::optional<LayerKvScales> read_layer_scales(const ScaleTensors& tensors,
                                                const ModelConfig& config, int64_t layer);
 

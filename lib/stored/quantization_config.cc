@@ -52,7 +52,7 @@ const StoredFormat* read_format(const Json& config) {
        "; expected ", all);
 }
 
-/// The config of a form's own file, which may name another form.
+/// The config of a format's own file, which may name another format.
 QuantizationConfig read_own_file(const StoredFormat& format, const fs::path& file) {
   QuantizationConfig config{
       .format = &format, .is_nested = !format.nested_key.empty(), .where = file.string()};
@@ -70,11 +70,8 @@ QuantizationConfig read_own_file(const StoredFormat& format, const fs::path& fil
   return config;
 }
 
-/// A place where a checkpoint may describe its quantization.
-struct ConfigPlace {
-  std::string where;
-  Json json;
-};
+/// A place where a checkpoint may describe its quantization: file and key, and what it says.
+using ConfigPlace = std::pair<std::string, const Json&>;
 
 std::vector<ConfigPlace> places_of(const ModelDir& model_dir) {
   const std::string file = (model_dir.path() / "config.json").string() + ": ";
@@ -82,7 +79,7 @@ std::vector<ConfigPlace> places_of(const ModelDir& model_dir) {
   const auto add = [&](const Json& object, const std::string& prefix) {
     for (const char* key : {"quantization_config", "compression_config"})
       if (const Json* found = find_field(object, key); found && !found->is_null())
-        places.push_back({file + prefix + key, *found});
+        places.emplace_back(file + prefix + key, *found);
   };
   add(model_dir.config(), "");
   if (const Json* text = find_field(model_dir.config(), "text_config"); text && text->is_object())
@@ -107,24 +104,16 @@ void check_same(const std::string& key, const Json& in_file, const Json& in_conf
        in_config.dump(), "; engines differ in which they read");
 }
 
-/// Throws Error where two places disagree: engines differ in which they read.
-void check_agreement(const std::vector<ConfigPlace>& places) {
-  for (const ConfigPlace& other : places)
-    if (sorted_keys(other.json) != sorted_keys(places.front().json))
-      fail(other.where, ": differs from ", places.front().where,
-           ", and engines differ in which they read");
-}
-
-/// Adds the keys of weights that only the form's own file has. Throws Error where both have one and
-/// disagree.
+/// Adds the keys of weights that only the format's own file has. Throws Error where both have one
+/// and disagree.
 void add_own_file(const ModelDir& model_dir, QuantizationConfig& config) {
   const StoredFormat* format = format_beside(model_dir.path());
-  // A file of another form is of weights that config.json describes anew.
+  // A file of another format is of weights that config.json describes anew.
   if (!format || format != config.format) return;
   const fs::path path = model_dir.path() / format->config_file;
   const QuantizationConfig beside = read_own_file(*format, path);
   const std::string outer = beside.is_nested ? std::string(format->nested_key) + "." : "";
-  for (const std::string_view key : format->weight_keys) {
+  for (const std::string_view key : words_of(format->weight_keys)) {
     const Json *in_file = find_field(beside.json, key), *in_config = find_field(config.json, key);
     if (in_file && in_config)
       check_same(outer + std::string(key), *in_file, *in_config, {path.string(), config.where});
@@ -147,31 +136,32 @@ QuantizationConfig read_quantization_config(const ModelDir& model_dir) {
   if (places.empty() && of_mlx && of_mlx->is_object() && find_field(*of_mlx, "group_size"))
     in_context((model_dir.path() / "config.json").string() + ": quantization",
                [&] { return read_format(*of_mlx); });
-  check_agreement(places);
   if (places.empty()) {
     const StoredFormat* format = format_beside(model_dir.path());
     return format ? read_own_file(*format, model_dir.path() / format->config_file)
                   : QuantizationConfig{};
   }
-  const Json* json = &places.front().json;
-  QuantizationConfig config;
-  config.where = places.front().where;
-  in_context(config.where, [&] {
-    if (!json->is_object()) fail("found ", kind_of(*json), ", expected an object");
-    config.format = read_format(*json);
+  const auto& [where, json] = places.front();
+  for (const auto& [other, said] : places)
+    if (sorted_keys(said) != sorted_keys(json))
+      fail(other, ": differs from ", where, ", and engines differ in which they read");
+  QuantizationConfig config{.where = where};
+  in_context(where, [&, &json = json] {
+    if (!json.is_object()) fail("found ", kind_of(json), ", expected an object");
+    config.format = read_format(json);
     const std::string_view key = config.format->nested_key;
-    const Json* inner = key.empty() ? nullptr : find_field(*json, key);
+    const Json* inner = key.empty() ? nullptr : find_field(json, key);
     config.is_nested = inner != nullptr;
-    config.json = inner ? *inner : *json;
+    config.json = inner ? *inner : json;
   });
   add_own_file(model_dir, config);
   return config;
 }
 
-std::vector<std::string_view> words_of(std::string_view text) {
+std::vector<std::string_view> words_of(std::string_view text, char separator) {
   std::vector<std::string_view> words;
   while (!text.empty()) {
-    words.push_back(text.substr(0, text.find(' ')));
+    words.push_back(text.substr(0, text.find(separator)));
     text.remove_prefix(std::min(words.back().size() + 1, text.size()));
   }
   return words;
@@ -197,17 +187,15 @@ std::string near_word(std::string_view word, std::span<const std::string_view> k
 
 namespace {
 
-/// Whether a value says nothing: transformers and llm-compressor write null for keys of newer or
-/// older versions, and empty lists.
-bool says_nothing(const Json& value) {
-  return value.is_null() || value == "" || (value.is_structured() && value.empty());
+/// Whether a key is known, or its value says nothing: transformers and llm-compressor write null
+/// for keys of newer or older versions, and empty lists.
+bool says_nothing_new(const std::string& key, const Json& value,
+                      std::span<const std::string_view> known) {
+  return std::ranges::find(known, key) != known.end() || value.is_null() || value == "" ||
+         (value.is_structured() && value.empty());
 }
 
-bool is_known(std::string_view key, std::span<const std::string_view> known) {
-  return std::ranges::find(known, key) != known.end();
-}
-
-/// The names that forms give to lists of modules that stay in 16 bits, or to the modules that do
+/// The names that formats give to lists of modules that stay in 16 bits, or to the modules that do
 /// not.
 constexpr std::string_view kModuleLists =
     "exclude exclude_modules ignore ignored_layers llm_int8_skip_modules modules_to_not_convert "
@@ -226,7 +214,7 @@ std::string meant_by(const std::string& key, std::span<const std::string_view> k
 void check_keys(const QuantizationConfig& config, std::span<const std::string_view> known) {
   std::vector<std::string> unknown;
   for (const auto& [key, value] : config.json.items()) {
-    if (is_known(key, known) || says_nothing(value)) continue;
+    if (says_nothing_new(key, value, known)) continue;
     if (is_word_of(kModuleLists, key))
       fail_unknown(key, ": a list of modules that quant_method " +
                             std::string(config.format ? config.format->method : "") +
@@ -242,7 +230,7 @@ void check_keys(const QuantizationConfig& config, std::span<const std::string_vi
 
 void check_keys(const Json& object, std::span<const std::string_view> known) {
   for (const auto& [key, value] : object.items())
-    if (!is_known(key, known) && !says_nothing(value)) fail_unknown(key, meant_by(key, known));
+    if (!says_nothing_new(key, value, known)) fail_unknown(key, meant_by(key, known));
 }
 
 namespace {

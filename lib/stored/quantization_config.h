@@ -27,7 +27,7 @@ inline constexpr std::string_view kQuantizedCachesKey = "kv_cache_quantized_laye
 /// The version of the map's layout, which is 1.
 inline constexpr std::string_view kCacheSchemaKey = "kv_cache_schema_version";
 
-/// Quantization of a checkpoint, from config.json or the form's own file.
+/// Quantization of a checkpoint, from config.json or the format's own file.
 struct QuantizationConfig {
   const StoredFormat* format = nullptr;  ///< nullptr: no config
   Json json = {};                        ///< object with the format's keys
@@ -37,18 +37,18 @@ struct QuantizationConfig {
   std::vector<std::string>* warnings = nullptr;
 };
 
-/// Reads the config; form is nullptr where there is none. Throws Error for an unsupported
+/// Reads the config; format is nullptr where there is none. Throws Error for an unsupported
 /// quant_method, naming the supported ones.
 QuantizationConfig read_quantization_config(const ModelDir& model_dir);
 
-/// The form whose own file lies in folder; nullptr: none.
+/// The format whose own file lies in folder; nullptr: none.
 const StoredFormat* format_beside(const std::filesystem::path& folder);
 
 /// did_you_mean for the words of a key, whose numbers must be the same: nvfp8 is not nvfp4.
 std::string near_word(std::string_view word, std::span<const std::string_view> known);
 
-/// The words of a text, which single spaces separate.
-std::vector<std::string_view> words_of(std::string_view text);
+/// The words of a text, between which a separator stands.
+std::vector<std::string_view> words_of(std::string_view text, char separator = ' ');
 bool is_word_of(std::string_view text, std::string_view word);
 
 /// An unknown key that may change what the config means.
@@ -57,10 +57,10 @@ class UnknownKey : public Error {
   using Error::Error;
 };
 
-/// Checks the keys of the config itself. A key that the form does not have is
+/// Checks the keys of the config itself. A key that the format does not have is
 /// - nothing, where its value is null or empty, for then it says nothing;
-/// - an UnknownKey, where it resembles one of known, or is another form's list of modules;
-/// - else a line of config.warnings: forms grow keys that name their writer, or set its kernels.
+/// - an UnknownKey, where it resembles one of known, or is another format's list of modules;
+/// - else a line of config.warnings: formats grow keys that name their writer, or set its kernels.
 /// Source: vLLM 0.32 and transformers 5.17, which read the keys that they know.
 void check_keys(const QuantizationConfig& config, std::span<const std::string_view> known);
 
@@ -96,9 +96,15 @@ bool is_dynamic(const Json& args);
 /// object[key], a list of strings; empty where the key is absent.
 std::vector<std::string> strings_of(const Json& object, std::string_view key);
 
-/// object[key]; nullptr where object is no object, or the key is absent or null.
-inline const Json* member(const Json& object, std::string_view key) {
-  return object.is_object() ? find_field(object, key) : nullptr;
+/// object[key], and of that the members that further keys name; nullptr where one is no object, or
+/// a key is absent or null.
+template <class... Keys>
+const Json* member(const Json& object, std::string_view key, const Keys&... further) {
+  const Json* found = object.is_object() ? find_field(object, key) : nullptr;
+  if constexpr (sizeof...(further) > 0)
+    return found ? member(*found, further...) : nullptr;
+  else
+    return found;
 }
 /// member that is an object. Throws Error for another kind.
 const Json* object_member(const Json& object, std::string_view key);

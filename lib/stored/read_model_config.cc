@@ -53,21 +53,15 @@ void find_saved_names(const ModelDir& model_dir, ModelConfig& config) {
     }
 }
 
-/// Whether the checkpoint has any tensor of lm_head, in whatever form.
-bool has_any_of_head(const ModelDir& model_dir, const ModelConfig& config) {
+/// Whether the checkpoint has the weight of lm_head; in_any_form: or any other tensor of it.
+bool has_head(const ModelDir& model_dir, const ModelConfig& config, bool in_any_form) {
   return std::ranges::any_of(config.architecture->model_tensors, [&](const TensorRow& row) {
     if (row.role != Role::kLmHead) return false;
-    const std::string module =
-        config.head_prefix + std::string(row.name.substr(0, row.name.rfind('.') + 1));
+    const std::string weight = config.head_prefix + std::string(row.name);
+    if (!in_any_form) return model_dir.find(weight) != nullptr;
+    const std::string module = weight.substr(0, weight.rfind('.') + 1);
     return std::ranges::any_of(model_dir.tensor_names(),
                                [&](const std::string& name) { return name.starts_with(module); });
-  });
-}
-
-bool has_head(const ModelDir& model_dir, const ModelConfig& config) {
-  return std::ranges::any_of(config.architecture->model_tensors, [&](const TensorRow& row) {
-    return row.role == Role::kLmHead &&
-           model_dir.find(config.head_prefix + std::string(row.name)) != nullptr;
   });
 }
 
@@ -86,25 +80,21 @@ ModelConfig read_model_config(const ModelDir& model_dir, const FamilyChoice& fam
   find_prefix(model_dir, config);
   find_expert_layout(model_dir, config);
   find_saved_names(model_dir, config);
-  if (config.ties_by_file) config.tie_word_embeddings = !has_head(model_dir, config);
+  if (config.ties_by_file) config.tie_word_embeddings = !has_head(model_dir, config, false);
   check_index(model_dir, config);
-  config.lacks_head = !config.tie_word_embeddings && !has_any_of_head(model_dir, config);
+  config.lacks_head = !config.tie_word_embeddings && !has_head(model_dir, config, true);
   return config;
 }
 
 namespace {
 
-struct Announced {
-  std::string_view key;
-  int64_t layers = 0;
-};
-
-/// Draft layers that config.json, or its text_config, announces; nullopt: it has no such key.
-std::optional<Announced> announced_layers(const Json& json) {
+/// The key with which config.json, or its text_config, announces draft layers, and their number;
+/// nullopt: it has no such key.
+std::optional<std::pair<std::string_view, int64_t>> announced_layers(const Json& json) {
   for (const Json* config : {find_field(json, "text_config"), &json})
     for (const std::string_view key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"})
       if (config && config->is_object() && find_field(*config, key))
-        return Announced{key, optional_int(*config, key).value_or(0)};
+        return std::pair(key, optional_int(*config, key).value_or(0));
   return std::nullopt;
 }
 
@@ -112,8 +102,8 @@ std::optional<Announced> announced_layers(const Json& json) {
 
 void find_draft_layer(const ModelDir& model_dir, ModelConfig& config, Diagnostics& diagnostics) {
   if (config.architecture->draft == DraftLayer::kNone || config.has_draft()) return;
-  const std::optional<Announced> announced = announced_layers(model_dir.config());
-  if (announced ? announced->layers < 1 : config.architecture->draft != DraftLayer::kMtp) return;
+  const auto announced = announced_layers(model_dir.config());
+  if (announced ? announced->second < 1 : config.architecture->draft != DraftLayer::kMtp) return;
   ModelConfig with_draft = config;
   append_draft_layer(with_draft);
   std::vector<std::string> missing;
@@ -128,7 +118,7 @@ void find_draft_layer(const ModelDir& model_dir, ModelConfig& config, Diagnostic
     config = std::move(with_draft);
   } else if (announced) {
     diagnostics.warn(model_dir.given_path().string() + ": config.json has " +
-                     std::string(announced->key) + " " + std::to_string(announced->layers) +
+                     std::string(announced->first) + " " + std::to_string(announced->second) +
                      ", and " + std::to_string(missing.size()) + " of the " +
                      std::to_string(wanted) + " tensors of its K and V are missing or have " +
                      "another shape, " + missing.front() + " first; the layer gets no scales");

@@ -12,38 +12,28 @@
 
 namespace kvcal {
 
-// One function for each file of formats/.
-const StoredFormat& auto_round_format();
-const StoredFormat& awq_format();
-const StoredFormat& bitsandbytes_format();
-const StoredFormat& compressed_tensors_format();
-const StoredFormat& fbgemm_fp8_format();
-const StoredFormat& fp8_format();
-const StoredFormat& gptq_format();
-const StoredFormat& modelopt_format();
-const StoredFormat& mxfp4_format();
-const StoredFormat& quark_format();
-const StoredFormat& rank_files_format();
-const StoredFormat& scales_json_format();
-const StoredFormat& tgi_format();
+// One format for each file of formats/.
+extern const StoredFormat kAutoRoundFormat, kAwqFormat, kBitsandbytesFormat,
+    kCompressedTensorsFormat, kFbgemmFp8Format, kFp8Format, kGptqFormat, kModeloptFormat,
+    kMxfp4Format, kQuarkFormat, kRankFilesFormat, kScalesJsonFormat, kTgiFormat;
 
 std::span<const StoredFormat* const> stored_formats() {
-  static const std::array kForms{
-      &compressed_tensors_format(),  // llm-compressor
-      &fp8_format(),                 // AutoFP8, DeepSeek
-      &modelopt_format(),            // ModelOpt
-      &quark_format(),               // AMD Quark
-      &gptq_format(),                // GPTQ, GPTQModel
-      &awq_format(),                 // AutoAWQ
-      &auto_round_format(),          // AutoRound
-      &fbgemm_fp8_format(),          // FBGEMM
-      &mxfp4_format(),               // gpt-oss
-      &bitsandbytes_format(),        // bitsandbytes
-      &tgi_format(),                 // text-generation-inference
-      &rank_files_format(),          // TensorRT-LLM
-      &scales_json_format(),         // vLLM and SGLang
+  static constexpr std::array kFormats{
+      &kCompressedTensorsFormat,  // llm-compressor
+      &kFp8Format,                // AutoFP8, DeepSeek
+      &kModeloptFormat,           // ModelOpt
+      &kQuarkFormat,              // AMD Quark
+      &kGptqFormat,               // GPTQ, GPTQModel
+      &kAwqFormat,                // AutoAWQ
+      &kAutoRoundFormat,          // AutoRound
+      &kFbgemmFp8Format,          // FBGEMM
+      &kMxfp4Format,              // gpt-oss
+      &kBitsandbytesFormat,       // bitsandbytes
+      &kTgiFormat,                // text-generation-inference
+      &kRankFilesFormat,          // TensorRT-LLM
+      &kScalesJsonFormat,         // vLLM and SGLang
   };
-  return kForms;
+  return kFormats;
 }
 
 const StoredFormat* format_of_method(std::string_view method) {
@@ -60,13 +50,13 @@ std::string_view name_of(KeyPosition position) {
 }
 
 std::span<const KvScaleNames> kv_scale_formats() {
-  static const std::vector<KvScaleNames> kForms = [] {
+  static const std::vector<KvScaleNames> kNames = [] {
     std::vector<KvScaleNames> all;
     for (const StoredFormat* format : stored_formats())
       all.insert(all.end(), format->kv_names.begin(), format->kv_names.end());
     return all;
   }();
-  return kForms;
+  return kNames;
 }
 
 const KvScaleNames& kv_scale_format(std::string_view name) {
@@ -107,23 +97,6 @@ bool has_part(std::string_view name, std::string_view part) {
   return false;
 }
 
-class SchemeWithExceptions : public ModuleSchemes {
- public:
-  SchemeWithExceptions(std::vector<std::string> except, ExceptionMatch how, ModuleScheme scheme)
-      : scheme_(std::move(scheme)), except_(std::move(except)), how_(how) {}
-
-  const ModuleScheme* find(const ModuleName& module) const override {
-    const bool is_read =
-        module.class_name != "Embedding" && !is_exception(except_, how_, module.name);
-    return is_read ? &scheme_ : nullptr;
-  }
-
- private:
-  ModuleScheme scheme_;
-  std::vector<std::string> except_;
-  ExceptionMatch how_;
-};
-
 }  // namespace
 
 bool is_exception(const std::vector<std::string>& entries, ExceptionMatch how,
@@ -141,9 +114,13 @@ bool is_named_by_quark(const std::string& pattern, const std::string& module) {
                                     : ::fnmatch(pattern.c_str(), module.c_str(), FNM_NOESCAPE) == 0;
 }
 
-std::unique_ptr<ModuleSchemes> all_but(std::vector<std::string> except, ExceptionMatch how,
-                                       ModuleScheme scheme) {
-  return std::make_unique<SchemeWithExceptions>(std::move(except), how, std::move(scheme));
+ModuleSchemes all_but(std::vector<std::string> except, ExceptionMatch how, ModuleScheme scheme) {
+  return [except = std::move(except), how,
+          scheme = std::move(scheme)](const ModuleName& module) -> const ModuleScheme* {
+    const bool is_read =
+        module.class_name != "Embedding" && !is_exception(except, how, module.name);
+    return is_read ? &scheme : nullptr;
+  };
 }
 
 ModuleScheme scheme_of_method(std::string_view method) {
@@ -153,7 +130,7 @@ ModuleScheme scheme_of_method(std::string_view method) {
   return scheme;
 }
 
-std::unique_ptr<ModuleSchemes> read_module_schemes(const QuantizationConfig& config) {
+ModuleSchemes read_module_schemes(const QuantizationConfig& config) {
   if (!config.format) return nullptr;
   return in_context(config.where, [&] { return config.format->read_schemes(config); });
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -39,13 +40,14 @@ struct KvScaleNames {
 /// to use it: vLLM 0.32 loads it as _prob_scale, which no backend reads.
 inline constexpr std::string_view kProbScale = ".prob_output_scale";
 
-/// The forms of all StoredForms; the default of our output is first. Sources: compressed-tensors
-/// 0.19; vLLM 0.32 `maybe_remap_kv_scale_name`, `get_cache_scale_mapper`, fp8.py and quark.py; TGI
-/// `get_kv_scales`. Writers: llm-compressor 0.14 and ModelOpt 0.47 observe K after RoPE; AMD Quark
-/// 0.13, AutoFP8, TGI's create_fp8_kv_scales_model.py and AMMO 0.7 the outputs of k_proj.
+/// The names of all stored_formats(); the default of our output is first. Sources:
+/// compressed-tensors 0.19; vLLM 0.32 `maybe_remap_kv_scale_name`, `get_cache_scale_mapper`, fp8.py
+/// and quark.py; TGI `get_kv_scales`. Writers: llm-compressor 0.14 and ModelOpt 0.47 observe K
+/// after RoPE; AMD Quark 0.13, AutoFP8, TGI's create_fp8_kv_scales_model.py and AMMO 0.7 the
+/// outputs of k_proj.
 std::span<const KvScaleNames> kv_scale_formats();
 
-/// The form with this name, which must exist.
+/// The format with this name, which must exist.
 const KvScaleNames& kv_scale_format(std::string_view name);
 
 /// Name of the zero point for a scale: ".k_zero_point" for ".k_scale".
@@ -107,20 +109,15 @@ struct ModuleScheme : LinearScheme {
   std::optional<CodeFormat> storage = {};
 };
 
-/// The schemes of a checkpoint's modules.
-class ModuleSchemes {
- public:
-  virtual ~ModuleSchemes() = default;
-  /// The scheme of a module; nullptr: it is 16-bit.
-  virtual const ModuleScheme* find(const ModuleName& module) const = 0;
-};
+/// Finds the scheme of a module among those that it owns; nullptr: the module is 16-bit.
+using ModuleSchemes = std::function<const ModuleScheme*(const ModuleName& module)>;
 
-/// Reads the schemes; nullptr where weights are not quantized. Throws Error naming the key for
-/// weights that no form reads, for a value that no form has, and for a value that would change
+/// Reads the schemes; empty where weights are not quantized. Throws Error naming the key for
+/// weights that no format reads, for a value that no format has, and for a value that would change
 /// results and is not supported.
-std::unique_ptr<ModuleSchemes> read_module_schemes(const QuantizationConfig& config);
+ModuleSchemes read_module_schemes(const QuantizationConfig& config);
 
-/// Scheme of a form whose lists of exceptions are often incomplete.
+/// Scheme of a format whose lists of exceptions are often incomplete.
 ModuleScheme scheme_of_method(std::string_view method);
 
 /// How an entry of a list of exceptions matches a module's name.
@@ -136,8 +133,7 @@ bool is_exception(const std::vector<std::string>& entries, ExceptionMatch how,
 bool is_named_by_quark(const std::string& pattern, const std::string& module);
 
 /// One scheme for all Linears outside a list of exceptions.
-std::unique_ptr<ModuleSchemes> all_but(std::vector<std::string> except, ExceptionMatch how,
-                                       ModuleScheme scheme);
+ModuleSchemes all_but(std::vector<std::string> except, ExceptionMatch how, ModuleScheme scheme);
 
 /// KV scales of each tensor-parallel rank: [rank][layer], one for K and V together. Layers without
 /// attention have 1.0.
@@ -153,7 +149,7 @@ bool has_rank_files(const std::filesystem::path& folder);
 /// (formats/rank_files_format.cc).
 RankScales read_rank_files(const std::filesystem::path& folder, const ModelConfig& config);
 
-/// One form in which checkpoints store quantized weights or KV scales, with everything that its
+/// One format in which checkpoints store quantized weights or KV scales, with everything that its
 /// readers need. Each file of formats/ defines one; stored_format.cc lists them.
 struct StoredFormat {
   std::string_view name;
@@ -162,27 +158,27 @@ struct StoredFormat {
   std::string_view config_file = {};  ///< read where config.json has no quantization_config
   std::string_view nested_key = {};   ///< of config_file: the object that holds the format's keys
   /// Keys that say how weights are stored. Either file may have them; both must agree.
-  std::span<const std::string_view> weight_keys = {};
+  std::string_view weight_keys = {};            ///< separated by spaces
   std::span<const KvScaleNames> kv_names = {};  ///< names of the format's KV scales
-  /// Position at which the usual writer of the form observes K; nullopt: as kv_names say.
+  /// Position at which the usual writer of the format observes K; nullopt: as kv_names say.
   std::optional<KeyPosition> keys = {};
   bool may_raise_scales_to_one = false;  ///< a writer raises scales below 1.0 to 1.0
   bool ranks_have_own_config = false;    ///< a folder of ranks is never a checkpoint
 
-  /// Schemes of weights; null where weights are not quantized. Throws Error naming the key.
-  std::unique_ptr<ModuleSchemes> (*read_schemes)(const QuantizationConfig&) = nullptr;
+  /// Schemes of weights; empty where weights are not quantized. Throws Error naming the key.
+  ModuleSchemes (*read_schemes)(const QuantizationConfig&) = nullptr;
   /// By default the engine's options decide.
   KvScheme (*read_cache_scheme)(const QuantizationConfig&) = [](const QuantizationConfig& config) {
     return KvScheme{.where = config.where};
   };
   /// Removes K and V from the config. Returns whether it still describes weights.
   bool (*strip_cache)(Json& config) = [](Json& config) { return !config.is_null(); };
-  /// Removes queries from the config. Returns whether it described any. nullptr: the form has no
+  /// Removes queries from the config. Returns whether it described any. nullptr: the format has no
   /// query scales.
   bool (*strip_queries)(Json& config) = nullptr;
 
-  /// Whether a config says that tensors that stack all experts are stored under names of the form's
-  /// own. nullptr: none is.
+  /// Whether a config says that tensors that stack all experts are stored under names of the
+  /// format's own. nullptr: none is.
   bool (*stacks_experts)(const QuantizationConfig&) = nullptr;
   /// Opens such a tensor: a matrix [out, in] of each expert; none where the file has no such
   /// tensors. read: receives their names. Throws Error as CodeFormat::open does.
@@ -190,15 +186,15 @@ struct StoredFormat {
       const ModelDir&, const std::string& tensor,
       std::set<std::string, std::less<>>& read) = nullptr;
 
-  /// Finds the file or folder with the scales of ranks. nullptr: the form has none.
+  /// Finds the file or folder with the scales of ranks. nullptr: the format has none.
   std::optional<std::filesystem::path> (*find_ranks)(const std::filesystem::path& place) = nullptr;
   RankScales (*read_ranks)(const std::filesystem::path& found, const ModelConfig&) = nullptr;
 };
 
-/// All supported forms; the default of our output is first.
+/// All supported formats; the default of our output is first.
 std::span<const StoredFormat* const> stored_formats();
 
-/// The form with that quant_method; nullptr where none is supported.
+/// The format with that quant_method; nullptr where none is supported.
 const StoredFormat* format_of_method(std::string_view method);
 
 }  // namespace kvcal

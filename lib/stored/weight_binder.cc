@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -104,14 +103,20 @@ class Weights::Binder {
     for (const AccountedTensor& tensor : account.tensors)
       if (!is_explained(tensor.use) && !unread_.contains(tensor.name) &&
           !is_of_unread_head(tensor.name))
-        problems_.push_back(
-            problem_line("unexpected: ", tensor.name, " ", model_dir_.tensor(tensor.name).shape));
+        refused(problems_, "unexpected: ", tensor.name, " ", model_dir_.tensor(tensor.name).shape);
     account.problems = std::move(problems_);
     account.head_problem = head_problem();
     return account;
   }
 
  private:
+  /// Adds a line to problems, and gives what is bound then: nothing.
+  template <class... Parts>
+  static std::nullopt_t refused(std::vector<std::string>& problems, const Parts&... parts) {
+    problems.push_back(problem_line(parts...));
+    return std::nullopt;
+  }
+
   /// Whether experts of the tensor's layer have tensors of their own instead of a stacked one.
   bool is_split(const ExpectedTensor& tensor) const {
     if (tensor.row->split.empty() || model_dir_.find(tensor.name)) return false;
@@ -125,7 +130,7 @@ class Weights::Binder {
     });
   }
 
-  /// Of lm_head, whose problems are only those of who multiplies by it.
+  /// Binds lm_head, whose problems concern only what multiplies by it.
   void bind_head(const ExpectedTensor& tensor, Table& table) {
     const TensorRow& row = *tensor.row;
     const auto bound = bind_one(tensor.name, tensor.shape, row.role, row.layout, head_problems_);
@@ -171,19 +176,13 @@ class Weights::Binder {
     }
     const TensorView* tensor = model_dir_.find(name);
     if (!tensor && has_other_codes(name)) return std::nullopt;
-    if (!tensor) {
-      problems.push_back(problem_line("missing: ", name, " ", wanted));
-      return std::nullopt;
-    }
+    if (!tensor) return refused(problems, "missing: ", name, " ", wanted);
     if (quantization_ && quantization_->undescribed.contains(name)) {  // told with its scales
       unread_.insert(name);
       return std::nullopt;
     }
-    if (tensor->shape != wanted) {
-      problems.push_back(
-          problem_line("misshapen: ", name, " is ", tensor->shape, ", expected ", wanted));
-      return std::nullopt;
-    }
+    if (tensor->shape != wanted)
+      return refused(problems, "misshapen: ", name, " is ", tensor->shape, ", expected ", wanted);
     Bound bound{.view = *tensor, .block_scale = nullptr, .layout = layout};
     if (tensor->dtype == DType::kF8E4M3 && quantization_) {
       bound.quantization = quantization_of(name, layout, problems);
@@ -191,8 +190,7 @@ class Weights::Binder {
                wanted.rank() == 2 && layout == Layout::kOutIn && !is_of_embedding_or_norm(role)) {
       bound.block_scale = block_scale(name, wanted, problems);
     } else if (!is_float(tensor->dtype)) {
-      problems.push_back(
-          problem_line("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16"));
+      refused(problems, "unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16");
       unread_.insert(name);
     }
     return bound;
@@ -235,11 +233,9 @@ class Weights::Binder {
                                   std::vector<std::string>& problems) {
     const bool is_turned = layout == Layout::kInOut || layout == Layout::kInOutInterleaved;
     const Shape expected = is_turned && wanted.rank() == 2 ? Shape{wanted[1], wanted[0]} : wanted;
-    if (coded.shape() != expected) {
-      problems.push_back(problem_line("misshapen: ", name, " has codes of ", coded.shape(),
-                                      ", expected ", expected));
-      return std::nullopt;
-    }
+    if (coded.shape() != expected)
+      return refused(problems, "misshapen: ", name, " has codes of ", coded.shape(), ", expected ",
+                     expected);
     Bound bound{.view = coded.codes(), .block_scale = nullptr, .coded = &coded};
     bound.view.shape = coded.shape();
     const bool is_interleaved =
@@ -254,8 +250,8 @@ class Weights::Binder {
     if (found == quantization_->stacked.end()) return false;
     const std::vector<const CodedMatrix*>& matrices = found->second;
     if (std::ssize(matrices) != tensor.count || tensor.row->is_flat) {
-      problems_.push_back(problem_line("misshapen: ", tensor.name, " has codes of ",
-                                       matrices.size(), " experts, expected ", tensor.count));
+      refused(problems_, "misshapen: ", tensor.name, " has codes of ", matrices.size(),
+              " experts, expected ", tensor.count);
       return true;
     }
     for (int64_t i = 0; i < tensor.count; ++i)
@@ -272,28 +268,24 @@ class Weights::Binder {
     const LinearQuantization* linear = linear_of(name);
     if (linear && layout == Layout::kOutIn) return linear;
     if (quantization_->problems.empty())
-      problems.push_back(
-          problem_line("unreadable: ", name, " is F8_E4M3, expected F32, F16 or BF16"));
+      refused(problems, "unreadable: ", name, " is F8_E4M3, expected F32, F16 or BF16");
     return nullptr;
   }
 
   const TensorView* block_scale(const std::string& name, const Shape& shape,
                                 std::vector<std::string>& problems) {
     const std::string scale_name = name + "_scale_inv";
-    const Shape wanted{blocks_of(shape[0], config_.weight_block_rows),
-                       blocks_of(shape[1], config_.weight_block_columns)};
+    const Shape wanted{divided_up(shape[0], config_.weight_block_rows),
+                       divided_up(shape[1], config_.weight_block_columns)};
     expected_.insert(scale_name);
     const TensorView* scale = model_dir_.find(scale_name);
-    if (!scale) {
-      problems.push_back(
-          problem_line("missing: ", scale_name, " ", wanted, " of the F8_E4M3 weight"));
-    } else if (scale->shape != wanted) {
-      problems.push_back(
-          problem_line("misshapen: ", scale_name, " is ", scale->shape, ", expected ", wanted));
-    } else if (!is_float(scale->dtype)) {
-      problems.push_back(problem_line("unreadable: ", scale_name, " is ", scale->dtype,
-                                      ", expected F32, F16 or BF16"));
-    }
+    if (!scale)
+      refused(problems, "missing: ", scale_name, " ", wanted, " of the F8_E4M3 weight");
+    else if (scale->shape != wanted)
+      refused(problems, "misshapen: ", scale_name, " is ", scale->shape, ", expected ", wanted);
+    else if (!is_float(scale->dtype))
+      refused(problems, "unreadable: ", scale_name, " is ", scale->dtype,
+              ", expected F32, F16 or BF16");
     return scale;
   }
 
@@ -305,8 +297,6 @@ class Weights::Binder {
       table[{tensor.row->role, i}] = entry;
     }
   }
-
-  static int64_t blocks_of(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
   /// Whether the role is read as stored, and so is never FP8.
   static bool is_of_embedding_or_norm(Role role) {

@@ -74,8 +74,8 @@ std::string problem_line(const Parts&... parts) {
 /// Ends of the names of codes, where they are not called ".weight".
 inline constexpr std::array<std::string_view, 2> kNamesOfCodes{".weight_packed", ".qweight"};
 
-/// Whether the last part of a tensor's name is one that forms give to codes, or to scales and zero
-/// points of codes: "weight_scale", "qweight", "SCB".
+/// Whether the last part of a tensor's name is one that formats give to codes, or to scales and
+/// zero points of codes: "weight_scale", "qweight", "SCB".
 bool is_name_of_codes(std::string_view last_part);
 
 /// Rows of a matrix or a bias, one part after the other. Borrows from the ModelDir where the file
@@ -148,7 +148,7 @@ class Weights {
   /// scales rows.
   WeightRows codes(int64_t layer, Role role, int64_t index = 0) const;
   WeightRows codes(Role role, int64_t index = 0) const { return codes(kNoLayer, role, index); }
-  /// Why lm_head cannot be multiplied by: it is missing, or of a form that is not read. K and V
+  /// Why lm_head cannot be multiplied by: it is missing, or of a format that is not read. K and V
   /// need none. Empty: it can.
   const std::string& head_problem() const { return head_problem_; }
   /// Throws Error where head_problem is not empty.

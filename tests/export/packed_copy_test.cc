@@ -83,8 +83,8 @@ TEST_CASE("packed_copy: every tensor has llm-compressor's name, dtype, shape and
 TEST_CASE("packed_copy: what stays is listed, and named in ignore") {
   const ModelDir model(kFixtures / "sources/state_space_bf16");
   const WeightsByName found = weights_by_name(model, {"re:.*out_proj"});
-  REQUIRE(found.weights.size() == 1);
-  CHECK(found.weights[0].module == "backbone.layers.0.mixer.in_proj");
+  REQUIRE(found.quantized.size() == 1);
+  CHECK(found.quantized[0].module == "backbone.layers.0.mixer.in_proj");
   std::map<std::string, std::string> kept;
   for (const CopiedWeight& one : found.kept) kept.emplace(one.name, one.reason);
   CHECK(kept == std::map<std::string, std::string>{

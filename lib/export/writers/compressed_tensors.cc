@@ -3,7 +3,6 @@
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/planned_weights.h"
-#include "export/quantization_configs.h"
 #include "export/writer.h"
 #include "stored/kv_scales.h"
 
@@ -50,7 +49,12 @@ class CompressedTensorsWriter : public Writer {
     check_covers_model(input.model, calibration);
     check_tensors_are_new(input.model, attention_tensor_names(calibration));
     if (calibration.plan.quantizes_weights()) check_weights(input, kWeights);
-    check_ranks(input);
+    for (const AttentionCalibration& layer : calibration.layers)
+      if (!layer.ignored)
+        in_context(layer.module, [&] {
+          tied_over_ranks(layer.k.scales, input.tp_size);
+          if (layer.q) tied_over_ranks(layer.q->scales, input.tp_size);
+        });
     if (input.scale_in_model_dtype) check_attention_scales_fit(input);
   }
 
@@ -84,20 +88,7 @@ class CompressedTensorsWriter : public Writer {
     if (const auto note = ignored_layers_note(input.calibration)) notes.push_back(*note);
     return notes;
   }
-
- private:
-  static void check_ranks(const ExportInput& input) {
-    for (const AttentionCalibration& layer : input.calibration.layers)
-      if (!layer.ignored)
-        in_context(layer.module, [&] {
-          tied_over_ranks(layer.k.scales, input.tp_size);
-          if (layer.q) tied_over_ranks(layer.q->scales, input.tp_size);
-        });
-  }
 };
-
-/// A target by class.
-constexpr std::string_view kEveryLinear = "Linear";
 
 /// Group of the attention modules with quantized queries. All have the same scheme, and vLLM needs
 /// the class as the only target.
@@ -123,13 +114,6 @@ std::ptrdiff_t groups_before_attention(const QuantPlan& plan) {
   return static_cast<std::ptrdiff_t>(count);
 }
 
-std::vector<QuantScheme> all_groups(const QuantPlan& plan) {
-  std::vector<QuantScheme> groups = plan.groups;
-  if (const auto attention = attention_scheme(plan))
-    groups.insert(groups.begin() + groups_before_attention(plan), *attention);
-  return groups;
-}
-
 /// Format of all weights, or the word for several.
 std::string format_word(const QuantPlan& plan) {
   std::string word = name_of(CompressionFormat::kDense);
@@ -142,16 +126,6 @@ std::string format_word(const QuantPlan& plan) {
   return word;
 }
 
-/// Modules without a scheme. Without groups, TGI has to find every Linear here; other engines,
-/// where this was tried, then load as they do without the entry. Source: TGI db931fcf,
-/// `CompressedTensorsLoader`.
-std::vector<std::string> ignore_list(const QuantPlan& plan, bool has_no_groups) {
-  std::vector<std::string> ignore = plan.ignore;
-  if (has_no_groups && std::ranges::find(ignore, kEveryLinear) == ignore.end())
-    ignore.emplace_back(kEveryLinear);
-  return ignore;
-}
-
 }  // namespace
 
 std::unique_ptr<Writer> make_compressed_tensors_writer() {
@@ -159,26 +133,34 @@ std::unique_ptr<Writer> make_compressed_tensors_writer() {
 }
 
 Json config_groups(const Calibration& calibration) {
-  Json groups = Json::object();
-  for (const QuantScheme& group : all_groups(calibration.plan))
-    groups["group_" + std::to_string(groups.size())] = to_json(group);
-  return groups;
+  const QuantPlan& plan = calibration.plan;
+  std::vector<QuantScheme> groups = plan.groups;
+  if (const auto attention = attention_scheme(plan))
+    groups.insert(groups.begin() + groups_before_attention(plan), *attention);
+  Json json = Json::object();
+  for (const QuantScheme& group : groups)
+    json["group_" + std::to_string(json.size())] = to_json(group);
+  return json;
 }
 
 Json quantization_config(const Calibration& calibration) {
-  Json config = Json::object();
-  config["config_groups"] = config_groups(calibration);
-  config["format"] = format_word(calibration.plan);
-  config["global_compression_ratio"] = nullptr;
-  config["ignore"] = ignore_list(calibration.plan, config["config_groups"].empty());
-  config["kv_cache_scheme"] =
-      calibration.layers.empty() ? Json(nullptr) : to_json(calibration.kv_args);
-  config["quant_method"] = "compressed-tensors";
-  config["quantization_status"] = "compressed";
-  config["sparsity_config"] = Json::object();
-  config["transform_config"] = Json::object();
-  config["version"] = kCompressedTensorsVersion;
-  return config;
+  const Json groups = config_groups(calibration);
+  // Without groups, TGI has to find every Linear among the modules without a scheme; other engines,
+  // where this was tried, then load as they do without the entry. Source: TGI db931fcf,
+  // `CompressedTensorsLoader`.
+  std::vector<std::string> ignore = calibration.plan.ignore;
+  if (groups.empty() && std::ranges::find(ignore, "Linear") == ignore.end())
+    ignore.emplace_back("Linear");
+  return {{"config_groups", groups},
+          {"format", format_word(calibration.plan)},
+          {"global_compression_ratio", nullptr},
+          {"ignore", ignore},
+          {"kv_cache_scheme", calibration.layers.empty() ? Json() : to_json(calibration.kv_args)},
+          {"quant_method", "compressed-tensors"},
+          {"quantization_status", "compressed"},
+          {"sparsity_config", Json::object()},
+          {"transform_config", Json::object()},
+          {"version", kCompressedTensorsVersion}};
 }
 
 }  // namespace kvcal

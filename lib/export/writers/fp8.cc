@@ -1,6 +1,5 @@
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
-#include "export/planned_weights.h"
 #include "export/writer.h"
 
 namespace kvcal {
@@ -9,14 +8,6 @@ namespace {
 /// AutoFP8 stores one scale as [], DeepSeek one scale per block under another name.
 constexpr WeightScaleNames kWeights{
     .title = "fp8", .block_suffix = "weight_scale_inv", .scalars_have_no_dims = true};
-
-ScalarScaleFormat format() {
-  return {.format = "fp8",
-          .title = "fp8",
-          .names = kv_scale_format("compressed-tensors"),
-          .weights = kWeights,
-          .has_queries = true};
-}
 
 /// Keys of AutoFP8, or of DeepSeek for scales per block. Source: AutoFP8's and Quark's export; vLLM
 /// 0.32 `Fp8Config.from_config`. Throws Error where no key expresses the plan.
@@ -44,42 +35,45 @@ Json weight_config(const QuantPlan& plan) {
 /// Checkpoints with quant_method fp8, with FP8 weights of the source or of the plan. Source: vLLM
 /// `Fp8Config` and `BaseKVCacheMethod`, which read one k_scale and one v_scale per attention
 /// module.
-class Fp8Writer : public Writer {
+class Fp8Writer : public ScalarWriter {
  public:
+  Fp8Writer() : ScalarWriter("fp8", kWeights) {}
+
   void check(const ExportInput& input) const override {
     const bool has_weights = input.kept || input.calibration.plan.quantizes_weights();
     if (!has_weights)
       fail(
           "is for FP8 weights; the checkpoint has none and none are made; for 16-bit weights use "
           "compressed-tensors");
-    check_scalar_scales(input, format());
+    ScalarWriter::check(input);
     if (!input.kept) weight_config(input.calibration.plan);
   }
 
   FormatParts parts(const ExportInput& input) const override {
-    FormatParts parts{.tensors = scalar_scales(input.calibration, format(), Shape{1}),
-                      .files = recipe_and_arguments(input),
-                      .weights = &kWeights};
+    FormatParts parts = ScalarWriter::parts(input);
+    parts.files = recipe_and_arguments(input);
     Json config = input.kept ? input.kept->config : weight_config(input.calibration.plan);
     if (!input.calibration.layers.empty()) config["kv_cache_scheme"] = "static";
     parts.config["quantization_config"] = std::move(config);
     return parts;
   }
 
-  WrittenScales held(const AttentionCalibration& layer, int64_t) const override {
-    return held_scalars(layer);
-  }
-
   std::vector<std::string> notes(const ExportInput& input) const override {
-    std::vector<std::string> notes = cache_notes(input, format());
+    std::vector<std::string> notes = ScalarWriter::notes(input);
     const QuantPlan& plan = input.calibration.plan;
+    // Behind the note on the cache.
     if (plan.quantizes_weights() && one_scheme(plan, kWeights.title).strategy == Strategy::kTensor)
-      notes.emplace_back(
-          "transformers 5.17 drops one scale a weight of quant_method fp8 and computes with the "
-          "codes; it loads compressed-tensors");
-    for (std::string& note : scalar_scale_notes(input, format())) notes.push_back(std::move(note));
+      notes.insert(notes.begin() + (input.calibration.layers.empty() ? 0 : 1),
+                   "transformers 5.17 drops one scale a weight of quant_method fp8 and computes "
+                   "with the codes; it loads compressed-tensors");
     return notes;
   }
+
+ private:
+  const KvScaleNames& names(const ExportInput&) const override {
+    return kv_scale_format("compressed-tensors");
+  }
+  Shape scale_shape() const override { return Shape{1}; }
 };
 
 }  // namespace

@@ -1,4 +1,3 @@
-#include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
 
@@ -21,15 +20,6 @@ constexpr WeightScaleNames kWeights{.title = "ModelOpt",
 /// scales, so its block scales are at most 448 / 6 for observed values.
 std::string_view cache_word(const ExportInput& input) {
   return input.is_nvfp4 ? "NVFP4" : "FP8";
-}
-
-/// ModelOpt has no other names of scales where Q, K and V are one Linear (Phi-3). Source: ModelOpt
-/// 0.47 `postprocess_state_dict`.
-ScalarScaleFormat format() {
-  return {.format = "modelopt",
-          .title = "ModelOpt",
-          .names = kv_scale_format("modelopt"),
-          .weights = kWeights};
 }
 
 /// Source: vLLM 0.32 `get_cache_scale_mapper`, SGLang 0.5.23 `maybe_remap_kv_scale_name`.
@@ -150,19 +140,21 @@ void check_experts(const QuantPlan& plan) {
            "and static inputs alone; use compressed-tensors");
 }
 
-class ModelOptWriter : public Writer {
+class ModelOptWriter : public ScalarWriter {
  public:
+  ModelOptWriter() : ScalarWriter("modelopt", kWeights) {}
+
   void check(const ExportInput& input) const override {
-    check_scalar_scales(input, format());
+    ScalarWriter::check(input);
     if (input.calibration.plan.quantizes_weights()) check_experts(input.calibration.plan);
     for (const AttentionCalibration& layer : input.calibration.layers)
       if (!layer.ignored && !is_placed(layer.module))
-        fail(layer.module, ": vLLM and SGLang have no place for ", format().names.k,
+        fail(layer.module, ": vLLM and SGLang have no place for ", names(input).k,
              " of modules not named self_attn or mixer; use compressed-tensors");
   }
 
   FormatParts parts(const ExportInput& input) const override {
-    FormatParts parts = scalar_parts(input, format());
+    FormatParts parts = ScalarWriter::parts(input);
     if (input.kept) {
       keep_quantization({.format = input.kept->format,
                          .config = with_cache(input.kept->config, input),
@@ -175,12 +167,8 @@ class ModelOptWriter : public Writer {
     return parts;
   }
 
-  WrittenScales held(const AttentionCalibration& layer, int64_t) const override {
-    return held_scalars(layer);
-  }
-
   std::vector<std::string> notes(const ExportInput& input) const override {
-    std::vector<std::string> notes = scalar_scale_notes(input, format());
+    std::vector<std::string> notes = ScalarWriter::notes(input);
     // Tested: the error of logits exceeds their variation.
     if (input.calibration.plan.quantizes_weights())
       notes.emplace_back(
@@ -189,6 +177,14 @@ class ModelOptWriter : public Writer {
     if (input.is_nvfp4) notes.emplace_back(kNvfp4Note);
     return notes;
   }
+
+ private:
+  /// ModelOpt has no other names of scales where Q, K and V are one Linear (Phi-3). Source:
+  /// ModelOpt 0.47 `postprocess_state_dict`.
+  const KvScaleNames& names(const ExportInput&) const override {
+    return kv_scale_format("modelopt");
+  }
+  bool has_queries() const override { return false; }
 };
 
 }  // namespace

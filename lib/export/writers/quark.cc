@@ -1,5 +1,4 @@
 #include "export/layer_scales.h"
-#include "export/quantization_configs.h"
 #include "export/writer.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_format.h"
@@ -25,57 +24,46 @@ constexpr std::string_view kPlainlyNamed =
     "smollm3 solar_open stablelm starcoder2 vaultgemma video_llama_3 video_llava "
     "vipllava ";
 
-ScalarScaleFormat format(const ExportInput& input) {
-  const bool has_weights = input.kept || input.calibration.plan.quantizes_weights();
-  return {.format = "quark",
-          .title = "Quark",
-          .names = quark_names(input.model.config(), has_weights),
-          .weights = kWeights,
-          .has_queries = true};
-}
-
 /// Pattern of everything except vLLM's attention modules, which would get no scales if excluded.
 /// Quark's own export of KV scales excludes nothing, and vLLM then looks for a scheme of 16-bit
 /// Linears. Source: vLLM 0.32 and SGLang 0.5.23 `should_ignore_layer`.
 constexpr std::string_view kAllLinears = "re:.*(?<!\\.attn)$";
 
-/// FP8 tensor with one static scale. Source: AMD Quark 0.13's export.
-Json per_tensor() {
-  return {{"ch_axis", nullptr},
-          {"dtype", "fp8_e4m3"},
-          {"group_size", nullptr},
-          {"is_dynamic", false},
-          {"observer_cls", "PerTensorMinMaxObserver"},
-          {"qscheme", "per_tensor"},
-          {"round_method", "half_even"},
-          {"scale_type", "float"},
-          {"symmetric", nullptr}};
+/// FP8 tensor with one static scale, but for these changes. Source: AMD Quark 0.13's export.
+Json per_tensor(const Json& changes = Json::object()) {
+  Json config = {{"ch_axis", nullptr},
+                 {"dtype", "fp8_e4m3"},
+                 {"group_size", nullptr},
+                 {"is_dynamic", false},
+                 {"observer_cls", "PerTensorMinMaxObserver"},
+                 {"qscheme", "per_tensor"},
+                 {"round_method", "half_even"},
+                 {"scale_type", "float"},
+                 {"symmetric", nullptr}};
+  config.update(changes);
+  return config;
 }
 
 /// One scale for each index of axis.
 Json per_channel(int axis, bool is_dynamic) {
-  Json config = per_tensor();
-  config["ch_axis"] = axis;
-  config["is_dynamic"] = is_dynamic;
-  config["observer_cls"] = "PerChannelMinMaxObserver";
-  config["qscheme"] = "per_channel";
-  return config;
+  return per_tensor({{"ch_axis", axis},
+                     {"is_dynamic", is_dynamic},
+                     {"observer_cls", "PerChannelMinMaxObserver"},
+                     {"qscheme", "per_channel"}});
 }
 
-/// One scale for each block of 128 x 128, and for 128 inputs of a token.
+/// One scale for each block of 128 x 128.
 Json per_block() {
-  Json config = per_tensor();
-  config["block_size"] = {128, 128};
-  config["observer_cls"] = "PerBlockMXObserver";
-  config["qscheme"] = "per_block";
-  config["symmetric"] = true;
-  return config;
+  return per_tensor({{"block_size", {128, 128}},
+                     {"observer_cls", "PerBlockMXObserver"},
+                     {"qscheme", "per_block"},
+                     {"symmetric", true}});
 }
+
+/// One scale for 128 inputs of a token.
 Json per_group() {
   Json config = per_channel(-1, true);
-  config["group_size"] = 128;
-  config["qscheme"] = "per_group";
-  config["symmetric"] = true;
+  config.update({{"group_size", 128}, {"qscheme", "per_group"}, {"symmetric", true}});
   return config;
 }
 
@@ -101,22 +89,19 @@ LinearConfig linear_config(const QuantPlan& plan) {
           .inputs = is_static ? per_tensor() : per_channel(1, true)};
 }
 
-/// Configuration of one layer; null output_tensors: outputs are not quantized.
-Json layer_config(const LinearConfig& linear, const Json& output_tensors) {
-  return {{"bias", nullptr},
-          {"input_tensors", linear.inputs},
-          {"output_tensors", output_tensors},
-          {"target_device", nullptr},
-          {"weight", linear.weight}};
-}
-
 /// The source's quantization config, or one made for the plan, without K and V.
 Json base_config(const ExportInput& input) {
   if (input.kept) return input.kept->config;
   const QuantPlan& plan = input.calibration.plan;
   const Json excluded =
       plan.quantizes_weights() ? Json(excluded_modules(plan)) : Json::array({kAllLinears});
-  return quark_config(layer_config(linear_config(plan), nullptr), excluded);
+  const LinearConfig linear = linear_config(plan);
+  return quark_config({{"bias", nullptr},
+                       {"input_tensors", linear.inputs},
+                       {"output_tensors", nullptr},
+                       {"target_device", nullptr},
+                       {"weight", linear.weight}},
+                      excluded);
 }
 
 /// The settings that the config has for a Linear: of the first pattern that names it, else of its
@@ -125,8 +110,7 @@ const Json& settings_of(const Json& config, const std::string& linear) {
   if (const Json* layers = member(config, "layer_quant_config"))
     for (const auto& [pattern, settings] : layers->items())
       if (is_named_by_quark(pattern, linear)) return settings;
-  if (const Json* types = member(config, "layer_type_quant_config"))
-    if (const Json* own = member(*types, "Linear")) return *own;
+  if (const Json* own = member(config, "layer_type_quant_config", "Linear")) return *own;
   return config.at("global_quant_config");
 }
 
@@ -169,28 +153,25 @@ Json quantization_config(const ExportInput& input) {
 }
 
 /// K and V keep their own scales, which readers support; Quark gives both the larger one.
-class QuarkWriter : public Writer {
+class QuarkWriter : public ScalarWriter {
  public:
+  QuarkWriter() : ScalarWriter("quark", kWeights) {}
+
   void check(const ExportInput& input) const override {
-    check_scalar_scales(input, format(input));
+    ScalarWriter::check(input);
     linear_config(input.calibration.plan);
   }
 
   FormatParts parts(const ExportInput& input) const override {
-    FormatParts parts = scalar_parts(input, format(input));
+    FormatParts parts = ScalarWriter::parts(input);
     parts.config["quantization_config"] = quantization_config(input);
     return parts;
   }
 
-  WrittenScales held(const AttentionCalibration& layer, int64_t) const override {
-    return held_scalars(layer);
-  }
-
-  std::vector<std::string> notes(const ExportInput& input) const override {
-    std::vector<std::string> notes = cache_notes(input, format(input));
-    for (std::string& note : scalar_scale_notes(input, format(input)))
-      notes.push_back(std::move(note));
-    return notes;
+ private:
+  const KvScaleNames& names(const ExportInput& input) const override {
+    return quark_names(input.model.config(),
+                       input.kept || input.calibration.plan.quantizes_weights());
   }
 };
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
 #include "stored/kv_scales.h"
@@ -10,14 +9,6 @@ namespace {
 
 constexpr int64_t kMaxTpSize = 1024;
 
-/// Readers only know E4M3FN, also on ROCm, where they double the scales; E5M2 is for kvcal itself.
-void check_format(fp8::Format format) {
-  if (format != fp8::Format::kE4m3Fnuz) return;
-  fail(kScalesJsonName,
-       " holds scales of float8_e4m3fn or float8_e5m2, the calibration has those of ",
-       fp8::name_of(format));
-}
-
 class ScalesJsonWriter : public Writer {
  public:
   void check(const ExportInput& input) const override {
@@ -25,7 +16,12 @@ class ScalesJsonWriter : public Writer {
     if (input.calibration.layers.empty())
       fail(kScalesJsonName, " holds KV scales, the recipe asks for none");
     check_covers_model(input.model, input.calibration);
-    check_format(input.calibration.kv_format);
+    // Readers only know E4M3FN, also on ROCm, where they double the scales; E5M2 is for kvcal
+    // itself.
+    if (input.calibration.kv_format == fp8::Format::kE4m3Fnuz)
+      fail(kScalesJsonName,
+           " holds scales of float8_e4m3fn or float8_e5m2, the calibration has those of ",
+           fp8::name_of(input.calibration.kv_format));
     if (input.scale_in_model_dtype)
       fail(kScalesJsonName, " holds no dtype; scale dtype 'model' is not for it");
     if (input.tp_size < 1 || input.tp_size > kMaxTpSize)

@@ -2,27 +2,10 @@
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
-#include "quant/weight_scales.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {
-
-void check_format(fp8::Format format) {
-  if (format == fp8::Format::kE5m2)
-    fail("TGI reads scales of E4M3FN and E4M3FNUZ, the calibration is of E5M2");
-}
-
-std::string name_of_scale(const AttentionCalibration& layer) {
-  return layer.module + ".kv_scale";
-}
-
-/// TGI casts kv_scale to its compute dtype (`get_kv_scales` calls get_tensor without
-/// to_dtype=False), so the scale must survive 16 bits.
-void check_survives_cast(const ModelDir& model, const AttentionCalibration& layer) {
-  check_survives(name_of_scale(layer), shared_scale(layer), run_dtype(model, layer.module),
-                 "the 16 bits TGI casts it to");
-}
 
 class TgiWriter : public Writer {
  public:
@@ -31,7 +14,8 @@ class TgiWriter : public Writer {
       check_calibration(input.calibration);
     else
       check_is_kv_only(input.calibration, "TGI's form keeps the weights of the source");
-    check_format(input.calibration.kv_format);
+    if (input.calibration.kv_format == fp8::Format::kE5m2)
+      fail("TGI reads scales of E4M3FN and E4M3FNUZ, the calibration is of E5M2");
     if (input.scale_in_model_dtype)
       fail("TGI's kv_scale is float32; scale dtype 'model' is not for it");
     if (!input.kept) check_is_unquantized(input.model);
@@ -42,7 +26,10 @@ class TgiWriter : public Writer {
       // K and V scales of their own would take precedence.
       for (const char* suffix : {".kv_scale", ".k_scale", ".v_scale"})
         names.push_back(layer.module + suffix);
-      check_survives_cast(input.model, layer);
+      // TGI casts kv_scale to its compute dtype (`get_kv_scales` calls get_tensor without
+      // to_dtype=False), so the scale must survive 16 bits.
+      check_survives(layer.module + ".kv_scale", shared_scale(layer),
+                     run_dtype(input.model, layer.module), "the 16 bits TGI casts it to");
     }
     check_tensors_are_new(input.model, names);
   }
@@ -53,7 +40,7 @@ class TgiWriter : public Writer {
       if (!layer.ignored)
         // A scalar, as in TGI's create_fp8_kv_scales_model.py; readers require one element.
         parts.tensors.push_back(
-            scale_tensor(name_of_scale(layer), Shape{}, {shared_scale(layer)}, DType::kF32));
+            scale_tensor(layer.module + ".kv_scale", Shape{}, {shared_scale(layer)}, DType::kF32));
     parts.config[std::string(kDialectKey)] = fp8::name_of(input.calibration.kv_format);
     if (input.kept) keep_quantization(*input.kept, parts);
     return parts;

@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <optional>
 
 #include "core/json.h"
 #include "stored/coded_matrix.h"
@@ -127,7 +126,7 @@ std::unique_ptr<CodedMatrix> open_4bit(ModuleTensors& tensors) {
   if (!written) fail("missing: ", tensors.module(), kStates[0], " of the quantized weight");
   const QuantState state = parse_state(*written);
   const auto elements = static_cast<int64_t>(element_count(state.shape));
-  const int64_t blocks = (elements + state.block - 1) / state.block;
+  const int64_t blocks = divided_up(elements, state.block);
   const TensorView& codes = tensors.need(kWeightCodes, {DType::kU8}, Shape{(elements + 1) / 2, 1});
   std::vector<TensorView> scales;
   const bool is_nested = state.nested_block > 0;
@@ -136,7 +135,7 @@ std::unique_ptr<CodedMatrix> open_4bit(ModuleTensors& tensors) {
   scales.push_back(tensors.need(".weight.quant_map", {DType::kF32}, Shape{16}));
   check_finite(scales[1]);
   if (is_nested) {
-    const int64_t groups = (blocks + state.nested_block - 1) / state.nested_block;
+    const int64_t groups = divided_up(blocks, state.nested_block);
     scales.push_back(tensors.need(".weight.nested_absmax", {DType::kF32}, Shape{groups}));
     scales.push_back(tensors.need(".weight.nested_quant_map", {DType::kF32}, Shape{256}));
     check_finite(scales[3]);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "quant/fp8.h"
 #include "stored/coded_matrix.h"
@@ -33,7 +32,7 @@ class Fp4Matrix : public CodedMatrix {
             GlobalScale global)
       : CodedMatrix(std::move(shape), std::move(codes), std::move(scales)),
         group_(group),
-        groups_((width() + group - 1) / group),
+        groups_(divided_up(width(), group)),
         global_(global) {}
 
   void decode(int64_t first, int64_t count, float* out) const override {
@@ -83,7 +82,7 @@ class Fp4Matrix : public CodedMatrix {
 std::unique_ptr<CodedMatrix> open_fp4(ModuleTensors& tensors, const Fp4Args& args) {
   const TensorView& codes = tensors.need(args.codes_name, {DType::kU8}, 2);
   const Shape shape{codes.shape[0], 2 * codes.shape[1]};
-  const Shape grid{shape[0], (shape[1] + args.group - 1) / args.group};
+  const Shape grid{shape[0], divided_up(shape[1], args.group)};
   const TensorView& scale = args.has_exponents
                                 ? tensors.need(args.scale_name, {DType::kU8, DType::kF8E8M0}, grid)
                                 : tensors.need(args.scale_name, {DType::kF8E4M3}, grid);
@@ -106,7 +105,7 @@ class Mxfp8Matrix : public CodedMatrix {
   using CodedMatrix::CodedMatrix;
 
   void decode(int64_t first, int64_t count, float* out) const override {
-    const int64_t groups = (width() + kGroup - 1) / kGroup;
+    const int64_t groups = divided_up(width(), kGroup);
     for (int64_t row = first; row < first + count; ++row, out += width()) {
       check_codes(rows_of(codes_, row, 1));
       const std::byte* const codes = codes_.bytes.data() + row * width();
@@ -122,8 +121,7 @@ class Mxfp8Matrix : public CodedMatrix {
 
 std::unique_ptr<CodedMatrix> open_mxfp8(ModuleTensors& tensors) {
   const TensorView& codes = tensors.need(".weight", {DType::kF8E4M3}, 2);
-  const Shape grid{codes.shape[0],
-                   (codes.shape[1] + Mxfp8Matrix::kGroup - 1) / Mxfp8Matrix::kGroup};
+  const Shape grid{codes.shape[0], divided_up(codes.shape[1], Mxfp8Matrix::kGroup)};
   const TensorView& scale = tensors.need(".weight_scale", {DType::kU8, DType::kF8E8M0}, grid);
   check_scales(scale);
   return std::make_unique<Mxfp8Matrix>(codes.shape, codes, std::vector{scale});

@@ -178,7 +178,7 @@ struct ColumnParts {
 ColumnParts column_parts(ModuleTensors& tensors, const Shape& shape, int64_t group, int bits) {
   ColumnParts parts;
   parts.groups.group = group > 0 ? group : shape[1];
-  parts.groups.groups = (shape[1] + parts.groups.group - 1) / parts.groups.group;
+  parts.groups.groups = divided_up(shape[1], parts.groups.group);
   const int64_t words = PackedBits{.bits = bits, .crosses_words = true}.words_of(shape[0]);
   parts.scales.push_back(tensors.need(kGptqScales, kFloats, Shape{parts.groups.groups, shape[0]}));
   parts.scales.push_back(tensors.need(kQZeros, {DType::kI32}, Shape{parts.groups.groups, words}));

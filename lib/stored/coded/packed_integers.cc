@@ -124,7 +124,7 @@ std::unique_ptr<CodedMatrix> open_packed(ModuleTensors& tensors, const PackedInt
   const Shape shape = args.is_packed ? packed_shape(tensors, codes, bits) : codes.shape;
   ColumnGroups groups{.groups = 1, .group = shape[1], .index = {}};
   if (args.group > 0) {
-    groups.groups = (shape[1] + args.group - 1) / args.group;
+    groups.groups = divided_up(shape[1], args.group);
     groups.group = args.group;
   }
   const Shape grid = args.is_tensor ? Shape{1} : Shape{shape[0], groups.groups};

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -48,7 +47,7 @@ Packing packing_of(const std::string& packing) {
 /// Weights of AutoRound's own config: GPTQ's or AWQ's tensors, or powers of two for 32 columns as
 /// compressed-tensors stores them. extra_config has settings of single Linears. Source: vLLM 0.32
 /// `INCConfigParser`.
-class LayerSchemes : public ModuleSchemes {
+class LayerSchemes {
  public:
   explicit LayerSchemes(const Json& config)
       : settings_(settings_of(config, {})),
@@ -67,7 +66,7 @@ class LayerSchemes : public ModuleSchemes {
     add(settings_, config);
   }
 
-  const ModuleScheme* find(const ModuleName& module) const override {
+  const ModuleScheme* operator()(const ModuleName& module) const {
     if (module.class_name == "Embedding") return nullptr;
     const auto own = own_settings(module);
     if (!own && !is_in_blocks(module)) return nullptr;
@@ -81,14 +80,8 @@ class LayerSchemes : public ModuleSchemes {
       const Json* value = find_field(config, key);
       if (!value) continue;
       if (!value->is_string()) return strings_of(config, key);
-      std::vector<std::string> blocks;
-      std::string_view rest = value->get_ref<const std::string&>();
-      while (!rest.empty()) {
-        const std::string_view one = rest.substr(0, rest.find(','));
-        blocks.emplace_back(one);
-        rest.remove_prefix(std::min(one.size() + 1, rest.size()));
-      }
-      return blocks;
+      const auto blocks = words_of(value->get_ref<const std::string&>(), ',');
+      return {blocks.begin(), blocks.end()};
     }
     return {};
   }
@@ -161,7 +154,7 @@ class LayerSchemes : public ModuleSchemes {
 
 /// FP8 with a scale for the tensor (group_size 0), each row (-1) or each block. Source: auto-round
 /// 0.16 `export_to_fp8.py`.
-std::unique_ptr<ModuleSchemes> read_auto_round_fp8(const Json& config) {
+ModuleSchemes read_auto_round_fp8(const Json& config) {
   ModuleScheme scheme = scheme_of_method("auto-round");
   const bool has_static = !optional_bool(config, "act_dynamic").value_or(true);
   const bool has_inputs = optional_int(config, "act_bits").value_or(16) < 16;
@@ -191,22 +184,19 @@ std::unique_ptr<ModuleSchemes> read_auto_round_fp8(const Json& config) {
   return all_but(std::move(except), ExceptionMatch::kParts, std::move(scheme));
 }
 
-std::unique_ptr<ModuleSchemes> read_auto_round(const QuantizationConfig& source) {
+ModuleSchemes read_auto_round(const QuantizationConfig& source) {
   const Json& config = source.json;
   if (const Json* rotation = find_field(config, "rotation_config"); rotation && !rotation->empty())
     fail("key 'rotation_config' asks for rotations of inputs, which are not run; expected none");
   const std::string type = normalised_name(optional_string(config, "data_type").value_or("int"));
   if (type == "fp" || type == "fp8" || means_e4m3fn(type)) return read_auto_round_fp8(config);
-  return std::make_unique<LayerSchemes>(config);
+  return LayerSchemes(config);
 }
 
 }  // namespace
 
-/// AutoRound's own config. Its exports to other forms have those forms' configs.
-const StoredFormat& auto_round_format() {
-  static const StoredFormat kForm{
-      .name = "auto-round", .method = "auto-round", .read_schemes = read_auto_round};
-  return kForm;
-}
+/// AutoRound's own config. Its exports to other formats have those formats' configs.
+extern constinit const StoredFormat kAutoRoundFormat{
+    .name = "auto-round", .method = "auto-round", .read_schemes = read_auto_round};
 
 }  // namespace kvcal

@@ -5,7 +5,7 @@
 namespace kvcal {
 namespace {
 
-std::unique_ptr<ModuleSchemes> read_awq(const QuantizationConfig& source) {
+ModuleSchemes read_awq(const QuantizationConfig& source) {
   const Json& config = source.json;
   check_keys(source, words_of("quant_method bits group_size zero_point w_bit q_group_size version "
                               "backend modules_to_not_convert format checkpoint_format method"));
@@ -28,9 +28,7 @@ std::unique_ptr<ModuleSchemes> read_awq(const QuantizationConfig& source) {
 
 }  // namespace
 
-const StoredFormat& awq_format() {
-  static const StoredFormat kForm{.name = "awq", .method = "awq", .read_schemes = read_awq};
-  return kForm;
-}
+extern constinit const StoredFormat kAwqFormat{
+    .name = "awq", .method = "awq", .read_schemes = read_awq};
 
 }  // namespace kvcal

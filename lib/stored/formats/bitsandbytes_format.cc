@@ -4,7 +4,7 @@
 namespace kvcal {
 namespace {
 
-std::unique_ptr<ModuleSchemes> read_bitsandbytes(const QuantizationConfig& source) {
+ModuleSchemes read_bitsandbytes(const QuantizationConfig& source) {
   const Json& config = source.json;
   check_keys(source,
              words_of("quant_method load_in_4bit load_in_8bit _load_in_4bit _load_in_8bit "
@@ -26,10 +26,7 @@ std::unique_ptr<ModuleSchemes> read_bitsandbytes(const QuantizationConfig& sourc
 
 }  // namespace
 
-const StoredFormat& bitsandbytes_format() {
-  static const StoredFormat kForm{
-      .name = "bitsandbytes", .method = "bitsandbytes", .read_schemes = read_bitsandbytes};
-  return kForm;
-}
+extern constinit const StoredFormat kBitsandbytesFormat{
+    .name = "bitsandbytes", .method = "bitsandbytes", .read_schemes = read_bitsandbytes};
 
 }  // namespace kvcal

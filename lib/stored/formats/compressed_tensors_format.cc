@@ -179,7 +179,7 @@ void parse_inputs(const Json& args, ModuleScheme& scheme) {
 /// compressed-tensors' config groups. Precedence of a module's targets: exact names, then patterns,
 /// each alphabetically, then class names; of groups with the same target, the last. Source:
 /// compressed-tensors 0.19 `apply_quantization_config`, `match_targets`.
-class ConfigGroups : public ModuleSchemes {
+class ConfigGroups {
  public:
   explicit ConfigGroups(const Json& config)
       : format_(optional_string(config, "format")), ignore_(strings_of(config, "ignore")) {
@@ -190,7 +190,7 @@ class ConfigGroups : public ModuleSchemes {
       in_context("config_groups." + name, [&, &name = name, &group = group] { add(name, group); });
   }
 
-  const ModuleScheme* find(const ModuleName& module) const override {
+  const ModuleScheme* operator()(const ModuleName& module) const {
     const auto is_ignored = [&](const std::string& pattern) {
       return pattern == module.class_name || names(pattern, module);
     };
@@ -279,16 +279,15 @@ void check_attention(const Json& config) {
   });
 }
 
-std::unique_ptr<ModuleSchemes> read_groups(const QuantizationConfig& source) {
+ModuleSchemes read_groups(const QuantizationConfig& source) {
   const Json& config = source.json;
   check_keys(source, words_of(kConfigKeys));
   check_format(config);
   check_transforms(config);
   check_sparsity(config);
   check_attention(config);
-  auto groups = std::make_unique<ConfigGroups>(config);
-  if (groups->is_empty()) return nullptr;
-  return groups;
+  ConfigGroups groups(config);
+  return groups.is_empty() ? nullptr : ModuleSchemes(std::move(groups));
 }
 
 KvScheme read_groups_cache(const QuantizationConfig& config) {
@@ -332,20 +331,17 @@ bool strip_groups_queries(Json& config) {
 
 }  // namespace
 
-const StoredFormat& compressed_tensors_format() {
-  static constexpr std::array<KvScaleNames, 1> kNames{{{.name = "compressed-tensors",
-                                                        .k = ".k_scale",
-                                                        .v = ".v_scale",
-                                                        .q = ".q_scale",
-                                                        .keys = KeyPosition::kAfterRope}}};
-  static const StoredFormat kForm{.name = "compressed-tensors",
-                                  .method = "compressed-tensors",
-                                  .kv_names = kNames,
-                                  .read_schemes = read_groups,
-                                  .read_cache_scheme = read_groups_cache,
-                                  .strip_cache = strip_groups_cache,
-                                  .strip_queries = strip_groups_queries};
-  return kForm;
-}
+constexpr KvScaleNames kNames[]{{.name = "compressed-tensors",
+                                 .k = ".k_scale",
+                                 .v = ".v_scale",
+                                 .q = ".q_scale",
+                                 .keys = KeyPosition::kAfterRope}};
+extern constinit const StoredFormat kCompressedTensorsFormat{.name = "compressed-tensors",
+                                                             .method = "compressed-tensors",
+                                                             .kv_names = kNames,
+                                                             .read_schemes = read_groups,
+                                                             .read_cache_scheme = read_groups_cache,
+                                                             .strip_cache = strip_groups_cache,
+                                                             .strip_queries = strip_groups_queries};
 
 }  // namespace kvcal

@@ -5,7 +5,7 @@ namespace {
 
 /// FP8 with a scale for each row. Inputs have one for each token, which activation_scale_ub bounds:
 /// only engines let values beyond the bound saturate. Source: vLLM 0.32 `fbgemm_fp8.py`.
-std::unique_ptr<ModuleSchemes> read_fbgemm(const QuantizationConfig& source) {
+ModuleSchemes read_fbgemm(const QuantizationConfig& source) {
   check_keys(source, words_of("quant_method activation_scale_ub modules_to_not_convert "
                               "kv_cache_scheme"));
   ModuleScheme scheme = scheme_of_method("fbgemm_fp8");
@@ -17,10 +17,7 @@ std::unique_ptr<ModuleSchemes> read_fbgemm(const QuantizationConfig& source) {
 
 }  // namespace
 
-const StoredFormat& fbgemm_fp8_format() {
-  static const StoredFormat kForm{
-      .name = "fbgemm_fp8", .method = "fbgemm_fp8", .read_schemes = read_fbgemm};
-  return kForm;
-}
+extern constinit const StoredFormat kFbgemmFp8Format{
+    .name = "fbgemm_fp8", .method = "fbgemm_fp8", .read_schemes = read_fbgemm};
 
 }  // namespace kvcal

@@ -8,8 +8,8 @@
 namespace kvcal {
 namespace {
 
-/// AutoFP8's form with one scale per tensor, and DeepSeek's with one per block.
-std::unique_ptr<ModuleSchemes> read_fp8(const QuantizationConfig& source) {
+/// AutoFP8's format with one scale per tensor, and DeepSeek's with one per block.
+ModuleSchemes read_fp8(const QuantizationConfig& source) {
   const Json& config = source.json;
   check_keys(source, words_of("quant_method activation_scheme weight_block_size ignored_layers "
                               "modules_to_not_convert modules_to_convert kv_cache_scheme fmt "
@@ -58,17 +58,14 @@ KvScheme read_fp8_cache(const QuantizationConfig& config) {
 }  // namespace
 
 /// Scales of K and V have compressed-tensors' names.
-const StoredFormat& fp8_format() {
-  static const StoredFormat kForm{.name = "fp8",
-                                  .method = "fp8",
-                                  .keys = KeyPosition::kBeforeRope,
-                                  .read_schemes = read_fp8,
-                                  .read_cache_scheme = read_fp8_cache,
-                                  .strip_cache = [](Json& config) {
-                                    config.erase("kv_cache_scheme");
-                                    return true;
-                                  }};
-  return kForm;
-}
+extern constinit const StoredFormat kFp8Format{.name = "fp8",
+                                               .method = "fp8",
+                                               .keys = KeyPosition::kBeforeRope,
+                                               .read_schemes = read_fp8,
+                                               .read_cache_scheme = read_fp8_cache,
+                                               .strip_cache = [](Json& config) {
+                                                 config.erase("kv_cache_scheme");
+                                                 return true;
+                                               }};
 
 }  // namespace kvcal

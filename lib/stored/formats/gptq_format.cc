@@ -1,5 +1,3 @@
-#include <array>
-
 #include "core/registry.h"
 #include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
@@ -43,7 +41,7 @@ std::string format_of(const Json& config) {
   return name;
 }
 
-std::unique_ptr<ModuleSchemes> read_gptq(const QuantizationConfig& source) {
+ModuleSchemes read_gptq(const QuantizationConfig& source) {
   const Json& config = source.json;
   check_keys(source, words_of("quant_method bits group_size desc_act sym lm_head static_groups "
                               "checkpoint_format damp_percent pack_dtype true_sequential "
@@ -62,22 +60,17 @@ std::unique_ptr<ModuleSchemes> read_gptq(const QuantizationConfig& source) {
   check_overrides(config);
   ModuleScheme scheme = scheme_of_method("gptq");
   scheme.storage = gptq_integers(args);
-  return all_but(strings_of(config, "modules_to_not_convert"), ExceptionMatch::kParts,
-                 std::move(scheme));
+  return all_but(strings_of(config, "modules_to_not_convert"), ExceptionMatch::kParts, scheme);
 }
 
 }  // namespace
 
-const StoredFormat& gptq_format() {
-  // AutoGPTQ before transformers knew it wrote the file alone.
-  static constexpr std::array<std::string_view, 5> kWeightKeys{"bits", "group_size", "desc_act",
-                                                               "format", "checkpoint_format"};
-  static const StoredFormat kForm{.name = "gptq",
-                                  .method = "gptq",
-                                  .config_file = "quantize_config.json",
-                                  .weight_keys = kWeightKeys,
-                                  .read_schemes = read_gptq};
-  return kForm;
-}
+extern constinit const StoredFormat kGptqFormat{
+    .name = "gptq",
+    .method = "gptq",
+    // AutoGPTQ before transformers knew it wrote the file alone.
+    .config_file = "quantize_config.json",
+    .weight_keys = "bits group_size desc_act format checkpoint_format",
+    .read_schemes = read_gptq};
 
 }  // namespace kvcal

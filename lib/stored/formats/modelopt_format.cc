@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 #include <map>
 #include <string>
@@ -49,7 +48,7 @@ ModuleScheme scheme_of(const Json& config, const std::string& written) {
 }
 
 /// An algorithm for each listed module and for what is in it; the others are 16-bit.
-class ListedSchemes : public ModuleSchemes {
+class ListedSchemes {
  public:
   ListedSchemes(const Json& layers, std::vector<std::string> except) : except_(std::move(except)) {
     for (const auto& [module, layer] : layers.items())
@@ -59,7 +58,7 @@ class ListedSchemes : public ModuleSchemes {
       });
   }
 
-  const ModuleScheme* find(const ModuleName& module) const override {
+  const ModuleScheme* operator()(const ModuleName& module) const {
     if (is_exception(except_, ExceptionMatch::kWildcards, module.name)) return nullptr;
     for (const std::string& name : names_of(module))
       if (const ModuleScheme* scheme = nearest(name)) return scheme;
@@ -94,7 +93,7 @@ class ListedSchemes : public ModuleSchemes {
   std::vector<std::string> except_;
 };
 
-std::unique_ptr<ModuleSchemes> read_modelopt(const QuantizationConfig& source) {
+ModuleSchemes read_modelopt(const QuantizationConfig& source) {
   const Json& config = source.json;
   const std::string_view exclude_key = source.is_nested ? "exclude_modules" : "ignore";
   check_keys(source,
@@ -111,7 +110,7 @@ std::unique_ptr<ModuleSchemes> read_modelopt(const QuantizationConfig& source) {
     if (!layers || !layers->is_object() || layers->empty())
       fail("key 'quantized_layers' is missing or empty here and in ", kModelOptFileName,
            ", expected an object of modules");
-    return std::make_unique<ListedSchemes>(*layers, strings_of(config, exclude_key));
+    return ListedSchemes(*layers, strings_of(config, exclude_key));
   }
   return all_but(strings_of(config, exclude_key), ExceptionMatch::kWildcards,
                  scheme_of(config, *written));
@@ -185,29 +184,25 @@ bool strip_modelopt_cache(Json& config) {
 
 }  // namespace
 
-const StoredFormat& modelopt_format() {
-  static constexpr std::array<KvScaleNames, 2> kNames{{{.name = "modelopt",
-                                                        .k = ".k_proj.k_scale",
-                                                        .v = ".v_proj.v_scale",
-                                                        .keys = KeyPosition::kAfterRope},
-                                                       {.name = "modelopt, fused",
-                                                        .k = ".qkv_proj.k_scale",
-                                                        .v = ".qkv_proj.v_scale",
-                                                        .keys = KeyPosition::kAfterRope}}};
-  static constexpr std::array<std::string_view, 3> kWeightKeys{"quant_algo", "group_size",
-                                                               "quantized_layers"};
-  // vLLM's "modelopt_fp4", "modelopt_mixed", ... too; quant_algo tells them apart.
-  static const StoredFormat kForm{.name = "modelopt",
-                                  .method = "modelopt",
-                                  .has_method_variants = true,
-                                  .config_file = kModelOptFileName,
-                                  .nested_key = "quantization",
-                                  .weight_keys = kWeightKeys,
-                                  .kv_names = kNames,
-                                  .read_schemes = read_modelopt,
-                                  .read_cache_scheme = read_modelopt_cache,
-                                  .strip_cache = strip_modelopt_cache};
-  return kForm;
-}
+constexpr KvScaleNames kNames[]{{.name = "modelopt",
+                                 .k = ".k_proj.k_scale",
+                                 .v = ".v_proj.v_scale",
+                                 .keys = KeyPosition::kAfterRope},
+                                {.name = "modelopt, fused",
+                                 .k = ".qkv_proj.k_scale",
+                                 .v = ".qkv_proj.v_scale",
+                                 .keys = KeyPosition::kAfterRope}};
+// vLLM's "modelopt_fp4", "modelopt_mixed", ... too; quant_algo tells them apart.
+extern constinit const StoredFormat kModeloptFormat{
+    .name = "modelopt",
+    .method = "modelopt",
+    .has_method_variants = true,
+    .config_file = kModelOptFileName,
+    .nested_key = "quantization",
+    .weight_keys = "quant_algo group_size quantized_layers",
+    .kv_names = kNames,
+    .read_schemes = read_modelopt,
+    .read_cache_scheme = read_modelopt_cache,
+    .strip_cache = strip_modelopt_cache};
 
 }  // namespace kvcal

@@ -1,5 +1,3 @@
-#include <array>
-
 #include "stored/coded_matrix.h"
 #include "stored/stored_format.h"
 
@@ -9,7 +7,7 @@ namespace {
 constexpr int64_t kMxGroup = 32, kBlockBytes = kMxGroup / 2;
 
 /// Only the stacked experts are quantized.
-std::unique_ptr<ModuleSchemes> read_mxfp4(const QuantizationConfig& source) {
+ModuleSchemes read_mxfp4(const QuantizationConfig& source) {
   check_keys(source, words_of("quant_method modules_to_not_convert dequantize dtype"));
   return nullptr;
 }
@@ -43,13 +41,11 @@ std::vector<std::unique_ptr<CodedMatrix>> open_mxfp4_experts(
   return experts;
 }
 
-const StoredFormat& mxfp4_format() {
-  static const StoredFormat kForm{.name = "mxfp4",
-                                  .method = "mxfp4",
-                                  .read_schemes = read_mxfp4,
-                                  .stacks_experts = [](const QuantizationConfig&) { return true; },
-                                  .open_stacked = open_mxfp4_experts};
-  return kForm;
-}
+extern constinit const StoredFormat kMxfp4Format{
+    .name = "mxfp4",
+    .method = "mxfp4",
+    .read_schemes = read_mxfp4,
+    .stacks_experts = [](const QuantizationConfig&) { return true; },
+    .open_stacked = open_mxfp4_experts};
 
 }  // namespace kvcal

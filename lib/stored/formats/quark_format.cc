@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -66,7 +65,7 @@ void read_inputs(const Json& inputs, ModuleScheme& scheme) {
 /// Schemes of Quark's config. The first pattern of layer_quant_config that names a module decides,
 /// else layer_type_quant_config, else global_quant_config; excluded modules are 16-bit. Source:
 /// vLLM 0.32 `QuarkConfig._find_matched_config`.
-class QuarkSchemes : public ModuleSchemes {
+class QuarkSchemes {
  public:
   explicit QuarkSchemes(const Json& config) : except_(strings_of(config, "exclude")) {
     if (const Json* global = object_member(config, "global_quant_config"))
@@ -81,7 +80,7 @@ class QuarkSchemes : public ModuleSchemes {
            std::ranges::all_of(types_, is_16_bit);
   }
 
-  const ModuleScheme* find(const ModuleName& module) const override {
+  const ModuleScheme* operator()(const ModuleName& module) const {
     if (module.class_name == "Embedding" || is_excluded(module)) return nullptr;
     for (const Named& one : layers_)
       if (names(one.pattern, module)) return of(one.scheme);
@@ -142,16 +141,15 @@ class QuarkSchemes : public ModuleSchemes {
 
 /// Whether the experts may be gpt-oss' stacked ones, in MXFP4.
 bool stacks_experts(const QuantizationConfig& source) {
-  const Json* global = find_field(source.json, "global_quant_config");
-  const Json* weight = global && global->is_object() ? find_field(*global, "weight") : nullptr;
+  const Json* weight = member(source.json, "global_quant_config", "weight");
   return weight && weight->is_object() && optional_string(*weight, "dtype") == "fp4" &&
          has_exponents(*weight);
 }
 
 /// AMD Quark's export.
-std::unique_ptr<ModuleSchemes> read_quark(const QuantizationConfig& source) {
-  auto schemes = std::make_unique<QuarkSchemes>(source.json);
-  if (schemes->is_empty()) return nullptr;  // KV scales alone
+ModuleSchemes read_quark(const QuantizationConfig& source) {
+  QuarkSchemes schemes(source.json);
+  if (schemes.is_empty()) return nullptr;  // KV scales alone
   return schemes;
 }
 
@@ -163,9 +161,8 @@ KvScheme read_quark_cache(const QuantizationConfig& config) {
   if (!group || group->empty()) return {.cache = KvScheme::Cache::kUnquantized, .where = where};
   return fp8_or_other(where, [&](KvScheme& scheme) {
     scheme.strategy = Strategy::kTensor;
-    const Json* layers = find_field(config.json, "layer_quant_config");
     for (const std::string& name : strings_of(*exported, "kv_cache_group")) {
-      const Json* layer = layers && layers->is_object() ? find_field(*layers, name) : nullptr;
+      const Json* layer = member(config.json, "layer_quant_config", name);
       const Json* outputs = layer ? find_field(*layer, "output_tensors") : nullptr;
       if (!outputs) continue;  // one that covers it by a wildcard
       const auto dtype = optional_string(*outputs, "dtype");
@@ -197,22 +194,19 @@ bool strip_quark_cache(Json& config) {
 
 }  // namespace
 
-const StoredFormat& quark_format() {
-  // Also the names of compressed-tensors before its pull request 133.
-  static constexpr std::array<KvScaleNames, 1> kNames{{{.name = "output scales",
-                                                        .k = ".k_proj.output_scale",
-                                                        .v = ".v_proj.output_scale",
-                                                        .q = ".q_proj.output_scale",
-                                                        .keys = KeyPosition::kBeforeRope}}};
-  static const StoredFormat kForm{.name = "quark",
-                                  .method = "quark",
-                                  .kv_names = kNames,
-                                  .read_schemes = read_quark,
-                                  .read_cache_scheme = read_quark_cache,
-                                  .strip_cache = strip_quark_cache,
-                                  .stacks_experts = stacks_experts,
-                                  .open_stacked = open_mxfp4_experts};
-  return kForm;
-}
+// Also the names of compressed-tensors before its pull request 133.
+constexpr KvScaleNames kNames[]{{.name = "output scales",
+                                 .k = ".k_proj.output_scale",
+                                 .v = ".v_proj.output_scale",
+                                 .q = ".q_proj.output_scale",
+                                 .keys = KeyPosition::kBeforeRope}};
+extern constinit const StoredFormat kQuarkFormat{.name = "quark",
+                                                 .method = "quark",
+                                                 .kv_names = kNames,
+                                                 .read_schemes = read_quark,
+                                                 .read_cache_scheme = read_quark_cache,
+                                                 .strip_cache = strip_quark_cache,
+                                                 .stacks_experts = stacks_experts,
+                                                 .open_stacked = open_mxfp4_experts};
 
 }  // namespace kvcal

@@ -190,13 +190,10 @@ constexpr std::array<ScaleKind, 3> kScaleKinds{{{"kv_cache_scaling_factor", &Lay
                                                 {"k_cache_scaling_factor", &LayerValues::k},
                                                 {"v_cache_scaling_factor", &LayerValues::v}}};
 
-/// Parsed name of a tensor that holds a scale.
-struct ScaleName {
-  const ScaleKind* kind = nullptr;
-  int64_t layer = 0;
-};
+/// A tensor's kind of scale and its layer.
+using ScaleName = std::pair<const ScaleKind*, int64_t>;
 
-/// nullopt where the tensor holds no scale.
+/// Parses the name of a tensor; nullopt where the tensor holds no scale.
 std::optional<ScaleName> scale_name_of(std::string_view name) {
   constexpr std::string_view kSeparators = ".:";
   const std::string_view last = name.substr(name.find_last_of(kSeparators) + 1);
@@ -214,7 +211,7 @@ std::optional<ScaleName> scale_name_of(std::string_view name) {
     layer = number;
   }
   if (!layer) fail("tensor ", shown_name(name), " has no number, expected its layer's");
-  return ScaleName{.kind = &*kind, .layer = *layer};
+  return ScaleName(&*kind, *layer);
 }
 
 float scale_in(const TensorView& tensor) {
@@ -260,17 +257,19 @@ class RankReader {
   }
 
   void add(const ScaleName& name, const TensorView& tensor) {
-    in_context(path_.string() + ": tensor " + shown_name(tensor.name), [&] {
-      if (name.layer >= range_.count)
-        fail("is of layer ", name.layer, ", the ", pipeline() ? "stage" : "model", " has ",
-             range_.count, " layers");
-      if (!config_.has_attention(range_.first + name.layer))
-        fail("is of ", place_of(name.layer), ", which has no attention");
-      auto& value = layers_[static_cast<size_t>(name.layer)].*(name.kind->value);
-      if (value) fail("is the second one of ", place_of(name.layer), ", expected one");
-      value = scale_in(tensor);
-      ++found_;
-    });
+    const auto& [kind, layer] = name;
+    in_context(path_.string() + ": tensor " + shown_name(tensor.name),
+               [&, kind = kind, layer = layer] {
+                 if (layer >= range_.count)
+                   fail("is of layer ", layer, ", the ", pipeline() ? "stage" : "model", " has ",
+                        range_.count, " layers");
+                 if (!config_.has_attention(range_.first + layer))
+                   fail("is of ", place_of(layer), ", which has no attention");
+                 auto& value = layers_[static_cast<size_t>(layer)].*(kind->value);
+                 if (value) fail("is the second one of ", place_of(layer), ", expected one");
+                 value = scale_in(tensor);
+                 ++found_;
+               });
   }
 
   std::vector<Scale> scales() const {
@@ -360,19 +359,16 @@ RankScales read_rank_files(const fs::path& folder, const ModelConfig& config) {
   return scales;
 }
 
-const StoredFormat& rank_files_format() {
-  static const StoredFormat kForm{.name = "rank files",
-                                  .keys = KeyPosition::kBeforeRope,
-                                  // ModelOpt `get_kv_cache_scaling_factor`: max(amax / 448, 1.0).
-                                  .may_raise_scales_to_one = true,
-                                  .ranks_have_own_config = true,
-                                  .find_ranks =
-                                      [](const fs::path& place) {
-                                        return has_rank_files(place) ? std::optional(place)
-                                                                     : std::nullopt;
-                                      },
-                                  .read_ranks = read_rank_files};
-  return kForm;
-}
+extern constinit const StoredFormat kRankFilesFormat{
+    .name = "rank files",
+    .keys = KeyPosition::kBeforeRope,
+    // ModelOpt `get_kv_cache_scaling_factor`: max(amax / 448, 1.0).
+    .may_raise_scales_to_one = true,
+    .ranks_have_own_config = true,
+    .find_ranks =
+        [](const fs::path& place) {
+          return has_rank_files(place) ? std::optional(place) : std::nullopt;
+        },
+    .read_ranks = read_rank_files};
 
 }  // namespace kvcal

@@ -85,12 +85,9 @@ RankScales read_scales_json_ranks(const fs::path& file, const ModelConfig& confi
 
 }  // namespace
 
-const StoredFormat& scales_json_format() {
-  static const StoredFormat kForm{.name = "scales-json",
-                                  .keys = KeyPosition::kBeforeRope,
-                                  .find_ranks = find_scales_json,
-                                  .read_ranks = read_scales_json_ranks};
-  return kForm;
-}
+extern constinit const StoredFormat kScalesJsonFormat{.name = "scales-json",
+                                                      .keys = KeyPosition::kBeforeRope,
+                                                      .find_ranks = find_scales_json,
+                                                      .read_ranks = read_scales_json_ranks};
 
 }  // namespace kvcal

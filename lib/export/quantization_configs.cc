@@ -1,4 +1,4 @@
-#include "export/weight_forms.h"
+#include "export/quantization_configs.h"
 
 #include "core/error.h"
 
