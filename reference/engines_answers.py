@@ -7,7 +7,7 @@ Of a new version: record it, add its line to TABLES, run this, and look at the d
 
 {"engine", "version", "recorded": the version that gave the answers, "records": of families_RECORDS.json,
  "explanations": {NAME: {"effect", "why", and where it has them "methods", "names", "settings", "needs_weights", "lacks_parameters", "format"}},
- "types": {model_type of each checkpoint that was run: [its explanations, the first that fits a checkpoint decides]},
+ "types": [{"explanations": [NAMES, the first that fits a checkpoint decides], "of": [each model_type that was run and has just these]}],
  "scales_file": [types of which the engine takes kv_cache_scales.json], where it reads such files,
  "drafts": {model_type: {"method" of the checkpoints that were tried, names of scales of the draft layer below the attention module, with {} for k or v: "loaded",
   "dropped", "refused"}}; empty: it runs no drafts of prediction layers}
@@ -18,6 +18,7 @@ import json
 import pathlib
 import re
 import sys
+import textwrap
 
 import engines_explained as explained
 
@@ -182,22 +183,32 @@ def table_of(name):
         types[model_type] = [explanation["name"] for explanation in explain(model_type, explanations, asked, cases)]
     used = {name for names in types.values() for name in names}
     engine, version = name.split("_")
+    groups = {}
+    for model_type, names in types.items():
+        groups.setdefault(tuple(names), []).append(model_type)
     table = dict(engine=engine, version=version, recorded=record["version"], records=recorded,
-                 explanations={known["name"]: short(known) for known in explanations if known["name"] in used}, types=types)
+                 explanations={known["name"]: short(known) for known in explanations if known["name"] in used},
+                 types=[dict(explanations=names, of=of) for names, of in groups.items()])
     taken = [model_type for model_type, cases in by_type if any(case.name == "scales-json@fp8" and case.answer == "loaded" for case in cases)]
     if taken:
         table["scales_file"] = sorted(taken + SCALES_FILES_READ.get(name, []))
     return table | dict(drafts=drafts_of(recorded))
 
 
+def wrapped(row):
+    """Its JSON in lines that break between texts alone."""
+    text = re.sub(r'"[^"]*"', lambda found: found[0].replace(" ", "\0"), json.dumps(row))
+    return textwrap.fill(text, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).replace("\0", " ")
+
+
 def text_of(table):
-    """A line for each explanation, type and draft, so that versions can be compared by line."""
+    """A line for each explanation, draft, and list of types, which goes on in further lines."""
     parts = []
     for key, value in table.items():
         if value and isinstance(value, dict):
             value = "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in value.items()) + "\n}"
         elif value and isinstance(value[0], dict):
-            value = "[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]"
+            value = "[\n" + ",\n".join(map(wrapped, value)) + "\n]"
         else:
             value = json.dumps(value)
         parts.append(f"{json.dumps(key)}: {value}")

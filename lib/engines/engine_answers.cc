@@ -50,9 +50,12 @@ EngineAnswers parse_answers(std::string_view text) {
   EngineAnswers answers;
   for (const auto& [name, row] : table.at("explanations").items())
     answers.misses.emplace(name, parse_miss(row));
-  for (const auto& [type, names] : table.at("types").items())
-    for (auto& misses = answers.types[type]; const Json& name : names)
-      misses.push_back(&answers.misses.at(name.get_ref<const std::string&>()));
+  for (const Json& row : table.at("types")) {
+    std::vector<const Miss*> misses;
+    for (const std::string& name : texts(row, "explanations"))
+      misses.push_back(&answers.misses.at(name));
+    for (const std::string& type : texts(row, "of")) answers.types[type] = misses;
+  }
   answers.scales_file = texts(table, "scales_file");
   for (const auto& [type, row] : table.at("drafts").items())
     answers.drafts[type] = {row.at("method"), texts(row, "loaded"), texts(row, "dropped"),
