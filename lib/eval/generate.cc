@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "core/folder.h"
 #include "core/interrupt.h"
 #include "core/json.h"
+#include "core/stopwatch.h"
 #include "datasets/chat_template.h"
 #include "eval/logit_rows.h"
 
@@ -161,27 +161,17 @@ std::string StopStrings::cut(std::string_view text) const {
   return std::string(text);
 }
 
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
-
 Generation generate(Decoder& decoder, KvCache& cache, std::span<const TokenId> prompt,
                     const GenerateOptions& options, const TokenSink& on_token,
                     const LogitsSink& on_logits) {
   if (prompt.empty()) fail("the prompt has no token");
   Sampler sampler(options.sampling);
   Generation result;
-  const auto start = Clock::now();
+  const Stopwatch prefill;
   std::vector<float> logits = decoder.step(prompt, cache);
-  result.prefill_seconds = seconds_since(start);
+  result.prefill_seconds = prefill.seconds();
   result.finish_reason = "length";
-  const auto decode_start = Clock::now();
+  const Stopwatch decoding;
   while (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens) {
     throw_if_interrupted();
     const TokenId id = sampler.pick(logits);
@@ -196,7 +186,7 @@ Generation generate(Decoder& decoder, KvCache& cache, std::span<const TokenId> p
     if (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens)
       logits = decoder.step(std::span(&id, 1), cache);
   }
-  result.decode_seconds = seconds_since(decode_start);
+  result.decode_seconds = decoding.seconds();
   return result;
 }
 
@@ -263,21 +253,6 @@ std::string TextStream::finish() {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-/// Adds the time until it goes out of scope.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  double& seconds_;
-  Clock::time_point start_ = Clock::now();
-};
-
 /// The text that a slot is writing.
 struct Writing {
   size_t prompt = 0;
@@ -316,11 +291,10 @@ class BatchWriter {
     if (prompts_[prompt].max_new_tokens <= 0) return finish(slot, std::move(text));
     cache_.clear(static_cast<int64_t>(slot));
     const Decoder::SequenceTokens sequence{.slot = static_cast<int64_t>(slot), .ids = ids};
-    std::vector<float> logits;
-    {
-      const Stopwatch watch(use_.prefill_seconds);
-      logits = logits_after(std::span(&sequence, 1), [&](size_t) { return prompt; });
-    }
+    const Stopwatch watch;
+    std::vector<float> logits =
+        logits_after(std::span(&sequence, 1), [&](size_t) { return prompt; });
+    use_.prefill_seconds += watch.seconds();
     use_.prompt_tokens += std::ssize(ids);
     writing_[slot] = std::move(text);
     if (options_.repetition_penalty != 1.0f) writing_[slot]->seen = {ids.begin(), ids.end()};
@@ -353,13 +327,11 @@ class BatchWriter {
       if (const auto& one = writing_[slot])
         sequences.push_back(
             {.slot = static_cast<int64_t>(slot), .ids = std::span(one->ids).last(1)});
-    std::vector<float> logits;
-    {
-      const Stopwatch watch(use_.decode_seconds);
-      logits = logits_after(sequences, [&](size_t i) {
-        return writing_[static_cast<size_t>(sequences[i].slot)]->prompt;
-      });
-    }
+    const Stopwatch watch;
+    std::vector<float> logits = logits_after(sequences, [&](size_t i) {
+      return writing_[static_cast<size_t>(sequences[i].slot)]->prompt;
+    });
+    use_.decode_seconds += watch.seconds();
     ++use_.num_steps;
     const size_t vocab = logits.size() / sequences.size();
     for (size_t i = 0; i < sequences.size(); ++i)

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/posix_file.h"
+#include "core/stopwatch.h"
 
 namespace kvcal {
 namespace {
@@ -165,9 +166,9 @@ void HiddenFileWriter::put(int64_t sample, std::span<const float> rows,
   {
     std::unique_lock lock(mutex_);
     if (owner) {
-      const auto start = std::chrono::steady_clock::now();
+      const Stopwatch watch;
       written_.wait(lock, [&] { return owned_bytes_ == 0 || owned_bytes_ < kMostOwned; });
-      waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      waited_ += watch.seconds();
       owned_bytes_ += rows.size_bytes();
     } else {
       borrowed_.insert(sample);
@@ -188,9 +189,9 @@ void HiddenFileWriter::put(int64_t sample, std::span<const float> rows,
 void HiddenFileWriter::release(int64_t sample) {
   std::unique_lock lock(mutex_);
   if (!borrowed_.contains(sample)) return;
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   written_.wait(lock, [&] { return !borrowed_.contains(sample); });
-  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  waited_ += watch.seconds();
 }
 
 void HiddenFileWriter::end() {

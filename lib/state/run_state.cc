@@ -126,15 +126,14 @@ void RunState::record(RecordKind kind, int64_t layer, std::span<const std::byte>
 }
 
 double RunState::seconds_left() const {
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-  return std::max(kLeastSeconds, settings_.share * elapsed.count()) - cost_seconds() - last_cost_;
+  return std::max(kLeastSeconds, settings_.share * watch_.seconds()) - cost_seconds() - last_cost_;
 }
 
 bool RunState::is_idle_in_time() {
   if (thread_.is_idle()) return true;
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const bool is_idle = thread_.wait_until_idle(seconds_left());
-  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  waited_ += watch.seconds();
   return is_idle;
 }
 
@@ -186,14 +185,14 @@ void RunState::commit(const Checkpoint& checkpoint) {
 }
 
 void RunState::commit_and_wait(const Checkpoint& checkpoint) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   commit(checkpoint);
   // With a single process, later writes follow in any case.
   if (peers_.size() > 1) {
     thread_.wait_until_idle();
     peers_.all(kWorks);
   }
-  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  waited_ += watch.seconds();
 }
 
 void RunState::turn_off() {
