@@ -51,14 +51,6 @@ void check_codes(const TensorView& codes) {
   }
 }
 
-WeightRows dequantized(const TensorView& codes, const TensorView& scale, int64_t block_rows,
-                       int64_t block_columns) {
-  const BlockScaledRows rows(codes, scale, block_rows, block_columns);
-  std::vector<std::byte> bytes(codes.bytes.size() * sizeof(float));
-  rows.decode(0, codes.shape[0], reinterpret_cast<float*>(bytes.data()));
-  return owning(codes, DType::kF32, codes.shape, std::move(bytes));
-}
-
 WeightRows dequantized_rows(const TensorView& codes, const TensorView& scale, int64_t block_rows,
                             int64_t block_columns, std::span<const int32_t> rows) {
   const BlockScaledRows decoder(codes, scale, block_rows, block_columns);

@@ -186,9 +186,9 @@ void add_fp8(const char* name, int64_t block_rows, int64_t block_columns) {
       TensorView scales = scale.view();
       if (block_rows == 1) scales = rows_of(scales, first, kRows);
       if (block_rows == 128) scales = rows_of(scales, first / 128, 1);
-      const WeightRows rows = dequantized(rows_of(codes.view(), first, kRows), scales,
-                                          std::min(block_rows, kSide), block_columns);
-      std::memcpy(out, rows.parts[0].bytes.data(), rows.parts[0].bytes.size());
+      BlockScaledRows(rows_of(codes.view(), first, kRows), scales, std::min(block_rows, kSide),
+                      block_columns)
+          .decode(0, kRows, out);
     });
   });
 }

@@ -28,9 +28,11 @@ std::string hash_of(const std::vector<float>& values) {
 std::vector<float> decoded(const ModelDir& model_dir, const std::string& module,
                            const LinearQuantization& linear) {
   if (linear.coded) return decoded(*linear.coded);
-  return as_float32(dequantized(model_dir.tensor(module + ".weight"), linear.weight_scale,
-                                linear.block_rows, linear.block_columns)
-                        .parts);
+  const TensorView& codes = model_dir.tensor(module + ".weight");
+  std::vector<float> values(element_count(codes.shape));
+  BlockScaledRows(codes, linear.weight_scale, linear.block_rows, linear.block_columns)
+      .decode(0, codes.shape[0], values.data());
+  return values;
 }
 
 /// Values of a quantized tensor of expected.json: of a Linear, or of all stacked experts.
