@@ -49,8 +49,9 @@ def main():
                 place.setdefault(name, file.relative_to(root))
         for name in re.findall(r"~?[A-Za-z_]\w*", text):
             mentioned[name] = mentioned.get(name, 0) + 1
-        for name in re.findall(r"(\w+)\s*\([^;{}]*\)[^;{}]*\boverride\b", text):
-            declared[name] = -(1 << 30)
+        for statement in re.split(r"[;{}]", text):
+            if "override" in statement and (name := re.search(r"(\w+)\s*\(", statement)):
+                declared[name[1]] = -(1 << 30)
         pasted.update(re.findall(r"\b(\w+_)\s*##", text))
     dead = [name for name in place if mentioned.get(name, 0) <= declared[name] and not name.startswith(("~", *pasted)) and
             name not in FOR_PROGRAMS_OF_TESTS | COMPILERS_OWN]
