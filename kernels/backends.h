@@ -23,10 +23,6 @@ int gpu_count();
 /// Address of a GPU on the PCI bus as sysfs names it, "0000:3b:00.0"; "" where it is not known or
 /// the GPU cannot be used.
 std::string gpu_bus_id(int device_index);
-/// Whether the first one can.
-inline bool has_gpu() {
-  return gpu_problem(0).empty();
-}
 
 /// Instruction sets that the CPU's kernels are compiled for, best first; one is selected at run
 /// time.

@@ -6,8 +6,10 @@ families_*.json and drafts_*.json, by engines_tables.sh) and the explanations of
 Of a new version: record it, add its line to TABLES, run this, and look at the difference.
 
 {"engine", "version", "recorded": the version that gave the answers, "records": of families_RECORDS.json,
+ "like": the table that this one states its differences from, if any; all that it does not say is as there,
  "explanations": {NAME: {"effect", "why", and where it has them "methods", "names", "settings", "needs_weights", "lacks_parameters", "format"}},
- "types": {model_type of each checkpoint that was run: [its explanations, the first that fits a checkpoint decides]},
+ "types": [{"explanations": [NAMES, the first that fits a checkpoint decides], "of": [each model_type that was run and has just these]}],
+ "not_run": [types of the other table that were not run here],
  "scales_file": [types of which the engine takes kv_cache_scales.json], where it reads such files,
  "drafts": {model_type: {"method" of the checkpoints that were tried, names of scales of the draft layer below the attention module, with {} for k or v: "loaded",
   "dropped", "refused"}}; empty: it runs no drafts of prediction layers}
@@ -18,6 +20,7 @@ import json
 import pathlib
 import re
 import sys
+import textwrap
 
 import engines_explained as explained
 
@@ -29,6 +32,8 @@ ANSWERS = HERE.parent / "lib" / "engines" / "answers"
 TABLES = {"vllm_0.32": ("vllm", explained.VLLM), "vllm_0.33": ("vllm_0.33", explained.VLLM), "sglang_0.5.23": ("sglang", explained.SGLANG),
           "tgi_db931fcf": ("tgi", explained.TGI), "aphrodite_0.24.1": ("aphrodite", explained.APHRODITE), "lmdeploy_0.18.0": ("lmdeploy", explained.LMDEPLOY),
           "transformers_5.17": ("transformers", explained.TRANSFORMERS), "transformers_5.23": ("transformers_5.23", explained.TRANSFORMERS)}
+# Versions, and an engine of another's code, that state their differences.
+LIKE = {"vllm_0.33": "vllm_0.32", "aphrodite_0.24.1": "vllm_0.32", "transformers_5.23": "transformers_5.17"}
 # Where they were tried with other checkpoints than those of compressed-tensors.
 METHODS_OF_DRAFTS = {"lmdeploy": ""}
 SCALES_FILES_READ = {"sglang_0.5.23": ["mimo", "solar"]}
@@ -190,24 +195,55 @@ def table_of(name):
     return table | dict(drafts=drafts_of(recorded))
 
 
+def differences(table, name, base):
+    """The table without what the base has, too."""
+    known, explanations = base["explanations"], table["explanations"]
+    own = {key: row for key, row in explanations.items() if known.get(key) != row}
+    types = {key: names for key, names in table["types"].items() if base["types"].get(key) != names or any(one in own for one in names)}
+    not_run = sorted(base["types"].keys() - table["types"].keys())
+    further = {key: table.get(key, []) for key in ("scales_file", "drafts") if table.get(key) != base.get(key)}
+    head = {key: table[key] for key in ("engine", "version", "recorded", "records")}
+    return head | dict(like=name, explanations=own, types=types) | (dict(not_run=not_run) if not_run else {}) | further
+
+
+def written(name):
+    """The table with its types by their explanations."""
+    table = table_of(name)
+    if name in LIKE:
+        table = differences(table, LIKE[name], table_of(LIKE[name]))
+    groups = {}
+    for model_type, names in table["types"].items():
+        groups.setdefault(tuple(names), []).append(model_type)
+    return table | dict(types=[dict(explanations=names, of=of) for names, of in groups.items()])
+
+
+def wrapped(row):
+    """Its JSON in lines that break between texts alone."""
+    text = re.sub(r'"[^"]*"', lambda found: found[0].replace(" ", "\0"), json.dumps(row))
+    return textwrap.fill(text, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).replace("\0", " ")
+
+
 def text_of(table):
-    """A line for each explanation, type and draft, so that versions can be compared by line."""
-    parts = []
+    """A line for each explanation, draft, and list of types, which goes on in further lines."""
+    head = ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in table.items() if isinstance(value, str))
+    parts = ["{" + head]
     for key, value in table.items():
+        if isinstance(value, str):
+            continue
         if value and isinstance(value, dict):
             value = "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in value.items()) + "\n}"
         elif value and isinstance(value[0], dict):
-            value = "[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]"
+            value = "[\n" + ",\n".join(map(wrapped, value)) + "\n]"
         else:
             value = json.dumps(value)
         parts.append(f"{json.dumps(key)}: {value}")
-    return "{" + ",\n".join(parts) + "}\n"
+    return ",\n".join(parts) + "}\n"
 
 
 def main():
     differ = False
     for name in TABLES:
-        path, text = ANSWERS / f"{name}.json", text_of(table_of(name))
+        path, text = ANSWERS / f"{name}.json", text_of(written(name))
         if "--check" not in sys.argv:
             path.write_text(text)
             continue

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdint>
 #include <mutex>
 #include <string>
 

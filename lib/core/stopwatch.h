@@ -4,18 +4,28 @@
 
 namespace kvcal {
 
-/// Adds the time until it goes out of scope to a number of seconds.
+/// The time since it was made.
 class Stopwatch {
  public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// Adds the time until it goes out of scope to a number of seconds.
+class TimedScope {
+ public:
+  explicit TimedScope(double& seconds) : seconds_(seconds) {}
+  ~TimedScope() { seconds_ += watch_.seconds(); }
+  TimedScope(const TimedScope&) = delete;
+  TimedScope& operator=(const TimedScope&) = delete;
+
+ private:
   double& seconds_;
-  Clock::time_point start_ = Clock::now();
+  Stopwatch watch_;
 };
 
 }  // namespace kvcal

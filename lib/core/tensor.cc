@@ -1,7 +1,6 @@
 #include "core/tensor.h"
 
 #include <array>
-#include <cstring>
 #include <ostream>
 
 #include "core/number.h"
@@ -86,14 +85,6 @@ uint64_t byte_count(const Shape& shape, DType dtype) {
       checked_mul(element_count(shape), static_cast<uint64_t>(bits_of_dtype(dtype)));
   if (bits % 8 != 0) fail("shape ", shape, " of ", dtype, " does not fill whole bytes");
   return bits / 8;
-}
-
-Tensor make_f32_tensor(std::string name, Shape shape, std::span<const float> values) {
-  KVCAL_CHECK(element_count(shape) == values.size());
-  Tensor tensor{std::move(name), DType::kF32, std::move(shape), {}};
-  tensor.bytes.resize(values.size_bytes());
-  if (!values.empty()) std::memcpy(tensor.bytes.data(), values.data(), values.size_bytes());
-  return tensor;
 }
 
 }  // namespace kvcal

@@ -136,7 +136,4 @@ struct Tensor {
   TensorView view() && = delete;
 };
 
-/// A tensor of float32 values.
-Tensor make_f32_tensor(std::string name, Shape shape, std::span<const float> values);
-
 }  // namespace kvcal

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <functional>
 #include <utility>
 
 #include "stored/quantization_config.h"
@@ -45,20 +46,46 @@ Miss parse_miss(const Json& row) {
   return miss;
 }
 
-EngineAnswers parse_answers(std::string_view text) {
-  const Json table = parse_json(text);
-  EngineAnswers answers;
+/// like: the answers of the table that this one states its differences from; their misses stay.
+EngineAnswers parse_answers(const Json& table, const EngineAnswers& like) {
+  EngineAnswers answers = like;
   for (const auto& [name, row] : table.at("explanations").items())
-    answers.misses.emplace(name, parse_miss(row));
-  for (const auto& [type, names] : table.at("types").items())
-    for (auto& misses = answers.types[type]; const Json& name : names)
-      misses.push_back(&answers.misses.at(name.get_ref<const std::string&>()));
-  answers.scales_file = texts(table, "scales_file");
-  for (const auto& [type, row] : table.at("drafts").items())
-    answers.drafts[type] = {row.at("method"), texts(row, "loaded"), texts(row, "dropped"),
-                            texts(row, "refused")};
+    answers.misses.insert_or_assign(name, parse_miss(row));
+  for (const std::string& type : texts(table, "not_run")) answers.types.erase(type);
+  for (const Json& row : table.at("types")) {
+    std::vector<const Miss*> misses;
+    for (const std::string& name : texts(row, "explanations"))
+      misses.push_back(&answers.misses.at(name));
+    for (const std::string& type : texts(row, "of")) answers.types[type] = misses;
+  }
+  if (table.contains("scales_file")) answers.scales_file = texts(table, "scales_file");
+  if (const auto drafts = table.find("drafts"); drafts != table.end()) {
+    answers.drafts.clear();
+    for (const auto& [type, row] : drafts->items())
+      answers.drafts[type] = {row.at("method"), texts(row, "loaded"), texts(row, "dropped"),
+                              texts(row, "refused")};
+  }
   answers.runs_drafts = !answers.drafts.empty();
   return answers;
+}
+
+/// Every table, those that others are like first.
+std::map<std::string_view, EngineAnswers> parse_tables() {
+  std::map<std::string_view, EngineAnswers> tables;
+  const std::function<const EngineAnswers&(std::string_view)> answers_in =
+      [&](std::string_view name) -> const EngineAnswers& {
+    if (const auto done = tables.find(name); done != tables.end()) return done->second;
+    const auto text = std::ranges::find(answer_tables(), name, &EmbeddedText::stem);
+    KVCAL_CHECK(text != answer_tables().end());
+    const Json table = parse_json(text->text);
+    const std::string like = table.value("like", "");
+    return tables
+        .emplace(text->stem(),
+                 parse_answers(table, like.empty() ? EngineAnswers() : answers_in(like)))
+        .first->second;
+  };
+  for (const EmbeddedText& text : answer_tables()) answers_in(text.stem());
+  return tables;
 }
 
 /// Value at "a.b": key b of the object a; null where it is none.
@@ -128,12 +155,7 @@ std::vector<std::string_view> answers_of(std::string_view engine) {
 }
 
 const EngineAnswers& engine_answers(std::string_view table) {
-  static const std::map<std::string_view, EngineAnswers> kTables = [] {
-    std::map<std::string_view, EngineAnswers> tables;
-    for (const EmbeddedText& text : answer_tables())
-      tables.emplace(text.stem(), parse_answers(text.text));
-    return tables;
-  }();
+  static const std::map<std::string_view, EngineAnswers> kTables = parse_tables();
   return kTables.at(table);
 }
 

@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <set>
 #include <sstream>
-#include <tuple>
 #include <utility>
 
 #include "checkpoint/model_dir.h"
 #include "core/folder.h"
-#include "engines/cache_choice.h"
+#include "core/text.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/quantization_config.h"
 #include "stored/weights.h"
@@ -22,9 +20,7 @@ namespace {
 std::vector<std::string> safetensors_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   for (const std::filesystem::path& path : paths_in(folder)) {
-    std::string ending = path.extension().string();
-    std::ranges::transform(ending, ending.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string ending = ascii_lower(path.extension().string());
     if (ending == ".safetensors" && !is_folder(path)) names.push_back(path.filename().string());
   }
   return names;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -29,17 +30,26 @@ struct VerifyCase {
   std::string remedy;  ///< the command that makes what the engine reads
 };
 
+/// Whether the checkpoint's scheme leaves it to the engine to compute scales as it runs.
+bool is_dynamic(const CacheDeclaration& declaration);
+
 /// Whether the engine takes scales of heads from the checkpoint.
 bool takes_head_scales(const VerifyCase& subject);
 
 /// The tensors that a loader puts in one layer's places.
 struct PlacedScales {
   const ScaleTensor *k = nullptr, *v = nullptr, *both = nullptr;
+
+  bool has_any() const { return k || v || both; }
 };
 
 struct Placement {
   std::map<int64_t, PlacedScales> layers;  ///< every layer that attends
   bool loads = true;
+
+  bool has_any() const {
+    return std::ranges::any_of(layers, [](const auto& entry) { return entry.second.has_any(); });
+  }
 };
 
 /// Walks the tensors in the order of their names, as loaders do, and tells what is dropped,

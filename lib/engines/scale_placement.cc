@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <optional>
 
@@ -79,7 +78,7 @@ class Placer {
 
   void refuse(const ScaleTensor& tensor, const std::string& why, const std::string& remedy) {
     placement_.loads = false;
-    findings_.add_of_layer(tensor.layer, Severity::kError, why, remedy);
+    findings_.add(tensor.layer, Severity::kError, why, remedy);
   }
 
   void leave(const ScaleTensor& tensor) {
@@ -118,13 +117,13 @@ class Placer {
                                 : side == ScaleSide::kValue ? layer.v
                                                             : layer.both;
     if (place && place->values != tensor.values)
-      findings_.add_of_layer(tensor.layer, Severity::kError,
-                             place->name == tensor.name
-                                 ? name_of(tensor) + " of " + tensor.file + " replaces that of " +
-                                       place->file + ", which holds another value"
-                                 : name_of(tensor) + " replaces " + name_of(*place) +
-                                       ", which comes before it by name and holds another value",
-                             "remove one of the two");
+      findings_.add(tensor.layer, Severity::kError,
+                    place->name == tensor.name
+                        ? name_of(tensor) + " of " + tensor.file + " replaces that of " +
+                              place->file + ", which holds another value"
+                        : name_of(tensor) + " replaces " + name_of(*place) +
+                              ", which comes before it by name and holds another value",
+                    "remove one of the two");
     place = &tensor;
   }
 
@@ -158,8 +157,8 @@ class Placer {
     const int64_t heads = subject_.config.cache(tensor.layer).heads,
                   count = element_count_of(tensor);
     if (tensor.values.empty() && count > 0) {
-      findings_.add_of_layer(tensor.layer, Severity::kError,
-                             name_of(tensor) + " is no tensor of a few numbers", "store it as F32");
+      findings_.add(tensor.layer, Severity::kError,
+                    name_of(tensor) + " is no tensor of a few numbers", "store it as F32");
       return;
     }
     const bool has_heads = takes_head_scales(subject_);
@@ -168,12 +167,11 @@ class Placer {
     const std::string wanted =
         has_heads ? std::to_string(heads) + " elements, one a head" : "one element";
     if (subject_.rules.shapes == ScaleShapes::kAny)
-      findings_.add_of_layer(tensor.layer, Severity::kError,
-                             "its forward pass stops at " + found + ", it takes " + wanted,
-                             subject_.remedy);
+      findings_.add(tensor.layer, Severity::kError,
+                    "its forward pass stops at " + found + ", it takes " + wanted, subject_.remedy);
     else if (subject_.rules.heads == HeadScales::kCut && has_heads && count > heads)
-      findings_.add_of_layer(tensor.layer, Severity::kError,
-                             "of " + found + " it takes the first " + wanted, subject_.remedy);
+      findings_.add(tensor.layer, Severity::kError, "of " + found + " it takes the first " + wanted,
+                    subject_.remedy);
     else
       refuse(tensor, "it refuses " + found + ", it takes " + wanted, subject_.remedy);
   }
@@ -187,20 +185,19 @@ class Placer {
     if (tensor.layer >= 0) {
       const PlacedScales& layer = placement_.layers.at(tensor.layer);
       if (layer.both || (layer.k && layer.v)) {
-        findings_.add_of_layer(
-            tensor.layer, Severity::kNote,
-            name_of(tensor) + " is not read: other tensors give the layer's scales");
+        findings_.add(tensor.layer, Severity::kNote,
+                      name_of(tensor) + " is not read: other tensors give the layer's scales");
         return;
       }
     }
     if (!subject_.options.scales.empty() && subject_.engine.scales_file.is_read) {
-      findings_.add_of_layer(tensor.layer, Severity::kNote,
-                             name_of(tensor) + " is not read: the scales are those of " +
-                                 subject_.options.scales.filename().string());
+      findings_.add(tensor.layer, Severity::kNote,
+                    name_of(tensor) + " is not read: the scales are those of " +
+                        subject_.options.scales.filename().string());
       return;
     }
-    findings_.add_of_layer(tensor.layer, Severity::kError, name_of(tensor) + " is lost: it " + how,
-                           subject_.remedy);
+    findings_.add(tensor.layer, Severity::kError, name_of(tensor) + " is lost: it " + how,
+                  subject_.remedy);
   }
 
   const VerifyCase& subject_;
@@ -211,13 +208,15 @@ class Placer {
 
 /// Engines that tell capital letters apart refuse them before.
 bool is_head_strategy(const Json& strategy) {
-  if (!strategy.is_string()) return false;
-  constexpr std::string_view kHead = "attn_head";
-  return std::ranges::equal(strategy.get_ref<const std::string&>(), kHead, {},
-                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return strategy.is_string() && ascii_lower(strategy.get<std::string>()) == "attn_head";
 }
 
 }  // namespace
+
+bool is_dynamic(const CacheDeclaration& declaration) {
+  const Json& scheme = declaration.scheme;
+  return scheme.is_object() && scheme.value("dynamic", Json()) == true;
+}
 
 bool takes_head_scales(const VerifyCase& subject) {
   const Json& scheme = subject.declaration.scheme;
@@ -290,9 +289,8 @@ void hold(EngineLayer& held, std::vector<float> values, const std::string& sourc
   for (float& value : values) {
     value *= factor;
     if (!std::isfinite(value) || value <= 0)
-      findings.add_of_layer(held.layer, Severity::kError,
-                            "it uses a scale that is not finite and positive",
-                            "calibrate these layers");
+      findings.add(held.layer, Severity::kError, "it uses a scale that is not finite and positive",
+                   "calibrate these layers");
   }
   // One value where all ranks have the same.
   if (std::ranges::all_of(values, [&](float value) { return value == values[0]; }))
@@ -401,24 +399,24 @@ class DraftChecker {
   void judge(const ScaleTensor& tensor) {
     if (side_in(reading_.loaded, tensor.rest)) return;
     if (const char side = side_in(reading_.refused, tensor.rest))
-      findings_.add_of_layer(layer_, Severity::kError,
-                             "its loader of drafts stops at " + tensor.name, remedy(side));
+      findings_.add(layer_, Severity::kError, "its loader of drafts stops at " + tensor.name,
+                    remedy(side));
     else if (const char dropped = side_in(reading_.dropped, tensor.rest))
-      findings_.add_of_layer(layer_, Severity::kWarning,
-                             "its loader of drafts drops " + tensor.name +
-                                 ": an FP8 cache of the draft has the scale 1.0",
-                             reading_.loaded.empty() ? "" : remedy(dropped));
+      findings_.add(layer_, Severity::kWarning,
+                    "its loader of drafts drops " + tensor.name +
+                        ": an FP8 cache of the draft has the scale 1.0",
+                    reading_.loaded.empty() ? "" : remedy(dropped));
     else
-      findings_.add_of_layer(layer_, Severity::kNote,
-                             "not known: what its loader of drafts does with " + tensor.name);
+      findings_.add(layer_, Severity::kNote,
+                    "not known: what its loader of drafts does with " + tensor.name);
   }
 
   void tell_none() {
     if (!reading_.loaded.empty())
-      findings_.add_of_layer(layer_, Severity::kWarning,
-                             "the draft layer has no scales: the FP8 cache of the draft has the "
-                             "scale 1.0",
-                             "calibrate the model without --no-mtp");
+      findings_.add(layer_, Severity::kWarning,
+                    "the draft layer has no scales: the FP8 cache of the draft has the "
+                    "scale 1.0",
+                    "calibrate the model without --no-mtp");
   }
 
  private:
@@ -444,15 +442,15 @@ void check_draft_scales(const VerifyCase& subject, const ModelDir& model_dir, bo
   const std::vector<ScaleTensor> tensors = draft_scale_tensors(model_dir, config);
   if (!subject.engine.seen().runs_drafts) {
     if (!tensors.empty())
-      findings.add_of_layer(config.num_hidden_layers, Severity::kNote,
-                            "it runs no draft layers and passes over the scales of this one");
+      findings.add(config.num_hidden_layers, Severity::kNote,
+                   "it runs no draft layers and passes over the scales of this one");
     return;
   }
   const DraftReading* reading = reading_of(subject);
   if (!reading) {
     if (!tensors.empty())
-      findings.add_of_layer(config.num_hidden_layers, Severity::kNote,
-                            "not known: whether its drafts read the scales of the draft layer");
+      findings.add(config.num_hidden_layers, Severity::kNote,
+                   "not known: whether its drafts read the scales of the draft layer");
     return;
   }
   DraftChecker checker(*reading, config, findings);

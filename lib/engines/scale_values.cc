@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <set>
 
 #include "core/text.h"
@@ -40,24 +39,20 @@ class Arithmetic {
         findings_(findings),
         loads_(loads),
         ignored_(ignored_layers(subject.declaration, subject.config)),
-        has_scales_(std::ranges::any_of(placement.layers,
-                                        [](const auto& entry) {
-                                          return entry.second.k || entry.second.v ||
-                                                 entry.second.both;
-                                        })),
+        has_scales_(placement.has_any()),
         has_v_scales_(std::ranges::any_of(
             placement.layers, [](const auto& entry) { return entry.second.v != nullptr; })) {}
 
   EngineLayer held(int64_t layer, const PlacedScales& placed) {
     EngineLayer held{.layer = layer, .k = {}, .v = {}};
     if (is_skipped(layer)) return skipped(layer, placed);
-    if (rules_.takes_dynamic && is_dynamic()) {
+    if (rules_.takes_dynamic && is_dynamic(subject_.declaration)) {
       held.k = held.v = {.values = {}, .source = std::string(kDynamicSource)};
       if (placed.k || placed.v)
-        findings_.add_of_layer(layer, Severity::kError,
-                               "the scheme is dynamic: it computes scales as it runs, and does not "
-                               "use those of the checkpoint",
-                               "set dynamic to false");
+        findings_.add(layer, Severity::kError,
+                      "the scheme is dynamic: it computes scales as it runs, and does not "
+                      "use those of the checkpoint",
+                      "set dynamic to false");
       return held;
     }
     if (!subject_.choice.is_quantized && rules_.ones == OnesFor::kSixteenBits) return held;
@@ -90,17 +85,11 @@ class Arithmetic {
   }
 
   EngineLayer skipped(int64_t layer, const PlacedScales& placed) {
-    const bool has_scales = placed.k || placed.v || placed.both;
-    findings_.add_of_layer(layer, Severity::kNote,
-                           has_scales ? "it keeps the cache in 16 bits, as asked, and these scales "
-                                        "do nothing"
-                                      : "it keeps the cache in 16 bits, as asked");
+    findings_.add(layer, Severity::kNote,
+                  placed.has_any() ? "it keeps the cache in 16 bits, as asked, and these scales "
+                                     "do nothing"
+                                   : "it keeps the cache in 16 bits, as asked");
     return {.layer = layer, .k = {}, .v = {}, .is_16_bit = true};
-  }
-
-  bool is_dynamic() const {
-    const Json& scheme = subject_.declaration.scheme;
-    return scheme.is_object() && scheme.value("dynamic", Json()) == true;
   }
 
   /// Reports the scale that it uses where the checkpoint has none; only for FP8 caches.
@@ -108,18 +97,17 @@ class Arithmetic {
     if (!subject_.choice.is_fp8) return;
     if (ignored_.contains(layer)) return tell_ignored(layer);
     if (rules_.absent == Absent::kUndefined) {
-      findings_.add_of_layer(layer, Severity::kError,
-                             "the checkpoint has no scale of " + sides + ": it computes with " +
-                                 std::string(kUndefinedSource) +
-                                 ", and only says that tensors are missing",
-                             "calibrate these layers");
+      findings_.add(layer, Severity::kError,
+                    "the checkpoint has no scale of " + sides + ": it computes with " +
+                        std::string(kUndefinedSource) + ", and only says that tensors are missing",
+                    "calibrate these layers");
       return;
     }
     // A checkpoint without any scale was not calibrated; a gap is a mistake.
-    findings_.add_of_layer(layer, has_scales_ ? Severity::kError : Severity::kWarning,
-                           "the checkpoint has no scale of " + sides +
-                               (has_scales_ ? " here, and has others" : "") + ": " + ones_text(),
-                           "calibrate these layers");
+    findings_.add(layer, has_scales_ ? Severity::kError : Severity::kWarning,
+                  "the checkpoint has no scale of " + sides +
+                      (has_scales_ ? " here, and has others" : "") + ": " + ones_text(),
+                  "calibrate these layers");
   }
 
   std::string ones_text() const {
@@ -131,14 +119,14 @@ class Arithmetic {
   void tell_ignored(int64_t layer) {
     const std::string_view argument = subject_.engine.skip_argument;
     if (!argument.empty())
-      return findings_.add_of_layer(
+      return findings_.add(
           layer, Severity::kWarning,
           "the checkpoint leaves this cache in 16 bits; unless told, it quantizes it: " +
               ones_text(),
           "start it with " + std::string(argument) + ' ' +
               join(ignored_, " ", [](int64_t one) { return std::to_string(one); }));
     const bool is_undefined = rules_.absent == Absent::kUndefined;
-    findings_.add_of_layer(
+    findings_.add(
         layer, Severity::kError,
         "the checkpoint leaves this cache in 16 bits, and it quantizes all layers alike: " +
             (is_undefined ? "it computes with " + std::string(kUndefinedSource) +
@@ -166,9 +154,8 @@ class Arithmetic {
     if (placed.k) take(held.k, *placed.k);
     if (placed.v) take(held.v, *placed.v);
     if (placed.k && !placed.v && placed.k->rest.ends_with(".kv_scale")) {
-      findings_.add_of_layer(held.layer, Severity::kError,
-                             "it gives kv_scale to K alone, and V is 1.0 without a word",
-                             subject_.remedy);
+      findings_.add(held.layer, Severity::kError,
+                    "it gives kv_scale to K alone, and V is 1.0 without a word", subject_.remedy);
       return;
     }
     if (!placed.k || !placed.v)
@@ -192,23 +179,23 @@ class Arithmetic {
       take(held.v, *placed.v);
     } else if (is_absent(k) && is_absent(v)) {
       if (placed.k || placed.v)
-        findings_.add_of_layer(held.layer, Severity::kError,
-                               "it takes scales of 0 or less for missing ones and uses 1.0",
-                               "calibrate these layers");
+        findings_.add(held.layer, Severity::kError,
+                      "it takes scales of 0 or less for missing ones and uses 1.0",
+                      "calibrate these layers");
       else
         tell_absent(held.layer, "K and V");
     } else if (!(k > 0)) {
       loads_ = false;
-      findings_.add_of_layer(held.layer, Severity::kError,
-                             placed.k ? "it refuses a scale of K that is not positive"
-                                      : "it refuses a scale of V without one of K",
-                             "calibrate these layers");
+      findings_.add(held.layer, Severity::kError,
+                    placed.k ? "it refuses a scale of K that is not positive"
+                             : "it refuses a scale of V without one of K",
+                    "calibrate these layers");
     } else {
       take(held.k, *placed.k);
       held.v = held.k;
-      findings_.add_of_layer(held.layer, has_v_scales_ ? Severity::kError : Severity::kWarning,
-                             "there is no scale of V of its own: K's serves both",
-                             has_v_scales_ ? "calibrate these layers" : "");
+      findings_.add(held.layer, has_v_scales_ ? Severity::kError : Severity::kWarning,
+                    "there is no scale of V of its own: K's serves both",
+                    has_v_scales_ ? "calibrate these layers" : "");
     }
   }
 
@@ -221,16 +208,16 @@ class Arithmetic {
       if (rules_.rounding == Rounding::kSharedToFloat16)
         for (float& value : held.k.values) value = rounded(value, "float16");
       held.v = held.k;
-      findings_.add_of_layer(held.layer, Severity::kWarning,
-                             "K and V share one scale, kv_scale" +
-                                 std::string(rules_.rounding == Rounding::kSharedToFloat16
-                                                 ? ", which it rounds to float16"
-                                                 : ""),
-                             "");
+      findings_.add(held.layer, Severity::kWarning,
+                    "K and V share one scale, kv_scale" +
+                        std::string(rules_.rounding == Rounding::kSharedToFloat16
+                                        ? ", which it rounds to float16"
+                                        : ""),
+                    "");
     } else if (placed.k || placed.v) {
-      findings_.add_of_layer(held.layer, Severity::kError,
-                             "it reads k_scale and v_scale only where both are there, and uses 1.0",
-                             subject_.remedy);
+      findings_.add(held.layer, Severity::kError,
+                    "it reads k_scale and v_scale only where both are there, and uses 1.0",
+                    subject_.remedy);
     } else {
       tell_absent(held.layer, "K and V");
     }
@@ -238,7 +225,7 @@ class Arithmetic {
 
   /// Rounding and dialect, of what came from the checkpoint.
   void change(EngineLayer& held, const PlacedScales& placed) {
-    const bool is_placed = placed.k || placed.v || placed.both;
+    const bool is_placed = placed.has_any();
     const float factor = dialect_factor(is_placed);
     for (EngineScale* side : {&held.k, &held.v}) {
       if (side->source.empty() || side->values.empty()) continue;
@@ -246,9 +233,9 @@ class Arithmetic {
         if (rules_.rounding == Rounding::kToModel) round(held.layer, value);
         value *= factor;
         if (!is_scale(value))
-          findings_.add_of_layer(held.layer, Severity::kError,
-                                 "it uses a scale that is not finite and positive",
-                                 "calibrate these layers");
+          findings_.add(held.layer, Severity::kError,
+                        "it uses a scale that is not finite and positive",
+                        "calibrate these layers");
       }
     }
     if (is_placed && subject_.choice.is_fp8) tell_dialect(held.layer, factor);
@@ -260,7 +247,7 @@ class Arithmetic {
     const bool is_rocm = subject_.options.is_rocm;
     if (rules_.dialect == FnuzRule::kByConfig) return;
     if (is_fnuz && (!is_rocm || factor == 2.0f))
-      findings_.add_of_layer(
+      findings_.add(
           layer, Severity::kError,
           is_rocm
               ? "it doubles scales that are for E4M3FNUZ already: the cache uses half of its range"
@@ -269,7 +256,7 @@ class Arithmetic {
           "kvcal convert CHECKPOINT --fp8-dialect fn --format " +
               std::string(subject_.engine.format) + " --output OUT");
     if (!is_fnuz && is_rocm && factor == 1.0f)
-      findings_.add_of_layer(
+      findings_.add(
           layer, Severity::kWarning,
           "the platform stores E4M3 as FNUZ, whose largest value is 240, and it does not double "
           "the scales: what is over 0.54 of the calibrated extreme is clipped",
@@ -280,9 +267,8 @@ class Arithmetic {
     const float before = value;
     value = rounded(value, subject_.dtype);
     if (value != before && is_scale(before))
-      findings_.add_of_layer(
-          layer, Severity::kNote,
-          "it rounds scales to the dtype of the model as it runs, " + subject_.dtype, "");
+      findings_.add(layer, Severity::kNote,
+                    "it rounds scales to the dtype of the model as it runs, " + subject_.dtype, "");
   }
 
   float dialect_factor(bool is_placed) const {
@@ -296,11 +282,11 @@ class Arithmetic {
   }
 
   void tell_unused(int64_t layer, const PlacedScales& placed) {
-    if (placed.k || placed.v || placed.both)
-      findings_.add_of_layer(layer, Severity::kError,
-                             "it loads the scales and uses them for NVFP4 caches only: an FP8 "
-                             "cache gets 1.0",
-                             "serve it with an engine that uses them");
+    if (placed.has_any())
+      findings_.add(layer, Severity::kError,
+                    "it loads the scales and uses them for NVFP4 caches only: an FP8 "
+                    "cache gets 1.0",
+                    "serve it with an engine that uses them");
     else
       tell_absent(layer, "K and V");
   }

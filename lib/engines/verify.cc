@@ -57,27 +57,17 @@ void check_ranks(const VerifyCase& subject, int64_t heads, Findings& findings, b
         "choose a --tp-size that divides the KV heads, or a multiple of them");
     return;
   }
-  const Json& scheme = subject.declaration.scheme;
-  const bool has_heads = scheme.is_object() && scheme.value("strategy", Json()) == "attn_head";
-  if (has_heads && subject.rules.heads != HeadScales::kNotTaken &&
-      subject.engine.takes_sharded_heads)
+  if (takes_head_scales(subject) && subject.engine.takes_sharded_heads)
     findings.add(Severity::kNote, heads >= ranks ? "each rank holds the scales of its " +
                                                        std::to_string(heads / ranks) + " heads"
                                                  : "each head's scale is on " +
                                                        std::to_string(ranks / heads) + " ranks");
 }
 
-bool has_cache_scales(const Placement& placement) {
-  return std::ranges::any_of(placement.layers, [](const auto& entry) {
-    const PlacedScales& placed = entry.second;
-    return placed.k || placed.v || placed.both;
-  });
-}
-
 /// A cache of 16 bits beside scales, and what turns it on.
 void tell_cache(const VerifyCase& subject, const Placement& placement, Findings& findings) {
   const std::string argument(subject.engine.fp8_argument);
-  if (!subject.choice.is_quantized && has_cache_scales(placement) && !argument.empty())
+  if (!subject.choice.is_quantized && placement.has_any() && !argument.empty())
     findings.add(Severity::kNote,
                  subject.options.kv_cache_dtype == "auto"
                      ? "it keeps K and V in 16 bits unless told, and the scales do nothing"
@@ -91,7 +81,7 @@ void tell_cache(const VerifyCase& subject, const Placement& placement, Findings&
     findings.add(Severity::kError, "it passes over this kv_cache_scheme, and its scales: " + failed,
                  subject.remedy);
   if (subject.rules.dialect == FnuzRule::kByConfig && subject.choice.is_fp8 &&
-      has_cache_scales(placement) && subject.declaration.dialect != fp8::Format::kE4m3Fn &&
+      placement.has_any() && subject.declaration.dialect != fp8::Format::kE4m3Fn &&
       subject.declaration.dialect != fp8::Format::kE4m3Fnuz)
     findings.add(Severity::kError,
                  "it refuses kv_scale where config.json has no kv_cache_torch_dtype of "
@@ -105,13 +95,13 @@ void tell_smoothing(const VerifyCase& subject, const ModelDir& model_dir,
   const auto made = smoothed_for({{"smoothing", smoothing_of_folder(model_dir.given_path())}});
   if (made != SmoothedFor::kFp8E4m3 || cache_dtype == "auto" || !subject.choice.is_quantized)
     return;
-  const Json& scheme = subject.declaration.scheme;
-  const bool is_dynamic = scheme.is_object() && scheme.value("dynamic", Json()) == true;
   const bool is_e4m3 = subject.choice.is_fp8 && cache_dtype.find("e5m2") == std::string::npos;
-  if (is_e4m3 && !is_dynamic) return;
+  const bool has_own_scales = is_dynamic(subject.declaration);
+  if (is_e4m3 && !has_own_scales) return;
   findings.add(Severity::kWarning,
                "the model's K was rewritten for an FP8 E4M3 cache with one scale a layer, and " +
-                   (is_dynamic ? "dynamic scales" : cache_dtype) + " may lose far more than before",
+                   (has_own_scales ? "dynamic scales" : cache_dtype) +
+                   " may lose far more than before",
                "serve it with fp8_e4m3, or the model that it was made of");
 }
 
@@ -350,12 +340,11 @@ void tell_other_files(const VerifyCase& subject, const ModelDir& model_dir,
       const auto same = std::ranges::find(subject.tensors, tensor.name, &ScaleTensor::name);
       const bool is_lost = same == subject.tensors.end();
       if (!is_lost && same->values == tensor.values) continue;
-      findings.add_of_layer(
-          tensor.layer, is_lost ? Severity::kError : Severity::kWarning,
-          general_name(tensor, subject.config) + " of " + file +
-              (is_lost ? " is lost: it does not load this file"
-                       : " is another one than it loads: it does not load this file"),
-          is_lost ? "name the file in " + std::string(kIndexFileName) : "remove the file");
+      findings.add(tensor.layer, is_lost ? Severity::kError : Severity::kWarning,
+                   general_name(tensor, subject.config) + " of " + file +
+                       (is_lost ? " is lost: it does not load this file"
+                                : " is another one than it loads: it does not load this file"),
+                   is_lost ? "name the file in " + std::string(kIndexFileName) : "remove the file");
     }
 }
 
@@ -416,11 +405,6 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
 }
 
 }  // namespace
-
-VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
-                           std::string_view engine, const VerifyOptions& options) {
-  return verify_files(model_dir, config, choose_engine(engine), options, {});
-}
 
 VerifyReport verify_checkpoint(const std::filesystem::path& path, std::string_view engine,
                                const VerifyOptions& options) {

@@ -64,7 +64,7 @@ Json report_json(const VerifyReport& report);
 class Findings {
  public:
   void add(Severity severity, std::string message, std::string remedy = {});
-  void add_of_layer(int64_t layer, Severity severity, std::string message, std::string remedy = {});
+  void add(int64_t layer, Severity severity, std::string message, std::string remedy = {});
   /// Errors first, then warnings and notes; in each by the first layer, in the order they came.
   std::vector<Finding> ranked() &&;
 
@@ -83,14 +83,10 @@ struct VerifyOptions {
 };
 
 /// Reports how an engine loads a checkpoint's KV scales, by rules that were read from its source or
-/// seen when it ran (engines/), apart from our own readers and writers. config is the model's,
-/// which names its attention modules. Throws Error for a file that cannot be read and for skipped
-/// layers that do not attend; errors in the scales are findings.
-VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
-                           std::string_view engine, const VerifyOptions& options);
-
-/// verify_engine of a folder, with the files that the engine would load, which may be others than
-/// kvcal's own: a finding where those that it leaves out hold scales.
+/// seen when it ran (engines/), apart from our own readers and writers, and from the files that the
+/// engine would load, which may be others than kvcal's own: a finding where those that it leaves
+/// out hold scales. Throws Error for a file that cannot be read and for skipped layers that do not
+/// attend; errors in the scales are findings.
 VerifyReport verify_checkpoint(const std::filesystem::path& path, std::string_view engine,
                                const VerifyOptions& options);
 

@@ -71,11 +71,10 @@ Json report_json(const VerifyReport& report) {
 }
 
 void Findings::add(Severity severity, std::string message, std::string remedy) {
-  add_of_layer(-1, severity, std::move(message), std::move(remedy));
+  add(-1, severity, std::move(message), std::move(remedy));
 }
 
-void Findings::add_of_layer(int64_t layer, Severity severity, std::string message,
-                            std::string remedy) {
+void Findings::add(int64_t layer, Severity severity, std::string message, std::string remedy) {
   auto same = std::ranges::find_if(findings_, [&](const Finding& finding) {
     return finding.severity == severity && finding.message == message && finding.remedy == remedy;
   });

@@ -164,11 +164,11 @@ Generation generate(Decoder& decoder, KvCache& cache, std::span<const TokenId> p
   Generation result{.ids = {}, .finish_reason = "length"};
   std::vector<float> logits;
   {
-    const Stopwatch watch(result.prefill_seconds);
+    const TimedScope watch(result.prefill_seconds);
     logits = decoder.step(prompt, cache);
   }
   {
-    const Stopwatch watch(result.decode_seconds);
+    const TimedScope watch(result.decode_seconds);
     while (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens) {
       throw_if_interrupted();
       const TokenId id = sampler.pick(logits);
@@ -290,7 +290,7 @@ class BatchWriter {
     const Decoder::SequenceTokens sequence{.slot = static_cast<int64_t>(slot), .ids = ids};
     std::vector<float> logits;
     {
-      const Stopwatch watch(use_.prefill_seconds);
+      const TimedScope watch(use_.prefill_seconds);
       logits = logits_after(std::span(&sequence, 1), [&](size_t) { return prompt; });
     }
     use_.prompt_tokens += std::ssize(ids);
@@ -327,7 +327,7 @@ class BatchWriter {
             {.slot = static_cast<int64_t>(slot), .ids = std::span(one->ids).last(1)});
     std::vector<float> logits;
     {
-      const Stopwatch watch(use_.decode_seconds);
+      const TimedScope watch(use_.decode_seconds);
       logits = logits_after(sequences, [&](size_t i) {
         return writing_[static_cast<size_t>(sequences[i].slot)]->prompt;
       });

@@ -57,7 +57,7 @@ class Scorer {
   ~Scorer();
 
   /// Feeds ids from the start of a sequence, and scores ids[first_scored] and those behind; those
-  /// before are context only. first_scored: 1 or more. Throws Error as Decoder::step_all.
+  /// before are context only. first_scored: 1 or more. Throws Error as Decoder::step.
   SequenceScores score(std::span<const TokenId> ids, size_t first_scored = 1);
 
   /// As score of one model of which only one layer's cache is quantized, for each of layers, which

@@ -18,6 +18,13 @@ std::vector<int64_t> integer_list(const ConfigReader& reader, std::string_view k
   return values;
 }
 
+/// The layers for whose numbers holds(i) is true.
+std::vector<bool> layers_where(int64_t num_layers, const auto& holds) {
+  std::vector<bool> layers;
+  for (int64_t i = 0; i < num_layers; ++i) layers.push_back(holds(i));
+  return layers;
+}
+
 /// A list with one of two words for each layer.
 struct LayerNames {
   std::string_view key, chosen, other;
@@ -55,39 +62,35 @@ std::vector<bool> layers_by_word(const LayerNames& words, const Json& types, int
 /// Windows where every n-th layer has full attention; EXAONE writes the pattern as a word of L
 /// (local) and G (global).
 std::vector<bool> sliding_by_pattern(const ConfigReader& reader, int64_t num_layers) {
-  std::vector<bool> sliding;
   const Json* pattern = reader.find("sliding_window_pattern");
   if (pattern && pattern->is_string()) {
     const auto word = pattern->get<std::string>();
     if (word.empty() || word.find_first_not_of("LG") != std::string::npos)
       fail("key 'sliding_window_pattern' is '", word, "', expected a word of L and G");
-    for (size_t i = 0; i < static_cast<size_t>(num_layers); ++i)
-      sliding.push_back(i + 1 < static_cast<size_t>(num_layers) && word[i % word.size()] == 'L');
-    return sliding;
+    return layers_where(num_layers, [&](int64_t i) {
+      return i + 1 < num_layers && word[static_cast<size_t>(i) % word.size()] == 'L';
+    });
   }
   // EXAONE 4's small model has neither.
-  if (!pattern && !reader.integer("sliding_window"))
-    return std::vector<bool>(static_cast<size_t>(num_layers), false);
-  const int64_t every = reader.size("sliding_window_pattern", kMaxLayers);
-  for (int64_t i = 0; i < num_layers; ++i) sliding.push_back((i + 1) % every != 0);
-  return sliding;
+  const bool has_any = pattern || reader.integer("sliding_window");
+  const int64_t every = has_any ? reader.size("sliding_window_pattern", kMaxLayers) : 1;
+  return layers_where(num_layers, [&](int64_t i) { return (i + 1) % every != 0; });
 }
 
 std::vector<bool> sliding_by_max_window_layers(const ConfigReader& reader,
                                                const ModelConfig& config) {
-  const auto count = static_cast<size_t>(config.num_hidden_layers);
-  std::vector<bool> sliding(count, false);
+  const int64_t count = config.num_hidden_layers;
   reader.knows({"use_sliding_window", "layer_types", "max_window_layers"});
   const SlidingWindow kind = config.architecture->sliding_window;
   if (kind != SlidingWindow::kFromMaxWindowLayers &&
       !reader.boolean("use_sliding_window").value_or(false))
-    return sliding;
+    return layers_where(count, [](int64_t) { return false; });
   if (const Json* types = reader.find("layer_types"))
-    return layers_by_word(kWindowWords, *types, config.num_hidden_layers);
-  const auto border = static_cast<size_t>(reader.size("max_window_layers", kMaxLayers, 0));
+    return layers_by_word(kWindowWords, *types, count);
+  const int64_t border = reader.size("max_window_layers", kMaxLayers, 0);
   const bool is_after = kind != SlidingWindow::kEvenBelowMaxWindowLayers;
-  for (size_t i = 0; i < count; ++i) sliding[i] = is_after ? i >= border : i < border && i % 2 == 0;
-  return sliding;
+  return layers_where(count,
+                      [&](int64_t i) { return is_after ? i >= border : i < border && i % 2 == 0; });
 }
 
 /// Source: transformers 5.23 `Cohere2MoeConfig`.
@@ -95,19 +98,16 @@ std::vector<bool> sliding_after_dense(const ConfigReader& reader, int64_t num_la
   const int64_t first = reader.size("first_k_dense_replace", kMaxLayers, 0);
   const int64_t before = reader.size("prefix_dense_sliding_window_pattern", kMaxLayers);
   const int64_t behind = reader.size("sliding_window_pattern", kMaxLayers);
-  std::vector<bool> sliding;
-  for (int64_t i = 0; i < num_layers; ++i)
-    sliding.push_back(i < first ? (i + 1) % before != 0 : (i - first + 1) % behind != 0);
-  return sliding;
+  return layers_where(num_layers, [&](int64_t i) {
+    return i < first ? (i + 1) % before != 0 : (i - first + 1) % behind != 0;
+  });
 }
 
 /// Source: transformers 5.23 `MiMoV2FlashConfig`; the list is the published config.json's.
 std::vector<bool> sliding_by_hybrid_pattern(const ConfigReader& reader, int64_t num_layers) {
   if (reader.find("hybrid_layer_pattern"))
     return layers_by_mark(reader, "hybrid_layer_pattern", num_layers);
-  std::vector<bool> sliding;
-  for (int64_t i = 0; i < num_layers; ++i) sliding.push_back(i > 0 && (i + 1) % 6 != 0);
-  return sliding;
+  return layers_where(num_layers, [](int64_t i) { return i > 0 && (i + 1) % 6 != 0; });
 }
 
 /// Windows by [[words, times], ..]: the words, so many times.
@@ -135,15 +135,13 @@ std::vector<bool> sliding_by_attention_types(const ConfigReader& reader, int64_t
 /// All but layers 0, n, 2n, ..
 std::vector<bool> sliding_from_first(const ConfigReader& reader, int64_t num_layers) {
   const int64_t every = reader.size("sliding_window_pattern", kMaxLayers);
-  std::vector<bool> sliding;
-  for (int64_t i = 0; i < num_layers; ++i) sliding.push_back(i % every != 0);
-  return sliding;
+  return layers_where(num_layers, [&](int64_t i) { return i % every != 0; });
 }
 
 std::vector<bool> said_sliding_layers(const ConfigReader& reader, const ModelConfig& config) {
   const int64_t count = config.num_hidden_layers;
   const auto all = [&](bool slides) {
-    return std::vector<bool>(static_cast<size_t>(count), slides);
+    return layers_where(count, [slides](int64_t) { return slides; });
   };
   /// By layer_types; where there is none, by another rule, which reads keys.
   const auto typed_or = [&](std::initializer_list<std::string_view> keys, const auto& other) {
@@ -203,16 +201,11 @@ void parse_windows(const ConfigReader& reader, ModelConfig& config,
 /// Whether each layer has experts, by the family's ExpertLayers.
 std::vector<bool> expert_layers(const ConfigReader& reader, const ModelConfig& config) {
   const int64_t count = config.num_hidden_layers;
-  std::vector<bool> layers(static_cast<size_t>(count), true);
-  const auto keep_where = [&](const auto& holds) {
-    for (int64_t i = 0; i < count; ++i) layers[static_cast<size_t>(i)] = holds(i);
-    return layers;
-  };
   switch (config.architecture->expert_layers) {
     case ExpertLayers::kNone:
-      return keep_where([](int64_t) { return false; });
+      return layers_where(count, [](int64_t) { return false; });
     case ExpertLayers::kAll:
-      return layers;
+      return layers_where(count, [](int64_t) { return true; });
     case ExpertLayers::kTyped:
       reader.knows({"first_k_dense_replace"});
       if (const Json* types = reader.find(kExpertWords.key))
@@ -222,29 +215,29 @@ std::vector<bool> expert_layers(const ConfigReader& reader, const ModelConfig& c
       [[fallthrough]];
     case ExpertLayers::kAfterFirst: {
       const int64_t first = reader.size("first_k_dense_replace", kMaxLayers, 0);
-      return keep_where([&](int64_t i) { return i >= first; });
+      return layers_where(count, [&](int64_t i) { return i >= first; });
     }
     case ExpertLayers::kEveryStep: {
       const int64_t step = reader.size("decoder_sparse_step", kMaxLayers);
       const std::vector<int64_t> dense = integer_list(reader, "mlp_only_layers");
-      return keep_where([&](int64_t i) {
+      return layers_where(count, [&](int64_t i) {
         return (i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end();
       });
     }
     case ExpertLayers::kPeriod: {
       const int64_t period = reader.size("expert_layer_period", kMaxLayers);
       const int64_t offset = reader.size("expert_layer_offset", period - 1, 0);
-      return keep_where([&](int64_t i) { return i % period == offset; });
+      return layers_where(count, [&](int64_t i) { return i % period == offset; });
     }
     case ExpertLayers::kWhereEnabled: {
       const bool enabled = reader.boolean("enable_moe_block").value_or(false);
       if (enabled && config.moe.num_experts < 1)
         fail_missing("num_experts", "the number of experts");
-      return keep_where([&](int64_t) { return enabled; });
+      return layers_where(count, [&](int64_t) { return enabled; });
     }
   }
   KVCAL_CHECK(false);
-  return layers;
+  return {};
 }
 
 std::vector<bool> turning_layers(const ConfigReader& reader, const ModelConfig& config,

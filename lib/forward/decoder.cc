@@ -173,11 +173,6 @@ std::vector<float> Decoder::step(std::span<const TokenId> ids, KvCache& cache) {
   return logits_of(hidden_, std::ssize(ids) - 1, 1);
 }
 
-std::vector<float> Decoder::step_all(std::span<const TokenId> ids, KvCache& cache) {
-  run(ids, cache);
-  return logits_of(hidden_, 0, std::ssize(ids));
-}
-
 std::vector<float> Decoder::step_together(std::span<const SequenceTokens> sequences,
                                           KvCache& cache) {
   const TokenBatch step = run(sequences, cache, true);

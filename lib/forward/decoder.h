@@ -48,8 +48,6 @@ class Decoder {
   /// Attention reads K and V of the new tokens through the cache too, as engines do. Throws Error
   /// for ids outside the vocabulary or a full cache, NotFiniteLogits for NaN or Inf in the logits.
   std::vector<float> step(std::span<const TokenId> ids, KvCache& cache);
-  /// As step, with the logits after every id: [ids, vocab_size].
-  std::vector<float> step_all(std::span<const TokenId> ids, KvCache& cache);
 
   /// New tokens of the sequence in one of a cache's slots.
   struct SequenceTokens {
@@ -72,7 +70,7 @@ class Decoder {
   /// not depend on the others.
   std::vector<float> logits_at(const Buffer& hidden, std::span<const int32_t> rows);
 
-  /// As step_all, but returns the residual stream after the last layer: [ids, hidden_size] float32
+  /// As step, but returns the residual stream after the last layer: [ids, hidden_size] float32
   /// in the backend's memory, for logits_of. Logits of many tokens do not fit in memory together.
   /// whole_length: as in SequenceTokens.
   Buffer step_hidden(std::span<const TokenId> ids, KvCache& cache, int64_t whole_length = 0);

@@ -24,7 +24,7 @@ Verdict verdict_of(const std::vector<VerifyReport>& reports);
 /// are meant; empty: none. options: of the reports.
 std::string problem_of(const Verdict& verdict, const VerifyOptions& options, bool allow_16_bit);
 
-/// A report for each engine, in the order of engine_choice. Throws Error as verify_engine.
+/// A report for each engine, in the order of engine_choice. Throws Error as verify_checkpoint.
 std::vector<VerifyReport> verify(const std::filesystem::path& checkpoint,
                                  const std::vector<std::string>& engines,
                                  const VerifyOptions& options);

@@ -67,12 +67,6 @@ uint64_t layer_hash(const Weights& weights, int64_t layer) {
   return std::max(state[0], uint64_t{1});
 }
 
-uint64_t layer_size(const Weights& weights, int64_t layer) {
-  uint64_t size = 0;
-  for (const auto& tensor : weights.tensors(layer)) size += tensor.view.bytes.size();
-  return size;
-}
-
 uint64_t RankLayerBytes::hash(int64_t layer) const {
   const std::lock_guard lock(hash_mutex_);
   const auto found = hashes_.find(layer);
@@ -88,7 +82,7 @@ void LocalLayers::bring(int64_t layer) {
   const std::lock_guard lock(mutex_);
   if (hash(layer) != 0) return;
   set_hash(layer, layer_hash(weights_, layer));
-  bytes_read_ += layer_size(weights_, layer);
+  for (const auto& tensor : weights_.tensors(layer)) bytes_read_ += tensor.view.bytes.size();
 }
 
 namespace {

@@ -51,8 +51,6 @@ std::vector<FileExtent> layer_extents(const ModelDir& model_dir, const Weights& 
 
 /// Hash of the bytes of a layer's tensors, read once, a few megabytes at a time. Never 0.
 uint64_t layer_hash(const Weights& weights, int64_t layer);
-/// Bytes of a layer's tensors.
-uint64_t layer_size(const Weights& weights, int64_t layer);
 
 /// Layers that this rank reads by itself, as a single process does, from files that must be equal
 /// on all ranks, so it hashes the bytes it packs. Borrows.

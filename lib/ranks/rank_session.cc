@@ -6,7 +6,6 @@
 #include <fstream>
 #include <string_view>
 #include <thread>
-#include <type_traits>
 #include <utility>
 
 #include <sys/resource.h>

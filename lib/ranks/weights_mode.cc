@@ -9,6 +9,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "core/posix_file.h"
+#include "core/stopwatch.h"
 #include "ranks/communicator.h"
 #include "ranks/exchanged_layers.h"
 
@@ -19,8 +20,8 @@ constexpr size_t kMeasured = size_t{64} << 20, kChunk = size_t{4} << 20;
 /// Required advantage of the exchange, which also costs processor time.
 constexpr double kClearGain = 1.5;
 
-double seconds_since(Watch::Clock::time_point begin) {
-  return std::max(1e-6, std::chrono::duration<double>(Watch::Clock::now() - begin).count());
+double bytes_a_second(uint64_t bytes, const Stopwatch& watch) {
+  return static_cast<double>(bytes) / std::max(1e-6, watch.seconds());
 }
 
 /// Reads chunks from all files, so that files partly in memory count accordingly.
@@ -48,9 +49,9 @@ double exchange_rate(Communicator& ranks) {
   for (size_t rank = 0; rank < count; ++rank)
     parts.push_back({.begin = rank * chunk, .size = chunk});
   size_t exchanged = 0;
-  const auto begin = Watch::Clock::now();
+  const Stopwatch watch;
   for (; exchanged < kMeasured; exchanged += memory.size()) ranks.exchange(memory, parts);
-  return static_cast<double>(exchanged) / seconds_since(begin);
+  return bytes_a_second(exchanged, watch);
 }
 
 }  // namespace
@@ -72,9 +73,8 @@ WeightsChoice choose_weights_mode(Communicator& ranks, const ModelDir& model_dir
   double rate = 0.0;
   agree(ranks, [&] {
     std::vector<std::byte> buffer(kChunk);
-    const auto begin = Watch::Clock::now();
-    const uint64_t bytes = read_some(model_dir, buffer);
-    rate = static_cast<double>(bytes) / seconds_since(begin);
+    const Stopwatch watch;
+    rate = bytes_a_second(read_some(model_dir, buffer), watch);
     return std::vector<std::byte>();
   });
   const double read = std::ranges::min(gather_values(ranks, rate));

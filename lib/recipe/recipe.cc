@@ -99,9 +99,9 @@ Recipe read_recipe(const std::filesystem::path& path) {
   std::string text = text_of_recipe(path);
   return in_context(path.string(), [&] {
     const std::string extension = normalised_name(path.extension().string());
+    if (extension != ".json" && extension != ".md") return parse_recipe(text);
     Recipe recipe = read_recipe_tree(extension == ".json" ? parse_json_tree(text)
-                                     : extension == ".md" ? parse_yaml(front_matter(text))
-                                                          : parse_yaml(text));
+                                                          : parse_yaml(front_matter(text)));
     recipe.source = std::move(text);
     return recipe;
   });

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <limits>
 #include <set>
 #include <thread>
@@ -12,6 +11,7 @@
 #include "core/interrupt.h"
 #include "core/process.h"
 #include "core/registry.h"
+#include "core/stopwatch.h"
 #include "core/text.h"
 #include "kernels/backends.h"
 
@@ -92,12 +92,12 @@ class Products {
   double flop() const { return 2.0 * static_cast<double>(rows_ * kSize * kSize); }
 
   double seconds_of(int times) {
-    const auto begin = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     for (int i = 0; i < times; ++i)
       backend_.matmul({.x = x_.data(), .weight = *weight_, .rows = rows_, .out = out_.as<float>()});
     if (!backend_.is_host())  // waits for the device
       backend_.copy_out(out_.data(), std::as_writable_bytes(std::span(host_)));
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return watch.seconds();
   }
 
  private:

@@ -166,7 +166,7 @@ void HiddenFileWriter::put(int64_t sample, std::span<const float> rows,
   {
     std::unique_lock lock(mutex_);
     if (owner) {
-      const Stopwatch watch(waited_);
+      const TimedScope watch(waited_);
       written_.wait(lock, [&] { return owned_bytes_ == 0 || owned_bytes_ < kMostOwned; });
       owned_bytes_ += rows.size_bytes();
     } else {
@@ -188,7 +188,7 @@ void HiddenFileWriter::put(int64_t sample, std::span<const float> rows,
 void HiddenFileWriter::release(int64_t sample) {
   std::unique_lock lock(mutex_);
   if (!borrowed_.contains(sample)) return;
-  const Stopwatch watch(waited_);
+  const TimedScope watch(waited_);
   written_.wait(lock, [&] { return !borrowed_.contains(sample); });
 }
 

@@ -134,7 +134,7 @@ double RunState::seconds_left() const {
 bool RunState::is_idle_in_time() {
   if (thread_.is_idle()) return true;
   const double left = seconds_left();
-  const Stopwatch watch(waited_);
+  const TimedScope watch(waited_);
   return thread_.wait_until_idle(left);
 }
 
@@ -186,7 +186,7 @@ void RunState::commit(const Checkpoint& checkpoint) {
 }
 
 void RunState::commit_and_wait(const Checkpoint& checkpoint) {
-  const Stopwatch watch(waited_);
+  const TimedScope watch(waited_);
   commit(checkpoint);
   // With a single process, later writes follow in any case.
   if (peers_.size() > 1) {

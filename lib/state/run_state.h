@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "core/diagnostics.h"
 #include "core/file.h"
+#include "core/stopwatch.h"
 #include "forward/layer_forward.h"
 #include "state/hidden_file.h"
 #include "state/state_folder.h"
@@ -101,7 +101,7 @@ class RunState {
   StateSettings settings_;
   StatePeers& peers_;
   Diagnostics& diagnostics_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Stopwatch watch_;
   StateFolder folder_;
   std::unique_ptr<JournalReader> replayed_;  ///< null: the replay is over
   std::unique_ptr<JournalWriter> journal_;   ///< null on all ranks but the first

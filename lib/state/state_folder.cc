@@ -215,7 +215,7 @@ JournalReader::JournalReader(const fs::path& path, uint64_t size, uint64_t run)
 }
 
 std::optional<JournalRecord> JournalReader::next() {
-  if (is_at_end()) return std::nullopt;
+  if (position_ == size_) return std::nullopt;
   const auto left = file_.bytes().subspan(position_, size_ - position_);
   return in_context(file_.path().string() + ", byte " + std::to_string(position_), [&] {
     ByteReader reader(left);
@@ -227,7 +227,6 @@ std::optional<JournalRecord> JournalReader::next() {
     if ((hash64(left.subspan(sizeof hash, reader.offset() - sizeof hash)) ^ run_) != hash)
       fail("the record is damaged, or of another run");
     position_ += reader.offset();
-    record.end = position_;
     return std::optional(record);
   });
 }

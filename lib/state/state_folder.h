@@ -99,7 +99,6 @@ struct JournalRecord {
   RecordKind kind{};
   int64_t layer = 0;
   std::span<const std::byte> result;
-  uint64_t end = 0;  ///< size of the journal up to here
 };
 
 /// Bytes of a record in the file: XXH3 of what follows, by the run, then kind, layer, size, result.
@@ -116,11 +115,8 @@ class JournalReader {
   /// where there are fewer, or they are damaged.
   JournalReader(const fs::path& path, uint64_t size, uint64_t run);
 
-  bool is_at_end() const { return position_ == size_; }
   /// The next record; nullopt at the end. Throws Error for a damaged record.
   std::optional<JournalRecord> next();
-  /// End of the last record that next has returned.
-  uint64_t position() const { return position_; }
 
  private:
   MappedFile file_;

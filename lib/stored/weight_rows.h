@@ -57,8 +57,8 @@ TensorView rows_of(const TensorView& tensor, int64_t begin, int64_t count);
 /// Throws Error naming the tensor where one of its F8_E4M3 codes is NaN.
 void check_codes(const TensorView& codes);
 
-/// Dequantizes some rows of BlockScaledRows, in the given order, to F32; each in [0, rows of
-/// codes). Codes are not checked.
+/// Dequantizes some rows of F8_E4M3 [rows, width], as BlockScaledRows does, in the given order;
+/// each in [0, rows of codes). Codes are not checked.
 WeightRows dequantized_rows(const TensorView& codes, const TensorView& scale, int64_t block_rows,
                             int64_t block_columns, std::span<const int32_t> rows);
 

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <system_error>
 
 #include "checkpoint/model_dir.h"

@@ -43,7 +43,7 @@ Pcre2Regex compile(std::string_view expression) {
 }
 
 /// Looks at the clock once in kCalls calls, for one call costs as much as a short match.
-class Stopwatch {
+class Deadline {
  public:
   bool expired() {
     if (++calls_ % kCalls != 0) return false;
@@ -64,11 +64,11 @@ class Regex : public Pattern {
       : expression_(expression), regex_(compile(expression)) {}
 
   void for_each(std::string_view text, Visitor<Span> visit) const override {
-    Stopwatch stopwatch;
+    Deadline deadline;
     size_t at = 0, previous_end = 0;
     bool has_previous = false;
     Span match;
-    while (at <= text.size() && find(text, at, stopwatch, match)) {
+    while (at <= text.size() && find(text, at, deadline, match)) {
       if (match.begin == match.end && has_previous && previous_end == match.end) {
         at = match.end + 1;
         while (at < text.size() && utf8::is_tail(text[at])) ++at;
@@ -81,9 +81,9 @@ class Regex : public Pattern {
   }
 
  private:
-  bool find(std::string_view text, size_t from, Stopwatch& stopwatch, Span& match) const {
+  bool find(std::string_view text, size_t from, Deadline& deadline, Span& match) const {
     for (size_t at = from;; at = next_start(text, at + kStride)) {
-      if (stopwatch.expired())
+      if (deadline.expired())
         fail("regular expression '", shown(expression_), "' takes more than ", kTimeLimit.count(),
              " s on a text of ", text.size(), " bytes");
       try {

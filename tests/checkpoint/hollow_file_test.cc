@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
+#include "support/tensors.h"
 
 namespace kvcal::test {
 namespace {

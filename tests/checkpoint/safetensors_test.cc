@@ -6,6 +6,7 @@
 #include "support/catch.h"
 #include "support/folders.h"
 #include "support/scratch_folder.h"
+#include "support/tensors.h"
 
 using namespace kvcal;
 using test::contains;

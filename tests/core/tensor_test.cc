@@ -5,6 +5,7 @@
 #include "core/number.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
+#include "support/tensors.h"
 
 using namespace kvcal;
 using test::message_of;

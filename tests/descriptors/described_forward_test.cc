@@ -6,6 +6,7 @@
 #include "support/catch.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
+#include "support/step_all.h"
 
 namespace kvcal {
 namespace {
@@ -47,7 +48,7 @@ double logits_distance(const fs::path& folder, const std::string& backend,
   test::ModelFixture model(folder, backend, 2, family);
   Decoder decoder(model.config, model.weights, *model.backend, ComputeType::kFloat32);
   KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, std::ssize(model.ids));
-  const std::vector<float> logits = decoder.step_all(model.ids, cache);
+  const std::vector<float> logits = test::step_all(decoder, model.ids, cache);
   const std::vector<float> expected = test::read_expected_logits(folder);
   REQUIRE(logits.size() == expected.size());
   double largest = 0.0, worst = 0.0;

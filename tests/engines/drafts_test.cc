@@ -65,16 +65,6 @@ class DraftCase {
     subject_.add(module_ + of_v, 0.46875f);
   }
 
-  /// As a program asks that has run the draft.
-  VerifyReport verify_with_draft(const std::string& engine) const {
-    subject_.verify(engine);  // writes the files
-    const ModelDir model_dir(subject_.path());
-    ModelConfig config = read_model_config(model_dir);
-    SilentDiagnostics silent;
-    find_draft_layer(model_dir, config, silent);
-    REQUIRE(config.has_draft());
-    return verify_engine(model_dir, config, engine, {});
-  }
   VerifyReport verify(const std::string& engine) const { return subject_.verify(engine); }
   const std::string& module() const { return module_; }
 
@@ -226,13 +216,4 @@ TEST_CASE("drafts: what was not run is not known") {
   const VerifyReport report = verify_draft("vllm", "qwen3_5", "self_attn.kv_scale");
   CHECK(tells(report, Severity::kNote,
               "not known: what its loader of drafts does with mtp.layers.0.self_attn.kv_scale"));
-}
-
-TEST_CASE("drafts: a configuration that has the draft already gives the same report") {
-  for (const char* model : {"glm4_moe", "qwen3_5"}) {
-    DraftCase subject(model);
-    subject.add_scales("self_attn.mla_attn.k_scale");
-    for (const char* engine : {"vllm", "sglang"})
-      CHECK(report_json(subject.verify_with_draft(engine)) == report_json(subject.verify(engine)));
-  }
 }

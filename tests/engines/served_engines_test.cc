@@ -1,7 +1,5 @@
 #include "engines/verify.h"
 
-#include <algorithm>
-
 #include "engines/engine_rules.h"
 #include "stored/weights.h"
 #include "support/catch.h"

@@ -8,6 +8,7 @@
 #include "support/catch.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
+#include "support/step_all.h"
 
 using namespace kvcal;
 using kvcal::test::contains;
@@ -81,7 +82,7 @@ TEST_CASE("KL is from the reference to each model, token by token") {
 
   const auto logits_of = [&](KvDType dtype, const std::vector<LayerKvScales>& of) {
     KvCache cache = decoder.make_cache(dtype, of, 64);
-    return decoder.step_all(fixture.ids, cache);
+    return test::step_all(decoder, fixture.ids, cache);
   };
   const auto p = logits_of(KvDType::kFloat32, {}), q = logits_of(KvDType::kFp8E5m2, scales);
   const auto vocab = static_cast<size_t>(fixture.config.vocab_size);
@@ -112,7 +113,7 @@ TEST_CASE("a long sequence is scored as one, whatever the steps and blocks") {
   const std::vector<double> nll =
       score_one({decoder, KvDType::kFloat32, kNoScales}, ids).models.at(0).nll;
   KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, 1100);
-  const auto logits = decoder.step_all(ids, cache);
+  const auto logits = test::step_all(decoder, ids, cache);
   const auto vocab = static_cast<size_t>(fixture.config.vocab_size);
   REQUIRE(nll.size() == 1099);
   for (const size_t i : {0u, 127u, 128u, 1022u, 1023u, 1024u, 1098u})
@@ -128,7 +129,7 @@ TEST_CASE("frequencies that depend on the length are those of the whole sequence
   const KvDType plain_dtype = unquantized_cache_dtype(fixture.config);
   // One step, whose frequencies are those of its 1100 tokens.
   KvCache cache = decoder.make_cache(plain_dtype, {}, 1100);
-  const auto logits = decoder.step_all(std::span(ids).first(1100), cache);
+  const auto logits = test::step_all(decoder, std::span(ids).first(1100), cache);
   const auto vocab = static_cast<size_t>(fixture.config.vocab_size);
   const auto scales = unit_scales(fixture.config);
   Scorer scorer({{decoder, KvDType::kFp8E5m2, scales}},

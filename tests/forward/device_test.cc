@@ -3,6 +3,7 @@
 #include "forward/support/forward_run.h"
 #include "support/catch.h"
 #include "support/pretending_backend.h"
+#include "support/step_all.h"
 
 using namespace kvcal;
 using kvcal::test::FixtureSamples;
@@ -139,7 +140,7 @@ TEST_CASE("a device's logits are the host's") {
       if (is_device) pretend(fixture);
       Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
       KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, 64);
-      logits.push_back(decoder.step_all(std::span(fixture.ids).first(11), cache));
+      logits.push_back(test::step_all(decoder, std::span(fixture.ids).first(11), cache));
       logits.push_back(decoder.step(std::span(fixture.ids).subspan(11, 2), cache));
     }
     CHECK(logits[0] == logits[2]);

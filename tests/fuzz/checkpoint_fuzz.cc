@@ -49,7 +49,7 @@ void read_everything(const fs::path& folder) {
   });
   fuzz::accepts([&] { read_checkpoint_scales(model_dir, config); });
   for (const std::string& engine : engine_rules().names())
-    fuzz::accepts([&] { report_json(verify_engine(model_dir, config, engine, {})); });
+    fuzz::accepts([&] { report_json(verify_checkpoint(folder, engine, {})); });
 }
 
 }  // namespace

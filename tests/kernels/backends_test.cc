@@ -13,7 +13,7 @@ TEST_CASE("backends: the table holds cpu, reference and the build's GPU, and ref
   std::ranges::sort(expected);
   CHECK(names == expected);
   for (const auto& [name, make] : kBackends.rows())
-    if (name != gpu_device_name() || has_gpu())
+    if (name != gpu_device_name() || test::has_gpu())
       CHECK(make({.num_threads = 1})->name() == name);
     else
       CHECK_THROWS_AS(make({}), Error);
@@ -26,7 +26,7 @@ TEST_CASE("backends: tests may be kept to devices, and say where there is none")
 #ifdef KVCAL_TEST_SIMULATED_GPU
   devices.emplace_back("simulated");
 #endif
-  if (has_gpu()) devices.emplace_back(gpu_device_name());
+  if (test::has_gpu()) devices.emplace_back(gpu_device_name());
   if (devices.empty())
     CHECK(test::message_of(test::backend_names) ==
           "KVCAL_TEST_BACKENDS=gpu, and there is no device");

@@ -14,6 +14,7 @@
 #include "support/catch.h"
 #include "support/folders.h"
 #include "support/scratch_folder.h"
+#include "support/step_all.h"
 
 using namespace kvcal;
 using test::contains;
@@ -106,7 +107,7 @@ std::vector<float> logits_of(const fs::path& folder, const std::vector<TokenId>&
   const auto backend = test::make_backend("cpu", 2);
   Decoder decoder(config, weights, *backend, ComputeType::kFloat32);
   KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, static_cast<int64_t>(ids.size()));
-  return decoder.step_all(ids, cache);
+  return test::step_all(decoder, ids, cache);
 }
 
 /// Largest difference, relative to the largest of expected.

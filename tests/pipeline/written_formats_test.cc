@@ -60,7 +60,6 @@ class Written {
  public:
   explicit Written(const Row& row)
       : model_(test::tests_folder() / "fixtures" / "models" / "llama"),
-        config_(read_model_config(model_)),
         calibration_(calibration_of_attention(model_)) {
     const ExportInput input{.model = model_, .calibration = calibration_, .tp_size = row.tp_size};
     const auto writer = make_writer(row.format);
@@ -72,16 +71,15 @@ class Written {
     VerifyOptions options;
     options.kv_cache_dtype = row.kv_cache_dtype;
     options.tp_size = row.tp_size;
-    if (!row.is_file) return verify_engine(ModelDir(scratch_.path()), config_, row.engine, options);
+    if (!row.is_file) return verify_checkpoint(scratch_.path(), row.engine, options);
     options.scales = scratch_ / "kv_cache_scales.json";
-    return verify_engine(model_, config_, row.engine, options);
+    return verify_checkpoint(model_.path(), row.engine, options);
   }
 
   const Calibration& calibration() const { return calibration_; }
 
  private:
   ModelDir model_;
-  ModelConfig config_;
   Calibration calibration_;
   ScratchFolder scratch_;
 };

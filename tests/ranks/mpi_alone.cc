@@ -7,7 +7,6 @@
 #include <mpi.h>
 
 #include <csignal>
-#include <cstdio>
 #include <fstream>
 #include <string>
 

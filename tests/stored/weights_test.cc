@@ -6,6 +6,7 @@
 #include "support/catch.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
+#include "support/tensors.h"
 
 namespace kvcal {
 namespace {

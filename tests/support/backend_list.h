@@ -41,6 +41,11 @@ inline bool is_device(std::string_view name) {
   return name == "simulated" || (!name.empty() && name == gpu_device_name());
 }
 
+/// Whether the first GPU of this machine can be used.
+inline bool has_gpu() {
+  return gpu_problem(0).empty();
+}
+
 /// Names of all backends that can run here, or of the devices alone (only_devices()).
 inline std::vector<std::string> backend_names() {
   std::vector<std::string> names;

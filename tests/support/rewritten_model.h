@@ -10,6 +10,7 @@
 #include "support/catch.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
+#include "support/step_all.h"
 
 /// Helpers of tests that compare a rewritten checkpoint with its source.
 namespace kvcal::test {
@@ -45,7 +46,7 @@ inline std::vector<float> logits_of(const fs::path& folder, CacheType type = KvD
   KvCache cache = decoder.make_cache(
       type, needs_scales(type) ? unit_scales(fixture.config) : std::vector<LayerKvScales>(),
       static_cast<int64_t>(fixture.ids.size()));
-  return decoder.step_all(fixture.ids, cache);
+  return step_all(decoder, fixture.ids, cache);
 }
 
 /// Largest difference of logits, relative to the largest of expected.

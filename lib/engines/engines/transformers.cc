@@ -1,4 +1,5 @@
 #include "engines/engine_rules.h"
+#include "quant/quant_scheme.h"
 
 namespace kvcal {
 
@@ -44,9 +45,7 @@ MethodRules compressed_tensors_of_transformers(bool is_first) {
                  {.key = "symmetric", .accepted = {"true or false"}, .may_lack = true},
                  {.key = "observer_kwargs", .accepted = {"an object"}, .may_lack = true},
                  {.key = "actorder", .accepted = {"null"}, .may_lack = true}},
-      .scheme_keys = {"num_bits", "type", "symmetric", "group_size", "strategy", "block_structure",
-                      "dynamic", "actorder", "scale_dtype", "zp_dtype", "observer",
-                      "observer_kwargs"},
+      .scheme_keys = {kQuantArgsKeys.begin(), kQuantArgsKeys.end()},
       .refuses_other_schemes = true,
       .heads = HeadScales::kTaken,
       .shapes = is_first ? ScaleShapes::kAny : ScaleShapes::kExact,

@@ -2,6 +2,7 @@
 
 #include "export/export_case.h"
 #include "support/catch.h"
+#include "support/tensors.h"
 
 using namespace kvcal;
 using namespace kvcal::test;

@@ -12,6 +12,7 @@
 #include "quant/half.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
+#include "support/step_all.h"
 
 namespace kvcal::test {
 
@@ -19,7 +20,7 @@ std::vector<float> all_logits(ModelFixture& fixture, ComputeType type) {
   Decoder decoder(fixture.config, fixture.weights, *fixture.backend, type);
   KvCache cache =
       decoder.make_cache(KvDType::kFloat32, {}, static_cast<int64_t>(fixture.ids.size()));
-  return decoder.step_all(fixture.ids, cache);
+  return step_all(decoder, fixture.ids, cache);
 }
 
 /// Largest difference, relative to the largest of expected.

@@ -13,6 +13,7 @@
 #include "support/folders.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
+#include "support/step_all.h"
 
 namespace kvcal::test {
 
@@ -41,7 +42,7 @@ struct Checkpoint {
     for (size_t at = 0; at < ids.size(); at += step_tokens) {
       const size_t count = std::min(step_tokens, ids.size() - at);
       const std::span step = std::span(ids).subspan(at, count);
-      const auto some = count == 1 ? decoder.step(step, cache) : decoder.step_all(step, cache);
+      const auto some = count == 1 ? decoder.step(step, cache) : step_all(decoder, step, cache);
       all.insert(all.end(), some.begin(), some.end());
     }
     return all;

@@ -1,6 +1,5 @@
 #include "ranks/support/thread_ranks.h"
 
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <mutex>
