@@ -72,8 +72,8 @@ fp8::Format scale_format_of(const CacheType& type) {
 std::vector<LayerKvScales> scales_of_place(const std::string& place, const ModelConfig& config,
                                            const CacheType& type) {
   SourceScales other = read_scales_of(place, config);
-  if (other.format == scale_format_of(type)) return std::move(other.layers);
-  if (other.format != fp8::Format::kE4m3Fn) refuse_scales(place, other.format, type);
+  if (other.dialect == scale_format_of(type)) return std::move(other.layers);
+  if (other.dialect != fp8::Format::kE4m3Fn) refuse_scales(place, other.dialect, type);
   return type == KvDType::kFp8E4m3Fnuz ? doubled_for_fnuz(std::move(other.layers))
                                        : std::move(other.layers);
 }
@@ -156,7 +156,7 @@ CacheType cache_type_of(const CacheOptions& options, const LoadedModel& model,
   if (options.kv_cache_dtype != "auto")
     return in_context("--kv-cache-dtype", [&] { return parse_cache_type(options.kv_cache_dtype); });
   if (!options.scales.empty())
-    return cache_dtype_of(read_scales_of(options.scales, model.config).format);
+    return cache_dtype_of(read_scales_of(options.scales, model.config).dialect);
   const bool has_scales =
       read_checkpoint_scales(model.model_dir, model.config, options.skip_layers).has_value();
   const KvScheme& scheme = model.quantization.kv;

@@ -127,8 +127,7 @@ void RunState::record(RecordKind kind, int64_t layer, std::span<const std::byte>
 }
 
 double RunState::seconds_left() const {
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-  return std::max(kLeastSeconds, settings_.share * elapsed.count()) - cost_seconds() - last_cost_;
+  return std::max(kLeastSeconds, settings_.share * watch_.seconds()) - cost_seconds() - last_cost_;
 }
 
 bool RunState::is_idle_in_time() {

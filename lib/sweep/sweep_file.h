@@ -76,7 +76,7 @@ struct SweepFile {
   std::vector<ScaleSource> scales;
   std::vector<SweepGrid> grids;
   std::optional<SweepCalibration> calibration;  ///< there where a grid needs it
-  SweepEvaluation evaluation;
+  SweepEvaluation evaluation = SweepEvaluation();
   /// Word problems that cells answer, where they are asked for. model_folder is each cell's.
   std::optional<GsmOptions> gsm8k;
   std::string compute_dtype = "auto";

@@ -331,14 +331,14 @@ bool strip_groups_queries(Json& config) {
 
 }  // namespace
 
-constexpr KvScaleNames kNames[]{{.name = "compressed-tensors",
-                                 .k = ".k_scale",
-                                 .v = ".v_scale",
-                                 .q = ".q_scale",
-                                 .keys = KeyPosition::kAfterRope}};
+constexpr KvScaleNames kCompressedTensorsNames[]{{.name = "compressed-tensors",
+                                                  .k = ".k_scale",
+                                                  .v = ".v_scale",
+                                                  .q = ".q_scale",
+                                                  .keys = KeyPosition::kAfterRope}};
 extern constinit const StoredFormat kCompressedTensorsFormat{.name = "compressed-tensors",
                                                              .method = "compressed-tensors",
-                                                             .kv_names = kNames,
+                                                             .kv_names = kCompressedTensorsNames,
                                                              .read_schemes = read_groups,
                                                              .read_cache_scheme = read_groups_cache,
                                                              .strip_cache = strip_groups_cache,

@@ -184,14 +184,14 @@ bool strip_modelopt_cache(Json& config) {
 
 }  // namespace
 
-constexpr KvScaleNames kNames[]{{.name = "modelopt",
-                                 .k = ".k_proj.k_scale",
-                                 .v = ".v_proj.v_scale",
-                                 .keys = KeyPosition::kAfterRope},
-                                {.name = "modelopt, fused",
-                                 .k = ".qkv_proj.k_scale",
-                                 .v = ".qkv_proj.v_scale",
-                                 .keys = KeyPosition::kAfterRope}};
+constexpr KvScaleNames kModelOptNames[]{{.name = "modelopt",
+                                         .k = ".k_proj.k_scale",
+                                         .v = ".v_proj.v_scale",
+                                         .keys = KeyPosition::kAfterRope},
+                                        {.name = "modelopt, fused",
+                                         .k = ".qkv_proj.k_scale",
+                                         .v = ".qkv_proj.v_scale",
+                                         .keys = KeyPosition::kAfterRope}};
 // vLLM's "modelopt_fp4", "modelopt_mixed", ... too; quant_algo tells them apart.
 extern constinit const StoredFormat kModeloptFormat{
     .name = "modelopt",
@@ -200,7 +200,7 @@ extern constinit const StoredFormat kModeloptFormat{
     .config_file = kModelOptFileName,
     .nested_key = "quantization",
     .weight_keys = "quant_algo group_size quantized_layers",
-    .kv_names = kNames,
+    .kv_names = kModelOptNames,
     .read_schemes = read_modelopt,
     .read_cache_scheme = read_modelopt_cache,
     .strip_cache = strip_modelopt_cache};

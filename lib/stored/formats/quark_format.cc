@@ -195,14 +195,14 @@ bool strip_quark_cache(Json& config) {
 }  // namespace
 
 // Also the names of compressed-tensors before its pull request 133.
-constexpr KvScaleNames kNames[]{{.name = "output scales",
-                                 .k = ".k_proj.output_scale",
-                                 .v = ".v_proj.output_scale",
-                                 .q = ".q_proj.output_scale",
-                                 .keys = KeyPosition::kBeforeRope}};
+constexpr KvScaleNames kQuarkNames[]{{.name = "output scales",
+                                      .k = ".k_proj.output_scale",
+                                      .v = ".v_proj.output_scale",
+                                      .q = ".q_proj.output_scale",
+                                      .keys = KeyPosition::kBeforeRope}};
 extern constinit const StoredFormat kQuarkFormat{.name = "quark",
                                                  .method = "quark",
-                                                 .kv_names = kNames,
+                                                 .kv_names = kQuarkNames,
                                                  .read_schemes = read_quark,
                                                  .read_cache_scheme = read_quark_cache,
                                                  .strip_cache = strip_quark_cache,

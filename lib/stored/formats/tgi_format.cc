@@ -2,8 +2,8 @@
 
 namespace kvcal {
 
-constexpr KvScaleNames kNames[]{
+constexpr KvScaleNames kTgiNames[]{
     {.name = "tgi", .k = ".kv_scale", .v = ".kv_scale", .keys = KeyPosition::kBeforeRope}};
-extern constinit const StoredFormat kTgiFormat{.name = "tgi", .kv_names = kNames};
+extern constinit const StoredFormat kTgiFormat{.name = "tgi", .kv_names = kTgiNames};
 
 }  // namespace kvcal
