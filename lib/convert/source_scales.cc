@@ -1,6 +1,7 @@
 #include "convert/source_scales.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "core/folder.h"
 #include "export/checkpoint_copy.h"
@@ -17,9 +18,10 @@ namespace {
 /// Whether a folder's name is that of one format in an output of several.
 bool is_format_folder(const fs::path& folder) {
   const std::vector<std::string> known = kWriters.names();
-  return std::ranges::all_of(
-      joined_names(folder.filename().string()),
-      [&](const std::string& name) { return std::ranges::find(known, name) != known.end(); });
+  std::stringstream joined(folder.filename().string() + "+");
+  for (std::string name; std::getline(joined, name, '+');)
+    if (std::ranges::find(known, name) == known.end()) return false;
+  return true;
 }
 
 /// The manifest in the folder, or beside it where several formats share one; null: none.

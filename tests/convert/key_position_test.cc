@@ -152,6 +152,16 @@ TEST_CASE("keys: several formats have one manifest, which their folders are know
               .warnings.empty());
 }
 
+TEST_CASE("keys: a manifest beside a folder of another name is not the folder's") {
+  const ScratchFolder scratch;
+  write_ours("quark", scratch / "ours");
+  for (const std::string name : {"other", "+", "tgi+"}) {
+    const Source theirs = write_theirs("tgi", scratch / "ours" / name);
+    const Converted converted = convert_to(theirs, "quark", scratch / ("of_" + name));
+    CHECK(warns(converted, theirs.checkpoint.string(), usual("tgi")));
+  }
+}
+
 TEST_CASE("keys: the place that scales are taken from counts, not the checkpoint") {
   const ScratchFolder scratch;
   write_ours("quark", scratch / "ours");
