@@ -79,11 +79,6 @@ template <class Body>
   using enum fp8::Format;
   return with_value<kE4m3Fn, kE4m3Fnuz, kE5m2>(format, body);
 }
-/// Calls body(std::bool_constant).
-template <class Body>
-[[gnu::always_inline]] inline auto with_flag(bool flag, const Body& body) {
-  return with_value<true, false>(flag, body);
-}
 /// Calls body(std::integral_constant) of the activation or the function of a gate.
 template <class Body>
 [[gnu::always_inline]] inline auto with_activation(Activation kind, const Body& body) {

@@ -81,7 +81,6 @@ class ChatTemplate {
   Json served(const Json& messages) const {
     return served_messages(messages, content_format_, has_developers_);
   }
-  ContentFormat content_format() const { return content_format_; }
   /// Keys of objects that the template names.
   const std::set<std::string, std::less<>>& keys() const { return keys_; }
 

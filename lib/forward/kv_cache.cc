@@ -73,14 +73,14 @@ std::string head_problem(CacheFormat format, const ModelConfig& config, int64_t 
   return {};
 }
 
-void KvStorage::Side::join(CacheSide& args, KvDType dtype, int64_t row) const {
+void KvBuffers::Side::join(CacheSide& args, KvDType dtype, int64_t row) const {
   args.dtype = dtype;
   args.scales = is_fp8(dtype) ? scales.as<float>() : nullptr;
   args.out = rows.data() + static_cast<size_t>(row) * row_bytes;
   args.saturated = saturated.as<uint64_t>();
 }
 
-void KvStorage::reserve(const LayerCache& cache, int64_t rows, Backend& backend) {
+void KvBuffers::reserve(const LayerCache& cache, int64_t rows, Backend& backend) {
   const auto reserve_side = [&](Side& side, int64_t head_dim) {
     side.row_bytes = static_cast<size_t>(cache.heads * head_dim * bytes_per_element(dtype));
     side.rows = backend.allocate(static_cast<size_t>(rows) * side.row_bytes);
@@ -89,7 +89,7 @@ void KvStorage::reserve(const LayerCache& cache, int64_t rows, Backend& backend)
   reserve_side(v, cache.v_dim);
 }
 
-KvView KvStorage::view() const {
+KvView KvBuffers::view() const {
   return {.dtype = dtype,
           .k = k.rows.data(),
           .v = v.rows.data(),
@@ -208,7 +208,7 @@ void KvCache::simulate(const Layer& layer, EnterCacheArgs& args) {
 std::vector<uintptr_t> KvCache::places() const {
   std::vector<uintptr_t> places{static_cast<uintptr_t>(capacity_)};
   for (const Layer& layer : layers_) {
-    const KvStorage& kv = layer.kv;
+    const KvBuffers& kv = layer.kv;
     places.push_back(static_cast<uintptr_t>(kv.dtype));
     places.push_back(layer.format ? 1 + static_cast<uintptr_t>(*layer.format) : 0);
     places.push_back(bits_of(layer.weight_scale));

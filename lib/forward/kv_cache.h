@@ -20,7 +20,7 @@ KvDType unquantized_cache_dtype(const ModelConfig& config);
 std::string head_problem(CacheFormat format, const ModelConfig& config, int64_t layer);
 
 /// Rows of K and V of one layer, with the scales of their codes and of the queries that read them.
-struct KvStorage {
+struct KvBuffers {
   /// K or V: [rows, heads, head_dim] of dtype.
   struct Side {
     size_t row_bytes = 0;
@@ -84,7 +84,7 @@ class KvCache {
   struct Layer {
     std::optional<CacheFormat> format;
     size_t source = 0;  ///< layer that holds K and V
-    KvStorage kv;
+    KvBuffers kv;
     float weight_scale = 0.0f;
     Buffer indexer_keys;  ///< float32, where a sequence may need a selection
     RecurrentState state;

@@ -24,7 +24,7 @@ uint64_t sum_of(Backend& backend, const Buffer& counts) {
   return std::accumulate(host.begin(), host.end(), uint64_t{0});
 }
 
-SaturationCounts saturated(Backend& backend, const KvStorage& storage) {
+SaturationCounts saturated(Backend& backend, const KvBuffers& storage) {
   return {sum_of(backend, storage.k.saturated), sum_of(backend, storage.v.saturated),
           sum_of(backend, storage.q_saturated)};
 }
@@ -234,7 +234,7 @@ LayerResult LayerwiseForward::run(const LayerCall& call, const PackedLayer* laye
     case LayerPass::kObserveAndAdvanceExact:
       return observe_layer(*layer, call.pass == LayerPass::kObserveAndAdvanceExact);
     case LayerPass::kCountSaturated: {
-      const KvStorage storage = make_storage(call.quantization);
+      const KvBuffers storage = make_storage(call.quantization);
       run_batches(*layer, Share::kNone, {.storage = &storage});
       return saturated(backend_, storage);
     }
@@ -245,12 +245,12 @@ LayerResult LayerwiseForward::run(const LayerCall& call, const PackedLayer* laye
   }
 }
 
-KvStorage LayerwiseForward::make_storage(const KvQuantization* quantization) const {
+KvBuffers LayerwiseForward::make_storage(const KvQuantization* quantization) const {
   const LayerConfig& layer = config_.layer(layer_);
   const bool has_cache = config_.has_own_cache(layer_);
   // transformers computes K and V in bfloat16 there; float16 would lose those beyond its range.
   const bool is_bfloat16 = has_cache && type_ == ComputeType::kBFloat16 && !request_.channels;
-  KvStorage storage{.dtype = has_cache && quantization ? quantization->dtype
+  KvBuffers storage{.dtype = has_cache && quantization ? quantization->dtype
                              : is_bfloat16             ? KvDType::kBFloat16
                                                        : KvDType::kFloat32};
   const auto put = [&](const std::vector<float>& values, int64_t heads, Buffer& scales,
@@ -273,7 +273,7 @@ KvStorage LayerwiseForward::make_storage(const KvQuantization* quantization) con
 LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed, bool finishes) {
   const bool is_end = finishes || request_.ends_with(layer_, config_);
   PassObservers observers = make_observers();
-  std::optional<KvStorage> storage;
+  std::optional<KvBuffers> storage;
   if (finishes || observers.channels) storage.emplace(make_storage(nullptr));
   run_batches(packed, is_end ? Share::kWhole : Share::kFirstHalf,
               {.observers = &observers,
@@ -289,7 +289,7 @@ LayerObservation LayerwiseForward::observe_layer(const PackedLayer& packed, bool
 
 LayerAdvance LayerwiseForward::advance_layer(const PackedLayer& packed,
                                              const KvQuantization* quantization) {
-  const KvStorage storage = make_storage(quantization);
+  const KvBuffers storage = make_storage(quantization);
   run_batches(packed, config_.has_attention(layer_) ? Share::kSecondHalf : Share::kWhole,
               {.storage = &storage, .finishes = true, .compares = true});
   return {saturated(backend_, storage), take_linears()};

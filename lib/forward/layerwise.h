@@ -100,7 +100,7 @@ class LayerwiseForward : public LayerForward {
                               std::span<const KvQuantization> candidates);
   /// Room for a batch's K and V in the layer, whose queries may be quantized without a cache of
   /// its own; null: unquantized.
-  KvStorage make_storage(const KvQuantization* quantization) const;
+  KvBuffers make_storage(const KvQuantization* quantization) const;
   PassObservers make_observers() const;
 
   void make_batches(std::span<const std::span<const TokenId>> samples,
@@ -129,7 +129,7 @@ class LayerwiseForward : public LayerForward {
   /// Treatment of K and V in one pass over a layer.
   struct Pass {
     PassObservers* observers = nullptr;
-    const KvStorage* storage = nullptr;
+    const KvBuffers* storage = nullptr;
     bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
     bool keeps = false;     ///< keeps K, V and their input for a later pass that finishes the layer
     bool compares = false;  ///< keeps what compare_attention needs

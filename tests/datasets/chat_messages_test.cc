@@ -2,6 +2,7 @@
 #include "core/error.h"
 #include "datasets/chat_template.h"
 #include "datasets/dataset_reader.h"
+#include "jinja/syntax.h"
 #include "support/catch.h"
 
 using namespace kvcal;
@@ -9,7 +10,7 @@ using namespace kvcal;
 namespace {
 
 ContentFormat format_of(const std::string& source) {
-  return ChatTemplate(source).content_format();
+  return content_format_of(jinja::parse(source));
 }
 
 Json served(const std::string& messages, ContentFormat format = ContentFormat::kString) {
