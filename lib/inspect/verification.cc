@@ -115,8 +115,8 @@ std::string held_layers_text(const std::vector<EngineLayer>& layers, bool is_sum
 std::string verification_text(const VerifyReport& report, const std::string& checkpoint,
                               bool is_summary) {
   std::ostringstream out;
-  const EngineRules& rules = engine_rules().at(report.engine);
-  out << rules.title << ' ' << report.version << ", " << checkpoint << ": "
+  out << engine_rules().at(report.engine).title << ' '
+      << dated_version(report.version, report.run_on) << ", " << checkpoint << ": "
       << (report.loads ? "KV cache " + (report.kv_cache_dtype == "auto" ? std::string("of 16 bits")
                                                                         : report.kv_cache_dtype)
                        : std::string("refused"))
