@@ -5,7 +5,7 @@ Writes lib/engines/answers/ENGINE_VERSION.json, what the program knows of engine
 families_*.json and drafts_*.json, by engines_tables.sh) and the explanations of engines_explained.py. --check: writes nothing, and fails where a file is another.
 Of a new version: record it, add its line to TABLES, run this, and look at the difference.
 
-{"engine", "version", "recorded": the version that gave the answers, "records": of families_RECORDS.json,
+{"engine", "version", "recorded": the version that gave the answers, "date": on which, "records": of families_RECORDS.json,
  "like": the table that this one states its differences from, if any; all that it does not say is as there,
  "explanations": {NAME: {"effect", "why", and where it has them "methods", "names", "settings", "needs_weights", "lacks_parameters", "format"}},
  "types": [{"explanations": [NAMES, the first that fits a checkpoint decides], "of": [each model_type that was run and has just these]}],
@@ -31,7 +31,8 @@ ANSWERS = HERE.parent / "lib" / "engines" / "answers"
 # The answers' file: what was recorded of it, its explanations.
 TABLES = {"vllm_0.32": ("vllm", explained.VLLM), "vllm_0.33": ("vllm_0.33", explained.VLLM), "sglang_0.5.23": ("sglang", explained.SGLANG),
           "tgi_db931fcf": ("tgi", explained.TGI), "aphrodite_0.24.1": ("aphrodite", explained.APHRODITE), "lmdeploy_0.18.0": ("lmdeploy", explained.LMDEPLOY),
-          "transformers_5.17": ("transformers", explained.TRANSFORMERS), "transformers_5.23": ("transformers_5.23", explained.TRANSFORMERS)}
+          "transformers_5.17": ("transformers", explained.TRANSFORMERS), "transformers_5.23": ("transformers_5.23", explained.TRANSFORMERS),
+          "transformers_5.24": ("transformers_5.24", explained.TRANSFORMERS_5_24)}
 # Versions, and an engine of another's code, that state their differences.
 LIKE = {"vllm_0.33": "vllm_0.32", "aphrodite_0.24.1": "vllm_0.32", "transformers_5.23": "transformers_5.17"}
 # Where they were tried with other checkpoints than those of compressed-tensors.
@@ -187,7 +188,7 @@ def table_of(name):
         types[model_type] = [explanation["name"] for explanation in explain(model_type, explanations, asked, cases)]
     used = {name for names in types.values() for name in names}
     engine, version = name.split("_")
-    table = dict(engine=engine, version=version, recorded=record["version"], records=recorded,
+    table = dict(engine=engine, version=version, recorded=record["version"], date=record["date"], records=recorded,
                  explanations={known["name"]: short(known) for known in explanations if known["name"] in used}, types=types)
     taken = [model_type for model_type, cases in by_type if any(case.name == "scales-json@fp8" and case.answer == "loaded" for case in cases)]
     if taken:
@@ -202,7 +203,7 @@ def differences(table, name, base):
     types = {key: names for key, names in table["types"].items() if base["types"].get(key) != names or any(one in own for one in names)}
     not_run = sorted(base["types"].keys() - table["types"].keys())
     further = {key: table.get(key, []) for key in ("scales_file", "drafts") if table.get(key) != base.get(key)}
-    head = {key: table[key] for key in ("engine", "version", "recorded", "records")}
+    head = {key: table[key] for key in ("engine", "version", "recorded", "date", "records")}
     return head | dict(like=name, explanations=own, types=types) | (dict(not_run=not_run) if not_run else {}) | further
 
 

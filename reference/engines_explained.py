@@ -206,3 +206,22 @@ TRANSFORMERS = [
                 seen="attn.qkv.weight"),
     explanation("experts fail", "refused without groups", "its loader of experts fails on empty config_groups (IndexError)", methods=COMPRESSED),
 ]
+
+# Source: compressed-tensors 0.20.1, quantization/lifecycle/initialize.py:165. 5.23 takes the scales with 0.20.0 and 0.20.1, 5.24 with neither.
+RENAMED = explanation("cache argument renamed", "sixteen bits", "its attention calls its argument cache, compressed-tensors (0.20.1) looks for past_key_values, so no layer gets scales; "
+                      "use transformers 5.23 (with compressed-tensors 0.20) or 5.17 (with 0.19), which have the old name", methods=COMPRESSED,
+                      read=["deepseek_ocr2"])  # run with a group of one Linear
+NO_GROUPS = setting("quantization_config.config_groups", {})
+
+
+def without_groups(known):
+    """What is refused for empty config_groups; with groups, another explanation tells what becomes of the scales."""
+    return dict(known, effect="refused", when=known["when"] | dict(settings=[NO_GROUPS]))
+
+
+TRANSFORMERS_5_24 = [
+    *[known for known in TRANSFORMERS if known["effect"] == "no model"],
+    *[without_groups(known) for known in TRANSFORMERS if known["effect"] == "refused without groups"],
+    RENAMED,
+    *[known for known in TRANSFORMERS if known["effect"] not in ("no model", "refused without groups")],
+]

@@ -14,8 +14,8 @@ families.json, what the checkpoints were: {"configs": [..], "families": {NAME: {
   from models/MODEL/config.json,
   "forms": {FORM: [index of its quantization_config in configs, of its hf_quant_config.json or null, {name of scales with {} for the
   layer: [dtype, shape, [layers], of kv_scale beside k_scale: [layers with another number]]}]}}}}
-families_NAME.json, the answers: {"engine", "version", "reasons": [..], "families": {NAME: {CASE: [answer, index of its reason or
-  null]}}}. A case is FORM or FORM@fp8, where the engine is told an FP8 cache. Answers:
+families_NAME.json, the answers: {"engine", "version", "date": of the last answer, "reasons": [..], "families": {NAME: {CASE: [answer, index of
+  its reason or null]}}}. A case is FORM or FORM@fp8, where the engine is told an FP8 cache. Answers:
   loaded   the cache is FP8, and the attention of every layer holds the numbers of the file
   rounded  as loaded, but rounded by less than a hundredth
   partly   as loaded, but not of every layer, or other numbers
@@ -25,6 +25,7 @@ families_NAME.json, the answers: {"engine", "version", "reasons": [..], "familie
 Reasons: the engine's error and where in its source it came from, or its warning; null for a loss without a word.
 """
 import argparse
+import datetime
 import json
 import math
 import os
@@ -74,6 +75,10 @@ def is_asked(engine, name, case):
     return case not in NOT_ASKED.get(engine, ()) and (engine in READS_FILE or split(case)[0] not in FILES)
 
 
+def seen_file(options, engine):
+    return options.scratch / f"seen_{engine}.jsonl"
+
+
 def judged(options, engine, python):
     """The engine's answers by name of the job; a judge that dies is started again after the job it died of."""
     old = recorded(options.out / answers_file(engine))["families"] if options.missing else {}
@@ -86,7 +91,7 @@ def judged(options, engine, python):
                  and (name, split(case)[0]) not in options.changed]
         if cases:
             jobs += [{"name": f"{name}/base", "folder": str(options.scratch / name / "base")}, *cases]
-    listed, out = options.scratch / f"jobs_{engine}.json", options.scratch / f"seen_{engine}.jsonl"
+    listed, out = options.scratch / f"jobs_{engine}.json", seen_file(options, engine)
     listed.write_text(json.dumps(jobs))
     out.touch()
     while True:
@@ -285,7 +290,8 @@ def write_answers(options, engine, version, table):
     reasons, rows = Interned(old.get("reasons", [])), old["families"]
     for name, row in table.items():
         rows[name] = rows.get(name, {}) | {case: [cell["answer"], reasons.of(cell["reason"] and general(cell["reason"]))] for case, cell in row.items()}
-    write_json(path, {"engine": engine, "version": version, "reasons": reasons.values}, rows)
+    date = datetime.date.fromtimestamp(seen_file(options, engine).stat().st_mtime).isoformat()
+    write_json(path, {"engine": engine, "version": version, "date": date, "reasons": reasons.values}, rows)
 
 
 def main():

@@ -76,6 +76,7 @@ vllm=$folder/vllm/bin/python sglang=$folder/sglang/bin/python tgi=$folder/tgi/bi
 later_vllm=$(beside vllm_0.33 vllm==0.33.0)
 transformers=$(beside transformers_5.17 transformers==5.17.0 compressed-tensors==0.19.0)
 later_transformers=$(beside transformers_5.23 transformers==5.23.0 compressed-tensors==0.20.0)
+newest_transformers=$(beside transformers_5.24 transformers==5.24.0 compressed-tensors==0.20.1)
 # The newest that vLLM 0.32 and 0.33 allow, and the oldest that Aphrodite does.
 last_for_vllm=$(beside transformers_5.19 transformers==5.19.0)
 last_for_later_vllm=$(before=vllm_0.33 beside transformers_5.20 transformers==5.20.2)
@@ -88,7 +89,7 @@ finish
 
 # The longest first.
 for engine in "sglang=$sglang" "vllm=$vllm" "tgi=$tgi" "lmdeploy=$sglang" "transformers=$transformers" "transformers@5.23=$later_transformers" \
-  "vllm@0.33=$later_vllm" "aphrodite=$vllm"; do
+  "transformers@5.24=$newest_transformers" "vllm@0.33=$later_vllm" "aphrodite=$vllm"; do
   name=${engine%%=*}
   step "families_${name/@/_}" "${table[@]}" --table "$folder/table_$name.md" --engine "$engine" "$@"
 done
@@ -107,7 +108,7 @@ step variants_vllm "$vllm" "$here/engines_vllm.py" "$out/vllm.json"
 step variants_transformers "$transformers" "$here/engines_transformers.py" "$out/transformers.json"
 step packed_lmdeploy "$sglang" "$here/lmdeploy_packed.py" "$out/packed_lmdeploy.json"
 for engine in "vllm $vllm vllm" "vllm $later_vllm vllm_0.33" "sglang $sglang sglang" "tgi $tgi tgi" "transformers $transformers transformers" \
-  "transformers $later_transformers transformers_5.23" "lmdeploy $sglang lmdeploy" "aphrodite $vllm aphrodite"; do
+  "transformers $later_transformers transformers_5.23" "transformers $newest_transformers transformers_5.24" "lmdeploy $sglang lmdeploy" "aphrodite $vllm aphrodite"; do
   read -r name python file <<<"$engine"
   step "drafts_$file" "$python" "$here/${name}_draft_scales.py" "$here/../tests/fixtures/drafts" "$out/drafts_$file.json"
   [ "$name" = lmdeploy ] && continue

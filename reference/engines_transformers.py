@@ -10,7 +10,7 @@ Second form: folders of any family, as engines_judge.py says. Their modules are 
 layer is told as without one. A layer that reads another one's cache
 has that one's. Scales of the file that no module took are 1.0 in what runs, so they are told as none.
 
-Reference: torch 2.13, accelerate, transformers 5.17, compressed-tensors 0.19.0 (or 5.23 and 0.20), safetensors 0.8.0.
+Reference: torch 2.13, accelerate, transformers 5.17, compressed-tensors 0.19.0 (or 5.23 and 0.20.0, 5.24 and 0.20.1), safetensors 0.8.0.
 """
 import re
 import sys

@@ -4,7 +4,7 @@
 What transformers makes of KV scales of multi-token prediction layers (draft_scales.py says more). DRAFTS: tests/fixtures/drafts. It has no
 class of such a layer: "draft" is true where the model takes a tensor of the layer from the file, and else null; where it refuses the
 configuration, that is asked of the checkpoint without it. OUT.json is committed as
-tests/fixtures/engines/drafts_transformers.json and drafts_transformers_5.23.json.
+tests/fixtures/engines/drafts_transformers.json, drafts_transformers_5.23.json and drafts_transformers_5.24.json.
 
 Reference: as engines_transformers.py. Run with that environment's python.
 """

@@ -205,6 +205,7 @@ Json VerifyCommand::call(Diagnostics&) {
     result["reports"].push_back(checkpoint_.named(report_json(report)));
   const Verdict verdict = verdict_of(reports);
   result["holding"] = verdict.holding;
+  result["idle"] = verdict.idle;
   result["unknown"] = verdict.unknown;
   const std::string problem = problem_of(verdict, asked_, allow_16_bit_);
   if (!problem.empty()) result["problem"] = checkpoint_.name + ": " + problem;

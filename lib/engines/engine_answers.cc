@@ -49,6 +49,8 @@ Miss parse_miss(const Json& row) {
 /// like: the answers of the table that this one states its differences from; their misses stay.
 EngineAnswers parse_answers(const Json& table, const EngineAnswers& like) {
   EngineAnswers answers = like;
+  answers.release = table.at("recorded");
+  answers.date = table.at("date");
   for (const auto& [name, row] : table.at("explanations").items())
     answers.misses.insert_or_assign(name, parse_miss(row));
   for (const std::string& type : texts(table, "not_run")) answers.types.erase(type);

@@ -74,6 +74,8 @@ struct EngineAnswers {
   /// Of every type that the engine's own code was run on; the first that fits decides.
   ByType<std::vector<const Miss*>> types;
   std::vector<std::string> scales_file;  ///< types of which it takes kv_cache_scales.json
+  std::string release;                   ///< that was run: "0.33.0" for the version "0.33"
+  std::string date;                      ///< on which it gave the last answer, as 2026-11-28
   ByType<DraftReading> drafts;           ///< of models that were tried with one
   /// Of prediction layers; else it passes over their tensors.
   bool runs_drafts = true;

@@ -1,6 +1,7 @@
 #include "engines/engine_rules.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "core/text.h"
 
@@ -30,20 +31,32 @@ bool contains(const auto& texts, std::string_view text) {
 /// An engine with the versions that were run. make: its rules of one of them.
 EngineRules with_versions(std::string_view name, EngineRules (*make)(std::string_view)) {
   std::vector<EngineRules> run;
-  for (const std::string_view table : answers_of(name)) {
+  for (const std::string_view table : answers_of(name) | std::views::reverse) {
     const std::string_view version = table.substr(name.size() + 1);
     EngineRules& rules = run.emplace_back(make(version));
     rules.recorded = table;
     rules.versions.insert(rules.versions.begin(), version);
   }
   if (run.empty()) return make({});
-  EngineRules first = run.front();
+  EngineRules newest = run.front();
   for (size_t i = 1; i < run.size(); ++i) {
-    first.versions.insert(first.versions.begin() + static_cast<std::ptrdiff_t>(i),
-                          run[i].versions.front());
-    first.other_versions.push_back(run[i]);
+    newest.versions.insert(newest.versions.begin() + static_cast<std::ptrdiff_t>(i),
+                           run[i].versions.front());
+    newest.other_versions.push_back(run[i]);
   }
-  return first;
+  return newest;
+}
+
+/// Whether a text reads as the number of a release: "0.34", "0.34.0rc1".
+bool is_release(std::string_view text) {
+  const size_t digits = text.find_first_not_of("0123456789");
+  return digits != 0 && digits != std::string_view::npos && text[digits] == '.';
+}
+
+/// Whether it is newer than all versions of the engine that were run.
+bool is_newer(std::string_view version, const EngineRules& newest) {
+  return !newest.recorded.empty() && is_release(version) && is_release(newest.versions.front()) &&
+         comes_before(newest.versions.front(), version);
 }
 
 }  // namespace
@@ -71,23 +84,54 @@ bool takes_scales_file(const EngineRules& engine, std::string_view model_type) {
 }
 
 const EngineRules& EngineChoice::rules() const {
-  const EngineRules& first = engine_rules().at(name);
-  const auto other = std::ranges::find_if(first.other_versions, [&](const EngineRules& rules) {
-    return contains(rules.versions, version);
-  });
-  return other == first.other_versions.end() ? first : *other;
+  const EngineRules& newest = engine_rules().at(name);
+  if (version == newest.versions.front()) return newest;
+  const auto other = std::ranges::find(newest.other_versions, version,
+                                       [](const auto& rules) { return rules.versions.front(); });
+  return other == newest.other_versions.end() ? newest : *other;
+}
+
+std::string_view EngineChoice::run_on() const {
+  const EngineRules& engine = rules();
+  return version == engine.versions.front() ? engine.seen().date : std::string_view();
+}
+
+std::string EngineChoice::title() const {
+  return std::string(rules().title) + " " + dated_version(version, run_on());
+}
+
+std::string dated_version(std::string_view version, std::string_view run_on) {
+  return std::string(version) +
+         (run_on.empty() ? std::string() : " (run " + std::string(run_on) + ")");
+}
+
+std::string EngineChoice::warning() const {
+  return newer.empty() ? std::string()
+                       : name + "@" + newer + ": not run with versions after " + version +
+                             "; the answer is that of " + title();
+}
+
+std::vector<EngineChoice> versions_of(std::string_view name) {
+  const EngineRules& newest = engine_rules().at(name);
+  std::vector<EngineChoice> versions{{std::string(name), std::string(newest.versions.front())}};
+  for (const EngineRules& other : newest.other_versions)
+    versions.push_back({std::string(name), std::string(other.versions.front())});
+  return versions;
 }
 
 EngineChoice choose_engine(std::string_view asked) {
   const size_t at = asked.find('@');
   const std::string name = engine_rules().name_of(asked.substr(0, at));
-  const std::vector<std::string_view>& versions = engine_rules().at(name).versions;
+  const EngineRules& newest = engine_rules().at(name);
+  const std::vector<std::string_view>& versions = newest.versions;
   if (at == std::string_view::npos) return {name, std::string(versions.front())};
   const std::string_view version = asked.substr(at + 1);
-  if (!contains(versions, version))
-    fail("unknown version '", version, "' of engine ", name, "; known are ",
-         join(versions, ", ", [&](auto known) { return name + "@" + std::string(known); }));
-  return {name, std::string(version)};
+  if (contains(versions, version)) return {name, std::string(version)};
+  for (const EngineChoice& known : versions_of(name))
+    if (!version.empty() && known.rules().seen().release == version) return known;
+  if (is_newer(version, newest)) return {name, std::string(versions.front()), std::string(version)};
+  fail("unknown version '", version, "' of engine ", name, "; known are ",
+       join(versions, ", ", [&](auto known) { return name + "@" + std::string(known); }));
 }
 
 }  // namespace kvcal

@@ -222,8 +222,8 @@ struct RunDtype {
 /// Rules by which one version of an engine loads a checkpoint's KV scales.
 struct EngineRules {
   std::string_view title;
-  /// All, those that were run first; the first is meant by default. Files of engines/ have those
-  /// that were not run, engine_rules() adds the others.
+  /// All: those that were run, the newest first, which is meant by default, then those that were
+  /// not. Files of engines/ have the latter, engine_rules() adds the others.
   std::vector<std::string_view> versions = {};
   std::string_view source = {};  ///< the files that the rules were read from
   ConfigReading reading = {};
@@ -257,13 +257,27 @@ const Registry<EngineRules>& engine_rules();
 
 /// An engine of one version.
 struct EngineChoice {
-  std::string name;  ///< of engine_rules()
-  std::string version;
+  std::string name;     ///< of engine_rules()
+  std::string version;  ///< one of its versions
+  /// The version that was asked for, where it is newer than all that were run; else empty.
+  std::string newer = {};
+
   const EngineRules& rules() const;
+  /// The day on which the version was run, as "2026-11-28"; empty: it was not.
+  std::string_view run_on() const;
+  /// "vLLM 0.33 (run 2026-11-28)", of an engine that was not run "TensorRT-LLM 2026-08".
+  std::string title() const;
+  /// That a newer version was asked for than the answer is of; empty: none was.
+  std::string warning() const;
 };
-/// "vllm", whose first version is meant, or "vllm@0.33". Throws Error for an engine or a version
-/// that is not known, with those that are.
+/// "0.33 (run 2026-11-28)"; run_on: empty for a version that was not run.
+std::string dated_version(std::string_view version, std::string_view run_on);
+/// "vllm", whose newest version that was run is meant, or "vllm@0.33", or its release
+/// "vllm@0.33.0". A version newer than all that were run stands for the newest of them. Throws
+/// Error for an engine or another version that is not known, with those that are.
 EngineChoice choose_engine(std::string_view asked);
+/// Every version of an engine that was run, the newest first; one that was not run has one.
+std::vector<EngineChoice> versions_of(std::string_view name);
 
 /// Whether the engine takes kv_cache_scales.json for models of a type.
 bool takes_scales_file(const EngineRules& engine, std::string_view model_type);

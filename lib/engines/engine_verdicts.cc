@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <iterator>
+#include <optional>
 #include <sstream>
 
 #include "core/text.h"
@@ -35,66 +37,92 @@ bool goes_beside_scales(const EngineRules& engine, std::string_view model_type) 
 
 }  // namespace
 
+std::vector<EngineVerdict> engine_verdicts(const EngineChoice& choice, std::string_view model_type,
+                                           bool has_weights) {
+  std::vector<EngineVerdict> verdicts;
+  const EngineRules& engine = choice.rules();
+  const std::string_view name = engine_rules().name_of(choice.name),
+                         version = *std::ranges::find(engine.versions, choice.version);
+  for (const EngineFormat& row : engine.formats) {
+    const bool is_beside = row.is_scales_file && goes_beside_scales(engine, model_type);
+    if (has_weights && row.method.empty() && !is_beside) continue;
+    const Miss* miss =
+        row.is_scales_file
+            ? nullptr
+            : find_miss(engine.seen(), {.model_type = model_type,
+                                        .method = row.method,
+                                        .names = {row.names.begin(), row.names.end()},
+                                        .has_weights = has_weights});
+    verdicts.push_back({.name = name,
+                        .engine = engine.title,
+                        .version = version,
+                        .run_on = choice.run_on(),
+                        .format = row.format,
+                        .reads = reads_of(engine, row, model_type, miss),
+                        .note = miss && miss->effect != MissEffect::kByRules ? miss->why : row.note,
+                        .goes_beside_scales = is_beside});
+  }
+  return verdicts;
+}
+
 std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights) {
   std::vector<EngineVerdict> verdicts;
-  for (const auto& [name, engine] : engine_rules().rows())
-    for (const EngineFormat& row : engine.formats) {
-      const bool is_beside = row.is_scales_file && goes_beside_scales(engine, model_type);
-      if (has_weights && row.method.empty() && !is_beside) continue;
-      const Miss* miss =
-          row.is_scales_file
-              ? nullptr
-              : find_miss(engine.seen(), {.model_type = model_type,
-                                          .method = row.method,
-                                          .names = {row.names.begin(), row.names.end()},
-                                          .has_weights = has_weights});
-      verdicts.push_back(
-          {.name = name,
-           .engine = engine.title,
-           .version = engine.versions.front(),
-           .format = row.format,
-           .reads = reads_of(engine, row, model_type, miss),
-           .note = miss && miss->effect != MissEffect::kByRules ? miss->why : row.note,
-           .goes_beside_scales = is_beside});
-    }
+  for (const std::string& name : engine_rules().names())
+    std::ranges::move(engine_verdicts(choose_engine(name), model_type, has_weights),
+                      std::back_inserter(verdicts));
   return verdicts;
 }
 
 namespace {
 
-/// "vLLM 0.32".
-std::string engine_title(const EngineVerdict& verdict) {
-  return std::string(verdict.engine) + " " + std::string(verdict.version);
+bool has_reads(const std::vector<EngineVerdict>& verdicts, Reads reads) {
+  return std::ranges::find(verdicts, reads, &EngineVerdict::reads) != verdicts.end();
 }
 
-/// The formats that one engine reads for a family: "compressed-tensors, quark", "none" or "not
-/// known".
-std::string formats_text(const std::vector<EngineVerdict>& verdicts, std::string_view engine) {
+/// The newest version of an engine that reads a format; nullopt: none does.
+std::optional<EngineChoice> newest_reader(std::string_view name, std::string_view model_type,
+                                          bool has_weights = false) {
+  for (const EngineChoice& version : versions_of(name))
+    if (has_reads(engine_verdicts(version, model_type, has_weights), Reads::kYes)) return version;
+  return std::nullopt;
+}
+
+/// The formats that an engine reads for a family: "compressed-tensors, quark", "not known", or
+/// "none", with what an older version reads: "none; 5.23: compressed-tensors".
+std::string formats_text(const EngineChoice& engine, std::string_view model_type) {
+  const std::vector<EngineVerdict> verdicts = engine_verdicts(engine, model_type);
   std::vector<std::string_view> read;
-  bool is_known = true;
-  for (const EngineVerdict& verdict : verdicts) {
-    if (engine_title(verdict) != engine) continue;
+  for (const EngineVerdict& verdict : verdicts)
     if (verdict.reads == Reads::kYes) read.push_back(verdict.format);
-    is_known = is_known && verdict.reads != Reads::kNotKnown;
-  }
   if (!read.empty()) return join(read, ", ");
-  return is_known ? "none" : "not known";
+  if (has_reads(verdicts, Reads::kNotKnown)) return "not known";
+  const auto older = newest_reader(engine.name, model_type);
+  return older ? "none; " + older->version + ": " + formats_text(*older, model_type) : "none";
 }
 
-/// The engines that have verdicts, in their order.
-std::vector<std::string> engine_titles() {
-  std::vector<std::string> titles;
-  for (const EngineVerdict& verdict : engine_verdicts("llama"))
-    if (std::ranges::find(titles, engine_title(verdict)) == titles.end())
-      titles.push_back(engine_title(verdict));
-  return titles;
+/// The newest versions of those that have verdicts.
+std::vector<EngineChoice> engines_with_formats() {
+  std::vector<EngineChoice> engines;
+  for (const std::string& name : engine_rules().names())
+    if (EngineChoice engine = choose_engine(name); !engine.rules().formats.empty())
+      engines.push_back(std::move(engine));
+  return engines;
+}
+
+Json run_on_json(std::string_view run_on) {
+  return run_on.empty() ? Json() : Json(run_on);
 }
 
 }  // namespace
 
+std::string title_of(const EngineVerdict& verdict) {
+  return std::string(verdict.engine) + " " + dated_version(verdict.version, verdict.run_on);
+}
+
 Json verdict_json(const EngineVerdict& verdict) {
   return {{"engine", verdict.engine},
           {"version", verdict.version},
+          {"run_on", run_on_json(verdict.run_on)},
           {"format", verdict.format},
           {"reads", name_of(verdict.reads)},
           {"note", verdict.note}};
@@ -102,18 +130,18 @@ Json verdict_json(const EngineVerdict& verdict) {
 
 std::string engines_markdown() {
   std::ostringstream out;
-  const std::vector<std::string> titles = engine_titles();
-  out << "| `model_type` | " << join(titles, " | ") << " |\n| ---";
-  for (size_t i = 0; i < titles.size(); ++i) out << " | ---";
+  const std::vector<EngineChoice> engines = engines_with_formats();
+  out << "| `model_type` | " << join(engines, " | ", [](const auto& one) { return one.title(); })
+      << " |\n| ---";
+  for (size_t i = 0; i < engines.size(); ++i) out << " | ---";
   out << " |\n";
   std::vector<std::string_view> types;
   for (const Architecture& architecture : architectures())
     types.insert(types.end(), architecture.model_types.begin(), architecture.model_types.end());
   for (const Wrapper& wrapper : wrappers()) types.push_back(wrapper.model_type);
   for (const std::string_view type : types) {
-    const auto verdicts = engine_verdicts(type);
     out << "| `" << type << "`";
-    for (const std::string& title : titles) out << " | " << formats_text(verdicts, title);
+    for (const EngineChoice& engine : engines) out << " | " << formats_text(engine, type);
     out << " |\n";
   }
   return out.str();
@@ -128,6 +156,7 @@ Json engines_json(const std::string& model_type) {
       engines.push_back({{"name", name},
                          {"title", rules.title},
                          {"versions", rules.versions},
+                         {"run_on", run_on_json(choose_engine(name).run_on())},
                          {"model_types", types}});
     }
     return engines;
@@ -139,14 +168,17 @@ Json engines_json(const std::string& model_type) {
 
 std::string engines_text(const std::string& model_type) {
   if (model_type.empty()) {
-    TextTable table({"engine", "versions", "model types run"});
-    for (const auto& [name, rules] : engine_rules().rows())
-      table.add({name, join(rules.versions, ", "), std::to_string(rules.seen().types.size())});
+    TextTable table({"engine", "versions", "run on", "model types run"});
+    for (const auto& [name, rules] : engine_rules().rows()) {
+      const std::string_view date = choose_engine(name).run_on();
+      table.add({name, join(rules.versions, ", "), std::string(date.empty() ? "not run" : date),
+                 std::to_string(rules.seen().types.size())});
+    }
     return table.text();
   }
   std::ostringstream out;
   for (const EngineVerdict& verdict : engine_verdicts(model_type))
-    out << std::left << std::setw(42) << engine_title(verdict) + ", " + std::string(verdict.format)
+    out << std::left << std::setw(56) << title_of(verdict) + ", " + std::string(verdict.format)
         << name_of(verdict.reads) << ": " << verdict.note << '\n';
   return out.str();
 }
@@ -165,37 +197,36 @@ std::string format_word(const EngineVerdict& verdict) {
                                     : std::string(verdict.format);
 }
 
-std::vector<EngineVerdict> verdicts_of(const EngineChoice& engine, std::string_view model_type,
-                                       bool has_weights) {
-  std::vector<EngineVerdict> verdicts = engine_verdicts(model_type, has_weights);
-  std::erase_if(verdicts,
-                [&](const EngineVerdict& verdict) { return verdict.name != engine.name; });
+/// With the format first that the engine reads best.
+std::vector<EngineVerdict> best_first(const EngineChoice& engine, std::string_view model_type,
+                                      bool has_weights) {
+  std::vector<EngineVerdict> verdicts = engine_verdicts(engine, model_type, has_weights);
   std::stable_partition(verdicts.begin(), verdicts.end(), [&](const EngineVerdict& verdict) {
     return verdict.format == engine.rules().format;
   });
   return verdicts;
 }
 
-/// "vLLM, transformers": the engines that read a format for models of the type.
+/// "vllm, transformers@5.23": the engines that read a format for models of the type, with the
+/// newest version that does where it is not the newest of all.
 std::string other_readers(std::string_view model_type, bool has_weights) {
   std::vector<std::string> readers;
-  for (const EngineVerdict& verdict : engine_verdicts(model_type, has_weights)) {
-    const std::string reader(verdict.engine);
-    if (verdict.reads == Reads::kYes && std::ranges::find(readers, reader) == readers.end())
-      readers.push_back(reader);
-  }
+  for (const std::string& name : engine_rules().names())
+    if (const auto reader = newest_reader(name, model_type, has_weights))
+      readers.push_back(
+          reader->version == choose_engine(name).version ? name : name + "@" + reader->version);
   return readers.empty() ? "no engine reads any" : "read by " + join(readers, ", ");
 }
 
 Wanted wanted_by(const EngineChoice& engine, std::string_view model_type, bool has_weights,
                  Diagnostics& diagnostics) {
-  const std::vector<EngineVerdict> verdicts = verdicts_of(engine, model_type, has_weights);
+  const std::vector<EngineVerdict> verdicts = best_first(engine, model_type, has_weights);
   Wanted wanted{.engine = engine, .formats = {}};
   for (const EngineVerdict& verdict : verdicts)
     if (verdict.reads == Reads::kYes) wanted.formats.push_back(format_word(verdict));
   if (!wanted.formats.empty()) return wanted;
   const auto unknown = std::ranges::find(verdicts, Reads::kNotKnown, &EngineVerdict::reads);
-  const std::string title = std::string(engine.rules().title) + " " + engine.version;
+  const std::string title = engine.title();
   if (unknown == verdicts.end())
     fail("--for ", engine.name, ": ", title, " uses the KV scales of no format for models of type ",
          model_type, verdicts.empty() ? "" : ": " + std::string(verdicts.front().note),

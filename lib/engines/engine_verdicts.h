@@ -15,7 +15,8 @@ std::string_view name_of(Reads reads);
 /// The verdict on one engine, one format and one model.
 struct EngineVerdict {
   std::string_view name;             ///< of engine_rules()
-  std::string_view engine, version;  ///< its title, and the first version of its rules
+  std::string_view engine, version;  ///< its title, and the version
+  std::string_view run_on;           ///< the day on which that was run; empty: it was not
   std::string_view format;
   Reads reads = Reads::kNotKnown;
   std::string_view note;
@@ -23,12 +24,17 @@ struct EngineVerdict {
   bool goes_beside_scales = false;
 };
 
-/// For every format of every engine; model_type: that of config.json, of a multimodal checkpoint
-/// the outer one. has_weights: of checkpoints with quantized weights, which formats without a
+/// For every format of an engine; model_type: that of config.json, of a multimodal checkpoint the
+/// outer one. has_weights: of checkpoints with quantized weights, which formats without a
 /// quantization_config do not hold.
+std::vector<EngineVerdict> engine_verdicts(const EngineChoice& engine, std::string_view model_type,
+                                           bool has_weights = false);
+/// The same of the newest version of every engine.
 std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights = false);
 
-/// {"engine", "version", "format", "reads", "note"}
+/// "vLLM 0.33 (run 2026-11-28)".
+std::string title_of(const EngineVerdict& verdict);
+/// {"engine", "version", "run_on", "format", "reads", "note"}; run_on: null where it was not run.
 Json verdict_json(const EngineVerdict& verdict);
 
 // The serving engines, and what each of them reads, as `kvcal engines` prints it. model_type: of

@@ -23,11 +23,8 @@ struct Trial {
 /// By the rules, whether the engine was run or not.
 bool is_used(const Trial& trial) {
   const VerifyReport& report = trial.report;
-  const auto is_held = [](const EngineLayer& layer) {
-    return !layer.k.source.empty() || !layer.v.source.empty();
-  };
-  return report.loads && !loses_scales(report) && report.kv_cache_dtype != "auto" &&
-         std::ranges::any_of(report.layers, is_held);
+  return report.loads && !loses_scales(report) && has_quantized_cache(report) &&
+         holds_scales(report);
 }
 
 LoadOutcome outcome_of(const Trial& trial) {
@@ -118,9 +115,8 @@ std::string reason_of(const EngineChoice& engine, const Trial& trial,
   std::string reason = loses_scales(trial.report) ? trial.report.findings.front().message
                                                   : std::string("it uses none of the scales");
   std::vector<std::string> formats;
-  for (const EngineVerdict& verdict : engine_verdicts(model_type))
-    if (verdict.name == engine.name && verdict.reads == Reads::kYes)
-      formats.emplace_back(verdict.format);
+  for (const EngineVerdict& verdict : engine_verdicts(engine, model_type))
+    if (verdict.reads == Reads::kYes) formats.emplace_back(verdict.format);
   if (!formats.empty()) reason += "; of these models it reads " + join(formats, ", ");
   return reason;
 }
@@ -134,7 +130,7 @@ ServedEngine served(const ServedFolder& folder, const ModelConfig& config, const
   const std::string not_run =
       trial.report.is_known ? "" : "not run with such a model; by its rules: ";
   ServedEngine answer{.name = name,
-                      .title = std::string(engine.rules().title) + " " + engine.version,
+                      .title = engine.title(),
                       .outcome = outcome_of(trial),
                       .note = not_run,
                       .note_inside = not_run,

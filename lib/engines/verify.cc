@@ -17,9 +17,9 @@
 namespace kvcal {
 namespace {
 
-/// Whether the engine was run with models of this type, or misses them.
+/// Whether the engine was run with models of this type.
 bool is_known(const VerifyCase& subject) {
-  return subject.miss || subject.engine.seen().has_run(subject.model_type);
+  return subject.engine.seen().has_run(subject.model_type);
 }
 
 /// The effect of what is known of models of this type with this kind of checkpoint.
@@ -122,6 +122,24 @@ std::optional<std::vector<LayerKvScales>> readable_scales(const ModelDir& model_
   }
 }
 
+/// What is known of a checkpoint's kind. What is said of a type that was not tried holds for those
+/// of Llama's kind.
+const Miss* miss_of(const EngineRules& engine, MissQuery query) {
+  if (!engine.seen().has_run(query.model_type)) query.model_type = "llama";
+  return find_miss(engine.seen(), query);
+}
+
+/// Whether the engine does not use the scales of its own format either, for models of a type.
+bool misses_format(const EngineRules& engine, std::string_view format,
+                   std::string_view model_type) {
+  const auto row = std::ranges::find(engine.formats, format, &EngineFormat::format);
+  if (row == engine.formats.end() || row->is_scales_file) return false;
+  const Miss* miss = miss_of(engine, {.model_type = model_type,
+                                      .method = row->method,
+                                      .names = {row->names.begin(), row->names.end()}});
+  return miss && !goes_by_rules(miss->effect) && miss->format.empty();
+}
+
 /// The command that makes what the engine reads: a conversion where there are scales in another
 /// form or in a number that it does not take, else a calibration.
 std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
@@ -132,7 +150,8 @@ std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
     return "kvcal convert " + model_dir.given_path().string() + how + " --format " +
            std::string(format) + " --output OUT";
   };
-  if (format.empty() || rules_for(engine, format).ones == OnesFor::kFp8)
+  if (format.empty() || rules_for(engine, format).ones == OnesFor::kFp8 ||
+      misses_format(engine, format, required_string(model_dir.config(), "model_type")))
     return "serve it with an engine that uses them";
   if (!options.scales.empty()) return converted(" --scales " + options.scales.string());
   const auto scales = readable_scales(model_dir, config);
@@ -367,10 +386,10 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
                    .has_weights = declares_weights(declaration),
                    .config = &model_dir.config()};
   for (const ScaleTensor& tensor : tensors) missed.names.push_back(tensor.name);
-  const Miss* miss = find_miss(rules.seen(), missed);
+  const Miss* miss = miss_of(rules, missed);
   if (miss && miss->effect == MissEffect::kByRulesWhenAsked && options.kv_cache_dtype == "auto") {
     choice.dtype = "auto";
-    choice.is_fp8 = false;
+    choice.is_fp8 = choice.is_quantized = false;
   }
   const VerifyCase subject{
       .config = config,
@@ -386,12 +405,15 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
       .remedy = remedy_command(model_dir, config, rules, options, method, miss)};
   VerifyReport report{.engine = chosen.name,
                       .version = chosen.version,
+                      .run_on = std::string(chosen.run_on()),
                       .kv_cache_dtype = choice.dtype,
                       .loads = true,
                       .is_known = is_known(subject),
                       .layers = {},
                       .findings = {}};
   Findings findings;
+  if (const std::string newer = chosen.warning(); !newer.empty())
+    findings.add(Severity::kWarning, newer);
   fill(report, subject, model_dir, findings);
   tell_other_files(subject, model_dir, others, findings);
   if (report.loads) tell_smoothing(subject, model_dir, report.kv_cache_dtype, findings);
@@ -414,6 +436,7 @@ VerifyReport verify_checkpoint(const std::filesystem::path& path, std::string_vi
   if (!files.refusal.empty()) {
     VerifyReport report{.engine = chosen.name,
                         .version = chosen.version,
+                        .run_on = std::string(chosen.run_on()),
                         .kv_cache_dtype = "auto",
                         .loads = false,
                         .layers = {},

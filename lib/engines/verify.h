@@ -40,6 +40,7 @@ struct EngineLayer {
 /// The result of one engine that loads a checkpoint.
 struct VerifyReport {
   std::string engine, version;
+  std::string run_on;          ///< the day on which the version was run; empty: it was not
   std::string kv_cache_dtype;  ///< the engine's word; "auto" where it keeps the model's 16 bits
   bool loads = true;           ///< false: it refuses the checkpoint, and holds nothing
   bool is_known = true;        ///< false: the engine was not run with such models
@@ -53,11 +54,15 @@ bool loses_scales(const VerifyReport& report);
 /// Whether the engine holds any scale of the checkpoint, or of a file beside it.
 bool holds_scales(const VerifyReport& report);
 
-/// {"engine", "engine_version", "kv_cache_dtype", "loads", "layers": [{"layer", "k_scale",
-/// "v_scale", "k_source", "v_source"}], "findings": [{"severity", "layer", "layers", "message",
-/// "remedy"}]}. A scale is a number, a list for heads, or "nan", "inf", "-inf"; a source is a
-/// tensor, "default", or "16 bits" where the engine is told to leave the layer unquantized; layer
-/// is a text of ranges ("0-4, 7"), null where the finding is of no layer.
+/// Whether it makes codes of K and V; a cache of 16 bits has no use for scales.
+bool has_quantized_cache(const VerifyReport& report);
+
+/// {"engine", "engine_version", "run_on", "kv_cache_dtype", "loads", "layers": [{"layer",
+/// "k_scale", "v_scale", "k_source", "v_source"}], "findings": [{"severity", "layer", "layers",
+/// "message", "remedy"}]}. run_on: the day on which that version was run, null where it was not. A
+/// scale is a number, a list for heads, or "nan", "inf", "-inf"; a source is a tensor, "default",
+/// or "16 bits" where the engine is told to leave the layer unquantized; layer is a text of ranges
+/// ("0-4, 7"), null where the finding is of no layer.
 Json report_json(const VerifyReport& report);
 
 /// Findings as a checker makes them: the same words of further layers join the first.
@@ -97,7 +102,7 @@ std::string_view name_of(LoadOutcome outcome);
 /// An answer of an engine for the KV scales of an output.
 struct ServedEngine {
   std::string name;   ///< as asked for: "vllm", "vllm@0.33"
-  std::string title;  ///< "vLLM 0.32"
+  std::string title;  ///< as EngineChoice::title()
   LoadOutcome outcome = LoadOutcome::kLost;
   /// kLoaded, kNotKnown: the command that serves the folder, or the settings that it needs; else
   /// the reason, and a format that it reads.

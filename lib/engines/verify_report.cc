@@ -53,6 +53,11 @@ bool holds_scales(const VerifyReport& report) {
   });
 }
 
+bool has_quantized_cache(const VerifyReport& report) {
+  constexpr std::string_view kSixteenBits[] = {"auto", "bfloat16", "float16"};
+  return std::ranges::find(kSixteenBits, report.kv_cache_dtype) == std::end(kSixteenBits);
+}
+
 Json report_json(const VerifyReport& report) {
   Json layers = Json::array(), findings = Json::array();
   for (const EngineLayer& held : report.layers)
@@ -64,6 +69,7 @@ Json report_json(const VerifyReport& report) {
   for (const Finding& finding : report.findings) findings.push_back(finding_json(finding));
   return {{"engine", report.engine},
           {"engine_version", report.version},
+          {"run_on", report.run_on.empty() ? Json() : Json(report.run_on)},
           {"kv_cache_dtype", report.kv_cache_dtype},
           {"loads", report.loads},
           {"layers", layers},

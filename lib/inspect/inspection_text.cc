@@ -57,9 +57,7 @@ void put_consumers(const Consumers& consumers, std::ostream& out) {
     if (!consumers.served.empty()) break;  // they are about scales that could be made
     std::string text(name_of(engine.reads));
     if (!engine.note.empty()) text += ": " + std::string(engine.note);
-    pairs.emplace_back(std::string(engine.engine) + " " + std::string(engine.version) + ", " +
-                           std::string(engine.format),
-                       text);
+    pairs.emplace_back(title_of(engine) + ", " + std::string(engine.format), text);
   }
   put_pairs("supported by", pairs, out);
 }

@@ -22,10 +22,11 @@ std::vector<std::string> engine_choice(const std::vector<std::string>& asked) {
 Verdict verdict_of(const std::vector<VerifyReport>& reports) {
   Verdict verdict;
   for (const VerifyReport& report : reports)
-    (loses_scales(report)    ? verdict.losing
-     : !holds_scales(report) ? verdict.empty
-     : report.is_known       ? verdict.holding
-                             : verdict.unknown)
+    (loses_scales(report)           ? verdict.losing
+     : !holds_scales(report)        ? verdict.empty
+     : !report.is_known             ? verdict.unknown
+     : !has_quantized_cache(report) ? verdict.idle
+                                    : verdict.holding)
         .push_back(report.engine);
   return verdict;
 }
@@ -115,8 +116,8 @@ std::string held_layers_text(const std::vector<EngineLayer>& layers, bool is_sum
 std::string verification_text(const VerifyReport& report, const std::string& checkpoint,
                               bool is_summary) {
   std::ostringstream out;
-  const EngineRules& rules = engine_rules().at(report.engine);
-  out << rules.title << ' ' << report.version << ", " << checkpoint << ": "
+  out << engine_rules().at(report.engine).title << ' '
+      << dated_version(report.version, report.run_on) << ", " << checkpoint << ": "
       << (report.loads ? "KV cache " + (report.kv_cache_dtype == "auto" ? std::string("of 16 bits")
                                                                         : report.kv_cache_dtype)
                        : std::string("refused"))
@@ -133,8 +134,11 @@ std::string verdict_text(const Verdict& verdict) {
   if (!verdict.unknown.empty())
     return "not known: whether " + join(verdict.unknown, ", ") +
            " use the scales: they were not run with such models";
-  return verdict.holding.empty() ? "OK: no scales are meant"
-                                 : "OK: the scales are used by " + join(verdict.holding, ", ");
+  const std::string idle = join(verdict.idle, ", ") + " in a cache of 16 bits";
+  if (verdict.holding.empty())
+    return verdict.idle.empty() ? "OK: no scales are meant" : "not used: the scales, by " + idle;
+  return "OK: the scales are used by " + join(verdict.holding, ", ") +
+         (verdict.idle.empty() ? "" : "; not used by " + idle);
 }
 
 }  // namespace kvcal

@@ -17,7 +17,8 @@ struct Verdict {
   std::vector<std::string> losing;   ///< engines that lose or refuse a scale
   std::vector<std::string> empty;    ///< other engines that load it and hold no scale
   std::vector<std::string> unknown;  ///< other engines that were not run with such models
-  std::vector<std::string> holding;  ///< the rest
+  std::vector<std::string> idle;     ///< other engines whose cache has 16 bits
+  std::vector<std::string> holding;  ///< the rest, which use them
 };
 Verdict verdict_of(const std::vector<VerifyReport>& reports);
 /// The reason why a checkpoint may not be served so: scales that would be lost, or none where some

@@ -92,7 +92,7 @@ Section summary_section(const CheckpointReport& report) {
 constexpr size_t kLeft = 280, kCell = 16, kRow = 26, kTop = 18;
 
 std::string name_of(const VerifyReport& engine) {
-  return engine.engine + " " + engine.version;
+  return engine.engine + " " + dated_version(engine.version, engine.run_on);
 }
 
 /// One number, or least and largest of those of heads; "–" for none.
@@ -217,7 +217,7 @@ Markup engine_words(const CheckpointReport& report) {
                     {{"engine"}, {"version"}, {"format"}, {"uses the scales"}, {"note"}});
   for (const EngineVerdict& word : report.engine_words)
     table.row(word.engine)
-        .cell(word.version)
+        .cell(dated_version(word.version, word.run_on))
         .cell(word.format)
         .cell(kvcal::name_of(word.reads))
         .cell(word.note);

@@ -49,9 +49,8 @@ std::vector<std::string> serving_lines(const std::vector<ServedEngine>& engines)
 
 /// vLLM reads every form of weights that kvcal writes.
 std::vector<std::string> weights_serving_lines() {
-  const EngineRules& vllm = engine_rules().at("vllm");
-  return {std::string(vllm.title) + " " + std::string(vllm.versions.front()) + ": `" +
-          std::string(vllm.command) + " .`"};
+  const EngineChoice vllm = choose_engine("vllm");
+  return {vllm.title() + ": `" + std::string(vllm.rules().command) + " .`"};
 }
 
 /// The output is whole, so that it cannot be read again is no failure of the run, but of --for.

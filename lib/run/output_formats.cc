@@ -57,7 +57,10 @@ void settle_formats(OutputOptions& options, const ModelDir& model, const OutputW
   if (!options.engines.empty() && options.scales_only)
     fail("--for asks what engines make of a checkpoint, --scales-only writes an overlay");
   for (const std::string& engine : options.engines)
-    in_context("--for", [&] { choose_engine(engine); });
+    if (const std::string newer =
+            in_context("--for", [&] { return choose_engine(engine); }).warning();
+        !newer.empty())
+      diagnostics.warn("--for " + newer);
   if (!options.formats.empty()) return;
   if (is_nvfp4(options.kv_cache_dtype) && options.engines.empty()) {
     options.formats.emplace_back("modelopt");

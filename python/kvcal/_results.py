@@ -50,6 +50,7 @@ class Verification:
 
     reports: list[dict[str, Any]]  #: one an engine, as `kvcal verify --json` prints it
     holding: list[str]  #: engines that use the scales
+    idle: list[str]  #: engines that load them beside a cache of 16 bits
     unknown: list[str]  #: engines that were not run with such models
 
 

@@ -49,7 +49,7 @@ run() {  # COLUMN DESCRIPTION-OF-SUCCESS COMMAND...
 runs() { echo runs; }
 
 formats_written() { sed -n 's/^wrote \([^:]*\):.*/runs, writes \1/p' log.out; }
-verdict() {  # "vLLM 0.32: KV cache fp8, layer 0 has 0.0114009 0.0136649"
+verdict() {  # "vLLM 0.33 (run 2026-11-28): KV cache fp8, layer 0 has 0.0114009 0.0136649"
   sed -n -e 's/^\([^,]*\), [^:]*: \(KV cache.*\)/\1: \2/p' -e 's/^  *0  *\([0-9.e-]*\)  *\([0-9.e-]*\) .*/layer 0 has \1 \2/p' log.out | paste -sd,
 }
 

@@ -31,8 +31,8 @@ const std::vector<std::string_view> kFormats{"compressed-tensors", "fp8",      "
                                              "scales-json",        "modelopt", "quark"};
 
 Reads verdict(std::string_view engine, std::string_view format, std::string_view model_type) {
-  for (const EngineVerdict& verdict : engine_verdicts(model_type))
-    if (verdict.engine == engine && verdict.format == format) return verdict.reads;
+  for (const EngineVerdict& verdict : engine_verdicts(choose_engine(engine), model_type))
+    if (verdict.format == format) return verdict.reads;
   throw std::runtime_error("no such verdict");
 }
 
@@ -49,11 +49,11 @@ void check_row(const std::string& engine, const std::string& file) {
 }  // namespace
 
 TEST_CASE("the table says of vLLM what vLLM was seen to do") {
-  check_row("vLLM", "vllm");
+  check_row("vllm@0.32", "vllm");
 }
 
 TEST_CASE("the table says of transformers what transformers was seen to do") {
-  check_row("transformers", "transformers");
+  check_row("transformers@5.17", "transformers");
 }
 
 TEST_CASE("every row of the table names one of our formats and is there once") {
@@ -98,22 +98,58 @@ TEST_CASE("every table of answers is of a version of an engine") {
 }
 
 TEST_CASE("an engine is chosen by name, or by name and version") {
-  CHECK(choose_engine("vllm").version == "0.32");
-  CHECK(choose_engine("vLLM@0.33").version == "0.33");
-  CHECK(choose_engine("vllm@0.33").name == "vllm");
+  CHECK(choose_engine("vLLM@0.32").version == "0.32");
+  CHECK(choose_engine("vllm@0.32").name == "vllm");
+  CHECK(choose_engine("vllm@0.32.0").version == "0.32");
   CHECK(choose_engine("aphrodite-0.6").version == "0.6.5");
+  CHECK(choose_engine("aphrodite@b42eeec22").version == "b42eeec22");
   CHECK(test::message_of([] { choose_engine("vllm@0.1"); }) ==
-        "unknown version '0.1' of engine vllm; known are vllm@0.32, vllm@0.33");
+        "unknown version '0.1' of engine vllm; known are vllm@0.33, vllm@0.32");
   CHECK(test::contains(test::message_of([] { choose_engine("vlm@0.33"); }), "did you mean 'vllm'"));
 }
 
+TEST_CASE("a plain name is the newest version that was run, whose day its title has") {
+  for (const std::string& name : engine_rules().names()) {
+    INFO(name);
+    const EngineChoice chosen = choose_engine(name);
+    const std::vector<std::string_view> tables = answers_of(name);
+    CHECK(versions_of(name).size() == std::max(tables.size(), size_t{1}));
+    CHECK(chosen.run_on().empty() == tables.empty());
+    if (tables.empty()) continue;
+    CHECK(name + "_" + chosen.version == tables.back());
+    CHECK(chosen.title() == std::string(chosen.rules().title) + " " + chosen.version + " (run " +
+                                engine_answers(tables.back()).date + ")");
+  }
+  CHECK(choose_engine("trtllm").title() == "TensorRT-LLM 2026-08");
+  CHECK(choose_engine("aphrodite@b42eeec22").title() == "Aphrodite b42eeec22");
+}
+
+TEST_CASE("a version newer than all that were run is answered with the newest, and said to be so") {
+  for (const std::string name : {"vllm", "sglang", "aphrodite", "lmdeploy", "transformers"}) {
+    const EngineChoice newest = choose_engine(name);
+    CHECK(newest.warning().empty());
+    for (const std::string& version : {newest.version + ".99", std::string("99.1rc2")}) {
+      const EngineChoice newer = choose_engine(name + "@" + version);
+      INFO(name << "@" << version);
+      CHECK(newer.version == newest.version);
+      CHECK(&newer.rules() == &newest.rules());
+      CHECK(newer.warning() == name + "@" + version + ": not run with versions after " +
+                                   newest.version + "; the answer is that of " + newest.title());
+    }
+  }
+  // Hashes have no order, and of what was not run no version is newer than what was.
+  for (const char* asked : {"tgi@99.1", "tgi@ffff", "trtllm@2027.1", "vllm@", "vllm@1e6e7db0",
+                            "vllm@0.32.99", "transformers@5.20"})
+    CHECK(test::contains(test::message_of([&] { choose_engine(asked); }), "unknown version"));
+}
+
 TEST_CASE("without evidence an engine's verdict is not known") {
-  CHECK(verdict("vLLM", "compressed-tensors", "no_such_model") == Reads::kNotKnown);
-  CHECK(verdict("SGLang", "scales-json", "mixtral") == Reads::kNo);
-  CHECK(verdict("SGLang", "compressed-tensors", "qwen3") == Reads::kNo);
-  CHECK(verdict("SGLang", "modelopt", "deepseek_v3") == Reads::kYes);
-  CHECK(verdict("SGLang", "scales-json", "llama") == Reads::kYes);
-  CHECK(verdict("TensorRT-LLM", "compressed-tensors", "no_such_model") == Reads::kNo);
+  CHECK(verdict("vllm", "compressed-tensors", "no_such_model") == Reads::kNotKnown);
+  CHECK(verdict("sglang", "scales-json", "mixtral") == Reads::kNo);
+  CHECK(verdict("sglang", "compressed-tensors", "qwen3") == Reads::kNo);
+  CHECK(verdict("sglang", "modelopt", "deepseek_v3") == Reads::kYes);
+  CHECK(verdict("sglang", "scales-json", "llama") == Reads::kYes);
+  CHECK(verdict("trtllm", "compressed-tensors", "no_such_model") == Reads::kNo);
   CHECK(name_of(Reads::kNotKnown) == "not known");
 }
 

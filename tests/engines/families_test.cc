@@ -137,6 +137,13 @@ bool is_bad(const std::string& answer) {
   return answer == "refused" || answer == "lost" || answer == "partly";
 }
 
+/// Whether the report says what makes the cache FP8.
+bool tells_switch(const VerifyReport& report) {
+  return std::ranges::any_of(report.findings, [](const Finding& finding) {
+    return finding.remedy.starts_with("start it with ");
+  });
+}
+
 struct Tally {
   size_t cases = 0;
   std::vector<std::string> differ, hidden;  ///< hidden: bad, and verify finds no error
@@ -159,8 +166,8 @@ Tally compare(const std::string& engine, const Json& record) {
       const std::string line = family + " " + name + ": " + seen + ", verify: " + said;
       if (said != seen) tally.differ.push_back(line);
       // Scales that were never in the checkpoint cannot be lost.
-      if (is_bad(seen) && !loses_scales(report) && form != "scales-json")
-        tally.hidden.push_back(line);
+      const bool is_lost = is_bad(seen) || (seen == "16-bit" && !tells_switch(report));
+      if (is_lost && !loses_scales(report) && form != "scales-json") tally.hidden.push_back(line);
     }
   return tally;
 }

@@ -23,7 +23,8 @@ Names chosen(const Names& engines, std::string_view model_type, bool has_weights
 
 TEST_CASE("formats_for: one format serves all where all read it") {
   CHECK(chosen({"vllm"}, "llama") == Names{"compressed-tensors"});
-  CHECK(chosen({"vllm", "sglang", "transformers", "tgi"}, "llama") == Names{"compressed-tensors"});
+  CHECK(chosen({"vllm", "sglang", "transformers@5.23", "tgi"}, "llama") ==
+        Names{"compressed-tensors"});
   CHECK(chosen({"tgi"}, "llama") == Names{"tgi"});
 }
 
@@ -52,9 +53,20 @@ TEST_CASE("formats_for: quantized weights need a format that describes them") {
 
 TEST_CASE("formats_for: an engine that reads none is an error that names the readers") {
   const std::string message = test::message_of([] { chosen({"vllm"}, "deepseek_v3"); });
-  CHECK(test::contains(message, "--for vllm: vLLM 0.32 uses the KV scales of no format"));
-  CHECK(test::contains(message, "they are read by SGLang, TGI"));
+  CHECK(test::contains(message, "--for vllm: " + choose_engine("vllm").title() +
+                                    " uses the KV scales of no format"));
+  CHECK(test::contains(message, "they are read by sglang, tgi"));
   CHECK(test::contains(test::message_of([] { chosen({"vlm"}, "llama"); }), "vllm"));
+}
+
+TEST_CASE("formats_for: each version of an engine has its own answer") {
+  const std::string message = test::message_of([] { chosen({"transformers@5.24"}, "llama"); });
+  CHECK(test::contains(message, "looks for past_key_values"));
+  CHECK(test::contains(message, ", transformers@5.23"));
+  CHECK(chosen({"transformers@5.23"}, "llama") == Names{"compressed-tensors"});
+  // vLLM 0.32 does not run the model, 0.33 does.
+  CHECK(test::contains(test::message_of([] { chosen({"vllm@0.32"}, "aria_text"); }), "moe_topk"));
+  CHECK(chosen({"vllm@0.33"}, "aria_text") == Names{"compressed-tensors"});
 }
 
 TEST_CASE("formats_for: a model that was not run is written in the usual format, with a warning") {

@@ -125,18 +125,20 @@ constexpr const char* kTwice = "it takes the last of two keys of one name";
 constexpr const char* kPath = "it takes paths for names of files in an index";
 const Known kForVllm{{"both_twice_in_json", kTwice},
                      {"dtype_number_fp8", "it takes a number for no dtype"}};
-/// transformers alone repairs prefixes.
-const Known kForTransformers{
-    {"both_twice_in_json", kTwice},
-    {"prefix_no_model", "it adds the prefix of the model to names that lack it"},
-    {"prefix_twice_model", "it takes a prefix away that is there twice"},
-    {"shards_dotted_path", kPath},
-    {"shards_in_folder", kPath}};
+const Known kForTransformers24{
+    {"both_twice_in_json", kTwice}, {"shards_dotted_path", kPath}, {"shards_in_folder", kPath}};
+/// transformers alone repairs prefixes, which 5.24 has no use for.
+const Known kForTransformers = [] {
+  Known known = kForTransformers24;
+  known["prefix_no_model"] = "it adds the prefix of the model to names that lack it";
+  known["prefix_twice_model"] = "it takes a prefix away that is there twice";
+  return known;
+}();
 
 }  // namespace
 
 TEST_CASE("verify says of every habit what vLLM did") {
-  check_habits("vllm", "vllm", kForVllm);
+  check_habits("vllm@0.32", "vllm", kForVllm);
 }
 
 TEST_CASE("verify says of every habit what vLLM 0.33 did") {
@@ -172,10 +174,15 @@ TEST_CASE("verify says of every habit what transformers 5.23 did") {
   check_habits("transformers@5.23", "transformers_5.23", kForTransformers);
 }
 
+TEST_CASE("verify says of every habit what transformers 5.24 did") {
+  check_habits("transformers@5.24", "transformers_5.24", kForTransformers24);
+}
+
 TEST_CASE("verify says of every variant what the other engines did") {
   check_variants("vllm@0.33", "vllm_0.33");
   check_variants("sglang", "sglang");
   check_variants("aphrodite", "aphrodite");
   check_variants("tgi", "tgi");
   check_variants("transformers@5.23", "transformers_5.23");
+  check_variants("transformers@5.24", "transformers_5.24");
 }

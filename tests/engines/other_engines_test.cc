@@ -229,6 +229,47 @@ TEST_CASE("models whose scales an engine drops or refuses") {
   CHECK(tells(report, Severity::kError, "empty config_groups"));
 }
 
+TEST_CASE("a type that was not tried is told what holds for Llama's kind in that version") {
+  EngineCase subject(kLlama);
+  subject.config()["model_type"] = "qwen3_vl_text";
+  subject.quantize(scheme());
+  add_scales(subject, ".k_scale", ".v_scale");
+  const VerifyReport loads = subject.verify("transformers@5.23");
+  CHECK_FALSE(loads.is_known);
+  CHECK(held(loads) == kAll);
+  CHECK_FALSE(loses_scales(loads));
+  const VerifyReport drops = subject.verify("transformers@5.24");
+  CHECK_FALSE(drops.is_known);
+  CHECK_FALSE(has_quantized_cache(drops));
+  CHECK(tells(drops, Severity::kWarning, "qwen3_vl_text were not tried"));
+  CHECK(tells(drops, Severity::kError, "looks for past_key_values"));
+}
+
+TEST_CASE("a version newer than all that were run is a warning before the newest one's answer") {
+  EngineCase subject(kLlama);
+  subject.quantize(scheme());
+  add_scales(subject, ".k_scale", ".v_scale");
+  const VerifyReport newest = subject.verify("vllm"), newer = subject.verify("vllm@99.1");
+  CHECK(newer.version == newest.version);
+  CHECK(held(newer) == kAll);
+  CHECK_FALSE(loses_scales(newer));
+  CHECK(tells(newer, Severity::kWarning, "not run with versions after " + newest.version));
+  CHECK_FALSE(tells(newest, Severity::kWarning, "not run with versions"));
+}
+
+TEST_CASE("a cache of 16 bits beside scales is told from one that uses them") {
+  EngineCase subject(kLlama);
+  subject.quantize({{"quant_method", "fp8"}, {"activation_scheme", "static"}});
+  add_scales(subject, ".k_scale", ".v_scale");
+  const VerifyReport untold = subject.verify("sglang");
+  CHECK(holds_scales(untold));
+  CHECK_FALSE(has_quantized_cache(untold));
+  CHECK(tells(untold, Severity::kNote, "the scales do nothing"));
+  CHECK(has_quantized_cache(subject.verify("sglang", kFp8)));
+  CHECK_FALSE(
+      has_quantized_cache(subject.verify("vllm", {.kv_cache_dtype = "bfloat16", .scales = {}})));
+}
+
 TEST_CASE("an unknown engine is told with the known ones") {
   EngineCase subject(kLlama);
   const std::string message = test::message_of([&] { subject.verify("vlm"); });
@@ -246,9 +287,13 @@ TEST_CASE("remedies: a conversion where the scales are there, else a calibration
   EngineCase modelopt(kLlama);
   modelopt.quantize({{"quant_method", "modelopt"}, {"quant_algo", "FP8"}});
   add_scales(modelopt, ".k_proj.k_scale", ".v_proj.v_scale");
-  CHECK(contains(remedies(modelopt.verify("transformers")),
-                 "kvcal convert " + modelopt.path("").parent_path().string() +
-                     " --format compressed-tensors --output OUT"));
+  const std::string conversion = "kvcal convert " + modelopt.path("").parent_path().string() +
+                                 " --format compressed-tensors --output OUT";
+  CHECK(contains(remedies(modelopt.verify("transformers@5.23")), conversion));
+  // It loses the scales of each format.
+  CHECK_FALSE(contains(remedies(modelopt.verify("transformers@5.24")), conversion));
+  CHECK(contains(remedies(modelopt.verify("transformers@5.24")),
+                 "serve it with an engine that uses them"));
   EngineCase lacking(kLlama);
   lacking.quantize(scheme());
   lacking.add(module(0) + ".k_scale", 0.5f);

@@ -12,8 +12,14 @@ using test::verify_variant;
 
 namespace {
 
+/// The version that a record is of.
+std::string version_of(const std::string& engine) {
+  return engine + "@" + record_of(engine).at("version").get<std::string>();
+}
+
 void check_variant(const std::string& engine, const std::string& name, const Json& variant) {
-  const VerifyReport report = verify_variant(engine, record_of(engine).at("config"), variant);
+  const VerifyReport report =
+      verify_variant(version_of(engine), record_of(engine).at("config"), variant);
   const Json& seen = variant.at("seen");
   INFO(engine << " " << name << ": " << dump_json(report_json(report)) << seen.dump());
   REQUIRE(report.loads == seen.at("loads").get<bool>());
@@ -39,7 +45,7 @@ void check_record(const std::string& engine, size_t least) {
 
 /// The worst finding of a variant: "error", "warning", "note", or "" for none.
 std::string worst(const std::string& engine, const std::string& variant) {
-  const VerifyReport report = verify_variant(engine, record_of(engine).at("config"),
+  const VerifyReport report = verify_variant(version_of(engine), record_of(engine).at("config"),
                                              record_of(engine).at("variants").at(variant));
   return report.findings.empty() ? std::string()
                                  : std::string(name_of(report.findings.front().severity));

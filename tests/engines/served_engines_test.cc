@@ -54,7 +54,7 @@ TEST_CASE("served_engines: the first folder that an engine uses, with its argume
   const ServedEngine engine =
       only(served_engines(folders, config_of("qwen3"), {"sglang@0.5.23"}, 1));
   CHECK(engine.name == "sglang@0.5.23");
-  CHECK(engine.title == "SGLang 0.5.23");
+  CHECK(engine.title == choose_engine("sglang@0.5.23").title());
   CHECK(engine.outcome == LoadOutcome::kLoaded);
   CHECK(engine.note ==
         "python3 -m sglang.launch_server --model-path " + model_fixture("qwen3").string() +

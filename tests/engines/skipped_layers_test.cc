@@ -70,7 +70,7 @@ const Finding& finding_of(const VerifyReport& report, int64_t layer) {
 TEST_CASE("skipped layers: verify says of every case what vLLM was seen to do") {
   const Json& record = test::record_of("skipped_vllm");
   REQUIRE(record.at("variants").size() == 12);
-  for (const char* engine : {"vllm", "vllm@0.33", "aphrodite"})
+  for (const char* engine : {"vllm@0.32", "vllm@0.33", "aphrodite"})
     for (const auto& [name, variant] : record.at("variants").items()) {
       INFO(engine << " " << name);
       const VerifyReport report = test::verify_variant(engine, record.at("config"), variant);
@@ -89,7 +89,7 @@ TEST_CASE("skipped layers: verify says of every case what vLLM was seen to do") 
 }
 
 TEST_CASE("skipped layers: an engine that can leave layers out has to be told which") {
-  for (const char* engine : {"vllm", "vllm@0.33", "aphrodite"})
+  for (const char* engine : {"vllm@0.32", "vllm@0.33", "aphrodite"})
     for (const bool is_modelopt : {false, true}) {
       INFO(engine << (is_modelopt ? ", ModelOpt's map" : ", ignore"));
       const auto subject = left_out(is_modelopt);
@@ -111,7 +111,7 @@ TEST_CASE("skipped layers: an engine that can leave layers out has to be told wh
 }
 
 TEST_CASE("skipped layers: an engine that stores all layers alike loses what was meant") {
-  for (const char* engine : {"sglang", "tgi-branch", "transformers"}) {
+  for (const char* engine : {"sglang", "tgi-branch", "transformers@5.23"}) {
     INFO(engine);
     const VerifyReport report =
         CompressedTensors().verify(engine, {.kv_cache_dtype = "fp8", .scales = {}});
@@ -121,7 +121,7 @@ TEST_CASE("skipped layers: an engine that stores all layers alike loses what was
   const VerifyReport sglang = CompressedTensors().verify("sglang");
   CHECK(finding_of(sglang, 0).remedy ==
         "serve it with an engine that can leave layers out: vLLM, Aphrodite");
-  CHECK(tells(CompressedTensors().verify("transformers"), Severity::kError,
+  CHECK(tells(CompressedTensors().verify("transformers@5.23"), Severity::kError,
               "it computes with uninitialized memory"));
   CHECK(tells(CompressedTensors().verify("sglang", kTold), Severity::kError,
               "it has no argument that leaves layers in 16 bits"));

@@ -7,6 +7,8 @@ using namespace kvcal;
 
 namespace {
 
+const std::string kTitle = "vLLM 0.32 (run 2026-11-28)";
+
 EngineLayer held(int64_t layer, float k) {
   const std::string module = "model.layers." + std::to_string(layer) + ".self_attn.";
   return {.layer = layer,
@@ -18,6 +20,7 @@ VerifyReport report_of_vllm() {
   VerifyReport report;
   report.engine = "vllm";
   report.version = "0.32";
+  report.run_on = "2026-11-28";
   report.kv_cache_dtype = "fp8_e4m3";
   report.layers = {held(0, 0.125f), held(1, 0.5f)};
   return report;
@@ -31,11 +34,11 @@ TEST_CASE("verification text: a row a layer with the source of its scales") {
   report.layers[0].v.source = "";
   report.layers[1].k.values.clear();
   report.layers[1].k.source = report.layers[1].v.source = "scales.json";
-  CHECK(verification_text(report, "OUT", false) ==
-        "vLLM 0.32, OUT: KV cache fp8_e4m3\n"
-        "layer  k_scale   v_scale       source\n"
-        "    0    0.125  2 values   k, default\n"
-        "    1        ?  2 values  scales.json\n");
+  CHECK(verification_text(report, "OUT", false) == kTitle +
+                                                       ", OUT: KV cache fp8_e4m3\n"
+                                                       "layer  k_scale   v_scale       source\n"
+                                                       "    0    0.125  2 values   k, default\n"
+                                                       "    1        ?  2 values  scales.json\n");
 }
 
 TEST_CASE("verification text: a summary has a row for the layers of one source") {
@@ -48,25 +51,37 @@ TEST_CASE("verification text: findings name their layers and what to do") {
   VerifyReport report;
   report.engine = "vllm";
   report.version = "0.32";
+  report.run_on = "2026-11-28";
   report.loads = false;
   report.findings = {
       {.severity = Severity::kError, .layers = {2}, .message = "is lost", .remedy = "write it"},
       {.severity = Severity::kNote, .layers = {0, 1, 4}, .message = "hear", .remedy = ""}};
-  CHECK(verification_text(report, "OUT", false) ==
-        "vLLM 0.32, OUT: refused\n"
-        "error, layer 2: is lost\n"
-        "  remedy: write it\n"
-        "note, layers 0-1, 4: hear\n");
+  CHECK(verification_text(report, "OUT", false) == kTitle +
+                                                       ", OUT: refused\n"
+                                                       "error, layer 2: is lost\n"
+                                                       "  remedy: write it\n"
+                                                       "note, layers 0-1, 4: hear\n");
   report.loads = true;
   report.kv_cache_dtype = "auto";
   report.findings.clear();
-  CHECK(verification_text(report, "OUT", false) == "vLLM 0.32, OUT: KV cache of 16 bits\n");
+  CHECK(verification_text(report, "OUT", false) == kTitle + ", OUT: KV cache of 16 bits\n");
 }
 
 TEST_CASE("verification text: the verdict names the engines that use the scales") {
   CHECK(verdict_text({}) == "OK: no scales are meant");
-  CHECK(verdict_text({.losing = {}, .empty = {}, .unknown = {}, .holding = {"vllm", "tgi"}}) ==
-        "OK: the scales are used by vllm, tgi");
-  CHECK(verdict_text({.losing = {}, .empty = {}, .unknown = {"trtllm"}, .holding = {"vllm"}}) ==
+  Verdict verdict;
+  verdict.holding = {"vllm", "tgi"};
+  CHECK(verdict_text(verdict) == "OK: the scales are used by vllm, tgi");
+  verdict.unknown = {"trtllm"};
+  CHECK(verdict_text(verdict) ==
         "not known: whether trtllm use the scales: they were not run with such models");
+}
+
+TEST_CASE("verification text: OK is not said of a cache of 16 bits") {
+  Verdict verdict;
+  verdict.idle = {"sglang", "tgi"};
+  CHECK(verdict_text(verdict) == "not used: the scales, by sglang, tgi in a cache of 16 bits");
+  verdict.holding = {"vllm"};
+  CHECK(verdict_text(verdict) ==
+        "OK: the scales are used by vllm; not used by sglang, tgi in a cache of 16 bits");
 }

@@ -32,7 +32,7 @@ const std::vector<Row> kRows{
     {"compressed-tensors", "vllm", "auto"},
     {"compressed-tensors", "sglang", "auto"},
     {"compressed-tensors", "aphrodite", "auto"},
-    {"compressed-tensors", "transformers", "auto"},
+    {"compressed-tensors", "transformers@5.23", "auto"},
     {"compressed-tensors", "tgi", "auto"},
     {"modelopt", "vllm", "auto"},
     {"modelopt", "sglang", "auto"},
@@ -51,7 +51,7 @@ const std::vector<Row> kRows{
     {"compressed-tensors+tgi", "tgi-branch", "fp8", Holds::kShared},
     {"compressed-tensors+modelopt", "vllm", "auto"},
     {"compressed-tensors+modelopt", "sglang", "auto"},
-    {"compressed-tensors+modelopt", "transformers", "auto"},
+    {"compressed-tensors+modelopt", "transformers@5.23", "auto"},
     {"modelopt+scales-json", "vllm", "auto"},
 };
 

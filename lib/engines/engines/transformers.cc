@@ -7,9 +7,18 @@ using enum ScaleSide;
 
 namespace {
 
+/// Of a scheme's strategies, those with which it starts. 5.24 makes no scales of the cache, and so
+/// does not stop at the shape of one for groups.
+std::vector<std::string_view> strategies_of(std::string_view version) {
+  std::vector<std::string_view> strategies{"\"tensor\"", "\"attn_head\"", "null"};
+  if (version == "5.24") strategies.emplace_back("\"group\"");
+  return strategies;
+}
+
 /// Source: compressed-tensors 0.19, `QuantizationArgs`, which takes these keys and no other, and
-/// `QuantizationConfig`. is_first: of transformers 5.17.
-MethodRules compressed_tensors_of_transformers(bool is_first) {
+/// `QuantizationConfig`.
+MethodRules compressed_tensors_of_transformers(std::string_view version) {
+  const bool is_first = version == "5.17";
   return {
       .method = "compressed-tensors",
       .cache = CacheSwitch::kScheme,
@@ -33,7 +42,7 @@ MethodRules compressed_tensors_of_transformers(bool is_first) {
                                "\"decompressed\""},
                   .may_lack = true}},
       .scheme = {{.key = "strategy",
-                  .accepted = {"\"tensor\"", "\"attn_head\"", "null"},
+                  .accepted = strategies_of(version),
                   .may_lack = true,
                   .ignores_case = true},
                  {.key = "type",
@@ -57,8 +66,8 @@ MethodRules compressed_tensors_of_transformers(bool is_first) {
 
 }  // namespace
 
-/// Source: transformers 5.17 with compressed-tensors 0.19, and 5.23 with 0.20, run
-/// (tests/fixtures/engines).
+/// Source: transformers 5.17 with compressed-tensors 0.19, 5.23 with 0.20.0 and 5.24 with 0.20.1,
+/// run (tests/fixtures/engines).
 EngineRules transformers_engine(std::string_view version) {
   return {.title = "transformers",
           .source = "run",
@@ -73,7 +82,7 @@ EngineRules transformers_engine(std::string_view version) {
           .unplaced = Unknown::kDroppedWithWarning,
           .command = "AutoModelForCausalLM.from_pretrained",
           .format = "compressed-tensors",
-          .methods = {compressed_tensors_of_transformers(version == "5.17"),
+          .methods = {compressed_tensors_of_transformers(version),
                       {.method = "quark", .refusal = "it needs the package amd-quark"}},
           .otherwise = {.method = "*"},
           .formats = {{.format = "compressed-tensors",

@@ -10,19 +10,18 @@ constexpr WeightScaleNames kWeights{
     .title = "Quark", .scalars_have_no_dims = true, .rows_have_one_dim = true};
 
 /// Quark's own names are those of the outputs of k_proj and v_proj. Model types for which vLLM
-/// 0.32, Aphrodite 0.24.1 or SGLang 0.5.23 stop at Quark's own names, and hold the plain names
+/// 0.33, Aphrodite 0.24.1 or SGLang 0.5.23 stop at Quark's own names, and hold the plain names
 /// beside the same configuration (docs/verify.md). Between spaces.
 constexpr std::string_view kPlainlyNamed =
-    " afmoe apertus arcee aya_vision biogpt cohere cohere2 cohere2_moe cohere_compass "
-    "cohere_compass_text cwm deepseek_ocr2 deepseek_vl deepseek_vl_hybrid dots1 emu3 "
-    "exaone exaone4 exaone_moe falcon_h1 fast_vlm flex_olmo gemma gemma2 gemma3_text "
-    "gemma3n gemma3n_text gemma4_unified_text glm glm46v glmga got_ocr2 helium "
-    "hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl hyperclovax hyperclovax_vision_v2 "
-    "idefics2 jais2 janus lighton_ocr mellum minicpmv4_6 minicpmv4_7 minimax_m2 "
-    "ministral mllama nanochat nemotron nemotron_h olmo olmo2 olmo3 olmoe opt ovis2 "
-    "perception_lm phi phimoe qwen2_moe qwen3_5 qwen3_5_moe qwen3_5_text seed_oss "
-    "smollm3 solar_open stablelm starcoder2 vaultgemma video_llama_3 video_llava "
-    "vipllava ";
+    " afmoe apertus arcee aria_text aya_vision biogpt cohere cohere2 cohere2_moe "
+    "cohere_compass cohere_compass_text cwm deepseek_ocr2 deepseek_vl deepseek_vl_hybrid "
+    "dots1 emu3 exaone exaone4 exaone_moe falcon_h1 fast_vlm flex_olmo gemma gemma2 "
+    "gemma3_text gemma3n gemma3n_text gemma4_unified_text glm glm46v glmga got_ocr2 helium "
+    "hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl hyperclovax hyperclovax_vision_v2 idefics2 "
+    "jais2 janus lighton_ocr mellum minicpmv4_6 minicpmv4_7 minimax_m2 ministral mllama "
+    "nanochat nemotron nemotron_h olmo olmo2 olmo3 olmoe opt ovis2 perception_lm phi "
+    "phimoe qwen2_moe qwen3_5 qwen3_5_moe qwen3_5_text seed_oss smollm3 solar_open "
+    "stablelm starcoder2 vaultgemma video_llama_3 video_llava vipllava ";
 
 /// Pattern of everything except vLLM's attention modules, which would get no scales if excluded.
 /// Quark's own export of KV scales excludes nothing, and vLLM then looks for a scheme of 16-bit

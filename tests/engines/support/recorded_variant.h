@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,14 @@ inline const Json& record_of(const std::string& engine) {
   Json& record = records[engine];
   if (record.is_null()) record = fixture(engine);
   return record;
+}
+
+/// How the records of an engine's version end: "vllm" for "vllm@0.32".
+inline std::string records_of(const std::string& engine) {
+  const std::string_view recorded = choose_engine(engine).rules().recorded;
+  for (const EmbeddedText& table : answer_tables())
+    if (table.stem() == recorded) return parse_json(table.text).at("records");
+  throw std::runtime_error(engine + " was not run");
 }
 
 inline std::vector<std::byte> from_hex(const std::string& hex) {
