@@ -16,7 +16,7 @@ std::string_view name_of(Reads reads);
 struct EngineVerdict {
   std::string_view name;             ///< of engine_rules()
   std::string_view engine, version;  ///< its title, and the version
-  std::string_view run_on;           ///< the day on which that was run; empty: it was not
+  std::string_view run_on = {};      ///< the day on which that was run; empty: it was not
   std::string_view format;
   Reads reads = Reads::kNotKnown;
   std::string_view note;

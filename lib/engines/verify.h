@@ -40,7 +40,7 @@ struct EngineLayer {
 /// The result of one engine that loads a checkpoint.
 struct VerifyReport {
   std::string engine, version;
-  std::string run_on;          ///< the day on which the version was run; empty: it was not
+  std::string run_on = {};     ///< the day on which the version was run; empty: it was not
   std::string kv_cache_dtype;  ///< the engine's word; "auto" where it keeps the model's 16 bits
   bool loads = true;           ///< false: it refuses the checkpoint, and holds nothing
   bool is_known = true;        ///< false: the engine was not run with such models
