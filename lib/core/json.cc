@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/process.h"
 
 namespace kvcal {
 namespace {
@@ -154,6 +155,7 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Json parse_json(std::string_view text, const JsonLimits& limits) {
+  throw_if_out_of_memory();  // a safe point: the destructor of Json allocates, and must not throw
   if (text.size() > limits.max_bytes)
     fail("JSON of ", text.size(), " bytes is longer than the limit of ", limits.max_bytes);
   // The parser stops at a NUL and would ignore the rest.

@@ -180,14 +180,18 @@ int run_on_own_stack(const std::function<int()>& body) {
 namespace {
 
 /// malloc maps parts of this size, so that free gives their addresses back to the process.
-constexpr size_t kBytesKept = size_t{1} << 20;
-std::atomic<void*> kept_to_go_on{nullptr}, kept_to_clean_up{nullptr};
+constexpr size_t kBytesOfPart = size_t{1} << 20;
+/// What may be allocated between two safe points, and by those who clean up.
+std::array<std::atomic<void*>, 8> kept_parts{};
 std::atomic<bool> is_out_of_memory{false};
 
 void give_kept_memory() {
   is_out_of_memory = true;
-  if (void* kept = kept_to_go_on.exchange(nullptr)) return std::free(kept);
-  std::free(kept_to_clean_up.exchange(nullptr));
+  for (auto& part : kept_parts)
+    if (void* kept = part.exchange(nullptr)) {
+      std::free(kept);
+      if (&part != &kept_parts.back()) return;
+    }
   throw std::bad_alloc();
 }
 
@@ -202,8 +206,9 @@ void end_without_memory() {
 }
 
 void keep_memory_back() {
-  if (!kept_to_go_on) kept_to_go_on = std::malloc(kBytesKept);
-  if (!kept_to_clean_up) kept_to_clean_up = std::malloc(kBytesKept);
+  // The last first: where memory is short already, it is the one to have.
+  for (auto part = kept_parts.rbegin(); part != kept_parts.rend(); ++part)
+    if (!*part) *part = std::malloc(kBytesOfPart);
   std::set_new_handler(give_kept_memory);
 }
 

@@ -25,11 +25,12 @@ int run_on_own_stack(const std::function<int()>& body);
 /// From now on the process ends with a message where operator new fails.
 void end_without_memory();
 
-/// Keeps memory back for when operator new fails. The first failure gives a part of it, because the
-/// caller may be a destructor, which must not throw: throw_if_out_of_memory does. The second one
-/// gives the rest to those who remove unfinished outputs and name the error, and throws.
+/// Keeps memory back for when operator new fails. A failure gives a part of it, because the caller
+/// may be a destructor, which must not throw: the next safe point does (core/interrupt.h). The
+/// failure that takes the last part throws, and leaves that part to those who remove unfinished
+/// outputs and name the error.
 void keep_memory_back();
-/// Throws std::bad_alloc after the first failure.
+/// Throws std::bad_alloc after a failure.
 void throw_if_out_of_memory();
 
 /// What a process may go on doing.
