@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <ranges>
+#include <sstream>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -54,8 +54,9 @@ void add_files(const fs::path& folder, const std::vector<std::string>& names,
 
 std::vector<std::string> parts_of(const std::string& list) {
   std::vector<std::string> parts;
-  for (const auto& part : std::views::split(list, ':'))
-    if (!part.empty()) parts.emplace_back(part.begin(), part.end());
+  std::stringstream text(list);
+  for (std::string part; std::getline(text, part, ':');)
+    if (!part.empty()) parts.push_back(part);
   return parts;
 }
 

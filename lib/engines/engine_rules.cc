@@ -1,7 +1,6 @@
 #include "engines/engine_rules.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "core/text.h"
 
@@ -31,7 +30,9 @@ bool contains(const auto& texts, std::string_view text) {
 /// An engine with the versions that were run. make: its rules of one of them.
 EngineRules with_versions(std::string_view name, EngineRules (*make)(std::string_view)) {
   std::vector<EngineRules> run;
-  for (const std::string_view table : answers_of(name) | std::views::reverse) {
+  std::vector<std::string_view> tables = answers_of(name);
+  std::ranges::reverse(tables);
+  for (const std::string_view table : tables) {
     const std::string_view version = table.substr(name.size() + 1);
     EngineRules& rules = run.emplace_back(make(version));
     rules.recorded = table;
