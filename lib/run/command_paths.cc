@@ -8,6 +8,7 @@
 #include "datasets/data_files.h"
 #include "datasets/descriptor.h"
 #include "datasets/named_dataset.h"
+#include "export/writer.h"
 #include "hub/hub.h"
 #include "hub/hub_cache.h"
 
