@@ -2,10 +2,9 @@
 #include <cmath>
 
 #include "kernels/gpu/attention.h"
-#include "kernels/gpu/kv_number.h"
 
 // Split-KV attention for a few queries per sequence, as in generation, where reading the cache
-// dominates. Blocks take ranges of keys ("key ranges") that begin at multiples of their length, and
+// dominates. Blocks take ranges of keys that begin at multiples of their length, and
 // a second kernel combines the partial results in order. Everything is float32, from the cache's
 // own bytes.
 namespace kvcal::gpu {

@@ -1,11 +1,9 @@
-// Fast exact conversion of stored KV elements to float32, as in quant/fp8.h and quant/half.h; a
-// word at a time by the chip's own instructions, where it has them. NaN stays NaN, without its
-// payload.
+// Fast exact conversion of stored KV elements to float32, as in quant/fp8.h and quant/half.h, on the
+// host too. NaN stays NaN, without its payload.
 
 #pragma once
 
 #include "core/tensor.h"
-#include "kernels/gpu/device.h"
 #include "quant/fp8.h"
 #include "quant/half.h"
 
@@ -42,29 +40,6 @@ KVCAL_HD constexpr float number_of(fp8::E4m3Fnuz code) {
   const uint32_t magnitude = code.bits & 0x7fu;
   if (code.bits == 0x80u) return float_of(0x7fc00000u);
   return float_of((code.bits & 0x80u) << 24 | magnitude << 20) * 0x1p119f;
-}
-
-__device__ inline void numbers_of_word(uint32_t word, float (&numbers)[1], float) {
-  numbers[0] = float_of(word);
-}
-__device__ inline void numbers_of_word(uint32_t word, float (&numbers)[2], BF16) {
-  numbers[0] = float_of(word << 16);
-  numbers[1] = float_of(word & 0xffff0000u);
-}
-__device__ inline void numbers_of_word(uint32_t word, float (&numbers)[2], F16) {
-  floats_of_halves(word, numbers[0], numbers[1]);
-}
-template <fp8::Format kFormat>
-__device__ inline void numbers_of_word(uint32_t word, float (&numbers)[4], fp8::Code<kFormat>) {
-  if (decodes_by_chip(kFormat)) {
-    uint32_t low, high;
-    decode_codes_by_chip(word, kFormat, low, high);
-    floats_of_halves(low, numbers[0], numbers[1]);
-    return floats_of_halves(high, numbers[2], numbers[3]);
-  }
-  KVCAL_UNROLL
-  for (int i = 0; i < 4; ++i)
-    numbers[i] = number_of(fp8::Code<kFormat>{static_cast<uint8_t>(word >> (8 * i))});
 }
 
 }  // namespace kvcal::gpu

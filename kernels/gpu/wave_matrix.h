@@ -9,7 +9,6 @@
 
 #include "kernels/gpu/attention.h"
 #include "kernels/gpu/half_words.h"
-#include "kernels/gpu/kv_number.h"
 
 namespace kvcal::gpu {
 
