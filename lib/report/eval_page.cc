@@ -110,7 +110,7 @@ const EvalVariant* first_by(const EvalReport& report, std::string_view metric,
   return first;
 }
 
-/// A measure as tables have it.
+/// A metric as tables have it.
 std::string text_of(const EvalVariant& variant, std::string_view metric) {
   const Metric& found = find_metric(metric);
   const Metrics metrics = metrics_of(variant);

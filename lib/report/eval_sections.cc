@@ -276,8 +276,9 @@ Section questions_section(const EvalReport& report) {
                     columns);
   const auto verdict = [](bool is_right) { return is_right ? "✓ right" : "✗ wrong"; };
   bool has_answers = false;
-  for (const EvalVariant& variant : report.variants)
-    for (const GsmAnswer& answer : variant.answers.value_or(GsmResult()).answers) {
+  for (const EvalVariant& variant : report.variants) {
+    if (!variant.answers) continue;
+    for (const GsmAnswer& answer : variant.answers->answers) {
       has_answers = true;
       table.row(std::to_string(answer.doc_id)).cell(answer.target);
       table.cell(answer.strict).cell(answer.flexible);
@@ -291,6 +292,7 @@ Section questions_section(const EvalReport& report) {
       table.cell(folded("show", text));
       if (!report.is_single) table.cell(variant.cache.name);
     }
+  }
   if (has_answers) section.body.append(table.finish());
   return section;
 }

@@ -33,14 +33,14 @@ constexpr Metric kMetrics[] = {
     {"kl_p99", "p99 KL", "99 of 100 tokens have less, nats", plain_text},
     {"kl_max", "largest KL", "of any token, nats", plain_text},
     {"top1_agreement", "same top token",
-     "share of tokens whose likeliest next token is the reference's", share_text},
+     "share of tokens whose likeliest next token is the reference's", share_text, true, "", false},
     {"exact_match_strict", "exact match, strict",
      "answers found by the filter strict-match that are right", share_text, true,
-     "exact_match_strict_stderr"},
+     "exact_match_strict_stderr", false},
     {"exact_match_strict_stderr", "± strict", "its standard error", share_text},
     {"exact_match_flexible", "exact match, flexible",
      "answers found by the filter flexible-extract that are right", share_text, true,
-     "exact_match_flexible_stderr"},
+     "exact_match_flexible_stderr", false},
     {"exact_match_flexible_stderr", "± flexible", "its standard error", share_text},
     {"bytes_per_token", "cache of one token", "K and V of all layers", byte_text},
     {"weight_bytes", "weights", "all tensors of the checkpoint", byte_text},
@@ -56,7 +56,7 @@ std::span<const Metric> all_metrics() {
 const Metric& find_metric(std::string_view key) {
   for (const Metric& metric : kMetrics)
     if (metric.key == key) return metric;
-  fail("'", key, "' is no measure, expected one of ", join(kMetrics, ", ", &Metric::key));
+  fail("'", key, "' is no metric, expected one of ", join(kMetrics, ", ", &Metric::key));
 }
 
 void Metrics::set(std::string_view key, std::optional<double> value) {

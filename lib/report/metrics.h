@@ -18,6 +18,7 @@ struct Metric {
   std::string (*text)(double value);
   bool is_column = true;        ///< of tables; what is the same in all rows is none
   std::string_view error = {};  ///< key of its standard error; empty: none is known
+  bool is_less_better = true;
 };
 
 /// All that are known, in the order of tables.

@@ -162,15 +162,16 @@ int64_t count_of(const SweepReport& report, std::string_view status) {
   return std::ranges::count(report.cells, status, &SweepCell::status);
 }
 
-/// The done cell with the least of a measure; nullptr where none has it.
-const SweepCell* least_of(const SweepReport& report, std::string_view metric) {
-  const SweepCell* least = nullptr;
+/// The done cell with the best of a metric; nullptr where none has it.
+const SweepCell* best_of(const SweepReport& report, const Metric& metric) {
+  const SweepCell* best = nullptr;
   for (const SweepCell& cell : report.cells) {
-    const double value = cell.metrics.at(metric);
+    const double value = cell.metrics.at(metric.key);
     if (!cell.is_done() || std::isnan(value)) continue;
-    if (!least || value < least->metrics.at(metric)) least = &cell;
+    const double least = best ? best->metrics.at(metric.key) : value;
+    if (!best || (metric.is_less_better ? value < least : value > least)) best = &cell;
   }
-  return least;
+  return best;
 }
 
 Section summary_section(const SweepReport& report) {
@@ -185,9 +186,9 @@ Section summary_section(const SweepReport& report) {
             "cells that no other beats in both measures");
   for (const Metric& metric : all_metrics()) {
     if (metric.key != report.pareto_x && metric.key != report.pareto_y) continue;
-    if (const SweepCell* cell = least_of(report, metric.key))
-      tiles.add("Least " + std::string(metric.title), metric.text(cell->metrics.at(metric.key)),
-                cell->id);
+    if (const SweepCell* cell = best_of(report, metric))
+      tiles.add((metric.is_less_better ? "Least " : "Largest ") + std::string(metric.title),
+                metric.text(cell->metrics.at(metric.key)), cell->id);
   }
   return {"summary", "At a glance", tiles.finish()};
 }
@@ -196,11 +197,13 @@ Section pareto_section(const SweepReport& report) {
   Section section{"pareto", "What is worth its bytes"};
   section.body = figure(
       draw_scatter(pareto_chart(report)),
-      {.caption =
-           "Every cell that is done: down is better, left is smaller. Marks on the same spot "
-           "stand beside each other. Bars are standard errors; what differs by less than "
-           "the error of the difference is as good. A row of the table of cells that has "
-           "the focus, or lies under the pointer, is shown here.",
+      {.caption = std::string("Every cell that is done: ") +
+                  (report.pareto_y.empty() || find_metric(report.pareto_y).is_less_better ? "down"
+                                                                                          : "up") +
+                  " is better, left is smaller. Marks on the same spot "
+                  "stand beside each other. Bars are standard errors; what differs by less than "
+                  "the error of the difference is as good. A row of the table of cells that has "
+                  "the focus, or lies under the pointer, is shown here.",
        .drawings = legend_list("pareto-mark", pareto_legend(report))});
   if (section.body.empty()) section.body = words("No cell has both measures yet.");
   return section;

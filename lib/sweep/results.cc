@@ -19,7 +19,7 @@ std::string_view name_of(CellOutcome::Status status) {
 
 /// A number of the cell's result; null: it has none.
 const Json* number_of(const CellOutcome& outcome, std::string_view name) {
-  const Json* value = find_in(outcome.result, name);
+  const Json* value = member(outcome.result, name);
   return value && value->is_number() ? value : nullptr;
 }
 
@@ -201,23 +201,20 @@ void add_outcome(const SweepFolder& folder, const std::string& fingerprint, Cell
   if (failed) outcome.error = failed->value("error", std::string());
 }
 
+std::pair<std::string, bool> with_direction(std::string_view key) {
+  return {std::string(key), report::find_metric(key).is_less_better};
+}
+
 }  // namespace
 
-const Registry<bool> kCellMetrics{"metric",
-                                  {{"perplexity", true},
-                                   {"nll", true},
-                                   {"kl_mean", true},
-                                   {"kl_stderr", true},
-                                   {"kl_p99", true},
-                                   {"kl_max", true},
-                                   {"top1_agreement", false},
-                                   {"perplexity_increase", true},
-                                   {"exact_match_strict", false},
-                                   {"exact_match_strict_stderr", true},
-                                   {"exact_match_flexible", false},
-                                   {"exact_match_flexible_stderr", true},
-                                   {"bytes_per_token", true},
-                                   {"weight_bytes", true}}};
+const Registry<bool> kCellMetrics{
+    "metric",
+    {with_direction("perplexity"), with_direction("nll"), with_direction("kl_mean"),
+     with_direction("kl_stderr"), with_direction("kl_p99"), with_direction("kl_max"),
+     with_direction("top1_agreement"), with_direction("perplexity_increase"),
+     with_direction("exact_match_strict"), with_direction("exact_match_strict_stderr"),
+     with_direction("exact_match_flexible"), with_direction("exact_match_flexible_stderr"),
+     with_direction("bytes_per_token"), with_direction("weight_bytes")}};
 
 std::vector<bool> pareto_front(std::span<const ParetoPoint> points) {
   const auto is_better = [](const ParetoPoint& one, const ParetoPoint& other) {
