@@ -39,11 +39,19 @@ template <auto kFirst, auto... kRest, class Body>
   return body(std::integral_constant<decltype(kFirst), kFirst>{});
 }
 
+// A switch names every type, so that a new one is an error of the compiler.
+
 /// Calls body(T{}) with the C++ type of an element.
 template <class Body>
 [[gnu::always_inline]] inline auto with_type(ComputeType type, const Body& body) {
-  if (type == ComputeType::kFloat32) return body(float{});
-  if (type == ComputeType::kFloat16) return body(F16{});
+  switch (type) {
+    case ComputeType::kFloat32:
+      return body(float{});
+    case ComputeType::kFloat16:
+      return body(F16{});
+    case ComputeType::kBFloat16:
+      break;
+  }
   return body(BF16{});
 }
 /// The same of an element of a checkpoint, of F32, F16 or BF16.
@@ -56,11 +64,20 @@ template <class Body>
 /// The same of an element of a KV cache.
 template <class Body>
 [[gnu::always_inline]] inline auto with_kv_type(KvDType dtype, const Body& body) {
-  if (dtype == KvDType::kFloat32) return body(float{});
-  if (dtype == KvDType::kFloat16) return body(F16{});
-  if (dtype == KvDType::kBFloat16) return body(BF16{});
-  if (dtype == KvDType::kFp8E4m3) return body(fp8::E4m3Fn{});
-  if (dtype == KvDType::kFp8E4m3Fnuz) return body(fp8::E4m3Fnuz{});
+  switch (dtype) {
+    case KvDType::kFloat32:
+      return body(float{});
+    case KvDType::kFloat16:
+      return body(F16{});
+    case KvDType::kBFloat16:
+      return body(BF16{});
+    case KvDType::kFp8E4m3:
+      return body(fp8::E4m3Fn{});
+    case KvDType::kFp8E4m3Fnuz:
+      return body(fp8::E4m3Fnuz{});
+    case KvDType::kFp8E5m2:
+      break;
+  }
   return body(fp8::E5m2{});
 }
 /// The format of elements that are FP8 codes.

@@ -31,6 +31,16 @@ int64_t count_of(const Buffer& buffer) {
   return static_cast<int64_t>(buffer.size() / sizeof(T));
 }
 
+/// Memory for so many values in a buffer that grows where it is smaller, and then loses its values.
+template <class T>
+T* grown(Backend& backend, Buffer& buffer, int64_t count) {
+  if (count_of<T>(buffer) < count) {
+    buffer = {};  // not both at a time
+    buffer = allocate<T>(backend, count);
+  }
+  return buffer.as<T>();
+}
+
 /// Copies values of the backend's memory to host.
 template <class T>
 void download(Backend& backend, const T* values, std::type_identity_t<std::span<T>> host) {

@@ -37,10 +37,6 @@ class RoundDiagnostics : public Diagnostics {
   std::set<std::string> told_;
 };
 
-std::string counted(int64_t samples) {
-  return std::to_string(samples) + (samples == 1 ? " sample" : " samples");
-}
-
 /// Reason for the user why the scales did not settle.
 std::string reason(const StopOutcome& stop) {
   if (!stop.largest_move)
@@ -49,7 +45,7 @@ std::string reason(const StopOutcome& stop) {
   const ScaleMove& move = *stop.largest_move;
   std::string what = move.scale + " of " + move.module;
   if (move.head) what += ", head " + std::to_string(*move.head) + ",";
-  const std::string window = counted(move.num_samples);
+  const std::string window = counted(move.num_samples, "sample");
   if (!move.ratio) return what + " was not there " + window + " before: no token had reached it";
   return what + " moved by " + fixed("%.3g %%", 100.0 * *move.ratio) + " in the last " + window +
          ", the limit is " + fixed("%.3g %%", 100.0 * stop.rule.ratio);
@@ -118,8 +114,8 @@ StableCalibration calibrate_until_stable(const MakeForward& make_forward, const 
                                     .is_stable = history.is_stable(),
                                     .largest_move = history.largest_move()}};
   if (!result.stop.is_stable)
-    diagnostics.warn("the scales are not stable after " + counted(result.stop.num_samples) + ": " +
-                     reason(result.stop));
+    diagnostics.warn("the scales are not stable after " +
+                     counted(result.stop.num_samples, "sample") + ": " + reason(result.stop));
   const std::span<const Sample> first = samples.first(used);
   CalibrationOptions all = options;
   if (options.compared_samples > 0) all.compared_samples = compared_samples(lengths_of(first));

@@ -6,18 +6,7 @@
 #include "core/error.h"
 
 namespace kvcal {
-namespace {
-
-/// Buffers only grow: fresh memory for each layer would cost more than the comparison.
-float* reserved(Backend& backend, Buffer& buffer, int64_t count, size_t bytes = sizeof(float)) {
-  if (const size_t wanted = static_cast<size_t>(count) * bytes; buffer.size() < wanted) {
-    buffer = {};  // not both at a time
-    buffer = backend.allocate(wanted);
-  }
-  return buffer.as<float>();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 uint64_t ComparedAttention::bytes(const ModelConfig& config, std::span<const int64_t> lengths) {
   const auto largest = [&](const auto& floats_of) {
@@ -71,7 +60,7 @@ void ComparedAttention::keep_keys(int64_t first_sample, std::span<const Segment>
     if (kept.queries.empty()) continue;
     kept.keys = kept.queries.back() + 1;
     const auto copy = [&](const HeadsView& heads, Buffer& to) {
-      float* room = reserved(backend_, to, kept.keys * heads.heads * heads.head_dim);
+      float* room = grown<float>(backend_, to, kept.keys * heads.heads * heads.head_dim);
       const auto out = contiguous(room, kept.keys, heads.heads, heads.head_dim);
       backend_.copy_heads(
           {.x = part_of(heads, segment.q_begin, kept.keys), .out = out, .width = heads.head_dim});
@@ -91,7 +80,7 @@ void ComparedAttention::keep_queries(int64_t first_sample, std::span<const Segme
     ReferenceInputs& kept = samples_[sample];
     if (kept.queries.empty()) continue;
     const int64_t count = std::ssize(kept.queries);
-    float* room = reserved(backend_, kept.q, count * q.heads * q.head_dim);
+    float* room = grown<float>(backend_, kept.q, count * q.heads * q.head_dim);
     const auto out = contiguous(room, count, q.heads, q.head_dim);
     for (int64_t i = 0; i < count; ++i)
       backend_.copy_heads(
@@ -114,7 +103,7 @@ ComparedAttention::Read ComparedAttention::read(Attention& attention, const Pack
     return {static_cast<const float*>(storage.k), static_cast<const float*>(storage.v)};
   const LayerCache& cache = config_.cache(layer_);
   const auto load = [&](const void* codes, const float* scales, int64_t width, Buffer& to) {
-    float* out = reserved(backend_, to, kept.keys * cache.heads * width);
+    float* out = grown<float>(backend_, to, kept.keys * cache.heads * width);
     backend_.load_kv({.x = codes,
                       .dtype = storage.dtype,
                       .scales = scales,
@@ -137,12 +126,12 @@ ComparedAttention::Read ComparedAttention::read_quantized(Attention& attention,
                          Buffer& own_scales, Buffer& to) {
     KVCAL_CHECK(std::ssize(scales) == cache.heads);
     own_scales = upload<float>(scales, backend_);
-    reserved(backend_, to, kept.keys * cache.heads * width,
-             static_cast<size_t>(bytes_per_element(candidate.dtype)));
+    // Buffers only grow: fresh memory for each layer would cost more than the comparison.
+    const int64_t bytes = kept.keys * cache.heads * width * bytes_per_element(candidate.dtype);
     backend_.store_kv({.x = contiguous(from.as<float>(), kept.keys, cache.heads, width),
                        .dtype = candidate.dtype,
                        .scales = own_scales.as<float>(),
-                       .out = to.data()});
+                       .out = grown<std::byte>(backend_, to, bytes)});
   };
   store(kept.k, cache.k_dim, candidate.k_scales, k_scales_, k_codes_);
   store(kept.v, cache.v_dim, candidate.v_scales, v_scales_, v_codes_);
@@ -162,8 +151,8 @@ ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer,
   for (const int64_t query : kept.queries) seen.push_back(seen_by(query));
   const int64_t rows = std::ssize(seen) * sizes.heads;
   const int64_t stride = kept.keys + (layer.sinks.exists() ? 1 : 0);
-  float* logs = reserved(backend_, logs_, rows * stride);
-  float* out = reserved(backend_, out_, rows * sizes.value_dim);
+  float* logs = grown<float>(backend_, logs_, rows * stride);
+  float* out = grown<float>(backend_, out_, rows * sizes.value_dim);
   backend_.attention_weights({.q = kept.q.as<float>(),
                               .k = read.k,
                               .v = read.v,

@@ -287,7 +287,6 @@ TokenBatch Decoder::place(std::span<const SequenceTokens> sequences, const KvCac
     const int64_t before = cache.length(slot), after = before + std::ssize(added);
     batch.append(added, before, std::max(after, whole_length));
     batch.segments.back().kv_begin = slot * cache.capacity();
-    batch.segments.back().kv_count = after;
     batch.slots.push_back(slot);
   }
   const int64_t count = batch.num_tokens;
@@ -298,7 +297,7 @@ TokenBatch Decoder::place(std::span<const SequenceTokens> sequences, const KvCac
     runner_tokens_ = count;
   }
   batch.upload_positions(ropes_for(batch.whole_lengths), backend_);
-  embed_tokens(config_, weights_, batch.ids, batch.in_sequence, backend_, hidden_.as<float>());
+  embed_tokens(config_, weights_, batch.ids, batch.in_sequence(), backend_, hidden_.as<float>());
   if (config_.has_layer_inputs) {
     embedded_ = copy_of_hidden(count);
     input_rows_ = allocate<float>(backend_, count * config_.layer_input_size);

@@ -161,10 +161,9 @@ void FeedForward::activate_part(const MlpPart& part, int64_t first_row, const st
   const PackedMlp& mlp = part.mlp;
   const int64_t stride = mlp.in.matrix->out_features;
   // Where the backend's products activate, no room for inner rows is reserved.
-  Buffer& room = buffers_.inner.size() > 0 ? buffers_.inner : context_.scratch.inner;
-  if (count_of<float>(room) < part.rows * stride)
-    room = allocate<float>(backend_, part.rows * stride);
-  float* inner = room.as<float>();
+  float* inner = buffers_.inner.size() > 0
+                     ? buffers_.inner.as<float>()
+                     : grown<float>(backend_, context_.scratch.inner, part.rows * stride);
   project(x, mlp.in, part.rows, inner);
   if (mlp.deviations)
     backend_.keep_outliers({.x = inner,

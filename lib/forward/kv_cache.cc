@@ -114,8 +114,8 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, const CacheType& t
     const auto uploaded = [&](const std::vector<Scale>& values, int64_t heads, const char* what) {
       return upload<float>(per_head(values, heads, layer, what), backend);
     };
-    const LayerKvScales of_layer =
-        needs_scales(own) ? scales[static_cast<size_t>(layer)] : LayerKvScales{};
+    static const LayerKvScales kNone;
+    const LayerKvScales& of_layer = needs_scales(own) ? scales[static_cast<size_t>(layer)] : kNone;
     entry.format = own.format;
     entry.kv.dtype = entry.kv.q_dtype = own.dtype;
     entry.source = static_cast<size_t>(config.layer(layer).cache_layer);

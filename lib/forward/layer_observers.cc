@@ -229,10 +229,9 @@ void ChannelObserver::see_side(float* x, int64_t rows, std::span<const Segment> 
                                std::vector<float>& magnitudes) {
   const int64_t channels = std::ssize(magnitudes), count = std::ssize(segments) * channels;
   if (count == 0) return;
-  if (count_of<ObservedRange>(ranges_) < count) ranges_ = allocate<ObservedRange>(backend_, count);
   backend_.observe_kv({.x = contiguous(x, rows, channels, 1),
                        .segments = segments,
-                       .ranges = ranges_.as<ObservedRange>()});
+                       .ranges = grown<ObservedRange>(backend_, ranges_, count)});
   const auto ranges = downloaded(backend_, ranges_.as<ObservedRange>(), count);
   for (size_t i = 0; i < ranges.size(); ++i) {
     float& most = magnitudes[i % magnitudes.size()];

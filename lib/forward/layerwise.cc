@@ -81,10 +81,9 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
           .value_or(std::numeric_limits<uint64_t>::max()) /
       2;
   if (!options.is_restored) embed(plan);
-  for (SampleBatch& batch : batches_) {
-    batch.tokens.in_sequence = {};
-    if (!config.has_layer_inputs) batch.tokens.ids = {};
-  }
+  // "= {}" would keep their memory.
+  if (!config.has_layer_inputs)
+    for (SampleBatch& batch : batches_) batch.tokens.ids = std::vector<TokenId>();
 }
 
 LayerwiseForward::~LayerwiseForward() = default;

@@ -46,7 +46,7 @@ void LayerwiseForward::embed(const MemoryPlan& plan) {
                               hidden_->are_in_backend()));
   hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
     const TokenBatch& tokens = batches_[index].tokens;
-    embed(tokens.ids, tokens.in_sequence, hidden, resident.data());
+    embed(tokens.ids, tokens.in_sequence(), hidden, resident.data());
   });
   weights_.drop(Role::kEmbedding);
   weights_.drop(Role::kPositionEmbedding);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/memory.h"
 #include "stored/weight_rows.h"
 
 namespace kvcal {
@@ -104,11 +105,6 @@ std::vector<PackedLinear> pack_linear(std::span<const LinearRows> rows, PackGrou
 
 namespace {
 
-std::byte* grown(Buffer& buffer, Backend& backend, size_t bytes) {
-  if (buffer.size() < bytes) buffer = backend.allocate(bytes);
-  return buffer.data();
-}
-
 /// An input as FP8 codes; a row shares a scale: a token, or a group of one.
 struct QuantizedInput {
   const uint8_t* codes = nullptr;
@@ -124,13 +120,11 @@ QuantizedInput quantize(Backend& backend, const ProductArgs& args, const Quantiz
   const int64_t width = part.input == InputQuantization::kDynamicGroup ? part.group : in;
   QuantizedInput input{.rows = args.rows * in / width, .width = width};
   QuantizeRowsArgs quantize{.x = args.x, .type = part.type, .rows = input.rows, .width = width};
-  quantize.out = reinterpret_cast<uint8_t*>(
-      grown(scratch.codes, backend, static_cast<size_t>(args.rows * in)));
+  quantize.out = grown<uint8_t>(backend, scratch.codes, args.rows * in);
   if (is_static) {
     quantize.scales = part.input_scale.get();
   } else {
-    quantize.row_scales = reinterpret_cast<float*>(
-        grown(scratch.scales, backend, static_cast<size_t>(input.rows) * sizeof(float)));
+    quantize.row_scales = grown<float>(backend, scratch.scales, input.rows);
   }
   backend.quantize_rows(quantize);
   input.codes = quantize.out;
@@ -142,8 +136,8 @@ QuantizedInput quantize(Backend& backend, const ProductArgs& args, const Quantiz
 /// Dequantizes codes. load_kv expects a scale per head: here per row, or one for all.
 const void* dequantize(Backend& backend, const QuantizedInput& input, ComputeType type,
                        ProductScratch& scratch) {
-  const auto count = static_cast<size_t>(input.rows * input.width);
-  std::byte* out = grown(scratch.values, backend, count * bytes_of(type));
+  const int64_t bytes = input.rows * input.width * static_cast<int64_t>(bytes_of(type));
+  auto* out = grown<std::byte>(backend, scratch.values, bytes);
   backend.load_kv({.x = input.codes,
                    .dtype = KvDType::kFp8E4m3,
                    .scales = input.scales,

@@ -217,16 +217,26 @@ RopeTables rope_tables(const ModelConfig& config, const std::vector<int64_t>& se
 
 void TokenBatch::append(std::span<const TokenId> tokens, int64_t position, int64_t whole_length) {
   const int64_t count = std::ssize(tokens);
-  segments.push_back(
-      {.q_begin = num_tokens, .q_count = count, .kv_begin = num_tokens, .kv_count = count});
+  segments.push_back({.q_begin = num_tokens,
+                      .q_count = count,
+                      .kv_begin = num_tokens,
+                      .kv_count = position + count});
   whole_lengths.push_back(whole_length);
   ids.insert(ids.end(), tokens.begin(), tokens.end());
-  for (int64_t i = 0; i < count; ++i) in_sequence.push_back(static_cast<int32_t>(position + i));
   num_tokens += count;
+}
+
+std::vector<int32_t> TokenBatch::in_sequence() const {
+  std::vector<int32_t> all;
+  for (const Segment& segment : segments)
+    for (int64_t left = segment.q_count; left > 0; --left)
+      all.push_back(static_cast<int32_t>(segment.kv_count - left));
+  return all;
 }
 
 void TokenBatch::upload_positions(const RopeTables& tables, Backend& backend) {
   ropes = &tables;
+  const std::vector<int32_t> in_sequence = this->in_sequence();
   for (const RopeTable& table : tables) {
     std::vector<int32_t> rows;
     for (size_t i = 0; i < segments.size(); ++i)

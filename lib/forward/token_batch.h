@@ -27,10 +27,8 @@ struct TokenBatch {
   std::vector<const int32_t*> positions;  ///< [num_tokens] rows of each rope's table
   std::vector<Buffer> owned_positions;    ///< storage of positions, where the batch owns them
   std::vector<int64_t> slots;             ///< of each segment in a KvCache, ascending; empty: 0
-  // Until positions are uploaded and tokens embedded; ids stay where layers have inputs of their
-  // own:
-  std::vector<TokenId> ids;            ///< [num_tokens]
-  std::vector<int32_t> in_sequence;    ///< [num_tokens] positions
+  /// [num_tokens], until they are embedded, or as long as layers have inputs of their own.
+  std::vector<TokenId> ids;
   std::vector<int64_t> whole_lengths;  ///< [segments] of the whole sequences, for RoPE
   /// One decoding step: rows may differ in the last bits from those of a larger batch.
   bool is_decoding = false;
@@ -41,9 +39,11 @@ struct TokenBatch {
   const Segment* current_segments = nullptr;
   const int64_t* first_row = nullptr;
 
-  /// Appends tokens of a sequence from a position on. Their rows of the storage are those of the
-  /// batch.
+  /// Appends tokens of a sequence from a position on. The rows of the storage begin where theirs do
+  /// in the batch, with those before the position.
   void append(std::span<const TokenId> tokens, int64_t position, int64_t whole_length);
+  /// Positions of the tokens in their sequences: [num_tokens].
+  std::vector<int32_t> in_sequence() const;
   /// Uploads the rows of the tokens' positions in each table, which are borrowed.
   void upload_positions(const RopeTables& tables, Backend& backend);
 };

@@ -99,8 +99,7 @@ using ExpertCounts = std::vector<std::pair<std::string, uint64_t>>;
 
 /// "3 experts of layer 2".
 std::string count_of(const ExpertCounts& experts, int64_t layer) {
-  return std::to_string(experts.size()) + (experts.size() == 1 ? " expert" : " experts") +
-         " of layer " + std::to_string(layer);
+  return counted(experts.size(), "expert") + " of layer " + std::to_string(layer);
 }
 
 /// "…experts.3 (2), …": the experts with the fewest tokens first, at most ten.
