@@ -168,9 +168,9 @@ def drafts_of(recorded):
             continue
         rows[model] = dict(method=METHODS_OF_DRAFTS.get(recorded, "compressed-tensors"))
         for name, seen in answers["names"].items():
-            fate = "loaded" if seen["draft"] is True else "dropped" if seen["draft"].startswith("holds") else "refused"
+            outcome = "loaded" if seen["draft"] is True else "dropped" if seen["draft"].startswith("holds") else "refused"
             if name:
-                rows[model].setdefault(fate, []).append(re.sub(r"\bk_(?=scale|proj)", "{}_", name.removeprefix("self_attn")))
+                rows[model].setdefault(outcome, []).append(re.sub(r"\bk_(?=scale|proj)", "{}_", name.removeprefix("self_attn")))
     return rows
 
 

@@ -1,9 +1,9 @@
 #include "convert/source_scales.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "core/folder.h"
+#include "core/text.h"
 #include "export/checkpoint_copy.h"
 #include "export/manifest.h"
 #include "export/writer.h"
@@ -18,10 +18,10 @@ namespace {
 /// Whether a folder's name is that of one format in an output of several.
 bool is_format_folder(const fs::path& folder) {
   const std::vector<std::string> known = kWriters.names();
-  std::stringstream joined(folder.filename().string() + "+");
-  for (std::string name; std::getline(joined, name, '+');)
-    if (std::ranges::find(known, name) == known.end()) return false;
-  return true;
+  const std::string joined = folder.filename().string();
+  return std::ranges::all_of(split(joined, '+'), [&](std::string_view name) {
+    return std::ranges::find(known, name) != known.end();
+  });
 }
 
 /// The manifest in the folder, or beside it where several formats share one; null: none.

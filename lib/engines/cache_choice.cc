@@ -442,8 +442,12 @@ CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& decla
   else if (rules.takes_nvfp4 && means_nvfp4(declaration))
     choice.dtype = "nvfp4";
   choice.is_fp8 = choice.dtype.starts_with("fp8");
-  choice.is_quantized = choice.is_fp8 || choice.dtype == "nvfp4";
+  choice.is_quantized = is_quantized_cache(choice.dtype);
   return choice;
+}
+
+bool is_quantized_cache(std::string_view dtype) {
+  return dtype.starts_with("fp8") || dtype == "nvfp4";
 }
 
 }  // namespace kvcal

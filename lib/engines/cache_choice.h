@@ -66,4 +66,7 @@ std::string failed_check(const MethodRules& rules, const Json& scheme);
 /// where all hold. Anything that is no object lacks every key.
 std::string failed_key(const std::vector<KeyCheck>& checks, const Json& object);
 
+/// Whether a cache of that --kv-cache-dtype holds codes: FP8 or NVFP4.
+bool is_quantized_cache(std::string_view dtype);
+
 }  // namespace kvcal

@@ -373,17 +373,11 @@ const DraftReading* reading_of(const VerifyCase& subject) {
              : &found->second;
 }
 
-/// A name with k or v for every {}.
-std::string of_side(std::string name, char side) {
-  for (size_t at; (at = name.find("{}")) != std::string::npos;) name.replace(at, 2, 1, side);
-  return name;
-}
-
 /// The side whose scale a list of names has under this one: 'k', 'v', or 0 for neither.
 char side_in(const std::vector<std::string>& names, const std::string& rest) {
   for (const char side : {'k', 'v'})
     for (const std::string& name : names)
-      if (of_side(name, side) == rest) return side;
+      if (replaced(name, "{}", {&side, 1}) == rest) return side;
   return 0;
 }
 
@@ -422,7 +416,7 @@ class DraftChecker {
  private:
   std::string remedy(char side) const {
     return reading_.loaded.empty() ? "remove the tensor"
-                                   : "rename it to " + of_side(module_ + ".{}_scale", side);
+                                   : "rename it to " + module_ + "." + side + "_scale";
   }
 
   const DraftReading& reading_;

@@ -141,7 +141,7 @@ bool misses_format(const EngineRules& engine, std::string_view format,
 }
 
 /// The command that makes what the engine reads: a conversion where there are scales in another
-/// form or in a number that it does not take, else a calibration.
+/// format or in a number that it does not take, else a calibration.
 std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
                            const EngineRules& engine, const VerifyOptions& options,
                            const MethodRules& rules, const Miss* miss) {

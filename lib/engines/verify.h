@@ -88,9 +88,9 @@ struct VerifyOptions {
 };
 
 /// Reports how an engine loads a checkpoint's KV scales, by rules that were read from its source or
-/// seen when it ran (engines/), apart from our own readers and writers, and from the files that the
-/// engine would load, which may be others than kvcal's own: a finding where those that it leaves
-/// out hold scales. Throws Error for a file that cannot be read and for skipped layers that do not
+/// seen when it ran (engines/), apart from our own readers and writers. It reads the files that the
+/// engine would load, which may be others than kvcal's: a finding where those that it leaves out
+/// hold scales. Throws Error for a file that cannot be read and for skipped layers that do not
 /// attend; errors in the scales are findings.
 VerifyReport verify_checkpoint(const std::filesystem::path& path, std::string_view engine,
                                const VerifyOptions& options);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/text.h"
+#include "engines/cache_choice.h"
 
 namespace kvcal {
 namespace {
@@ -54,8 +55,7 @@ bool holds_scales(const VerifyReport& report) {
 }
 
 bool has_quantized_cache(const VerifyReport& report) {
-  constexpr std::string_view kSixteenBits[] = {"auto", "bfloat16", "float16"};
-  return std::ranges::find(kSixteenBits, report.kv_cache_dtype) == std::end(kSixteenBits);
+  return is_quantized_cache(report.kv_cache_dtype);
 }
 
 Json report_json(const VerifyReport& report) {

@@ -38,13 +38,6 @@ std::span<const std::string> names_under(const std::vector<std::string>& sorted_
   return {begin, end};
 }
 
-/// AttentionCalibration::scales_at, with k or v for "{}".
-std::string module_of_side(std::string scales_at, char letter) {
-  const size_t at = scales_at.find("{}");
-  if (at != std::string::npos) scales_at.replace(at, 2, 1, letter);
-  return scales_at;
-}
-
 /// Dtype of an attention module's first tensor, by name, which llm-compressor gives the scales.
 /// Throws Error where it is not F16, BF16 or F32.
 DType module_dtype(const ModelDir& model, const std::string& module) {
@@ -63,7 +56,7 @@ struct Side {
 
   std::string name(const AttentionCalibration& layer, std::string_view suffix) const {
     const std::string module =
-        layer.scales_at.empty() ? layer.module : module_of_side(layer.scales_at, letter);
+        layer.scales_at.empty() ? layer.module : replaced(layer.scales_at, "{}", {&letter, 1});
     return module + "." + letter + std::string(suffix);
   }
 };
@@ -330,7 +323,7 @@ void ScalarWriter::check_layer(const ExportInput& input, const AttentionCalibrat
   };
   check(names(input).k, layer.k);
   check(names(input).v, layer.v);
-  if (has_queries() && layer.q) check(names(input).q, *layer.q);
+  if (const auto q = names(input).q; !q.empty() && layer.q) check(q, *layer.q);
 }
 
 FormatParts ScalarWriter::parts(const ExportInput& input) const {
@@ -344,11 +337,11 @@ FormatParts ScalarWriter::parts(const ExportInput& input) const {
     const auto name = [&](char letter, std::string_view usual) {
       return layer.scales_at.empty()
                  ? layer.module + std::string(usual)
-                 : module_of_side(layer.scales_at, letter) + "." + letter + "_scale";
+                 : replaced(layer.scales_at, "{}", {&letter, 1}) + "." + letter + "_scale";
     };
     add(name('k', names.k), largest_of(layer.k.scales));
     add(name('v', names.v), largest_of(layer.v.scales));
-    if (!has_queries() || !layer.q || !layer.scales_at.empty()) continue;
+    if (names.q.empty() || !layer.q || !layer.scales_at.empty()) continue;
     add(layer.module + std::string(names.q), largest_of(layer.q->scales));
     if (layer.module.ends_with(".self_attn"))
       add(layer.module + std::string(kProbScale),
@@ -366,8 +359,9 @@ WrittenScales ScalarWriter::held(const AttentionCalibration& layer, int64_t) con
 std::vector<std::string> ScalarWriter::notes(const ExportInput& input) const {
   const Calibration& calibration = input.calibration;
   const std::string form = std::string(weights_.title) + "'s form has ";
+  const bool has_queries = !names(input).q.empty();
   std::vector<std::string> notes = weight_notes(input);
-  if (has_queries() && !calibration.layers.empty())
+  if (has_queries && !calibration.layers.empty())
     notes.insert(notes.begin(), "quant_method " + std::string(format_) +
                                     " does not turn the FP8 cache on by itself; start vLLM with "
                                     "--kv-cache-dtype fp8");
@@ -375,7 +369,7 @@ std::vector<std::string> ScalarWriter::notes(const ExportInput& input) const {
     notes.push_back(form +
                     "one scale for K and one for V of a layer: the largest of all heads was "
                     "taken");
-  if (has_query_scales(calibration) && !has_queries())
+  if (has_query_scales(calibration) && !has_queries)
     notes.push_back(form + "no scales of queries: they are not written");
   if (const auto note = ignored_layers_note(calibration)) notes.push_back(*note);
   // Tested: its mapper adds ".attn" to the names, and DeepSeek's loader adds it again.

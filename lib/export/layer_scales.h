@@ -119,11 +119,9 @@ class ScalarWriter : public Writer {
   std::vector<std::string> notes(const ExportInput& input) const override;
 
  protected:
-  /// Names of the scales of K and V.
+  /// Names of the scales of K and V; of a format with scales of queries, which has those of softmax
+  /// weights too, and whose config does not turn the FP8 cache on by itself, of these as well.
   virtual const KvScaleNames& names(const ExportInput& input) const = 0;
-  /// Whether the format holds scales of queries and of softmax weights, too; then its config does
-  /// not turn the FP8 cache on by itself.
-  virtual bool has_queries() const { return true; }
   /// Shape of a scale.
   virtual Shape scale_shape() const { return {}; }
 

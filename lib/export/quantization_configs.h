@@ -15,7 +15,7 @@ namespace kvcal {
 /// Names and shapes of the scales of FP8 weights beside "<module>.weight" in one format. See
 /// docs/formats.md.
 struct WeightScaleNames {
-  std::string_view title;  ///< for messages: "ModelOpt's form"
+  std::string_view title;  ///< for messages: "ModelOpt"
   std::string_view block_suffix =
       "weight_scale";                 ///< of a scale a block; other scales are weight_scale
   bool scalars_have_no_dims = false;  ///< one scale is [] instead of [1]

@@ -118,10 +118,10 @@ std::string sha256_of(const Metadata& metadata, std::vector<TensorView> tensors)
   }
   std::ranges::sort(tensors, {}, &TensorView::name);
   for (const TensorView& tensor : tensors) {
-    std::ostringstream format;
-    format << tensor.dtype << ' ' << tensor.shape;
+    std::ostringstream type_and_shape;
+    type_and_shape << tensor.dtype << ' ' << tensor.shape;
     add(tensor.name);
-    add(format.str());
+    add(type_and_shape.str());
     hash.update(tensor.bytes);
   }
   return hash.hex();

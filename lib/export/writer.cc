@@ -285,14 +285,11 @@ void check_target(const ModelDir& model, const std::filesystem::path& target) {
 
 std::vector<std::string> joined_names(std::string_view format) {
   std::vector<std::string> names;
-  for (size_t begin = 0; begin <= format.size();) {
-    const size_t end = std::min(format.find('+', begin), format.size());
-    const std::string_view name = format.substr(begin, end - begin);
+  for (const std::string_view name : split(format, '+')) {
     if (name.empty()) fail("format '", format, "' has an empty name beside '+'");
     names.push_back(kWriters.name_of(name));
     if (std::find(names.begin(), names.end() - 1, names.back()) != names.end() - 1)
       fail("format ", format, " names ", names.back(), " twice");
-    begin = end + 1;
   }
   return names;
 }

@@ -90,7 +90,7 @@ void add_shared_caches(Properties& properties, const ModelConfig& config) {
 
 std::string layers_text(const std::vector<int64_t>& layers, const ModelConfig& config) {
   if (static_cast<int64_t>(layers.size()) == config.num_hidden_layers) return "in all layers";
-  return (layers.size() == 1 ? "in layer " : "in layers ") + range_text(layers);
+  return "in " + layer_range_text(layers);
 }
 
 void add_mixers(Properties& properties, const ModelConfig& config) {

@@ -21,7 +21,7 @@ Json find_manifest(const fs::path& folder) {
 }
 
 const Json* find_layer(const Json& manifest, int64_t layer) {
-  const Json* layers = find_in(manifest, "layers");
+  const Json* layers = member(manifest, "layers");
   if (!layers || !layers->is_array()) return nullptr;
   for (const Json& entry : *layers)
     if (entry.is_object() && optional_int(entry, "layer") == layer) return &entry;
@@ -123,8 +123,7 @@ std::vector<float> position_amax(const Json& positions, const std::string& side)
 }  // namespace
 
 std::optional<LatePositions> late_positions_of(const Json& manifest) {
-  const Json* summary = find_in(manifest, "summary");
-  const Json* late = summary ? find_in(*summary, "late_positions") : nullptr;
+  const Json* late = member(manifest, "summary", "late_positions");
   if (!late) return std::nullopt;
   return in_context("summary.late_positions", [&] {
     if (!late->is_object()) fail("found ", kind_of(*late), ", expected an object");
@@ -162,7 +161,7 @@ std::optional<report::LayerDamage> layer_damage(const Json& layer) {
   if (!damage) return std::nullopt;
   return in_context("attention_damage", [&] {
     const auto loss_of = [&](const char* scales) {
-      const Json* loss = find_in(*damage, scales);
+      const Json* loss = member(*damage, scales);
       if (!loss || !loss->is_object()) fail_missing(scales, "an object");
       return in_context(scales, [&] {
         // A KL of rounding errors alone may be below zero.
@@ -198,19 +197,18 @@ std::vector<std::string> both_verdicts(const Json& of, int64_t num_tokens, bool 
 }  // namespace
 
 std::vector<std::string> verdicts_of(const Json& manifest) {
-  if (const Json* measured = find_in(manifest, "measured"))
+  if (const Json* measured = member(manifest, "measured"))
     return in_context("measured", [&] {
       const int64_t tokens = measured->is_object() ? required_int(*measured, "num_tokens") : 0;
       return both_verdicts(*measured, tokens, false);
     });
-  const Json* summary = find_in(manifest, "summary");
-  const Json* predicted = summary ? find_in(*summary, "predicted") : nullptr;
+  const Json* predicted = member(manifest, "summary", "predicted");
   if (!predicted) return {};
   return in_context("summary.predicted", [&] { return both_verdicts(*predicted, 0, true); });
 }
 
 std::optional<StopOutcome> stop_outcome(const Json& manifest) {
-  const Json* stop = find_in(manifest, "stop");
+  const Json* stop = member(manifest, "stop");
   if (!stop) return std::nullopt;
   return in_context("stop", [&] {
     if (!stop->is_object()) fail("found ", kind_of(*stop), ", expected an object");

@@ -117,8 +117,7 @@ report::Pairs origin_of(const Json& manifest) {
 
 /// The name of the data set's file; empty where the manifest has none.
 std::string dataset_name(const Json& manifest) {
-  const Json* dataset = find_in(manifest, "dataset");
-  const Json* path = dataset ? find_in(*dataset, "path") : nullptr;
+  const Json* path = member(manifest, "dataset", "path");
   return path && path->is_string() ? fs::path(path->get<std::string>()).filename().string() : "";
 }
 

@@ -70,7 +70,7 @@ std::string held_source(const EngineLayer& held) {
 
 std::string finding_layers(const Finding& finding) {
   if (finding.layers.empty()) return "";
-  return (finding.layers.size() == 1 ? ", layer " : ", layers ") + range_text(finding.layers);
+  return ", " + layer_range_text(finding.layers);
 }
 
 /// The least and the largest of a side's scales: "0.01 to 0.2"; "?" where none is known.
@@ -116,8 +116,7 @@ std::string held_layers_text(const std::vector<EngineLayer>& layers, bool is_sum
 std::string verification_text(const VerifyReport& report, const std::string& checkpoint,
                               bool is_summary) {
   std::ostringstream out;
-  out << engine_rules().at(report.engine).title << ' '
-      << dated_version(report.version, report.run_on) << ", " << checkpoint << ": "
+  out << EngineChoice{report.engine, report.version}.title() << ", " << checkpoint << ": "
       << (report.loads ? "KV cache " + (report.kv_cache_dtype == "auto" ? std::string("of 16 bits")
                                                                         : report.kv_cache_dtype)
                        : std::string("refused"))

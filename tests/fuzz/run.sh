@@ -54,7 +54,7 @@ parser_files() {
     config) echo 'lib/(family/(model_config|config_reader|rope_config|layer_plan|architecture|families/|modules)|synth/synthetic_config)' ;;
     family_file) echo lib/descriptors/ ;;
     checkpoint) echo 'lib/(stored/|engines/)' ;;
-    quantized) echo 'lib/(stored/(storages/|forms/|coded|integer|weight|fp8)|quant/packed_bits)' ;;
+    quantized) echo 'lib/(stored/(formats/|coded|integer|weight|fp8)|quant/packed_bits)' ;;
     scales_json) echo 'lib/(stored/kv_scales|engines/scales_file)' ;;
     statistics) echo lib/export/statistics_file ;;
     overlay) echo lib/export/overlay ;;

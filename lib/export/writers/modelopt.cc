@@ -184,7 +184,6 @@ class ModelOptWriter : public ScalarWriter {
   const KvScaleNames& names(const ExportInput&) const override {
     return kv_scale_format("modelopt");
   }
-  bool has_queries() const override { return false; }
 };
 
 }  // namespace

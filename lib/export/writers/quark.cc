@@ -1,3 +1,4 @@
+#include "core/text.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
 #include "stored/quantization_config.h"
@@ -13,7 +14,7 @@ constexpr WeightScaleNames kWeights{
 /// 0.33, Aphrodite 0.24.1 or SGLang 0.5.23 stop at Quark's own names, and hold the plain names
 /// beside the same configuration (docs/verify.md). Between spaces.
 constexpr std::string_view kPlainlyNamed =
-    " afmoe apertus arcee aria_text aya_vision biogpt cohere cohere2 cohere2_moe "
+    "afmoe apertus arcee aria_text aya_vision biogpt cohere cohere2 cohere2_moe "
     "cohere_compass cohere_compass_text cwm deepseek_ocr2 deepseek_vl deepseek_vl_hybrid "
     "dots1 emu3 exaone exaone4 exaone_moe falcon_h1 fast_vlm flex_olmo gemma gemma2 "
     "gemma3_text gemma3n gemma3n_text gemma4_unified_text glm glm46v glmga got_ocr2 helium "
@@ -182,8 +183,7 @@ const KvScaleNames& quark_names(const Json& config, bool has_weights) {
   const Json norm = config.value("qk_layernorm", Json());
   const bool is_refused = (type == "qwen2_moe" && has_weights) ||
                           (type == "stablelm" && !norm.is_null() && norm != false);
-  const bool is_plain =
-      !is_refused && kPlainlyNamed.find(" " + type + " ") != std::string_view::npos;
+  const bool is_plain = !is_refused && has_word(kPlainlyNamed, type);
   return kv_scale_format(is_plain ? "compressed-tensors" : "output scales");
 }
 
