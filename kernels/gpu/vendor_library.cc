@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -54,9 +53,8 @@ void add_files(const fs::path& folder, const std::vector<std::string>& names,
 
 std::vector<std::string> parts_of(const std::string& list) {
   std::vector<std::string> parts;
-  std::stringstream text(list);
-  for (std::string part; std::getline(text, part, ':');)
-    if (!part.empty()) parts.push_back(part);
+  for (const std::string_view part : split(list, ':'))
+    if (!part.empty()) parts.emplace_back(part);
   return parts;
 }
 

@@ -208,10 +208,6 @@ const Json* find_field(const Json& object, std::string_view key) {
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
-const Json* find_in(const Json& value, std::string_view key) {
-  return value.is_object() ? find_field(value, key) : nullptr;
-}
-
 std::optional<int64_t> optional_int(const Json& object, std::string_view key) {
   const Json* field = find_field(object, key);
   if (!field) return std::nullopt;

@@ -39,8 +39,16 @@ std::string_view kind_of(const Json& value);
 
 /// object[key] where present and not null. Throws Error where object is none.
 const Json* find_field(const Json& object, std::string_view key);
-/// The same of a value of any kind: nullptr where it is no object.
-const Json* find_in(const Json& value, std::string_view key);
+/// value[key], and of that the members that further keys name; nullptr where one is no object, or
+/// a key is absent or null.
+template <class... Keys>
+const Json* member(const Json& value, std::string_view key, const Keys&... further) {
+  const Json* found = value.is_object() ? find_field(value, key) : nullptr;
+  if constexpr (sizeof...(further) > 0)
+    return found ? member(*found, further...) : nullptr;
+  else
+    return found;
+}
 
 /// Typed access to a field. optional_* give nullopt for an absent or null field; required_* throw
 /// Error. All throw Error when the value has another type, naming key, wanted and found. An integer

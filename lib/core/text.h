@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -50,6 +51,24 @@ inline std::string_view ascii_trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
   const size_t begin = text.find_first_not_of(kBlank);
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
+}
+
+/// The parts of text between separators, which are one more than these.
+inline std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t at = 0; at <= text.size(); at += parts.back().size() + 1)
+    parts.push_back(text.substr(at, std::min(text.find(separator, at), text.size()) - at));
+  return parts;
+}
+
+/// Whether word is among words, which spaces separate. Allocates nothing.
+inline bool has_word(std::string_view words, std::string_view word) {
+  for (size_t at = 0; at < words.size();) {
+    const size_t end = std::min(words.find(' ', at), words.size());
+    if (words.substr(at, end - at) == word) return true;
+    at = end + 1;
+  }
+  return false;
 }
 
 /// Joins the texts of a range with a separator; text_of(item) gives the text of an item.

@@ -78,8 +78,7 @@ class DescriptorReader {
   }
 
   std::string_view text_of(const Field& field) {
-    if (field.value.kind != YamlNode::Kind::kScalar)
-      fail_field(field, "found ", describe(field.value), ", expected a text");
+    if (field.value.kind != YamlNode::Kind::kScalar) fail_found(field, "a text");
     return texts_.emplace_back(field.value.text);
   }
 
@@ -106,8 +105,7 @@ class DescriptorReader {
 
   template <class Item>
   void read(const Field& field, std::vector<Item>& list) {
-    if (field.value.kind != YamlNode::Kind::kList)
-      fail_field(field, "found ", describe(field.value), ", expected a list");
+    if (field.value.kind != YamlNode::Kind::kList) fail_found(field, "a list");
     list.clear();
     for (size_t i = 0; i < field.value.items.size(); ++i) {
       Item item{};

@@ -1,3 +1,4 @@
+#include "core/text.h"
 #include "jinja/calls.h"
 #include "jinja/text_value.h"
 #include "jinja/value_operations.h"

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "core/text.h"
 #include "jinja/interpreter.h"
 #include "jinja/text_value.h"
 
@@ -246,15 +247,6 @@ constexpr Native kTests[] = {
 };
 
 }  // namespace
-
-bool has_word(std::string_view words, std::string_view word) {
-  for (size_t at = 0; at < words.size();) {
-    const size_t end = std::min(words.find(' ', at), words.size());
-    if (words.substr(at, end - at) == word) return true;
-    at = end + 1;
-  }
-  return false;
-}
 
 const Native* find_filter(std::string_view name) {
   static constexpr Native kRefused{"filter"};

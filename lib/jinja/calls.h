@@ -72,9 +72,6 @@ const TypeMembers& members_of(Type type);
 /// name.
 Value member_of(Run& run, const Value& owner, std::string_view name);
 
-/// Whether word is one of words, which stand between spaces.
-bool has_word(std::string_view words, std::string_view word);
-
 /// Puts the functions every template may call into globals: range, dict, namespace, cycler, joiner,
 /// lipsum (refused), raise_exception, strftime_now.
 void add_globals(Run& run, Dict& globals);

@@ -52,9 +52,7 @@ std::string late_positions_text(const LatePositions& late) {
   std::vector<std::string> sides;
   for (const auto& [name, layers] :
        {std::pair{"K", &late.k_layers}, std::pair{"V", &late.v_layers}})
-    if (!layers->empty())
-      sides.push_back(std::string(name) + (layers->size() == 1 ? " of layer " : " of layers ") +
-                      range_text(*layers));
+    if (!layers->empty()) sides.push_back(std::string(name) + " of " + layer_range_text(*layers));
   return join(sides, " and ") + (sides.size() == 1 ? " is" : " are") +
          " still largest at the last positions, from " + std::to_string(late.first) +
          " on: choose samples of " + std::to_string(late.advised) + " tokens or more";

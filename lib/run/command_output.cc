@@ -23,7 +23,7 @@ std::string hub_name(const std::string& source) {
 
 std::string path_in(const Json& manifest, const char* key) {
   const Json* object = find_field(manifest, key);
-  const Json* path = object ? find_in(*object, "path") : nullptr;
+  const Json* path = object ? member(*object, "path") : nullptr;
   return path && path->is_string() ? path->get<std::string>() : std::string();
 }
 

@@ -105,9 +105,9 @@ Option::Check check_of(Options::Set parse) {
 
 Option& Options::add(const std::string& names, const std::string& help, ValueKind kind) {
   Option& option = *options_.emplace_back(std::make_unique<Option>());
-  std::istringstream list(names);
-  for (std::string name; std::getline(list, name, ',');)
-    if (name.starts_with('-') || names.find('-') == std::string::npos) option.names.push_back(name);
+  for (const std::string_view name : split(names, ','))
+    if (name.starts_with('-') || names.find('-') == std::string::npos)
+      option.names.emplace_back(name);
   option.spelling = names;
   option.help = help;
   option.kind = kind;
@@ -208,8 +208,9 @@ void Options::read(const Json& arguments) {
   std::vector<std::pair<Option*, std::vector<std::string>>> given;
   for (const auto& [name, value] : arguments.items()) {
     if (value.is_null()) continue;
-    const auto option = std::ranges::find_if(
-        options_, [&](const auto& one) { return !name.empty() && one->python_name == name; });
+    const auto option = std::ranges::find_if(options_, [&name = name](const auto& one) {
+      return !name.empty() && one->python_name == name;
+    });
     if (option == options_.end()) fail("unknown argument '", name, "'");
     given.emplace_back(option->get(), words_of(**option, value));
     (*option)->is_given = !(*option)->is_flag() || value == true;

@@ -113,7 +113,7 @@ void add_own_file(const ModelDir& model_dir, QuantizationConfig& config) {
   const fs::path path = model_dir.path() / format->config_file;
   const QuantizationConfig beside = read_own_file(*format, path);
   const std::string outer = beside.is_nested ? std::string(format->nested_key) + "." : "";
-  for (const std::string_view key : words_of(format->weight_keys)) {
+  for (const std::string_view key : split(format->weight_keys, ' ')) {
     const Json *in_file = find_field(beside.json, key), *in_config = find_field(config.json, key);
     if (in_file && in_config)
       check_same(outer + std::string(key), *in_file, *in_config, {path.string(), config.where});
@@ -156,20 +156,6 @@ QuantizationConfig read_quantization_config(const ModelDir& model_dir) {
   });
   add_own_file(model_dir, config);
   return config;
-}
-
-std::vector<std::string_view> words_of(std::string_view text, char separator) {
-  std::vector<std::string_view> words;
-  while (!text.empty()) {
-    words.push_back(text.substr(0, text.find(separator)));
-    text.remove_prefix(std::min(words.back().size() + 1, text.size()));
-  }
-  return words;
-}
-
-bool is_word_of(std::string_view text, std::string_view word) {
-  const std::vector<std::string_view> words = words_of(text);
-  return std::ranges::find(words, word) != words.end();
 }
 
 std::string near_word(std::string_view word, std::span<const std::string_view> known) {
@@ -215,7 +201,7 @@ void check_keys(const QuantizationConfig& config, std::span<const std::string_vi
   std::vector<std::string> unknown;
   for (const auto& [key, value] : config.json.items()) {
     if (says_nothing_new(key, value, known)) continue;
-    if (is_word_of(kModuleLists, key))
+    if (has_word(kModuleLists, key))
       fail_unknown(key, ": a list of modules that quant_method " +
                             std::string(config.format ? config.format->method : "") +
                             " does not have");

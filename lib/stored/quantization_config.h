@@ -47,10 +47,6 @@ const StoredFormat* format_beside(const std::filesystem::path& folder);
 /// did_you_mean for the words of a key, whose numbers must be the same: nvfp8 is not nvfp4.
 std::string near_word(std::string_view word, std::span<const std::string_view> known);
 
-/// The words of a text, between which a separator stands.
-std::vector<std::string_view> words_of(std::string_view text, char separator = ' ');
-bool is_word_of(std::string_view text, std::string_view word);
-
 /// An unknown key that may change what the config means.
 class UnknownKey : public Error {
  public:
@@ -96,16 +92,6 @@ bool is_dynamic(const Json& args);
 /// object[key], a list of strings; empty where the key is absent.
 std::vector<std::string> strings_of(const Json& object, std::string_view key);
 
-/// object[key], and of that the members that further keys name; nullptr where one is no object, or
-/// a key is absent or null.
-template <class... Keys>
-const Json* member(const Json& object, std::string_view key, const Keys&... further) {
-  const Json* found = object.is_object() ? find_field(object, key) : nullptr;
-  if constexpr (sizeof...(further) > 0)
-    return found ? member(*found, further...) : nullptr;
-  else
-    return found;
-}
 /// member that is an object. Throws Error for another kind.
 const Json* object_member(const Json& object, std::string_view key);
 

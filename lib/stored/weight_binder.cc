@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "family/expected_tensors.h"
 #include "stored/coded_matrix.h"
 #include "stored/fp8_checkpoint.h"
@@ -33,7 +34,7 @@ void check_account(const TensorAccount& account, const ModelConfig& config) {
 }
 
 bool is_name_of_codes(std::string_view last_part) {
-  return is_word_of(
+  return has_word(
       "SCB absmax activation_scale g_idx input_global_scale input_scale input_zero_point "
       "nested_absmax nested_quant_map quant_map qweight qzeros scales weight_g_idx "
       "weight_global_scale weight_packed weight_scale weight_scale_2 weight_scale_inv weight_shape "

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/text.h"
 
 namespace kvcal {
 namespace {
@@ -123,15 +124,12 @@ SweepTask parse_task(const std::string& argument, const SweepPlan& plan) {
     fail("--task: found '", argument,
          "', expected observe:, calibrate:, evaluate: or answer: and parts");
   SweepTask task{.kind = *kind};
-  for (size_t at = colon + 1; at <= argument.size();) {
-    const size_t end = std::min(argument.find(',', at), argument.size());
-    const std::string name = argument.substr(at, end - at);
+  for (const std::string_view name : split(std::string_view(argument).substr(colon + 1), ',')) {
     size_t part = 0;
     while (part < num_parts(*kind, plan) && fingerprint_of(*kind, part, plan) != name) ++part;
     if (part == num_parts(*kind, plan))
       fail("the sweep's file, models or data sets changed while it runs; start it again");
     task.parts.push_back(part);
-    at = end + 1;
   }
   return task;
 }

@@ -96,8 +96,7 @@ void check_list(const Field& field, std::string_view what) {
   constexpr size_t kMostItems = 1000;
   if (field.value.kind != YamlNode::Kind::kList || field.value.items.empty() ||
       field.value.items.size() > kMostItems)
-    fail_field(field, "found ", describe(field.value), ", expected a list of 1 to ", kMostItems,
-               " ", what);
+    fail_found(field, "a list of 1 to ", kMostItems, " ", what);
 }
 
 template <class Named>
@@ -198,8 +197,7 @@ template <class Section>
 void read_template(const Field& field, SectionDraft<Section>& draft) {
   const fs::path path = resolved(field, draft.folder);
   if (!is_there(path))
-    fail_field(field, "found ", describe(field.value),
-               ", expected the path of a chat template; there is no ", path.string());
+    fail_found(field, "the path of a chat template; there is no ", path.string());
   draft.section.records.chat.template_file = path.string();
 }
 
@@ -353,8 +351,7 @@ ScaleSource scale_source_of(const Field& field, const fs::path& folder) {
   fs::path path = (folder / text).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   if (!is_there(path))
-    fail_field(field, "found ", describe(field.value),
-               ", expected calibrated, unit, checkpoint, or the path of scales; there is no ",
+    fail_found(field, "calibrated, unit, checkpoint, or the path of scales; there is no ",
                path.string());
   // What follows a dot in a folder's name is no ending.
   const fs::path named = is_folder(path) ? path : fs::path(path).replace_extension();
@@ -411,8 +408,7 @@ constexpr std::array<FieldRow<Draft>, 7> kGridRows{
       [](const Field& field, Draft& draft) {
         read_values(field, draft.grid.kv_forward, [](const Field& one) {
           std::string name = read_string(one);
-          if (name != "quantized" && name != "exact")
-            fail_field(one, "found ", describe(one.value), ", expected quantized or exact");
+          if (name != "quantized" && name != "exact") fail_found(one, "quantized or exact");
           return name;
         });
       }},

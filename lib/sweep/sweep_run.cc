@@ -17,7 +17,7 @@
 namespace kvcal {
 namespace {
 
-/// Of the tasks of one kind.
+/// Names of RemainingWork::shares, by the kind of their tasks.
 constexpr std::string_view kShareNames[] = {"statistics", "scales", "evaluations", "questions"};
 
 std::vector<bool> wanted_cells(const SweepSettings& settings, const SweepPlan& plan) {

@@ -26,7 +26,7 @@ struct RemainingWork {
   double seconds = 0.0, memory_bytes = 0.0;  ///< of jobs tasks at a time
   double busy_seconds = 0.0;                 ///< while other programs run as now
 };
-/// The remaining with the plan's counts and cells, as `sweep --dry-run --json` prints it.
+/// The work that is left, with the plan's counts and cells, as `sweep --dry-run --json` prints it.
 Json to_json(const Sweep& sweep, const RemainingWork& remaining);
 
 class SweepEvents : public TaskEvents {

@@ -10,19 +10,18 @@
 
 #include "core/interrupt.h"
 #include "core/parallel.h"
+#include "core/text.h"
 #include "sweep/results.h"
 
 namespace kvcal {
 
 std::vector<std::string> devices_of(const std::string& device) {
   const size_t colon = device.find(':');
+  if (colon == std::string::npos) return {device};
   std::vector<std::string> devices;
-  for (size_t at = colon; at < device.size();) {
-    const size_t end = std::min(device.find(',', at + 1), device.size());
-    devices.push_back(device.substr(0, colon) + ":" + device.substr(at + 1, end - at - 1));
-    at = end;
-  }
-  return devices.empty() ? std::vector{device} : devices;
+  for (const std::string_view number : split(std::string_view(device).substr(colon + 1), ','))
+    devices.push_back(device.substr(0, colon + 1) + std::string(number));
+  return devices;
 }
 
 size_t num_jobs(const DeviceOptions& device, int jobs) {

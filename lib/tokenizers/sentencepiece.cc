@@ -136,9 +136,11 @@ ModelProto read_model_proto(std::string_view bytes) {
       if (field.number == 2) in_context("trainer", [&] { read_trainer(field.bytes, model); });
       if (field.number == 3) in_context("normalizer", [&] { read_normalizer(field.bytes, model); });
       // Of what is applied after decoding, only the character map concerns us.
-      ModelProto unused;
       if (field.number == 5)
-        in_context("denormalizer", [&] { read_normalizer(field.bytes, unused); });
+        in_context("denormalizer", [&] {
+          ModelProto unused;
+          read_normalizer(field.bytes, unused);
+        });
     }
     if (model.pieces.empty()) fail("it has no pieces");
     return model;

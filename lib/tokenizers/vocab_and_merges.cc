@@ -138,15 +138,15 @@ Json special_token(const Json& value) {
 /// the ones without a name.
 using SpecialTokens = std::vector<std::pair<std::string, Json>>;
 
-SpecialTokens read_special_tokens(const ClassParts& form, const Json& config, const Json& map) {
+SpecialTokens read_special_tokens(const ClassParts& of_class, const Json& config, const Json& map) {
   SpecialTokens special;
   for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                           "cls_token", "mask_token"}) {
     const bool in_map = map.contains(key), in_config = config.contains(key);
     const Json* value = find_field(in_map ? map : config, key);
     const bool is_default = !in_map && !in_config &&
-                            std::count(form.default_tokens.begin(), form.default_tokens.end(),
-                                       std::string_view(key)) > 0;
+                            std::count(of_class.default_tokens.begin(),
+                                       of_class.default_tokens.end(), std::string_view(key)) > 0;
     if (is_default) special.emplace_back(key, special_token(kDefaultToken));
     if (value) special.emplace_back(key, special_token(*value));
   }
@@ -202,8 +202,8 @@ Json post_processor(const Json& config, const SpecialTokens& special, const Adde
 std::unique_ptr<Tokenizer> read_vocab_and_merges(const VocabularyFiles& files) {
   const Json config = parse_object(files.config, "tokenizer_config.json");
   const Json map = parse_object(files.special_tokens, "special_tokens_map.json");
-  const ClassParts& form = class_parts(config, parse_object(files.model_config, "config.json"));
-  Json parts = parse_json(form.parts);
+  const ClassParts& of_class = class_parts(config, parse_object(files.model_config, "config.json"));
+  Json parts = parse_json(of_class.parts);
   if (optional_bool(config, "add_prefix_space").value_or(false)) {
     Json& pre = parts["pre_tokenizer"];
     Json& last = pre.contains("pretokenizers") ? pre["pretokenizers"].back() : pre;
@@ -217,7 +217,7 @@ std::unique_ptr<Tokenizer> read_vocab_and_merges(const VocabularyFiles& files) {
   // As in transformers, the map of special tokens is an older form of the same list.
   const bool has_decoder = find_field(config, "added_tokens_decoder") != nullptr;
   const SpecialTokens special = in_context("special tokens", [&] {
-    return read_special_tokens(form, config, has_decoder ? Json::object() : map);
+    return read_special_tokens(of_class, config, has_decoder ? Json::object() : map);
   });
   const Json added_tokens = parse_object(files.added, "added_tokens.json");
   AddedList added(model->vocabulary());

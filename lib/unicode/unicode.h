@@ -63,9 +63,9 @@ Ranges assigned_after_unicode_14(std::string_view prefix);
 
 enum class Normalization { kNfc, kNfd, kNfkc, kNfkd };
 
-/// text (valid UTF-8) in a normalization normalization, with the tables of the `tokenizers`
+/// text (valid UTF-8) in a normalization form, with the tables of the `tokenizers`
 /// library: code points that are newer than its Unicode 9 stay as they are.
-std::string normalize(std::string_view text, Normalization normalization);
+std::string normalize(std::string_view text, Normalization form);
 
 /// End of the extended grapheme cluster that starts at text[at].
 size_t grapheme_end(std::string_view text, size_t at);

@@ -14,6 +14,21 @@ TEST_CASE("join: nothing, one text, several, and texts made of items") {
   CHECK(join(std::vector<int>{1, 2, 3}, "-", [](int i) { return std::to_string(i); }) == "1-2-3");
 }
 
+TEST_CASE("split: one part more than there are separators") {
+  using Parts = std::vector<std::string_view>;
+  CHECK(split("a,b", ',') == Parts{"a", "b"});
+  CHECK(split(",a,,", ',') == Parts{"", "a", "", ""});
+  CHECK(split("a b", ',') == Parts{"a b"});
+  CHECK(split("", ',') == Parts{""});
+}
+
+TEST_CASE("has_word: whole words between spaces") {
+  CHECK(has_word("scale shift", "scale"));
+  CHECK(has_word("scale shift", "shift"));
+  CHECK_FALSE(has_word("scale shift", "scal"));
+  CHECK_FALSE(has_word("", "scale"));
+}
+
 TEST_CASE("text: capitals, replaced parts, keys as words and counts with their unit") {
   CHECK(ascii_upper("mxfp4_e2M1 \xc3\xa9") == "MXFP4_E2M1 \xc3\xa9");
   CHECK(replaced("a--b-", "-", "->") == "a->->b->");

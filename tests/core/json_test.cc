@@ -147,9 +147,9 @@ TEST_CASE("json: Python's constants are numbers where asked for, and strings sta
 
 TEST_CASE("json: fields of values of any kind, lists that must be there, a value or null") {
   const Json object = parse_json(R"({"list": [1], "z": null, "n": 1})");
-  CHECK(find_in(object, "n"));
-  CHECK(!find_in(object, "z"));
-  CHECK(!find_in(object["list"], "n"));
+  CHECK(member(object, "n"));
+  CHECK(!member(object, "z"));
+  CHECK(!member(object["list"], "n"));
   CHECK(required_list(object, "list").size() == 1);
   for (const char* key : {"z", "n", "none"})
     CHECK(message_of([&] { required_list(object, key, "a list of cells"); }) ==

@@ -55,7 +55,7 @@ fs::path recipe_file(const std::string& name) {
 
 }  // namespace
 
-// The expectations are llm-compressor's; tests/reference/recipes_llmcompressor.py keeps them.
+// The expectations are llm-compressor's; reference/recipes_llmcompressor.py keeps them.
 TEST_CASE("groups: resolved as llm-compressor resolves them") {
   const Json fixture = parse_json(read_text(kFixtures / "groups.json"));
   size_t num_groups = 0;

@@ -32,7 +32,7 @@ std::string meaning_of(const Modifier& modifier) {
 
 }  // namespace
 
-// The expectations are llm-compressor's own files; tests/reference/recipes_llmcompressor.py makes
+// The expectations are llm-compressor's own files; reference/recipes_llmcompressor.py makes
 // them.
 TEST_CASE("saved form: the bytes llm-compressor saves for the same recipe") {
   int num_saved = 0;

@@ -33,7 +33,7 @@ TEST_CASE("sweep text: cells that are there are counted") {
         "2 of 3 cells are there already: their model, texts and settings are the same\n");
 }
 
-TEST_CASE("sweep text: the outlook lists kinds of tasks that are left, time and memory") {
+TEST_CASE("sweep text: the remaining work lists kinds of tasks that are left, time and memory") {
   Sweep sweep = sweep_of(2);
   RemainingWork remaining;
   CHECK(remaining_text(sweep, remaining) == "grid: 2 cells\nnothing is left to do\n");

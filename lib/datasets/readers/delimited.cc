@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "core/utf8.h"
 #include "datasets/dataset_reader.h"
 
@@ -166,8 +167,7 @@ class DelimitedRecords : public RecordSource {
       return;
     }
     if (fields.size() != columns_.size())
-      fail("the row has ", fields.size(), fields.size() == 1 ? " field" : " fields",
-           ", the header ", columns_.size(),
+      fail("the row has ", counted(fields.size(), "field"), ", the header ", columns_.size(),
            "; a field that holds a delimiter or a line break needs quotes");
     rows_.push_back(row);
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/registry.h"
+#include "core/text.h"
 #include "quant/module_target.h"
 #include "stored/coded_matrix.h"
 #include "stored/integer_matrix.h"
@@ -80,7 +81,8 @@ class LayerSchemes {
       const Json* value = find_field(config, key);
       if (!value) continue;
       if (!value->is_string()) return strings_of(config, key);
-      const auto blocks = words_of(value->get_ref<const std::string&>(), ',');
+      auto blocks = split(value->get_ref<const std::string&>(), ',');
+      if (blocks.back().empty()) blocks.pop_back();
       return {blocks.begin(), blocks.end()};
     }
     return {};

@@ -1,4 +1,5 @@
 #include "core/registry.h"
+#include "core/text.h"
 #include "stored/integer_matrix.h"
 #include "stored/stored_format.h"
 
@@ -7,8 +8,9 @@ namespace {
 
 ModuleSchemes read_awq(const QuantizationConfig& source) {
   const Json& config = source.json;
-  check_keys(source, words_of("quant_method bits group_size zero_point w_bit q_group_size version "
-                              "backend modules_to_not_convert format checkpoint_format method"));
+  check_keys(source, split("quant_method bits group_size zero_point w_bit q_group_size version "
+                           "backend modules_to_not_convert format checkpoint_format method",
+                           ' '));
   const char* bits_key = find_field(config, "w_bit") ? "w_bit" : "bits";
   if (const int64_t bits = required_int(config, bits_key); bits != 4)
     fail("key '", bits_key, "' is ", bits, ", expected 4");

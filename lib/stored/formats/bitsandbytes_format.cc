@@ -1,3 +1,4 @@
+#include "core/text.h"
 #include "stored/coded_matrix.h"
 #include "stored/stored_format.h"
 
@@ -7,10 +8,11 @@ namespace {
 ModuleSchemes read_bitsandbytes(const QuantizationConfig& source) {
   const Json& config = source.json;
   check_keys(source,
-             words_of("quant_method load_in_4bit load_in_8bit _load_in_4bit _load_in_8bit "
-                      "llm_int8_skip_modules llm_int8_threshold llm_int8_has_fp16_weight "
-                      "llm_int8_enable_fp32_cpu_offload bnb_4bit_quant_type "
-                      "bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_use_double_quant"));
+             split("quant_method load_in_4bit load_in_8bit _load_in_4bit _load_in_8bit "
+                   "llm_int8_skip_modules llm_int8_threshold llm_int8_has_fp16_weight "
+                   "llm_int8_enable_fp32_cpu_offload bnb_4bit_quant_type "
+                   "bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_use_double_quant",
+                   ' '));
   const bool is_4bit = optional_bool(config, "load_in_4bit").value_or(false);
   if (is_4bit == optional_bool(config, "load_in_8bit").value_or(false))
     fail("keys 'load_in_4bit' and 'load_in_8bit' are both ", is_4bit ? "true" : "false",

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/registry.h"
+#include "core/text.h"
 #include "quant/module_target.h"
 #include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
@@ -31,9 +32,9 @@ constexpr std::string_view kOtherFormats = "marlin-24 sparse-bitmask sparse-24-b
 
 void check_format(const Json& object) {
   const auto format = optional_string(object, "format");
-  if (!format || is_word_of(kFormats, *format)) return;
+  if (!format || has_word(kFormats, *format)) return;
   fail("key 'format' is '", *format, "', which is not read",
-       is_word_of(kOtherFormats, *format) ? "" : near_word(*format, words_of(kFormats)),
+       has_word(kOtherFormats, *format) ? "" : near_word(*format, split(kFormats, ' ')),
        "; expected float-quantized, pack-quantized, int-quantized, nvfp4-pack-quantized, "
        "mxfp4-pack-quantized, mxfp8-quantized, naive-quantized, mixed-precision or dense");
 }
@@ -212,7 +213,7 @@ class ConfigGroups {
   void add(const std::string& name, const Json& group) {
     if (!group.is_object()) fail("found ", kind_of(group), ", expected an object");
     // Source: compressed-tensors 0.19 `QuantizationScheme`, which refuses others.
-    check_keys(group, words_of("targets weights input_activations output_activations format"));
+    check_keys(group, split("targets weights input_activations output_activations format", ' '));
     check_format(group);
     const Json* weights = find_field(group, "weights");
     const Json* inputs = find_field(group, "input_activations");
@@ -269,7 +270,7 @@ void check_attention(const Json& config) {
   if (!attention) return;
   in_context(std::string(kAttentionKey), [&] {
     if (!attention->is_object()) fail("found ", kind_of(*attention), ", expected an object");
-    check_keys(*attention, words_of("targets input_activations"));
+    check_keys(*attention, split("targets input_activations", ' '));
     const Json* inputs = find_field(*attention, "input_activations");
     if (!inputs) fail_missing("input_activations", "an object");
     in_context("input_activations", [&] {
@@ -281,7 +282,7 @@ void check_attention(const Json& config) {
 
 ModuleSchemes read_groups(const QuantizationConfig& source) {
   const Json& config = source.json;
-  check_keys(source, words_of(kConfigKeys));
+  check_keys(source, split(kConfigKeys, ' '));
   check_format(config);
   check_transforms(config);
   check_sparsity(config);

@@ -1,3 +1,4 @@
+#include "core/text.h"
 #include "stored/stored_format.h"
 
 namespace kvcal {
@@ -6,8 +7,9 @@ namespace {
 /// FP8 with a scale for each row. Inputs have one for each token, which activation_scale_ub bounds:
 /// only engines let values beyond the bound saturate. Source: vLLM 0.32 `fbgemm_fp8.py`.
 ModuleSchemes read_fbgemm(const QuantizationConfig& source) {
-  check_keys(source, words_of("quant_method activation_scale_ub modules_to_not_convert "
-                              "kv_cache_scheme"));
+  check_keys(source, split("quant_method activation_scale_ub modules_to_not_convert "
+                           "kv_cache_scheme",
+                           ' '));
   ModuleScheme scheme = scheme_of_method("fbgemm_fp8");
   scheme.strategy = Strategy::kChannel;
   scheme.unrun_input = scheme.source + " bounds the scales of inputs (activation_scale_ub)";

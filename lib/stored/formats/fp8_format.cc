@@ -2,6 +2,7 @@
 #include <iterator>
 #include <tuple>
 
+#include "core/text.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_format.h"
 
@@ -11,9 +12,10 @@ namespace {
 /// AutoFP8's format with one scale per tensor, and DeepSeek's with one per block.
 ModuleSchemes read_fp8(const QuantizationConfig& source) {
   const Json& config = source.json;
-  check_keys(source, words_of("quant_method activation_scheme weight_block_size ignored_layers "
-                              "modules_to_not_convert modules_to_convert kv_cache_scheme fmt "
-                              "scale_fmt dequantize store_dtype producer version"));
+  check_keys(source, split("quant_method activation_scheme weight_block_size ignored_layers "
+                           "modules_to_not_convert modules_to_convert kv_cache_scheme fmt "
+                           "scale_fmt dequantize store_dtype producer version",
+                           ' '));
   if (const auto format = optional_string(config, "fmt"); format && !means_e4m3fn(*format))
     fail("key 'fmt' is '", *format, "', whose weights are not read; expected e4m3 (E4M3FN)");
   if (find_field(config, "modules_to_convert"))

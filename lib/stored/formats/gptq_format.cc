@@ -1,4 +1,5 @@
 #include "core/registry.h"
+#include "core/text.h"
 #include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_format.h"
@@ -43,10 +44,11 @@ std::string format_of(const Json& config) {
 
 ModuleSchemes read_gptq(const QuantizationConfig& source) {
   const Json& config = source.json;
-  check_keys(source, words_of("quant_method bits group_size desc_act sym lm_head static_groups "
-                              "checkpoint_format damp_percent pack_dtype true_sequential "
-                              "is_marlin_format dynamic quantization meta modules_to_not_convert "
-                              "format method model_name_or_path model_file_base_name"));
+  check_keys(source, split("quant_method bits group_size desc_act sym lm_head static_groups "
+                           "checkpoint_format damp_percent pack_dtype true_sequential "
+                           "is_marlin_format dynamic quantization meta modules_to_not_convert "
+                           "format method model_name_or_path model_file_base_name",
+                           ' '));
   GptqArgs args;
   const int64_t bits = required_int(config, "bits");
   if (bits != 2 && bits != 3 && bits != 4 && bits != 8)

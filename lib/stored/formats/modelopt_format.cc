@@ -96,12 +96,12 @@ class ListedSchemes {
 ModuleSchemes read_modelopt(const QuantizationConfig& source) {
   const Json& config = source.json;
   const std::string_view exclude_key = source.is_nested ? "exclude_modules" : "ignore";
-  check_keys(source,
-             words_of("quant_algo kv_cache_quant_algo kv_cache_scheme exclude_modules ignore "
-                      "group_size config_groups quant_method quantized_layers producer "
-                      "ignored_layers has_zero_point pre_quant_scale quantization "
-                      "kv_cache_quantized_layers kv_cache_schema_version "
-                      "kv_cache_deployment_supported"));
+  check_keys(source, split("quant_algo kv_cache_quant_algo kv_cache_scheme exclude_modules ignore "
+                           "group_size config_groups quant_method quantized_layers producer "
+                           "ignored_layers has_zero_point pre_quant_scale quantization "
+                           "kv_cache_quantized_layers kv_cache_schema_version "
+                           "kv_cache_deployment_supported",
+                           ' '));
   const auto written = optional_string(config, "quant_algo");
   if (!written) return nullptr;  // KV scales alone
   if (normalised_name(*written) == "mixed-precision" ||

@@ -1,3 +1,4 @@
+#include "core/text.h"
 #include "stored/coded_matrix.h"
 #include "stored/stored_format.h"
 
@@ -8,7 +9,7 @@ constexpr int64_t kMxGroup = 32, kBlockBytes = kMxGroup / 2;
 
 /// Only the stacked experts are quantized.
 ModuleSchemes read_mxfp4(const QuantizationConfig& source) {
-  check_keys(source, words_of("quant_method modules_to_not_convert dequantize dtype"));
+  check_keys(source, split("quant_method modules_to_not_convert dequantize dtype", ' '));
   return nullptr;
 }
 
