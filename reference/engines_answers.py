@@ -2,8 +2,8 @@
 """engines_answers.py [--check]
 
 Writes lib/engines/answers/ENGINE_VERSION.json, what the program knows of engines that were run, from the recorded answers (tests/fixtures/engines/
-families_*.json and drafts_*.json, by engines_tables.sh) and the explanations of engines_explained.py. --check: writes nothing, and fails where a file is another.
-Of a new version: record it, add its line to TABLES, run this, and look at the difference.
+families_*.json and drafts_*.json, by `reference/engines record`) and the explanations of engines_explained.py. --check: writes nothing, and fails where a file is another.
+The versions are those of engines_versions.json; `reference/engines record` writes their answers, and runs this.
 
 {"engine", "version", "recorded": the version that gave the answers, "date": on which, "records": of families_RECORDS.json,
  "like": the table that this one states its differences from, if any; all that it does not say is as there,
@@ -16,6 +16,7 @@ Of a new version: record it, add its line to TABLES, run this, and look at the d
 """
 import collections
 import difflib
+import functools
 import json
 import pathlib
 import re
@@ -23,18 +24,14 @@ import sys
 import textwrap
 
 import engines_explained as explained
+from engines_versions import read_versions
 
 HERE = pathlib.Path(__file__).parent
 RECORDS = HERE.parent / "tests" / "fixtures" / "engines"
 MODELS = HERE.parent / "tests" / "fixtures" / "models"
 ANSWERS = HERE.parent / "lib" / "engines" / "answers"
-# The answers' file: what was recorded of it, its explanations.
-TABLES = {"vllm_0.32": ("vllm", explained.VLLM), "vllm_0.33": ("vllm_0.33", explained.VLLM), "sglang_0.5.23": ("sglang", explained.SGLANG),
-          "tgi_db931fcf": ("tgi", explained.TGI), "aphrodite_0.24.1": ("aphrodite", explained.APHRODITE), "lmdeploy_0.18.0": ("lmdeploy", explained.LMDEPLOY),
-          "transformers_5.17": ("transformers", explained.TRANSFORMERS), "transformers_5.23": ("transformers_5.23", explained.TRANSFORMERS),
-          "transformers_5.24": ("transformers_5.24", explained.TRANSFORMERS_5_24)}
-# Versions, and an engine of another's code, that state their differences.
-LIKE = {"vllm_0.33": "vllm_0.32", "aphrodite_0.24.1": "vllm_0.32", "transformers_5.23": "transformers_5.17"}
+# Engines of another one's code.
+LIKE_OTHERS = {"aphrodite": ["vllm_0.32"]}
 # Where they were tried with other checkpoints than those of compressed-tensors.
 METHODS_OF_DRAFTS = {"lmdeploy": ""}
 SCALES_FILES_READ = {"sglang_0.5.23": ["mimo", "solar"]}
@@ -178,8 +175,15 @@ def short(explanation):
     return {key: value for key, value in dict(effect=explanation["effect"], why=explanation["why"], **explanation["when"]).items() if value != ""}
 
 
+def tables():
+    """{"vllm_0.33": its row of engines_versions.json}"""
+    return {f"{engine}_{version}": row for engine, rows in read_versions().items() for version, row in rows.items()}
+
+
+@functools.cache
 def table_of(name):
-    recorded, explanations = TABLES[name]
+    row = tables()[name]
+    recorded, explanations = row["records"], getattr(explained, row["explanations"])
     record = read(RECORDS / f"families_{recorded}.json")
     types = {}
     by_type = sorted(cases_of(record, read(RECORDS / "families.json")).items())
@@ -207,11 +211,28 @@ def differences(table, name, base):
     return head | dict(like=name, explanations=own, types=types) | (dict(not_run=not_run) if not_run else {}) | further
 
 
+def bases(name):
+    """The first versions of engines with the same explanations, which a later table may state its differences from."""
+    first = {}
+    for other, row in tables().items():
+        first.setdefault(row["explanations"], other)
+    engine = name.partition("_")[0]
+    return [base for base in first.values() if base != name and base.partition("_")[0] == engine] + LIKE_OTHERS.get(engine, [])
+
+
 def written(name):
+    """The shortest text of the table, by itself or as differences."""
+    ways = [table_of(name), *(differences(table_of(name), base, table_of(base)) for base in bases(name) if is_before(base, name))]
+    return min((text_of(by_explanations(way)) for way in ways), key=len)
+
+
+def is_before(base, name):
+    """Tables state differences from those that state none."""
+    return list(tables()).index(base) < list(tables()).index(name) or name.partition("_")[0] in LIKE_OTHERS
+
+
+def by_explanations(table):
     """The table with its types by their explanations."""
-    table = table_of(name)
-    if name in LIKE:
-        table = differences(table, LIKE[name], table_of(LIKE[name]))
     groups = {}
     for model_type, names in table["types"].items():
         groups.setdefault(tuple(names), []).append(model_type)
@@ -243,17 +264,17 @@ def text_of(table):
 
 def main():
     differ = False
-    for name in TABLES:
-        path, text = ANSWERS / f"{name}.json", text_of(written(name))
+    for name in tables():
+        path, text = ANSWERS / f"{name}.json", written(name)
         if "--check" not in sys.argv:
             path.write_text(text)
             continue
         found = path.read_text() if path.exists() else ""
         sys.stdout.writelines(difflib.unified_diff(found.splitlines(True), text.splitlines(True), str(path), "of the recorded answers"))
         differ = differ or found != text
-    unknown = sorted(path.name for path in ANSWERS.glob("*.json") if path.stem not in TABLES)
+    unknown = sorted(path.name for path in ANSWERS.glob("*.json") if path.stem not in tables())
     if differ or unknown:
-        sys.exit(f"run {pathlib.Path(__file__).name}" + "".join(f"; no row of TABLES writes {name}" for name in unknown))
+        sys.exit(f"run {pathlib.Path(__file__).name}" + "".join(f"; no row of engines_versions.json writes {name}" for name in unknown))
 
 
 if __name__ == "__main__":

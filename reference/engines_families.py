@@ -66,14 +66,6 @@ LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemm
 OUTSIDE = re.compile(r"vision|visual|projector|connector|image_newline|image_tower|video_tower|audio_tower|embed_audio|sound_projection|aligner|"
                      r"qformer|query_tokens|language_projection|mlp_AR|mlp1\.|view_sep|cross_attn|\.indexer\.")
 CROSS_LAYERS = {"mllama": "language_model.model.layers.1."}  # which synth leaves out as a whole
-# Families that an engine is asked for by a call of their own (engines_tables.sh), with another version of transformers than its environment's.
-LATER_VLLM = ["hyperclovax_vision_v2", "instructblipvideo", "minicpmv4_7"]
-LATER_APHRODITE = ["mellum", "mistral3"]
-# Besides, families of which an engine needs kernels that are not here, or names of tensors and keys that a fixture has not: verify says "not known" of these.
-NOT_RUN = {"vllm": [*LATER_VLLM, "qianfan_ocr"], "vllm@0.33": [*LATER_VLLM, "flint", "qianfan_ocr"],
-           "sglang": [], "tgi": [], "transformers": [], "transformers@5.23": [], "transformers@5.24": [],
-           "lmdeploy": "deepseek_v32 glm4v glm_moe_dsa kimi_k25 qwen3_next".split(),
-           "aphrodite": LATER_APHRODITE + "deepseek_v32 glm_moe_dsa hyperclovax_vision_v2 laguna minicpmv4_7 moss_transcribe_diarize qianfan_ocr".split()}
 # Of these transformers makes random numbers for the parts that the fixtures have not, which it cannot of FP8 weights.
 NO_FP8_WEIGHTS = {"transformers": "blip_2 deepseek_ocr2 emu3 fast_vlm gemma3n hunyuan_vl instructblip instructblipvideo janus minicpm_ocr minicpmv4_6 minicpmv4_7 mllama "
                                   "perception_lm phi4_multimodal".split()}

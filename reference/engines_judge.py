@@ -1,13 +1,15 @@
 """What the engines_*.py judges share: the loop over checkpoint folders, in one process that holds the engine.
 
 usage of a judge: engines_ENGINE.py --jobs JOBS.json OUT.jsonl
-JOBS.json: [{"name", "folder", "kv_cache_dtype" (default "auto"), "scales" (a kv_cache_scales.json, or absent)}].
+JOBS.json: [{"name", "folder", or "made", of which engines_names.py makes a folder, "kv_cache_dtype" (default "auto"),
+  "scales" (a kv_cache_scales.json, or absent), "base" (the job of the model without scales; default: NAME/base of NAME/...)}].
 OUT.jsonl, a line a job, in the order of JOBS, written as soon as it is known:
   {"name", "engine", "version", "loads": true, "cache_dtype", "layers": {"0": {"k", "v"}}, "warnings": [...]}
   {"name", "engine", "version", "loads": false, "why": "KeyError: ... (gemma.py:407)", "warnings": [...]}
 k and v: a number, or a list where they are of heads; null where the attention has no scale and so 1.0. Lines that OUT.jsonl has
-already are not asked again, so a judge that died is started again for the rest. Where NAME/base does not load, the jobs of NAME behind it get its answer.
+already are not asked again, so a judge that died is started again for the rest. Where a job's base does not load, it gets the base's answer.
 """
+import contextlib
 import gc
 import importlib.abc
 import importlib.machinery
@@ -148,6 +150,13 @@ class NoModel(Exception):
     """The engine refused the model without scales, the job NAME/base, so it is not asked for the others of NAME."""
 
 
+def folder_of(job):
+    if "made" in job:
+        from engines_names import checkpoint
+        return checkpoint(job["made"])
+    return contextlib.nullcontext(job["folder"])
+
+
 def judge(jobs_path, out_path, engine, version, package, observe):
     """observe(folder, job) gives {"cache_dtype", "layers"}, or raises what the engine refuses with."""
     jobs = json.load(open(jobs_path))
@@ -162,16 +171,17 @@ def judge(jobs_path, out_path, engine, version, package, observe):
             continue
         heard.said = []
         seen = {"name": job["name"], "engine": engine, "version": version}
-        base = done.get(job["name"].rpartition("/")[0] + "/base", {"loads": True})
-        try:
-            if not base["loads"]:
-                raise NoModel
-            seen |= {"loads": True} | observe(job["folder"], job)
-        except NoModel:
-            seen |= {"loads": False, "why": base["why"]}
-        except Exception as error:  # noqa: BLE001  whatever it refuses with is the finding
-            seen |= {"loads": False, "why": refusal(error, job["folder"], package)}
-        seen["warnings"] = [text.replace(job["folder"], "MODEL")[:260] for text in heard.said][:6]
+        base = done.get(job.get("base", job["name"].rpartition("/")[0] + "/base"), {"loads": True})
+        with folder_of(job) as folder:
+            try:
+                if not base["loads"]:
+                    raise NoModel
+                seen |= {"loads": True} | observe(folder, job)
+            except NoModel:
+                seen |= {"loads": False, "why": base["why"]}
+            except Exception as error:  # noqa: BLE001  whatever it refuses with is the finding
+                seen |= {"loads": False, "why": refusal(error, folder, package)}
+        seen["warnings"] = [text.replace(folder, "MODEL")[:260] for text in heard.said][:6]
         done[seen["name"]] = seen
         with open(out_path, "a") as file:
             file.write(json.dumps(seen) + "\n")

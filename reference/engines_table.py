@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""engines_table.py KVCAL SCRATCH --engine NAME=PYTHON ... [--family NAME ...] [--case NAME ...] [--missing] [--out DIR] [--table FILE.md]
+"""engines_table.py KVCAL SCRATCH --engine NAME@VERSION=PYTHON ... [--family NAME ...] [--case NAME ...] [--missing] [--out DIR] [--table FILE.md]
 
 What serving engines do with the KV scales of every family in every form that kvcal writes, by their own code, and whether `kvcal
 verify` says the same. Each family is a checkpoint of kvcal synth (tests/fixtures/models/NAME/config.json, with what CONFIGS changes),
 calibrated on a few tokens and converted; SCRATCH keeps the folders and the engines' answers, so a second call goes on.
-NAME=PYTHON: the judge engines_NAME.py and the python of its environment, as its head says; "-" takes recorded answers alone. Where there
-are several versions: NAME@VERSION=PYTHON, which is families_NAME_VERSION.json then.
+NAME@VERSION=PYTHON: the judge engines_NAME.py and the python of its environment; "-" takes recorded answers alone. The version is one of
+engines_versions.json, which names its answers, families_RECORDS.json, and the families that it is not asked for without --family.
 --out DIR (tests/fixtures/engines) writes families.json and families_NAME.json there. Families and cases that these hold and that were not
-asked for stay in them. Without --family, an engine is not asked for those of NOT_RUN (engines_families.py). --missing asks for those alone that
+asked for stay in them. --missing asks for those alone that
 DIR's answers lack, and not for forms of which kvcal writes another checkpoint now than DIR's answers are of: these need all engines anew.
 
 families.json, what the checkpoints were: {"configs": [..], "families": {NAME: {"model": MODEL, where it is not NAME, "config": what differs
@@ -36,7 +36,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from engines_checkpoints import CONVERTED, LAYER, RECIPE, TRIED, kvcal, make_families, read_scales, read_sides
-from engines_families import CONFIGS, NO_FP8_WEIGHTS, NOT_RUN, SAME_AS, all_families
+from engines_families import CONFIGS, NO_FP8_WEIGHTS, SAME_AS, all_families
+from engines_versions import not_run, row_of
 
 HERE = pathlib.Path(__file__).parent
 CASES = ["compressed-tensors", "compressed-tensors@fp8", "head", "modelopt", "modelopt@fp8", "quark", "quark@fp8", "tgi", "tgi@fp8",
@@ -84,14 +85,19 @@ def judged(options, engine, python):
     old = recorded(options.out / answers_file(engine))["families"] if options.missing else {}
     jobs = []
     for name in options.families:
-        if options.is_all and name in NOT_RUN[engine]:
+        if options.is_all and name in not_run(engine):
             continue
         cases = [job_of(options, engine, name, case) for case in options.cases
                  if is_asked(engine, name, case) and (options.scratch / name / split(case)[0]).exists() and case not in old.get(name, {})
                  and (name, split(case)[0]) not in options.changed]
         if cases:
             jobs += [{"name": f"{name}/base", "folder": str(options.scratch / name / "base")}, *cases]
-    listed, out = options.scratch / f"jobs_{engine}.json", seen_file(options, engine)
+    return run_judge(options.scratch, jobs, python, engine, engine)
+
+
+def run_judge(scratch, jobs, python, engine, name):
+    """Its answers by name of the job, which SCRATCH/seen_NAME.jsonl keeps."""
+    listed, out = scratch / f"jobs_{name}.json", scratch / f"seen_{name}.jsonl"
     listed.write_text(json.dumps(jobs))
     out.touch()
     while True:
@@ -99,11 +105,11 @@ def judged(options, engine, python):
         left = [job for job in jobs if job["name"] not in seen]
         if not left or python == "-":
             return seen
-        with open(options.scratch / f"{engine}.log", "a") as log:
+        with open(scratch / f"{name}.log", "a") as log:
             judge = HERE / f"engines_{engine.partition('@')[0]}.py"
             died = subprocess.run([python, judge, "--jobs", listed, out], stdout=log, stderr=log).returncode
         if died > 0:
-            raise SystemExit(f"{judge} does not run: see {options.scratch / engine}.log")
+            raise SystemExit(f"{judge} does not run: see {scratch / name}.log")
         if died and left[0]["name"] not in out.read_text():
             with open(out, "a") as file:
                 file.write(json.dumps({"name": left[0]["name"], "engine": engine, "version": "", "loads": False,
@@ -281,7 +287,7 @@ def write_inputs(options):
 
 
 def answers_file(engine):
-    return f"families_{engine.replace('@', '_')}.json"
+    return f"families_{row_of(engine)['records']}.json"
 
 
 def write_answers(options, engine, version, table):

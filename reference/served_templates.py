@@ -4,7 +4,7 @@ and by vLLM's own path from a request to a prompt, and compares texts and token 
 
 Run: served_templates.py DUMP --transformers PYTHON --vllm PYTHON [--table OUT.tsv] [--shapes NAME,...] [--show N] PACKAGE...
      DUMP: chat_template_dump of a build with tests; PYTHON: of an environment with that package, for vLLM the one that
-     engines_tables.sh makes (requirements-vllm.txt, vllm without what it asks for, VLLM_TARGET_DEVICE=cpu); PACKAGE: a wheel or an sdist
+     `reference/engines` makes (requirements-vllm.txt, vllm without what it asks for, VLLM_TARGET_DEVICE=cpu); PACKAGE: a wheel or an sdist
      that carries templates, as `pip download --no-deps [--no-binary NAME] NAME==VERSION` brings it, or a folder of *.jinja.
 Exit 1 where kvcal's text, ids or refusal is not vLLM's.
 

@@ -5,26 +5,17 @@
 #include <map>
 #include <set>
 
-#include "engines/support/engine_case.h"
-#include "family/wrapper.h"
-#include "support/catch.h"
-#include "support/folders.h"
+#include "engines/support/family_case.h"
 
 using namespace kvcal;
+using test::add_configuration;
+using test::add_embedding;
 using test::EngineCase;
+using test::recorded_checkpoints;
+using test::recorded_config;
+using test::tells_switch;
 
 namespace {
-
-const std::string kFixtures = test::tests_folder().string() + "/fixtures/";
-
-Json fixture(const std::string& name) {
-  return parse_json(read_text(kFixtures + name));
-}
-
-const Json& checkpoints() {
-  static const Json all = fixture("engines/families.json");
-  return all;
-}
 
 float scale_of(int64_t layer) {
   return static_cast<float>(layer + 3) / 37.0f;
@@ -36,12 +27,10 @@ constexpr float kFileScale = 0.125f;  // of kv_cache_scales.json
 class FamilyCase {
  public:
   FamilyCase(const std::string& family, const std::string& form)
-      : subject_(config_of(family)), model_type_(subject_.config().at("model_type")) {
+      : subject_(recorded_config(family)), model_type_(subject_.config().at("model_type")) {
     if (form == "scales-json") return;
-    const Json& row = checkpoints().at("families").at(family).at("forms").at(form);
-    const Json& configs = checkpoints().at("configs");
-    if (!row[0].is_null()) subject_.quantize(configs.at(row[0].get<size_t>()));
-    if (!row[1].is_null()) subject_.write("hf_quant_config.json", configs.at(row[1].get<size_t>()));
+    const Json& row = recorded_checkpoints().at("families").at(family).at("forms").at(form);
+    add_configuration(subject_, row);
     for (const auto& [name, tensor] : row[2].items())
       for (const Json& layer : tensor.at(2)) add(name, tensor, layer.get<int64_t>());
   }
@@ -59,28 +48,8 @@ class FamilyCase {
   }
 
  private:
-  static Json config_of(const std::string& family) {
-    const Json& row = checkpoints().at("families").at(family);
-    Json config =
-        parse_json(read_text(kFixtures + "models/" + row.value("model", family) + "/config.json"),
-                   {.has_python_constants = true});
-    config.update(row.at("config"));
-    return config;
-  }
-
-  /// The tensor that tells the prefix of a checkpoint's names.
-  void add_embedding(const std::string& name) {
-    const ModelConfig config = parse_model_config(subject_.config());
-    std::string longest;
-    for (const NamePrefix& prefix : name_prefixes(config))
-      if (name.starts_with(prefix.backbone) && prefix.backbone.size() >= longest.size())
-        longest = prefix.backbone;
-    for (const TensorRow& row : config.architecture->model_tensors)
-      if (row.role == Role::kEmbedding) subject_.add(longest + std::string(row.name), 1.0f);
-  }
-
   void add(std::string name, const Json& tensor, int64_t layer) {
-    add_embedding(name);
+    add_embedding(subject_, name);
     name.replace(name.find("{}"), 2, std::to_string(layer));
     const auto shape = tensor.at(1).get<std::vector<int64_t>>();
     int64_t count = 1;
@@ -137,13 +106,6 @@ bool is_bad(const std::string& answer) {
   return answer == "refused" || answer == "lost" || answer == "partly";
 }
 
-/// Whether the report says what makes the cache FP8.
-bool tells_switch(const VerifyReport& report) {
-  return std::ranges::any_of(report.findings, [](const Finding& finding) {
-    return finding.remedy.starts_with("start it with ");
-  });
-}
-
 struct Tally {
   size_t cases = 0;
   std::vector<std::string> differ, hidden;  ///< hidden: bad, and verify finds no error
@@ -156,7 +118,7 @@ Tally compare(const std::string& engine, const Json& record) {
       const size_t at = name.find('@');
       const std::string form = name.substr(0, at), seen = plain(answer.at(0));
       if (form != "scales-json" &&
-          !checkpoints().at("families").at(family).at("forms").contains(form))
+          !recorded_checkpoints().at("families").at(family).at("forms").contains(form))
         continue;
       const FamilyCase subject(family, form);
       const VerifyReport report =
@@ -210,7 +172,7 @@ void check_table(const Json& table) {
   const std::string name = table.at("engine"),
                     engine = name + "@" + table.at("version").get<std::string>();
   const Json record =
-      fixture("engines/families_" + table.at("records").get<std::string>() + ".json");
+      test::engine_fixture("families_" + table.at("records").get<std::string>() + ".json");
   const std::set<std::string> known = known_of(name);
   Tally tally = compare(engine, record);
   check_tried(engine, record);

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""engines_names.py FAMILIES ENGINE@VERSION=PYTHON OUT   or   engines_names.py --inputs OUT.json
+
+Scales under the names of other people and engines, of every family, beside the configurations of four methods. FAMILIES: the checkpoints of engines_table.py,
+whose base has the weights and whose other forms the configurations. ENGINE@VERSION=PYTHON as there; OUT/names_RECORDS.json is written:
+{"engine", "version", "date", "families": {NAME: {METHOD: a letter for each of "names" of names.json}}}
+  L loaded, r rounded, P partly, O lost, 6 16-bit, R refused, as engines_table.py says; - the model does not start without scales either
+names.json: {"names": {NAME: tensors' name}, "methods": {METHOD: [the form of families.json that has its configuration; what the engine is told]}}.
+In a name {m} is the attention module, {l} the layer, {s} k or v. Values of layer l: K (l + 3) / 37, V (l + 3) / 41, of names without {s} that of K.
+"""
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+from engines_versions import not_run, row_of
+
+HERE = pathlib.Path(__file__).parent
+NAMES = {"plain": "{m}.{s}_scale", "attn": "{m}.attn.{s}_scale", "modelopt": "{m}.{s}_proj.{s}_scale", "output": "{m}.{s}_proj.output_scale", "shared": "{m}.kv_scale",
+         "fused": "{m}.qkv_proj.{s}_scale", "fused twice": "{m}.qkqkv_proj.{s}_scale", "cache": "{m}.{s}_cache.scale", "mla": "{m}.mla_attn.{s}_scale",
+         "mqa": "{m}.attn_mqa.{s}_scale", "factor": "{m}.kv_cache_scaling_factor", "amax": "{m}.{s}_bmm_quantizer._amax", "ascend": "{m}.{s}_proj.kv_cache_scale",
+         "layer": "{l}.{s}_scale", "experts": "{l}.mlp.experts.{s}_scale"}
+METHODS = {"compressed-tensors": ["compressed-tensors", ""], "fp8": ["weights-fp8", "fp8"], "modelopt": ["modelopt", ""], "quark": ["quark", "fp8"]}
+LETTERS = {"loaded": "L", "rounded": "r", "partly": "P", "lost": "O", "16-bit": "6", "refused": "R", "no model": "-"}
+PLACE = re.compile(r"(.*\.(\d+))\.([^.]+)\.k_scale$")
+
+
+def value(layer, side):
+    return struct.unpack("<f", struct.pack("<f", (layer + 3) / (41 if side == "v" else 37)))[0]
+
+
+def modules_of(folder):
+    """{layer: (the layer's name, its attention module's)} of a checkpoint of compressed-tensors."""
+    from engines_checkpoints import header
+    found = {}
+    for path in folder.glob("*.safetensors"):
+        for name in header(path)[0]:
+            if place := PLACE.match(name):
+                found[int(place[2])] = (place[1], f"{place[1]}.{place[3]}")
+    return found
+
+
+def scales_of(modules, template):
+    """{tensor: its number}"""
+    return {template.format(m=module, l=layer, s=side): value(index, side if "{s}" in template else "k")
+            for index, (layer, module) in modules.items() for side in "kv"}
+
+
+def configuration(families, method):
+    """config.json beside the weights of base, which are no FP8 ones, so that fp8 leaves out every module."""
+    from engines_checkpoints import header
+    home = families / METHODS[method][0]
+    config = json.loads((home / "config.json").read_text())
+    if method == "fp8":
+        modules = sorted(name.removesuffix(".weight") for name in header(families / "base" / "model.safetensors")[0] if name.endswith(".weight"))
+        config["quantization_config"] = dict(config["quantization_config"], ignored_layers=modules)
+    return config
+
+
+@contextlib.contextmanager
+def checkpoint(made):
+    """The folder of a job's "made": {"of": FAMILIES/NAME, "method", "name"}."""
+    from engines_checkpoints import header
+    families = pathlib.Path(made["of"])
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch) / "model"
+        shutil.copytree(families / "base", folder)
+        (folder / "config.json").write_text(json.dumps(configuration(families, made["method"])))
+        extra = families / METHODS[made["method"]][0] / "hf_quant_config.json"
+        if extra.exists():
+            shutil.copy(extra, folder)
+        path = folder / "model.safetensors"
+        tensors, start = header(path)
+        data = path.read_bytes()[start:]
+        for name, number in scales_of(modules_of(families / "compressed-tensors"), NAMES[made["name"]]).items():
+            tensors[name] = dict(dtype="F32", shape=[1], data_offsets=[len(data), len(data) + 4])
+            data += struct.pack("<f", number)
+        text = json.dumps(tensors).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+        yield str(folder)
+
+
+def jobs_of(families, engine):
+    """By family; the first is of the model without scales."""
+    from engines_table import FP8
+    left_out = not_run(engine)
+    for home in sorted(families.iterdir()):
+        if home.name in left_out or not (home / "compressed-tensors").exists():
+            continue
+        yield dict(name=f"{home.name}/base", folder=str(home / "base"))
+        for method, (form, told) in METHODS.items():
+            if not (home / form).exists() or (engine.startswith("transformers") and told):
+                continue
+            for name in NAMES:
+                yield dict(name=f"{home.name}/{method}/{name}", base=f"{home.name}/base", made=dict(of=str(home), method=method, name=name),
+                           kv_cache_dtype=FP8.get(engine.partition("@")[0], told) if told else "auto")
+
+
+def letter(families, job, seen, base):
+    from engines_table import answer_of
+    if not seen["loads"] and not base["loads"]:
+        return LETTERS["no model"]
+    modules = modules_of(families / job["name"].split("/")[0] / "compressed-tensors")
+    shared = "{s}" not in NAMES[job["made"]["name"]]
+    wanted = {layer: {side: value(layer, "k" if shared else side) for side in "kv"} for layer in modules}
+    layers = {int(layer): sides for layer, sides in seen.get("layers", {}).items()}
+    return LETTERS[answer_of(wanted, seen["loads"], seen.get("cache_dtype", ""), layers)]
+
+
+def record(families, engine, python, out):
+    from engines_table import run_judge
+    jobs = list(jobs_of(families, engine))
+    seen = run_judge(families, jobs, python, engine, "names_" + engine)
+    rows = {}
+    for job in jobs:
+        if "made" not in job:
+            continue
+        name, method, _ = job["name"].split("/")
+        rows.setdefault(name, {}).setdefault(method, []).append(letter(families, job, seen[job["name"]], seen[job["base"]]))
+    version = next(answer["version"] for answer in reversed(seen.values()) if answer["version"])
+    head = dict(engine=engine, version=version, date=datetime.date.today().isoformat())
+    from engines_table import write_json
+    write_json(out / f"names_{row_of(engine)['records']}.json", head,
+               {name: {method: "".join(letters) for method, letters in methods.items()} for name, methods in rows.items()})
+
+
+def main():
+    if sys.argv[1] == "--inputs":
+        pathlib.Path(sys.argv[2]).write_text(json.dumps(dict(names=NAMES, methods=METHODS), indent=1) + "\n")
+        return
+    families, (engine, _, python), out = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2].partition("="), pathlib.Path(sys.argv[3])
+    record(families, engine, python, out)
+
+
+if __name__ == "__main__":
+    main()
