@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include "kernels/gpu/matrix_panel.h"
 #include "kernels/gpu/matrix_tiles.h"
 #include "kernels/gpu/warp_matrix.h"
 

@@ -415,8 +415,9 @@ class DraftChecker {
 
  private:
   std::string remedy(char side) const {
-    return reading_.loaded.empty() ? "remove the tensor"
-                                   : "rename it to " + module_ + "." + side + "_scale";
+    return reading_.loaded.empty()
+               ? "remove the tensor"
+               : "rename it to " + replaced(module_ + ".{}_scale", "{}", {&side, 1});
   }
 
   const DraftReading& reading_;

@@ -8,6 +8,7 @@
 
 #include "core/number.h"
 #include "core/shuffle.h"
+#include "core/text.h"
 
 namespace kvcal {
 namespace {
@@ -15,16 +16,6 @@ namespace {
 constexpr std::string_view kExpectedParts =
     "k:pairs=N,factor=F; v:channels=N,factor=F; bias:norm=X[,pairs=N]; layers=A,B-C";
 constexpr float kLargestFactor = 0x1p20f, kLargestNorm = 32768.0f;
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0;;) {
-    const size_t end = text.find(separator, begin);
-    parts.push_back(text.substr(begin, end == std::string_view::npos ? end : end - begin));
-    if (end == std::string_view::npos) return parts;
-    begin = end + 1;
-  }
-}
 
 template <class Number>
 Number number_of(std::string_view text, Number least, Number most) {

@@ -2,7 +2,7 @@
 // this machine's GPU where it has.
 #include "kernels/attention_case.h"
 #include "kernels/gpu/chips.h"
-#include "kernels/gpu/matrix_tiles.h"
+#include "kernels/gpu/matrix_panel.h"
 #include "support/scratch_folder.h"
 
 namespace kvcal {
