@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+from engines_checkpoints import header
+from engines_table import FP8, answer_of, run_judge, write_json
 from engines_versions import not_run, row_of
 
 HERE = pathlib.Path(__file__).parent
@@ -38,7 +40,6 @@ def value(layer, side):
 
 def modules_of(folder):
     """{layer: (the layer's name, its attention module's)} of a checkpoint of compressed-tensors."""
-    from engines_checkpoints import header
     found = {}
     for path in folder.glob("*.safetensors"):
         for name in header(path)[0]:
@@ -55,7 +56,6 @@ def scales_of(modules, template):
 
 def configuration(families, method):
     """config.json beside the weights of base, which are no FP8 ones, so that fp8 leaves out every module."""
-    from engines_checkpoints import header
     home = families / METHODS[method][0]
     config = json.loads((home / "config.json").read_text())
     if method == "fp8":
@@ -67,7 +67,6 @@ def configuration(families, method):
 @contextlib.contextmanager
 def checkpoint(made):
     """The folder of a job's "made": {"of": FAMILIES/NAME, "method", "name"}."""
-    from engines_checkpoints import header
     families = pathlib.Path(made["of"])
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch) / "model"
@@ -89,7 +88,6 @@ def checkpoint(made):
 
 def jobs_of(families, engine):
     """By family; the first is of the model without scales."""
-    from engines_table import FP8
     left_out = not_run(engine)
     for home in sorted(families.iterdir()):
         if home.name in left_out or not (home / "compressed-tensors").exists():
@@ -104,7 +102,6 @@ def jobs_of(families, engine):
 
 
 def letter(families, job, seen, base):
-    from engines_table import answer_of
     if not seen["loads"] and not base["loads"]:
         return LETTERS["no model"]
     modules = modules_of(families / job["name"].split("/")[0] / "compressed-tensors")
@@ -115,7 +112,6 @@ def letter(families, job, seen, base):
 
 
 def record(families, engine, python, out):
-    from engines_table import run_judge
     jobs = list(jobs_of(families, engine))
     seen = run_judge(families, jobs, python, engine, "names_" + engine)
     rows = {}
@@ -126,7 +122,6 @@ def record(families, engine, python, out):
         rows.setdefault(name, {}).setdefault(method, []).append(letter(families, job, seen[job["name"]], seen[job["base"]]))
     version = next(answer["version"] for answer in reversed(seen.values()) if answer["version"])
     head = dict(engine=engine, version=version, date=datetime.date.today().isoformat())
-    from engines_table import write_json
     write_json(out / f"names_{row_of(engine)['records']}.json", head,
                {name: {method: "".join(letters) for method, letters in methods.items()} for name, methods in rows.items()})
 
