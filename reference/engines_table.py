@@ -34,8 +34,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from check_engine.verdict import answer_of, same
 from engines_checkpoints import CONVERTED, LAYER, RECIPE, TRIED, kvcal, make_families, read_scales, read_sides
+from check_engine.verdict import answer_of, same  # which the line before finds
 from engines_families import CONFIGS, NO_FP8_WEIGHTS, SAME_AS, all_families
 from engines_versions import not_run, row_of
 
