@@ -89,7 +89,7 @@ def judged(options, engine, python):
             continue
         cases = [job_of(options, engine, name, case) for case in options.cases
                  if is_asked(engine, name, case) and (options.scratch / name / split(case)[0]).exists() and case not in old.get(name, {})
-                 and (name, split(case)[0]) not in options.changed]
+                 and not (options.missing and (name, split(case)[0]) in options.changed)]
         if cases:
             jobs += [{"name": f"{name}/base", "folder": str(options.scratch / name / "base")}, *cases]
     return run_judge(options.scratch, jobs, python, engine, engine)
@@ -246,19 +246,22 @@ def write_inputs(options):
     options.changed = set()
     for name in options.families:
         home = options.scratch / name
-        forms = rows.get(name, {}).get("forms", {}) if options.missing else {}
+        before = rows.get(name, {}).get("forms", {})
+        forms = dict(before) if options.missing else {}
         for form in [*RECIPE, *CONVERTED, *TRIED]:
             if not (home / form / "config.json").exists():
                 continue
             hf_quant = home / form / "hf_quant_config.json"
             row = [configs.of(json.loads((home / form / "config.json").read_text()).get("quantization_config")),
                    configs.of(json.loads(hf_quant.read_text())) if hf_quant.exists() else None, by_layer(*read_sides(home / form))]
-            if forms.setdefault(form, row) != row:
+            forms.setdefault(form, row)
+            if before.get(form, row) != row:
                 options.changed.add((name, form))
         rows[name] = {"model": SAME_AS[name]} if name in SAME_AS else {}
         rows[name] |= dict(config=CONFIGS.get(name, {}), forms=forms)
     if options.changed:
-        print("not asked, as it is another checkpoint now:", *sorted(f"{name}/{form}" for name, form in options.changed), file=sys.stderr)
+        said = "not asked, as it is" if options.missing else "all engines have to be recorded again of what is"
+        print(f"{said} another checkpoint now:", *sorted(f"{name}/{form}" for name, form in options.changed), file=sys.stderr)
     write_json(path, {"configs": configs.values}, rows)
 
 
