@@ -164,9 +164,7 @@ KVCAL_BY_ROWS(load_kv, LoadKvArgs, std::max(args.rows, args.heads),
 void CpuBackend::do_simulate_cache(const SimulateCacheArgs& args) {
   for_row_blocks(args.x.tokens, width_of(args.x), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t)
-      for (int64_t h = 0; h < args.x.heads; ++h)
-        round_trip(args.format, args.x.data + t * args.x.row_stride + h * args.x.head_dim,
-                   args.x.head_dim, args.scales ? args.scales[h] : 1.0f);
+      for (int64_t h = 0; h < args.x.heads; ++h) round_trip(args.format, args.head(t, h));
   });
 }
 

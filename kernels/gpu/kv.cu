@@ -279,9 +279,7 @@ namespace {
 __global__ void simulate_cache_kernel(SimulateCacheArgs args) {
   for_pieces(args.x.tokens * args.x.heads, [&](int64_t index) {
     const Place head = place_of(index, args.x.heads);  // its token, and which head it is
-    round_trip(args.format,
-               args.x.data + head.row * args.x.row_stride + head.piece * args.x.head_dim,
-               args.x.head_dim, args.scales ? args.scales[head.piece] : 1.0f);
+    round_trip(args.format, args.head(head.row, head.piece));
   });
 }
 

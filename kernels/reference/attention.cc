@@ -256,9 +256,7 @@ void ReferenceBackend::do_store_kv(const StoreKvArgs& args) {
 
 void ReferenceBackend::do_simulate_cache(const SimulateCacheArgs& args) {
   for (int64_t t = 0; t < args.x.tokens; ++t)
-    for (int64_t h = 0; h < args.x.heads; ++h)
-      round_trip(args.format, args.x.data + t * args.x.row_stride + h * args.x.head_dim,
-                 args.x.head_dim, args.scales ? args.scales[h] : 1.0f);
+    for (int64_t h = 0; h < args.x.heads; ++h) round_trip(args.format, args.head(t, h));
 }
 
 void ReferenceBackend::do_load_kv(const LoadKvArgs& args) {

@@ -79,7 +79,7 @@ void Backend::check(const StoreKvArgs& args) const {
 void Backend::check(const SimulateCacheArgs& args) const {
   check_heads(args.x);
   const CacheLayout& layout = layout_of(args.format);
-  KVCAL_CHECK(args.x.head_dim % layout.multiple == 0);
+  KVCAL_CHECK(takes_head(layout, args.x.head_dim, args.is_value));
   KVCAL_CHECK(!layout.needs_scales || args.scales != nullptr);
 }
 

@@ -270,6 +270,16 @@ struct SimulateCacheArgs {
   HeadsView x;
   CacheFormat format = {};
   const float* scales = nullptr;  ///< [heads], where the format needs scales
+  bool is_value = false;          ///< as CachedHead has it
+  int64_t rotated = 0;
+
+  KVCAL_HD CachedHead head(int64_t token, int64_t head) const {
+    return {.x = x.data + token * x.row_stride + head * x.head_dim,
+            .size = x.head_dim,
+            .scale = scales ? scales[head] : 1.0f,
+            .is_value = is_value,
+            .rotated = rotated};
+  }
 };
 
 /// FP8 attention rounds softmax weights while they are relative to the largest score so far, in

@@ -1,5 +1,7 @@
 #include "forward/kv_cache.h"
 
+#include "forward/engine_cache.h"
+
 namespace kvcal {
 namespace {
 
@@ -60,19 +62,6 @@ KvDType unquantized_cache_dtype(const ModelConfig& config) {
                                       : KvDType::kFloat16;
 }
 
-std::string head_problem(CacheFormat format, const ModelConfig& config, int64_t layer) {
-  const std::string name(name_of(format));
-  if (config.latent.latent_rank > 0)
-    return "the model keeps a latent (MLA), for which engines have no " + name + " cache";
-  const LayerCache& cache = config.cache(layer);
-  const int64_t multiple = layout_of(format).multiple;
-  for (const int64_t head_dim : {cache.k_dim, cache.v_dim})
-    if (head_dim % multiple != 0)
-      return "layer " + std::to_string(layer) + " has heads of " + std::to_string(head_dim) +
-             ", an " + name + " cache needs a multiple of " + std::to_string(multiple);
-  return {};
-}
-
 void KvBuffers::Side::join(CacheSide& args, KvDType dtype, int64_t row) const {
   args.dtype = dtype;
   args.scales = is_fp8(dtype) ? scales.as<float>() : nullptr;
@@ -127,6 +116,7 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, const CacheType& t
       if (const auto problem = head_problem(*own.format, config, layer); !problem.empty())
         fail(problem);
     const LayerCache& cache = config.cache(layer);
+    entry.rotated = cached_sizes(config, layer).rotated;
     entry.kv.reserve(cache, rows, backend);
     if (const size_t bytes = indexer_row_bytes(config, layer, capacity); bytes > 0)
       entry.indexer_keys = backend.allocate(static_cast<size_t>(rows) * bytes);
@@ -143,9 +133,7 @@ uint64_t KvCache::bytes_per_token(const ModelConfig& config, const CacheType& ty
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.has_own_cache(layer)) continue;
     const CacheType stored = type_of_layer(config, type, scales, layer);
-    const LayerCache& cache = config.cache(layer);
-    bytes +=
-        cache.heads * (bytes_of_head(stored, cache.k_dim) + bytes_of_head(stored, cache.v_dim));
+    bytes += config.cache(layer).heads * bytes_of(stored, cached_sizes(config, layer));
   }
   return static_cast<uint64_t>(bytes);
 }
@@ -198,11 +186,15 @@ void KvCache::append(int64_t layer, const KeysValues& kv, const TokenBatch& batc
 void KvCache::simulate(const Layer& layer, EnterCacheArgs& args) {
   if (args.rope.x.data) backend_.rope(args.rope);
   args.rope = {};
-  const auto simulate_side = [&](const HeadsView& x, const Buffer& scales) {
-    backend_.simulate_cache({.x = x, .format = *layer.format, .scales = scales.as<float>()});
+  const auto simulate_side = [&](const HeadsView& x, const Buffer& scales, bool is_value) {
+    backend_.simulate_cache({.x = x,
+                             .format = *layer.format,
+                             .scales = scales.as<float>(),
+                             .is_value = is_value,
+                             .rotated = layer.rotated});
   };
-  simulate_side(args.k.x, layer.kv.k.scales);
-  simulate_side(args.v.x, layer.kv.v.scales);
+  simulate_side(args.k.x, layer.kv.k.scales, false);
+  simulate_side(args.v.x, layer.kv.v.scales, true);
 }
 
 std::vector<uintptr_t> KvCache::places() const {

@@ -16,9 +16,6 @@ namespace kvcal {
 /// Dtype of an unquantized cache: that of the model's weights.
 KvDType unquantized_cache_dtype(const ModelConfig& config);
 
-/// Why engines cannot keep the heads of the layer's K and V in the format; empty where they can.
-std::string head_problem(CacheFormat format, const ModelConfig& config, int64_t layer);
-
 /// Rows of K and V of one layer, with the scales of their codes and of the queries that read them.
 struct KvBuffers {
   /// K or V: [rows, heads, head_dim] of dtype.
@@ -83,7 +80,8 @@ class KvCache {
  private:
   struct Layer {
     std::optional<CacheFormat> format;
-    size_t source = 0;  ///< layer that holds K and V
+    int64_t rotated = 0;  ///< dimensions of K that RoPE rotates
+    size_t source = 0;    ///< layer that holds K and V
     KvBuffers kv;
     float weight_scale = 0.0f;
     Buffer indexer_keys;  ///< float32, where a sequence may need a selection

@@ -60,10 +60,10 @@ constexpr bool is_quantized(const CacheType& type) {
 constexpr bool needs_scales(const CacheType& type) {
   return type.format ? layout_of(*type.format).needs_scales : is_fp8(type.dtype);
 }
-/// Bytes of K or V of one head and token as an engine stores them.
-constexpr int64_t bytes_of_head(const CacheType& type, int64_t head_dim) {
-  return type.format ? bytes_of_head(layout_of(*type.format), head_dim)
-                     : head_dim * bytes_per_element(type.dtype);
+/// Bytes of K and V of one head and token as an engine stores them.
+constexpr int64_t bytes_of(const CacheType& type, const CachedSizes& sizes) {
+  return type.format ? bytes_of(layout_of(*type.format), sizes)
+                     : (sizes.k + sizes.v) * bytes_per_element(type.dtype);
 }
 /// Name on the command line: "fp8_e4m3", "int8_per_token_head".
 constexpr std::string_view name_of(const CacheType& type) {

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "forward/engine_cache.h"
 #include "forward/kv_cache.h"
 #include "stored/kv_scales.h"
 

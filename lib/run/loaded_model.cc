@@ -8,6 +8,7 @@
 #include "core/process.h"
 #include "core/text.h"
 #include "family/architecture.h"
+#include "forward/engine_cache.h"
 #include "run/subject.h"
 #include "stored/kv_scales.h"
 
@@ -190,6 +191,12 @@ std::vector<LayerKvScales> scales_as(const CacheType& type, std::vector<LayerKvS
   return layers;
 }
 
+void leave_plain(std::vector<LayerKvScales>& scales, const CacheType& type,
+                 const ModelConfig& config) {
+  for (const int64_t layer : with_readers(plain_layers(type, config), config))
+    scales.at(static_cast<size_t>(layer)) = {.ignored = true};
+}
+
 std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,
                                      const CacheType& type, Diagnostics& diagnostics) {
   if (!is_quantized(type)) return {};
@@ -199,6 +206,7 @@ std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedMo
   std::vector<LayerKvScales> scales = scales_of_all(options, model, type);
   for (const int64_t layer : skipped) scales.at(static_cast<size_t>(layer)) = {.ignored = true};
   note_ignored(scales, model.config, diagnostics);
+  leave_plain(scales, type, model.config);
   return scales;
 }
 

@@ -59,9 +59,13 @@ CacheType cache_type_of(const CacheOptions& options, const LoadedModel& model,
 std::vector<LayerKvScales> with_joined_heads(std::vector<LayerKvScales> layers);
 /// Scales of E4M3FN as the cache's: a simulated format has one a layer, of the same amax.
 std::vector<LayerKvScales> scales_as(const CacheType& type, std::vector<LayerKvScales> layers);
+/// Marks layers that engines leave in 16 bits in a cache of the type as ignored. scales: one entry
+/// a layer.
+void leave_plain(std::vector<LayerKvScales>& scales, const CacheType& type,
+                 const ModelConfig& config);
 /// An entry a layer of a quantized cache, without scales where the type needs none; empty of
 /// others. Scales of a simulated format stand for the amax of the source's FP8 scales, one a layer.
-/// A note names the layers that are not quantized.
+/// A note names the layers that are not quantized, but for those that leave_plain marks.
 std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,
                                      const CacheType& type, Diagnostics& diagnostics);
 

@@ -9,7 +9,7 @@
 #include "engines/engine_rules.h"
 #include "engines/engine_verdicts.h"
 #include "export/checkpoint_copy.h"
-#include "forward/kv_cache.h"
+#include "forward/engine_cache.h"
 #include "stored/kv_scales.h"
 #include "stored/weights.h"
 

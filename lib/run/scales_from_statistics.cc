@@ -122,7 +122,9 @@ std::vector<LayerKvScales> scales_of(const VariantSpec& spec, const CacheType& t
                                      const ModelConfig& config) {
   if (spec.scales) return scales_as(type, spec.scales->layers);
   if (needs_scales(type)) return unit_scales(config);
-  return std::vector<LayerKvScales>(static_cast<size_t>(config.num_hidden_layers));
+  std::vector<LayerKvScales> scales(static_cast<size_t>(config.num_hidden_layers));
+  leave_plain(scales, type, config);
+  return scales;
 }
 
 std::string_view source_of(const VariantSpec& spec, const CacheType& type) {

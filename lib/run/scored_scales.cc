@@ -254,9 +254,13 @@ Likelihood score_other(const CalibrateRequest& request, const CalibrationResult&
 
 int num_models_scored(const ScoreOptions& options) {
   constexpr int kFp8Alone = 3;  // 16 bits, calibrated scales, scale 1.0
-  constexpr int kMore = 4;      // FP8 by head, E5M2, two caches of NVFP4
-  const auto formats = static_cast<int>(std::size(kCacheFormats)) - 1;
-  return kFp8Alone + (options.every_cache ? kMore + formats : 0);
+  constexpr int kMore = 2;      // FP8 by head, E5M2
+  if (!options.every_cache) return kFp8Alone;
+  int formats = 0;  // with scale 1.0 and calibrated ones, of INT8 calibrated ones alone
+  for (const CacheFormat format : kCacheFormats)
+    if (layout_of(format).latent == 0)
+      formats += layout_of(format).needs_scales && format != CacheFormat::kInt8 ? 2 : 1;
+  return kFp8Alone + kMore + formats;
 }
 
 Json to_json(const ScoredScales& measured) {

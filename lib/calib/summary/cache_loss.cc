@@ -8,9 +8,11 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "core/shuffle.h"
+#include "forward/engine_cache.h"
 
 namespace kvcal {
 namespace {
@@ -60,9 +62,7 @@ class HeadValues {
 double largest_held(const CacheType& type, float scale) {
   if (!type.format) return double{scale} * double{fp8::max_value(fp8_format(type.dtype))};
   if (!needs_scales(type)) return std::numeric_limits<double>::infinity();
-  // NVFP4 has a scale of each block, up to 448, times E2M1's 6.
-  const double largest = *type.format == CacheFormat::kNvfp4 ? 448.0 * 6.0 : 127.5;
-  return double{scale} * largest;
+  return double{scale} * double{layout_of(*type.format).holds};
 }
 
 /// Largest magnitude whose code with the scale is 0: half of the least code, a tie that goes to 0.
@@ -73,23 +73,25 @@ std::optional<double> largest_lost(const CacheType& type, float scale) {
   return std::nullopt;
 }
 
-void read_back(const CacheType& type, std::vector<float>& x, float scale) {
-  if (type.format) return round_trip(*type.format, x.data(), std::ssize(x), scale);
+void read_back(const CacheType& type, const CachedHead& head) {
+  if (type.format) return round_trip(*type.format, head);
   const fp8::Format format = fp8_format(type.dtype);
-  for (float& value : x) value = fp8::decode(fp8::encode(value / scale, format), format) * scale;
+  for (float& value : std::span(head.x, static_cast<size_t>(head.size)))
+    value = fp8::decode(fp8::encode(value / head.scale, format), format) * head.scale;
 }
 
 /// Loss of one head's drawn vectors [kDrawn, head_dim].
-SideLoss loss_of_head(const HeadValues& head, const std::vector<float>& drawn, int64_t head_dim,
-                      const CacheType& type, float scale) {
-  const auto dim = static_cast<size_t>(head_dim);
+SideLoss loss_of_head(const HeadValues& head, const std::vector<float>& drawn, CachedHead place,
+                      const CacheType& type) {
+  const auto dim = static_cast<size_t>(place.size);
   std::vector<double> squares(dim, 0.0), errors(dim, 0.0);
   double to_zero = 0;
   std::vector<float> read(dim);
+  place.x = read.data();
   for (size_t first = 0; first < drawn.size(); first += dim) {
     const float* x = &drawn[first];
-    read.assign(x, x + dim);
-    read_back(type, read, scale);
+    std::copy(x, x + dim, read.begin());
+    read_back(type, place);
     for (size_t d = 0; d < dim; ++d) {
       errors[d] += squared(double{read[d]} - double{x[d]});
       squares[d] += squared(x[d]);
@@ -107,9 +109,9 @@ SideLoss loss_of_head(const HeadValues& head, const std::vector<float>& drawn, i
   if (weights > 0) loss.channel_error /= weights;
   // Heads count by their values, not by how many were drawn.
   const double weight = head.count() / static_cast<double>(drawn.size());
-  const std::optional<double> lost = largest_lost(type, scale);
+  const std::optional<double> lost = largest_lost(type, place.scale);
   loss.codes = {.values = head.count(),
-                .clipped = head.over(largest_held(type, scale)),
+                .clipped = head.over(largest_held(type, place.scale)),
                 .to_zero = lost ? head.up_to(*lost) : to_zero * weight,
                 .squared_error = std::reduce(errors.begin(), errors.end()) * weight,
                 .squared = std::reduce(squares.begin(), squares.end()) * weight};
@@ -134,17 +136,18 @@ CacheLosses::CacheLosses(const Calibration& calibration, const ModelConfig& conf
   const std::set<int64_t> own(cached.begin(), cached.end());
   for (const AttentionCalibration& one : calibration.layers) {
     if (one.ignored || !own.contains(one.layer) || one.k.head_histograms.empty()) continue;
-    const LayerCache& heads = config.cache(one.layer);
+    const CachedSizes sizes = cached_sizes(config, one.layer);
     const auto seed = 2 * static_cast<uint64_t>(one.layer);
     layers_.push_back({.layer = one.layer,
-                       .k = draw(one.k, heads.k_dim, seed),
-                       .v = draw(one.v, heads.v_dim, seed + 1)});
+                       .k = draw(one.k, {.size = sizes.k, .rotated = sizes.rotated}, seed),
+                       .v = draw(one.v, {.size = sizes.v, .is_value = true}, seed + 1)});
   }
 }
 
-CacheLosses::Side CacheLosses::draw(const KvTensorCalibration& seen, int64_t head_dim,
+CacheLosses::Side CacheLosses::draw(const KvTensorCalibration& seen, const CachedHead& head,
                                     uint64_t seed) {
-  Side side{.seen = &seen, .head_dim = head_dim, .drawn = {}};
+  const int64_t head_dim = head.size;
+  Side side{.seen = &seen, .head = head, .drawn = {}};
   std::mt19937_64 random(seed);
   for (size_t h = 0; h < seen.head_histograms.size(); ++h) {
     std::vector<float>& drawn = side.drawn.emplace_back();
@@ -165,9 +168,10 @@ SideLoss CacheLosses::loss_of(const Side& side, const CacheType& type,
   SideLoss loss;
   for (size_t h = 0; h < side.drawn.size(); ++h) {
     if (side.drawn[h].empty()) continue;
-    const float scale = scales.empty() ? 1.0f : scales[scales.size() == 1 ? 0 : h].value;
+    CachedHead place = side.head;
+    place.scale = scales.empty() ? 1.0f : scales[scales.size() == 1 ? 0 : h].value;
     const HeadValues head(side.seen->head_histograms[h], side.seen->head_ranges[h].amax().value);
-    const SideLoss one = loss_of_head(head, side.drawn[h], side.head_dim, type, scale);
+    const SideLoss one = loss_of_head(head, side.drawn[h], place, type);
     loss.codes.add(one.codes);
     loss.channel_error += one.channel_error / static_cast<double>(side.drawn.size());
   }

@@ -46,14 +46,14 @@ class CacheLosses {
  private:
   struct Side {
     const KvTensorCalibration* seen = nullptr;
-    int64_t head_dim = 0;
+    CachedHead head;                        ///< sizes and side, of each
     std::vector<std::vector<float>> drawn;  ///< of each head [kDrawn, head_dim]; empty: no values
   };
   struct Layer {
     int64_t layer = 0;
     Side k, v;
   };
-  static Side draw(const KvTensorCalibration& seen, int64_t head_dim, uint64_t seed);
+  static Side draw(const KvTensorCalibration& seen, const CachedHead& head, uint64_t seed);
   static SideLoss loss_of(const Side& side, const CacheType& type,
                           const std::vector<Scale>& scales);
 
