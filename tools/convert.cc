@@ -176,8 +176,9 @@ ConvertCommand::ConvertCommand()
   declare_family(options, request_.family);
   options.group(kCacheAndScales);
   declare_model(options, "--scales", request_.scales,
-                "Where the scales are from instead of the checkpoint: kv_cache_scales.json, a "
-                "folder of TensorRT-LLM rank files, an overlay, or another checkpoint")
+                "Where the scales are from instead of the checkpoint: the file of scales-json, "
+                "lightllm or onnxruntime-genai, a folder of TensorRT-LLM rank files, an overlay, "
+                "or another checkpoint")
       .of_kind(ValueKind::kPath);
   options
       .text("--strategy", request_.strategy,
@@ -192,8 +193,9 @@ ConvertCommand::ConvertCommand()
   declare_engine(options, request_.output);
   declare_output(options, request_.output.output).required();
   declare_format(options, request_.output,
-                 "compressed-tensors, fp8, modelopt, quark, tgi or scales-json; may be repeated, "
-                 "or joined by '+' for one folder; needed without --for")
+                 "compressed-tensors, fp8, modelopt, quark, tgi, lightllm, onnxruntime-genai or "
+                 "scales-json; may be repeated, or joined by '+' for one folder; needed without "
+                 "--for")
       .old_name("--to");
   declare_scales_only(options, request_.output);
   declare_overwrite(options, request_.output.overwrite);

@@ -185,8 +185,8 @@ void declare_cache(Options& options, CacheOptions& cache) {
   declare_skip_layers(options, cache.skip_layers,
                       "Layers whose cache stays in 16 bits, of every quantized cache, as 0,1");
   declare_model(options, "--scales", cache.scales,
-                "Scales to use instead of the checkpoint's: kv_cache_scales.json, a scales-only "
-                "overlay, a checkpoint, a folder of rank files")
+                "Scales to use instead of the checkpoint's: the file of scales-json, lightllm or "
+                "onnxruntime-genai, a scales-only overlay, a checkpoint, a folder of rank files")
       .of_kind(ValueKind::kPath);
   options.flag("--unit-scales", cache.unit_scales,
                "Scale 1.0 in every layer, as engines use without scales");

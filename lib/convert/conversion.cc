@@ -372,7 +372,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
 }
 
 ExportInput Conversion::input() const {
-  return {.model = model_, .calibration = calibration_, .kept = kept()};
+  return {.model = model_, .calibration = calibration_, .config = &config_, .kept = kept()};
 }
 
 std::vector<LayerLoss> losses_of(const Conversion& conversion, const Writer& writer,

@@ -118,36 +118,43 @@ bool has_fp8_rule(const Json& manifest) {
   return scale && *scale == "amax / 448";
 }
 
-/// Scales of ranks at a place.
-struct FoundRanks {
+/// Scales at a place that lie beside a checkpoint: in a file, or in a folder of ranks.
+struct FoundScales {
   const StoredFormat* stored = nullptr;
   fs::path path;
 };
 
-std::optional<FoundRanks> find_ranks(const fs::path& place) {
+std::optional<FoundScales> find_beside(const fs::path& place) {
   for (const StoredFormat* stored : stored_formats())
-    if (stored->find_ranks)
-      if (const auto path = stored->find_ranks(place)) return FoundRanks{stored, *path};
+    if (stored->find_beside)
+      if (const auto path = stored->find_beside(place)) return FoundScales{stored, *path};
   return std::nullopt;
 }
 
-SourceScales scales_of_ranks(const FoundRanks& found, const ModelConfig& config) {
-  const auto& [stored, place] = found;
-  auto [ranks, dialect] = stored->read_ranks(place, config);
-  SourceScales source{.format = std::string(stored->name),
-                      .path = place.string(),
-                      .dialect = dialect,
-                      .may_be_raised = stored->may_raise_scales_to_one};
-  source.layers.resize(static_cast<size_t>(config.num_hidden_layers));
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    if (!config.has_attention(layer)) continue;
+/// Each layer's largest over the ranks.
+std::vector<LayerKvScales> merged_ranks(const std::vector<std::vector<Scale>>& ranks,
+                                        const ModelConfig& config) {
+  std::vector<LayerKvScales> layers(static_cast<size_t>(config.num_hidden_layers));
+  for (const int64_t layer : config.attention_layers()) {
     Scale largest{0.0f};
     for (const std::vector<Scale>& rank : ranks)
       largest.value = std::max(largest.value, rank[static_cast<size_t>(layer)].value);
-    LayerKvScales& own = source.layers[static_cast<size_t>(layer)];
+    LayerKvScales& own = layers[static_cast<size_t>(layer)];
     own.k = own.v = {largest};
   }
-  source.ranks = std::move(ranks);
+  return layers;
+}
+
+SourceScales scales_beside(const FoundScales& found, const ModelConfig& config) {
+  const auto& [stored, place] = found;
+  ScalesBeside read = stored->read_beside(place, config);
+  SourceScales source{
+      .format = std::string(stored->name),
+      .path = place.string(),
+      .layers = read.ranks.empty() ? std::move(read.layers) : merged_ranks(read.ranks, config),
+      .ranks = std::move(read.ranks),
+      .dialect = read.format,
+      .may_be_raised = stored->may_raise_scales_to_one};
   source.manifest = find_manifest(is_folder(place) ? place : place.parent_path());
   source.scheme = scheme_of(Json::object(), source.manifest);
   source.keys = source.manifest.is_null() ? stored->keys.value_or(KeyPosition::kNotSaid)
@@ -173,22 +180,21 @@ SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig&
 
 SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
   if (!is_there(place)) fail(place.string(), ": no such file or folder");
-  const auto ranks = find_ranks(place);
-  if (!is_folder(place) && !ranks)
+  const auto beside = find_beside(place);
+  if (!is_folder(place) && !beside)
     fail(place.string(),
-         ": expected a kv_cache_scales.json, or a folder: rank files, an overlay, "
-         "a checkpoint");
-  if (ranks && (!is_folder(place) || ranks->stored->ranks_have_own_config))
-    return scales_of_ranks(*ranks, config);
+         ": expected a JSON file of scales, or a folder: rank files, an overlay, a checkpoint");
+  if (beside && (!is_folder(place) || beside->stored->ranks_have_own_config))
+    return scales_beside(*beside, config);
   if (is_there(place / kOverlayName)) return read_overlay_scales(place, config);
-  if (ranks && !is_there(place / "config.json")) return scales_of_ranks(*ranks, config);
+  if (beside && !is_there(place / "config.json")) return scales_beside(*beside, config);
   const ModelDir other(place);
   const ModelConfig own = read_model_config(other, config.chosen);
   if (own.model_type != config.model_type || own.num_hidden_layers != config.num_hidden_layers)
     fail(place.string(), ": is a '", own.model_type, "' of ", own.num_hidden_layers,
          " layers, the checkpoint is a '", config.model_type, "' of ", config.num_hidden_layers);
   SourceScales source = read_scales_of_checkpoint(other, config);
-  if (source.layers.empty() && ranks) return scales_of_ranks(*ranks, config);
+  if (source.layers.empty() && beside) return scales_beside(*beside, config);
   if (source.layers.empty()) fail(place.string(), ": has no KV scales");
   return source;
 }

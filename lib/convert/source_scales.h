@@ -13,7 +13,7 @@ namespace kvcal {
 
 /// KV scales at the start of a conversion.
 struct SourceScales {
-  std::string format = {};  ///< name of a KvScaleNames, or of a StoredFormat of ranks; empty: none
+  std::string format = {};  ///< name of a KvScaleNames or a StoredFormat; empty: none
   std::string path;         ///< file or folder of the scales, for messages
   std::vector<LayerKvScales> layers = {};  ///< of all layers; empty: no scales
   /// [rank][layer] of a source with one value a rank; layers holds the largest over the ranks.
@@ -29,8 +29,9 @@ struct SourceScales {
 /// read_all_scales does.
 SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig& config);
 
-/// Reads scales from another place: kv_cache_scales.json, a folder of rank files, an overlay, or
-/// another checkpoint of the same model. Throws Error naming the place where it has none.
+/// Reads scales from another place: a JSON file of a StoredFormat, a folder of rank files, an
+/// overlay, or another checkpoint of the same model. Throws Error naming the place where it has
+/// none.
 SourceScales read_scales_of(const std::filesystem::path& place, const ModelConfig& config);
 
 /// Warnings for the user of scales that look uncalibrated, or are of K before RoPE.

@@ -23,8 +23,13 @@ constexpr std::string_view kOnlyShardName = "model-00001-of-00001.safetensors";
 
 /// Files of a quantized checkpoint that programs would read, and that would be wrong for the
 /// output.
-constexpr std::array<std::string_view, 5> kMisleading{
-    kScalesJsonName, "hf_quant_config.json", kManifestName, kVllmArgumentsName, kOverlayName};
+bool is_misleading(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kNames{"hf_quant_config.json", kManifestName,
+                                                   kVllmArgumentsName, kOverlayName};
+  return std::ranges::find(kNames, name) != kNames.end() ||
+         std::ranges::any_of(kWriters.rows(),
+                             [&](const auto& row) { return row.second.file == name; });
+}
 
 /// Names of the files beside a model's weights in a copy of it.
 class CopiedNames {
@@ -41,7 +46,7 @@ class CopiedNames {
   /// Empty: the file is not copied.
   std::string of(const std::string& name) const {
     if (name == kCardName && has_card_) return {};
-    const bool misleads = has(kMisleading, name);
+    const bool misleads = is_misleading(name);
     // The output has its own of what kvcal wrote.
     if (misleads && (is_ours_ || has(files_, kManifestName))) return {};
     if (!misleads && name != kCardName && !has(taken_, name)) return name;

@@ -8,6 +8,8 @@
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "quant/scale.h"
+#include "stored/kv_scales.h"
+#include "stored/scales_file.h"
 
 namespace kvcal {
 namespace {
@@ -197,7 +199,9 @@ class JoinedWriter : public Writer {
 // One maker for each file of writers/.
 std::unique_ptr<Writer> make_compressed_tensors_writer();
 std::unique_ptr<Writer> make_fp8_writer();
+std::unique_ptr<Writer> make_lightllm_writer();
 std::unique_ptr<Writer> make_modelopt_writer();
+std::unique_ptr<Writer> make_onnxruntime_genai_writer();
 std::unique_ptr<Writer> make_quark_writer();
 std::unique_ptr<Writer> make_scales_json_writer();
 std::unique_ptr<Writer> make_tgi_writer();
@@ -208,12 +212,22 @@ const Registry<OutputFormat> kWriters{
         {"compressed-tensors",
          {.make = make_compressed_tensors_writer, .holds_heads = true, .holds_queries = true}},
         {"fp8", {.make = make_fp8_writer}},
+        {"lightllm",
+         {.make = make_lightllm_writer,
+          .keeps_any_weights = true,
+          .file = kLightllmName,
+          .holds_heads = true}},
         {"modelopt", {.make = make_modelopt_writer, .holds_nvfp4 = true, .has_config_file = true}},
+        {"onnxruntime-genai",
+         {.make = make_onnxruntime_genai_writer,
+          .keeps_any_weights = true,
+          .file = kOnnxruntimeGenaiName,
+          .holds_heads = true}},
         {"quark", {.make = make_quark_writer}},
         {"scales-json",
          {.make = make_scales_json_writer,
           .keeps_any_weights = true,
-          .is_checkpoint = false,
+          .file = kScalesJsonName,
           .holds_ranks = true}},
         {"tgi", {.make = make_tgi_writer, .keeps_any_weights = true}},
     }};
@@ -221,7 +235,7 @@ const Registry<OutputFormat> kWriters{
 std::string list_formats() {
   std::vector<std::string> names = kWriters.names();
   std::stable_partition(names.begin(), names.end(),
-                        [](const std::string& name) { return kWriters.at(name).is_checkpoint; });
+                        [](const std::string& name) { return kWriters.at(name).is_checkpoint(); });
   std::string all = names.front() + " (default)";
   for (size_t i = 1; i < names.size(); ++i)
     all += (i + 1 == names.size() ? " or " : ", ") + names[i];
@@ -298,9 +312,9 @@ std::string format_name(std::string_view format) {
   return join(joined_names(format), "+");
 }
 
-bool any_has(std::string_view format, bool OutputFormat::*property) {
+bool any_has(std::string_view format, const std::function<bool(const OutputFormat&)>& property) {
   return std::ranges::any_of(joined_names(format),
-                             [&](const std::string& name) { return kWriters.at(name).*property; });
+                             [&](const std::string& name) { return property(kWriters.at(name)); });
 }
 
 std::unique_ptr<Writer> make_writer(std::string_view format) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "core/parallel.h"
 #include "core/registry.h"
 #include "export/quantization_configs.h"
+#include "family/model_config.h"
 #include "quant/calibration.h"
 #include "recipe/recipe.h"
 #include "stored/quantization_config.h"
@@ -34,6 +36,9 @@ struct SourceQuantization {
 struct ExportInput {
   const ModelDir& model;
   const Calibration& calibration;
+  /// Heads and widths of the caches, for formats that hold a scale a channel, or the number of
+  /// heads. Must be set for those.
+  const ModelConfig* config = nullptr;
   const Recipe* recipe = nullptr;  ///< nullptr: none is written
   /// Ranks of kv_cache_scales.json, and the ranks over which scales of heads are tied.
   int64_t tp_size = 1;
@@ -49,6 +54,11 @@ struct ExportInput {
   bool has_weights_beside = false;
   /// Scales lie in a shard of their own, so that several formats can share the weights.
   bool shares_weights = false;
+
+  const ModelConfig& model_config() const {
+    KVCAL_CHECK(config != nullptr);
+    return *config;
+  }
 };
 
 /// Summary of one weight that was written as FP8.
@@ -107,12 +117,14 @@ struct OutputFormat {
   std::unique_ptr<Writer> (*make)();
   /// The format adds scales of K and V to weights of any format, and does not describe the weights.
   bool keeps_any_weights = false;
-  bool is_checkpoint = true;     ///< false: one file, without the model's weights
+  std::string_view file = {};    ///< the only one, without the model's weights; empty: a checkpoint
   bool holds_heads = false;      ///< a scale of each KV head
   bool holds_queries = false;    ///< scales of queries
   bool holds_ranks = false;      ///< a scale of each tensor-parallel rank
   bool holds_nvfp4 = false;      ///< scales of an NVFP4 cache
   bool has_config_file = false;  ///< beside other formats it leaves config.json to them
+
+  bool is_checkpoint() const { return file.empty(); }
 };
 /// Name of --format → row.
 extern const Registry<OutputFormat> kWriters;
@@ -146,7 +158,7 @@ std::string format_name(std::string_view format);
 
 /// Whether one of the formats joined in a name has a property: any_has(name,
 /// &OutputFormat::holds_queries).
-bool any_has(std::string_view format, bool OutputFormat::*property);
+bool any_has(std::string_view format, const std::function<bool(const OutputFormat&)>& property);
 
 /// Makes the writer of a format, or of several joined by '+', which puts all of them into one
 /// folder. Throws Error for a name that is unknown or given twice. check() throws for formats that

@@ -260,6 +260,7 @@ FormatSupport format_support(const std::string& name, const Writer& writer,
     recipe.modifiers.emplace_back().kv_cache_scheme = calibration.kv_args;
     use({.model = other ? other->model : model_dir,
          .calibration = calibration,
+         .config = &config,
          .recipe = &recipe,
          .kept = kept ? &*kept : nullptr});
   });

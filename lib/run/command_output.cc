@@ -149,13 +149,17 @@ std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folde
   std::vector<ServedFolder> served;
   for (const WrittenFolder& folder : folders) {
     if (folder.is_overlay) return {};
-    served.push_back(any_has(folder.format, &OutputFormat::is_checkpoint)
-                         ? ServedFolder{.checkpoint = folder.path, .known = folder.engines}
-                         : ServedFolder{.checkpoint = model,
-                                        .scales = is_folder(folder.path)
-                                                      ? folder.path / kScalesJsonName
-                                                      : folder.path});
+    if (any_has(folder.format, &OutputFormat::is_checkpoint)) {
+      served.push_back({.checkpoint = folder.path, .known = folder.engines});
+      continue;
+    }
+    // The engines with rules read no other file.
+    const fs::path file = is_folder(folder.path) ? folder.path / kScalesJsonName : folder.path;
+    const bool is_read = any_has(
+        folder.format, [](const OutputFormat& format) { return format.file == kScalesJsonName; });
+    if (is_read) served.push_back({.checkpoint = model, .scales = file});
   }
+  if (served.empty()) return {};
   try {
     return served_engines(served, config,
                           options.engines.empty() ? engine_rules().names() : options.engines,

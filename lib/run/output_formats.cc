@@ -160,8 +160,14 @@ bool OutputFormats::is_for_nvfp4() const {
   return is_nvfp4(options_.kv_cache_dtype);
 }
 
+std::string_view OutputFormats::only_file() const {
+  const bool is_single = options_.formats.size() == 1;
+  const OutputFormat* row = is_single ? kWriters.find(options_.formats[0]) : nullptr;
+  return row ? row->file : std::string_view();
+}
+
 bool OutputFormats::is_file() const {
-  return options_.formats == std::vector<std::string>{"scales-json"} && !options_.scales_only &&
+  return !only_file().empty() && !options_.scales_only &&
          fs::path(options_.output).extension() == ".json";
 }
 
@@ -174,7 +180,7 @@ fs::path OutputFormats::place() const {
 void OutputFormats::stage(AtomicDirectory& output, StagedOutputs& outputs) const {
   if (!is_file()) return outputs.add(output);
   auto file = std::make_unique<AtomicFile>(options_.output, options_.overwrite);
-  write_text_file(file->path(), read_text(output.path() / kScalesJsonName));
+  write_text_file(file->path(), read_text(output.path() / only_file()));
   outputs.add(std::move(file));
 }
 

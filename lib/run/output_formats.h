@@ -43,7 +43,7 @@ void settle_formats(OutputOptions& options, const ModelDir& model, const OutputW
 /// Folder of one format in an output.
 struct WrittenFolder {
   std::string format;
-  fs::path path;  ///< of scales-json maybe a file
+  fs::path path;  ///< of a format of one file maybe that file
   bool is_overlay = false;
   /// Engines' answers for a checkpoint's scales, found when its card was written.
   std::vector<ServedEngine> engines = {};
@@ -67,7 +67,7 @@ class OutputFormats {
   std::vector<WrittenFolder> placed_folders(const fs::path& output) const;
   fs::path folder_of(const fs::path& output, size_t index) const;
   bool is_for_nvfp4() const;
-  /// Whether scales-json alone is written, and the output is named as its file: "x.json".
+  /// Whether a format of one file alone is written, and the output is named as it: "x.json".
   bool is_file() const;
   /// Where the output grows: the output's folder, or a hidden place beside the file. Throws Error
   /// where the file exists and may not be replaced.
@@ -81,6 +81,8 @@ class OutputFormats {
 
  private:
   ExportInput completed(const ExportInput& input) const;
+  /// Name of the file of the one format; empty: several formats, or a checkpoint.
+  std::string_view only_file() const;
 
   OutputOptions options_;
   std::vector<std::unique_ptr<Writer>> writers_;

@@ -24,6 +24,7 @@ void PlannedModel::leave_out(const std::vector<int64_t>& layers) {
 ExportInput PlannedModel::output_of(const Calibration& calibration) const {
   ExportInput input{.model = output ? output->model : model_dir,
                     .calibration = calibration,
+                    .config = &config,
                     .recipe = &recipe,
                     .kept = kept_quantization()};
   if (output) input.kept = output->kept ? &*output->kept : nullptr;

@@ -14,8 +14,9 @@ namespace kvcal {
 
 // One format for each file of formats/.
 extern const StoredFormat kAutoRoundFormat, kAwqFormat, kBitsandbytesFormat,
-    kCompressedTensorsFormat, kFbgemmFp8Format, kFp8Format, kGptqFormat, kModeloptFormat,
-    kMxfp4Format, kQuarkFormat, kRankFilesFormat, kScalesJsonFormat, kTgiFormat;
+    kCompressedTensorsFormat, kFbgemmFp8Format, kFp8Format, kGptqFormat, kLightllmFormat,
+    kModeloptFormat, kMxfp4Format, kOnnxruntimeGenaiFormat, kQuarkFormat, kRankFilesFormat,
+    kScalesJsonFormat, kTgiFormat;
 
 std::span<const StoredFormat* const> stored_formats() {
   static constexpr std::array kFormats{
@@ -31,7 +32,9 @@ std::span<const StoredFormat* const> stored_formats() {
       &kBitsandbytesFormat,       // bitsandbytes
       &kTgiFormat,                // text-generation-inference
       &kRankFilesFormat,          // TensorRT-LLM
-      &kScalesJsonFormat,         // vLLM and SGLang
+      &kLightllmFormat,           // LightLLM
+      &kOnnxruntimeGenaiFormat,   // ONNX Runtime GenAI
+      &kScalesJsonFormat,         // vLLM and SGLang; claims any other JSON file
   };
   return kFormats;
 }

@@ -135,10 +135,13 @@ bool is_named_by_quark(const std::string& pattern, const std::string& module);
 /// One scheme for all Linears outside a list of exceptions.
 ModuleSchemes all_but(std::vector<std::string> except, ExceptionMatch how, ModuleScheme scheme);
 
-/// KV scales of each tensor-parallel rank: [rank][layer], one for K and V together. Layers without
-/// attention have 1.0.
-struct RankScales {
-  std::vector<std::vector<Scale>> ranks;
+/// KV scales that lie beside a checkpoint: in a file, or in the files of ranks.
+struct ScalesBeside {
+  /// [tensor-parallel rank][layer], one for K and V together; layers without attention have 1.0.
+  /// Empty: the form has no ranks.
+  std::vector<std::vector<Scale>> ranks = {};
+  /// Of a form without ranks, one entry a layer, empty without attention.
+  std::vector<LayerKvScales> layers = {};
   fp8::Format format = fp8::Format::kE4m3Fn;  ///< format of the cache
 };
 
@@ -147,7 +150,7 @@ struct RankScales {
 bool has_rank_files(const std::filesystem::path& folder);
 /// Reads the KV scales of a TensorRT-LLM checkpoint from its rank files
 /// (formats/rank_files_format.cc).
-RankScales read_rank_files(const std::filesystem::path& folder, const ModelConfig& config);
+ScalesBeside read_rank_files(const std::filesystem::path& folder, const ModelConfig& config);
 
 /// One format in which checkpoints store quantized weights or KV scales, with everything that its
 /// readers need. Each file of formats/ defines one; stored_format.cc lists them.
@@ -186,9 +189,10 @@ struct StoredFormat {
       const ModelDir&, const std::string& tensor,
       std::set<std::string, std::less<>>& read) = nullptr;
 
-  /// Finds the file or folder with the scales of ranks. nullptr: the format has none.
-  std::optional<std::filesystem::path> (*find_ranks)(const std::filesystem::path& place) = nullptr;
-  RankScales (*read_ranks)(const std::filesystem::path& found, const ModelConfig&) = nullptr;
+  /// Finds the file or folder with scales beside a checkpoint: place itself, or in it. nullptr: the
+  /// format has none.
+  std::optional<std::filesystem::path> (*find_beside)(const std::filesystem::path& place) = nullptr;
+  ScalesBeside (*read_beside)(const std::filesystem::path& found, const ModelConfig&) = nullptr;
 };
 
 /// All supported formats; the default of our output is first.

@@ -118,7 +118,7 @@ TEST_CASE("conversion: a place of scales that cannot be read") {
   write_file(place("scales.txt"), "{}");
   CHECK(refusal(llama, "tgi", place("scales.txt")) ==
         place("scales.txt") +
-            ": expected a kv_cache_scales.json, or a folder: rank files, an overlay, a checkpoint");
+            ": expected a JSON file of scales, or a folder: rank files, an overlay, a checkpoint");
   write_file(place("scales.json"), "{}");
   CHECK(refusal(llama, "tgi", place("scales.json")) ==
         place("scales.json") + ": key 'kv_cache' is missing, expected an object");

@@ -190,3 +190,21 @@ TEST_CASE("round trips: every pair of forms, FP8 weights with a scale a block of
 TEST_CASE("round trips: every pair of forms, FP8 weights with 16-bit inputs") {
   check_pairs(kWeightsOnly, model_fixture("llama"));
 }
+
+TEST_CASE("round trips: files of LightLLM and ONNX Runtime GenAI hold K and V of every head") {
+  for (const std::string recipe : {"", "scheme: FP8"}) {
+    RoundTrips trips({recipe, model_fixture("llama")}, scales_apart);
+    for (const std::string file : {"lightllm", "onnxruntime-genai"}) {
+      for (const std::string from : kForms) {
+        if (from == "fp8" && recipe.empty()) continue;  // is for FP8 weights
+        INFO(from << " -> " << file << ", " << recipe);
+        CHECK(trips.outcome(from, file) == "same");
+      }
+      for (const std::string to :
+           {"compressed-tensors", "modelopt", "quark", "lightllm", "onnxruntime-genai"}) {
+        INFO(file << " -> " << to << ", " << recipe);
+        CHECK(trips.outcome(file, to) == "same");
+      }
+    }
+  }
+}

@@ -4,7 +4,9 @@
 using namespace kvcal;
 
 TEST_CASE("output formats: the list names each once, the default first and files last") {
-  CHECK(list_formats() == "compressed-tensors (default), fp8, modelopt, quark, tgi or scales-json");
+  CHECK(list_formats() ==
+        "compressed-tensors (default), fp8, modelopt, quark, tgi, lightllm, onnxruntime-genai or "
+        "scales-json");
 }
 
 TEST_CASE("output formats: a joined format has what one of its parts has") {
@@ -14,11 +16,11 @@ TEST_CASE("output formats: a joined format has what one of its parts has") {
   CHECK(any_has("scales-json+tgi", &OutputFormat::is_checkpoint));
 }
 
-TEST_CASE("output formats: what holds heads has a checkpoint, what is a file takes any weights") {
+TEST_CASE("output formats: what holds queries has a checkpoint, a file takes any weights") {
   for (const auto& [name, format] : kWriters.rows()) {
     INFO(name);
-    if (format.holds_heads || format.holds_queries) CHECK(format.is_checkpoint);
-    if (!format.is_checkpoint) CHECK(format.keeps_any_weights);
+    if (format.holds_queries) CHECK(format.is_checkpoint());
+    if (!format.is_checkpoint()) CHECK(format.keeps_any_weights);
     CHECK(format.make() != nullptr);
   }
 }

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "export/export_case.h"
+#include "stored/read_model_config.h"
 #include "support/catch.h"
 
 using namespace kvcal;
@@ -90,15 +91,18 @@ TEST_CASE("check_target: no output in the source, nor around it") {
 TEST_CASE("writers: every format refuses an uncalibrated layer, and its output is the same twice") {
   const ModelDir model(export_source("single"));
   const Calibration good = calibration_of(export_case("single_tensor"));
+  const ModelConfig config = read_model_config(model);
   const Recipe recipe = recipe_of(good);
   for (const std::string& format : formats_of_16_bits()) {
     INFO(format);
     Calibration bad = good;
     bad.layers[1].k.scales[0].value = std::numeric_limits<float>::quiet_NaN();
     CHECK(
-        refusal(format, {.model = model, .calibration = bad, .recipe = &recipe}) ==
+        refusal(format,
+                {.model = model, .calibration = bad, .config = &config, .recipe = &recipe}) ==
         "model.layers.1.self_attn: K: head 0: scale nan, expected a scale from 1.2e-38 to 5.9e33");
-    const ExportInput input{.model = model, .calibration = good, .recipe = &recipe};
+    const ExportInput input{
+        .model = model, .calibration = good, .config = &config, .recipe = &recipe};
     CHECK((written(format, input) == written(format, input)));
   }
 }
@@ -110,9 +114,12 @@ TEST_CASE("writers: a layer past num_hidden_layers needs no scale") {
   Calibration calibration = calibration_of(export_case("single_tensor"));
   calibration.layers.pop_back();
   calibration.num_hidden_layers = 1;
+  const ModelConfig config = read_model_config(model);
   const Recipe recipe = recipe_of(calibration);
   for (const std::string& format : formats_of_16_bits())
-    CHECK(refusal(format, {.model = model, .calibration = calibration, .recipe = &recipe}) ==
+    CHECK(refusal(
+              format,
+              {.model = model, .calibration = calibration, .config = &config, .recipe = &recipe}) ==
           "no error");
 }
 

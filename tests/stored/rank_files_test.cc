@@ -77,7 +77,7 @@ TEST_CASE("rank files: scales read as numpy and safetensors wrote them", "[rank_
     const fs::path folder = kFixtures / item.key();
     CHECK(has_rank_files(folder));
     const auto layers = item.value().at("layers").get<int64_t>();
-    const RankScales scales = read_rank_files(folder, model_of(layers));
+    const ScalesBeside scales = read_rank_files(folder, model_of(layers));
     const Json& ranks = item.value().at("ranks");
     REQUIRE(scales.ranks.size() == ranks.size());
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -282,7 +282,7 @@ TEST_CASE("rank files: layers of a hybrid that do not attend have no scale", "[r
   const ModelConfig config = model_of(0, "jamba");  // layer 1 of 3 attends
   const ScratchFolder scratch;
   write_rank(scratch / "rank0.safetensors", {scale_tensor("1")});
-  const RankScales scales = read_rank_files(scratch.path(), config);
+  const ScalesBeside scales = read_rank_files(scratch.path(), config);
   REQUIRE(scales.ranks.size() == 1);
   REQUIRE(scales.ranks[0].size() == 3);
   CHECK(scales.ranks[0][0].value == 1.0f);

@@ -14,8 +14,8 @@ TEST_CASE("stored forms: a form has weights with a config, names of scales, or s
     CHECK(has_config == (format->read_schemes != nullptr));
     CHECK((!format->config_file.empty() || format->nested_key.empty()));
     CHECK(format->config_file.empty() == format->weight_keys.empty());
-    CHECK((format->find_ranks == nullptr) == (format->read_ranks == nullptr));
-    CHECK((has_config || !format->kv_names.empty() || format->find_ranks));
+    CHECK((format->find_beside == nullptr) == (format->read_beside == nullptr));
+    CHECK((has_config || !format->kv_names.empty() || format->find_beside));
     if (has_config) CHECK(methods.insert(format->method).second);
   }
 }

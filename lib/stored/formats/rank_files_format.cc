@@ -341,13 +341,13 @@ bool has_rank_files(const fs::path& folder) {
 /// `preprocess_weights` (separate K and V). AMMO and ModelOpt, torch/export: `weights_to_npz`
 /// (names), `export_model_config` (`<decoder>_tp<N>.json`), `_split_model_config_for_pp` (stages),
 /// `get_kv_cache_scaling_factor` (values).
-RankScales read_rank_files(const fs::path& folder, const ModelConfig& config) {
+ScalesBeside read_rank_files(const fs::path& folder, const ModelConfig& config) {
   const ExportFiles files = list_files(folder);
   if (files.ranks.empty())
     fail(folder.string(), ": no rank files, expected rank0", kSafetensors, " or *_rank0", kNpz);
   const Division division = read_division(folder, files, config);
   in_context(folder.string(), [&] { check_ranks(files.ranks, division.ranks()); });
-  RankScales scales;
+  ScalesBeside scales;
   scales.ranks.resize(static_cast<size_t>(division.tp_size));
   for (const RankFile& file : files.ranks) {
     // Stages come in order, so each rank's layers are appended in order.
@@ -365,10 +365,10 @@ extern constinit const StoredFormat kRankFilesFormat{
     // ModelOpt `get_kv_cache_scaling_factor`: max(amax / 448, 1.0).
     .may_raise_scales_to_one = true,
     .ranks_have_own_config = true,
-    .find_ranks =
+    .find_beside =
         [](const fs::path& place) {
           return has_rank_files(place) ? std::optional(place) : std::nullopt;
         },
-    .read_ranks = read_rank_files};
+    .read_beside = read_rank_files};
 
 }  // namespace kvcal

@@ -5,6 +5,7 @@
 #include "core/json.h"
 #include "quant/scale.h"
 #include "stored/kv_scales.h"
+#include "stored/scales_file.h"
 #include "stored/stored_format.h"
 
 namespace kvcal {
@@ -71,23 +72,22 @@ ScalesFile read_scales_json(const std::filesystem::path& path, const ModelConfig
 
 namespace {
 
-/// The file itself, or the one in a folder.
+/// The file itself, or the one in a folder. Any JSON file that no other format claims is taken for
+/// one, so that the reader says what it lacks.
 std::optional<fs::path> find_scales_json(const fs::path& place) {
-  if (!is_folder(place)) return place.extension() == ".json" ? std::optional(place) : std::nullopt;
-  const fs::path file = place / kScalesJsonName;
-  return is_there(file) ? std::optional(file) : std::nullopt;
+  return find_scales_file(place, kScalesJsonName, {});
 }
 
-RankScales read_scales_json_ranks(const fs::path& file, const ModelConfig& config) {
+ScalesBeside read_scales_json_ranks(const fs::path& file, const ModelConfig& config) {
   ScalesFile scales = read_scales_json(file, config);
-  return {.ranks = std::move(scales.ranks), .format = fp8_format(scales.dtype)};
+  return {.ranks = std::move(scales.ranks), .layers = {}, .format = fp8_format(scales.dtype)};
 }
 
 }  // namespace
 
 extern constinit const StoredFormat kScalesJsonFormat{.name = "scales-json",
                                                       .keys = KeyPosition::kBeforeRope,
-                                                      .find_ranks = find_scales_json,
-                                                      .read_ranks = read_scales_json_ranks};
+                                                      .find_beside = find_scales_json,
+                                                      .read_beside = read_scales_json_ranks};
 
 }  // namespace kvcal

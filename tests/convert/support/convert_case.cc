@@ -122,7 +122,7 @@ Converted convert(const ConvertRun& run) {
   ExportInput input = conversion.input();
   input.tp_size = run.tp_size;
   input.shares_weights = std::ranges::count_if(run.formats, [](const auto& name) {
-                           return name != "scales-json";
+                           return any_has(name, &OutputFormat::is_checkpoint);
                          }) > 1;
   Writers writers;
   for (const std::string& format : run.formats) {

@@ -37,7 +37,7 @@ std::string recipe_text(const std::string& weights, const std::string& kv_strate
 struct Calibrated {
   Calibrated(const fs::path& folder, const std::string& recipe_text, const ScaleOf& scale_of);
   ExportInput input() const {
-    return {.model = model, .calibration = calibration, .recipe = &recipe};
+    return {.model = model, .calibration = calibration, .config = &config, .recipe = &recipe};
   }
 
   ModelDir model;

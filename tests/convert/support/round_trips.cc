@@ -11,13 +11,20 @@ std::string format_of(const std::string& stored) {
 
 /// It adds its scale to weights that stay as they are, whatever their form.
 bool takes_any_weights(const std::string& stored) {
-  return stored == "tgi" || stored == "scales-json";
+  return kWriters.at(format_of(stored)).keeps_any_weights;
+}
+
+/// Name of its file; empty: it is a checkpoint.
+std::string file_of(const std::string& stored) {
+  return std::string(kWriters.at(format_of(stored)).file);
 }
 
 /// What form holds of scales, told apart from the library: this is the judge.
 void merge(Calibration& calibration, const std::string& stored) {
   for (AttentionCalibration& layer : calibration.layers) {
-    if (layer.ignored || stored == "attn_head") continue;
+    if (layer.ignored || stored == "attn_head" || stored == "lightllm" ||
+        stored == "onnxruntime-genai")
+      continue;
     float k = 0.0f, v = 0.0f;
     for (const Scale scale : layer.k.scales) k = std::max(k, scale.value);
     for (const Scale scale : layer.v.scales) v = std::max(v, scale.value);
@@ -89,9 +96,9 @@ const RoundTrips::Output& RoundTrips::written(const std::string& stored) {
   Output output{.folder = new_folder(), .checkpoint = {}, .scales = {}};
   write(stored, output.folder, {});
   output.checkpoint = output.folder;
-  if (stored == "scales-json") {
+  if (const std::string file = file_of(stored); !file.empty()) {
     output.checkpoint = without_scales();
-    output.scales = output.folder / "kv_cache_scales.json";
+    output.scales = output.folder / file;
   }
   return written_.emplace(stored, output).first->second;
 }
@@ -129,9 +136,9 @@ RoundTrips::Output RoundTrips::converted(const Output& source, const std::string
   if (to == "attn_head") run.options.strategy = Strategy::kAttnHead;
   if (from == "attn_head" && to == "compressed-tensors") run.options.strategy = Strategy::kTensor;
   convert(run);
-  const bool is_file = to == "scales-json";
-  output.checkpoint = is_file ? source.checkpoint : output.folder;
-  if (is_file) output.scales = output.folder / "kv_cache_scales.json";
+  const std::string file = file_of(to);
+  output.checkpoint = file.empty() ? output.folder : source.checkpoint;
+  if (!file.empty()) output.scales = output.folder / file;
   return output;
 }
 

@@ -8,8 +8,8 @@
 
 namespace kvcal::test {
 
-/// Everything that a conversion begins or ends with, in the order of the tables. attn_head is
-/// compressed-tensors with a scale a head.
+/// What a conversion begins or ends with, in the order of the tables. attn_head is
+/// compressed-tensors with a scale a head. Files that hold all of them are in tests of their own.
 inline constexpr std::array<const char*, 7> kForms{
     "compressed-tensors", "modelopt", "quark", "fp8", "tgi", "scales-json", "attn_head"};
 
@@ -35,7 +35,7 @@ class RoundTrips {
   std::string outcome(const std::string& from, const std::string& to);
 
  private:
-  /// A checkpoint in one form and, of kv_cache_scales.json, where its scales are.
+  /// A checkpoint in one form and, of a form that is a file, where its scales are.
   struct Output {
     fs::path folder, checkpoint, scales;
   };

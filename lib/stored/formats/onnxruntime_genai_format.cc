@@ -1,0 +1,127 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/folder.h"
+#include "stored/kv_scales.h"
+#include "stored/scales_file.h"
+
+namespace kvcal {
+namespace {
+
+/// The numbers of a value, which may be lists of lists, as numpy flattens it.
+void flatten(const Json& value, std::vector<Scale>& all) {
+  if (!value.is_array()) return all.push_back(scale_of(value));
+  for (const Json& one : value) flatten(one, all);
+}
+
+/// The layers whose scales the lists hold, in their order.
+std::vector<int64_t> layers_of(const Json& file, const ModelConfig& config) {
+  const std::vector<int64_t> cached = config.attention_layers();
+  const Json* ids = find_field(file, "layer_ids");
+  std::vector<int64_t> layers;
+  if (ids && !ids->is_array()) fail_kind("layer_ids", "a list of layers", *ids);
+  if (ids)
+    for (const Json& id : *ids) {
+      if (!id.is_number_integer()) fail("layer_ids: expected a whole number, found ", id.dump());
+      layers.push_back(id.get<int64_t>());
+    }
+  else
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) layers.push_back(layer);
+  std::vector<int64_t> sorted = layers;
+  std::ranges::sort(sorted);
+  if (sorted != cached)
+    fail("has scales of ", layers.size(), " layers, expected each of the ", cached.size(),
+         " layers with attention once");
+  return layers;
+}
+
+/// One scale for all heads, or one for each head, from one for each channel: an FP8 cache has none
+/// for channels of one head.
+std::vector<Scale> by_head(std::vector<Scale> all, int64_t heads, int64_t width) {
+  if (all.size() == 1) return all;
+  if (all.size() != static_cast<size_t>(heads * width))
+    fail(all.size(), " scales, expected 1 or ", heads, " heads of ", width, " channels");
+  std::vector<Scale> scales;
+  for (auto head = all.begin(); head != all.end(); head += width) {
+    const auto other = std::find_if(head, head + width,
+                                    [&](const Scale& scale) { return scale.value != head->value; });
+    if (other != head + width)
+      fail("channels of head ", scales.size(), " have scales ", head->value, " and ", other->value,
+           "; scales of FP8 caches are those of heads");
+    scales.push_back(*head);
+  }
+  return scales;
+}
+
+/// Factor that makes scales of an FP8 cache of the file's. Source: ONNX Runtime GenAI 0.18
+/// `get_kv_cache_calibration_factor`.
+double fp8_factor(const Json& file) {
+  const double largest = required_number(file, "qmax");
+  if (largest <= 0) fail("qmax is ", largest, ", expected a positive number");
+  return largest / static_cast<double>(fp8::max_value(fp8::Format::kE4m3Fn));
+}
+
+std::vector<Scale> read_side(const Json& value, int64_t heads, int64_t width, double factor) {
+  std::vector<Scale> scales;
+  flatten(value, scales);
+  scales = by_head(std::move(scales), heads, width);
+  for (Scale& scale : scales) {
+    scale.value = static_cast<float>(static_cast<double>(scale.value) * factor);
+    if (!is_usable(scale)) fail("scale ", scale.value, " for FP8, expected ", kUsableScale);
+  }
+  return scales;
+}
+
+const Json& side_of(const Json& file, const char* key, size_t count) {
+  const Json* scales = find_field(file, "scales");
+  if (!scales || !scales->is_object()) fail_missing("scales", "an object");
+  const Json& side = required_list(*scales, key, "a list of layers");
+  if (side.size() != count) fail(key, " has ", side.size(), " layers, expected ", count);
+  return side;
+}
+
+}  // namespace
+
+/// Format: {"scales": {"k_scales": […], "v_scales": […]}, "qmax": …, "layer_ids": […]}, each entry
+/// of a list a number or one for each channel, head by head; or such an object under "model", the
+/// name of the graph's file. Without layer_ids the entries are those of all layers. real = scale ·
+/// code; scale = threshold / qmax, which is 448 of FP8, 128 of INT8 and 8 of INT4, and another
+/// cache's scales follow by their ratio. Source: ONNX Runtime GenAI 0.18 models/builders/base.py,
+/// `make_kv_cache_scale_initializers`.
+ScalesBeside read_onnxruntime_genai_file(const fs::path& path, const ModelConfig& config) {
+  const std::string text = read_text(path, kScalesFileLimits.max_bytes);
+  return in_context(path.string(), [&] {
+    const Json whole = parse_model_json(text, kScalesFileLimits);
+    const Json* section = member(whole, "model");
+    const Json& file = section ? *section : whole;
+    const std::vector<int64_t> layers = layers_of(file, config);
+    const Json &k = side_of(file, "k_scales", layers.size()),
+               &v = side_of(file, "v_scales", layers.size());
+    const double factor = fp8_factor(file);
+    ScalesBeside scales;
+    scales.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+    for (size_t i = 0; i < layers.size(); ++i)
+      in_context("layer " + std::to_string(layers[i]), [&] {
+        const LayerCache& cache = config.cache(layers[i]);
+        LayerKvScales& own = scales.layers[static_cast<size_t>(layers[i])];
+        own.k = in_context("K", [&] { return read_side(k[i], cache.heads, cache.k_dim, factor); });
+        own.v = in_context("V", [&] { return read_side(v[i], cache.heads, cache.v_dim, factor); });
+        if (own.k.size() != own.v.size())
+          fail(own.k.size(), " scales of K, ", own.v.size(), " of V");
+      });
+    return scales;
+  });
+}
+
+extern constinit const StoredFormat kOnnxruntimeGenaiFormat{
+    .name = "onnxruntime-genai",
+    // kv_cache_calibration.py, whose tool writes such files, reads the graph's present.*.key.
+    .keys = KeyPosition::kAfterRope,
+    .find_beside =
+        [](const fs::path& place) {
+          return find_scales_file(place, kOnnxruntimeGenaiName, "k_scales");
+        },
+    .read_beside = read_onnxruntime_genai_file};
+
+}  // namespace kvcal
