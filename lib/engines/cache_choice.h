@@ -62,10 +62,6 @@ CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& decla
 /// where all hold or there is no scheme.
 std::string failed_check(const MethodRules& rules, const Json& scheme);
 
-/// "strategy is "channel", it takes "tensor" or "attn_head"" for the first check that fails; empty
-/// where all hold. Anything that is no object lacks every key.
-std::string failed_key(const std::vector<KeyCheck>& checks, const Json& object);
-
 /// Whether a cache of that --kv-cache-dtype holds codes: FP8 or NVFP4.
 bool is_quantized_cache(std::string_view dtype);
 

@@ -7,6 +7,7 @@
 
 #include "core/registry.h"
 #include "engines/engine_answers.h"
+#include "engines/key_checks.h"
 
 namespace kvcal {
 
@@ -41,6 +42,9 @@ enum class CacheSwitch : uint8_t {
   kAcceptedScheme,  ///< one that passes the row's checks
   kSchemeOnCuda,    ///< one of type float with 8 bits, and not on ROCm
   kModelOptCache,   ///< kv_cache_scheme or kv_cache_quant_algo of ModelOpt
+  /// kv_cache_quant_algo of a nested configuration of ModelOpt; of a flat one a kv_cache_scheme of
+  /// floats of 8 bits, dynamic or not, else kv_cache_quant_algo
+  kModelOptLayout,
   kCacheQuantAlgo,  ///< kv_cache_quant_algo of the configuration
 };
 
@@ -50,31 +54,6 @@ enum class QuantFile : uint8_t {
   kWithoutConfig,  ///< where config.json has no quantization_config
   kFirst,          ///< wherever it is, whatever config.json says
 };
-
-/// The values that an engine takes for a key of an object.
-struct KeyCheck {
-  /// "a.b": key b of the object a, "a.*": each value of it; passed over where a is none.
-  std::string_view key;
-  /// JSON texts, compared as Python does (8.0 is 8), or kinds (key_checks.cc): "a list", "a list of
-  /// texts", "a list of patterns" ("re:" begins an expression), "an object", "group_0 alone", "a
-  /// text", "true or false", "a group" of compressed-tensors (with a list of targets), "a group
-  /// with weights", "a group of attention".
-  std::vector<std::string_view> accepted;
-  bool may_lack = false;
-  bool ignores_case = false;
-  std::string_view waived_by = {};  ///< not checked where this key holds an object with entries
-  std::string_view only_with = {};  ///< checked only where this key does
-};
-
-/// Of compressed-tensors: columns of weights in the order of activations (weight_g_idx), which vLLM
-/// 0.32 and compressed-tensors from 0.19 on refuse.
-inline const KeyCheck kNoColumnOrder{.key = "config_groups.*.weights.actorder",
-                                     .accepted = {"null", "false", "\"weight\"", "\"static\""},
-                                     .may_lack = true};
-
-/// Of quant_method fp8, in engines of vLLM's kind.
-inline const KeyCheck kActivationScheme{
-    .key = "activation_scheme", .accepted = {"\"static\"", "\"dynamic\""}, .may_lack = true};
 
 /// Shapes that an engine takes for a scale.
 enum class ScaleShapes : uint8_t {
@@ -130,6 +109,7 @@ struct MethodRules {
   bool takes_nvfp4 = false;          ///< makes NVFP4 caches with the scales where ModelOpt says so
   bool takes_dynamic = false;        ///< computes scales as it runs where the scheme is dynamic
   bool takes_e5m2 = true;            ///< with scales in the checkpoint
+  bool groups_by_pattern = false;    ///< Quark's kv_cache_group has patterns of names, else names
   std::string_view refusal = {};     ///< why it refuses the checkpoint whatever its scales
 };
 
@@ -178,8 +158,7 @@ struct ConfigReading {
   bool false_scheme_is_none = false;
   std::vector<KeyCheck> config = {};  ///< of quantization_config, whatever its quant_method
   std::vector<KeyCheck> file = {};    ///< of hf_quant_config.json
-  /// Refuses a text_config of config.json that describes no model.
-  bool refuses_bare_text_config = false;
+  std::vector<KeyCheck> model = {};   ///< of config.json, of models of texts alone
   /// Reads the object "quantization" below a quantization_config of config.json, too.
   bool reads_nested = true;
   bool reads_text_config = true;  ///< a quantization_config in text_config
@@ -215,6 +194,7 @@ struct RunDtype {
   bool takes_float32 = true;                          ///< else bfloat16 stands for it
   std::vector<std::string_view> refuse_float16 = {};  ///< model types; bfloat16 stands for it
   bool refuses_float64 = false;                       ///< with a quantization
+  bool refuses_other_half = false;  ///< a cache of float16 or bfloat16, where the model has another
   bool widest =
       false;  ///< where config.json names none: the widest of all tensors, else the first's
 };
@@ -235,6 +215,7 @@ struct EngineRules {
   bool takes_sharded_heads = false;
   std::string_view command = {};       ///< that serves the folder named after it; empty: none
   std::string_view fp8_argument = {};  ///< what makes the cache FP8 by hand
+  std::vector<std::string_view> refused_caches = {};  ///< words of --kv-cache-dtype
   /// Followed by the numbers of layers, what leaves their caches in 16 bits; empty: it stores all
   /// layers alike.
   std::string_view skip_argument = {};

@@ -215,7 +215,8 @@ bool is_head_strategy(const Json& strategy) {
 
 bool is_dynamic(const CacheDeclaration& declaration) {
   const Json& scheme = declaration.scheme;
-  return scheme.is_object() && scheme.value("dynamic", Json()) == true;
+  const Json dynamic = value_of(scheme, "dynamic");
+  return dynamic == true || dynamic == 1;
 }
 
 bool takes_head_scales(const VerifyCase& subject) {

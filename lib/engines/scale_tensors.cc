@@ -215,14 +215,19 @@ bool has_other_head(const ModelDir& model_dir) {
 
 struct KnownNames {
   NameSet tensors;
-  NameSet modules;  ///< that hold tensors
+  NameSet modules;   ///< that hold tensors
+  NameSet mixtures;  ///< that hold "experts"
 };
+
+constexpr std::string_view kExperts = ".experts.";
 
 KnownNames known_names(const ModelConfig& config) {
   KnownNames known;
   const auto add = [&](const std::string& name) {
     known.tensors.insert(name);
     known.modules.insert(name.substr(0, name.rfind('.')));
+    if (const size_t at = name.find(kExperts); at != std::string::npos)
+      known.mixtures.insert(name.substr(0, at));
   };
   for (const ExpectedTensor& tensor : expected_tensors(config)) add(tensor.name);
   // The file may hold a tied lm_head anyway.
@@ -235,7 +240,8 @@ bool is_known_tensor(const std::string& name, const KnownNames& known, bool has_
   // Columns in the order of activations, which loaders have no place for any more. Source: vLLM
   // 0.32, run with such a checkpoint.
   if (name.ends_with(".weight_g_idx")) return false;
-  if (known.tensors.contains(name) || name.find(".experts.") != std::string::npos) return true;
+  if (known.tensors.contains(name) || known.mixtures.contains(name.substr(0, name.find(kExperts))))
+    return true;
   if (!known.modules.contains(name.substr(0, name.rfind('.')))) return false;
   return has_quantized_weights || name.ends_with(".bias");
 }

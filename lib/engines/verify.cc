@@ -246,13 +246,6 @@ void check_described(const VerifyCase& subject, const ModelDir& model_dir, Findi
   }
 }
 
-/// Whether text_config says nothing of a model.
-bool has_bare_text_config(const Json& config) {
-  const auto text = config.find("text_config");
-  return text != config.end() && text->is_object() && !text->contains("model_type") &&
-         !text->contains("hidden_size") && !text->contains("num_attention_heads");
-}
-
 /// Why the engine refuses config.json; empty: it does not. Source: transformers 5.17,
 /// `PretrainedConfig`, which the engines read it with.
 std::string config_refusal(const VerifyCase& subject, const ModelDir& model_dir) {
@@ -270,8 +263,15 @@ std::string config_refusal(const VerifyCase& subject, const ModelDir& model_dir)
   if (subject.engine.run_dtype.refuses_float64 && subject.dtype == "float64" &&
       !subject.declaration.method.empty())
     return "it runs no quantized model in float64";
-  if (reading.refuses_bare_text_config && has_bare_text_config(model_dir.config()))
-    return "config.json's text_config describes no model";
+  const std::string& asked = subject.options.kv_cache_dtype;
+  if (subject.engine.run_dtype.refuses_other_half && (asked == "float16" || asked == "bfloat16") &&
+      asked != subject.dtype)
+    return "it takes no cache of " + asked + " with a model that runs in " + subject.dtype;
+  const auto& refused = subject.engine.refused_caches;
+  if (std::ranges::find(refused, asked) != refused.end()) return "it has no cache of " + asked;
+  if (subject.config.wrapper_type.empty())
+    if (std::string failed = failed_key(reading.model, model_dir.config()); !failed.empty())
+      return "config.json's " + failed;
   return {};
 }
 
@@ -292,7 +292,8 @@ std::string refusal_of(const VerifyCase& subject, const ModelDir& model_dir) {
   const auto written = model_dir.config().find("quantization_config");
   if (reading.refuses_null_config && written != model_dir.config().end() && written->is_null())
     return "config.json's quantization_config is null";
-  if (reading.needs_method && declaration.config.is_object() && declaration.method.empty())
+  if (reading.needs_method && declaration.config.is_object() && declaration.method.empty() &&
+      value_of(declaration.config, "quant_method").is_null())
     return "its quantization_config has no quant_method";
   if (!knows_method(subject)) return "it does not know quant_method " + declaration.method;
   if (subject.rules.needs_targets && !subject.miss && lacks_targets(declaration) &&
