@@ -269,18 +269,18 @@ def verified(kvcal, engine, variant, folder):
     arguments = ["verify", folder, "--engine", engine, "--json", "--kv-cache-dtype", variant.get("kv_cache_dtype", "auto")]
     done = subprocess.run([kvcal, *arguments], capture_output=True, text=True)
     if not done.stdout:
-        return "error: " + done.stderr.strip()[-120:], None, done.returncode
+        return "refused", None, done.returncode  # kvcal itself refuses it
     report = json.loads(done.stdout)
     layers = [{side: layer[f"{side}_scale"] for side in "kv"} for layer in report["layers"]]
     return *short(report["loads"], report["kv_cache_dtype"], layers), done.returncode
 
 
-def compare(kvcal, engine, answers):
-    seen = json.load(open(answers))["variants"]
+def compare(kvcal, engine, seen, variants):
+    """seen: the engine's answers by variant."""
     differ = trusted = 0
     for name, answer in seen.items():
         with tempfile.TemporaryDirectory() as scratch:
-            told, numbers, code = verified(kvcal, engine, HABITS[name], os.path.join(scratch, "model"))
+            told, numbers, code = verified(kvcal, engine, variants[name], os.path.join(scratch, "model"))
         is_held, held = short(answer["loads"], answer.get("cache_dtype"), answer.get("layers"))
         if (told, numbers) != (is_held, held):
             differ += 1
@@ -292,6 +292,6 @@ def compare(kvcal, engine, answers):
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        compare(*sys.argv[1:4])
+        compare(sys.argv[1], sys.argv[2], json.load(open(sys.argv[3]))["variants"], HABITS)
     else:
         write_record(sys.argv[1], {"config": CONFIG}, {name: described(variant) for name, variant in HABITS.items()})

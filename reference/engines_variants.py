@@ -1,7 +1,7 @@
 """What the engines_*.py scripts share: one tiny Llama, variants of its KV scales and configurations, good and broken, and the
 loop that records what an engine makes of each. VARIANTS are those of engines_ENGINE.py OUT.json; with --answers before OUT.json it
 holds the answers alone: {"engine", "version", "variants": {name: what is "seen" above}}; with --habits so of those of
-engines_habits.py.
+engines_habits.py, with --keys of engines_keys.py.
 
 A variant names its tensors beside the weights, its quantization_config (and hf_quant_config.json), and what the engine is told.
 Values of layer l: K (l + 1) / 37, V (l + 1) / 41, in float32 unless the variant says otherwise: no powers of two, so a
@@ -203,6 +203,7 @@ def write(folder, variant):
         os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
         save_file(tensors, os.path.join(folder, name), metadata={"format": "pt"})
     for name, text in variant.get("texts", {}).items():
+        os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
         with open(os.path.join(folder, name), "w") as file:
             file.write(text)
 
@@ -236,10 +237,14 @@ def run(engine, version, observe, skips=lambda variant: False):
     if arguments[0] == "--habits":
         from engines_habits import HABITS
         variants = HABITS
+    if arguments[0] == "--keys":
+        from engines_keys import VARIANTS as variants, compact, expanded
     has_answers_alone = arguments[0].startswith("--")
     arguments = arguments[1:] if has_answers_alone else arguments
     out, names = arguments[0], arguments[1:] or list(variants)
     recorded = json.load(open(out))["variants"] if arguments[1:] and os.path.exists(out) else {}
+    is_of_keys = sys.argv[1] == "--keys"
+    recorded = expanded(recorded) if is_of_keys else recorded
     forget_model()
     for name in names:
         variant = variants[name]
@@ -254,6 +259,7 @@ def run(engine, version, observe, skips=lambda variant: False):
                 result = {"loads": False, "why": refusal(error, folder, engine)}
         print(name, result, flush=True)
         recorded[name] = result if has_answers_alone else described(variant) | {"seen": result}
+    recorded = compact(recorded) if is_of_keys else recorded
     head = {"engine": engine, "version": version} | ({} if has_answers_alone else {"config": CONFIG})
     write_record(out, head, {name: recorded[name] for name in variants if name in recorded})
 

@@ -36,6 +36,9 @@ bool declares_weights(const CacheDeclaration& declaration);
 /// Whether config_groups are missing, null or empty.
 bool lacks_groups(const CacheDeclaration& declaration);
 
+/// Whether config_groups are missing, null or empty, or of attention alone.
+bool quantizes_no_linear(const CacheDeclaration& declaration);
+
 /// Whether neither config_groups nor ignore names the Linears: by class, or by a pattern for all.
 bool lacks_targets(const CacheDeclaration& declaration);
 
@@ -61,10 +64,6 @@ CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& decla
 /// "strategy is "channel", it takes "tensor" or "attn_head"" for the first check that fails; empty
 /// where all hold or there is no scheme.
 std::string failed_check(const MethodRules& rules, const Json& scheme);
-
-/// "strategy is "channel", it takes "tensor" or "attn_head"" for the first check that fails; empty
-/// where all hold. Anything that is no object lacks every key.
-std::string failed_key(const std::vector<KeyCheck>& checks, const Json& object);
 
 /// Whether a cache of that --kv-cache-dtype holds codes: FP8 or NVFP4.
 bool is_quantized_cache(std::string_view dtype);

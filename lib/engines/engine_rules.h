@@ -7,6 +7,7 @@
 
 #include "core/registry.h"
 #include "engines/engine_answers.h"
+#include "engines/key_checks.h"
 
 namespace kvcal {
 
@@ -41,6 +42,9 @@ enum class CacheSwitch : uint8_t {
   kAcceptedScheme,  ///< one that passes the row's checks
   kSchemeOnCuda,    ///< one of type float with 8 bits, and not on ROCm
   kModelOptCache,   ///< kv_cache_scheme or kv_cache_quant_algo of ModelOpt
+  /// kv_cache_quant_algo of a nested configuration of ModelOpt; of a flat one a kv_cache_scheme of
+  /// floats of 8 bits, dynamic or not, else kv_cache_quant_algo
+  kModelOptLayout,
   kCacheQuantAlgo,  ///< kv_cache_quant_algo of the configuration
 };
 
@@ -50,31 +54,6 @@ enum class QuantFile : uint8_t {
   kWithoutConfig,  ///< where config.json has no quantization_config
   kFirst,          ///< wherever it is, whatever config.json says
 };
-
-/// The values that an engine takes for a key of an object.
-struct KeyCheck {
-  /// "a.b": key b of the object a, "a.*": each value of it; passed over where a is none.
-  std::string_view key;
-  /// JSON texts, compared as Python does (8.0 is 8), or kinds (key_checks.cc): "a list", "a list of
-  /// texts", "a list of patterns" ("re:" begins an expression), "an object", "group_0 alone", "a
-  /// text", "true or false", "a group" of compressed-tensors (with a list of targets), "a group
-  /// with weights", "a group of attention".
-  std::vector<std::string_view> accepted;
-  bool may_lack = false;
-  bool ignores_case = false;
-  std::string_view waived_by = {};  ///< not checked where this key holds an object with entries
-  std::string_view only_with = {};  ///< checked only where this key does
-};
-
-/// Of compressed-tensors: columns of weights in the order of activations (weight_g_idx), which vLLM
-/// 0.32 and compressed-tensors from 0.19 on refuse.
-inline const KeyCheck kNoColumnOrder{.key = "config_groups.*.weights.actorder",
-                                     .accepted = {"null", "false", "\"weight\"", "\"static\""},
-                                     .may_lack = true};
-
-/// Of quant_method fp8, in engines of vLLM's kind.
-inline const KeyCheck kActivationScheme{
-    .key = "activation_scheme", .accepted = {"\"static\"", "\"dynamic\""}, .may_lack = true};
 
 /// Shapes that an engine takes for a scale.
 enum class ScaleShapes : uint8_t {
@@ -126,11 +105,14 @@ struct MethodRules {
   bool needs_cache_config = false;  ///< places exist only where it configures the cache
   bool needs_scheme = false;        ///< refuses to find neither a kv_cache_scheme nor config_groups
   bool needs_targets = false;       ///< refuses Linears that neither ignore nor config_groups name
-  bool packs_experts_alone = false;  ///< refuses packed weights of other Linears
-  bool takes_nvfp4 = false;          ///< makes NVFP4 caches with the scales where ModelOpt says so
-  bool takes_dynamic = false;        ///< computes scales as it runs where the scheme is dynamic
-  bool takes_e5m2 = true;            ///< with scales in the checkpoint
-  std::string_view refusal = {};     ///< why it refuses the checkpoint whatever its scales
+  bool packs_experts_alone = false;     ///< refuses packed weights of other Linears
+  bool refuses_packed_experts = false;  ///< packed integers of experts
+  bool needs_linear_groups = false;     ///< to it groups of attention alone are none
+  bool takes_nvfp4 = false;        ///< makes NVFP4 caches with the scales where ModelOpt says so
+  bool takes_dynamic = false;      ///< computes scales as it runs where the scheme is dynamic
+  bool takes_e5m2 = true;          ///< with scales in the checkpoint
+  bool groups_by_pattern = false;  ///< Quark's kv_cache_group has patterns of names, else names
+  std::string_view refusal = {};   ///< why it refuses the checkpoint whatever its scales
 };
 
 /// How an engine reads kv_cache_scales.json.
@@ -178,8 +160,7 @@ struct ConfigReading {
   bool false_scheme_is_none = false;
   std::vector<KeyCheck> config = {};  ///< of quantization_config, whatever its quant_method
   std::vector<KeyCheck> file = {};    ///< of hf_quant_config.json
-  /// Refuses a text_config of config.json that describes no model.
-  bool refuses_bare_text_config = false;
+  std::vector<KeyCheck> model = {};   ///< of config.json, of models of texts alone
   /// Reads the object "quantization" below a quantization_config of config.json, too.
   bool reads_nested = true;
   bool reads_text_config = true;  ///< a quantization_config in text_config
@@ -215,6 +196,7 @@ struct RunDtype {
   bool takes_float32 = true;                          ///< else bfloat16 stands for it
   std::vector<std::string_view> refuse_float16 = {};  ///< model types; bfloat16 stands for it
   bool refuses_float64 = false;                       ///< with a quantization
+  bool refuses_other_half = false;  ///< a cache of float16 or bfloat16, where the model has another
   bool widest =
       false;  ///< where config.json names none: the widest of all tensors, else the first's
 };
@@ -233,8 +215,11 @@ struct EngineRules {
   /// A tensor whose name is known, of a module that holds no such scale.
   Unknown unplaced = Unknown::kDroppedSilently;
   bool takes_sharded_heads = false;
+  /// Types of text models of which it refuses a sliding window in some layers and not in others.
+  std::vector<std::string_view> one_window_types = {};
   std::string_view command = {};       ///< that serves the folder named after it; empty: none
   std::string_view fp8_argument = {};  ///< what makes the cache FP8 by hand
+  std::vector<std::string_view> refused_caches = {};  ///< words of --kv-cache-dtype
   /// Followed by the numbers of layers, what leaves their caches in 16 bits; empty: it stores all
   /// layers alike.
   std::string_view skip_argument = {};
@@ -281,6 +266,10 @@ std::vector<EngineChoice> versions_of(std::string_view name);
 
 /// Whether the engine takes kv_cache_scales.json for models of a type.
 bool takes_scales_file(const EngineRules& engine, std::string_view model_type);
+
+/// Whether the engine holds scales of the query's names in all layers, as far as names and the kind
+/// of the checkpoint say.
+bool holds_names(const EngineRules& engine, const MissQuery& query);
 
 /// The row for a quant_method.
 const MethodRules& rules_for(const EngineRules& engine, std::string_view method);

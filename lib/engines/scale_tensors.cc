@@ -215,14 +215,19 @@ bool has_other_head(const ModelDir& model_dir) {
 
 struct KnownNames {
   NameSet tensors;
-  NameSet modules;  ///< that hold tensors
+  NameSet modules;   ///< that hold tensors
+  NameSet mixtures;  ///< that hold "experts"
 };
+
+constexpr std::string_view kExperts = ".experts.";
 
 KnownNames known_names(const ModelConfig& config) {
   KnownNames known;
   const auto add = [&](const std::string& name) {
     known.tensors.insert(name);
     known.modules.insert(name.substr(0, name.rfind('.')));
+    if (const size_t at = name.find(kExperts); at != std::string::npos)
+      known.mixtures.insert(name.substr(0, at));
   };
   for (const ExpectedTensor& tensor : expected_tensors(config)) add(tensor.name);
   // The file may hold a tied lm_head anyway.
@@ -235,9 +240,23 @@ bool is_known_tensor(const std::string& name, const KnownNames& known, bool has_
   // Columns in the order of activations, which loaders have no place for any more. Source: vLLM
   // 0.32, run with such a checkpoint.
   if (name.ends_with(".weight_g_idx")) return false;
-  if (known.tensors.contains(name) || name.find(".experts.") != std::string::npos) return true;
+  if (known.tensors.contains(name) || known.mixtures.contains(name.substr(0, name.find(kExperts))))
+    return true;
   if (!known.modules.contains(name.substr(0, name.rfind('.')))) return false;
   return has_quantized_weights || name.ends_with(".bias");
+}
+
+/// Of layers that read another one's cache: their K and V, which published checkpoints have all the
+/// same, and loaders a place for. Source: vLLM 0.33, models/gemma4.py.
+bool is_of_shared_cache(const std::string& name, const ModelConfig& config) {
+  constexpr std::array<std::string_view, 4> kEnds{".k_proj.weight", ".v_proj.weight",
+                                                  ".k_norm.weight", ".v_norm.weight"};
+  if (!ends_with_any(name, kEnds)) return false;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (!config.layers[static_cast<size_t>(layer)].has_own_cache &&
+        name.starts_with(config.attention_module(layer) + "."))
+      return true;
+  return false;
 }
 
 }  // namespace
@@ -252,7 +271,7 @@ std::vector<std::string> foreign_tensors(const ModelDir& model_dir, const ModelC
   const bool other_head = has_other_head(model_dir);
   for (const std::string& name : model_dir.tensor_names()) {
     if (other_head && is_beside_model(name, config)) continue;
-    if (own.contains(name) || is_unused_tensor(name, config) ||
+    if (own.contains(name) || is_unused_tensor(name, config) || is_of_shared_cache(name, config) ||
         is_known_tensor(name, known, has_quantized_weights))
       continue;
     ScaleTensor tensor;

@@ -120,6 +120,29 @@ void check_variants(const std::string& engine, const std::string& file, const Kn
   check_tally(tally, known);
 }
 
+/// The variants of engines_keys.py: JSON patches of a few bases.
+Json key_variants(const Json& keys) {
+  Json variants = keys.at("bases");
+  for (const auto& [name, row] : keys.at("variants").items())
+    variants[name] = keys.at("bases").at(row.at("like").get<std::string>()).patch(row.at("patch"));
+  return variants;
+}
+
+/// The same of engines_keys.py, one key of a configuration after another.
+void check_keys(const std::string& engine, const std::string& file, const Known& known = {}) {
+  static const Json keys = test::fixture("keys");
+  static const Json variants = key_variants(keys);
+  const Json record = test::fixture("keys_" + file);
+  Json answers = record.at("variants");
+  for (auto& [name, answer] : answers.items())
+    if (answer == "as base")
+      answer = answers.at(keys.at("variants").at(name).at("like").get<std::string>());
+  INFO(engine << " " << record.at("version"));
+  const Tally tally = compare(engine, keys.at("config"), variants, answers);
+  CHECK(tally.cases > 500);
+  check_tally(tally, known);
+}
+
 /// Checkpoints that kvcal itself refuses, with the exit status of an error.
 constexpr const char* kTwice = "it takes the last of two keys of one name";
 constexpr const char* kPath = "it takes paths for names of files in an index";
@@ -176,6 +199,27 @@ TEST_CASE("verify says of every habit what transformers 5.23 did") {
 
 TEST_CASE("verify says of every habit what transformers 5.24 did") {
   check_habits("transformers@5.24", "transformers_5.24", kForTransformers24);
+}
+
+TEST_CASE("verify says of every key of a configuration what vLLM did") {
+  check_keys("vllm@0.32", "vllm");
+  check_keys("vllm@0.33", "vllm_0.33");
+  check_keys("aphrodite", "aphrodite");
+}
+
+TEST_CASE("verify says of every key of a configuration what SGLang did") {
+  const std::string why =
+      "its loader wants Linears of whole blocks of 128 rows, which are others here";
+  check_keys("sglang", "sglang",
+             {{"modelopt_config_mixed", why},
+              {"modelopt_config_mixed_none", why},
+              {"modelopt_mixed_layers", why}});
+}
+
+TEST_CASE("verify says of every key of a configuration what transformers did") {
+  check_keys("transformers@5.17", "transformers");
+  check_keys("transformers@5.23", "transformers_5.23");
+  check_keys("transformers@5.24", "transformers_5.24");
 }
 
 TEST_CASE("verify says of every variant what the other engines did") {

@@ -33,12 +33,13 @@ MethodRules sglang_compressed_tensors() {
                   {.key = "ignore",
                    .accepted = {"a list of patterns", "a text", "an object"},
                    .may_lack = true},
+                  kSparsity,
                   {.key = "kv_cache_scheme", .accepted = {"an object", "null"}, .may_lack = true}};
   rules.scheme = {{.key = "type", .accepted = {"\"float\""}},
                   {.key = "num_bits", .accepted = {"8"}},
                   {.key = "strategy", .accepted = {"\"tensor\""}},
-                  {.key = "symmetric", .accepted = {"true"}, .may_lack = true},
-                  {.key = "dynamic", .accepted = {"false", "null"}, .may_lack = true}};
+                  {.key = "symmetric", .accepted = {"something"}, .may_lack = true},
+                  {.key = "dynamic", .accepted = {"nothing"}, .may_lack = true}};
   return rules;
 }
 
@@ -48,12 +49,17 @@ ConfigReading sglang_reading() {
   return {.quant_file = QuantFile::kWithoutConfig,
           .needs_method = true,
           .refuses_auto_type = true,
-          .config = {{.key = "quant_algo", .accepted = {"a text"}, .may_lack = true}},
+          .config = {{.key = "quant_algo", .accepted = {"a text"}, .may_lack = true},
+                     {.key = "quant_method", .accepted = {"a word"}, .may_lack = true}},
           .file = {{.key = "producer", .accepted = {"an object"}, .may_lack = true},
+                   {.key = "producer.name", .accepted = {"a text"}, .may_lack = true},
                    {.key = "quantization.quant_algo",
-                    .accepted = {"a text", "null"},
+                    .accepted = {"a text", "nothing", "a list", "an object"},
                     .may_lack = true}},
-          .refuses_bare_text_config = true,
+          .model = {{.key = "text_config",
+                     .accepted = {"an object with num_attention_heads"},
+                     .may_lack = true},
+                    {.key = "architectures", .accepted = {"a list of classes of transformers"}}},
           .reads_nested = false,
           .algorithms = {{"FP8", "modelopt_fp8"},
                          {"NVFP4", "modelopt_fp4"},
@@ -89,15 +95,27 @@ ConfigReading sglang_reading() {
 }  // namespace
 
 EngineRules sglang_engine(std::string_view) {
-  MethodRules modelopt = sglang_base("modelopt*", CacheSwitch::kModelOptCache);
+  MethodRules modelopt = sglang_base("modelopt*", CacheSwitch::kModelOptLayout);
+  modelopt.config = {{.key = "quant_algo",
+                      .accepted = {"\"FP8\"", "\"NVFP4\"", "\"W4A16_NVFP4\"", "null"},
+                      .may_lack = true},
+                     {.key = "exclude_modules",
+                      .accepted = {"nothing", "a list", "a text", "an object"},
+                      .may_lack = true},
+                     {.key = "ignore",
+                      .accepted = {"nothing", "a list", "a text", "an object"},
+                      .may_lack = true}};
   modelopt.needs_algorithm = true;
   modelopt.needs_cache_config = true;
   MethodRules quark = sglang_base("quark", CacheSwitch::kNever);
-  quark.config = {{.key = "export", .accepted = {"an object"}},
-                  {.key = "export.kv_cache_group", .accepted = {"a list"}, .may_lack = true},
-                  {.key = "quant_method", .accepted = {"\"quark\""}}};
+  quark.config = kQuarkChecks;
+  quark.config.insert(
+      quark.config.end(),
+      {{.key = "quant_method", .accepted = {"\"quark\""}},
+       {.key = "global_quant_config", .accepted = {"an object", "null"}, .may_lack = true},
+       {.key = "layer_type_quant_config", .accepted = {"a list", "a text", "an object"}}});
   MethodRules fp8 = sglang_base("fp8", CacheSwitch::kCacheQuantAlgo);
-  fp8.config = {kActivationScheme};
+  fp8.config = kFp8Checks;
   return {
       .title = "SGLang",
       .source =
@@ -109,6 +127,7 @@ EngineRules sglang_engine(std::string_view) {
       .unplaced = Unknown::kDroppedWithWarning,
       .command = "python3 -m sglang.launch_server --model-path",
       .fp8_argument = "--kv-cache-dtype fp8_e4m3",
+      .refused_caches = {"float16"},
       .format = "compressed-tensors",
       .methods = {sglang_compressed_tensors(), modelopt, fp8, quark},
       .otherwise = {.method = "*", .fp8_name = "fp8_e4m3", .warns_of_ones = true},

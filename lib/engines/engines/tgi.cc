@@ -27,7 +27,7 @@ MethodRules tgi_compressed_tensors() {
                   {.key = "format",
                    .accepted = {"\"float-quantized\"", "\"naive-quantized\"", "\"pack-quantized\"",
                                 "\"marlin-24\"", "\"int-quantized\""},
-                   .only_with = "config_groups"}};
+                   .when = {{.key = "config_groups", .accepted = {"an object with entries"}}}}};
   return rules;
 }
 

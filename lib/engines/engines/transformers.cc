@@ -19,7 +19,7 @@ std::vector<std::string_view> strategies_of(std::string_view version) {
 /// `QuantizationConfig`.
 MethodRules compressed_tensors_of_transformers(std::string_view version) {
   const bool is_first = version == "5.17";
-  return {
+  MethodRules rules{
       .method = "compressed-tensors",
       .cache = CacheSwitch::kScheme,
       .names = {{".k_scale", kKey},
@@ -33,6 +33,9 @@ MethodRules compressed_tensors_of_transformers(std::string_view version) {
                  {.key = "config_groups.*", .accepted = {"a group"}},
                  kNoColumnOrder,
                  {.key = "format", .accepted = {"a text"}, .may_lack = true},
+                 {.key = "global_compression_ratio",
+                  .accepted = {"null", "a number", "true or false"},
+                  .may_lack = true},
                  {.key = "ignore", .accepted = {"a list of texts", "null"}, .may_lack = true},
                  {.key = "kv_cache_scheme",
                   .accepted = {"an object", "null", "[]", "false", "0", "\"\""},
@@ -50,10 +53,20 @@ MethodRules compressed_tensors_of_transformers(std::string_view version) {
                   .may_lack = true,
                   .ignores_case = true},
                  {.key = "num_bits", .accepted = {"8", "4", "\"8\"", "\"4\""}, .may_lack = true},
-                 {.key = "dynamic", .accepted = {"true or false"}, .may_lack = true},
-                 {.key = "symmetric", .accepted = {"true or false"}, .may_lack = true},
+                 {.key = "dynamic", .accepted = {"true or false", "0", "1"}, .may_lack = true},
+                 {.key = "symmetric", .accepted = {"true or false", "0", "1"}, .may_lack = true},
+                 {.key = "observer", .accepted = {"a text", "null"}, .may_lack = true},
                  {.key = "observer_kwargs", .accepted = {"an object"}, .may_lack = true},
-                 {.key = "actorder", .accepted = {"null"}, .may_lack = true}},
+                 {.key = "group_size",
+                  .accepted = {"null", "false", "0", "-1"},
+                  .may_lack = true,
+                  .when = {{.key = "strategy",
+                            .accepted = {"\"tensor\"", "\"attn_head\""},
+                            .ignores_case = true}}},
+                 {.key = "block_structure", .accepted = {"null"}, .may_lack = true},
+                 {.key = "scale_dtype", .accepted = {"null", "a dtype of torch"}, .may_lack = true},
+                 {.key = "zp_dtype", .accepted = {"null", "a dtype of torch"}, .may_lack = true},
+                 {.key = "actorder", .accepted = {"null", "false"}, .may_lack = true}},
       .scheme_keys = {kQuantArgsKeys.begin(), kQuantArgsKeys.end()},
       .refuses_other_schemes = true,
       .heads = HeadScales::kTaken,
@@ -61,7 +74,26 @@ MethodRules compressed_tensors_of_transformers(std::string_view version) {
       .rounding = Rounding::kToModel,
       .needs_cache_config = true,
       .needs_scheme = is_first,
+      .refuses_packed_experts = true,
+      .needs_linear_groups = !is_first,
       .takes_dynamic = true};
+  // Its parameters of zero points are as they are unpacked. Run with tests/fixtures/quantized
+  // (packed_transformers.json).
+  if (!is_first)
+    rules.config.push_back({.key = "config_groups.*.weights.symmetric",
+                            .accepted = {"something"},
+                            .may_lack = true,
+                            .when = {{.key = "format", .accepted = {"\"pack-quantized\""}}}});
+  return rules;
+}
+
+/// Of config.json. 5.23 takes any value of architectures.
+std::vector<KeyCheck> model_checks(std::string_view version) {
+  std::vector<KeyCheck> checks{{.key = "text_config", .accepted = {"null"}, .may_lack = true}};
+  if (version == "5.17")
+    checks.push_back(
+        {.key = "architectures", .accepted = {"null", "a list of texts"}, .may_lack = true});
+  return checks;
 }
 
 }  // namespace
@@ -76,7 +108,7 @@ EngineRules transformers_engine(std::string_view version) {
                       .reads_compression_config = false,
                       .refuses_auto_type = true,
                       .false_scheme_is_none = true,
-                      .refuses_bare_text_config = true},
+                      .model = model_checks(version)},
           .files = {.selection = ShardSelection::kSingleOrIndexed},
           .unknown = Unknown::kDroppedWithWarning,
           .unplaced = Unknown::kDroppedWithWarning,

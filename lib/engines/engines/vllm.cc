@@ -12,7 +12,7 @@ const std::vector<KeyCheck> kVllmScheme{
     {.key = "type", .accepted = {"\"float\""}},
     {.key = "num_bits", .accepted = {"8"}},
     {.key = "strategy", .accepted = {"\"tensor\"", "\"attn_head\""}},
-    {.key = "symmetric", .accepted = {"true"}}};
+    {.key = "symmetric", .accepted = {"something"}}};
 
 Names joined(Names names, const Names& more) {
   names.insert(names.end(), more.begin(), more.end());
@@ -60,6 +60,10 @@ MethodRules vllm_compressed_tensors() {
           {{.key = "config_groups", .accepted = {"an object"}, .may_lack = true},
            {.key = "config_groups.*", .accepted = {"a group with weights", "a group of attention"}},
            kNoColumnOrder,
+           kSparsity,
+           {.key = "transform_config",
+            .accepted = {"nothing", "an object with config_groups"},
+            .may_lack = true},
            // Other widths need a package of kernels that vLLM does not install.
            {.key = "config_groups.*.weights.num_bits", .accepted = {"4", "8"}, .may_lack = true},
            {.key = "ignore",
@@ -90,63 +94,79 @@ MethodRules vllm_modelopt() {
   rules.fp8_name = "fp8_e4m3";
   rules.takes_nvfp4 = true;
   // Source: vLLM 0.32, `ModelOptQuantConfigBase.from_config`, LINEAR_ALGOS.
-  rules.config = {{.key = "quant_algo",
-                   .accepted = {"\"FP8\"", "\"FP8_PER_CHANNEL_PER_TOKEN\"", "\"FP8_PB_WO\"",
-                                "\"NVFP4\"", "\"W4A16_NVFP4\"", "\"MXFP8\""},
-                   .ignores_case = true,
-                   .waived_by = "quantized_layers"},
-                  {.key = "exclude_modules", .accepted = {"a list"}, .may_lack = true},
-                  {.key = "ignore", .accepted = {"a list"}, .may_lack = true}};
+  rules.config = {
+      {.key = "quant_algo",
+       .accepted = {"\"FP8\"", "\"FP8_PER_CHANNEL_PER_TOKEN\"", "\"FP8_PB_WO\"", "\"NVFP4\"",
+                    "\"W4A16_NVFP4\"", "\"MXFP8\""},
+       .ignores_case = true,
+       .when = {{.key = "quantized_layers", .accepted = {"nothing"}, .may_lack = true}}},
+      {.key = "exclude_modules", .accepted = {"a list"}, .may_lack = true},
+      {.key = "ignore", .accepted = {"a list"}, .may_lack = true},
+      {.key = "group_size", .accepted = {"null", "a number", "true or false"}, .may_lack = true},
+      {.key = "quantization", .accepted = {"an object"}, .may_lack = true},
+      // Of a nested configuration, which has no quant_method.
+      {.key = "kv_cache_quant_algo",
+       .accepted = {"a text", "null"},
+       .may_lack = true,
+       .when = {{.key = "quant_method", .accepted = {}, .may_lack = true}}}};
   return rules;
 }
 
 MethodRules vllm_quark() {
   MethodRules rules = vllm_base("quark", joined(vllm_names(), kOutputScales));
-  rules.config = {{.key = "export", .accepted = {"an object"}},
-                  {.key = "export.kv_cache_group", .accepted = {"a list"}, .may_lack = true}};
+  rules.config = kQuarkChecks;
+  rules.groups_by_pattern = true;
   return rules;
 }
 
 MethodRules vllm_fp8() {
   MethodRules rules = vllm_base("fp8", joined(vllm_names(), kOutputScales));
-  rules.config = {kActivationScheme};
+  rules.config = kFp8Checks;
   return rules;
 }
 
 /// Source: vLLM 0.32, `ModelArchConfigConvertorBase._normalize_quantization_config`,
 /// `ModelConfig._verify_quantization` and QUANTIZATION_METHODS without the deprecated ones.
-ConfigReading vllm_reading() {
-  return {.quant_file = QuantFile::kWithoutConfig,
-          .refuses_auto_type = true,
-          .refuses_bare_text_config = true,
-          .needs_producer = true,
-          .algorithms = {{"FP8", "modelopt"},
-                         {"FP8_PER_CHANNEL_PER_TOKEN", "modelopt"},
-                         {"FP8_PB_WO", "modelopt"},
-                         {"NVFP4", "modelopt_fp4"}},
-          .refuses_other_algorithms = true,
-          .aliases = {{"compressed_tensors", "compressed-tensors"}},
-          .other_methods = {"awq",
-                            "auto_awq",
-                            "auto_gptq",
-                            "gptq",
-                            "gptq_marlin",
-                            "awq_marlin",
-                            "humming",
-                            "experts_int8",
-                            "moe_wna16",
-                            "torchao",
-                            "inc",
-                            "mxfp4",
-                            "gpt_oss_mxfp4",
-                            "deepseek_v4_fp8",
-                            "online",
-                            "fp8_per_tensor",
-                            "fp8_per_block",
-                            "fp8_per_channel",
-                            "int8_per_channel_weight_only",
-                            "nvfp4_per_token",
-                            "mxfp8"}};
+ConfigReading vllm_reading(std::string_view version) {
+  ConfigReading reading{
+      .quant_file = QuantFile::kWithoutConfig,
+      .refuses_auto_type = true,
+      .config = {{.key = "producer", .accepted = {"an object"}, .may_lack = true}},
+      .model = {{.key = "text_config", .accepted = {"null"}, .may_lack = true},
+                {.key = "architectures",
+                 .accepted = {"null", "[]", "a list of model classes"},
+                 .may_lack = true}},
+      .needs_producer = true,
+      .algorithms = {{"FP8", "modelopt"},
+                     {"FP8_PER_CHANNEL_PER_TOKEN", "modelopt"},
+                     {"FP8_PB_WO", "modelopt"},
+                     {"NVFP4", "modelopt_fp4"}},
+      .refuses_other_algorithms = true,
+      .aliases = {{"compressed_tensors", "compressed-tensors"}},
+      .other_methods = {"awq",
+                        "auto_awq",
+                        "auto_gptq",
+                        "gptq",
+                        "gptq_marlin",
+                        "awq_marlin",
+                        "humming",
+                        "experts_int8",
+                        "moe_wna16",
+                        "torchao",
+                        "inc",
+                        "mxfp4",
+                        "gpt_oss_mxfp4",
+                        "deepseek_v4_fp8",
+                        "online",
+                        "fp8_per_tensor",
+                        "fp8_per_block",
+                        "fp8_per_channel",
+                        "int8_per_channel_weight_only",
+                        "nvfp4_per_token",
+                        "mxfp8"}};
+  if (comes_before("0.32", version))
+    reading.algorithms.push_back({"MIXED_PRECISION", "modelopt_mixed"});
+  return reading;
 }
 
 std::vector<EngineFormat> vllm_formats() {
@@ -177,21 +197,26 @@ std::vector<EngineFormat> vllm_formats() {
 }  // namespace
 
 /// Of vLLM 0.32 and 0.33, and of what has its code.
-EngineRules vllm_engine(std::string_view) {
+EngineRules vllm_engine(std::string_view version) {
   return {.title = "vLLM",
           .source =
               "model_loader/weight_utils.py, layers/quantization/{kv_cache,base_config,fp8,"
               "modelopt}.py, quark/quark.py, compressed_tensors/compressed_tensors.py; run",
-          .reading = vllm_reading(),
+          .reading = vllm_reading(version),
           // Source: vLLM 0.32, `DefaultModelLoader._prepare_weights`, whose load format is auto.
           .files = {.counts_digits = true, .prefers = "consolidated"},
           // Source: vLLM 0.32, `_resolve_auto_dtype` on a GPU with bfloat16.
+          // Source: vLLM 0.33, `VllmConfig._reject_mismatched_float_kv_cache`.
           .run_dtype = {.takes_float32 = false,
                         .refuse_float16 = {"gemma2", "gemma3", "gemma3_text", "glm4"},
+                        .refuses_other_half = comes_before("0.32", version),
                         .widest = true},
           .unknown = Unknown::kRefused,
           .unplaced = Unknown::kRefused,
           .takes_sharded_heads = true,
+          // Source: vLLM 0.33, models/qwen2.py:352, `Qwen2Model`.
+          .one_window_types = {"qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
+                               "qwen2_5_vl_text", "qwen2_5_omni_text"},
           .command = "vllm serve",
           .fp8_argument = "--kv-cache-dtype fp8",
           // Source: vLLM 0.33 (and 0.32, Aphrodite 0.24.1) `Attention.__init__`, whose layers
@@ -206,12 +231,16 @@ EngineRules vllm_engine(std::string_view) {
 
 /// Source: Aphrodite b42eeec22, `BaseKVCacheMethod`, `maybe_remap_kv_scale_name` and
 /// `LlamaModel.load_weights`; its compressed-tensors method is vLLM's of the spring of 2026.
-EngineRules aphrodite_engine(std::string_view version) {
-  EngineRules rules = vllm_engine(version);
+EngineRules aphrodite_engine(std::string_view) {
+  EngineRules rules = vllm_engine("0.32");
   rules.title = "Aphrodite";
   rules.versions = {"b42eeec22"};
   rules.source = "model_executor/layers/quantization/kv_cache.py, models/llama.py";
   rules.command = "aphrodite run";
+  for (MethodRules& method : rules.methods)
+    if (method.method == "quark")
+      method.config.push_back(
+          {.key = "global_quant_config", .accepted = {"nothing", "an object"}, .may_lack = true});
   return rules;
 }
 
