@@ -47,6 +47,9 @@ def name_cells(record, names):
 def variant_cells(record):
     cells = {}
     for name, row in record["variants"].items():
+        if isinstance(row, str):  # of engines_keys.py
+            cells[name] = row
+            continue
         seen = row.get("seen", row)
         cells[name] = f"refused ({without_places(seen['why'])})" if not seen["loads"] else held_by(seen)
     return cells
@@ -60,6 +63,10 @@ def held_by(seen):
 
 def short(number):
     return f"{number:.4g}" if isinstance(number, float) else json.dumps(number)[:40]
+
+
+def stray_cells(record):
+    return {family: answer for answer in ("refused", "passed") for family in record[answer]}
 
 
 def draft_cells(record):
@@ -88,7 +95,7 @@ def text_of(out, engine, version, older=""):
     older = older or versions[at - 1]
     lines = [f"{engine} {rows[older]['release']} -> {rows[version]['release']}"]
     cells = {"families": family_cells, "names": lambda record: name_cells(record, json.loads((out / "names.json").read_text())["names"]),
-             "habits": variant_cells, "variants": variant_cells, "drafts": draft_cells}
+             "strays": stray_cells, "habits": variant_cells, "variants": variant_cells, "keys": variant_cells, "drafts": draft_cells}
     for kind, cells_of in cells.items():
         before, after = (read_any(out, kind, rows[one]["records"]) for one in (older, version))
         if before and after:
