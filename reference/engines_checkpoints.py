@@ -8,6 +8,8 @@ import struct
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
+import engines_judge  # noqa: F401  first: it finds check_engine
+from check_engine.checkpoint import header, read_scales
 from engines_families import CROSS_LAYERS, MODELS, OUTSIDE, config_of
 from engines_processors import add_processor
 
@@ -22,9 +24,6 @@ TRIED = {"ignore-none": "compressed-tensors", "ignore-all": "compressed-tensors"
 CONVERTED = {form: ("compressed-tensors", form) for form in
              ("modelopt", "quark", "tgi", "scales-json", "compressed-tensors+tgi", "compressed-tensors+modelopt", "compressed-tensors+scales-json")}
 CONVERTED |= {f"weights-{form}": ("weights", form) for form in ("fp8", "modelopt", "quark")}
-LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
-SIDES = {"k": re.compile(r"\.(k_scale|k_proj\.output_scale)$"), "v": re.compile(r"\.(v_scale|v_proj\.output_scale)$"),
-         "kv": re.compile(r"\.kv_scale$")}
 
 
 def kvcal(options, *arguments):
@@ -129,47 +128,3 @@ def rename(path, name_of):
 def note(home, form, done):
     if done.returncode:
         (home / f"{form}.refused").write_text(done.stderr.strip().splitlines()[-1])
-
-
-def header(path):
-    with open(path, "rb") as file:
-        size = struct.unpack("<Q", file.read(8))[0]
-        return json.loads(file.read(size)), 8 + size
-
-
-def read_sides(folder):
-    """{layer: {"k", "v", "kv"}} of what a folder's files hold, lists for heads; and {name: [dtype, shape]} of these tensors."""
-    found, shapes = {}, {}
-    for path in sorted(folder.glob("*.safetensors")):
-        tensors, start = header(path)
-        for name, entry in tensors.items():
-            for side, pattern in SIDES.items():
-                layer = LAYER.search("." + name)
-                if pattern.search(name) and layer:
-                    begin, end = entry["data_offsets"]
-                    with open(path, "rb") as file:
-                        file.seek(start + begin)
-                        values = unpack(file.read(end - begin), entry["dtype"])
-                    found.setdefault(int(layer[1]), {})[side] = values[0] if len(values) == 1 else values
-                    shapes[name] = [entry["dtype"], entry["shape"]]
-    if (folder / "kv_cache_scales.json").exists():
-        ranks = json.loads((folder / "kv_cache_scales.json").read_text())["kv_cache"]["scaling_factor"]
-        found |= {int(layer): {"kv": to_float32(value)} for layer, value in ranks["0"].items()}
-    return found, shapes
-
-
-def read_scales(folder):
-    """{layer: {"k", "v"}} of a folder's files; and the tensors."""
-    found, shapes = read_sides(folder)
-    return {layer: {"k": sides.get("k", sides.get("kv")), "v": sides.get("v", sides.get("kv"))} for layer, sides in found.items()}, shapes
-
-
-def unpack(data, dtype):
-    if dtype == "BF16":
-        return [struct.unpack("<f", b"\0\0" + data[i:i + 2])[0] for i in range(0, len(data), 2)]
-    code, size = {"F32": ("f", 4), "F16": ("e", 2)}[dtype]
-    return list(struct.unpack(f"<{len(data) // size}{code}", data))
-
-
-def to_float32(value):
-    return struct.unpack("<f", struct.pack("<f", value))[0]

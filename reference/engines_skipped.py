@@ -14,17 +14,15 @@ import tempfile
 
 import engines_vllm  # sets the engine's environment before it is imported
 import vllm
-from vllm.config import VllmConfig, set_current_vllm_config
-from vllm.distributed import init_distributed_environment, initialize_model_parallel
+from vllm.config import set_current_vllm_config
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.model_loader import get_model
-from vllm.model_executor.models import registry
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from engines_judge import forget_model, numbers
 from engines_variants import CONFIG, MODELOPT, ct, described, module, scales, write, write_record
 from scale_loading import layer_of
-from vllm_scale_loading import let_fp8_caches_through
+from check_engine.vllm import ask_here, let_fp8_caches_through, start_processes
 
 LISTED = {module(layer): {"quant_algo": "FP8"} for layer in (0, 1)}
 CHECKPOINTS = {
@@ -51,11 +49,9 @@ def observe(folder, words):
 
 
 def main():
-    registry._run_in_subprocess = lambda inspect: inspect()
+    ask_here()
     let_fp8_caches_through()
-    with set_current_vllm_config(VllmConfig()):
-        init_distributed_environment(1, 0, "env://", 0, "gloo")
-        initialize_model_parallel(1, 1)
+    start_processes()
     recorded = {}
     for name, variant in CHECKPOINTS.items():
         for words in WORDS:

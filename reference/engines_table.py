@@ -27,7 +27,6 @@ Reasons: the engine's error and where in its source it came from, or its warning
 import argparse
 import datetime
 import json
-import math
 import os
 import pathlib
 import re
@@ -35,7 +34,9 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from engines_checkpoints import CONVERTED, LAYER, RECIPE, TRIED, kvcal, make_families, read_scales, read_sides
+from engines_checkpoints import CONVERTED, RECIPE, TRIED, kvcal, make_families  # first: it finds check_engine
+from check_engine.checkpoint import LAYER, read_scales, read_sides
+from check_engine.verdict import answer_of, same
 from engines_families import CONFIGS, NO_FP8_WEIGHTS, NOT_RUN, SAME_AS, all_families
 
 HERE = pathlib.Path(__file__).parent
@@ -108,30 +109,6 @@ def judged(options, engine, python):
             with open(out, "a") as file:
                 file.write(json.dumps({"name": left[0]["name"], "engine": engine, "version": "", "loads": False,
                                        "why": f"died of signal {-died}", "warnings": []}) + "\n")
-
-
-def same(a, b, within=0.0):
-    """One number stands for all heads."""
-    if isinstance(a, list) or isinstance(b, list):
-        a, b = (x if isinstance(x, list) else [x] for x in (a, b))
-        heads = max(len(a), len(b))
-        a, b = (x * heads if len(x) == 1 else x for x in (a, b))
-        return len(a) == len(b) and all(same(x, y, within) for x, y in zip(a, b))
-    a, b = (1.0 if x is None else x for x in (a, b))
-    return a == b or (not isinstance(a, str) and not isinstance(b, str) and math.isclose(a, b, rel_tol=within))
-
-
-def answer_of(wanted, loads, cache_dtype, layers):
-    if not loads:
-        return "refused"
-    if "fp8" not in cache_dtype and "float8" not in cache_dtype:
-        return "16-bit"
-    pairs = [(sides[side], layers.get(layer, {}).get(side)) for layer, sides in wanted.items() for side in "kv"]
-    if all(same(a, b) for a, b in pairs):
-        return "loaded"
-    if all(same(1.0, b) for _, b in pairs):
-        return "lost"
-    return "rounded" if all(same(a, b, 0.01) for a, b in pairs) else "partly"
 
 
 def reason_of(seen, answer):

@@ -57,5 +57,5 @@ def tried(source, folder, form):
 
 
 if __name__ == "__main__":
-    lmdeploy.stand_in()
+    lmdeploy.start()
     run("lmdeploy", lmdeploy.lmdeploy.__version__, tried)

@@ -109,7 +109,7 @@ def main():
 
 
 if __name__ == "__main__":
-    lmdeploy.stand_in()
+    lmdeploy.start()
     main()
     sys.stdout.flush()
     os._exit(0)

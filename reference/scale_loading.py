@@ -6,7 +6,9 @@ import re
 import sys
 import tempfile
 
+import engines_judge  # noqa: F401  first: it finds check_engine
 import torch
+from check_engine.common import layer_of  # noqa: F401  others import it from here
 from safetensors.torch import load_file, save_file
 
 MODULE = re.compile(r"^(?:.*\.)?(?:layers|h)\.(\d+)\.(?:self_attn|self_attention|attn\.attention|attention|attn|mixer(?=\.[qkvo]_proj))(?=\.)")
@@ -39,10 +41,6 @@ def copy_with_scales(source, target):
     json.dump(config, open(os.path.join(target, "config.json"), "w"))
     save_file(tensors, os.path.join(target, "model.safetensors"), metadata={"format": "pt"})
     return wanted
-
-
-def layer_of(module_name):
-    return int(re.search(r"\.(?:layers|h)\.(\d+)\.", "." + module_name + ".")[1])
 
 
 def check(source, folder, load, held_scales, explain):

@@ -18,17 +18,14 @@ import os
 import re
 import sys
 
-from engines_judge import free_port
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
-for key, value in dict(VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1",
-                       VLLM_LOGGING_LEVEL="ERROR", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0", LOCAL_RANK="0",
-                       WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port()).items():
-    os.environ.setdefault(key, value)
-
+import engines_judge  # noqa: F401  first: it finds check_engine
+import check_engine.vllm
 import vllm
 from vllm.config import set_current_vllm_config
 from vllm.engine.arg_utils import EngineArgs
-from vllm.model_executor.model_loader import get_model
+from vllm.model_executor.model_loader import base_loader, get_model
 
 from scale_loading import layer_of, run
 
@@ -53,38 +50,10 @@ def explain(error, _):
     return {"loads": False} if re.search(r"no module or parameter named '[^']*[kv]_scale'", str(error)) else {}
 
 
-def let_fp8_caches_through():
-    """0.33 refuses FP8 caches before it loads where the processor lacks the instructions of their kernel."""
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-    supports = CPUAttentionBackend.supports_kv_cache_dtype.__func__
-    CPUAttentionBackend.supports_kv_cache_dtype = classmethod(
-        lambda cls, dtype: dtype in cls.supported_kv_cache_dtypes or supports(cls, dtype))
-
-
 def let_cpu_through():
     """No forward is run, so what the CPU lacks does not matter."""
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-    CPUAttentionBackend.get_supported_head_sizes = classmethod(lambda cls: [])
-    let_fp8_caches_through()
-    from vllm.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts
-    CPUUnquantizedExperts.is_supported_config = staticmethod(lambda *_: (True, None))
-    from vllm.model_executor.layers.fused_moe.config import FusedMoEConfig
-    checks = FusedMoEConfig.__post_init__
-
-    def checked_but_for_the_platform(config):
-        try:
-            checks(config)
-        except NotImplementedError:  # experts without a gate, on the CPU
-            pass
-
-    FusedMoEConfig.__post_init__ = checked_but_for_the_platform
-    from vllm.model_executor.model_loader import base_loader
+    check_engine.vllm.let_cpu_through()
     base_loader.process_weights_after_loading = lambda *_: None
-    from vllm.distributed import init_distributed_environment, initialize_model_parallel
-    from vllm.config import VllmConfig
-    with set_current_vllm_config(VllmConfig()):
-        init_distributed_environment(1, 0, "env://", 0, "gloo")
-        initialize_model_parallel(1, 1)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""Large tensors without memory, while an engine's own code allocates, reads, casts and fills them.
+
+A tensor of more than `limit` elements is one element that is expanded to its shape: it has shape, dtype and device of the tensor that it stands
+for, and reads as zeros. Writing to a large tensor does nothing. Smaller ones, scales among them, are what they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+#: Elements of the largest tensor that is one. K and V have fewer scales, also by channel.
+LIMIT = 1 << 16
+
+
+def hollow(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    element = torch.empty(1, dtype=dtype)
+    element.untyped_storage().fill_(0)
+    return element[0].expand(shape)
+
+
+def on_meta(value: Any) -> Any:
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta") if isinstance(value, torch.Tensor) else value
+
+
+class HollowTensors(TorchDispatchMode):
+    def __init__(self, limit: int = LIMIT) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def is_large(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.numel() > self.limit
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func._schema.is_mutable:
+            return self.written(func, args, kwargs)
+        is_view = any(result.alias_info is not None for result in func._schema.returns)
+        if is_view:
+            try:
+                return func(*args, **kwargs)
+            except RuntimeError:  # such as a view of another size of elements
+                if not any(self.is_large(value) for value in tree_flatten((args, kwargs))[0]):
+                    raise
+        return self.made(func, args, kwargs)
+
+    def written(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operation that writes to arguments."""
+        schema = func._schema
+        into = [value for i, argument in enumerate(schema.arguments) if argument.alias_info is not None and argument.alias_info.is_write
+                for value in [args[i] if i < len(args) else kwargs.get(argument.name)]]  # fmt: skip
+        if not any(self.is_large(value) for value in tree_flatten(into)[0]):
+            return func(*args, **kwargs)
+        results = into[: len(schema.returns)]
+        return results[0] if len(schema.returns) == 1 else tuple(results) if schema.returns else None
+
+    def made(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operation that makes tensors: with large results, of their shapes alone."""
+        inputs = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
+        placed = {"device": torch.device("meta")} if any(argument.name == "device" for argument in func._schema.arguments) else {}
+        places = {torch.device(kwargs["device"]).type} if kwargs.get("device") is not None else {value.device.type for value in inputs}
+        if not (inputs or placed) or "meta" in places:
+            return func(*args, **kwargs)
+        try:
+            shapes = func(*tree_map(on_meta, args), **tree_map(on_meta, kwargs) | placed)
+        except Exception:  # noqa: BLE001  what depends on values, or has no shapes to tell, is computed
+            return func(*args, **kwargs)
+        if not any(self.is_large(value) for value in tree_flatten(shapes)[0]):
+            return func(*args, **kwargs)
+        return tree_map(lambda value: hollow(value.shape, value.dtype) if isinstance(value, torch.Tensor) else value, shapes)
+
+
+@contextlib.contextmanager
+def hollow_tensors(limit: int = LIMIT) -> Iterator[None]:
+    """In this thread and in those that start meanwhile, such as the loaders'."""
+    run = threading.Thread.run
+
+    def run_hollow(thread: threading.Thread) -> None:
+        with HollowTensors(limit):
+            run(thread)
+
+    threading.Thread.run = run_hollow  # type: ignore[method-assign]
+    try:
+        with HollowTensors(limit):
+            yield
+    finally:
+        threading.Thread.run = run  # type: ignore[method-assign]
