@@ -16,7 +16,7 @@ from .checkpoint import Scales, wanted_scales
 from .verdict import compared, differences, is_loaded, sentence, verdict
 
 LOADED, NOT_LOADED, CANNOT_ASK = 0, 1, 2
-EPILOG = """exit status: 0 where every scale is loaded and the cache is FP8, 1 where not, 2 where the engine cannot be asked.
+EPILOG = """exit status: 0 where every scale is loaded and the cache is FP8, 1 where not, 2 where the engine cannot be asked or does not run here.
 The engine's own code loads the checkpoint on the CPU: no weight is read, no GPU is used. --json says what stands in for the GPU."""
 
 
@@ -61,16 +61,18 @@ def read_wanted(options: argparse.Namespace) -> Scales:
 def report(options: argparse.Namespace, wanted: Scales, seen: dict[str, Any], answer: str) -> str:
     if options.json:
         facts = {"engine": options.engine, "version": seen["version"], "answer": answer, "loads": seen["loads"], "cache_dtype": seen.get("cache_dtype"),
-                 "why": seen.get("why"), "layers": compared(wanted, seen) if seen["loads"] else [], "warnings": seen["warnings"],
-                 "stood_in": seen["stood_in"]}  # fmt: skip
+                 "why": seen.get("why"), "layers": compared(wanted, seen) if seen["loads"] else [], "dropped": seen.get("dropped", []),
+                 "warnings": seen["warnings"], "stood_in": seen["stood_in"]}  # fmt: skip
         return json.dumps(facts)
     lines = [f"{ENGINES[options.engine].title} {seen['version']} (installed): {sentence(answer, wanted, seen)}"]
-    if answer in ("partly", "lost", "rounded"):
+    if answer in ("partly", "lost"):
         lines += [f"  {line}" for line in differences(wanted, seen)]
     if answer == "16-bit" and options.kv_cache_dtype == "auto" and ENGINES[options.engine].fp8:
         lines.append("  --kv-cache-dtype fp8 asks for an FP8 cache")
+    if seen.get("dropped"):
+        lines.append(f"  dropped: {seen['dropped'][0]}" + (f" and {len(seen['dropped']) - 1} more scales" if len(seen["dropped"]) > 1 else ""))
     lines += [f"  its warning: {warning}" for warning in seen["warnings"]]
-    return "\n".join(lines + ["  run on a CPU without weights; stood in: " + "; ".join(seen["stood_in"])])
+    return "\n".join(lines + [f"  stood in: {one}" for one in seen["stood_in"]])
 
 
 def main(words: list[str] | None = None) -> int:
@@ -84,7 +86,7 @@ def main(words: list[str] | None = None) -> int:
         return CANNOT_ASK
     answer = verdict(wanted, seen)
     print(report(options, wanted, seen, answer))
-    return LOADED if is_loaded(answer) else NOT_LOADED
+    return LOADED if is_loaded(answer) else CANNOT_ASK if answer == "unknown" else NOT_LOADED
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ def unheard(is_verbose: bool) -> Iterator[None]:
 
 
 def ask(name: str, folder: Path, job: dict[str, Any], is_verbose: bool = False) -> dict[str, Any]:
-    """{"version", "stood_in", "warnings"} and, where it loads, {"loads": True, "cache_dtype", "layers": {layer: {"k", "v"}}}; else {"loads": False,
+    """{"version", "stood_in", "warnings"} and, where it loads, {"loads": True, "cache_dtype", "layers": {layer: {"k", "v"}}, "dropped": names of
+    scales that no module took, of an engine that says so}; else {"loads": False,
     "why", "is_unknown": whether a stand-in is the reason, "has_model": whether it loads without the scales}. job: {"kv_cache_dtype", "scales"}, of which the second may be absent."""
     with unheard(is_verbose):
         file, version = started(name)
@@ -93,7 +94,8 @@ def observed(file: ModuleType, name: str, source: Path, folder: Path, job: dict[
     try:
         with hollow_tensors():
             seen = file.observe(str(folder), job)
-        return {"loads": True, "cache_dtype": seen["cache_dtype"], "layers": {int(layer): sides for layer, sides in seen["layers"].items()}}
+        return {"loads": True, "cache_dtype": seen["cache_dtype"], "layers": {int(layer): sides for layer, sides in seen["layers"].items()},
+                "dropped": seen.get("dropped", [])}  # fmt: skip
     except (Exception, SystemExit) as error:  # whatever it refuses with is the finding
         why = refusal(error, str(folder), ENGINES[name].package)
         return {"loads": False, "why": why, "is_unknown": is_of_here(error)}

@@ -21,7 +21,7 @@ from typing import Any
 #: Of an engine's warnings, those of its start.
 MUTED = re.compile(r"LOAD REPORT|Ignore import error|Acceleration for non-quantized|is deprecated|Cuda graph|CUDA|cuda|tokenizer|torch_dtype|AMX|amx|rope|Triton|triton|attention backend|"
                    r"shared memory|random port|overlap|page_size|radix|context length|mem_fraction|generation_config|max_model_len|"
-                   r"DEPRECATED: |compute capability|NUMA|Chunked|chunked|prefix cach|eager|graph|piecewise|multimodal|downcast|Downcast")  # fmt: skip
+                   r"DEPRECATED: |For higher performance|compute capability|NUMA|Chunked|chunked|prefix cach|eager|graph|piecewise|multimodal|downcast|Downcast")  # fmt: skip
 ABSENT = "which is not here"
 
 

@@ -8,6 +8,7 @@ import re
 from types import ModuleType
 from typing import Any
 
+from .checkpoint import is_scale
 from .common import layer_of, numbers, set_environment
 
 set_environment(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TQDM_DISABLE="1")
@@ -15,7 +16,7 @@ set_environment(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TQDM_DISABLE="1")
 import transformers
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-STOOD_IN = ("the model is made on the CPU",)
+STOOD_IN = ("the CPU for a GPU",)
 
 
 def start() -> ModuleType:
@@ -43,4 +44,5 @@ def observe(folder: str, _: Any) -> dict[str, Any]:
         if getattr(module, "is_kv_shared_layer", False) and layer_of(name) not in layers:
             like = [layer for layer in layers if kinds[layer] == kinds[layer_of(name)] and layer < layer_of(name)]
             layers |= {layer_of(name): layers[max(like)]} if like else {}
-    return {"cache_dtype": "fp8" if quantized else "auto", "layers": layers}
+    dropped = sorted(name for name in loading["unexpected_keys"] if is_scale(name))
+    return {"cache_dtype": "fp8" if quantized else "auto", "layers": layers, "dropped": dropped}

@@ -85,13 +85,26 @@ def is_loaded(answer: str) -> bool:
     return answer in ("loaded", "rounded")
 
 
+def rounding(wanted: Scales, seen: dict[str, Any]) -> float:
+    """The largest relative difference between what the engine holds and what the file does."""
+    most = 0.0
+    for row in compared(wanted, seen):
+        for side in "kv":
+            held, stored = (x if isinstance(x, list) else [x] for x in (row[f"{side}_scale"], row[f"{side}_stored"]))
+            heads = max(len(held), len(stored))
+            for a, b in zip(held * (heads // len(held)), stored * (heads // len(stored))):
+                if isinstance(a, float) and isinstance(b, float) and b:
+                    most = max(most, abs(a - b) / abs(b))
+    return most
+
+
 def sentence(answer: str, wanted: Scales, seen: dict[str, Any]) -> str:
     cache = f"cache {seen.get('cache_dtype')}"
     lost = [row["layer"] for row in compared(wanted, seen) if row["layer"] in wanted and not (
         same(row["k_scale"], row["k_stored"], 0.01) and same(row["v_scale"], row["v_stored"], 0.01))]  # fmt: skip
     return {
         "loaded": lambda: f"loaded: K and V scales of {counted(len(wanted))}, {cache}",
-        "rounded": lambda: f"loaded: K and V scales of {counted(len(wanted))}, rounded, {cache}",
+        "rounded": lambda: f"loaded: K and V scales of {counted(len(wanted))}, rounded by {100 * rounding(wanted, seen):.2g} % at most, {cache}",
         "partly": lambda: f"lost: scales of layers {ranges(lost)}, of {counted(len(wanted))} with scales, {cache}",
         "lost": lambda: f"lost: 1.0 stands for the scales of all {counted(len(wanted))}, {cache}",
         "16-bit": lambda: f"not used: K and V stay in 16 bits, cache {seen.get('cache_dtype')}",
@@ -107,4 +120,4 @@ def differences(wanted: Scales, seen: dict[str, Any]) -> list[str]:
     rows = [row for row in compared(wanted, seen) if not (same(row["k_scale"], row["k_stored"]) and same(row["v_scale"], row["v_stored"]))]
     lines = [f"layer {row['layer']}: K {shown(row['k_scale'])}, V {shown(row['v_scale'])}; stored: K {shown(row['k_stored'])}, V {shown(row['v_stored'])}"
              for row in rows[:SHOWN]]  # fmt: skip
-    return lines + ([f"and {counted(len(rows) - SHOWN)} more"] if len(rows) > SHOWN else [])
+    return lines + ([f"and {len(rows) - SHOWN} more layers"] if len(rows) > SHOWN else [])
