@@ -9,7 +9,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import engines_judge  # noqa: F401  first: it finds check_engine
-from check_engine.checkpoint import header, read_scales
+from check_engine.checkpoint import LAYER, header, read_scales, read_sides  # noqa: F401  others import them from here
 from engines_families import CROSS_LAYERS, MODELS, OUTSIDE, config_of
 from engines_processors import add_processor
 

@@ -9,7 +9,6 @@ OUT.jsonl, a line a job, in the order of JOBS, written as soon as it is known:
 k and v: a number, or a list where they are of heads; null where the attention has no scale and so 1.0. Lines that OUT.jsonl has
 already are not asked again, so a judge that died is started again for the rest. Where NAME/base does not load, the jobs of NAME behind it get its answer.
 """
-import contextlib
 import json
 import os
 import pathlib
@@ -37,11 +36,14 @@ def pass_over_other_parts(loader):
     loader.track_weights_loading = track_others
 
 
-def memory_of_tensors():
-    if "HOLLOW_TENSORS" not in os.environ:
-        return contextlib.nullcontext()
+def in_hollow_tensors(observe):
     from check_engine.hollow import hollow_tensors  # imports torch, before which engines set their environment
-    return hollow_tensors(int(os.environ["HOLLOW_TENSORS"]))
+
+    def observed(folder, job):
+        with hollow_tensors(int(os.environ["HOLLOW_TENSORS"])):
+            return observe(folder, job)
+
+    return observed
 
 
 class NoModel(Exception):
@@ -53,6 +55,8 @@ def judge(jobs_path, out_path, engine, version, package, observe):
     jobs = json.load(open(jobs_path))
     done = {seen["name"]: seen for seen in map(json.loads, open(out_path))} if os.path.exists(out_path) else {}
     heard = Heard(engine, package)
+    if "HOLLOW_TENSORS" in os.environ:
+        observe = in_hollow_tensors(observe)
     forget_model()
     for job in jobs:
         if job["name"] in done:
@@ -63,13 +67,12 @@ def judge(jobs_path, out_path, engine, version, package, observe):
         try:
             if not base["loads"]:
                 raise NoModel
-            with memory_of_tensors():
-                seen |= {"loads": True} | observe(job["folder"], job)
+            seen |= {"loads": True} | observe(job["folder"], job)
         except NoModel:
             seen |= {"loads": False, "why": base["why"]}
         except Exception as error:  # noqa: BLE001  whatever it refuses with is the finding
             seen |= {"loads": False, "why": refusal(error, job["folder"], package)}
-        seen["warnings"] = heard.about(job["folder"])
+        seen["warnings"] = [text.replace(job["folder"], "MODEL")[:260] for text in heard.said][:6]
         done[seen["name"]] = seen
         with open(out_path, "a") as file:
             file.write(json.dumps(seen) + "\n")

@@ -34,8 +34,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from engines_checkpoints import CONVERTED, RECIPE, TRIED, kvcal, make_families  # first: it finds check_engine
-from check_engine.checkpoint import LAYER, read_scales, read_sides
+from engines_checkpoints import CONVERTED, LAYER, RECIPE, TRIED, kvcal, make_families, read_scales, read_sides
 from check_engine.verdict import answer_of, same
 from engines_families import CONFIGS, NO_FP8_WEIGHTS, NOT_RUN, SAME_AS, all_families
 

@@ -7,6 +7,7 @@ for, and reads as zeros. Writing to a large tensor does nothing. Smaller ones, s
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 #: Elements of the largest tensor that is one. K and V have fewer scales, also by channel.
 LIMIT = 1 << 16
+MADV_RANDOM = 1  # of Linux
 
 
 def hollow(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
@@ -35,7 +37,9 @@ class HollowTensors(TorchDispatchMode):
         self.limit = limit
 
     def is_large(self, value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and value.numel() > self.limit
+        """Or a part of one, such as the rows of a fused bias that one tensor of the file is copied to."""
+        return isinstance(value, torch.Tensor) and value.device.type != "meta" and (
+            value.numel() > self.limit or value.numel() * value.element_size() > value.untyped_storage().nbytes())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -65,29 +69,38 @@ class HollowTensors(TorchDispatchMode):
         inputs = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
         placed = {"device": torch.device("meta")} if any(argument.name == "device" for argument in func._schema.arguments) else {}
         places = {torch.device(kwargs["device"]).type} if kwargs.get("device") is not None else {value.device.type for value in inputs}
-        if not (inputs or placed) or "meta" in places:
+        makes_tensors = any("Tensor" in str(result.type) for result in func._schema.returns)
+        if not (inputs or placed) or "meta" in places or not makes_tensors:
             return func(*args, **kwargs)
         try:
             shapes = func(*tree_map(on_meta, args), **tree_map(on_meta, kwargs) | placed)
         except Exception:  # noqa: BLE001  what depends on values, or has no shapes to tell, is computed
             return func(*args, **kwargs)
-        if not any(self.is_large(value) for value in tree_flatten(shapes)[0]):
+        if not any(isinstance(value, torch.Tensor) and value.numel() > self.limit for value in tree_flatten(shapes)[0]):
             return func(*args, **kwargs)
         return tree_map(lambda value: hollow(value.shape, value.dtype) if isinstance(value, torch.Tensor) else value, shapes)
 
 
 @contextlib.contextmanager
 def hollow_tensors(limit: int = LIMIT) -> Iterator[None]:
-    """In this thread and in those that start meanwhile, such as the loaders'."""
-    run = threading.Thread.run
+    """In this thread and in those that start meanwhile, such as the loaders'. Mapped files are not read ahead: the first byte of a tensor is touched
+    where its file is opened."""
+    run, from_file = threading.Thread.run, torch.UntypedStorage.from_file
 
     def run_hollow(thread: threading.Thread) -> None:
         with HollowTensors(limit):
             run(thread)
 
+    def map_file(*args: Any, **kwargs: Any) -> torch.UntypedStorage:
+        storage = from_file(*args, **kwargs)
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(storage.data_ptr()), ctypes.c_size_t(storage.nbytes()), MADV_RANDOM)
+        return storage
+
     threading.Thread.run = run_hollow  # type: ignore[method-assign]
+    torch.UntypedStorage.from_file = map_file  # type: ignore[method-assign]
     try:
         with HollowTensors(limit):
             yield
     finally:
         threading.Thread.run = run  # type: ignore[method-assign]
+        torch.UntypedStorage.from_file = from_file  # type: ignore[method-assign]

