@@ -166,7 +166,10 @@ def hollow_copy(source: Path, target: Path, has_scales: bool = True) -> None:
     target.mkdir()
     indexes = []
     for path in sorted(source.rglob("*")):
-        to = target / path.relative_to(source)
+        place = path.relative_to(source)
+        to = target / place
+        if any(part.startswith(".") for part in place.parts):  # what downloads keep
+            continue
         if path.is_dir():
             to.mkdir(exist_ok=True)
         elif path.suffix == ".safetensors":
