@@ -253,7 +253,7 @@ class CheckEngine(unittest.TestCase):
 
     def test_engine_of_an_unknown_make(self):
         write_files(self.engines, {"lmdeploy/__init__.py": "__version__ = '99'\n"})
-        self.expect_error(self.run_it("lmdeploy", self.checkpoint()), "error: LMDeploy does not start here: ")
+        self.expect_error(self.run_it("lmdeploy", self.checkpoint()), "check_engine was run with LMDeploy 0.18")
 
     def test_a_copy_has_scales_and_no_weights(self):
         copies = importlib.import_module(f"{PACKAGE}.checkpoint")

@@ -19,6 +19,8 @@ class Engine:
     #: Its package in Python, and what installs it.
     package: str
     install: str
+    #: The versions that its file was run with; others are asked the same way, and an error names these.
+    run_with: str
     #: Its word for the usual FP8 cache; None where the engine has no option for the cache's dtype.
     fp8: str | None
     #: Whether it has an option for a kv_cache_scales.json.
@@ -26,8 +28,8 @@ class Engine:
 
 
 ENGINES: dict[str, Engine] = {
-    "vllm": Engine("vLLM", "vllm", "pip install vllm", "fp8"),
-    "sglang": Engine("SGLang", "sglang", "pip install sglang", "fp8_e4m3", reads_scales_file=True),
-    "transformers": Engine("transformers", "transformers", "pip install torch transformers compressed-tensors accelerate", None),
-    "lmdeploy": Engine("LMDeploy", "lmdeploy", "pip install lmdeploy", "fp8"),
+    "vllm": Engine("vLLM", "vllm", "pip install vllm", "0.32 and 0.33", "fp8"),
+    "sglang": Engine("SGLang", "sglang", "pip install sglang", "0.5.23", "fp8_e4m3", reads_scales_file=True),
+    "transformers": Engine("transformers", "transformers", "pip install torch transformers compressed-tensors accelerate", "5.17 to 5.24", None),
+    "lmdeploy": Engine("LMDeploy", "lmdeploy", "pip install lmdeploy", "0.18", "fp8"),
 }

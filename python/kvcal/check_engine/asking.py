@@ -39,7 +39,8 @@ def started(name: str) -> tuple[ModuleType, str]:
         file = importlib.import_module(f"{__package__}.{name}")
         version = file.start().__version__
     except Exception as error:  # an engine that is half installed, or is not made as this file knows it
-        raise CannotAsk(f"{engine.title} does not start here: {type(error).__name__}: {error}") from error
+        raise CannotAsk(f"{engine.title} does not start here: {type(error).__name__}: {error}; check_engine was run with {engine.title} "
+                        f"{engine.run_with}") from error  # fmt: skip
     return file, version
 
 
