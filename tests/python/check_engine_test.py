@@ -17,7 +17,7 @@ import unittest
 
 PACKAGE = os.environ["CHECK_ENGINE"]
 TORCH = {
-    "torch/__init__.py": "class Tensor: ...\nclass Size: ...\nclass UntypedStorage:\n    from_file = None\n",
+    "torch/__init__.py": "class Tensor: ...\nclass Size: ...\nint64 = bool = object()\nclass UntypedStorage:\n    from_file = None\n",
     "torch/utils/__init__.py": "",
     "torch/utils/_python_dispatch.py": """
 class TorchDispatchMode:

@@ -1,6 +1,6 @@
 """Large tensors without memory, while an engine's own code allocates, reads, casts and fills them.
 
-A tensor of more than `limit` elements is one element that is expanded to its shape: it has shape, dtype and device of the tensor that it stands
+A tensor of more than `limit` elements, which is none of indices, is one element that is expanded to its shape: it has shape, dtype and device of the tensor that it stands
 for, and reads as zeros. Writing to a large tensor does nothing. Smaller ones, scales among them, are what they are.
 """
 
@@ -18,6 +18,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 #: Elements of the largest tensor that is one. K and V have fewer scales, also by channel.
 LIMIT = 1 << 16
+#: The same of tensors that hold indices, such as the map of experts, and no weights.
+INDICES = {torch.int64: 1 << 24, torch.bool: 1 << 24}
 MADV_RANDOM = 1  # of Linux
 
 
@@ -39,7 +41,10 @@ class HollowTensors(TorchDispatchMode):
     def is_large(self, value: Any) -> bool:
         """Or a part of one, such as the rows of a fused bias that one tensor of the file is copied to."""
         return isinstance(value, torch.Tensor) and value.device.type != "meta" and (
-            value.numel() > self.limit or value.numel() * value.element_size() > value.untyped_storage().nbytes())
+            self.is_beyond(value) or value.numel() * value.element_size() > value.untyped_storage().nbytes())
+
+    def is_beyond(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.numel() > INDICES.get(value.dtype, self.limit)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -76,7 +81,7 @@ class HollowTensors(TorchDispatchMode):
             shapes = func(*tree_map(on_meta, args), **tree_map(on_meta, kwargs) | placed)
         except Exception:  # noqa: BLE001  what depends on values, or has no shapes to tell, is computed
             return func(*args, **kwargs)
-        if not any(isinstance(value, torch.Tensor) and value.numel() > self.limit for value in tree_flatten(shapes)[0]):
+        if not any(self.is_beyond(value) for value in tree_flatten(shapes)[0]):
             return func(*args, **kwargs)
         return tree_map(lambda value: hollow(value.shape, value.dtype) if isinstance(value, torch.Tensor) else value, shapes)
 
