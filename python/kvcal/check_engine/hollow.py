@@ -1,7 +1,7 @@
 """Large tensors without memory, while an engine's own code allocates, reads, casts and fills them.
 
 A tensor of more than `limit` elements, which is none of indices, is one element that is expanded to its shape: it has shape, dtype and device of the tensor that it stands
-for, and reads as zeros. Writing to a large tensor does nothing. Smaller ones, scales among them, are what they are.
+for, and its elements read alike, as zero at first. Writing to a large tensor does nothing. Smaller ones, scales among them, are what they are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ def hollow(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
 
 
 def on_meta(value: Any) -> Any:
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta") if isinstance(value, torch.Tensor) else value
+    """The shape of a tensor; of a hollow one as if it lay in memory, for views that ask where elements lie."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if 0 in value.stride():
+        return torch.empty(value.shape, dtype=value.dtype, device="meta")
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
 
 class HollowTensors(TorchDispatchMode):
@@ -51,13 +56,13 @@ class HollowTensors(TorchDispatchMode):
         if func._schema.is_mutable:
             return self.written(func, args, kwargs)
         is_view = any(result.alias_info is not None for result in func._schema.returns)
-        if is_view:
+        if is_view:  # of a hollow tensor it is one, however small
             try:
                 return func(*args, **kwargs)
             except RuntimeError:  # such as a view of another size of elements
                 if not any(self.is_large(value) for value in tree_flatten((args, kwargs))[0]):
                     raise
-        return self.made(func, args, kwargs)
+        return self.made(func, args, kwargs, is_hollow=is_view)
 
     def written(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operation that writes to arguments."""
@@ -69,7 +74,7 @@ class HollowTensors(TorchDispatchMode):
         results = into[: len(schema.returns)]
         return results[0] if len(schema.returns) == 1 else tuple(results) if schema.returns else None
 
-    def made(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def made(self, func: Any, args: Any, kwargs: Any, is_hollow: bool) -> Any:
         """An operation that makes tensors: with large results, of their shapes alone."""
         inputs = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
         placed = {"device": torch.device("meta")} if any(argument.name == "device" for argument in func._schema.arguments) else {}
@@ -81,7 +86,7 @@ class HollowTensors(TorchDispatchMode):
             shapes = func(*tree_map(on_meta, args), **tree_map(on_meta, kwargs) | placed)
         except Exception:  # noqa: BLE001  what depends on values, or has no shapes to tell, is computed
             return func(*args, **kwargs)
-        if not any(self.is_beyond(value) for value in tree_flatten(shapes)[0]):
+        if not is_hollow and not any(self.is_beyond(value) for value in tree_flatten(shapes)[0]):
             return func(*args, **kwargs)
         return tree_map(lambda value: hollow(value.shape, value.dtype) if isinstance(value, torch.Tensor) else value, shapes)
 
