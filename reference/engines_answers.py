@@ -12,7 +12,10 @@ Of a new version: record it, add its line to TABLES, run this, and look at the d
  "not_run": [types of the other table that were not run here],
  "scales_file": [types of which the engine takes kv_cache_scales.json], where it reads such files,
  "drafts": {model_type: {"method" of the checkpoints that were tried, names of scales of the draft layer below the attention module, with {} for k or v: "loaded",
-  "dropped", "refused"}}; empty: it runs no drafts of prediction layers}
+  "dropped", "refused"}}; empty: it runs no drafts of prediction layers,
+ "names": [{"method", "loaded", "dropped", "refused": names of scales below the attention module, as of drafts, "of": [types]}], where they were tried,
+ "inner": ["OUTER INNER ...": multimodal types and those of the text models inside with which they were run, "-" for none that is named],
+ "strays": {"refused" or "passed": types whose loaders do so, other than most, with a tensor that has no place}}
 """
 import collections
 import difflib
@@ -42,6 +45,8 @@ SCALES_FILES_READ = {"sglang_0.5.23": ["mimo", "solar"]}
 ALWAYS_REFUSED = re.compile("No quark compatible scheme|Unable to find matching target|Cannot parse compressed-tensors|Cannot find compressed-tensors target|"
                             r"\(compressed_tensors\.py:1224\)")
 HELD = ("loaded", "rounded")
+STOP_AT_STRAYS = ("vllm", "aphrodite", "lmdeploy")  # by their rules
+OUTCOMES = {"L": "loaded", "r": "loaded", "O": "dropped", "R": "refused"}  # letters of engines_names.py
 
 Case = collections.namedtuple("Case", "name answer reason method names has_weights config is_told")
 
@@ -174,6 +179,58 @@ def drafts_of(recorded):
     return rows
 
 
+def names_of(recorded, checkpoints):
+    """{model_type: {method: {"loaded", "dropped", "refused": names that every family of the type has so}}} of engines_names.py's record. A method of which all
+    names were refused, or all loaded, says nothing of names."""
+    path = RECORDS / f"names_{recorded}.json"
+    if not path.exists():
+        return {}
+    inputs, seen = read(RECORDS / "names.json"), {}
+    templates = [name.removeprefix("{m}").replace("{s}", "{}") if name.startswith("{m}") else "" for name in inputs["names"].values()]
+    for family, methods in read(path)["families"].items():
+        model_type = config_of(family, checkpoints["families"][family])["model_type"]
+        for method, letters in methods.items():
+            for template, letter in zip(templates, letters):
+                seen.setdefault(model_type, {}).setdefault(method, {}).setdefault(template, set()).add(OUTCOMES.get(letter))
+    found = {}
+    for model_type, methods in sorted(seen.items()):
+        for method, names in methods.items():
+            row = {outcome: sorted(name for name, outcomes in names.items() if name and outcomes == {outcome}) for outcome in ("loaded", "dropped", "refused")}
+            if sum(map(bool, row.values())) > 1 or row["dropped"]:
+                found.setdefault(model_type, {})[method] = {outcome: names for outcome, names in row.items() if names}
+    return found
+
+
+def names_by_rows(names):
+    """A line for all types that have the same names beside a method."""
+    rows = {}
+    for model_type, methods in names.items():
+        for method, row in methods.items():
+            rows.setdefault(json.dumps(dict(method=method.replace("modelopt", "modelopt*"), **row)), []).append(model_type)
+    return [json.loads(row) | dict(of=of) for row, of in sorted(rows.items())]
+
+
+def strays_of(recorded, engine, checkpoints):
+    """{"refused" or "passed": types of engines_strays.py's record} that do another thing than the engine's rule says."""
+    path = RECORDS / f"strays_{recorded}.json"
+    if not path.exists():
+        return {}
+    record = read(path)
+    types = {outcome: {config_of(family, checkpoints["families"][family])["model_type"] for family in record[outcome]} for outcome in ("refused", "passed")}
+    usual, other = ("refused", "passed") if engine in STOP_AT_STRAYS else ("passed", "refused")
+    return {other: sorted(types[other] - types[usual])}
+
+
+def inner_types(record, checkpoints):
+    """["OUTER INNER ...": a multimodal type and those of the text models inside, of the families that were run; "-" where config.json names none]"""
+    found = {}
+    for family in record["families"]:
+        config = config_of(family, checkpoints["families"][family])
+        if isinstance(config.get("text_config"), dict) or "vision_config" in config:
+            found.setdefault(config["model_type"], set()).add(value_at(config, "text_config.model_type") or "-")
+    return [" ".join([model_type, *sorted(inner)]) for model_type, inner in sorted(found.items())]
+
+
 def short(explanation):
     return {key: value for key, value in dict(effect=explanation["effect"], why=explanation["why"], **explanation["when"]).items() if value != ""}
 
@@ -193,7 +250,10 @@ def table_of(name):
     taken = [model_type for model_type, cases in by_type if any(case.name == "scales-json@fp8" and case.answer == "loaded" for case in cases)]
     if taken:
         table["scales_file"] = sorted(taken + SCALES_FILES_READ.get(name, []))
-    return table | dict(drafts=drafts_of(recorded))
+    names = names_by_rows(names_of(recorded, read(RECORDS / "families.json")))
+    table["inner"] = inner_types(record, read(RECORDS / "families.json"))
+    strays = strays_of(recorded, engine, read(RECORDS / "families.json"))
+    return table | dict(drafts=drafts_of(recorded)) | (dict(names=names) if names else {}) | (dict(strays=strays) if strays else {})
 
 
 def differences(table, name, base):
@@ -202,7 +262,7 @@ def differences(table, name, base):
     own = {key: row for key, row in explanations.items() if known.get(key) != row}
     types = {key: names for key, names in table["types"].items() if base["types"].get(key) != names or any(one in own for one in names)}
     not_run = sorted(base["types"].keys() - table["types"].keys())
-    further = {key: table.get(key, []) for key in ("scales_file", "drafts") if table.get(key) != base.get(key)}
+    further = {key: table.get(key, []) for key in ("scales_file", "drafts", "names", "strays", "inner") if table.get(key) != base.get(key)}
     head = {key: table[key] for key in ("engine", "version", "recorded", "date", "records")}
     return head | dict(like=name, explanations=own, types=types) | (dict(not_run=not_run) if not_run else {}) | further
 

@@ -13,6 +13,8 @@ import copy
 import json
 import sys
 
+import torch
+
 from engines_variants import CONFIG, MODELOPT, OUTPUT, config_of, ct, described, fp8, modelopt, quark, scales, write_record
 
 VALUES = {"null": None, "true": True, "false": False, "zero": 0, "one": 1, "text": "text", "empty": "", "list": [], "texts": ["text"], "object": {}}
@@ -26,6 +28,9 @@ BASES = {
     "modelopt": dict(hf_quant_config=modelopt(), tensors=scales(MODELOPT, shape=())),
     "modelopt_config": dict(quantization_config=MODELOPT_CONFIG, tensors=scales(MODELOPT, shape=())),
     "quark": dict(quantization_config=quark(["re:.*_proj$", "lm_head"]), tensors=scales(OUTPUT), kv_cache_dtype="fp8"),
+    # Tensors for which the model has no place.
+    "ct_expert": dict(quantization_config=ct(), tensors=scales() | {"model.layers.0.mlp.experts.0.up_proj.weight": torch.ones(1)}),
+    "ct_scale_of_experts": dict(quantization_config=ct(), tensors=scales() | {"model.layers.0.mlp.experts.k_scale": torch.ones(1)}),
 }
 # Paths of keys; of an object every key that it has, and these that it has not.
 KEYS = {
@@ -80,6 +85,7 @@ FURTHER = {
     "transform_of_groups": ("ct", {CONFIG_PATH + "/transform_config": dict(config_groups={})}),
     "ratio_in_text": ("ct", {CONFIG_PATH + "/global_compression_ratio": "1.5"}),
     "modelopt_algo_with_fp8": ("modelopt_config", {CONFIG_PATH + "/quant_algo": "MY_FP8"}),
+    "files_in_original": ("ct", {"/texts": {"original/consolidated.00.safetensors": "none"}}),
     "told_bf16_of_f16": ("ct", {"/raw": dict(torch_dtype="float16"), "/kv_cache_dtype": "bfloat16"}),
     "told_bf16_of_f32": ("ct", {"/raw": dict(torch_dtype="float32"), "/kv_cache_dtype": "bfloat16"}),
     "told_f16_of_bf16": ("ct", {"/kv_cache_dtype": "float16"}),

@@ -203,6 +203,7 @@ def write(folder, variant):
         os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
         save_file(tensors, os.path.join(folder, name), metadata={"format": "pt"})
     for name, text in variant.get("texts", {}).items():
+        os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
         with open(os.path.join(folder, name), "w") as file:
             file.write(text)
 

@@ -121,7 +121,7 @@ bool is_word(const Json& value, std::string_view word) {
 /// What CacheSwitch::kModelOptLayout goes by. Source: SGLang 0.5.23, `ModelOptFp8Config`.
 Json layout_word(const CacheDeclaration& declaration) {
   const Json& config = declaration.config;
-  const bool is_flat = !value_of(config, "quant_algo").is_null();
+  const bool is_flat = declaration.fields == config;
   const Json scheme = value_of(config, "kv_cache_scheme");
   if (is_flat && scheme.is_object()) return is_float_of(scheme, 8) ? "FP8" : "";
   return value_of(is_flat ? config : value_of(config, "quantization"), "kv_cache_quant_algo");
@@ -213,6 +213,12 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, const ConfigReading
 
 bool lacks_groups(const CacheDeclaration& declaration) {
   return value_of(declaration.config, "config_groups").empty();
+}
+
+bool quantizes_no_linear(const CacheDeclaration& declaration) {
+  const Json groups = value_of(declaration.config, "config_groups");
+  return groups.empty() ||
+         failed_key({{.key = "*", .accepted = {"a group of attention"}}}, groups).empty();
 }
 
 bool lacks_targets(const CacheDeclaration& declaration) {

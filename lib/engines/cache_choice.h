@@ -36,6 +36,9 @@ bool declares_weights(const CacheDeclaration& declaration);
 /// Whether config_groups are missing, null or empty.
 bool lacks_groups(const CacheDeclaration& declaration);
 
+/// Whether config_groups are missing, null or empty, or of attention alone.
+bool quantizes_no_linear(const CacheDeclaration& declaration);
+
 /// Whether neither config_groups nor ignore names the Linears: by class, or by a pattern for all.
 bool lacks_targets(const CacheDeclaration& declaration);
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "core/text.h"
 #include "stored/quantization_config.h"
 
 namespace kvcal {
@@ -46,6 +47,10 @@ Miss parse_miss(const Json& row) {
   return miss;
 }
 
+NameReading parse_names(const Json& row) {
+  return {row.at("method"), texts(row, "loaded"), texts(row, "dropped"), texts(row, "refused")};
+}
+
 /// like: the answers of the table that this one states its differences from; their misses stay.
 EngineAnswers parse_answers(const Json& table, const EngineAnswers& like) {
   EngineAnswers answers = like;
@@ -60,12 +65,28 @@ EngineAnswers parse_answers(const Json& table, const EngineAnswers& like) {
       misses.push_back(&answers.misses.at(name));
     for (const std::string& type : texts(row, "of")) answers.types[type] = misses;
   }
+  if (const auto inner = table.find("inner"); inner != table.end()) {
+    answers.inner.clear();
+    for (const Json& row : *inner) {
+      const auto line = row.get<std::string>();
+      const std::vector<std::string_view> words = split(line, ' ');
+      answers.inner[std::string(words.front())] = {words.begin() + 1, words.end()};
+    }
+  }
   if (table.contains("scales_file")) answers.scales_file = texts(table, "scales_file");
   if (const auto drafts = table.find("drafts"); drafts != table.end()) {
     answers.drafts.clear();
-    for (const auto& [type, row] : drafts->items())
-      answers.drafts[type] = {row.at("method"), texts(row, "loaded"), texts(row, "dropped"),
-                              texts(row, "refused")};
+    for (const auto& [type, row] : drafts->items()) answers.drafts[type] = parse_names(row);
+  }
+  if (const auto names = table.find("names"); names != table.end()) {
+    answers.names.clear();
+    for (const Json& row : *names)
+      for (const std::string& type : texts(row, "of"))
+        answers.names[type].push_back(parse_names(row));
+  }
+  if (const auto strays = table.find("strays"); strays != table.end()) {
+    answers.stop_at_strays = texts(*strays, "refused");
+    answers.pass_strays = texts(*strays, "passed");
   }
   answers.runs_drafts = !answers.drafts.empty();
   return answers;
@@ -161,12 +182,79 @@ const EngineAnswers& engine_answers(std::string_view table) {
   return kTables.at(table);
 }
 
+bool EngineAnswers::has_run(std::string_view model_type, std::string_view inner_type,
+                            const Json& config) const {
+  const auto known = inner.find(model_type);
+  if (known == inner.end()) return has_run(model_type);
+  const auto has_inner = [&](std::string_view type) {
+    return std::ranges::find(known->second, type) != known->second.end();
+  };
+  const Json named = value_at(config, "text_config.model_type");
+  return has_run(model_type) && (named.is_string() ? has_inner(named.get<std::string>())
+                                                   : has_inner("-") || has_inner(inner_type));
+}
+
+TriedName tried_name(const NameReading& reading, std::string_view rest) {
+  using enum TriedName::Outcome;
+  for (const auto& [names, outcome] : {std::pair{&reading.loaded, kLoaded},
+                                       {&reading.dropped, kDropped},
+                                       {&reading.refused, kRefused}})
+    for (const std::string& name : *names) {
+      if (name == rest) return {outcome};
+      for (const char side : {'k', 'v'})
+        if (replaced(name, "{}", {&side, 1}) == rest) return {outcome, side};
+    }
+  return {};
+}
+
+const NameReading* find_names(const EngineAnswers& answers, std::string_view model_type,
+                              std::string_view method) {
+  const auto type = answers.names.find(model_type);
+  if (type == answers.names.end()) return nullptr;
+  const auto it = std::ranges::find_if(type->second, [&](const NameReading& reading) {
+    return matches_method(reading.method, method);
+  });
+  return it == type->second.end() ? nullptr : &*it;
+}
+
+namespace {
+
+/// Whether the names of a checkpoint were seen to have another effect than the miss, which is of
+/// more checkpoints. has_loaded: some were held.
+bool is_contradicted(const Miss& miss, const NameReading& names, const MissQuery& subject,
+                     bool& has_loaded) {
+  using enum TriedName::Outcome;
+  // Beginnings of names say what becomes of a whole checkpoint.
+  const bool is_of_beginning =
+      std::ranges::any_of(miss.names, [](const std::string& name) { return name.ends_with('.'); });
+  if ((subject.has_weights && miss.needs_weights) || subject.rests.empty() || is_of_beginning)
+    return false;
+  bool has_refused = false;
+  for (const std::string& rest : subject.rests) {
+    const TriedName::Outcome outcome = tried_name(names, rest).outcome;
+    if (outcome == kNotTried) return false;
+    has_loaded = has_loaded || outcome == kLoaded;
+    has_refused = has_refused || outcome == kRefused;
+  }
+  if (miss.effect == MissEffect::kRefused) return !has_refused;
+  return (miss.effect == MissEffect::kOnes || miss.effect == MissEffect::kOnesWhenAsked) &&
+         (has_loaded || has_refused);
+}
+
+}  // namespace
+
 const Miss* find_miss(const EngineAnswers& answers, const MissQuery& subject) {
+  static const Miss kWhenAsked{.effect = MissEffect::kByRulesWhenAsked,
+                               .why = "its cache keeps 16 bits unless asked for FP8"};
   const auto type = answers.types.find(subject.model_type);
   if (type == answers.types.end()) return nullptr;
   const auto it =
       std::ranges::find_if(type->second, [&](const Miss* miss) { return fits(*miss, subject); });
-  return it == type->second.end() ? nullptr : *it;
+  if (it == type->second.end()) return nullptr;
+  const NameReading* names = find_names(answers, subject.model_type, subject.method);
+  bool has_loaded = false;
+  if (!names || !is_contradicted(**it, *names, subject, has_loaded)) return *it;
+  return (*it)->effect == MissEffect::kOnesWhenAsked && has_loaded ? &kWhenAsked : nullptr;
 }
 
 bool matches_method(std::string_view pattern, std::string_view method) {

@@ -42,29 +42,38 @@ struct Setting {
 /// Why an engine does not use the scales of a model, and the checkpoints of which that is so.
 struct Miss {
   MissEffect effect = MissEffect::kOnes;
-  std::string why;
+  std::string why = {};
   /// quant_methods, as in MethodRules; empty: any.
-  std::vector<std::string> methods;
+  std::vector<std::string> methods = {};
   /// Endings of tensors' names, or beginnings, which end in a dot, one of which the checkpoint has;
   /// empty: any scale.
-  std::vector<std::string> names;
+  std::vector<std::string> names = {};
   /// All of which the checkpoint has. A verdict on a type alone passes over misses with settings.
-  std::vector<Setting> settings;
+  std::vector<Setting> settings = {};
   bool needs_weights = false;  ///< the miss is for checkpoints whose weights are quantized, too
   /// Its attention has no parameters of scales, so a file of scales can be given beside them.
   bool lacks_parameters = false;
-  std::string format;  ///< of ours that the engine reads for these models, for remedies
+  std::string format = {};  ///< of ours that the engine reads for these models, for remedies
 };
 
-/// How an engine's drafts of a model read the scales of the draft layer. Names are those that were
-/// tried with its loader of drafts, below the attention module, with k or v for {}; of others it is
-/// not known what becomes of them.
-struct DraftReading {
+/// How an engine reads the names of scales in an attention module of a model. Names are those that
+/// were tried with its loader, below the module, with k or v for {}; of others it is not known what
+/// becomes of them.
+struct NameReading {
   std::string method;  ///< quant_method of the checkpoints that were tried
   std::vector<std::string> loaded;
-  std::vector<std::string> dropped;  ///< the draft has 1.0
+  std::vector<std::string> dropped;  ///< the cache has 1.0
   std::vector<std::string> refused;  ///< the loader stops
 };
+
+/// What was seen of a name.
+struct TriedName {
+  enum class Outcome : uint8_t { kNotTried, kLoaded, kDropped, kRefused };
+  Outcome outcome = Outcome::kNotTried;
+  char side = 0;  ///< 'k' or 'v'; 0: the name is of both, or was not tried
+};
+/// rest: ".attn.k_scale", the name below the attention module.
+TriedName tried_name(const NameReading& reading, std::string_view rest);
 
 template <class Value>
 using ByType = std::map<std::string, Value, std::less<>>;  ///< by model_type
@@ -73,14 +82,24 @@ struct EngineAnswers {
   std::map<std::string, Miss, std::less<>> misses;
   /// Of every type that the engine's own code was run on; the first that fits decides.
   ByType<std::vector<const Miss*>> types;
+  /// Of multimodal types: those of the text models inside, with which they were run; "-" for a
+  /// config.json that names none.
+  ByType<std::vector<std::string>> inner;
   std::vector<std::string> scales_file;  ///< types of which it takes kv_cache_scales.json
   std::string release;                   ///< that was run: "0.33.0" for the version "0.33"
   std::string date;                      ///< on which it gave the last answer, as 2026-11-28
-  ByType<DraftReading> drafts;           ///< of models that were tried with one
+  ByType<NameReading> drafts;            ///< of the draft layer, of models that were tried with one
+  ByType<std::vector<NameReading>> names;  ///< of the model's layers, one for each method
+  /// Types whose loaders stop at a tensor for which the model has no place, or pass over it, where
+  /// that is another thing than EngineRules::unknown says.
+  std::vector<std::string> stop_at_strays, pass_strays;
   /// Of prediction layers; else it passes over their tensors.
   bool runs_drafts = true;
 
   bool has_run(std::string_view model_type) const { return types.contains(model_type); }
+  /// The same of a checkpoint, whose text model may be another one than those that were run.
+  /// inner_type: of the text model, where config.json does not name it.
+  bool has_run(std::string_view model_type, std::string_view inner_type, const Json& config) const;
 };
 
 /// Whether a stands before b where runs of digits count as numbers: "0.9" before "0.10".
@@ -96,10 +115,16 @@ std::span<const EmbeddedText> answer_tables();
 struct MissQuery {
   std::string_view model_type, method;  ///< quant_method
   std::vector<std::string> names = {};  ///< of its scales; of those of Linears the ends alone
-  bool has_weights = false;             ///< quantized ones
-  const Json* config = nullptr;         ///< config.json; nullptr: not known
+  /// Of its scales of the cache, below the attention module.
+  std::vector<std::string> rests = {};
+  bool has_weights = false;      ///< quantized ones
+  const Json* config = nullptr;  ///< config.json; nullptr: not known
 };
-/// The miss that a checkpoint meets; nullptr: none.
+/// How the scales of a checkpoint's layers are read; nullptr: its names were not tried.
+const NameReading* find_names(const EngineAnswers& answers, std::string_view model_type,
+                              std::string_view method);
+/// The miss that a checkpoint meets, but where it was seen to hold scales of just these names;
+/// nullptr: none.
 const Miss* find_miss(const EngineAnswers& answers, const MissQuery& subject);
 
 /// Whether a quant_method is that of a rule: "" where there is none; one that ends in '*' stands

@@ -27,6 +27,10 @@ bool contains(const auto& texts, std::string_view text) {
   return std::ranges::find(texts, text) != texts.end();
 }
 
+bool contains_name(const MethodRules& rules, std::string_view name) {
+  return std::ranges::find(rules.names, name, &NameRule::suffix) != rules.names.end();
+}
+
 /// An engine with the versions that were run. make: its rules of one of them.
 EngineRules with_versions(std::string_view name, EngineRules (*make)(std::string_view)) {
   std::vector<EngineRules> run;
@@ -71,6 +75,18 @@ const Registry<EngineRules>& engine_rules() {
 const EngineAnswers& EngineRules::seen() const {
   static const EngineAnswers kNone;
   return recorded.empty() ? kNone : engine_answers(recorded);
+}
+
+bool holds_names(const EngineRules& engine, const MissQuery& query) {
+  const Miss* miss = find_miss(engine.seen(), query);
+  if (miss && !goes_by_rules(miss->effect)) return false;
+  const NameReading* names = find_names(engine.seen(), query.model_type, query.method);
+  const MethodRules& rules = rules_for(engine, query.method);
+  return std::ranges::all_of(query.rests, [&](const std::string& rest) {
+    using enum TriedName::Outcome;
+    const TriedName::Outcome outcome = names ? tried_name(*names, rest).outcome : kNotTried;
+    return outcome == kNotTried ? contains_name(rules, rest) : outcome == kLoaded;
+  });
 }
 
 const MethodRules& rules_for(const EngineRules& engine, std::string_view method) {

@@ -105,12 +105,14 @@ struct MethodRules {
   bool needs_cache_config = false;  ///< places exist only where it configures the cache
   bool needs_scheme = false;        ///< refuses to find neither a kv_cache_scheme nor config_groups
   bool needs_targets = false;       ///< refuses Linears that neither ignore nor config_groups name
-  bool packs_experts_alone = false;  ///< refuses packed weights of other Linears
-  bool takes_nvfp4 = false;          ///< makes NVFP4 caches with the scales where ModelOpt says so
-  bool takes_dynamic = false;        ///< computes scales as it runs where the scheme is dynamic
-  bool takes_e5m2 = true;            ///< with scales in the checkpoint
-  bool groups_by_pattern = false;    ///< Quark's kv_cache_group has patterns of names, else names
-  std::string_view refusal = {};     ///< why it refuses the checkpoint whatever its scales
+  bool packs_experts_alone = false;     ///< refuses packed weights of other Linears
+  bool refuses_packed_experts = false;  ///< packed integers of experts
+  bool needs_linear_groups = false;     ///< to it groups of attention alone are none
+  bool takes_nvfp4 = false;        ///< makes NVFP4 caches with the scales where ModelOpt says so
+  bool takes_dynamic = false;      ///< computes scales as it runs where the scheme is dynamic
+  bool takes_e5m2 = true;          ///< with scales in the checkpoint
+  bool groups_by_pattern = false;  ///< Quark's kv_cache_group has patterns of names, else names
+  std::string_view refusal = {};   ///< why it refuses the checkpoint whatever its scales
 };
 
 /// How an engine reads kv_cache_scales.json.
@@ -213,6 +215,8 @@ struct EngineRules {
   /// A tensor whose name is known, of a module that holds no such scale.
   Unknown unplaced = Unknown::kDroppedSilently;
   bool takes_sharded_heads = false;
+  /// Types of text models of which it refuses a sliding window in some layers and not in others.
+  std::vector<std::string_view> one_window_types = {};
   std::string_view command = {};       ///< that serves the folder named after it; empty: none
   std::string_view fp8_argument = {};  ///< what makes the cache FP8 by hand
   std::vector<std::string_view> refused_caches = {};  ///< words of --kv-cache-dtype
@@ -262,6 +266,10 @@ std::vector<EngineChoice> versions_of(std::string_view name);
 
 /// Whether the engine takes kv_cache_scales.json for models of a type.
 bool takes_scales_file(const EngineRules& engine, std::string_view model_type);
+
+/// Whether the engine holds scales of the query's names in all layers, as far as names and the kind
+/// of the checkpoint say.
+bool holds_names(const EngineRules& engine, const MissQuery& query);
 
 /// The row for a quant_method.
 const MethodRules& rules_for(const EngineRules& engine, std::string_view method);

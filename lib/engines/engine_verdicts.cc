@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "family/architecture.h"
 #include "family/wrapper.h"
+#include "stored/quark_names.h"
 
 namespace kvcal {
 
@@ -19,12 +20,27 @@ std::string_view name_of(Reads reads) {
 
 namespace {
 
-Reads reads_of(const EngineRules& engine, const EngineFormat& row, std::string_view model_type,
+Reads reads_of(const EngineRules& engine, const EngineFormat& row, const MissQuery& query,
                const Miss* miss) {
   if (row.is_scales_file && engine.scales_file.is_read)
-    return takes_scales_file(engine, model_type) ? Reads::kYes : Reads::kNo;
+    return takes_scales_file(engine, query.model_type) ? Reads::kYes : Reads::kNo;
   if (row.otherwise == Reads::kNo || (miss && !goes_by_rules(miss->effect))) return Reads::kNo;
-  return engine.seen().has_run(model_type) ? row.otherwise : Reads::kNotKnown;
+  if (!engine.seen().has_run(query.model_type)) return Reads::kNotKnown;
+  return row.names.empty() || holds_names(engine, query) ? row.otherwise : Reads::kNo;
+}
+
+/// A checkpoint of ours in that format.
+MissQuery query_of(const EngineFormat& row, std::string_view model_type, bool has_weights) {
+  std::vector<std::string> names(row.names.begin(), row.names.end());
+  if (row.format == "quark") {
+    const KvScaleNames& own = quark_names_of_type(model_type, has_weights);
+    names = {std::string(own.k), std::string(own.v)};
+  }
+  return {.model_type = model_type,
+          .method = row.method,
+          .names = names,
+          .rests = names,
+          .has_weights = has_weights};
 }
 
 bool goes_beside_scales(const EngineRules& engine, std::string_view model_type) {
@@ -46,20 +62,21 @@ std::vector<EngineVerdict> engine_verdicts(const EngineChoice& choice, std::stri
   for (const EngineFormat& row : engine.formats) {
     const bool is_beside = row.is_scales_file && goes_beside_scales(engine, model_type);
     if (has_weights && row.method.empty() && !is_beside) continue;
-    const Miss* miss =
-        row.is_scales_file
-            ? nullptr
-            : find_miss(engine.seen(), {.model_type = model_type,
-                                        .method = row.method,
-                                        .names = {row.names.begin(), row.names.end()},
-                                        .has_weights = has_weights});
+    const MissQuery query = query_of(row, model_type, has_weights);
+    const Miss* miss = row.is_scales_file ? nullptr : find_miss(engine.seen(), query);
+    const Reads reads = reads_of(engine, row, query, miss);
+    const bool is_told = miss && miss->effect != MissEffect::kByRules;
+    const bool is_of_names =
+        !is_told && reads == Reads::kNo && row.otherwise == Reads::kYes && !row.is_scales_file;
     verdicts.push_back({.name = name,
                         .engine = engine.title,
                         .version = version,
                         .run_on = choice.run_on(),
                         .format = row.format,
-                        .reads = reads_of(engine, row, model_type, miss),
-                        .note = miss && miss->effect != MissEffect::kByRules ? miss->why : row.note,
+                        .reads = reads,
+                        .note = is_told       ? std::string_view(miss->why)
+                                : is_of_names ? "its loader does not take the names of the scales"
+                                              : row.note,
                         .goes_beside_scales = is_beside});
   }
   return verdicts;

@@ -51,6 +51,20 @@ std::vector<std::string> candidates(const std::vector<std::string>& all, const F
   return names;
 }
 
+/// Whether the engine goes by a file in a folder below that it prefers, and does not look for it
+/// there. Source: vLLM 0.33, `list_filtered_repo_files`, which compares the last part of paths.
+bool prefers_inner_file(const std::filesystem::path& folder, const FileRules& rules) {
+  if (rules.prefers.empty()) return false;
+  std::error_code error;
+  std::filesystem::recursive_directory_iterator files(folder, error), end;
+  for (; !error && files != end; files.increment(error)) {
+    const std::string name = files->path().filename().string();
+    if (files.depth() > 0 && name.starts_with(rules.prefers) && name.ends_with(".safetensors"))
+      return true;
+  }
+  return false;
+}
+
 /// The index that belongs to the files.
 std::string index_of(const std::vector<std::string>& names, const FileRules& rules) {
   const bool is_preferred =
@@ -76,6 +90,11 @@ LoadedFiles loaded_files(const std::filesystem::path& folder, const FileRules& r
   LoadedFiles files{.names = candidates(all, rules), .others = {}, .refusal = {}};
   const std::string single(kSingleFileName);
   const std::filesystem::path index = folder / index_of(files.names, rules);
+  const bool has_preferred = !files.names.empty() && !rules.prefers.empty() &&
+                             files.names.front().starts_with(rules.prefers);
+  if (!has_preferred && prefers_inner_file(folder, rules))
+    files.refusal = "a folder below has " + std::string(rules.prefers) +
+                    "*.safetensors, which it then looks for beside config.json";
   const bool prefers_single = rules.selection == ShardSelection::kSingleOrIndexed;
   if (prefers_single && contains(all, single)) {
     files.names = {single};

@@ -21,7 +21,9 @@ struct VerifyCase {
   const std::string& model_type;  ///< config.json's, of a multimodal checkpoint the outer one
   const EngineRules& engine;
   const MethodRules& rules;
-  const Miss* miss;  ///< that its models meet with this checkpoint; null: none
+  const Miss* miss;          ///< that its models meet with this checkpoint; null: none
+  bool is_known;             ///< the engine was run with such models
+  const NameReading* names;  ///< how it was seen to read names of scales; null: they were not tried
   const CacheDeclaration& declaration;
   const CacheChoice& choice;
   const VerifyOptions& options;
@@ -29,6 +31,9 @@ struct VerifyCase {
   std::string dtype;   ///< in which it runs the model, which it may round scales to
   std::string remedy;  ///< the command that makes what the engine reads
 };
+
+/// Why the engine refuses the checkpoint whatever its model; empty: it does not.
+std::string refusal_of(const VerifyCase& subject, const ModelDir& model_dir);
 
 /// Whether the checkpoint's scheme leaves it to the engine to compute scales as it runs.
 bool is_dynamic(const CacheDeclaration& declaration);

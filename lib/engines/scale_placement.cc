@@ -59,10 +59,18 @@ class Placer {
   }
 
   Placement place() && {
+    using enum TriedName::Outcome;
     for (const ScaleTensor& tensor : subject_.tensors) {
       const NameRule* rule =
           subject_.choice.reads_scales ? rule_of(subject_.rules, tensor, subject_.config) : nullptr;
-      if (!rule)
+      const TriedName tried = seen_of(tensor);
+      if (tried.outcome == kRefused)
+        refuse(tensor, "its loader of such models stops at " + name_of(tensor), subject_.remedy);
+      else if (tried.outcome == kDropped)
+        dropped_.push_back(&tensor);
+      else if (tried.outcome == kLoaded && tried.side != 0)
+        put(tensor, tried.side == 'k' ? ScaleSide::kKey : ScaleSide::kValue);
+      else if (!rule)
         leave(tensor);
       else if (rule->side != ScaleSide::kTaken)
         put(tensor, rule->side);
@@ -74,6 +82,13 @@ class Placer {
  private:
   std::string name_of(const ScaleTensor& tensor) const {
     return general_name(tensor, subject_.config);
+  }
+
+  /// What the loader was seen to do with the name; not where it passes over all scales.
+  TriedName seen_of(const ScaleTensor& tensor) const {
+    return tensor.layer < 0 || !subject_.names || !subject_.choice.reads_scales
+               ? TriedName()
+               : tried_name(*subject_.names, tensor.rest);
   }
 
   void refuse(const ScaleTensor& tensor, const std::string& why, const std::string& remedy) {
@@ -365,7 +380,7 @@ void apply_scales_file(const VerifyCase& subject, std::vector<EngineLayer>& laye
 namespace {
 
 /// How the engine's drafts of such models read scales; nullptr: not known.
-const DraftReading* reading_of(const VerifyCase& subject) {
+const NameReading* reading_of(const VerifyCase& subject) {
   if (declares_weights(subject.declaration)) return nullptr;  // tried with 16-bit weights
   const auto found = subject.engine.seen().drafts.find(subject.model_type);
   return found == subject.engine.seen().drafts.end() ||
@@ -374,34 +389,27 @@ const DraftReading* reading_of(const VerifyCase& subject) {
              : &found->second;
 }
 
-/// The side whose scale a list of names has under this one: 'k', 'v', or 0 for neither.
-char side_in(const std::vector<std::string>& names, const std::string& rest) {
-  for (const char side : {'k', 'v'})
-    for (const std::string& name : names)
-      if (replaced(name, "{}", {&side, 1}) == rest) return side;
-  return 0;
-}
-
 class DraftChecker {
  public:
   /// config: with the draft layer.
-  DraftChecker(const DraftReading& reading, const ModelConfig& config, Findings& findings)
+  DraftChecker(const NameReading& reading, const ModelConfig& config, Findings& findings)
       : reading_(reading),
         layer_(config.num_hidden_layers),
         module_(draft_scale_module(config, layer_)),
         findings_(findings) {}
 
   void judge(const ScaleTensor& tensor) {
-    if (side_in(reading_.loaded, tensor.rest)) return;
-    if (const char side = side_in(reading_.refused, tensor.rest))
+    using enum TriedName::Outcome;
+    const TriedName tried = tried_name(reading_, tensor.rest);
+    if (tried.outcome == kRefused)
       findings_.add(layer_, Severity::kError, "its loader of drafts stops at " + tensor.name,
-                    remedy(side));
-    else if (const char dropped = side_in(reading_.dropped, tensor.rest))
+                    remedy(tried.side));
+    else if (tried.outcome == kDropped)
       findings_.add(layer_, Severity::kWarning,
                     "its loader of drafts drops " + tensor.name +
                         ": an FP8 cache of the draft has the scale 1.0",
-                    reading_.loaded.empty() ? "" : remedy(dropped));
-    else
+                    reading_.loaded.empty() ? "" : remedy(tried.side));
+    else if (tried.outcome == kNotTried)
       findings_.add(layer_, Severity::kNote,
                     "not known: what its loader of drafts does with " + tensor.name);
   }
@@ -421,7 +429,7 @@ class DraftChecker {
                : "rename it to " + replaced(module_ + ".{}_scale", "{}", {&side, 1});
   }
 
-  const DraftReading& reading_;
+  const NameReading& reading_;
   int64_t layer_;
   std::string module_;  ///< with {} for k or v, as calibrate names the scales
   Findings& findings_;
@@ -442,7 +450,7 @@ void check_draft_scales(const VerifyCase& subject, const ModelDir& model_dir, bo
                    "it runs no draft layers and passes over the scales of this one");
     return;
   }
-  const DraftReading* reading = reading_of(subject);
+  const NameReading* reading = reading_of(subject);
   if (!reading) {
     if (!tensors.empty())
       findings.add(config.num_hidden_layers, Severity::kNote,

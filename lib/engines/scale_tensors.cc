@@ -246,6 +246,19 @@ bool is_known_tensor(const std::string& name, const KnownNames& known, bool has_
   return has_quantized_weights || name.ends_with(".bias");
 }
 
+/// Of layers that read another one's cache: their K and V, which published checkpoints have all the
+/// same, and loaders a place for. Source: vLLM 0.33, models/gemma4.py.
+bool is_of_shared_cache(const std::string& name, const ModelConfig& config) {
+  constexpr std::array<std::string_view, 4> kEnds{".k_proj.weight", ".v_proj.weight",
+                                                  ".k_norm.weight", ".v_norm.weight"};
+  if (!ends_with_any(name, kEnds)) return false;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (!config.layers[static_cast<size_t>(layer)].has_own_cache &&
+        name.starts_with(config.attention_module(layer) + "."))
+      return true;
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string> foreign_tensors(const ModelDir& model_dir, const ModelConfig& config,
@@ -258,7 +271,7 @@ std::vector<std::string> foreign_tensors(const ModelDir& model_dir, const ModelC
   const bool other_head = has_other_head(model_dir);
   for (const std::string& name : model_dir.tensor_names()) {
     if (other_head && is_beside_model(name, config)) continue;
-    if (own.contains(name) || is_unused_tensor(name, config) ||
+    if (own.contains(name) || is_unused_tensor(name, config) || is_of_shared_cache(name, config) ||
         is_known_tensor(name, known, has_quantized_weights))
       continue;
     ScaleTensor tensor;

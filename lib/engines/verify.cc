@@ -19,7 +19,7 @@ namespace {
 
 /// Whether the engine was run with models of this type.
 bool is_known(const VerifyCase& subject) {
-  return subject.engine.seen().has_run(subject.model_type);
+  return subject.is_known;
 }
 
 /// The effect of what is known of models of this type with this kind of checkpoint.
@@ -30,13 +30,19 @@ MissEffect model_effect(const VerifyCase& subject, Findings& findings) {
                  subject.engine.seen().types.empty()
                      ? std::string("not known: this engine was not run, the rules are "
                                    "from its source")
+                 : subject.engine.seen().has_run(subject.model_type)
+                     ? "not known: models of type " + subject.model_type + " around " +
+                           subject.config.model_type +
+                           " were not tried; what is said holds for others of the type"
                      : "not known: models of type " + subject.model_type +
                            " were not tried; what is said holds for those of Llama's kind");
   if (!miss || goes_by_rules(miss->effect)) return MissEffect::kByRules;
-  const bool is_met = miss->effect == MissEffect::kRefusedWithoutGroups
-                          ? lacks_groups(subject.declaration)
-                          : !subject.tensors.empty() || miss->effect == MissEffect::kNoModel ||
-                                miss->effect == MissEffect::kSixteenBits;
+  const bool is_met =
+      miss->effect == MissEffect::kRefusedWithoutGroups
+          ? (subject.rules.needs_linear_groups ? quantizes_no_linear(subject.declaration)
+                                               : lacks_groups(subject.declaration))
+          : !subject.tensors.empty() || miss->effect == MissEffect::kNoModel ||
+                miss->effect == MissEffect::kSixteenBits;
   if (!is_met) return MissEffect::kByRules;
   const bool is_made_good = miss->effect == MissEffect::kOnes && uses_scales_file(subject);
   findings.add(is_made_good ? Severity::kNote : Severity::kError,
@@ -129,14 +135,24 @@ const Miss* miss_of(const EngineRules& engine, MissQuery query) {
   return find_miss(engine.seen(), query);
 }
 
+/// Of a multimodal model around a text model with which it was not tried: why the engine does not
+/// start with the text model by itself; nullptr: it does.
+const Miss* refusal_inside(const EngineRules& engine, MissQuery query, const ModelConfig& config) {
+  query.model_type = config.model_type;
+  const Miss* miss = find_miss(engine.seen(), query);
+  return miss && (miss->effect == MissEffect::kNoModel || miss->effect == MissEffect::kRefused)
+             ? miss
+             : nullptr;
+}
+
 /// Whether the engine does not use the scales of its own format either, for models of a type.
 bool misses_format(const EngineRules& engine, std::string_view format,
                    std::string_view model_type) {
   const auto row = std::ranges::find(engine.formats, format, &EngineFormat::format);
   if (row == engine.formats.end() || row->is_scales_file) return false;
-  const Miss* miss = miss_of(engine, {.model_type = model_type,
-                                      .method = row->method,
-                                      .names = {row->names.begin(), row->names.end()}});
+  const std::vector<std::string> names(row->names.begin(), row->names.end());
+  const Miss* miss = miss_of(
+      engine, {.model_type = model_type, .method = row->method, .names = names, .rests = names});
   return miss && !goes_by_rules(miss->effect) && miss->format.empty();
 }
 
@@ -171,13 +187,6 @@ void hold_by_rules(VerifyReport& report, const VerifyCase& subject, Findings& fi
   report.layers = held_scales(subject, placement, findings, report.loads);
 }
 
-bool knows_method(const VerifyCase& subject) {
-  const auto& others = subject.engine.reading.other_methods;
-  const std::string& method = subject.declaration.method;
-  return others.empty() || method.empty() || &subject.rules != &subject.engine.otherwise ||
-         std::ranges::find(others, method) != others.end();
-}
-
 /// Names that several files hold, for loaders that want each once.
 void check_repeats(const VerifyCase& subject, const ModelDir& model_dir, Findings& findings,
                    bool& loads) {
@@ -197,10 +206,20 @@ void check_repeats(const VerifyCase& subject, const ModelDir& model_dir, Finding
     }
 }
 
+/// Whether the loader of such models wants a place for each tensor.
+bool stops_at_strays(const VerifyCase& subject) {
+  const EngineAnswers& seen = subject.engine.seen();
+  const auto has_type = [&](const std::vector<std::string>& types) {
+    return std::ranges::find(types, subject.model_type) != types.end();
+  };
+  return has_type(seen.stop_at_strays) ||
+         (subject.engine.unknown == Unknown::kRefused && !has_type(seen.pass_strays));
+}
+
 /// Tensors that stop a loader which wants a place for each.
 void check_foreign(const VerifyCase& subject, const ModelDir& model_dir, Findings& findings,
                    bool& loads) {
-  if (subject.engine.unknown != Unknown::kRefused) return;
+  if (!stops_at_strays(subject)) return;
   // Of methods without rules it is not known which tensors their Linears have.
   const bool has_weights =
       declares_weights(subject.declaration) ||
@@ -244,67 +263,6 @@ void check_described(const VerifyCase& subject, const ModelDir& model_dir, Findi
   } else {
     findings.add(Severity::kWarning, "it stops at, or takes for numbers, " + which, remedy);
   }
-}
-
-/// Why the engine refuses config.json; empty: it does not. Source: transformers 5.17,
-/// `PretrainedConfig`, which the engines read it with.
-std::string config_refusal(const VerifyCase& subject, const ModelDir& model_dir) {
-  const ConfigReading& reading = subject.engine.reading;
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (read_text(model_dir.path() / "config.json", kSmallFileLimits.max_bytes)
-          .starts_with(kByteOrderMark))
-    return "config.json begins with a byte order mark, which is no JSON to it";
-  for (const char* key : {"torch_dtype", "dtype"})
-    if (reading.refuses_auto_type && model_dir.config().value(key, Json()) == "auto")
-      return "config.json's " + std::string(key) + " is \"auto\"";
-  const std::string& dtype = subject.config.dtype;
-  if (!dtype.empty() && !is_dtype_of_torch(dtype))
-    return "config.json's dtype is '" + dtype + "', and torch has no such dtype";
-  if (subject.engine.run_dtype.refuses_float64 && subject.dtype == "float64" &&
-      !subject.declaration.method.empty())
-    return "it runs no quantized model in float64";
-  const std::string& asked = subject.options.kv_cache_dtype;
-  if (subject.engine.run_dtype.refuses_other_half && (asked == "float16" || asked == "bfloat16") &&
-      asked != subject.dtype)
-    return "it takes no cache of " + asked + " with a model that runs in " + subject.dtype;
-  const auto& refused = subject.engine.refused_caches;
-  if (std::ranges::find(refused, asked) != refused.end()) return "it has no cache of " + asked;
-  if (subject.config.wrapper_type.empty())
-    if (std::string failed = failed_key(reading.model, model_dir.config()); !failed.empty())
-      return "config.json's " + failed;
-  return {};
-}
-
-/// The name of a packed weight that is no expert's; empty: there is none.
-std::string packed_outside_experts(const ModelDir& model_dir) {
-  for (const std::string& name : model_dir.tensor_names())
-    if (name.ends_with(".weight_packed") && name.find(".experts.") == std::string::npos)
-      return name;
-  return {};
-}
-
-/// Why the engine refuses the checkpoint whatever its model; empty: it does not.
-std::string refusal_of(const VerifyCase& subject, const ModelDir& model_dir) {
-  const CacheDeclaration& declaration = subject.declaration;
-  const ConfigReading& reading = subject.engine.reading;
-  if (std::string refusal = config_refusal(subject, model_dir); !refusal.empty()) return refusal;
-  if (!declaration.refusal.empty()) return declaration.refusal;
-  const auto written = model_dir.config().find("quantization_config");
-  if (reading.refuses_null_config && written != model_dir.config().end() && written->is_null())
-    return "config.json's quantization_config is null";
-  if (reading.needs_method && declaration.config.is_object() && declaration.method.empty() &&
-      value_of(declaration.config, "quant_method").is_null())
-    return "its quantization_config has no quant_method";
-  if (!knows_method(subject)) return "it does not know quant_method " + declaration.method;
-  if (subject.rules.needs_targets && !subject.miss && lacks_targets(declaration) &&
-      subject.choice.refusal.empty())
-    return "config_groups are empty and ignore does not name Linear, and it wants a target of "
-           "every "
-           "Linear";
-  if (subject.rules.packs_experts_alone && subject.choice.refusal.empty())
-    if (const std::string name = packed_outside_experts(model_dir); !name.empty())
-      return "it takes packed weights of experts alone, and there is " + name;
-  return subject.choice.refusal;
 }
 
 void fill(VerifyReport& report, const VerifyCase& subject, const ModelDir& model_dir,
@@ -386,8 +344,14 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
                    .names = linear_scale_endings(model_dir),
                    .has_weights = declares_weights(declaration),
                    .config = &model_dir.config()};
-  for (const ScaleTensor& tensor : tensors) missed.names.push_back(tensor.name);
+  for (const ScaleTensor& tensor : tensors) {
+    missed.names.push_back(tensor.name);
+    if (tensor.layer >= 0) missed.rests.push_back(tensor.rest);
+  }
+  const bool is_run = rules.seen().has_run(model_type, config.model_type, model_dir.config());
   const Miss* miss = miss_of(rules, missed);
+  if (!is_run && rules.seen().has_run(model_type))
+    if (const Miss* inner = refusal_inside(rules, missed, config)) miss = inner;
   if (miss && miss->effect == MissEffect::kByRulesWhenAsked && options.kv_cache_dtype == "auto") {
     choice.dtype = "auto";
     choice.is_fp8 = choice.is_quantized = false;
@@ -398,6 +362,8 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
       .engine = rules,
       .rules = method,
       .miss = miss,
+      .is_known = is_run,
+      .names = find_names(rules.seen(), model_type, declaration.method),
       .declaration = declaration,
       .choice = choice,
       .options = options,

@@ -56,8 +56,4 @@ Json quantization_config(const Calibration& calibration);
 /// those that exclude names. Source: AMD Quark 0.13's export.
 Json quark_config(Json global, Json exclude);
 
-/// The names that Quark's format has for the KV scales of a model. config: config.json;
-/// has_weights: its Linears are quantized.
-const KvScaleNames& quark_names(const Json& config, bool has_weights);
-
 }  // namespace kvcal

@@ -31,7 +31,8 @@ TEST_CASE("formats_for: one format serves all where all read it") {
 TEST_CASE("formats_for: the form depends on the family") {
   CHECK(chosen({"sglang"}, "deepseek_v3") == Names{"modelopt"});
   CHECK(chosen({"sglang"}, "qwen3") == Names{"compressed-tensors+scales-json"});
-  CHECK(chosen({"sglang"}, "qwen2") == Names{"scales-json"});
+  CHECK(chosen({"sglang"}, "qwen2") == Names{"quark"});
+  CHECK(chosen({"sglang"}, "granite") == Names{"quark"});
   CHECK(chosen({"vllm"}, "falcon") == Names{"compressed-tensors"});
 }
 
@@ -41,8 +42,9 @@ TEST_CASE("formats_for: a checkpoint with a file beside it serves readers of eit
 
 TEST_CASE("formats_for: several formats where no single one serves all") {
   CHECK(chosen({"sglang", "tgi"}, "deepseek_v3") == Names{"modelopt", "tgi"});
-  // Qwen2's attention in SGLang has parameters of scales, which the file cannot replace.
-  CHECK(chosen({"vllm", "sglang"}, "qwen2") == Names{"compressed-tensors", "scales-json"});
+  // SGLang knows the names of its parameters alone, which Quark's form has for such models.
+  CHECK(chosen({"transformers@5.23", "sglang"}, "qwen2") == Names{"compressed-tensors", "quark"});
+  CHECK(chosen({"vllm", "sglang"}, "qwen2") == Names{"quark"});
 }
 
 TEST_CASE("formats_for: quantized weights need a format that describes them") {

@@ -87,7 +87,9 @@ TEST_CASE("SGLang maps ModelOpt's, Quark's and the old single name") {
   CHECK(held(modelopt.verify("sglang")) == kAll);
 
   EngineCase quark(kLlama);
-  quark.quantize({{"quant_method", "quark"}, {"export", Json::object()}});
+  quark.quantize({{"quant_method", "quark"},
+                  {"export", {{"kv_cache_group", Json::array()}}},
+                  {"layer_type_quant_config", Json::object()}});
   add_scales(quark, ".k_proj.output_scale", ".v_proj.output_scale");
   CHECK(held(quark.verify("sglang", kFp8)) == kAll);
   CHECK(tells(quark.verify("sglang"), Severity::kNote, "16 bits"));

@@ -8,6 +8,7 @@
 #include "export/export_case.h"
 #include "export/quantization_configs.h"
 #include "export/writer.h"
+#include "stored/quark_names.h"
 #include "stored/weights.h"
 #include "support/folders.h"
 
@@ -124,14 +125,14 @@ std::set<std::string> holding(const std::string& type, const KvScaleNames& names
     const auto reads = [](const EngineFormat& row) {
       return row.method == "quark" && row.otherwise == Reads::kYes;
     };
-    const Miss* miss =
-        find_miss(rules.seen(), {.model_type = type,
-                                 .method = "quark",
-                                 .names = {std::string(names.k), std::string(names.v)},
-                                 .has_weights = has_weights,
-                                 .config = &config});
+    const std::vector<std::string> both{std::string(names.k), std::string(names.v)};
     if (std::ranges::any_of(rules.formats, reads) && rules.seen().has_run(type) &&
-        (!miss || goes_by_rules(miss->effect)))
+        holds_names(rules, {.model_type = type,
+                            .method = "quark",
+                            .names = both,
+                            .rests = both,
+                            .has_weights = has_weights,
+                            .config = &config}))
       engines.insert(name);
   }
   return engines;
@@ -141,16 +142,22 @@ std::set<std::string> holding(const std::string& type, const KvScaleNames& names
 
 TEST_CASE("Quark's form has the names that more engines hold") {
   const KvScaleNames &own = kv_scale_format("output scales"),
-                     &plain = kv_scale_format("compressed-tensors");
-  size_t plainly_named = 0;
+                     &plain = kv_scale_format("compressed-tensors"),
+                     &attention = kv_scale_format("attention scales");
+  size_t plainly_named = 0, named_by_attention = 0;
   for (const auto& [type, misses] : choose_engine("sglang").rules().seen().types)
     for (const bool has_weights : {false, true}) {
       INFO(type << (has_weights ? ", with quantized weights" : ""));
       const size_t with_own = holding(type, own, has_weights).size(),
-                   with_plain = holding(type, plain, has_weights).size();
+                   with_plain = holding(type, plain, has_weights).size(),
+                   with_attention = holding(type, attention, has_weights).size();
       const KvScaleNames& chosen = quark_names({{"model_type", type}}, has_weights);
-      CHECK(&chosen == (with_plain > with_own ? &plain : &own));
+      CHECK(&chosen == (with_attention > std::max(with_own, with_plain) ? &attention
+                        : with_plain > with_own                         ? &plain
+                                                                        : &own));
       plainly_named += &chosen == &plain;
+      named_by_attention += &chosen == &attention;
     }
-  CHECK(plainly_named > 100);
+  CHECK(plainly_named > 80);
+  CHECK(named_by_attention > 40);
 }

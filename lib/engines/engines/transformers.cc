@@ -19,7 +19,7 @@ std::vector<std::string_view> strategies_of(std::string_view version) {
 /// `QuantizationConfig`.
 MethodRules compressed_tensors_of_transformers(std::string_view version) {
   const bool is_first = version == "5.17";
-  return {
+  MethodRules rules{
       .method = "compressed-tensors",
       .cache = CacheSwitch::kScheme,
       .names = {{".k_scale", kKey},
@@ -74,7 +74,17 @@ MethodRules compressed_tensors_of_transformers(std::string_view version) {
       .rounding = Rounding::kToModel,
       .needs_cache_config = true,
       .needs_scheme = is_first,
+      .refuses_packed_experts = true,
+      .needs_linear_groups = !is_first,
       .takes_dynamic = true};
+  // Its parameters of zero points are as they are unpacked. Run with tests/fixtures/quantized
+  // (packed_transformers.json).
+  if (!is_first)
+    rules.config.push_back({.key = "config_groups.*.weights.symmetric",
+                            .accepted = {"something"},
+                            .may_lack = true,
+                            .when = {{.key = "format", .accepted = {"\"pack-quantized\""}}}});
+  return rules;
 }
 
 /// Of config.json. 5.23 takes any value of architectures.

@@ -214,6 +214,9 @@ EngineRules vllm_engine(std::string_view version) {
           .unknown = Unknown::kRefused,
           .unplaced = Unknown::kRefused,
           .takes_sharded_heads = true,
+          // Source: vLLM 0.33, models/qwen2.py:352, `Qwen2Model`.
+          .one_window_types = {"qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
+                               "qwen2_5_vl_text", "qwen2_5_omni_text"},
           .command = "vllm serve",
           .fp8_argument = "--kv-cache-dtype fp8",
           // Source: vLLM 0.33 (and 0.32, Aphrodite 0.24.1) `Attention.__init__`, whose layers

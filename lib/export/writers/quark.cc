@@ -2,6 +2,7 @@
 #include "export/layer_scales.h"
 #include "export/writer.h"
 #include "stored/quantization_config.h"
+#include "stored/quark_names.h"
 #include "stored/stored_format.h"
 
 namespace kvcal {
@@ -9,20 +10,6 @@ namespace {
 
 constexpr WeightScaleNames kWeights{
     .title = "Quark", .scalars_have_no_dims = true, .rows_have_one_dim = true};
-
-/// Quark's own names are those of the outputs of k_proj and v_proj. Model types for which vLLM
-/// 0.33, Aphrodite 0.24.1 or SGLang 0.5.23 stop at Quark's own names, and hold the plain names
-/// beside the same configuration (docs/verify.md). Between spaces.
-constexpr std::string_view kPlainlyNamed =
-    "afmoe apertus arcee aria_text aya_vision biogpt cohere cohere2 cohere2_moe "
-    "cohere_compass cohere_compass_text cwm deepseek_ocr2 deepseek_vl deepseek_vl_hybrid "
-    "dots1 emu3 exaone exaone4 exaone_moe falcon_h1 fast_vlm flex_olmo gemma gemma2 "
-    "gemma3_text gemma3n gemma3n_text gemma4_unified_text glm glm46v glmga got_ocr2 helium "
-    "hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl hyperclovax hyperclovax_vision_v2 idefics2 "
-    "jais2 janus lighton_ocr mellum minicpmv4_6 minicpmv4_7 minimax_m2 ministral mllama "
-    "nanochat nemotron nemotron_h olmo olmo2 olmo3 olmoe opt ovis2 perception_lm phi "
-    "phimoe qwen2_moe qwen3_5 qwen3_5_moe qwen3_5_text seed_oss smollm3 solar_open "
-    "stablelm starcoder2 vaultgemma video_llama_3 video_llava vipllava ";
 
 /// Pattern of everything except vLLM's attention modules, which would get no scales if excluded.
 /// Quark's own export of KV scales excludes nothing, and vLLM then looks for a scheme of 16-bit
@@ -176,16 +163,6 @@ class QuarkWriter : public ScalarWriter {
 };
 
 }  // namespace
-
-const KvScaleNames& quark_names(const Json& config, bool has_weights) {
-  const std::string type = required_string(config, "model_type");
-  // No engine runs these with either, and they keep Quark's own.
-  const Json norm = config.value("qk_layernorm", Json());
-  const bool is_refused = (type == "qwen2_moe" && has_weights) ||
-                          (type == "stablelm" && !norm.is_null() && norm != false);
-  const bool is_plain = !is_refused && has_word(kPlainlyNamed, type);
-  return kv_scale_format(is_plain ? "compressed-tensors" : "output scales");
-}
 
 Json quark_config(Json global, Json exclude) {
   return {{"algo_config", nullptr},

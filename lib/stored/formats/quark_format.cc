@@ -195,11 +195,18 @@ bool strip_quark_cache(Json& config) {
 }  // namespace
 
 // Also the names of compressed-tensors before its pull request 133.
-constexpr KvScaleNames kQuarkNames[]{{.name = "output scales",
-                                      .k = ".k_proj.output_scale",
-                                      .v = ".v_proj.output_scale",
-                                      .q = ".q_proj.output_scale",
-                                      .keys = KeyPosition::kBeforeRope}};
+constexpr KvScaleNames kQuarkNames[]{
+    {.name = "output scales",
+     .k = ".k_proj.output_scale",
+     .v = ".v_proj.output_scale",
+     .q = ".q_proj.output_scale",
+     .keys = KeyPosition::kBeforeRope},
+    // Of no writer but ours (quark_names.h): vLLM's and SGLang's own names of the parameters.
+    {.name = "attention scales",
+     .k = ".attn.k_scale",
+     .v = ".attn.v_scale",
+     .q = ".attn.q_scale",
+     .keys = KeyPosition::kBeforeRope}};
 extern constinit const StoredFormat kQuarkFormat{.name = "quark",
                                                  .method = "quark",
                                                  .kv_names = kQuarkNames,

@@ -62,7 +62,10 @@ class EngineCase {
 
   VerifyReport verify(const std::string& engine, const VerifyOptions& options = {}) const {
     write_file(folder_ / "config.json", dump_as_python(config_));
-    for (const auto& [file, text] : texts_) write_file(folder_ / file, text);
+    for (const auto& [file, text] : texts_) {
+      fs::create_directories((folder_ / file).parent_path());
+      write_file(folder_ / file, text);
+    }
     for (const auto& [file, tensors] : files_) {
       fs::create_directories((folder_ / file).parent_path());
       std::vector<TensorSource> sources;

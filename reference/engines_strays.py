@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""engines_strays.py FAMILIES ENGINE=PYTHON OUT.json
+
+What an engine makes of a tensor for which the model has no place, in every family. FAMILIES: the checkpoints of engines_table.py, whose base, without scales,
+gets a tensor "stray.weight" in its first layer. OUT.json (tests/fixtures/engines/
+strays_RECORDS.json): {"engine", "version", "refused": [families whose loader stops there], "passed": [families that load with it]}. Families that do not load
+without it are in neither.
+"""
+import json
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+from engines_checkpoints import header
+
+HERE = pathlib.Path(__file__).resolve().parent
+PLACE = re.compile(r"(.*?\.\d+)\..*k_scale$")
+
+
+def add_stray(home, target):
+    layers = [place[1] for place in map(PLACE.match, header(home / "compressed-tensors" / "model.safetensors")[0]) if place]
+    if not layers:
+        return False
+    shutil.copytree(home / "base", target)
+    path, layer = target / "model.safetensors", min(layers)
+    tensors, start = header(path)
+    data = path.read_bytes()[start:]
+    tensors[f"{layer}.stray.weight"] = dict(dtype="F32", shape=[1], data_offsets=[len(data), len(data) + 4])
+    text = json.dumps(tensors).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data + struct.pack("<f", 1.0))
+    return True
+
+
+def judged(jobs, engine, python, scratch):
+    listed, out = scratch / "jobs.json", scratch / "seen.jsonl"
+    listed.write_text(json.dumps(jobs))
+    out.touch()
+    seen = {}
+    while len(seen) < len(jobs):
+        died = subprocess.run([python, "-B", HERE / f"engines_{engine}.py", "--jobs", listed, out], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        seen = {answer["name"]: answer for answer in map(json.loads, out.read_text().splitlines())}
+        left = next((job for job in jobs if job["name"] not in seen), None)
+        if left and died.returncode:
+            with open(out, "a") as file:
+                file.write(json.dumps({"name": left["name"], "version": "", "loads": False}) + "\n")
+    return seen
+
+
+def main():
+    families, (engine, _, python), out = pathlib.Path(sys.argv[1]), sys.argv[2].partition("="), pathlib.Path(sys.argv[3])
+    with tempfile.TemporaryDirectory() as scratch:
+        jobs, scratch = [], pathlib.Path(scratch)
+        for home in sorted(families.iterdir()):
+            if not (home / "compressed-tensors" / "model.safetensors").exists():
+                continue
+            if not add_stray(home, scratch / home.name):
+                continue
+            jobs += [{"name": f"{home.name}/base", "folder": str(home / "base")}, {"name": f"{home.name}/stray", "folder": str(scratch / home.name)}]
+        seen = judged(jobs, engine.partition("@")[0], python, scratch)
+    found = {"refused": [], "passed": []}
+    for job in jobs:
+        name, _, kind = job["name"].partition("/")
+        if kind == "stray" and seen[f"{name}/base"]["loads"]:
+            found["passed" if seen[job["name"]]["loads"] else "refused"].append(name)
+    version = next(answer["version"] for answer in seen.values() if answer["version"])
+    out.write_text(json.dumps(dict(engine=engine.partition("@")[0], version=version) | found, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    main()
