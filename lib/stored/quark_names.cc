@@ -15,21 +15,21 @@ constexpr std::string_view kPlainlyNamed =
     "hunyuan_vl hyperclovax hyperclovax_vision_v2 idefics2 jais2 janus lighton_ocr mellum "
     "minicpmv4_6 minicpmv4_7 minimax_m2 ministral nanochat nemotron nemotron_h ovis2 "
     "perception_lm phimoe qwen3_5 qwen3_5_moe qwen3_5_text seed_oss smollm3 solar_open "
-    "vaultgemma video_llama_3 video_llava vipllava ";
+    "stablelm vaultgemma video_llama_3 video_llava vipllava ";
 
 /// Model types whose loaders in SGLang 0.5.23 know their parameters' names alone, which vLLM 0.33
 /// reads, too: self_attn.attn.k_scale (tests/fixtures/engines/names_*.json). Between spaces.
 constexpr std::string_view kNamedByAttention =
-    "afmoe cohere2_moe ernie4_5_moe gemma glm4 glm4v glm_ocr gpt2 gpt_bigcode granite "
-    "granite_swa granitemoe granitemoe_swa granitemoeshared internlm2 laguna mimo_v2_flash "
-    "minicpm3 mixtral mllama olmo olmo2 olmo3 olmoe opt paddleocr_vl persimmon phi qwen2 "
-    "qwen2_5_vl qwen2_moe qwen2_vl qwen3_next starcoder2 ";
+    "afmoe cohere2_moe ernie4_5_moe gemma glm4 glm4v glm_ocr gptj granite granite_swa "
+    "granitemoe granitemoe_swa granitemoeshared internlm2 laguna mimo_v2_flash minicpm3 "
+    "mixtral mllama olmo olmo2 olmo3 olmoe opt paddleocr_vl persimmon phi qwen2 qwen2_5_vl "
+    "qwen2_moe qwen2_vl qwen3_next starcoder2 ";
 
 }  // namespace
 
 const KvScaleNames& quark_names_of_type(std::string_view model_type, bool has_weights) {
   // No engine runs it with either, and it keeps Quark's own.
-  const bool is_refused = model_type == "qwen2_moe" && has_weights;
+  const bool is_refused = model_type == "qwen3_next" && has_weights;
   if (is_refused) return kv_scale_format("output scales");
   if (has_word(kNamedByAttention, model_type)) return kv_scale_format("attention scales");
   return kv_scale_format(has_word(kPlainlyNamed, model_type) ? "compressed-tensors"
