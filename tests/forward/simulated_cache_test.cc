@@ -134,9 +134,9 @@ TEST_CASE("a simulated cache needs the scales of its format, and heads that engi
   Model model("llama", heads_of(64));
   CHECK(contains(message_of([&] { model.decoder->make_cache(CacheFormat::kInt8, {}, 4); }),
                  "an int8 cache needs scales for 2 layers, found 0"));
-  CHECK(problem_of(CacheFormat::kInt8PerTokenHead, "deepseek_v3", {}) ==
+  CHECK(problem_of(CacheFormat::kInt8PerTokenHead, "deepseek_v3", Json::object()) ==
         "the model keeps a latent (MLA), for which engines have no int8_per_token_head cache");
-  CHECK(problem_of(CacheFormat::kFp8DsMla, "deepseek_v3", {}) ==
+  CHECK(problem_of(CacheFormat::kFp8DsMla, "deepseek_v3", Json::object()) ==
         "the model keeps a latent of 20 and a rotated key of 8, fp8_ds_mla caches have 512 and "
         "64");
   CHECK(problem_of(CacheFormat::kFp8DsMla, "llama", heads_of(64)) ==

@@ -135,6 +135,16 @@ add_tokenizer
 $ kvcal generate model --prompt Hello --kv-cache-dtype int9
 CASE
 
+bad "A cache whose blocks do not divide the heads" <<'CASE'
+add_tokenizer
+$ kvcal generate model --prompt Hello --kv-cache-dtype turboquant_3bit_nc
+CASE
+
+bad "A cache of latents for a model that keeps none" <<'CASE'
+add_tokenizer
+$ kvcal generate model --prompt Hello --kv-cache-dtype fp8_ds_mla
+CASE
+
 bad "Options that exclude each other" <<'CASE'
 add_tokenizer
 $ kvcal generate model --prompt Hello --unit-scales --scales scales.json
