@@ -31,7 +31,7 @@ NAMES = {"plain": "{m}.{s}_scale", "attn": "{m}.attn.{s}_scale", "modelopt": "{m
          "layer": "{l}.{s}_scale", "experts": "{l}.mlp.experts.{s}_scale"}
 METHODS = {"compressed-tensors": ["compressed-tensors", ""], "fp8": ["weights-fp8", "fp8"], "modelopt": ["modelopt", ""], "quark": ["quark", "fp8"]}
 LETTERS = {"loaded": "L", "rounded": "r", "partly": "P", "lost": "O", "16-bit": "6", "refused": "R", "no model": "-"}
-PLACE = re.compile(r"(.*\.(\d+))\.([^.]+)\.k_scale$")
+PLACE = re.compile(r"(.*?\.(\d+))\.(.+)\.k_scale$")
 
 
 def value(layer, side):

@@ -54,9 +54,9 @@ struct NameCase {
     add_configuration(subject,
                       recorded_checkpoints().at("families").at(family).at("forms").at(form));
     for (const auto& [layer, module] : modules) {
-      const std::string place = replaced(module, "{}", std::to_string(layer));
+      const std::string number = std::to_string(layer), place = replaced(module, "{}", number);
       add_embedding(subject, place);
-      const std::string outer = place.substr(0, place.rfind('.'));
+      const std::string outer = module.substr(0, module.find("{}")) + number;
       for (const char side : {'k', 'v'}) {
         const std::string filled = replaced(replaced(name, "{m}", place), "{l}", outer);
         subject.add(replaced(filled, "{s}", std::string(1, side)),
