@@ -3,7 +3,8 @@
 
 Whether an engine loads what kvcal writes of quantized sources (tests/fixtures/quantized), and of families with the attention recipe, which quantizes queries,
 too. FAMILIES: the checkpoints of engines_table.py. OUT.json (tests/fixtures/engines/sources_ENGINE.json): {"engine", "cases": {NAME: {"config": config.json,
-"scales": {name: value}, "seen": {VERSION: true, or what it refused with}}}}. No forward is run.
+"scales": {name: value}, "seen": {VERSION: true, or what it refused with}}}}; answers of other versions
+stay. No forward is run.
 """
 import json
 import pathlib
@@ -30,7 +31,7 @@ def calibrate(kvcal, scratch, name, source, recipe):
 
 def main():
     kvcal, families, out, engine = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]), sys.argv[4]
-    cases = {}
+    cases, before = {}, json.loads(out.read_text())["cases"] if out.exists() else {}
     with tempfile.TemporaryDirectory() as scratch:
         scratch, folders = pathlib.Path(scratch), {}
         for source in sorted(SOURCES.iterdir()):
@@ -40,7 +41,8 @@ def main():
         folders = {name: folder for name, folder in folders.items() if folder and (folder / "config.json").exists()}
         for name, folder in folders.items():
             sides, shapes = read_sides(folder)
-            cases[name] = dict(config=json.loads((folder / "config.json").read_text()), scales={tensor: 0.5 for tensor in sorted(shapes)}, seen={})
+            cases[name] = dict(config=json.loads((folder / "config.json").read_text()), scales={tensor: 0.5 for tensor in sorted(shapes)},
+                               seen=before.get(name, {}).get("seen", {}))
         for version, _, python in (text.partition("=") for text in sys.argv[5:]):
             jobs, seen = scratch / "jobs.json", scratch / f"seen_{version}.jsonl"
             jobs.write_text(json.dumps([dict(name=f"{name}/x", folder=str(folder)) for name, folder in folders.items()]))
