@@ -9,8 +9,8 @@ namespace {
 /// and hold the plain names beside the same configuration (docs/verify.md). Between spaces.
 constexpr std::string_view kPlainlyNamed =
     "apertus arcee aria_text aya_vision biogpt cohere cohere2 cohere_compass "
-    "cohere_compass_text cwm deepseek_ocr2 deepseek_vl deepseek_vl_hybrid dots1 emu3 exaone "
-    "exaone4 exaone_moe falcon_h1 fast_vlm flex_olmo gemma2 gemma3_text gemma3n gemma3n_text "
+    "cohere_compass_text cwm deepseek_ocr2 deepseek_vl deepseek_vl_hybrid dots1 emu3 exaone4 "
+    "exaone_moe falcon_h1 fast_vlm flex_olmo gemma2 gemma3_text gemma3n gemma3n_text "
     "gemma4_unified_text glm glm46v glmga got_ocr2 helium hunyuan_v1_dense hunyuan_v1_moe "
     "hunyuan_vl hyperclovax hyperclovax_vision_v2 idefics2 jais2 janus lighton_ocr mellum "
     "minicpmv4_6 minicpmv4_7 minimax_m2 ministral nanochat nemotron nemotron_h ovis2 "
@@ -20,7 +20,7 @@ constexpr std::string_view kPlainlyNamed =
 /// Model types whose loaders in SGLang 0.5.23 know their parameters' names alone, which vLLM 0.33
 /// reads, too: self_attn.attn.k_scale (tests/fixtures/engines/names_*.json). Between spaces.
 constexpr std::string_view kNamedByAttention =
-    "afmoe cohere2_moe ernie4_5_moe gemma glm4 glm4v glm_ocr gptj granite granite_swa "
+    "afmoe cohere2_moe ernie4_5_moe exaone gemma glm4 glm4v glm_ocr gptj granite granite_swa "
     "granitemoe granitemoe_swa granitemoeshared internlm2 laguna mimo_v2_flash minicpm3 "
     "mixtral mllama olmo olmo2 olmo3 olmoe opt paddleocr_vl persimmon phi qwen2 qwen2_5_vl "
     "qwen2_moe qwen2_vl qwen3_next starcoder2 ";
