@@ -1,5 +1,5 @@
-// Fast exact conversion of stored KV elements to float32, as in quant/fp8.h and quant/half.h, on the
-// host too. NaN stays NaN, without its payload.
+// Fast exact conversion of stored KV elements to float32, as in quant/fp8.h and quant/half.h, on
+// the host too. NaN stays NaN, without its payload.
 
 #pragma once
 

@@ -49,8 +49,8 @@ run() {  # COLUMN DESCRIPTION-OF-SUCCESS COMMAND...
 runs() { echo runs; }
 
 formats_written() { sed -n 's/^wrote \([^:]*\):.*/runs, writes \1/p' log.out; }
-verdict() {  # "vLLM 0.33 (run 2026-11-28): KV cache fp8, layer 0 has 0.0114009 0.0136649"
-  sed -n -e 's/^\([^,]*\), [^:]*: \(KV cache.*\)/\1: \2/p' -e 's/^  *0  *\([0-9.e-]*\)  *\([0-9.e-]*\) .*/layer 0 has \1 \2/p' log.out | paste -sd,
+verdict() {  # "vLLM 0.33: KV cache fp8,layer 0 has 0.0114009 0.0136649"
+  sed -n -e 's/ (run [0-9-]*)//' -e 's/^\([^,]*\), [^:]*: \(KV cache.*\)/\1: \2/p' -e 's/^  *0  *\([0-9.e-]*\)  *\([0-9.e-]*\) .*/layer 0 has \1 \2/p' log.out | paste -sd,
 }
 
 # The source's own where it is a format; compressed-tensors may hold the codes of others, and apply says where it does not.
