@@ -27,7 +27,7 @@ struct EngineVerdict {
 /// For every format of an engine; model_type: that of config.json, of a multimodal checkpoint the
 /// outer one. has_weights: of checkpoints with quantized weights, which formats without a
 /// quantization_config do not hold.
-std::vector<EngineVerdict> engine_verdicts(const EngineChoice& engine, std::string_view model_type,
+std::vector<EngineVerdict> engine_verdicts(const EngineChoice& choice, std::string_view model_type,
                                            bool has_weights = false);
 /// The same of the newest version of every engine.
 std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights = false);

@@ -153,9 +153,9 @@ std::vector<std::string> linear_scale_endings(const ModelDir& model_dir) {
   return found;
 }
 
-bool is_attention_scale(std::string_view rest) {
-  if (ends_with_any(rest, kLinearScales)) return false;
-  const std::string plain = ascii_lower(std::string(rest));
+bool is_attention_scale(std::string_view name) {
+  if (ends_with_any(name, kLinearScales)) return false;
+  const std::string plain = ascii_lower(std::string(name));
   return plain.find("scale") != std::string::npos || plain.find("scaling") != std::string::npos ||
          plain.ends_with("amax") || plain.ends_with("zero_point");
 }
