@@ -40,15 +40,15 @@ KVCAL_HD constexpr void round_rotated(float* x, int64_t count) {
 
 KVCAL_HD constexpr void round_trip(const CachedHead& head) {
   const int64_t block = rotated_together(head.size);
-  constexpr Signs signs = kSigns;
+  constexpr Signs kTaken = kSigns;  // device code takes no address of kSigns
   for (float* row = head.x; row < head.x + head.size; row += block) {
-    flip_signs(row, block, signs);
+    flip_signs(row, block, kTaken);
     transform(row, block);
   }
   round_rotated(head.x, head.size);
   for (float* row = head.x; row < head.x + head.size; row += block) {
     transform(row, block);
-    flip_signs(row, block, signs);
+    flip_signs(row, block, kTaken);
     for (int64_t i = 0; i < block; ++i) row[i] = row[i] / static_cast<float>(block);
   }
 }

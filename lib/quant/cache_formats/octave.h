@@ -73,10 +73,10 @@ KVCAL_HD inline void rotate(float* x, int64_t size, int64_t block) {
 
 template <int kValueBits, bool kIsCompact>
 KVCAL_HD inline void round_trip(const CachedHead& head) {
-  constexpr Signs signs = kSigns;
+  constexpr Signs kTaken = kSigns;  // device code takes no address of kSigns
   const int64_t whole = is_power_of_two(head.size) ? head.size : kBlock;
   const int64_t together = head.is_value || kIsCompact ? whole : kBlock;
-  flip_signs(head.x, head.size, signs);
+  flip_signs(head.x, head.size, kTaken);
   rotate(head.x, head.size, together);
   if (head.is_value) {
     round_block<kValueBits>(head.x, head.size);
@@ -91,7 +91,7 @@ KVCAL_HD inline void round_trip(const CachedHead& head) {
       }
   }
   rotate(head.x, head.size, together);
-  flip_signs(head.x, head.size, signs);
+  flip_signs(head.x, head.size, kTaken);
 }
 
 /// Source: `OctaveFormat`.
