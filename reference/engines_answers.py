@@ -272,23 +272,15 @@ def differences(table, name, base):
 
 
 def bases(name):
-    """The first versions of engines with the same explanations, which a later table may state its differences from."""
-    first = {}
-    for other, row in tables().items():
-        first.setdefault(row["explanations"], other)
-    engine = name.partition("_")[0]
-    return [base for base in first.values() if base != name and base.partition("_")[0] == engine] + LIKE_OTHERS.get(engine, [])
+    """The tables that one may state its differences from: of its engine's versions before it, and of the engine whose code it has."""
+    engine, names = name.partition("_")[0], list(tables())
+    return [other for other in names[:names.index(name)] if other.partition("_")[0] == engine] + LIKE_OTHERS.get(engine, [])
 
 
 def written(name):
     """The shortest text of the table, by itself or as differences."""
-    ways = [table_of(name), *(differences(table_of(name), base, table_of(base)) for base in bases(name) if is_before(base, name))]
+    ways = [table_of(name), *(differences(table_of(name), base, table_of(base)) for base in bases(name))]
     return min((text_of(by_explanations(way)) for way in ways), key=len)
-
-
-def is_before(base, name):
-    """Tables state differences from those that state none."""
-    return list(tables()).index(base) < list(tables()).index(name) or name.partition("_")[0] in LIKE_OTHERS
 
 
 def by_explanations(table):

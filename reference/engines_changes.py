@@ -2,14 +2,16 @@
 import json
 import re
 
+from engines_names import LETTERS
 from engines_versions import read_versions
 
-ANSWERS = {"L": "loaded", "r": "rounded", "P": "partly", "O": "lost", "6": "16-bit", "R": "refused", "-": "no model"}
+ANSWERS = {letter: answer for answer, letter in LETTERS.items()}
 
 
 def read(out, kind, records):
-    path = out / f"{kind}_{records}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    """None: not recorded. The variants of an engine's oldest version are in the file that describes them."""
+    files = [f"{kind}_{records}.json"] + ([f"{records}.json"] if kind == "variants" else [])
+    return next((json.loads((out / file).read_text()) for file in files if (out / file).exists()), None)
 
 
 def grouped(changes):
@@ -97,14 +99,7 @@ def text_of(out, engine, version, older=""):
     cells = {"families": family_cells, "names": lambda record: name_cells(record, json.loads((out / "names.json").read_text())["names"]),
              "strays": stray_cells, "habits": variant_cells, "variants": variant_cells, "keys": variant_cells, "drafts": draft_cells}
     for kind, cells_of in cells.items():
-        before, after = (read_any(out, kind, rows[one]["records"]) for one in (older, version))
+        before, after = (read(out, kind, rows[one]["records"]) for one in (older, version))
         if before and after:
             lines += section(kind, cells_of(before), cells_of(after))
     return "\n".join(lines)
-
-
-def read_any(out, kind, records):
-    """The variants of an engine's oldest version are in the file that describes them."""
-    found = read(out, kind, records)
-    path = out / f"{records}.json"
-    return json.loads(path.read_text()) if found is None and kind == "variants" and path.exists() else found

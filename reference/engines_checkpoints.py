@@ -81,8 +81,23 @@ def add_other_parts(path, family):
         begin, end = entry["data_offsets"]
         ours[name] = entry | {"data_offsets": [len(data), len(data) + end - begin]}
         data += added[begin:end]
-    text = json.dumps(ours).encode()
+    write_tensors(path, ours, data)
+
+
+def write_tensors(path, entries, data):
+    """A safetensors file of a header's entries and the bytes that they speak of."""
+    text = json.dumps(entries).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def add_numbers(path, numbers):
+    """More tensors in a safetensors file, {name: its only element, in float32}."""
+    entries, start = header(path)
+    data = path.read_bytes()[start:]
+    for name, number in numbers.items():
+        entries[name] = dict(dtype="F32", shape=[1], data_offsets=[len(data), len(data) + 4])
+        data += struct.pack("<f", number)
+    write_tensors(path, entries, data)
 
 
 def try_form(home, form, source):
@@ -120,9 +135,7 @@ RENAMED = {"names-v5": name_v5, "quark-own": name_quark}
 
 def rename(path, name_of):
     tensors, start = header(path)
-    data = path.read_bytes()[start:]
-    text = json.dumps({name if name == "__metadata__" else name_of(name): entry for name, entry in tensors.items()}).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    write_tensors(path, {name if name == "__metadata__" else name_of(name): entry for name, entry in tensors.items()}, path.read_bytes()[start:])
 
 
 def note(home, form, done):

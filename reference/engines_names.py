@@ -11,20 +11,17 @@ In a name {m} is the attention module, {l} the layer, {s} k or v. Values of laye
 import contextlib
 import datetime
 import json
-import os
 import pathlib
 import re
 import shutil
-import struct
-import subprocess
 import sys
 import tempfile
 
-from engines_checkpoints import header
+from engines_checkpoints import add_numbers, header
+from check_engine.checkpoint import to_float32  # which the line before finds
 from engines_table import FP8, answer_of, run_judge, write_json
 from engines_versions import not_run, row_of
 
-HERE = pathlib.Path(__file__).parent
 NAMES = {"plain": "{m}.{s}_scale", "attn": "{m}.attn.{s}_scale", "modelopt": "{m}.{s}_proj.{s}_scale", "output": "{m}.{s}_proj.output_scale", "shared": "{m}.kv_scale",
          "fused": "{m}.qkv_proj.{s}_scale", "fused twice": "{m}.qkqkv_proj.{s}_scale", "cache": "{m}.{s}_cache.scale", "mla": "{m}.mla_attn.{s}_scale",
          "mqa": "{m}.attn_mqa.{s}_scale", "factor": "{m}.kv_cache_scaling_factor", "amax": "{m}.{s}_bmm_quantizer._amax", "ascend": "{m}.{s}_proj.kv_cache_scale",
@@ -35,7 +32,7 @@ PLACE = re.compile(r"(.*?\.(\d+))\.(.+)\.k_scale$")
 
 
 def value(layer, side):
-    return struct.unpack("<f", struct.pack("<f", (layer + 3) / (41 if side == "v" else 37)))[0]
+    return to_float32((layer + 3) / (41 if side == "v" else 37))
 
 
 def modules_of(folder):
@@ -75,14 +72,7 @@ def checkpoint(made):
         extra = families / METHODS[made["method"]][0] / "hf_quant_config.json"
         if extra.exists():
             shutil.copy(extra, folder)
-        path = folder / "model.safetensors"
-        tensors, start = header(path)
-        data = path.read_bytes()[start:]
-        for name, number in scales_of(modules_of(families / "compressed-tensors"), NAMES[made["name"]]).items():
-            tensors[name] = dict(dtype="F32", shape=[1], data_offsets=[len(data), len(data) + 4])
-            data += struct.pack("<f", number)
-        text = json.dumps(tensors).encode()
-        path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+        add_numbers(folder / "model.safetensors", scales_of(modules_of(families / "compressed-tensors"), NAMES[made["name"]]))
         yield str(folder)
 
 

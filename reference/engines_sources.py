@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 from engines_checkpoints import RECIPES, read_sides
+from engines_table import run_judge
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCES = HERE.parent / "tests" / "fixtures" / "quantized"
@@ -44,11 +45,9 @@ def main():
             cases[name] = dict(config=json.loads((folder / "config.json").read_text()), scales={tensor: 0.5 for tensor in sorted(shapes)},
                                seen=before.get(name, {}).get("seen", {}))
         for version, _, python in (text.partition("=") for text in sys.argv[5:]):
-            jobs, seen = scratch / "jobs.json", scratch / f"seen_{version}.jsonl"
-            jobs.write_text(json.dumps([dict(name=f"{name}/x", folder=str(folder)) for name, folder in folders.items()]))
-            subprocess.run([python, "-B", HERE / f"engines_{engine}.py", "--jobs", jobs, seen], check=True)
-            for answer in map(json.loads, seen.read_text().splitlines()):
-                cases[answer["name"].partition("/")[0]]["seen"][version] = answer["loads"] or answer["why"]
+            jobs = [dict(name=name, folder=str(folder)) for name, folder in folders.items()]
+            for name, answer in run_judge(scratch, jobs, python, engine, f"sources_{version}").items():
+                cases[name]["seen"][version] = answer["loads"] or answer["why"]
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(case)}" for name, case in cases.items())
     out.write_text(json.dumps(dict(engine=engine))[:-1] + ',\n"cases": {\n' + lines + "\n}}\n")
 

@@ -10,14 +10,12 @@ import json
 import pathlib
 import re
 import shutil
-import struct
-import subprocess
 import sys
 import tempfile
 
-from engines_checkpoints import header
+from engines_checkpoints import add_numbers, header
+from engines_table import run_judge
 
-HERE = pathlib.Path(__file__).resolve().parent
 PLACE = re.compile(r"(.*?\.\d+)\..*k_scale$")
 
 
@@ -26,28 +24,8 @@ def add_stray(home, target):
     if not layers:
         return False
     shutil.copytree(home / "base", target)
-    path, layer = target / "model.safetensors", min(layers)
-    tensors, start = header(path)
-    data = path.read_bytes()[start:]
-    tensors[f"{layer}.stray.weight"] = dict(dtype="F32", shape=[1], data_offsets=[len(data), len(data) + 4])
-    text = json.dumps(tensors).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data + struct.pack("<f", 1.0))
+    add_numbers(target / "model.safetensors", {f"{min(layers)}.stray.weight": 1.0})
     return True
-
-
-def judged(jobs, engine, python, scratch):
-    listed, out = scratch / "jobs.json", scratch / "seen.jsonl"
-    listed.write_text(json.dumps(jobs))
-    out.touch()
-    seen = {}
-    while len(seen) < len(jobs):
-        died = subprocess.run([python, "-B", HERE / f"engines_{engine}.py", "--jobs", listed, out], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        seen = {answer["name"]: answer for answer in map(json.loads, out.read_text().splitlines())}
-        left = next((job for job in jobs if job["name"] not in seen), None)
-        if left and died.returncode:
-            with open(out, "a") as file:
-                file.write(json.dumps({"name": left["name"], "version": "", "loads": False}) + "\n")
-    return seen
 
 
 def main():
@@ -60,7 +38,7 @@ def main():
             if not add_stray(home, scratch / home.name):
                 continue
             jobs += [{"name": f"{home.name}/base", "folder": str(home / "base")}, {"name": f"{home.name}/stray", "folder": str(scratch / home.name)}]
-        seen = judged(jobs, engine.partition("@")[0], python, scratch)
+        seen = run_judge(scratch, jobs, python, engine, "strays")
     found = {"refused": [], "passed": []}
     for job in jobs:
         name, _, kind = job["name"].partition("/")
