@@ -11,7 +11,7 @@ Reference: aphrodite-engine 0.24.1 (--no-deps) in the environment of engines_vll
 import os
 import sys
 
-from engines_judge import OTHER_PARTS, Absent, forget_model, free_port, judge, know_config, numbers, pass_over_other_parts
+from engines_judge import OTHER_PARTS, Absent, attention_processing, forget_model, free_port, judge, know_config, numbers, pass_over_other_parts
 
 for key, value in dict(APHRODITE_TARGET_DEVICE="cpu", APHRODITE_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1", APHRODITE_NO_USAGE_STATS="1",
                        DO_NOT_TRACK="1", APHRODITE_LOGGING_LEVEL="WARNING", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0",
@@ -37,17 +37,6 @@ from transformers.models.pixtral import modeling_pixtral
 from scale_loading import layer_of
 
 
-def process_attention(model, model_config, _):
-    """As process_weights_after_loading, of what holds KV scales."""
-    layers = [layer for layer in model.modules() if hasattr(layer, "kv_cache_dtype")]
-    for layer in layers:
-        if isinstance(getattr(layer, "quant_method", None), BaseKVCacheMethod):
-            layer.quant_method.process_weights_after_loading(layer)
-    for layer in layers:
-        if isinstance(layer, Attention):
-            layer.process_weights_after_loading(model_config.dtype)
-
-
 def let_cpu_through():
     for name in ("PixtralRotaryEmbedding", "position_ids_in_meshgrid"):  # parts of a vision tower that transformers 5.17 calls otherwise
         if not hasattr(modeling_pixtral, name):
@@ -68,7 +57,7 @@ def let_cpu_through():
     backend = ModelConfig._get_transformers_backend_cls
     ModelConfig._get_transformers_backend_cls = lambda config: backend(config) if config.architectures else ""  # asked by its CPU platform of inner models
     triton.set_allocator = lambda _: None
-    base_loader.process_weights_after_loading = process_attention
+    base_loader.process_weights_after_loading = attention_processing(Attention, BaseKVCacheMethod)
     pass_over_other_parts(default_loader.DefaultModelLoader)
     read = default_loader.DefaultModelLoader.get_all_weights
 

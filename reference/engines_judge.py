@@ -19,7 +19,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "python" / "kvcal"))  # check_engine, which asks the engine that is installed
 
-from check_engine.common import Absent, Heard, absent, forget_model, free_port, know_config, number, numbers, refusal  # noqa: F401  others import them from here
+from check_engine.common import Absent, Heard, absent, attention_processing, forget_model, free_port, know_config, number, numbers, refusal  # noqa: F401  others import them from here
 
 # Names of weights that fixtures have not as published checkpoints do: of parts that see, hear or draw, and norms of K in layers that read another one's cache.
 OTHER_PARTS = re.compile(r"vision|visual|image|audio|video|projector|vqmodel|generation_|whisper|embed_tokens_extend|qformer")

@@ -94,6 +94,21 @@ def set_environment(**values: str) -> None:
         os.environ.setdefault(key, value)
 
 
+def attention_processing(attention: type, cache_method: type) -> Callable[[Any, Any, Any], None]:
+    """As process_weights_after_loading of vLLM and engines of its code, of what holds KV scales. attention, cache_method: the engine's classes."""
+
+    def process(model: Any, model_config: Any, _: Any) -> None:
+        layers = [layer for layer in model.modules() if hasattr(layer, "kv_cache_dtype")]
+        for layer in layers:
+            if isinstance(getattr(layer, "quant_method", None), cache_method):
+                layer.quant_method.process_weights_after_loading(layer)
+        for layer in layers:
+            if isinstance(layer, attention):
+                layer.process_weights_after_loading(model_config.dtype)
+
+    return process
+
+
 class Heard(logging.Handler):
     """Warnings that an engine gave, without those of its start."""
 

@@ -9,7 +9,7 @@ import os
 from types import ModuleType
 from typing import Any
 
-from .common import Absent, forget_model, free_port, know_config, layer_of, numbers, put, replace, set_environment
+from .common import Absent, attention_processing, forget_model, free_port, know_config, layer_of, numbers, put, replace, set_environment
 
 set_environment(VLLM_TARGET_DEVICE="cpu", VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1",
                 VLLM_LOGGING_LEVEL="WARNING", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0", LOCAL_RANK="0",
@@ -69,17 +69,6 @@ def start_processes() -> None:
         initialize_model_parallel(1, 1)
 
 
-def process_attention(model: Any, model_config: Any, _: Any) -> None:
-    """As process_weights_after_loading, of what holds KV scales."""
-    layers = [layer for layer in model.modules() if hasattr(layer, "kv_cache_dtype")]
-    for layer in layers:
-        if isinstance(getattr(layer, "quant_method", None), BaseKVCacheMethod):
-            layer.quant_method.process_weights_after_loading(layer)
-    for layer in layers:
-        if isinstance(layer, Attention):
-            layer.process_weights_after_loading(model_config.dtype)
-
-
 def let_attention_through(is_latent_fp8_refused: bool) -> None:
     """The CPU has no attention of chosen tokens (DSA), nor, in 0.33, of a latent cache in FP8."""
     choose = type(current_platform).get_attn_backend_cls.__func__
@@ -108,7 +97,7 @@ def start() -> ModuleType:
     if not has_operations:
         torch.ops._C = Absent("torch.ops._C")
         torch.ops._C.cpu_has_amx_fp8 = lambda: True
-    put("vllm.model_executor.model_loader.base_loader:process_weights_after_loading", process_attention)
+    put("vllm.model_executor.model_loader.base_loader:process_weights_after_loading", attention_processing(Attention, BaseKVCacheMethod))
     return vllm
 
 
