@@ -164,7 +164,13 @@ KVCAL_BY_ROWS(load_kv, LoadKvArgs, std::max(args.rows, args.heads),
 void CpuBackend::do_simulate_cache(const SimulateCacheArgs& args) {
   for_row_blocks(args.x.tokens, width_of(args.x), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t)
-      for (int64_t h = 0; h < args.x.heads; ++h) round_trip(args.format, args.head(t, h));
+      for (int64_t h = 0; h < args.x.heads; ++h) {
+        const CachedHead head = args.head(t, h);
+        if (args.saturated)
+          if (const int64_t clipped = count_clipped(args.format, head); clipped > 0)
+            std::atomic_ref(args.saturated[h]).fetch_add(static_cast<uint64_t>(clipped));
+        round_trip(args.format, head);
+      }
   });
 }
 

@@ -279,7 +279,11 @@ namespace {
 __global__ void simulate_cache_kernel(SimulateCacheArgs args) {
   for_pieces(args.x.tokens * args.x.heads, [&](int64_t index) {
     const Place head = place_of(index, args.x.heads);  // its token, and which head it is
-    round_trip(args.format, args.head(head.row, head.piece));
+    const CachedHead own = args.head(head.row, head.piece);
+    if (args.saturated)
+      if (const int64_t clipped = count_clipped(args.format, own); clipped > 0)
+        add_count(args.saturated + head.piece, clipped);
+    round_trip(args.format, own);
   });
 }
 

@@ -256,7 +256,12 @@ void ReferenceBackend::do_store_kv(const StoreKvArgs& args) {
 
 void ReferenceBackend::do_simulate_cache(const SimulateCacheArgs& args) {
   for (int64_t t = 0; t < args.x.tokens; ++t)
-    for (int64_t h = 0; h < args.x.heads; ++h) round_trip(args.format, args.head(t, h));
+    for (int64_t h = 0; h < args.x.heads; ++h) {
+      const CachedHead head = args.head(t, h);
+      if (args.saturated)
+        args.saturated[h] += static_cast<uint64_t>(count_clipped(args.format, head));
+      round_trip(args.format, head);
+    }
 }
 
 void ReferenceBackend::do_load_kv(const LoadKvArgs& args) {

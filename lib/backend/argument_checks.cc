@@ -81,6 +81,7 @@ void Backend::check(const SimulateCacheArgs& args) const {
   const CacheLayout& layout = layout_of(args.format);
   KVCAL_CHECK(takes_head(layout, args.x.head_dim, args.is_value));
   KVCAL_CHECK(!layout.needs_scales || args.scales != nullptr);
+  KVCAL_CHECK(!args.scale_per_channel || args.format == CacheFormat::kInt8);
 }
 
 void Backend::check(const LoadKvArgs& args) const {

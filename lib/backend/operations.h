@@ -269,14 +269,17 @@ struct LoadKvArgs {
 struct SimulateCacheArgs {
   HeadsView x;
   CacheFormat format = {};
-  const float* scales = nullptr;  ///< [heads], where the format needs scales
-  bool is_value = false;          ///< as CachedHead has it
+  const float* scales = nullptr;   ///< [heads], where the format needs scales
+  bool scale_per_channel = false;  ///< scales are [heads, head_dim]
+  bool is_value = false;           ///< as CachedHead has it
   int64_t rotated = 0;
+  uint64_t* saturated = nullptr;  ///< [heads], added to: finite values that are clipped; or null
 
   KVCAL_HD CachedHead head(int64_t token, int64_t head) const {
     return {.x = x.data + token * x.row_stride + head * x.head_dim,
             .size = x.head_dim,
-            .scale = scales ? scales[head] : 1.0f,
+            .scale = scales && !scale_per_channel ? scales[head] : 1.0f,
+            .scales = scale_per_channel ? scales + head * x.head_dim : nullptr,
             .is_value = is_value,
             .rotated = rotated};
   }

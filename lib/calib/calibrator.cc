@@ -26,18 +26,20 @@ bool is_quantized(const PlannedAttention& planned, const CalibrationOptions& opt
   return options.kv_forward == KvForward::kQuantized && !planned.ignored;
 }
 
+/// One scale for each head, from one or as many; those of channels as they are.
 std::vector<float> scale_of_each_head(const std::vector<Scale>& scales, int64_t heads) {
+  if (scales.size() == 1)
+    return std::vector<float>(static_cast<size_t>(heads), scales.front().value);
   std::vector<float> result;
-  for (int64_t head = 0; head < heads; ++head)
-    result.push_back(scales[scales.size() == 1 ? 0 : static_cast<size_t>(head)].value);
+  for (const Scale& scale : scales) result.push_back(scale.value);
   return result;
 }
 
-/// Cache of a layer with the scales made: one for each head.
+/// Cache of a layer with the scales made: one for each head or channel.
 KvQuantization quantization_of(const AttentionCalibration& layer, const ModelConfig& config,
-                               const CalibrationOptions& options) {
+                               const KvFormat& format) {
   const int64_t heads = config.cache(layer.layer).heads;
-  KvQuantization quantization{.dtype = options.derive.kv_dtype,
+  KvQuantization quantization{.type = cache_type_of(format),
                               .k_scales = scale_of_each_head(layer.k.scales, heads),
                               .v_scales = scale_of_each_head(layer.v.scales, heads)};
   if (layer.q)
@@ -64,6 +66,7 @@ void choose_by_attention(LayerForward& forward, const ModelConfig& config,
                          AttentionCalibration& layer) {
   const auto observer = make_observer(planned.kv);
   const bool is_tied = config.architecture->has_latent_attention && options.derive.ties_latent;
+  const KvFormat format = kv_format_of(planned.kv, options.derive.kv_dtype);
   // Groups do not read each other's K, so one comparison tries a candidate of each.
   std::vector<std::vector<Scale>> scales{layer.k.scales};  // [1 + candidates][groups]
   const size_t groups = layer.k.scales.size();
@@ -75,7 +78,7 @@ void choose_by_attention(LayerForward& forward, const ModelConfig& config,
   std::vector<KvQuantization> candidates;
   const int64_t heads = config.cache(layer.layer).heads;
   for (const std::vector<Scale>& tried : scales) {
-    KvQuantization& candidate = candidates.emplace_back(quantization_of(layer, config, options));
+    KvQuantization& candidate = candidates.emplace_back(quantization_of(layer, config, format));
     candidate.k_scales = scale_of_each_head(tried, heads);
     if (is_tied) candidate.v_scales = candidate.k_scales;
   }
@@ -182,7 +185,8 @@ class Calibrator {
           layer.q->num_saturated = saturated.q;
       }
     }
-    if (!layer.ignored && is_compared) layer.damage = damage_of(forward_, config_, layer, options_);
+    if (!layer.ignored && is_compared)
+      layer.damage = damage_of(forward_, config_, layer, calibration_.kv_format);
     statistics.compared = compared_scales(layer);
     keep(std::move(layer), std::move(statistics));
   }
@@ -220,7 +224,7 @@ class Calibrator {
   /// where counts is set.
   SaturationCounts move_on(const AttentionCalibration& layer, bool quantizes, bool counts) {
     const bool is_end = request_.ends_with(layer.layer, config_);
-    const KvQuantization quantization = quantization_of(layer, config_, options_);
+    const KvQuantization quantization = quantization_of(layer, config_, calibration_.kv_format);
     LayerAdvance advance;
     if (counts && (is_end || !quantizes))
       advance.saturated = forward_.count_saturated(layer.layer, quantization);
@@ -266,6 +270,7 @@ ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOption
       options.observes_all ||
       std::ranges::any_of(plan.attention, [](const auto& one) { return one.q.has_value(); });
   return {.query = queries,
+          .channel_ranges = has_channel_scales(plan),
           .head = inputs,
           .all_experts = options.derive.all_experts,
           .linears = inputs ? LinearDetail::kSamples : LinearDetail::kNone,
@@ -287,17 +292,18 @@ Calibration calibrate(LayerForward& forward, const ModelConfig& config, const Qu
 }
 
 AttentionDamage damage_of(LayerForward& forward, const ModelConfig& config,
-                          const AttentionCalibration& layer, const CalibrationOptions& options) {
+                          const AttentionCalibration& layer, const KvFormat& format) {
   const std::vector<float> ones(static_cast<size_t>(config.cache(layer.layer).heads), 1.0f);
   const KvQuantization candidates[] = {
-      quantization_of(layer, config, options),
-      {.dtype = options.derive.kv_dtype, .k_scales = ones, .v_scales = ones}};
+      quantization_of(layer, config, format),
+      {.type = cache_type_of(format), .k_scales = ones, .v_scales = ones}};
   const AttentionComparison found = forward.compare_attention(layer.layer, candidates);
   return {.calibrated = found.of(0), .unit = found.of(1)};
 }
 
 std::optional<ComparedScales> compared_scales(const AttentionCalibration& layer) {
-  if (!layer.damage) return std::nullopt;
+  // The file has a row for each of K and V.
+  if (!layer.damage || layer.k.scales.size() != layer.v.scales.size()) return std::nullopt;
   return ComparedScales{.damage = *layer.damage, .k = layer.k.scales, .v = layer.v.scales};
 }
 

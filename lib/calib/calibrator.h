@@ -48,7 +48,7 @@ Calibration calibrate(LayerForward& forward, const ModelConfig& config, const Qu
 
 /// Compares a layer's attention with its scales, and with scale 1.0, once its last pass has run.
 AttentionDamage damage_of(LayerForward& forward, const ModelConfig& config,
-                          const AttentionCalibration& layer, const CalibrationOptions& options);
+                          const AttentionCalibration& layer, const KvFormat& format);
 
 /// That, for the statistics; nullopt where attention was not compared.
 std::optional<ComparedScales> compared_scales(const AttentionCalibration& layer);

@@ -45,6 +45,7 @@ std::string reason(const StopOutcome& stop) {
   const ScaleMove& move = *stop.largest_move;
   std::string what = move.scale + " of " + move.module;
   if (move.head) what += ", head " + std::to_string(*move.head) + ",";
+  if (move.channel) what += ", channel " + std::to_string(*move.channel) + ",";
   const std::string window = counted(move.num_samples, "sample");
   if (!move.ratio) return what + " was not there " + window + " before: no token had reached it";
   return what + " moved by " + fixed("%.3g %%", 100.0 * *move.ratio) + " in the last " + window +
@@ -65,7 +66,7 @@ void compare_attention(const MakeForward& make_forward, const ModelConfig& confi
     run_exact(*forward, config, observation, layer);
     const auto found = std::ranges::find(calibration.layers, layer, &AttentionCalibration::layer);
     if (found != calibration.layers.end() && !found->ignored && observation.compares(layer, config))
-      found->damage = damage_of(*forward, config, *found, options);
+      found->damage = damage_of(*forward, config, *found, calibration.kv_format);
   }
 }
 
@@ -141,7 +142,9 @@ std::vector<ScaleHistory::PlacedScale> ScaleHistory::scales_of(const Calibration
                             const char* name) {
     for (size_t i = 0; i < side.scales.size(); ++i) {
       ScaleMove place{.module = layer.module, .layer = layer.layer, .scale = name};
-      if (side.scales.size() > 1) place.head = static_cast<int64_t>(i);
+      const bool has_channels = side.scales.size() > std::max<size_t>(1, side.head_ranges.size());
+      if (side.scales.size() > 1)
+        (has_channels ? place.channel : place.head) = static_cast<int64_t>(i);
       all.push_back({std::move(place), side.scales[i]});
     }
   };

@@ -160,7 +160,8 @@ std::vector<Scale> spread_over_heads(const std::vector<Scale>& ranks, size_t hea
   return all;
 }
 
-/// The layers' scales with this strategy, kTensor or kAttnHead, from those before merging. path: of
+/// The layers' scales with this strategy, kTensor or kAttnHead, from those before merging, which
+/// channels are too. path: of
 /// the scales, for messages.
 std::vector<LayerKvScales> with_strategy(std::vector<LayerKvScales> layers,
                                          const std::vector<LayerKvScales>& own, Strategy strategy,
@@ -182,8 +183,9 @@ std::vector<LayerKvScales> with_strategy(std::vector<LayerKvScales> layers,
 /// Factor of scales in the output's dialect; 1: they stay.
 float dialect_factor(const SourceScales& source, std::optional<fp8::Format> dialect) {
   if (!dialect || *dialect == source.dialect) return 1.0f;
-  if (source.dialect == fp8::Format::kE5m2)
-    fail(source.path, ": scales of E5M2 have no other dialect, expected those of E4M3");
+  if (source.dialect == fp8::Format::kE5m2 || source.dialect.is_int8())
+    fail(source.path, ": scales of ", source.dialect.is_int8() ? "INT8" : "E5M2",
+         " have no other dialect, expected those of E4M3");
   // Each code has half the value in E4M3FNUZ.
   return *dialect == fp8::Format::kE4m3Fnuz ? 2.0f : 0.5f;
 }
@@ -201,18 +203,35 @@ std::vector<LayerKvScales> times(std::vector<LayerKvScales> layers, float factor
   return layers;
 }
 
-/// Whether the output's cache has a scale a head. strategy: that of the options.
-bool is_per_head(const SourceScales& source, const ModelConfig& config,
-                 std::optional<Strategy> strategy) {
+/// Strategy of the output's cache. wanted: that of the options.
+Strategy cache_strategy(const SourceScales& source, const ModelConfig& config,
+                        std::optional<Strategy> wanted) {
+  Strategy finest = Strategy::kTensor;
+  for (size_t layer = 0; layer < source.layers.size(); ++layer) {
+    const LayerKvScales& own = source.layers[layer];
+    const int64_t heads = config.cache(static_cast<int64_t>(layer)).heads;
+    const int64_t most = std::max(std::ssize(own.k), std::ssize(own.v));
+    if (most > heads) return Strategy::kChannel;
+    if (most > 1) finest = Strategy::kAttnHead;
+  }
   // With one head there is one scale either way.
   const auto has_one_head = [](const LayerConfig& layer) { return layer.cache.heads == 1; };
-  if (std::ranges::all_of(config.layers, has_one_head) && !source.layers.empty())
-    return strategy ? *strategy == Strategy::kAttnHead
-                    : source.scheme.is_object() &&
-                          source.scheme.value("strategy", Json()) == "attn_head";
-  return std::ranges::any_of(source.layers, [](const LayerKvScales& layer) {
-    return layer.k.size() > 1 || layer.v.size() > 1;
-  });
+  if (!std::ranges::all_of(config.layers, has_one_head) || source.layers.empty()) return finest;
+  if (wanted) return *wanted;
+  const bool says_heads =
+      source.scheme.is_object() && source.scheme.value("strategy", Json()) == "attn_head";
+  return says_heads ? Strategy::kAttnHead : finest;
+}
+
+/// Scales of a layer's K or V as the strategy has them, from those or fewer.
+void spread(std::vector<Scale>& side, Strategy strategy, int64_t heads, int64_t head_dim) {
+  const int64_t wanted = strategy == Strategy::kChannel    ? heads * head_dim
+                         : strategy == Strategy::kAttnHead ? heads
+                                                           : 1;
+  std::vector<Scale> all;
+  for (int64_t i = 0; i < wanted; ++i)
+    all.push_back(side[static_cast<size_t>(i * std::ssize(side) / wanted)]);
+  side = std::move(all);
 }
 
 /// Adds the layers' scales to a calibration that has the plan.
@@ -227,10 +246,12 @@ void add_layers(const SourceScales& source, const ModelConfig& config, Calibrati
     own.ignored = scales.ignored;
     own.k.scales = scales.k;
     own.v.scales = scales.v;
-    if (resolved_strategy(calibration.kv_args) == Strategy::kAttnHead && !scales.ignored)
-      for (std::vector<Scale>* side : {&own.k.scales, &own.v.scales})
-        if (side->size() == 1)
-          side->resize(static_cast<size_t>(config.cache(index).heads), side->front());
+    const Strategy strategy = resolved_strategy(calibration.kv_args);
+    const LayerCache& cache = config.cache(index);
+    if (!scales.ignored && strategy != Strategy::kTensor) {
+      spread(own.k.scales, strategy, cache.heads, cache.k_dim);
+      spread(own.v.scales, strategy, cache.heads, cache.v_dim);
+    }
     if (scales.q.empty()) continue;
     own.q.emplace().scales = scales.q;
     const auto planned =
@@ -252,13 +273,15 @@ Calibration calibration_of(const SourceScales& source, const CheckpointQuantizat
   QuantPlan plan = in_context(model.given_path().string(), [&] {
     std::optional<QuantArgs> cache;
     if (!source.layers.empty())
-      cache = cache_args(source.scheme, is_per_head(source, config, strategy) ? Strategy::kAttnHead
-                                                                              : Strategy::kTensor);
+      cache = cache_args(source.scheme, cache_strategy(source, config, strategy), source.dialect);
     if (!cache && restored.linears.empty()) return QuantPlan();
     return plan_of_modules(model, config, fp8_schemes(restored), cache, ignored, diagnostics);
   });
   take_observers(source.manifest, plan);
-  Calibration calibration = empty_calibration(plan, config, cache_dtype_of(source.dialect));
+  // Of INT8 the dtype is not asked for: its plan says so.
+  const CacheType type = cache_type_of(source.dialect);
+  Calibration calibration =
+      empty_calibration(plan, config, type.format ? KvDType::kFp8E4m3 : type.dtype);
   if (!member(source.scheme, "observer")) calibration.kv_args.observer.reset();
   add_stored_weights(restored, calibration);
   add_layers(source, config, calibration);
@@ -410,7 +433,7 @@ Json conversion_manifest(const Conversion& conversion, const std::string& versio
   manifest["conversion"] = {{"form", source.format.empty() ? Json() : Json(source.format)},
                             {"scales", source.path},
                             {"keys_observed", name_of(source.keys)},
-                            {"kv_cache_dtype", fp8::name_of(source.dialect)},
+                            {"kv_cache_dtype", name_of(source.dialect)},
                             {"lost", losses_json(formats.losses)}};
   if (const ModelConfig& config = conversion.config(); config.chosen) {
     manifest["conversion"]["family"] = config.architecture->name;

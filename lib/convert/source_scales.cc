@@ -89,11 +89,23 @@ SourceScales read_tensors(const ScaleTensors& given, const ModelConfig& config,
   const KvScaleNames& names = *find_kv_scale_format(tensors, config);
   source.format = names.name;
   const auto dialect = in_context(tensors.path, [&] { return read_dialect(tensors.config); });
-  source.dialect = dialect.value_or(fp8::Format::kE4m3Fn);
+  if (dialect) source.dialect = *dialect;
+  if (names.is_per_channel) source.dialect = KvFormat::int8();
   source.scheme = scheme_of(tensors.config, source.manifest);
   source.keys = source.manifest.is_null() ? usual_position(names, tensors.config)
                                           : position_of(source.manifest);
   return source;
+}
+
+/// Whether the keys of config.json that an overlay sets ask for an INT8 cache.
+bool asks_for_int8(const Json& config) {
+  const Json* quantization = member(config, "quantization_config");
+  const Json* method = quantization ? member(*quantization, "quant_method") : nullptr;
+  if (!method || !method->is_string()) return false;
+  const KvScheme scheme = read_kv_scheme({.format = format_of_method(method->get<std::string>()),
+                                          .json = *quantization,
+                                          .where = "quantization_config"});
+  return scheme.cache == KvScheme::Cache::kInt8;
 }
 
 SourceScales read_overlay_scales(const fs::path& folder, const ModelConfig& config) {
@@ -109,6 +121,7 @@ SourceScales read_overlay_scales(const fs::path& folder, const ModelConfig& conf
                     .config = overlay.config},
                    config, folder);
   if (source.layers.empty()) fail(folder.string(), ": has no scale of this model");
+  if (asks_for_int8(overlay.config)) source.dialect = KvFormat::int8();
   return source;
 }
 
@@ -166,11 +179,12 @@ SourceScales scales_beside(const FoundScales& found, const ModelConfig& config) 
 
 SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig& config) {
   read_dialect(model);  // refuses an unknown word also where there are no scales
-  // Scales of INT8, 4-bit or affine caches are not FP8 scales.
+  // Scales of 4-bit or affine caches are neither FP8's nor INT8's.
   const KvScheme scheme = read_kv_scheme(read_quantization_config(model));
   if (scheme.cache == KvScheme::Cache::kOther)
-    fail(scheme.where, ": ", scheme.problem, "; only scales of FP8 caches are converted");
+    fail(scheme.where, ": ", scheme.problem, "; only scales of FP8 and INT8 caches are converted");
   SourceScales source = read_tensors(scale_tensors_of(model), config, model.given_path());
+  if (scheme.cache == KvScheme::Cache::kInt8) source.dialect = KvFormat::int8();
   if (scheme.cache == KvScheme::Cache::kNvfp4 && !has_fp8_rule(source.manifest))
     fail(scheme.where,
          " is NVFP4, whose scales are amax / 448 or amax / 2688 by the tool that made "

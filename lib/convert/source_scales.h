@@ -6,7 +6,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "family/model_config.h"
-#include "quant/fp8.h"
+#include "quant/kv_format.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
@@ -18,7 +18,7 @@ struct SourceScales {
   std::vector<LayerKvScales> layers = {};  ///< of all layers; empty: no scales
   /// [rank][layer] of a source with one value a rank; layers holds the largest over the ranks.
   std::vector<std::vector<Scale>> ranks = {};
-  fp8::Format dialect = fp8::Format::kE4m3Fn;  ///< of the cache for which the scales are made
+  KvFormat dialect = fp8::Format::kE4m3Fn;  ///< of the cache for which the scales are made
   KeyPosition keys = KeyPosition::kNotSaid;
   bool may_be_raised = false;  ///< a writer of the format raises scales below 1.0 to 1.0
   Json scheme = nullptr;       ///< kv_cache_scheme of compressed-tensors or the manifest; or null

@@ -103,8 +103,9 @@ void take_observer(const Json* written, std::optional<QuantArgs>& args) {
 
 }  // namespace
 
-QuantArgs cache_args(const Json& written, Strategy strategy) {
+QuantArgs cache_args(const Json& written, Strategy strategy, const KvFormat& format) {
   QuantArgs args = fp8_args(strategy, ArgsRole::kKvCache);
+  if (format.is_int8()) args.type = QuantType::kInt;
   if (!written.is_object()) return args;
   for (const char* key : {"group_size", "block_structure", "actorder", "scale_dtype", "zp_dtype"})
     if (const Json* value = find_field(written, key); value && *value != Json(false))

@@ -12,10 +12,10 @@
 
 namespace kvcal {
 
-/// Arguments of an FP8 cache with scales of that strategy, and with the observer of a
+/// Arguments of a cache of such codes, with scales of that strategy, and with the observer of a
 /// kv_cache_scheme (written, may be null). Throws Error for arguments that such a cache cannot
 /// have.
-QuantArgs cache_args(const Json& written, Strategy strategy);
+QuantArgs cache_args(const Json& written, Strategy strategy, const KvFormat& format);
 
 /// Schemes of quantized modules, by their names in the checkpoint, without targets.
 using ModuleSchemeMap = std::map<std::string, QuantScheme, std::less<>>;

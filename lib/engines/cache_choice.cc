@@ -113,6 +113,14 @@ bool means_nvfp4(const CacheDeclaration& declaration) {
                                         : cache_word(declaration) == "nvfp4";
 }
 
+/// Whether what switches a cache on means INT8: a scheme of compressed-tensors, whose type is int
+/// where it names none, or ModelOpt's word.
+bool means_int8(const CacheDeclaration& declaration) {
+  if (!declaration.scheme.is_object()) return cache_word(declaration) == "int8";
+  const Json type = value_of(declaration.scheme, "type");
+  return type.is_null() || (type.is_string() && ascii_lower(type.get<std::string>()) == "int");
+}
+
 /// Whether it is that text, in whatever case.
 bool is_word(const Json& value, std::string_view word) {
   return value.is_string() && ascii_lower(value.get<std::string>()) == word;
@@ -297,7 +305,9 @@ CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& decla
   if (asked != "auto")
     choice.dtype = asked;
   else if (switches_on(rules, declaration, is_rocm))
-    choice.dtype = rules.fp8_name;
+    choice.dtype = means_int8(declaration) ? "int8" : rules.fp8_name;
+  else if (rules.takes_int8 && means_int8(declaration))
+    choice.dtype = "int8";
   else if (rules.takes_nvfp4 && means_nvfp4(declaration))
     choice.dtype = "nvfp4";
   choice.is_fp8 = choice.dtype.starts_with("fp8");
@@ -306,7 +316,7 @@ CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& decla
 }
 
 bool is_quantized_cache(std::string_view dtype) {
-  return dtype.starts_with("fp8") || dtype == "nvfp4";
+  return dtype.starts_with("fp8") || dtype == "nvfp4" || dtype == "int8";
 }
 
 }  // namespace kvcal

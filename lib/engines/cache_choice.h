@@ -52,7 +52,7 @@ std::set<int64_t> ignored_layers(const CacheDeclaration& declaration, const Mode
 struct CacheChoice {
   std::string dtype = "auto";  ///< the engine's word
   bool is_fp8 = false;
-  bool is_quantized = false;  ///< FP8, or NVFP4 with a scale of the same kind
+  bool is_quantized = false;  ///< FP8, INT8, or NVFP4 with a scale of the same kind as FP8's
   bool reads_scales = true;   ///< false: the scheme is one whose scales it passes over
   std::string refusal;        ///< why it does not start; empty: it does
 };
@@ -65,7 +65,7 @@ CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& decla
 /// where all hold or there is no scheme.
 std::string failed_check(const MethodRules& rules, const Json& scheme);
 
-/// Whether a cache of that --kv-cache-dtype holds codes: FP8 or NVFP4.
+/// Whether a cache of that --kv-cache-dtype holds codes: FP8, INT8 or NVFP4.
 bool is_quantized_cache(std::string_view dtype);
 
 }  // namespace kvcal

@@ -109,6 +109,7 @@ struct MethodRules {
   bool refuses_packed_experts = false;  ///< packed integers of experts
   bool needs_linear_groups = false;     ///< to it groups of attention alone are none
   bool takes_nvfp4 = false;        ///< makes NVFP4 caches with the scales where ModelOpt says so
+  bool takes_int8 = false;         ///< makes INT8 caches with the scales where ModelOpt says so
   bool takes_dynamic = false;      ///< computes scales as it runs where the scheme is dynamic
   bool takes_e5m2 = true;          ///< with scales in the checkpoint
   bool groups_by_pattern = false;  ///< Quark's kv_cache_group has patterns of names, else names

@@ -28,8 +28,9 @@ struct VerifyCase {
   const CacheChoice& choice;
   const VerifyOptions& options;
   const std::vector<ScaleTensor>& tensors;
-  std::string dtype;   ///< in which it runs the model, which it may round scales to
-  std::string remedy;  ///< the command that makes what the engine reads
+  bool has_int8_scales;  ///< the checkpoint says that they are of an INT8 cache
+  std::string dtype;     ///< in which it runs the model, which it may round scales to
+  std::string remedy;    ///< the command that makes what the engine reads
 };
 
 /// Why the engine refuses the checkpoint whatever its model; empty: it does not.

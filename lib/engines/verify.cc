@@ -73,7 +73,8 @@ void check_ranks(const VerifyCase& subject, int64_t heads, Findings& findings, b
 /// A cache of 16 bits beside scales, and what turns it on.
 void tell_cache(const VerifyCase& subject, const Placement& placement, Findings& findings) {
   const std::string argument(subject.engine.fp8_argument);
-  if (!subject.choice.is_quantized && placement.has_any() && !argument.empty())
+  const bool can_use = placement.has_any() && !subject.has_int8_scales;
+  if (!subject.choice.is_quantized && can_use && !argument.empty())
     findings.add(Severity::kNote,
                  subject.options.kv_cache_dtype == "auto"
                      ? "it keeps K and V in 16 bits unless told, and the scales do nothing"
@@ -272,6 +273,10 @@ void fill(VerifyReport& report, const VerifyCase& subject, const ModelDir& model
     findings.add(Severity::kError, "it refuses the checkpoint: " + refusal, subject.remedy);
     return;
   }
+  if (subject.has_int8_scales && report.kv_cache_dtype != "int8")
+    findings.add(Severity::kError,
+                 "the checkpoint's scales are of an INT8 cache, and it has none with such scales",
+                 "calibrate with a recipe of type float, such as fp8_kv_tensor");
   check_repeats(subject, model_dir, findings, report.loads);
   std::set<int64_t> heads;
   for (const int64_t layer : subject.config.attention_layers())
@@ -326,6 +331,18 @@ void tell_other_files(const VerifyCase& subject, const ModelDir& model_dir,
     }
 }
 
+/// Whether the checkpoint says that its scales are of an INT8 cache.
+bool declares_int8(const ModelDir& model_dir) {
+  try {
+    const KvScheme scheme = read_kv_scheme(read_quantization_config(model_dir));
+    return scheme.cache == KvScheme::Cache::kInt8;
+  } catch (const SystemError&) {
+    throw;
+  } catch (const Error&) {
+    return false;  // what an engine makes of it is another finding
+  }
+}
+
 VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
                           const EngineChoice& chosen, const VerifyOptions& options,
                           const std::vector<std::string>& others) {
@@ -368,6 +385,7 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
       .choice = choice,
       .options = options,
       .tensors = tensors,
+      .has_int8_scales = !tensors.empty() && declares_int8(model_dir),
       .dtype = run_dtype(rules.run_dtype, model_dir, config, model_type),
       .remedy = remedy_command(model_dir, config, rules, options, method, miss)};
   VerifyReport report{.engine = chosen.name,

@@ -24,8 +24,8 @@ constexpr std::string_view kOnlyShardName = "model-00001-of-00001.safetensors";
 /// Files of a quantized checkpoint that programs would read, and that would be wrong for the
 /// output.
 bool is_misleading(std::string_view name) {
-  constexpr std::array<std::string_view, 4> kNames{"hf_quant_config.json", kManifestName,
-                                                   kVllmArgumentsName, kOverlayName};
+  constexpr std::array<std::string_view, 5> kNames{kModelOptFileName, kAscendDescriptionName,
+                                                   kManifestName, kVllmArgumentsName, kOverlayName};
   return std::ranges::find(kNames, name) != kNames.end() ||
          std::ranges::any_of(kWriters.rows(),
                              [&](const auto& row) { return row.second.file == name; });

@@ -108,6 +108,19 @@ bool has_head_scales(const Calibration& calibration) {
   });
 }
 
+std::vector<Scale> by_channel(const std::vector<Scale>& scales, int64_t channels) {
+  const int64_t count = std::ssize(scales);
+  KVCAL_CHECK(count > 0 && channels % count == 0);
+  std::vector<Scale> all;
+  for (int64_t i = 0; i < channels; ++i)
+    all.push_back(scales[static_cast<size_t>(i * count / channels)]);
+  return all;
+}
+
+std::string_view merged_name(const Calibration& calibration) {
+  return resolved_strategy(calibration.kv_args) == Strategy::kChannel ? "channels" : "heads";
+}
+
 bool has_query_scales(const Calibration& calibration) {
   return std::ranges::any_of(calibration.layers, [](const AttentionCalibration& layer) {
     return layer.q.has_value() && !layer.ignored;
@@ -276,6 +289,8 @@ void check_attention_scales_fit(const ExportInput& input) {
 std::optional<std::string> ignored_layers_note(const Calibration& calibration) {
   const std::string layers = ignored_layers(calibration, " ");
   if (layers.empty()) return std::nullopt;
+  if (calibration.kv_format.is_int8())
+    return "ignored layers have no scale; which engines keep 16 bits there is not known";
   return "ignored layers have no scale, and an FP8 cache would use 1.0 there; start vLLM with "
          "--kv-cache-dtype-skip-layers " +
          layers;
@@ -283,7 +298,8 @@ std::optional<std::string> ignored_layers_note(const Calibration& calibration) {
 
 std::optional<std::string> vllm_arguments(const Calibration& calibration) {
   const std::string layers = ignored_layers(calibration, ", ");
-  if (layers.empty()) return std::nullopt;
+  // vLLM has no INT8 cache with such scales.
+  if (layers.empty() || calibration.kv_format.is_int8()) return std::nullopt;
   return "# For: vllm serve FOLDER --config FOLDER/vllm.yaml\n"
          "kv-cache-dtype: fp8\n"
          "kv-cache-dtype-skip-layers: [" +
@@ -293,7 +309,8 @@ std::optional<std::string> vllm_arguments(const Calibration& calibration) {
 void ScalarWriter::check(const ExportInput& input) const {
   const Calibration& calibration = input.calibration;
   check_calibration(calibration);
-  if (calibration.kv_format != fp8::Format::kE4m3Fn)
+  check_holds(calibration, format_);
+  if (!calibration.kv_format.is_int8() && calibration.kv_format != fp8::Format::kE4m3Fn)
     fail(weights_.title,
          "'s form holds scales of E4M3FN, which engines double where codes are E4M3FNUZ; the "
          "calibration has another format (convert takes --fp8-dialect fn)");
@@ -366,9 +383,8 @@ std::vector<std::string> ScalarWriter::notes(const ExportInput& input) const {
                                     " does not turn the FP8 cache on by itself; start vLLM with "
                                     "--kv-cache-dtype fp8");
   if (has_head_scales(calibration))
-    notes.push_back(form +
-                    "one scale for K and one for V of a layer: the largest of all heads was "
-                    "taken");
+    notes.push_back(form + "one scale for K and one for V of a layer: the largest of all " +
+                    std::string(merged_name(calibration)) + " was taken");
   if (has_query_scales(calibration) && !has_queries)
     notes.push_back(form + "no scales of queries: they are not written");
   if (const auto note = ignored_layers_note(calibration)) notes.push_back(*note);

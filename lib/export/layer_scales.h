@@ -29,6 +29,12 @@ Scale largest_of(const std::vector<Scale>& scales);
 /// Whether shared_scale would lose more than one value a layer.
 bool has_head_scales(const Calibration& calibration);
 
+/// Scale of each of so many channels, head by head, from one, one a head or as many.
+std::vector<Scale> by_channel(const std::vector<Scale>& scales, int64_t channels);
+
+/// "heads", or "channels" where these have scales: what a note says was merged.
+std::string_view merged_name(const Calibration& calibration);
+
 /// Whether queries are quantized too.
 bool has_query_scales(const Calibration& calibration);
 

@@ -153,6 +153,7 @@ Json move_json(const ScaleMove& move) {
                {"layer", move.layer},
                {"scale", move.scale}};
   if (move.head) json["head"] = *move.head;
+  if (move.channel) json["channel"] = *move.channel;
   return json;
 }
 

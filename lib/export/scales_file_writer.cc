@@ -11,12 +11,14 @@ void ScalesFileWriter::check(const ExportInput& input) const {
   const Calibration& calibration = input.calibration;
   check_calibration(calibration);
   if (calibration.layers.empty()) fail(file_, " holds KV scales, the recipe asks for none");
+  check_holds(calibration, format_);
   check_covers_model(input.model, calibration);
   const std::vector<fp8::Format> known = formats();
-  if (std::ranges::find(known, calibration.kv_format) == known.end())
+  const std::optional<fp8::Format> own = calibration.kv_format.floats();
+  if (own && std::ranges::find(known, *own) == known.end())
     fail(file_, " holds scales of ",
          join(known, " or ", [](fp8::Format format) { return fp8::name_of(format); }),
-         ", the calibration has those of ", fp8::name_of(calibration.kv_format));
+         ", the calibration has those of ", fp8::name_of(*own));
   if (input.scale_in_model_dtype) fail(file_, " holds no dtype; scale dtype 'model' is not for it");
   check_file(input);
   for (const AttentionCalibration& layer : layers_of_model(calibration))

@@ -11,8 +11,8 @@ namespace kvcal {
 /// Writer of a format that is one JSON file of KV scales beside a model, which stays as it is.
 class ScalesFileWriter : public Writer {
  public:
-  /// file: its name in the output's folder.
-  explicit ScalesFileWriter(std::string_view file) : file_(file) {}
+  /// format: as --format names it. file: its name in the output's folder.
+  ScalesFileWriter(std::string_view format, std::string_view file) : format_(format), file_(file) {}
 
   /// Throws Error where the calibration has no KV scales, does not cover the model, leaves layers
   /// out, or has scales of an FP8 format that the file does not hold.
@@ -29,7 +29,7 @@ class ScalesFileWriter : public Writer {
   virtual Json content(const ExportInput& input) const = 0;
   /// Notes of this format alone.
   virtual std::vector<std::string> file_notes(const ExportInput&) const { return {}; }
-  /// FP8 formats of caches whose scales the file may hold.
+  /// Of FP8 caches, the formats whose scales the file may hold.
   virtual std::vector<fp8::Format> formats() const { return {fp8::Format::kE4m3Fn}; }
 
   /// Throws Error where a layer of the model has no attention: the file has a place for each.
@@ -37,7 +37,7 @@ class ScalesFileWriter : public Writer {
   const std::string& file() const { return file_; }
 
  private:
-  std::string file_;
+  std::string format_, file_;
 };
 
 }  // namespace kvcal

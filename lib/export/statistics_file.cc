@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kFormat = "kvcal-statistics", kVersion = "2";
 constexpr std::string_view kRanges = ".ranges", kHistogram = ".histogram", kTokens = ".tokens";
-constexpr std::string_view kPositions = ".positions";
+constexpr std::string_view kPositions = ".positions", kChannels = ".channels";
 constexpr std::string_view kDamage = ".damage", kComparedScales = ".compared_scales";
 constexpr int64_t kErrorNumbers = 4;  ///< error, output, KL, queries
 constexpr std::string_view kInput = ".input";
@@ -73,6 +73,11 @@ void add_tensors(const std::string& name, const TensorStatistics& seen,
     tensors.push_back(tensor_of(name + std::string(kPositions),
                                 Shape{static_cast<int64_t>(seen.positions.size()), 2},
                                 ends_of(seen.positions)));
+  if (!seen.channels.empty())
+    tensors.push_back(
+        tensor_of(name + std::string(kChannels),
+                  Shape{seen.samples(), std::ssize(seen.channels) / seen.samples(), 2},
+                  ends_of(seen.channels)));
 }
 
 void add_tensors(const std::string& module, const ComparedScales& compared,
@@ -180,6 +185,13 @@ class StatisticsReader {
           positions.shape[1] != 2)
         fail(positions.name, " is ", positions.shape, ", expected [buckets, 2]");
       seen.positions = ranges_of(positions);
+    }
+    if (file_.find(name + std::string(kChannels))) {
+      const TensorView& channels = tensor(name + std::string(kChannels), DType::kF32, 3);
+      if (channels.shape[0] != ranges.shape[0] || channels.shape[1] % heads != 0 ||
+          channels.shape[2] != 2)
+        fail(channels.name, " is ", channels.shape, ", expected [samples, channels, 2]");
+      seen.channels = ranges_of(channels);
     }
     seen.histograms.resize(static_cast<size_t>(heads));
     for (size_t head = 0; head < seen.histograms.size(); ++head)

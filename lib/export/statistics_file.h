@@ -13,6 +13,8 @@ namespace kvcal {
 /// Writes a safetensors file: "<module>.k.ranges" F32 [samples, heads, 2] (min, max; min > max
 /// where a sample had no values), "<module>.k.histogram" I64 [heads, 384], the same for v and q,
 /// "<module>.k.positions" and v's F32 [buckets, 2] (quant/observations.h) where known,
+/// "<module>.k.channels" and v's F32 [samples, channels, 2] where the recipe has scales of
+/// channels,
 /// "<module>.damage" F64 [2, heads of Q, 4] (with the run's scales and with 1.0: squared error and
 /// squared length of outputs, KL of weights, queries) and "<module>.compared_scales" F32 [2, 1 or
 /// heads] (K, V) where attention was compared,

@@ -21,22 +21,27 @@ void check_side(const KvTensorCalibration& side, Strategy strategy) {
     fail("has ", side.scales.size(), " scales, strategy tensor has one");
   if (strategy == Strategy::kAttnHead && heads != 0 && side.scales.size() != heads)
     fail("has ", side.scales.size(), " scales for ", heads, " heads");
+  if (strategy == Strategy::kChannel && heads != 0 && side.scales.size() % heads != 0)
+    fail("has ", side.scales.size(), " scales for the channels of ", heads, " heads");
   for (size_t i = 0; i < side.scales.size(); ++i) {
     const float value = side.scales[i].value;
-    if (!is_usable({value})) fail("head ", i, ": scale ", value, ", expected ", kUsableScale);
+    if (!is_usable({value}))
+      fail(strategy == Strategy::kChannel ? "channel " : "head ", i, ": scale ", value,
+           ", expected ", kUsableScale);
   }
 }
 
 void check_layer(const AttentionCalibration& layer, Strategy strategy) {
   in_context("K", [&] { check_side(layer.k, strategy); });
   in_context("V", [&] { check_side(layer.v, strategy); });
-  if (layer.k.scales.size() != layer.v.scales.size())
+  if (strategy != Strategy::kChannel && layer.k.scales.size() != layer.v.scales.size())
     fail(layer.k.scales.size(), " scales of K, ", layer.v.scales.size(), " of V");
 }
 
 void check_layers(const Calibration& calibration) {
   const Strategy strategy = resolved_strategy(calibration.kv_args);
-  if (strategy != Strategy::kTensor && strategy != Strategy::kAttnHead)
+  const bool may_be_channel = calibration.kv_format.is_int8() && strategy == Strategy::kChannel;
+  if (strategy != Strategy::kTensor && strategy != Strategy::kAttnHead && !may_be_channel)
     fail("KV cache scales of strategy ", name_of(strategy), ", expected tensor or attn_head");
   const bool has_queries = has_query_scales(calibration);
   std::set<std::string_view> modules;
@@ -197,6 +202,7 @@ class JoinedWriter : public Writer {
 }  // namespace
 
 // One maker for each file of writers/.
+std::unique_ptr<Writer> make_ascend_writer();
 std::unique_ptr<Writer> make_compressed_tensors_writer();
 std::unique_ptr<Writer> make_fp8_writer();
 std::unique_ptr<Writer> make_lightllm_writer();
@@ -210,19 +216,35 @@ const Registry<OutputFormat> kWriters{
     "format",
     {
         {"compressed-tensors",
-         {.make = make_compressed_tensors_writer, .holds_heads = true, .holds_queries = true}},
+         {.make = make_compressed_tensors_writer,
+          .holds_heads = true,
+          .holds_queries = true,
+          .holds_int8 = true}},
+        {"ascend",
+         {.make = make_ascend_writer,
+          .holds_heads = true,
+          .holds_fp8 = false,
+          .holds_int8 = true,
+          .takes_channels = true}},
         {"fp8", {.make = make_fp8_writer}},
         {"lightllm",
          {.make = make_lightllm_writer,
           .keeps_any_weights = true,
           .file = kLightllmName,
           .holds_heads = true}},
-        {"modelopt", {.make = make_modelopt_writer, .holds_nvfp4 = true, .has_config_file = true}},
+        {"modelopt",
+         {.make = make_modelopt_writer,
+          .holds_int8 = true,
+          .takes_channels = true,
+          .holds_nvfp4 = true,
+          .has_config_file = true}},
         {"onnxruntime-genai",
          {.make = make_onnxruntime_genai_writer,
           .keeps_any_weights = true,
           .file = kOnnxruntimeGenaiName,
-          .holds_heads = true}},
+          .holds_heads = true,
+          .holds_int8 = true,
+          .takes_channels = true}},
         {"quark", {.make = make_quark_writer}},
         {"scales-json",
          {.make = make_scales_json_writer,
@@ -246,6 +268,28 @@ void check_calibration(const Calibration& calibration) {
   if (!calibration.layers.empty() || !calibration.plan.quantizes_weights())
     check_layers(calibration);
   check_inputs(calibration);
+}
+
+void check_holds(const Calibration& calibration, std::string_view format) {
+  if (calibration.layers.empty()) return;
+  const bool is_int8 = calibration.kv_format.is_int8();
+  const bool has_channels = resolved_strategy(calibration.kv_args) == Strategy::kChannel;
+  const auto holds_codes = [&](const OutputFormat& row) {
+    return is_int8 ? row.holds_int8 : row.holds_fp8;
+  };
+  const auto holds_all = [&](const OutputFormat& row) {
+    return holds_codes(row) && (!has_channels || row.takes_channels);
+  };
+  const OutputFormat& own = kWriters.at(format);
+  if (holds_all(own)) return;
+  std::vector<std::string> others;
+  for (const auto& [name, row] : kWriters.rows())
+    if (holds_all(row)) others.push_back(name);
+  fail("holds no scales of ",
+       holds_codes(own) ? "channels"
+       : is_int8        ? "INT8 caches"
+                        : "FP8 caches",
+       "; formats that do are ", join(others, ", "));
 }
 
 void check_is_kv_only(const Calibration& calibration, std::string_view format) {

@@ -83,7 +83,7 @@ struct FormatParts {
   bool has_checkpoint = true;                 ///< false: only files are written
 };
 
-/// Scales of K and V that an output holds for a layer: one, or one a KV head.
+/// Scales of K and V that an output holds for a layer: one, one a KV head, or one a channel.
 struct WrittenScales {
   std::vector<Scale> k, v;
 };
@@ -121,6 +121,9 @@ struct OutputFormat {
   bool holds_heads = false;      ///< a scale of each KV head
   bool holds_queries = false;    ///< scales of queries
   bool holds_ranks = false;      ///< a scale of each tensor-parallel rank
+  bool holds_fp8 = true;         ///< scales of an FP8 cache
+  bool holds_int8 = false;       ///< scales of an INT8 cache
+  bool takes_channels = false;   ///< scales of channels, as they are or merged
   bool holds_nvfp4 = false;      ///< scales of an NVFP4 cache
   bool has_config_file = false;  ///< beside other formats it leaves config.json to them
 
@@ -136,6 +139,10 @@ std::string list_formats();
 /// scale of K or V (or of Q, where another layer has one), where their number does not fit the
 /// strategy, where a static input of the plan has no such scale, or where nothing is quantized.
 void check_calibration(const Calibration& calibration);
+
+/// Throws Error, naming the formats that do, where a format, of kWriters, holds no scales of such a
+/// cache, or none of channels.
+void check_holds(const Calibration& calibration, std::string_view format);
 
 /// check_calibration for a format that holds KV scales and leaves weights as they are. Also throws
 /// Error where the plan quantizes weights.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "forward/engine_cache.h"
 
 namespace kvcal {
 namespace {}  // namespace
@@ -123,20 +124,31 @@ ComparedAttention::Read ComparedAttention::read_quantized(Attention& attention,
                                                           const KvQuantization& candidate) {
   const LayerCache& cache = config_.cache(layer_);
   const auto store = [&](const Buffer& from, int64_t width, const std::vector<float>& scales,
-                         Buffer& own_scales, Buffer& to) {
-    KVCAL_CHECK(std::ssize(scales) == cache.heads);
+                         bool is_value, Buffer& own_scales, Buffer& to) {
+    const bool is_per_channel = candidate.type.format && std::ssize(scales) == cache.heads * width;
+    KVCAL_CHECK(is_per_channel || std::ssize(scales) == cache.heads);
     own_scales = upload<float>(scales, backend_);
     // Buffers only grow: fresh memory for each layer would cost more than the comparison.
-    const int64_t bytes = kept.keys * cache.heads * width * bytes_per_element(candidate.dtype);
+    const KvDType dtype = candidate.type.dtype;
+    const int64_t bytes = kept.keys * cache.heads * width * bytes_per_element(dtype);
+    std::byte* out = grown<std::byte>(backend_, to, bytes);
     backend_.store_kv({.x = contiguous(from.as<float>(), kept.keys, cache.heads, width),
-                       .dtype = candidate.dtype,
+                       .dtype = dtype,
                        .scales = own_scales.as<float>(),
-                       .out = grown<std::byte>(backend_, to, bytes)});
+                       .out = out});
+    if (!candidate.type.format) return;
+    backend_.simulate_cache(
+        {.x = contiguous(reinterpret_cast<float*>(out), kept.keys, cache.heads, width),
+         .format = *candidate.type.format,
+         .scales = own_scales.as<float>(),
+         .scale_per_channel = is_per_channel,
+         .is_value = is_value,
+         .rotated = cached_sizes(config_, layer_).rotated});
   };
-  store(kept.k, cache.k_dim, candidate.k_scales, k_scales_, k_codes_);
-  store(kept.v, cache.v_dim, candidate.v_scales, v_scales_, v_codes_);
+  store(kept.k, cache.k_dim, candidate.k_scales, false, k_scales_, k_codes_);
+  store(kept.v, cache.v_dim, candidate.v_scales, true, v_scales_, v_codes_);
   return read(attention, layer, kept,
-              {.dtype = candidate.dtype,
+              {.dtype = candidate.type.dtype,
                .k = k_codes_.data(),
                .v = v_codes_.data(),
                .k_scales = k_scales_.as<float>(),

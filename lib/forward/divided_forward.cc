@@ -29,6 +29,11 @@ void place(std::vector<ObservedRange>& all, std::span<const ObservedRange> own,
                       all.begin() + static_cast<std::ptrdiff_t>(samples[i] * width));
 }
 
+/// Channels of which a part saw the extremes; 0: of none.
+size_t channels_of(const KvObservation& part, size_t samples) {
+  return samples == 0 ? 0 : part.channels.size() / samples;
+}
+
 /// Adds K, V or Q of a part, the first or a later one, to those of all samples; without heads where
 /// the layer has no attention.
 void add_part(KvObservation& all, const KvObservation& part, std::span<const size_t> samples,
@@ -42,6 +47,9 @@ void add_part(KvObservation& all, const KvObservation& part, std::span<const siz
     fail("has ", heads, " heads, expected ", all.histograms.size());
   place(all.ranges, part.ranges, samples, heads);
   for (size_t head = 0; head < heads; ++head) add(all.histograms[head], part.histograms[head]);
+  if (is_first) all.channels.assign(num_samples * channels_of(part, samples.size()), kEmptyRange);
+  place(all.channels, part.channels, samples,
+        num_samples == 0 ? 0 : all.channels.size() / num_samples);
   if (all.positions.size() < part.positions.size()) all.positions.resize(part.positions.size());
   for (size_t bucket = 0; bucket < part.positions.size(); ++bucket)
     all.positions[bucket].fold(part.positions[bucket]);

@@ -5,14 +5,16 @@
 namespace kvcal {
 namespace {
 
-/// One float per KV head, from one value or as many.
-std::vector<float> per_head(const std::vector<Scale>& scales, int64_t heads, int64_t layer,
-                            std::string_view what) {
-  if (scales.size() != 1 && scales.size() != static_cast<size_t>(heads))
+/// One float per KV head, from one value or as many; or one per channel, from as many, where there
+/// are scales of channels.
+std::vector<float> per_head(const std::vector<Scale>& scales, int64_t heads, int64_t channels,
+                            int64_t layer, std::string_view what) {
+  const bool is_per_channel = channels > 0 && std::ssize(scales) == channels;
+  if (!is_per_channel && scales.size() != 1 && std::ssize(scales) != heads)
     fail("layer ", layer, " has ", scales.size(), " values of ", what, ", expected 1 or ", heads);
   std::vector<float> result;
-  for (int64_t head = 0; head < heads; ++head) {
-    const float value = scales[scales.size() == 1 ? 0 : static_cast<size_t>(head)].value;
+  for (int64_t i = 0; i < (is_per_channel ? channels : heads); ++i) {
+    const float value = scales[scales.size() == 1 ? 0 : static_cast<size_t>(i)].value;
     if (!is_usable({value}))
       fail("layer ", layer, ": ", what, " is ", value, ", expected ", kUsableScale);
     result.push_back(value);
@@ -66,7 +68,7 @@ void KvBuffers::Side::join(CacheSide& args, KvDType dtype, int64_t row) const {
   args.dtype = dtype;
   args.scales = is_fp8(dtype) ? scales.as<float>() : nullptr;
   args.out = rows.data() + static_cast<size_t>(row) * row_bytes;
-  args.saturated = saturated.as<uint64_t>();
+  args.saturated = is_fp8(dtype) ? saturated.as<uint64_t>() : nullptr;
 }
 
 void KvBuffers::reserve(const LayerCache& cache, int64_t rows, Backend& backend) {
@@ -76,6 +78,20 @@ void KvBuffers::reserve(const LayerCache& cache, int64_t rows, Backend& backend)
   };
   reserve_side(k, cache.k_dim);
   reserve_side(v, cache.v_dim);
+}
+
+void KvBuffers::simulate(const HeadsView& keys, const HeadsView& values, Backend& backend) const {
+  const auto simulate_side = [&](const HeadsView& x, const Side& side, bool is_value) {
+    backend.simulate_cache({.x = x,
+                            .format = *format,
+                            .scales = side.scales.as<float>(),
+                            .scale_per_channel = side.scale_per_channel,
+                            .is_value = is_value,
+                            .rotated = rotated,
+                            .saturated = side.saturated.as<uint64_t>()});
+  };
+  simulate_side(keys, k, false);
+  simulate_side(values, v, true);
 }
 
 KvView KvBuffers::view() const {
@@ -100,12 +116,13 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, const CacheType& t
       entry.state = new_state(config.recurrent, backend, slots);
     if (!config.has_attention(layer)) continue;
     const CacheType own = type_of_layer(config, type, scales, layer);
-    const auto uploaded = [&](const std::vector<Scale>& values, int64_t heads, const char* what) {
-      return upload<float>(per_head(values, heads, layer, what), backend);
+    const auto uploaded = [&](const std::vector<Scale>& values, int64_t heads, const char* what,
+                              int64_t channels = 0) {
+      return upload<float>(per_head(values, heads, channels, layer, what), backend);
     };
     static const LayerKvScales kNone;
     const LayerKvScales& of_layer = needs_scales(own) ? scales[static_cast<size_t>(layer)] : kNone;
-    entry.format = own.format;
+    entry.kv.format = own.format;
     entry.kv.dtype = entry.kv.q_dtype = own.dtype;
     entry.source = static_cast<size_t>(config.layer(layer).cache_layer);
     if (own == KvDType::kFp8E4m3 && !of_layer.q.empty())
@@ -116,13 +133,19 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, const CacheType& t
       if (const auto problem = head_problem(*own.format, config, layer); !problem.empty())
         fail(problem);
     const LayerCache& cache = config.cache(layer);
-    entry.rotated = cached_sizes(config, layer).rotated;
+    entry.kv.rotated = cached_sizes(config, layer).rotated;
     entry.kv.reserve(cache, rows, backend);
     if (const size_t bytes = indexer_row_bytes(config, layer, capacity); bytes > 0)
       entry.indexer_keys = backend.allocate(static_cast<size_t>(rows) * bytes);
     if (!needs_scales(own)) continue;
-    entry.kv.k.scales = uploaded(of_layer.k, cache.heads, "k_scale");
-    entry.kv.v.scales = uploaded(of_layer.v, cache.heads, "v_scale");
+    const auto put = [&](const std::vector<Scale>& values, int64_t head_dim, const char* what,
+                         KvBuffers::Side& side) {
+      const int64_t channels = own.format == CacheFormat::kInt8 ? cache.heads * head_dim : 0;
+      side.scales = uploaded(values, cache.heads, what, channels);
+      side.scale_per_channel = channels > 0 && std::ssize(values) == channels;
+    };
+    put(of_layer.k, cache.k_dim, "k_scale", entry.kv.k);
+    put(of_layer.v, cache.v_dim, "v_scale", entry.kv.v);
   }
 }
 
@@ -168,7 +191,11 @@ void KvCache::append(int64_t layer, const KeysValues& kv, const TokenBatch& batc
   const Layer& entry = layers_[static_cast<size_t>(layer)];
   EnterCacheArgs all = kv.entry();
   all.first_row = batch.first_row;
-  if (entry.format) simulate(entry, all);
+  if (entry.kv.format) {
+    if (all.rope.x.data) backend_.rope(all.rope);
+    all.rope = {};
+    entry.kv.simulate(all.k.x, all.v.x, backend_);
+  }
   for (const Segment& segment : batch.segments) {
     KVCAL_CHECK(segment.kv_count <= capacity_);
     EnterCacheArgs args = all;
@@ -183,26 +210,13 @@ void KvCache::append(int64_t layer, const KeysValues& kv, const TokenBatch& batc
   }
 }
 
-void KvCache::simulate(const Layer& layer, EnterCacheArgs& args) {
-  if (args.rope.x.data) backend_.rope(args.rope);
-  args.rope = {};
-  const auto simulate_side = [&](const HeadsView& x, const Buffer& scales, bool is_value) {
-    backend_.simulate_cache({.x = x,
-                             .format = *layer.format,
-                             .scales = scales.as<float>(),
-                             .is_value = is_value,
-                             .rotated = layer.rotated});
-  };
-  simulate_side(args.k.x, layer.kv.k.scales, false);
-  simulate_side(args.v.x, layer.kv.v.scales, true);
-}
-
 std::vector<uintptr_t> KvCache::places() const {
   std::vector<uintptr_t> places{static_cast<uintptr_t>(capacity_)};
   for (const Layer& layer : layers_) {
     const KvBuffers& kv = layer.kv;
     places.push_back(static_cast<uintptr_t>(kv.dtype));
-    places.push_back(layer.format ? 1 + static_cast<uintptr_t>(*layer.format) : 0);
+    places.push_back(kv.format ? 1 + static_cast<uintptr_t>(*kv.format) : 0);
+    places.push_back((kv.k.scale_per_channel ? 1 : 0) + (kv.v.scale_per_channel ? 2 : 0));
     places.push_back(bits_of(layer.weight_scale));
     for (const Buffer* buffer : {&kv.k.rows, &kv.v.rows, &kv.k.scales, &kv.v.scales, &kv.q_scales,
                                  &layer.indexer_keys, &layer.state.convolution, &layer.state.scan})

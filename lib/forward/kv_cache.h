@@ -17,15 +17,19 @@ namespace kvcal {
 KvDType unquantized_cache_dtype(const ModelConfig& config);
 
 /// Rows of K and V of one layer, with the scales of their codes and of the queries that read them.
+/// Of a simulated format the rows are float32.
 struct KvBuffers {
   /// K or V: [rows, heads, head_dim] of dtype.
   struct Side {
     size_t row_bytes = 0;
     Buffer rows, scales;
-    Buffer saturated;  ///< [heads], as CacheSide has it; empty: not counted
+    bool scale_per_channel = false;  ///< scales are [heads, head_dim], else [heads]
+    Buffer saturated;                ///< [heads], as CacheSide has it; empty: not counted
     void join(CacheSide& args, KvDType dtype, int64_t row) const;
   };
   KvDType dtype = KvDType::kFloat32;
+  std::optional<CacheFormat> format = {};
+  int64_t rotated = 0;                  ///< dimensions of K that RoPE rotates
   KvDType q_dtype = KvDType::kFp8E4m3;  ///< of queries with scales
   Side k = {}, v = {};
   Buffer q_scales = {}, q_saturated = {};
@@ -36,6 +40,8 @@ struct KvBuffers {
     k.join(args.k, dtype, row);
     v.join(args.v, dtype, row);
   }
+  /// Replaces K, which is rotated, and V by what an engine reads of them from the simulated format.
+  void simulate(const HeadsView& keys, const HeadsView& values, Backend& backend) const;
   KvView view() const;
 };
 
@@ -79,17 +85,12 @@ class KvCache {
 
  private:
   struct Layer {
-    std::optional<CacheFormat> format;
-    int64_t rotated = 0;  ///< dimensions of K that RoPE rotates
-    size_t source = 0;    ///< layer that holds K and V
+    size_t source = 0;  ///< layer that holds K and V
     KvBuffers kv;
     float weight_scale = 0.0f;
     Buffer indexer_keys;  ///< float32, where a sequence may need a selection
     RecurrentState state;
   };
-
-  /// Rotates the K of args, and replaces K and V by what an engine reads of them.
-  void simulate(const Layer& layer, EnterCacheArgs& args);
 
   Backend& backend_;
   CacheType type_;

@@ -17,6 +17,7 @@
 #include "backend/backend.h"
 #include "family/model_config.h"
 #include "family/roles.h"
+#include "quant/cache_type.h"
 #include "quant/calibration.h"
 #include "quant/damage_verdict.h"
 #include "quant/observations.h"
@@ -33,10 +34,11 @@ enum class LinearDetail : uint8_t {
 
 /// Tensors that a forward pass observes beside K and V.
 struct ObservationRequest {
-  bool query = false;     ///< Q after its norm and RoPE, of every head
-  bool channels = false;  ///< each channel of K after RoPE, and of V
-  int64_t key_rows = 0;   ///< rows of K of each sample to keep, beside channels
-  bool head = false;      ///< the input of lm_head
+  bool query = false;           ///< Q after its norm and RoPE, of every head
+  bool channels = false;        ///< each channel of K after RoPE, and of V
+  int64_t key_rows = 0;         ///< rows of K of each sample to keep, beside channels
+  bool channel_ranges = false;  ///< the extremes of each channel in each sample
+  bool head = false;            ///< the input of lm_head
   /// Observes experts on all tokens instead of the routed ones; the layer's results do not change.
   bool all_experts = false;
   LinearDetail linears = LinearDetail::kNone;
@@ -91,6 +93,8 @@ struct KvObservation {
   /// Extremes of all samples and heads by bucket of positions (quant/observations.h), as many
   /// as the longest sample has; of K and V only.
   std::vector<Range> positions = {};
+  /// [samples, channels], of K and V where requested.
+  std::vector<ObservedRange> channels = {};
 };
 /// Observations of one pass over a layer.
 struct LayerObservation {
@@ -101,9 +105,10 @@ struct LayerObservation {
   std::vector<LinearObservation> linears = {};  ///< where requested, in a pass that ends the layer
 };
 
-/// Storage of K and V for attention: one scale a head of the layer's cache.
+/// Storage of K and V for attention: one scale a head of the layer's cache, or of INT8 one a
+/// channel.
 struct KvQuantization {
-  KvDType dtype = KvDType::kFp8E4m3;
+  CacheType type = KvDType::kFp8E4m3;
   std::vector<float> k_scales, v_scales;
   /// [heads of Q] of queries in FP8 of the same dtype; empty: attention reads them as they
   /// are.

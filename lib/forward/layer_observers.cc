@@ -240,6 +240,44 @@ void ChannelObserver::see_side(float* x, int64_t rows, std::span<const Segment> 
   }
 }
 
+ChannelRanges::ChannelRanges(Backend& backend, const LayerCache& cache, int64_t most_tokens)
+    : backend_(backend),
+      k_channels_(cache.heads * cache.k_dim),
+      v_channels_(cache.heads * cache.v_dim) {
+  rows_.reserve(cache, most_tokens, backend);
+}
+
+void ChannelRanges::see(EnterCacheArgs& entry, std::span<const Segment> samples) {
+  EnterCacheArgs own{.k = {.x = entry.k.x}, .v = {.x = entry.v.x}, .rope = entry.rope};
+  rows_.join(own);
+  backend_.enter_cache(own);
+  if (!backend_.leaves_entered_heads()) entry.rope = {};
+  see_side(rows_.k, k_channels_, entry.k.x.tokens, samples, k_);
+  see_side(rows_.v, v_channels_, entry.v.x.tokens, samples, v_);
+}
+
+// A channel is observed as a head of one dimension.
+void ChannelRanges::see_side(const KvBuffers::Side& side, int64_t channels, int64_t rows,
+                             std::span<const Segment> samples, std::vector<ObservedRange>& ranges) {
+  const int64_t count = std::ssize(samples) * channels;
+  if (count == 0) return;
+  backend_.observe_kv({.x = contiguous(side.rows.as<float>(), rows, channels, 1),
+                       .segments = samples,
+                       .ranges = grown<ObservedRange>(backend_, scratch_, count)});
+  const auto seen = downloaded(backend_, scratch_.as<ObservedRange>(), count);
+  ranges.insert(ranges.end(), seen.begin(), seen.end());
+}
+
+void ChannelRanges::see_none(size_t samples) {
+  k_.resize(k_.size() + samples * static_cast<size_t>(k_channels_), kEmptyRange);
+  v_.resize(v_.size() + samples * static_cast<size_t>(v_channels_), kEmptyRange);
+}
+
+void ChannelRanges::take(LayerObservation& seen) {
+  seen.k.channels = std::move(k_);
+  seen.v.channels = std::move(v_);
+}
+
 PassObservers::Side::Side(Backend& backend, size_t rows, int64_t num_heads)
     : heads(static_cast<size_t>(num_heads)),
       ranges(allocate<ObservedRange>(backend, static_cast<int64_t>(rows) * num_heads)),
@@ -274,6 +312,7 @@ ObservedQueries PassObservers::queries(int64_t first_sample) const {
 
 void PassObservers::clear(int64_t first_sample, size_t samples) {
   if (channels) channels->see_none(samples);
+  if (channel_ranges) channel_ranges->see_none(samples);
   if (!q_) return;
   const std::vector<ObservedRange> none(q_->heads * samples, kEmptyRange);
   backend_.copy_in(
@@ -289,6 +328,7 @@ LayerObservation PassObservers::take() {
   };
   LayerObservation seen{.k = folded(k_), .v = folded(v_)};
   if (q_) seen.q = q_->take(backend_);
+  if (channel_ranges) channel_ranges->take(seen);
   if (channels) {
     seen.key_rows = channels->take_key_rows();
     seen.channels = channels->take();

@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "family/model_config.h"
 #include "family/roles.h"
+#include "forward/kv_cache.h"
 #include "forward/layer_forward.h"
 #include "forward/token_batch.h"
 #include "stored/weights.h"
@@ -132,6 +133,31 @@ class ChannelObserver {
   ChannelAmax seen_;
 };
 
+/// The extremes of the channels of one layer's cache in each sample. Has storage of its own, so
+/// that it sees K after RoPE and V in float32, whatever the pass stores.
+class ChannelRanges {
+ public:
+  ChannelRanges(Backend& backend, const LayerCache& cache, int64_t most_tokens);
+
+  /// entry: of a batch whose segments are whole samples, before it enters the cache; its K may
+  /// come out rotated, which entry then says. Waits for the backend.
+  void see(EnterCacheArgs& entry, std::span<const Segment> samples);
+  /// In place of it for samples without tokens.
+  void see_none(size_t samples);
+  /// [samples, channels] of K and of V.
+  void take(LayerObservation& seen);
+
+ private:
+  void see_side(const KvBuffers::Side& side, int64_t channels, int64_t rows,
+                std::span<const Segment> samples, std::vector<ObservedRange>& ranges);
+
+  Backend& backend_;
+  int64_t k_channels_, v_channels_;
+  KvBuffers rows_;
+  Buffer scratch_;
+  std::vector<ObservedRange> k_, v_;
+};
+
 /// Observation buffers of one pass over a layer, in backend memory until the pass ends.
 class PassObservers {
  public:
@@ -147,6 +173,7 @@ class PassObservers {
   LayerObservation take();
 
   std::optional<ChannelObserver> channels;  ///< in passes whose storage is float32
+  std::optional<ChannelRanges> channel_ranges;
 
  private:
   struct Side {

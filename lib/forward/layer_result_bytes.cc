@@ -16,7 +16,7 @@ namespace kvcal {
 namespace {
 
 constexpr uint32_t kMagic = 0x624f564b;  // "KVOb"
-constexpr uint16_t kVersion = 4;
+constexpr uint16_t kVersion = 5;
 
 // Least bytes of elements of lists.
 constexpr uint64_t kRangeBytes = 2 * sizeof(float) + sizeof(int32_t);
@@ -192,6 +192,12 @@ class Fields {
       fail("observation at offset ", positions_at, " has ", positions,
            " buckets of positions, expected at most ", kMostPositionBuckets);
     each(side.positions, positions);
+    const size_t channels_at = at();
+    list(side.channels, kRangeBytes);
+    const size_t samples = samples_of(side);
+    if (kReads && (samples == 0 ? !side.channels.empty() : side.channels.size() % samples != 0))
+      fail("observation at offset ", channels_at, " has ", side.channels.size(),
+           " ranges of channels in ", samples, " samples, expected as many in each");
   }
 
   void one(KeyRows& rows) {

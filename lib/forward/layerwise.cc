@@ -154,7 +154,17 @@ void LayerwiseForward::enter_cache(const KeysValues& made, const TokenBatch& tok
   ChannelObserver* channels =
       pass.observers && pass.observers->channels ? &*pass.observers->channels : nullptr;
   if (channels) channels->see_keys(args.k.x, tokens.segments);
+  if (pass.observers && pass.observers->channel_ranges)
+    pass.observers->channel_ranges->see(args, tokens.segments);
   backend_.enter_cache(args);
+  if (pass.storage && pass.storage->format) {
+    const LayerCache& cache = config_.cache(layer_);
+    const auto stored = [&](const KvBuffers::Side& side, int64_t head_dim) {
+      return contiguous(side.rows.as<float>(), tokens.num_tokens, cache.heads, head_dim);
+    };
+    pass.storage->simulate(stored(pass.storage->k, cache.k_dim),
+                           stored(pass.storage->v, cache.v_dim), backend_);
+  }
   if (!channels) return;
   channels->see(pass.storage->k.rows.as<float>(), pass.storage->v.rows.as<float>(),
                 tokens.num_tokens, tokens.segments);
@@ -195,6 +205,8 @@ PassObservers LayerwiseForward::make_observers() const {
                           request_.query ? config_.attention(layer_).heads : 0);
   if (request_.channels && has_cache)
     observers.channels.emplace(backend_, config_.cache(layer_), request_.key_rows);
+  if (request_.channel_ranges && has_cache)
+    observers.channel_ranges.emplace(backend_, config_.cache(layer_), longest_batch_);
   return observers;
 }
 
@@ -249,22 +261,30 @@ KvBuffers LayerwiseForward::make_storage(const KvQuantization* quantization) con
   const bool has_cache = config_.has_own_cache(layer_);
   // transformers computes K and V in bfloat16 there; float16 would lose those beyond its range.
   const bool is_bfloat16 = has_cache && type_ == ComputeType::kBFloat16 && !request_.channels;
-  KvBuffers storage{.dtype = has_cache && quantization ? quantization->dtype
+  KvBuffers storage{.dtype = has_cache && quantization ? quantization->type.dtype
                              : is_bfloat16             ? KvDType::kBFloat16
                                                        : KvDType::kFloat32};
   const auto put = [&](const std::vector<float>& values, int64_t heads, Buffer& scales,
                        Buffer& saturated) {
-    KVCAL_CHECK(std::ssize(values) == heads);
     scales = upload<float>(values, backend_);
     saturated = zeros<uint64_t>(backend_, heads);
   };
   if (has_cache) storage.reserve(layer.cache, longest_batch_, backend_);
   if (has_cache && quantization) {
-    put(quantization->k_scales, layer.cache.heads, storage.k.scales, storage.k.saturated);
-    put(quantization->v_scales, layer.cache.heads, storage.v.scales, storage.v.saturated);
+    const int64_t heads = layer.cache.heads;
+    storage.format = quantization->type.format;
+    const auto put_side = [&](const std::vector<float>& values, int64_t head_dim,
+                              KvBuffers::Side& side) {
+      side.scale_per_channel = storage.format && std::ssize(values) == heads * head_dim;
+      KVCAL_CHECK(side.scale_per_channel || std::ssize(values) == heads);
+      put(values, heads, side.scales, side.saturated);
+    };
+    put_side(quantization->k_scales, layer.cache.k_dim, storage.k);
+    put_side(quantization->v_scales, layer.cache.v_dim, storage.v);
   }
   if (!quantization || quantization->q_scales.empty()) return storage;
-  storage.q_dtype = quantization->dtype;
+  KVCAL_CHECK(std::ssize(quantization->q_scales) == layer.attention.heads);
+  storage.q_dtype = quantization->type.dtype;
   put(quantization->q_scales, layer.attention.heads, storage.q_scales, storage.q_saturated);
   return storage;
 }

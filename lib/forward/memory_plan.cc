@@ -102,7 +102,9 @@ uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& req
       config.largest([](const LayerConfig& layer) { return layer.attention.heads; });
   return bytes_of(2 * kv_heads, pieces) + bytes_of(request.query ? heads : 0, lengths.size()) +
          LinearCollector::bytes(config, request.linears, lengths.size()) +
-         (request.channels ? channel_bytes(config, lengths.size(), request.key_rows) : 0) +
+         (request.channels || request.channel_ranges
+              ? channel_bytes(config, lengths.size(), request.key_rows)
+              : 0) +
          ComparedAttention::bytes(
              config,
              lengths.first(std::min<size_t>(

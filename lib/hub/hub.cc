@@ -57,7 +57,8 @@ bool has_scales(const Json& index) {
 /// Whether config.json alone does not describe a checkpoint: there may be scales and codes, whose
 /// values tell more.
 bool is_quantized(const fs::path& snapshot) {
-  for (const char* name : {"hf_quant_config.json", "kv_cache_scales.json"})
+  for (const char* name :
+       {"hf_quant_config.json", "quant_model_description.json", "kv_cache_scales.json"})
     if (is_there(snapshot / name)) return true;
   const auto declares = [](const Json& config) {
     return find_field(config, "quantization_config") || find_field(config, "compression_config");

@@ -179,21 +179,27 @@ Json inspection_json(const InspectionResult& found, bool with_tensors) {
 namespace {
 
 /// Scale 1.0 in every layer: a format that cannot hold it can hold none.
-Calibration unit_calibration(const ModelConfig& config, Strategy strategy) {
+Calibration unit_calibration(const ModelConfig& config, Strategy strategy, QuantType type) {
   Calibration calibration;
-  calibration.kv_args.type = QuantType::kFloat;
+  calibration.kv_args.type = type;
+  calibration.kv_format = kv_format_of(calibration.kv_args, KvDType::kFp8E4m3);
   calibration.kv_args.num_bits = 8;
   calibration.kv_args.strategy = strategy;
   calibration.num_hidden_layers = config.num_hidden_layers;
   calibration.is_latent = config.architecture->has_latent_attention;
   for (const int64_t layer : config.attention_layers()) {
-    const int64_t count = strategy == Strategy::kAttnHead ? config.cache(layer).heads : 1;
-    const KvTensorCalibration side{.scales = std::vector<Scale>(static_cast<size_t>(count))};
+    const LayerCache& cache = config.cache(layer);
+    const auto side = [&](int64_t head_dim) {
+      const int64_t count = strategy == Strategy::kChannel    ? cache.heads * head_dim
+                            : strategy == Strategy::kAttnHead ? cache.heads
+                                                              : 1;
+      return KvTensorCalibration{.scales = std::vector<Scale>(static_cast<size_t>(count))};
+    };
     calibration.layers.push_back({.layer = layer,
                                   .module = config.attention_module(layer),
                                   .ignored = false,
-                                  .k = side,
-                                  .v = side});
+                                  .k = side(cache.k_dim),
+                                  .v = side(cache.v_dim)});
   }
   return calibration;
 }
@@ -215,14 +221,16 @@ std::string refusal_of(const Body& body, bool* is_known = nullptr) {
   return {};
 }
 
-/// Adds the strategies that a format can hold. give: calls its second argument with the writer's
+/// Adds some strategies that a format can hold. give: calls its second argument with the writer's
 /// input for a strategy.
 template <class Give>
-void try_strategies(FormatSupport& support, const Writer& writer, const Give& give) {
-  for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead}) {
+void try_strategies(FormatSupport& support, const Writer& writer,
+                    std::initializer_list<Strategy> strategies, const Give& give) {
+  for (const Strategy strategy : strategies) {
     const std::function<void(const ExportInput&)> use = [&](const ExportInput& input) {
       writer.check(input);
-      support.strategies.emplace_back(name_of(strategy));
+      const std::string codes = input.calibration.kv_format.is_int8() ? " (INT8)" : "";
+      support.strategies.push_back(name_of(strategy) + codes);
       if (support.strategies.size() == 1) support.notes = writer.notes(input);
     };
     const std::string refusal = refusal_of([&] { give(strategy, use); }, &support.is_known);
@@ -235,7 +243,8 @@ FormatSupport conversion_support(const std::string& name, const Writer& writer,
                                  const ModelDir& model_dir, const ModelConfig& config) {
   FormatSupport support{.format = name};
   SilentDiagnostics silent;
-  try_strategies(support, writer, [&](Strategy strategy, const auto& use) {
+  const auto all = {Strategy::kTensor, Strategy::kAttnHead};
+  try_strategies(support, writer, all, [&](Strategy strategy, const auto& use) {
     const Conversion conversion(
         model_dir.given_path(), {name},
         {.scales = {}, .strategy = strategy, .dialect = {}, .family = config.chosen}, silent);
@@ -254,16 +263,25 @@ FormatSupport format_support(const std::string& name, const Writer& writer,
                               &support.is_known);
   if (!support.reason.empty()) return support;
   const auto kept = other ? other->kept : read_kept_quantization(model_dir);
-  try_strategies(support, writer, [&](Strategy strategy, const auto& use) {
+  const auto give = [&](QuantType type, Strategy strategy, const auto& use) {
     Recipe recipe;
-    const Calibration calibration = unit_calibration(config, strategy);
+    const Calibration calibration = unit_calibration(config, strategy, type);
     recipe.modifiers.emplace_back().kv_cache_scheme = calibration.kv_args;
     use({.model = other ? other->model : model_dir,
          .calibration = calibration,
          .config = &config,
          .recipe = &recipe,
          .kept = kept ? &*kept : nullptr});
-  });
+  };
+  const auto with = [&](QuantType type) {
+    return [&give, type](Strategy strategy, const auto& use) { give(type, strategy, use); };
+  };
+  if (kWriters.at(name).holds_fp8)
+    try_strategies(support, writer, {Strategy::kTensor, Strategy::kAttnHead},
+                   with(QuantType::kFloat));
+  else
+    try_strategies(support, writer, {Strategy::kTensor, Strategy::kAttnHead, Strategy::kChannel},
+                   with(QuantType::kInt));
   return support;
 }
 

@@ -223,7 +223,8 @@ std::optional<StopOutcome> stop_outcome(const Json& manifest) {
       outcome.largest_move = ScaleMove{.module = required_string(*move, "module"),
                                        .scale = required_string(*move, "scale"),
                                        .head = optional_int(*move, "head"),
-                                       .ratio = optional_number(*move, "ratio")};
+                                       .ratio = optional_number(*move, "ratio"),
+                                       .channel = optional_int(*move, "channel")};
     }
     return std::optional(outcome);
   });

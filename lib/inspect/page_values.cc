@@ -33,6 +33,8 @@ std::vector<CacheLayer> cache_layers(const InspectionResult& checkpoint) {
                           .bytes = row.bytes,
                           .k = cache_tensor_of(row, row.k_scales, "k"),
                           .v = cache_tensor_of(row, row.v_scales, "v"),
+                          .has_channel_scales =
+                              std::ssize(row.k_scales) > checkpoint.config.cache(row.layer).heads,
                           .damage = row.statistics ? layer_damage(*row.statistics) : std::nullopt});
       });
     });
@@ -223,7 +225,9 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   page.model_type = checkpoint.config.model_type;
   page.scale_format = checkpoint.scale_format;
   page.version = version;
-  page.format = checkpoint.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn);
+  page.format = checkpoint.quantization.kv.format();
+  const Json* type = member(checkpoint.manifest, "recipe", "kv_cache_scheme", "type");
+  if (checkpoint.has_scales_elsewhere && type && *type == "int") page.format = KvFormat::int8();
   page.parameters = checkpoint.parameters;
   page.bytes = checkpoint.bytes;
   page.cache_bytes_fp8 = static_cast<uint64_t>(checkpoint.cache.values_per_token);

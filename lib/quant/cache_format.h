@@ -63,6 +63,12 @@ KVCAL_HD inline void round_trip(CacheFormat format, const CachedHead& head) {
   }
 }
 
+/// Finite values of the head that codes with the given scales clip; 0 of formats whose tokens make
+/// their own.
+KVCAL_HD inline int64_t count_clipped(CacheFormat format, const CachedHead& head) {
+  return format == CacheFormat::kInt8 ? cache_formats::int8::count_clipped(head) : 0;
+}
+
 /// Name and storage of each format, in the table's order.
 struct CacheFormatRow {
   std::string_view name;

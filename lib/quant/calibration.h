@@ -1,7 +1,7 @@
 #pragma once
 
 #include "quant/damage_verdict.h"
-#include "quant/fp8.h"
+#include "quant/kv_format.h"
 #include "quant/observations.h"
 #include "quant/quant_plan.h"
 #include "quant/quant_scheme.h"
@@ -32,7 +32,7 @@ struct KvTensorCalibration {
   AmaxConvergence convergence = {};      ///< over all heads; empty: unknown
   std::vector<Amax> position_amax = {};  ///< by bucket of positions, over all heads; empty: unknown
   std::vector<Scale> scales = {};        ///< one (strategy tensor) or one a head (attn_head)
-  /// Values with a magnitude over scale * max_value(format); nullopt where they were not counted.
+  /// Values that codes of the format clip; nullopt where they were not counted.
   std::optional<uint64_t> num_saturated = {};
 
   Range range() const {
@@ -69,7 +69,7 @@ struct LinearCalibration {
 /// Result of a calibration: the value that calib gives to export, report and eval.
 struct Calibration {
   QuantArgs kv_args;
-  fp8::Format kv_format = fp8::Format::kE4m3Fn;
+  KvFormat kv_format = fp8::Format::kE4m3Fn;
   double headroom = 1.0;          ///< scale of K, V and Q = headroom * amax / largest code
   int64_t num_hidden_layers = 0;  ///< all layers of the model, also those without an entry
   /// K is a normed latent and V a rotated key; engines keep both in one cache with one scale (MLA).

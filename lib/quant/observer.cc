@@ -30,7 +30,7 @@ class ChoosingObserver : public Observer {
   bool may_clip() const override { return may_clip_; }
 
  private:
-  Amax choose(const TensorStatistics& seen, fp8::Format format) const override {
+  Amax choose(const TensorStatistics& seen, const KvFormat& format) const override {
     return choose_(seen, format);
   }
   bool may_clip_;
@@ -69,7 +69,7 @@ std::vector<std::string> observers_for(ArgsRole role) {
   return names;
 }
 
-Amax Observer::amax(const TensorStatistics& seen, fp8::Format format) const {
+Amax Observer::amax(const TensorStatistics& seen, const KvFormat& format) const {
   if (std::ranges::all_of(seen.ranges, &Range::empty)) fail("nothing was observed");
   return choose(seen, format);
 }

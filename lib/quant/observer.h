@@ -21,7 +21,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
   /// Amax of one group, whose statistics are of one head. Throws Error where nothing was observed.
-  Amax amax(const TensorStatistics& seen, fp8::Format format) const;
+  Amax amax(const TensorStatistics& seen, const KvFormat& format) const;
   /// Whether the result may be smaller than the largest observed magnitude, so that values clip.
   virtual bool may_clip() const = 0;
 
@@ -41,11 +41,11 @@ class Observer {
 
  private:
   /// Called with at least one sample that is not empty.
-  virtual Amax choose(const TensorStatistics& seen, fp8::Format format) const = 0;
+  virtual Amax choose(const TensorStatistics& seen, const KvFormat& format) const = 0;
 };
 
 /// The observer that chooses by a function. may_clip: as Observer's.
-using ChooseAmax = std::function<Amax(const TensorStatistics&, fp8::Format)>;
+using ChooseAmax = std::function<Amax(const TensorStatistics&, const KvFormat&)>;
 std::unique_ptr<Observer> observer_by(bool may_clip, ChooseAmax choose);
 
 /// Use of QuantizationArgs, which restricts their values.
@@ -74,6 +74,7 @@ struct ObserverRow {
   /// Makes the observer for KV caches and inputs, from the settings of a scheme. Throws Error for a
   /// setting out of range. nullptr where neither role is supported.
   std::unique_ptr<Observer> (*make)(const Json& observer_kwargs) = nullptr;
+  bool serves_channels = false;   ///< extremes of samples suffice
   bool searches_weights = false;  ///< by RangeSearch; else a weight's extremes count
 };
 

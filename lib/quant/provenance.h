@@ -42,6 +42,7 @@ struct ScaleMove {
   int64_t num_samples = 0;           ///< between the two values
   /// |after - before| / before; nullopt: one of the two is missing.
   std::optional<double> ratio = {};
+  std::optional<int64_t> channel = {};  ///< where scales are per channel
 };
 
 /// Outcome of a calibration with a StopRule.

@@ -113,14 +113,6 @@ Bins bins_of(const MagnitudeHistogram& histogram, Amax largest) {
   return found;
 }
 
-/// Magnitudes of codes 0, 1, ... up to the largest, at scale 1.
-std::vector<double> values_of(fp8::Format format) {
-  std::vector<double> values;
-  for (uint32_t code = 0; code <= fp8::layout_of(format).max_code; ++code)
-    values.push_back(fp8::decode(static_cast<uint8_t>(code), format));
-  return values;
-}
-
 constexpr int kPlaces = 16;  ///< of a bin, which share its count
 
 float place(const Bin& bin, int i) {
@@ -128,13 +120,13 @@ float place(const Bin& bin, int i) {
 }
 
 /// Sum of |x - scale x code|^norm over the places of each bin.
-double error_of(const Bins& bins, Scale scale, fp8::Format format, double norm) {
+double error_of(const Bins& bins, Scale scale, const KvFormat& format, double norm) {
   double sum = 0;
   for (const Bin& bin : bins.bins) {
     double of_bin = 0;
     for (int i = 0; i < kPlaces; ++i) {
       const float x = place(bin, i);
-      const float code = fp8::decode(fp8::encode(x / scale.value, format), format);
+      const float code = format.nearest(x / scale.value);
       of_bin += power(std::fabs(static_cast<double>(x) -
                                 static_cast<double>(scale.value) * static_cast<double>(code)),
                       norm);
@@ -225,7 +217,7 @@ Amax percentile_amax(const MagnitudeHistogram& histogram, Amax largest, double p
   return largest;
 }
 
-Amax mse_amax(const MagnitudeHistogram& histogram, Amax largest, fp8::Format format,
+Amax mse_amax(const MagnitudeHistogram& histogram, Amax largest, const KvFormat& format,
               const MseOptions& options) {
   const Bins bins = bins_of(histogram, largest);
   RangeSearch search(options, 1);
@@ -239,7 +231,7 @@ Amax mse_amax(const MagnitudeHistogram& histogram, Amax largest, fp8::Format for
   return range(search.best()[0]);
 }
 
-Amax entropy_amax(const MagnitudeHistogram& histogram, Amax largest, fp8::Format format) {
+Amax entropy_amax(const MagnitudeHistogram& histogram, Amax largest, const KvFormat& format) {
   // 2^(-i/8), rounded to double.
   constexpr std::array<double, 8> kRoots{0x1p+0,
                                          0x1.d5818dcfba487p-1,
@@ -250,7 +242,7 @@ Amax entropy_amax(const MagnitudeHistogram& histogram, Amax largest, fp8::Format
                                          0x1.306fe0a31b715p-1,
                                          0x1.172b83c7d517bp-1};
   const Bins bins = bins_of(histogram, largest);
-  const std::vector<double> values = values_of(format);
+  const std::vector<double> values = format.magnitudes();
   double best = bins.largest, least = std::numeric_limits<double>::infinity();
   for (int j = 0; j < 64 && !bins.bins.empty(); ++j) {
     const double range = std::ldexp(bins.largest * kRoots[static_cast<size_t>(j % 8)], -(j / 8));
@@ -275,16 +267,15 @@ double CodeErrors::relative_error() const {
 }
 
 CodeErrors code_errors(const MagnitudeHistogram& histogram, Amax largest, Scale scale,
-                       fp8::Format format) {
+                       const KvFormat& format) {
   const Bins bins = bins_of(histogram, largest);
   CodeErrors errors{.values = bins.total};
-  const double step = scale.value, most = step * static_cast<double>(fp8::max_value(format));
+  const double step = scale.value, most = step * static_cast<double>(format.holds());
   for (const Bin& bin : bins.bins)
     for (int i = 0; i < kPlaces; ++i) {
       const float x = place(bin, i);
       const double value = x, count = bin.count / kPlaces;
-      const double coded =
-          step * static_cast<double>(fp8::decode(fp8::encode(x / scale.value, format), format));
+      const double coded = step * static_cast<double>(format.nearest(x / scale.value));
       if (value > most) errors.clipped += count;
       if (coded == 0.0) errors.to_zero += count;
       errors.squared_error += count * (value - coded) * (value - coded);

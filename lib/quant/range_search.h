@@ -7,7 +7,7 @@
 
 #include "core/json.h"
 #include "core/value_range.h"
-#include "quant/fp8.h"
+#include "quant/kv_format.h"
 #include "quant/observations.h"
 #include "quant/scale.h"
 
@@ -73,19 +73,19 @@ Amax percentile_amax(const MagnitudeHistogram& histogram, Amax largest, double p
 
 /// Range with the least quantization error, summed as |error|^norm over all values. RangeSearch
 /// searches from `largest` down.
-Amax mse_amax(const MagnitudeHistogram& histogram, Amax largest, fp8::Format format,
+Amax mse_amax(const MagnitudeHistogram& histogram, Amax largest, const KvFormat& format,
               const MseOptions& options);
 
 /// Range with the least Kullback-Leibler divergence between the observed and the quantized
 /// distribution, among 64 ranges from `largest` down, each 2^(-1/8) of the one before; the largest
-/// of equals. Source: TensorRT's calibration (Migacz, GTC 2017), with FP8's codes instead of
+/// of equals. Source: TensorRT's calibration (Migacz, GTC 2017), with FP8's codes too instead of
 /// INT8's.
-Amax entropy_amax(const MagnitudeHistogram& histogram, Amax largest, fp8::Format format);
+Amax entropy_amax(const MagnitudeHistogram& histogram, Amax largest, const KvFormat& format);
 
-/// The loss of a tensor's values by FP8 codes. Sums, so the losses of heads add up.
+/// The loss of a tensor's values by its codes. Sums, so the losses of heads add up.
 struct CodeErrors {
   double values = 0;                      ///< all values, zeros too
-  double clipped = 0;                     ///< values with a magnitude over scale * largest code
+  double clipped = 0;                     ///< values that are clipped
   double to_zero = 0;                     ///< values of at least 2^-24 whose code is 0
   double squared_error = 0, squared = 0;  ///< sums of error^2 and of value^2
 
@@ -96,6 +96,6 @@ struct CodeErrors {
 
 /// Errors of a scale, estimated as the searches above do.
 CodeErrors code_errors(const MagnitudeHistogram& histogram, Amax largest, Scale scale,
-                       fp8::Format format);
+                       const KvFormat& format);
 
 }  // namespace kvcal

@@ -21,6 +21,9 @@ struct TensorStatistics {
   /// Extremes of all samples and heads by bucket of positions (position_buckets.h), of K and V;
   /// empty: not known.
   std::vector<Range> positions = {};
+  /// [samples, channels], head by head, of K and V in runs whose recipe has scales of channels;
+  /// empty: not known.
+  std::vector<Range> channels = {};
 
   int64_t samples() const { return static_cast<int64_t>(ranges.size()) / heads; }
   Range range() const {

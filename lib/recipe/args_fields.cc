@@ -86,7 +86,7 @@ struct Draft {
   std::optional<Field> group_size = {}, strategy = {}, block_structure = {}, observer_kwargs = {};
 };
 
-constexpr RoleReasons kEightBits{"engines load a KV cache with scales only as FP8",
+constexpr RoleReasons kEightBits{"engines load a KV cache with scales only as FP8 or INT8",
                                  "weights of other widths (INT4, NVFP4, MXFP4) are outside FP8",
                                  "inputs of other widths (INT4, NVFP4, MXFP4) are outside FP8"};
 
@@ -96,17 +96,20 @@ void read_num_bits(const Field& field, Draft& draft) {
     fail_field(field, "found ", bits, ", expected 8: ", reason_for(kEightBits, draft.role));
 }
 
-constexpr RoleReasons kFloat{"vLLM, SGLang and TGI load no integer KV cache",
-                             "integer weights (INT8, INT4) are outside FP8",
+constexpr RoleReasons kFloat{"", "integer weights (INT8, INT4) are outside FP8",
                              "integer inputs (INT8) are outside FP8"};
+constexpr RoleReasons kTypes{"'float' (FP8 is type float with num_bits 8) or 'int' (INT8)",
+                             "'float' (FP8 is type float with num_bits 8)",
+                             "'float' (FP8 is type float with num_bits 8)"};
 
 void read_type(const Field& field, Draft& draft) {
   const std::string type = normalised_name(read_string(field));
-  if (type == "int")
-    fail_field(field, "found 'int', expected 'float': ", reason_for(kFloat, draft.role));
-  if (type != "float")
-    fail_found(field, "'float' (FP8 is type float with num_bits 8)", did_you_mean(type, {"float"}));
-  draft.args.type = QuantType::kFloat;
+  const std::string_view why_not_int = reason_for(kFloat, draft.role);
+  if (type == "int" && !why_not_int.empty())
+    fail_field(field, "found 'int', expected 'float': ", why_not_int);
+  if (type != "float" && type != "int")
+    fail_found(field, reason_for(kTypes, draft.role), did_you_mean(type, {"float"}));
+  draft.args.type = type == "int" ? QuantType::kInt : QuantType::kFloat;
   draft.has_type = true;
 }
 
@@ -141,7 +144,7 @@ constexpr std::string_view kNoInputLoader = "no engine quantizes inputs with tha
 constexpr StrategyRow kStrategies[] = {
     {Strategy::kTensor, {"", "", ""}},
     {Strategy::kAttnHead, {"", "heads are for attention, a weight has none", ""}},
-    {Strategy::kChannel, {kNoLoader, "", kNoInputLoader}},
+    {Strategy::kChannel, {"", "", kNoInputLoader}},
     {Strategy::kGroup, {kNoLoader, kNoWeightLoader, ""}},
     {Strategy::kBlock, {kNoLoader, "", "blocks are for weights"}},
     {Strategy::kTensorGroup,
@@ -151,7 +154,8 @@ constexpr StrategyRow kStrategies[] = {
      {"scales of a token exist only while serving (dynamic), there is nothing to calibrate",
       "tokens are for inputs, a weight has none", ""}},
 };
-constexpr RoleReasons kExpectedStrategy{"'tensor' or 'attn_head'", "'tensor', 'channel' or 'block'",
+constexpr RoleReasons kExpectedStrategy{"'tensor' or 'attn_head', or 'channel' of type int",
+                                        "'tensor', 'channel' or 'block'",
                                         "'tensor', 'token', 'group' or 'attn_head'"};
 
 /// found: the text that requested the strategy, for the message.
@@ -287,6 +291,11 @@ void check_strategy(Draft& draft) {
                "found 'block' without a block_structure, expected block_structure: [128, 128]");
   if (strategy != Strategy::kBlock && draft.block_structure)
     fail_found(*draft.block_structure, "null: strategy is '", name_of(strategy), "'");
+  if (draft.role == ArgsRole::kKvCache && strategy == Strategy::kChannel &&
+      draft.args.type != QuantType::kInt)
+    fail_field(*draft.strategy,
+               "found 'channel', expected 'tensor' or 'attn_head', or type: int: engines load KV "
+               "scales of channels for INT8 caches alone");
   if (draft.role != ArgsRole::kInputs) return;
   if (draft.args.dynamic && strategy == Strategy::kAttnHead)
     fail_field(*draft.strategy, "found 'attn_head', expected 'tensor', 'token' or 'group', or ",
@@ -297,6 +306,17 @@ void check_strategy(Draft& draft) {
                name_of(strategy), " exist only while serving");
 }
 
+/// Checks that the observer has what it needs of the groups: histograms are of heads.
+void check_observer(const Draft& draft) {
+  if (draft.role != ArgsRole::kKvCache || draft.args.strategy != Strategy::kChannel) return;
+  if (observers().at(*draft.args.observer).serves_channels) return;
+  std::vector<std::string> names;
+  for (const auto& [name, row] : observers().rows())
+    if (row.serves_channels) names.push_back(name);
+  fail_field(*draft.strategy, "found 'channel' with observer '", *draft.args.observer,
+             "', which reads the values of whole heads; expected one of ", join(names, ", "));
+}
+
 }  // namespace
 
 QuantArgs read_quant_args(const Field& field, ArgsRole role,
@@ -305,9 +325,11 @@ QuantArgs read_quant_args(const Field& field, ArgsRole role,
   read_fields<Draft>(field, kFields, draft);
   if (!draft.has_type)
     fail_at(field.key, field.path,
-            ": 'type' is not given, which would mean 'int', expected type: float");
+            ": 'type' is not given, which would mean 'int', expected type: float",
+            role == ArgsRole::kKvCache ? ", or type: int for INT8" : "");
   check_strategy(draft);
   settle_observer(draft.args, role, from_modifier);
+  check_observer(draft);
   if (draft.observer_kwargs)
     draft.args.observer_kwargs = read_observer_kwargs(*draft.observer_kwargs, role, draft.args);
   return std::move(draft.args);

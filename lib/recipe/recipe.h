@@ -39,7 +39,8 @@ struct Modifier {
   /// overrides applied. Empty: the modifier does not quantize Linears.
   std::vector<std::pair<std::string, QuantScheme>> config_groups;
   bool has_config_groups = false;  ///< given as config_groups, not as a scheme
-  /// float, 8 bits, symmetric, static; strategy (kTensor or kAttnHead) and observer always named.
+  /// 8 bits, symmetric, static; strategy (kTensor or kAttnHead, of type int also kChannel) and
+  /// observer always named.
   std::optional<QuantArgs> kv_cache_scheme;
   /// As written; config_groups already include them.
   std::optional<std::string> weight_observer, input_observer, output_observer;

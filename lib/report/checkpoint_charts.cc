@@ -29,8 +29,8 @@ void add_heads(std::vector<Plot>& plots, const CheckpointReport& report, const C
                    .drawings = std::move(drawings.blocks)});
 }
 
-/// The share of values that FP8 loses: rounded to 0 or clipped.
-double lost_share(const CacheTensor& tensor, fp8::Format format) {
+/// The share of values that codes lose: rounded to 0 or clipped.
+double lost_share(const CacheTensor& tensor, const KvFormat& format) {
   const double to_zero = zero_share(tensor, format);
   return std::isnan(to_zero) ? 0.0 : to_zero + tensor.saturated.value_or(0.0);
 }
@@ -51,7 +51,8 @@ void add_magnitudes(std::vector<Plot>& plots, const CheckpointReport& report) {
   places.resize(std::min(places.size(), kWorstLayers));
   const MagnitudeDomain domain = common_domain(report);
   Plot plot{.name = "magnitudes",
-            .title = "Magnitudes against FP8's range, the worst layers",
+            .title = std::string("Magnitudes against ") +
+                     (report.format.is_int8() ? "INT8" : "FP8") + "'s range, the worst layers",
             .legend = range_legend(),
             .definitions = magnitude_axes(domain)};
   for (const Place& place : places) {
@@ -64,11 +65,11 @@ void add_magnitudes(std::vector<Plot>& plots, const CheckpointReport& report) {
 
 }  // namespace
 
-Fp8Range range_of(const CacheTensor& tensor, fp8::Format format) {
+Fp8Range range_of(const CacheTensor& tensor, const KvFormat& format) {
   return fp8_range(scale_of(tensor), format);
 }
 
-double zero_share(const CacheTensor& tensor, fp8::Format format) {
+double zero_share(const CacheTensor& tensor, const KvFormat& format) {
   if (tensor.scales.empty() || !tensor.histogram) return std::nan("");
   return shares_of(*tensor.histogram, range_of(tensor, format)).to_zero;
 }
@@ -88,7 +89,7 @@ SeriesChart scales_chart(const CheckpointReport& report) {
                         "code. Logarithmic; the numbers are in the table below.",
                     .values_title = "scale",
                     .places = layer_names(report)};
-  const auto largest_code = static_cast<double>(fp8::max_value(report.format));
+  const auto largest_code = static_cast<double>(report.format.largest_code());
   const auto add = [&](const CacheSide& side, const char* name, Mark mark, const auto& value) {
     Series series{.name = side.name + std::string(name), .css_class = side.css_class, .mark = mark};
     for (const CacheLayer& layer : report.layers)

@@ -19,9 +19,9 @@ inline constexpr CacheSide kCacheSides[] = {{"K", "k", Mark::kCircle, &CacheLaye
                                             {"V", "v", Mark::kSquare, &CacheLayer::v}};
 
 /// What FP8 codes with the layer's largest scale can say; NaN without a scale.
-Fp8Range range_of(const CacheTensor& tensor, fp8::Format format);
+Fp8Range range_of(const CacheTensor& tensor, const KvFormat& format);
 /// The share of values that the coarsest scale rounds to 0; NaN where it is not known.
-double zero_share(const CacheTensor& tensor, fp8::Format format);
+double zero_share(const CacheTensor& tensor, const KvFormat& format);
 
 std::vector<std::string> layer_names(const CheckpointReport& report);
 

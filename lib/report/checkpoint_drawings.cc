@@ -261,7 +261,8 @@ std::string words_of(const Magnitudes& magnitudes) {
   for (const float scale : magnitudes.scales)
     limits.push_back(
         static_cast<float>(fp8_range(static_cast<double>(scale), magnitudes.format).largest));
-  words += " Largest FP8 value " + range_text(limits) + ".";
+  words += std::string(" Largest ") + (magnitudes.format.is_int8() ? "INT8" : "FP8") + " value " +
+           range_text(limits) + ".";
   const RangeShares shares = shares_of(
       *magnitudes.counts,
       fp8_range(static_cast<double>(std::ranges::max(magnitudes.scales)), magnitudes.format));
@@ -293,12 +294,14 @@ void draw_axes(Markup& content, const Frame& frame, int lowest) {
 void draw_codes(Markup& content, const Frame& frame, const Magnitudes& magnitudes) {
   if (magnitudes.scales.size() != 1) return;
   const auto scale = static_cast<double>(magnitudes.scales[0]);
-  const fp8::Layout layout = fp8::layout_of(magnitudes.format);
-  const uint32_t per_octave = 1u << layout.mantissa_bits;
+  const std::optional<fp8::Format> floats = magnitudes.format.floats();
+  const std::vector<double> codes = magnitudes.format.magnitudes();
+  const uint32_t per_octave = floats ? 1u << fp8::layout_of(*floats).mantissa_bits : 0;
   std::string path;
-  for (uint32_t code = 1; code <= layout.max_code; code += code < per_octave ? 1 : per_octave) {
-    const double value =
-        scale * static_cast<double>(fp8::decode(static_cast<uint8_t>(code), magnitudes.format));
+  for (uint32_t code = 1; code < codes.size(); code += !floats             ? code
+                                                       : code < per_octave ? 1
+                                                                           : per_octave) {
+    const double value = scale * codes[code];
     if (value < frame.x.least() || value > frame.x.largest()) continue;
     path += move_to(frame.x.at(value), frame.bottom) + "v5";
   }
@@ -460,12 +463,16 @@ Legend range_legend() {
   return legend;
 }
 
-Fp8Range fp8_range(double scale, fp8::Format format) {
-  const auto smallest = static_cast<double>(fp8::decode(1, format));
-  const auto first_normal = static_cast<uint8_t>(1u << fp8::layout_of(format).mantissa_bits);
-  return {.to_zero = scale * smallest / 2,
-          .normal = scale * static_cast<double>(fp8::decode(first_normal, format)),
-          .largest = scale * static_cast<double>(fp8::max_value(format))};
+Fp8Range fp8_range(double scale, const KvFormat& format) {
+  const auto smallest = static_cast<double>(format.least_code());
+  Fp8Range range{.to_zero = scale * smallest / 2,
+                 .normal = scale * smallest / 2,
+                 .largest = scale * static_cast<double>(format.largest_code())};
+  if (const std::optional<fp8::Format> floats = format.floats()) {
+    const auto first_normal = static_cast<uint8_t>(1u << fp8::layout_of(*floats).mantissa_bits);
+    range.normal = scale * static_cast<double>(fp8::decode(first_normal, *floats));
+  }
+  return range;
 }
 
 RangeShares shares_of(const OctaveCounts& counts, const Fp8Range& range) {

@@ -43,7 +43,7 @@ struct Magnitudes {
   std::string css_class;  ///< "k" or "v"
   const OctaveCounts* counts = nullptr;
   std::vector<float> scales;  ///< empty: no scale, no range is drawn
-  fp8::Format format = fp8::Format::kE4m3Fn;
+  KvFormat format = fp8::Format::kE4m3Fn;
   double amax = 0;
 };
 
@@ -65,13 +65,14 @@ Drawing draw_magnitudes(const Magnitudes& magnitudes, const MagnitudeDomain& dom
 /// The meaning of the hatchings of both.
 Legend range_legend();
 
-/// Magnitudes at which what an FP8 code with this scale can say changes.
+/// Magnitudes at which what a code with this scale can say changes.
 struct Fp8Range {
   double to_zero = 0;  ///< below: the code is 0
   double normal = 0;   ///< below: subnormal, fewer bits the smaller the value
   double largest = 0;  ///< above: clipped
 };
-Fp8Range fp8_range(double scale, fp8::Format format);
+/// INT8 has no subnormal codes.
+Fp8Range fp8_range(double scale, const KvFormat& format);
 
 /// Shares of all counted values, about: counts are taken to be even inside half an octave.
 struct RangeShares {

@@ -56,9 +56,10 @@ Section summary_section(const CheckpointReport& report) {
   const auto scaled = std::ranges::find_if(report.layers, has_scales);
   const char* granularity = scaled == report.layers.end()  ? "none: engines take 1.0"
                             : scaled->k.scales.size() == 1 ? "one a tensor"
+                            : scaled->has_channel_scales   ? "one a channel"
                                                            : "one a head";
   Tiles tiles;
-  tiles.add("FP8 scales of the cache",
+  tiles.add(report.format.is_int8() ? "INT8 scales of the cache" : "FP8 scales of the cache",
             std::to_string(std::ranges::count_if(report.layers, has_scales)) + " of " +
                 std::to_string(report.layers.size()) + " layers",
             report.scale_format + ", " + granularity);
@@ -298,8 +299,8 @@ std::string checkpoint_page(const CheckpointReport& report) {
             .footer = "Written by kvcal " + report.version + " from " + report.path};
   page.heading.element("p", {{"class", "lead"}},
                        report.model_type + " · scales: " + report.scale_format + " · " +
-                           std::string(fp8::name_of(report.format)) + ", largest code " +
-                           number_text(static_cast<double>(fp8::max_value(report.format))));
+                           std::string(name_of(report.format)) + ", largest code " +
+                           number_text(static_cast<double>(report.format.largest_code())));
   page.sections = {summary_section(report)};
   // Of a model that was never calibrated there is nothing to say of its calibration.
   if (is_calibrated(report))

@@ -43,6 +43,7 @@ struct CacheLayer {
   std::string dtype;  ///< of its K weights
   uint64_t bytes = 0;
   CacheTensor k, v;
+  bool has_channel_scales = false;
   std::optional<LayerDamage> damage = {};  ///< nullopt: not known
 };
 
@@ -68,7 +69,7 @@ struct CheckpointReport {
   std::string name, path, model_type, scale_format, version;
   std::string dataset = {};  ///< that it was calibrated on; empty: not known
   uint64_t parameters = 0, bytes = 0;
-  fp8::Format format = fp8::Format::kE4m3Fn;  ///< that the scales are for
+  KvFormat format = fp8::Format::kE4m3Fn;  ///< that the scales are for
   /// Bytes of one token's K and V of all layers.
   uint64_t cache_bytes_16_bit = 0, cache_bytes_fp8 = 0;
   std::vector<std::string> verdicts = {};  ///< what its cache costs, sentences; empty: not known

@@ -88,7 +88,7 @@ bool has_histogram(const CacheLayer& layer) {
 
 /// Adds the shares of one tensor that are rounded to 0 and that are subnormal; with a scale a head
 /// those of the finest and the coarsest.
-void add_shares(TableMarkup& table, const CacheTensor& tensor, fp8::Format format) {
+void add_shares(TableMarkup& table, const CacheTensor& tensor, const KvFormat& format) {
   if (!tensor.histogram || tensor.scales.empty()) {
     table.cell("–").cell("–");
     return;

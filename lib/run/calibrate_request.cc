@@ -58,7 +58,8 @@ void check_smooths(const CalibrateRequest& request, const PlannedModel& subject,
                    const OutputFormats& formats) {
   if (!request.smooths) return;
   const KvDType dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype);
-  if (dtype != KvDType::kFp8E4m3 || formats.is_for_nvfp4())
+  const bool is_for_int8 = request.output.kv_cache_dtype == name_of(CacheFormat::kInt8);
+  if (dtype != KvDType::kFp8E4m3 || is_for_int8 || formats.is_for_nvfp4())
     fail("--smooth rewrites K for a cache of fp8_e4m3, and --kv-cache-dtype is ",
          request.output.kv_cache_dtype);
   const auto& names = formats.names();
@@ -260,6 +261,7 @@ void plan_run(CalibrateRequest& request, PlannedRun& plan, Diagnostics& diagnost
   plan.subject.emplace(make_subject(read_recipe(request.recipe), request.recipe, request.model,
                                     diagnostics, request.family, !request.no_mtp));
   PlannedModel& subject = *plan.subject;
+  settle_cache_dtype(request.output.kv_cache_dtype, subject.plan);
   if (!request.skip_layers.empty())
     in_context("--kv-cache-dtype-skip-layers", [&] { subject.leave_out(request.skip_layers); });
   settle_dataset(request, subject, diagnostics);

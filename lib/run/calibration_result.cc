@@ -28,11 +28,12 @@ constexpr double kUnsettled = 0.05;  ///< growth from which more samples are lik
 
 std::string cache_text(const ScaleSummary& summary) {
   const std::string all = std::to_string(2 * summary.cache_bytes_fp8) + " in 16 bits";
+  const std::string codes = summary.format.is_int8() ? "INT8" : "FP8";
   if (summary.layers_16_bit.empty())
-    return std::to_string(summary.cache_bytes_fp8) + " bytes a token in FP8, " + all;
+    return std::to_string(summary.cache_bytes_fp8) + " bytes a token in " + codes + ", " + all;
   return std::to_string(summary.cache_bytes()) + " bytes a token with " +
-         layer_range_text(summary.layers_16_bit) + " in 16 bits and the others in FP8, " +
-         std::to_string(summary.cache_bytes_fp8) + " all in FP8, " + all;
+         layer_range_text(summary.layers_16_bit) + " in 16 bits and the others in " + codes + ", " +
+         std::to_string(summary.cache_bytes_fp8) + " all in " + codes + ", " + all;
 }
 
 std::string cost_text(const RunCost& cost) {

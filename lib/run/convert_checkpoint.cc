@@ -82,15 +82,14 @@ std::string worst_text(const std::vector<LayerLoss>& layers) {
 }
 
 /// Every layer where scales were merged, and by how much the range of its codes is smaller.
-std::string losses_text(const FormatLosses& format, size_t most_rows) {
+std::string losses_text(const FormatLosses& format, bool is_int8, size_t most_rows) {
   if (format.layers.empty()) return "";
   if (std::ranges::none_of(format.layers, loses))
     return format.format + ": " + std::to_string(format.layers.size()) +
            " layers, no scale changes for being merged\n";
   const std::string heading =
-      format.format +
-      ": scales are merged by the largest; octaves are lost at the lower end, of 17.8 that E4M3 "
-      "has\n";
+      format.format + ": scales are merged by the largest; octaves are lost at the lower end, of " +
+      (is_int8 ? "7 that INT8" : "17.8 that E4M3") + " has\n";
   if (format.layers.size() > most_rows) return heading + worst_text(format.layers);
   TextTable table(
       {"layer", "k_scale", "v_scale", "k_written", "v_written", "k_octaves", "v_octaves"});
@@ -131,6 +130,7 @@ ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostic
                           .scales_format = conversion.source().format,
                           .scales_path = name_of_source(conversion.source().path),
                           .num_scaled_layers = input.calibration.layers.size(),
+                          .is_int8 = input.calibration.kv_format.is_int8(),
                           .losses = all_losses(conversion, formats, request.output.tp_size)};
   if (const SourceQuantization* kept = conversion.kept())
     result.kept_weights = kept->format;
@@ -170,7 +170,7 @@ ConversionResult apply_overlay(const std::string& overlay, const std::string& ch
 
 std::string conversion_text(const ConversionResult& result, size_t most_rows) {
   return source_text(result) + join(result.losses, "", [&](const FormatLosses& format) {
-           return losses_text(format, most_rows);
+           return losses_text(format, result.is_int8, most_rows);
          });
 }
 

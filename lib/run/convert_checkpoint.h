@@ -23,6 +23,7 @@ struct ConversionResult {
   ModelConfig config;
   std::string scales_format = {}, scales_path = {};  ///< origin of the scales
   size_t num_scaled_layers = 0;
+  bool is_int8 = false;                   ///< the scales are of an INT8 cache
   std::string kept_weights = {};          ///< form of unchanged weights; empty: none
   size_t num_rewritten_linears = 0;       ///< FP8 weights whose scales are written anew
   std::vector<FormatLosses> losses = {};  ///< one a format

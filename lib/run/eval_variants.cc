@@ -38,7 +38,7 @@ bool has_heads(const LayerKvScales& layer) {
 
 std::vector<Scale> scales_of_heads(const KvTensorCalibration& side,
                                    const Calibration& calibration) {
-  if (side.scales.size() > 1) return side.scales;
+  if (resolved_strategy(calibration.kv_args) == Strategy::kAttnHead) return side.scales;
   std::vector<Scale> heads;
   for (const Range& range : side.head_ranges)
     heads.push_back(scale_from(Amax{range.amax().value * static_cast<float>(calibration.headroom)},
@@ -182,7 +182,8 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagn
         return;
       }
       const CacheType type = parse_cache_type(spec.cache.kv_cache_dtype);
-      variants_.emplace_back(spec.name, own, type, scales_as(type, spec.scales->layers),
+      variants_.emplace_back(spec.name, own, type,
+                             scales_as(type, spec.scales->layers, spec.scales->made_for),
                              spec.scales->source);
     });
   if (is_single_) variants_.emplace_back("", model, options.cache, diagnostics);
@@ -261,11 +262,15 @@ CalibratedScales calibrated_scales_of(const Calibration& calibration) {
   const LayerKvScales none{.ignored = true};
   CalibratedScales scales{.layers = std::vector<LayerKvScales>(count, none),
                           .heads = std::vector<LayerKvScales>(count, none),
-                          .source = "calibrated"};
+                          .source = "calibrated",
+                          .made_for = calibration.kv_format};
+  const bool has_channels = resolved_strategy(calibration.kv_args) == Strategy::kChannel;
+  if (has_channels) scales.channels = scales.layers;
   for (const AttentionCalibration& one : calibration.layers) {
     const auto layer = static_cast<size_t>(one.layer);
     if (one.ignored || layer >= count) continue;
     scales.layers[layer] = {.k = one.k.scales, .v = one.v.scales};
+    if (has_channels) scales.channels[layer] = scales.layers[layer];
     scales.heads[layer] = {.k = scales_of_heads(one.k, calibration),
                            .v = scales_of_heads(one.v, calibration)};
   }
@@ -285,7 +290,7 @@ std::vector<VariantSpec> every_cache(const ModelConfig& config,
   };
   const auto add_calibrated = [&](const std::string& name, const CacheType& type,
                                   const std::vector<LayerKvScales>& scales) {
-    if (!scales.empty()) add(name, type).scales = {scales, calibrated.source};
+    if (!scales.empty()) add(name, type).scales = {scales, calibrated.source, calibrated.made_for};
   };
   add_unit("fp8, 1.0", KvDType::kFp8E4m3);
   add_calibrated("fp8, by layer", KvDType::kFp8E4m3, calibrated.layers);
@@ -301,13 +306,17 @@ std::vector<VariantSpec> every_cache(const ModelConfig& config,
     // INT8 codes of scale 1.0 would be K and V rounded to integers.
     if (format != CacheFormat::kInt8) add_unit(name + ", 1.0", format);
     add_calibrated(name + ", by layer", format, calibrated.layers);
+    if (format != CacheFormat::kInt8 || !calibrated.made_for.is_int8()) continue;
+    add_calibrated(name + ", by head", format, calibrated.heads);
+    add_calibrated(name + ", by channel", format, calibrated.channels);
   }
   return specs;
 }
 
 std::vector<VariantSpec> every_cache(const ModelConfig& config, const Calibration& calibration) {
-  const bool is_e4m3 = calibration.kv_format == fp8::Format::kE4m3Fn;
-  return every_cache(config, is_e4m3 ? calibrated_scales_of(calibration) : CalibratedScales());
+  const KvFormat& format = calibration.kv_format;
+  const bool serves_all = format == fp8::Format::kE4m3Fn || format.is_int8();
+  return every_cache(config, serves_all ? calibrated_scales_of(calibration) : CalibratedScales());
 }
 
 std::vector<VariantSpec> every_cache(const LoadedModel& model, const CacheOptions& cache,

@@ -20,10 +20,11 @@ struct VariantSpec {
   std::string name;
   std::string folder = {};  ///< another checkpoint, run by its own config; empty: the command's
   CacheOptions cache = {};
-  /// E4M3FN scales of all layers instead of those that cache names, and what to call them.
+  /// E4M3FN or INT8 scales of all layers instead of those that cache names, and what to call them.
   struct Given {
     std::vector<LayerKvScales> layers;
     std::string source;
+    KvFormat made_for = fp8::Format::kE4m3Fn;
   };
   std::optional<Given> scales = {};
 };
@@ -109,11 +110,13 @@ void check_gated(const EvalVariants& variants, const EvalOptions& options);
 void add_missed(const std::vector<std::string>& lines, const EvalVariants& variants, size_t variant,
                 std::vector<std::string>& all);
 
-/// Calibrated E4M3FN scales; empty where there are none.
+/// Calibrated E4M3FN or INT8 scales; empty where there are none.
 struct CalibratedScales {
   std::vector<LayerKvScales> layers;  ///< one a layer
   std::vector<LayerKvScales> heads;   ///< one a head
   std::string source;                 ///< "checkpoint", or the file or folder
+  KvFormat made_for = fp8::Format::kE4m3Fn;
+  std::vector<LayerKvScales> channels = {};  ///< one a channel, of INT8
 };
 
 /// Scales of a calibration by layer; and by head, where the plan is by layer those of the largest
@@ -125,8 +128,8 @@ CalibratedScales calibrated_scales_of(const Calibration& calibration);
 /// not divide the model's heads.
 std::vector<VariantSpec> every_cache(const ModelConfig& config, const CalibratedScales& calibrated);
 
-/// The same with the scales of a calibration. Those of another format than E4M3FN are for that
-/// cache alone.
+/// The same with the scales of a calibration. Those of another format than E4M3FN and INT8 are for
+/// that cache alone.
 std::vector<VariantSpec> every_cache(const ModelConfig& config, const Calibration& calibration);
 /// The same with the scales of `cache`, or of the checkpoint where it has any. Throws Error where
 /// cache names another one, or scales that cannot be read.

@@ -71,7 +71,7 @@ KlBudget::KlBudget(const CalibrateRequest& request, const Calibration& calibrati
   VariantSpec& variant = eval_.more_variants.emplace_back();
   variant.name = "calibrated";
   variant.cache.kv_cache_dtype = request.output.kv_cache_dtype;
-  variant.scales = {scales_but(calibration, config, {}), "calibrated"};
+  variant.scales = {scales_but(calibration, config, {}), "calibrated", calibration.kv_format};
   variants_.emplace(eval_, true, diagnostics);
   sequences_ = read_left_sequences(eval_, variants_->model(), diagnostics);
 }
@@ -81,7 +81,8 @@ std::vector<Likelihood> KlBudget::score(const Calibration& calibration,
   const CacheType type = variants_->variants()[0].label.type;
   std::vector<std::vector<LayerKvScales>> scales;
   for (const auto& layers : kept)
-    scales.push_back(scales_as(type, scales_but(calibration, variants_->model().config, layers)));
+    scales.push_back(scales_as(type, scales_but(calibration, variants_->model().config, layers),
+                               calibration.kv_format));
   return variants_->score_scales(scales, sequences_, diagnostics_);
 }
 

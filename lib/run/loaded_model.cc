@@ -38,6 +38,7 @@ bool is_fp8_cache(const KvScheme& scheme, bool has_scales, Diagnostics& diagnost
     case KvScheme::Cache::kFp8:
       if (!has_scales) fail_without_scales(scheme, "FP8");
       return true;
+    case KvScheme::Cache::kInt8:
     case KvScheme::Cache::kNvfp4:
       return false;
     case KvScheme::Cache::kOther:
@@ -57,14 +58,25 @@ void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& c
                    " cache: " + range_text(layers));
 }
 
-[[noreturn]] void refuse_scales(const std::string& place, fp8::Format format,
+[[noreturn]] void refuse_scales(const std::string& place, const KvFormat& format,
                                 const CacheType& type) {
-  fail(place, ": holds scales of ", fp8::name_of(format), ", the cache is ", name_of(type));
+  fail(place, ": holds scales of ", name_of(format), ", the cache is ", name_of(type));
 }
 
 /// Format of FP8 scales that a cache takes as they are.
 fp8::Format scale_format_of(const CacheType& type) {
   return type.format ? fp8::Format::kE4m3Fn : fp8_format(type.dtype);
+}
+
+/// Scales of INT8 as the cache's: those of channels are an INT8 cache's alone.
+std::vector<LayerKvScales> from_int8(const CacheType& type, std::vector<LayerKvScales> layers,
+                                     const ModelConfig& config) {
+  const auto has_channels = [&](size_t layer) {
+    return std::ssize(layers[layer].k) > config.cache(static_cast<int64_t>(layer)).heads;
+  };
+  for (size_t layer = 0; type != CacheFormat::kInt8 && layer < layers.size(); ++layer)
+    if (has_channels(layer)) return scales_as(type, with_joined_heads(layers), KvFormat::int8());
+  return scales_as(type, std::move(layers), KvFormat::int8());
 }
 
 /// Scales from a place, checked against the cache. Scales of E5M2, whose largest value is 57344,
@@ -73,10 +85,11 @@ fp8::Format scale_format_of(const CacheType& type) {
 std::vector<LayerKvScales> scales_of_place(const std::string& place, const ModelConfig& config,
                                            const CacheType& type) {
   SourceScales other = read_scales_of(place, config);
-  if (other.dialect == scale_format_of(type)) return std::move(other.layers);
+  if (other.dialect.is_int8()) return from_int8(type, std::move(other.layers), config);
+  if (other.dialect == scale_format_of(type)) return scales_as(type, std::move(other.layers));
   if (other.dialect != fp8::Format::kE4m3Fn) refuse_scales(place, other.dialect, type);
-  return type == KvDType::kFp8E4m3Fnuz ? doubled_for_fnuz(std::move(other.layers))
-                                       : std::move(other.layers);
+  return scales_as(type, type == KvDType::kFp8E4m3Fnuz ? doubled_for_fnuz(std::move(other.layers))
+                                                       : std::move(other.layers));
 }
 
 std::vector<LayerKvScales> scales_of_checkpoint(const CacheOptions& options,
@@ -87,12 +100,12 @@ std::vector<LayerKvScales> scales_of_checkpoint(const CacheOptions& options,
          " cache; calibrate it, name a file or folder with --scales, or ask for scale 1.0 with "
          "--unit-scales");
   check_strategy(model.quantization.kv, *scales, model.config);
-  const fp8::Format format = model.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn);
+  const KvFormat format = model.quantization.kv.format();
+  if (format.is_int8()) return from_int8(type, *std::move(scales), model.config);
   if (format == fp8::Format::kE5m2 && type != KvDType::kFp8E5m2)
     refuse_scales(model.path, format, type);
-  return type == KvDType::kFp8E4m3Fnuz && format == fp8::Format::kE4m3Fn
-             ? doubled_for_fnuz(*std::move(scales))
-             : *std::move(scales);
+  const bool is_doubled = type == KvDType::kFp8E4m3Fnuz && format == fp8::Format::kE4m3Fn;
+  return scales_as(type, is_doubled ? doubled_for_fnuz(*std::move(scales)) : *std::move(scales));
 }
 
 /// Scales of all layers, those of skip_layers among them where they have any.
@@ -101,9 +114,8 @@ std::vector<LayerKvScales> scales_of_all(const CacheOptions& options, const Load
   if (!needs_scales(type))
     return std::vector<LayerKvScales>(static_cast<size_t>(model.config.num_hidden_layers));
   if (options.unit_scales) return unit_scales(model.config);
-  return scales_as(type, options.scales.empty()
-                             ? scales_of_checkpoint(options, model, type)
-                             : scales_of_place(options.scales, model.config, type));
+  return options.scales.empty() ? scales_of_checkpoint(options, model, type)
+                                : scales_of_place(options.scales, model.config, type);
 }
 
 constexpr float kWeightScale = 1.0f / 256.0f;
@@ -157,7 +169,7 @@ CacheType cache_type_of(const CacheOptions& options, const LoadedModel& model,
   if (options.kv_cache_dtype != "auto")
     return in_context("--kv-cache-dtype", [&] { return parse_cache_type(options.kv_cache_dtype); });
   if (!options.scales.empty())
-    return cache_dtype_of(read_scales_of(options.scales, model.config).dialect);
+    return cache_type_of(read_scales_of(options.scales, model.config).dialect);
   const bool has_scales =
       read_checkpoint_scales(model.model_dir, model.config, options.skip_layers).has_value();
   const KvScheme& scheme = model.quantization.kv;
@@ -165,9 +177,13 @@ CacheType cache_type_of(const CacheOptions& options, const LoadedModel& model,
     if (!has_scales) fail_without_scales(scheme, "NVFP4");
     return CacheFormat::kNvfp4;
   }
+  if (!options.unit_scales && scheme.cache == KvScheme::Cache::kInt8) {
+    if (!has_scales) fail_without_scales(scheme, "INT8");
+    return CacheFormat::kInt8;
+  }
   if (!options.unit_scales && !is_fp8_cache(model.quantization.kv, has_scales, diagnostics))
     return unquantized_cache_dtype(model.config);
-  return cache_dtype_of(model.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn));
+  return cache_type_of(model.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn));
 }
 
 std::vector<LayerKvScales> with_joined_heads(std::vector<LayerKvScales> layers) {
@@ -177,16 +193,19 @@ std::vector<LayerKvScales> with_joined_heads(std::vector<LayerKvScales> layers) 
   return layers;
 }
 
-std::vector<LayerKvScales> scales_as(const CacheType& type, std::vector<LayerKvScales> layers) {
-  if (!type.format) return layers;
-  constexpr float kLargest = fp8::max_value(fp8::Format::kE4m3Fn);
-  const float largest = layout_of(*type.format).largest;
-  layers = with_joined_heads(std::move(layers));
+std::vector<LayerKvScales> scales_as(const CacheType& type, std::vector<LayerKvScales> layers,
+                                     const KvFormat& made_for) {
+  const bool is_int8 = made_for.is_int8();
+  if (is_int8 ? type == CacheFormat::kInt8 : !type.format) return layers;
+  const float made = made_for.largest_code();
+  const float largest =
+      type.format ? layout_of(*type.format).largest : fp8::max_value(fp8_format(type.dtype));
+  if (type.format) layers = with_joined_heads(std::move(layers));
   for (LayerKvScales& layer : layers) {
     layer.q.clear();
-    if (largest == kLargest) continue;
+    if (largest == made) continue;
     for (std::vector<Scale>* scales : {&layer.k, &layer.v})
-      for (Scale& scale : *scales) scale.value = scale.value * kLargest / largest;
+      for (Scale& scale : *scales) scale.value = scale.value * made / largest;
   }
   return layers;
 }

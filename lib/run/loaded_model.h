@@ -57,8 +57,11 @@ CacheType cache_type_of(const CacheOptions& options, const LoadedModel& model,
                         Diagnostics& diagnostics);
 /// One scale of K and one of V a layer: the largest of its heads.
 std::vector<LayerKvScales> with_joined_heads(std::vector<LayerKvScales> layers);
-/// Scales of E4M3FN as the cache's: a simulated format has one a layer, of the same amax.
-std::vector<LayerKvScales> scales_as(const CacheType& type, std::vector<LayerKvScales> layers);
+/// Scales as the cache's, of the same amax: a simulated format has one a layer, but INT8 those of
+/// INT8 as they are. made_for: E4M3FN or INT8; of INT8 one or one a head where the cache is
+/// another.
+std::vector<LayerKvScales> scales_as(const CacheType& type, std::vector<LayerKvScales> layers,
+                                     const KvFormat& made_for = fp8::Format::kE4m3Fn);
 /// Marks layers that engines leave in 16 bits in a cache of the type as ignored. scales: one entry
 /// a layer.
 void leave_plain(std::vector<LayerKvScales>& scales, const CacheType& type,

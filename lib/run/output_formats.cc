@@ -184,16 +184,31 @@ void OutputFormats::stage(AtomicDirectory& output, StagedOutputs& outputs) const
   outputs.add(std::move(file));
 }
 
+void settle_cache_dtype(std::string& kv_cache_dtype, const QuantPlan& plan) {
+  const auto kept = std::ranges::find(plan.attention, false, &PlannedAttention::ignored);
+  const bool is_int8 = kept != plan.attention.end() && kept->kv.type == QuantType::kInt;
+  const std::string asked = normalised_name(kv_cache_dtype);
+  if (!is_int8 && asked == name_of(CacheFormat::kInt8))
+    fail(
+        "--kv-cache-dtype int8, and the recipe's scales are of type float; expected one with type: "
+        "int, such as --recipe int8_kv_tensor");
+  if (is_int8 && asked != name_of(CacheFormat::kInt8) && asked != OutputOptions().kv_cache_dtype)
+    fail("--kv-cache-dtype ", kv_cache_dtype,
+         ", and the recipe's scales are of type int; expected int8");
+  if (is_int8) kv_cache_dtype = name_of(CacheFormat::kInt8);
+}
+
 KvDType parse_fp8_cache_dtype(const std::string& name) {
-  if (is_nvfp4(name)) return KvDType::kFp8E4m3;
+  if (is_nvfp4(name) || normalised_name(name) == name_of(CacheFormat::kInt8))
+    return KvDType::kFp8E4m3;
   const CacheType type = parse_cache_type(name);
   if (type.format)
     fail("--kv-cache-dtype ", name,
          needs_scales(type) ? ": no checkpoint holds its scales"
                             : " makes its scales for each token",
-         ", expected an FP8 type or nvfp4");
+         ", expected an FP8 type, int8 or nvfp4");
   if (!is_fp8(type.dtype))
-    fail("--kv-cache-dtype ", name, " needs no scales, expected an FP8 type or nvfp4");
+    fail("--kv-cache-dtype ", name, " needs no scales, expected an FP8 type, int8 or nvfp4");
   return type.dtype;
 }
 

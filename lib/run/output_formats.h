@@ -88,6 +88,10 @@ class OutputFormats {
   std::vector<std::unique_ptr<Writer>> writers_;
 };
 
+/// Sets OutputOptions::kv_cache_dtype to int8 where the plan's scales are INT8's. Throws Error
+/// where it names another cache than these are for.
+void settle_cache_dtype(std::string& kv_cache_dtype, const QuantPlan& plan);
+
 /// Parses OutputOptions::kv_cache_dtype: of nvfp4 that of its calibration, FP8 E4M3, whose scales
 /// are the same numbers. Throws Error for other types than FP8 and NVFP4.
 KvDType parse_fp8_cache_dtype(const std::string& name);

@@ -120,7 +120,7 @@ void write(const ScalesRequest& request, ModelDir model, const Statistics& stati
 
 std::vector<LayerKvScales> scales_of(const VariantSpec& spec, const CacheType& type,
                                      const ModelConfig& config) {
-  if (spec.scales) return scales_as(type, spec.scales->layers);
+  if (spec.scales) return scales_as(type, spec.scales->layers, spec.scales->made_for);
   if (needs_scales(type)) return unit_scales(config);
   std::vector<LayerKvScales> scales(static_cast<size_t>(config.num_hidden_layers));
   leave_plain(scales, type, config);
@@ -202,7 +202,9 @@ CalibrationResult scales_from_statistics(const ScalesRequest& request, Diagnosti
     check_headroom(plan, request.headroom);
     check_statistics_suffice(plan);
   });
-  const KvDType kv_dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype);
+  std::string cache_dtype = request.output.kv_cache_dtype;
+  settle_cache_dtype(cache_dtype, plan);
+  const KvDType kv_dtype = parse_fp8_cache_dtype(cache_dtype);
   result.calibration = in_context(request.statistics, [&] {
     return derive(statistics, plan, result.config,
                   {.kv_dtype = kv_dtype,

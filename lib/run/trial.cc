@@ -224,7 +224,8 @@ Json to_json(const Trial& trial) {
                {"summary", to_json(summary)},
                {"worst_layers", std::move(worst)},
                {"cache_bytes_per_token",
-                {{"fp8", summary.cache_bytes_fp8}, {"16-bit", 2 * summary.cache_bytes_fp8}}}};
+                {{summary.format.is_int8() ? "int8" : "fp8", summary.cache_bytes_fp8},
+                 {"16-bit", 2 * summary.cache_bytes_fp8}}}};
   if (trial.budget) json["kl_budget"] = to_json(*trial.budget);
   if (trial.attention) json["attention_scales"] = tried_json(*trial.attention);
   if (trial.rewritten) json["rewritten"] = tried_json(*trial.rewritten);

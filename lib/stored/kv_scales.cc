@@ -1,6 +1,7 @@
 #include "stored/kv_scales.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -17,11 +18,16 @@
 namespace kvcal {
 namespace {
 
-std::vector<Scale> scales_of(const TensorView& tensor, int64_t heads, std::string_view kind) {
+/// channels: that the tensor has one scale for each of; 0: it has them for heads.
+std::vector<Scale> scales_of(const TensorView& tensor, int64_t heads, std::string_view kind,
+                             int64_t channels = 0) {
   if (!is_float(tensor.dtype))
     fail(tensor.name, " is ", tensor.dtype, ", expected F32, F16 or BF16");
   const uint64_t count = element_count(tensor.shape);
-  if (count != 1 && count != static_cast<uint64_t>(heads))
+  if (channels > 0 && count != static_cast<uint64_t>(channels))
+    fail(tensor.name, " is ", tensor.shape, ", expected one value for each of ", channels,
+         " channels");
+  if (channels == 0 && count != 1 && count != static_cast<uint64_t>(heads))
     fail(tensor.name, " is ", tensor.shape, ", expected one value or one for each of ", heads, " ",
          kind, " heads");
   std::vector<Scale> scales;
@@ -32,9 +38,10 @@ std::vector<Scale> scales_of(const TensorView& tensor, int64_t heads, std::strin
   return scales;
 }
 
-/// FP8 is symmetric; some files state this with zero points of 0.
-void check_zero_point(const ScaleTensors& tensors, const std::string& scale_name) {
-  const TensorView* zeros = tensors.find(zero_point_name(scale_name));
+/// FP8 is symmetric; some files state this with zero points of 0, as vLLM-Ascend's with offsets.
+void check_zero_point(const ScaleTensors& tensors, const std::string& scale_name,
+                      bool is_per_channel) {
+  const TensorView* zeros = tensors.find(zero_point_name(scale_name, is_per_channel));
   if (zeros && std::ranges::any_of(zeros->bytes, [](std::byte b) { return b != std::byte{0}; }))
     fail(zeros->name, " is not 0, expected symmetric scales");
 }
@@ -50,14 +57,19 @@ std::optional<FoundScales> find_scales(const ScaleTensors& tensors, const std::s
                                        int64_t layer) {
   const int64_t heads = config.cache(layer).heads;
   for (const std::string_view name : {format.q, format.k, format.v})
-    if (!name.empty()) check_zero_point(tensors, module + std::string(name));
+    if (!name.empty()) check_zero_point(tensors, module + std::string(name), format.is_per_channel);
   const TensorView* k = tensors.find(module + std::string(format.k));
   const TensorView* v = tensors.find(module + std::string(format.v));
   if ((k == nullptr) != (v == nullptr))
     fail(module, " has a ", (k ? format.k : format.v).substr(1), " and no ",
          (k ? format.v : format.k).substr(1));
   if (!k) return std::nullopt;
-  LayerKvScales scales{.k = scales_of(*k, heads, "KV"), .v = scales_of(*v, heads, "KV")};
+  const LayerCache& cache = config.cache(layer);
+  const auto of_side = [&](const TensorView& tensor, int64_t head_dim) {
+    if (!format.is_per_channel) return scales_of(tensor, heads, "KV");
+    return joined_where_equal(scales_of(tensor, heads, "KV", heads * head_dim), heads);
+  };
+  LayerKvScales scales{.k = of_side(*k, cache.k_dim), .v = of_side(*v, cache.v_dim)};
   const TensorView* q = format.q.empty() ? nullptr : tensors.find(module + std::string(format.q));
   if (q) scales.q = scales_of(*q, config.attention(layer).heads, "attention");
   return FoundScales{k, v, std::move(scales)};
@@ -81,6 +93,20 @@ void check_same(const FoundScales& first, const FoundScales& second) {
 }
 
 }  // namespace
+
+std::vector<Scale> joined_where_equal(std::vector<Scale> channels, int64_t heads) {
+  const auto is_equal = [](Scale a, Scale b) { return a.value == b.value; };
+  const auto width = static_cast<std::ptrdiff_t>(channels.size()) / heads;
+  std::vector<Scale> of_heads;
+  for (auto head = channels.begin(); head != channels.end(); head += width) {
+    if (std::adjacent_find(head, head + width, std::not_fn(is_equal)) != head + width)
+      return channels;
+    of_heads.push_back(*head);
+  }
+  const bool is_one = std::ranges::adjacent_find(of_heads, std::not_fn(is_equal)) == of_heads.end();
+  if (is_one) of_heads.resize(1);
+  return of_heads;
+}
 
 ScaleTensors scale_tensors_of(const ModelDir& model_dir) {
   return {.path = model_dir.given_path().string(),
@@ -124,7 +150,7 @@ std::set<std::string, std::less<>> kv_scale_names(const ModelConfig& config) {
       for (const std::string_view name : {format.q, format.k, format.v}) {
         if (name.empty()) continue;
         names.insert(module + std::string(name));
-        names.insert(zero_point_name(module + std::string(name)));
+        names.insert(zero_point_name(module + std::string(name), format.is_per_channel));
       }
   }
   return names;
@@ -188,6 +214,8 @@ void check_strategy(const KvScheme& scheme, const std::vector<LayerKvScales>& sc
   if (!scheme.strategy) return;
   for (size_t layer = 0; layer < scales.size(); ++layer) {
     const auto heads = static_cast<size_t>(config.cache(static_cast<int64_t>(layer)).heads);
+    // Scales of channels are those of their heads, or of the layer, where they are equal.
+    if (*scheme.strategy == Strategy::kChannel) continue;
     const size_t wanted = *scheme.strategy == Strategy::kAttnHead ? heads : 1;
     for (const auto* side : {&scales[layer].k, &scales[layer].v})
       if (!side->empty() && side->size() != wanted)
@@ -227,12 +255,6 @@ std::optional<fp8::Format> read_dialect(const Json& config) {
 std::optional<fp8::Format> read_dialect(const ModelDir& model) {
   return in_context((model.path() / "config.json").string(),
                     [&] { return read_dialect(model.config()); });
-}
-
-KvDType cache_dtype_of(fp8::Format format) {
-  for (const KvDType dtype : {KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2})
-    if (fp8_format(dtype) == format) return dtype;
-  return KvDType::kFp8E4m3;
 }
 
 std::optional<SmoothedFor> find_smoothed_for(std::string_view name) {

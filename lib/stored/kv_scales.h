@@ -54,6 +54,10 @@ std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& te
 std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(
     const ModelDir& model_dir, const ModelConfig& config, std::span<const int64_t> skipped = {});
 
+/// Scales of channels, head by head, or fewer where they say the same: one a head where all
+/// channels of each head share one, one where all do.
+std::vector<Scale> joined_where_equal(std::vector<Scale> channels, int64_t heads);
+
 /// Throws Error where the scheme says per tensor and a layer has a scale a head, or the reverse:
 /// engines stop there.
 void check_strategy(const KvScheme& scheme, const std::vector<LayerKvScales>& scales,
@@ -93,9 +97,6 @@ std::optional<fp8::Format> read_dialect(const Json& config);
 
 /// The format that a model's config.json names; error messages begin with its path.
 std::optional<fp8::Format> read_dialect(const ModelDir& model);
-
-/// Dtype of the cache for scales of this format.
-KvDType cache_dtype_of(fp8::Format format);
 
 /// The cache for which `kvcal smooth` rewrote a model. The function is the same, but what mends one
 /// cache may ruin others.

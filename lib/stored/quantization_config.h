@@ -20,6 +20,11 @@ struct StoredFormat;
 /// Name of ModelOpt's file beside config.json.
 inline constexpr std::string_view kModelOptFileName = "hf_quant_config.json";
 
+/// Name of msModelSlim's file beside config.json, which vLLM-Ascend reads; its key for the cache,
+/// and the word there for INT8 with scales of channels.
+inline constexpr std::string_view kAscendDescriptionName = "quant_model_description.json";
+inline constexpr std::string_view kAscendCacheKey = "kv_cache_type", kAscendCacheWord = "C8";
+
 /// ModelOpt's map of attention modules with a quantized cache, {"model.layers.1.self_attn":
 /// {"quant_algo": "FP8"}}; those that it lacks keep 16 bits. Source: ModelOpt 0.48.0rc1
 /// export/quant_utils.py, get_quant_config.

@@ -15,6 +15,10 @@ namespace kvcal {
 inline constexpr std::string_view kOnnxruntimeGenaiName = "kv_scales.json";
 inline constexpr std::string_view kLightllmName = "kv_cache_calib.json";
 
+/// ONNX Runtime GenAI's qmax of INT8: the scales of its own tool are threshold / 128. Source: ONNX
+/// Runtime GenAI 0.18 kv_cache_calibration.py, `_get_quant_type_max`.
+inline constexpr double kOnnxruntimeGenaiInt8Most = 128.0;
+
 /// Limits of such a file. One scale a channel of 64 heads of 128 in 128 layers has two million.
 inline constexpr JsonLimits kScalesFileLimits{.max_bytes = size_t{128} << 20,
                                               .max_values = 4'000'000};

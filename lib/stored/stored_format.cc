@@ -13,7 +13,7 @@
 namespace kvcal {
 
 // One format for each file of formats/.
-extern const StoredFormat kAutoRoundFormat, kAwqFormat, kBitsandbytesFormat,
+extern const StoredFormat kAscendFormat, kAutoRoundFormat, kAwqFormat, kBitsandbytesFormat,
     kCompressedTensorsFormat, kFbgemmFp8Format, kFp8Format, kGptqFormat, kLightllmFormat,
     kModeloptFormat, kMxfp4Format, kOnnxruntimeGenaiFormat, kQuarkFormat, kRankFilesFormat,
     kScalesJsonFormat, kTgiFormat;
@@ -24,6 +24,7 @@ std::span<const StoredFormat* const> stored_formats() {
       &kFp8Format,                // AutoFP8, DeepSeek
       &kModeloptFormat,           // ModelOpt
       &kQuarkFormat,              // AMD Quark
+      &kAscendFormat,             // msModelSlim, for vLLM-Ascend
       &kGptqFormat,               // GPTQ, GPTQModel
       &kAwqFormat,                // AutoAWQ
       &kAutoRoundFormat,          // AutoRound
@@ -68,14 +69,29 @@ const KvScaleNames& kv_scale_format(std::string_view name) {
   return *format;
 }
 
-std::string zero_point_name(std::string_view scale_name) {
+std::string zero_point_name(std::string_view scale_name, bool is_per_channel) {
   constexpr std::string_view kScale = "scale";
   KVCAL_CHECK(scale_name.ends_with(kScale));
-  return std::string(scale_name.substr(0, scale_name.size() - kScale.size())) + "zero_point";
+  return std::string(scale_name.substr(0, scale_name.size() - kScale.size())) +
+         (is_per_channel ? "offset" : "zero_point");
 }
 
+namespace {
+
+/// Whether args are those of an INT8 cache, which compressed-tensors means where it names no type.
+bool is_int8(const Json& args) {
+  if (!args.is_object()) return false;
+  const Json *type = find_field(args, "type"), *bits = find_field(args, "num_bits");
+  const Json* symmetric = find_field(args, "symmetric");
+  return (!type || *type == "int") && (!bits || *bits == 8) && (!symmetric || *symmetric == true);
+}
+
+}  // namespace
+
 void parse_cache_args(const Json& args, KvScheme& scheme) {
-  const Strategy strategy = parse_fp8_args(args);
+  const bool is_int = is_int8(args);
+  const Strategy strategy = is_int ? *parse_args(args).strategy : parse_fp8_args(args);
+  if (is_int) scheme.cache = KvScheme::Cache::kInt8;
   if (is_dynamic(args)) fail("key 'dynamic' is true, engines take the scales from the checkpoint");
   if (strategy != Strategy::kTensor && strategy != Strategy::kAttnHead)
     fail("key 'strategy' is '", name_of(strategy), "', expected tensor or attn_head");

@@ -15,7 +15,7 @@
 #include "core/error.h"
 #include "family/expected_tensors.h"
 #include "family/model_config.h"
-#include "quant/fp8.h"
+#include "quant/kv_format.h"
 #include "quant/quant_scheme.h"
 #include "quant/scale.h"
 #include "stored/coded_matrix.h"
@@ -34,6 +34,7 @@ struct KvScaleNames {
   std::string_view k, v;                        ///< equal where one scale serves both
   std::string_view q = {};                      ///< empty: the format has no query scales
   KeyPosition keys = KeyPosition::kBeforeRope;  ///< position of the usual writer
+  bool is_per_channel = false;                  ///< of an INT8 cache: one a channel of K and V
 };
 
 /// Name of the scale of softmax weights beside those of a module. No engine's reader of it is known
@@ -50,8 +51,9 @@ std::span<const KvScaleNames> kv_scale_formats();
 /// The format with this name, which must exist.
 const KvScaleNames& kv_scale_format(std::string_view name);
 
-/// Name of the zero point for a scale: ".k_zero_point" for ".k_scale".
-std::string zero_point_name(std::string_view scale_name);
+/// Name of the zero point for a scale: ".k_zero_point" for ".k_scale"; ".kv_cache_offset" for the
+/// ".kv_cache_scale" of channels.
+std::string zero_point_name(std::string_view scale_name, bool is_per_channel = false);
 
 /// KV cache that a checkpoint's config requests.
 struct KvScheme {
@@ -60,21 +62,30 @@ struct KvScheme {
     kUnquantized,  ///< the format can request FP8 caches, and this config does not
     kNvfp4,        ///< NVFP4 with global scales from calibration
     kFp8,          ///< E4M3 with scales from calibration
+    kInt8,         ///< INT8 with scales from calibration
     kOther,        ///< a request that no engine supports; see problem
   };
   Cache cache = KvScheme::Cache::kNotSaid;
-  std::optional<Strategy> strategy = {};  ///< kFp8: kTensor or kAttnHead, where given
-  std::string where = {};                 ///< file and key, for messages
-  std::string problem = {};               ///< kOther
+  /// Where given: kTensor or kAttnHead, of kInt8 also kChannel.
+  std::optional<Strategy> strategy = {};
+  std::string where = {};    ///< file and key, for messages
+  std::string problem = {};  ///< kOther
   /// Format of the cache for the scales, where config.json names it (read_dialect).
   std::optional<fp8::Format> dialect = {};
+
+  /// Codes of the cache that the scales are for.
+  KvFormat format() const {
+    return cache == Cache::kInt8 ? KvFormat::int8()
+                                 : KvFormat(dialect.value_or(fp8::Format::kE4m3Fn));
+  }
 };
 
 /// Reads kv_cache_scheme of compressed-tensors, ModelOpt or fp8, ModelOpt's kv_cache_quant_algo, or
 /// Quark's kv_cache_group.
 KvScheme read_kv_scheme(const QuantizationConfig& config);
 
-/// Parses compressed-tensors' arguments of a cache. Throws Error where no engine supports them.
+/// Parses compressed-tensors' arguments of a cache, which scheme takes for FP8 until they say INT8.
+/// Throws Error where no engine supports them.
 void parse_cache_args(const Json& args, KvScheme& scheme);
 
 /// Scheme of an FP8 cache read by parse(scheme); an Error of parse becomes the problem of kOther,
@@ -142,7 +153,7 @@ struct ScalesBeside {
   std::vector<std::vector<Scale>> ranks = {};
   /// Of a form without ranks, one entry a layer, empty without attention.
   std::vector<LayerKvScales> layers = {};
-  fp8::Format format = fp8::Format::kE4m3Fn;  ///< format of the cache
+  KvFormat format = fp8::Format::kE4m3Fn;  ///< codes of the cache
 };
 
 /// Whether folder holds rank files: "rank<N>.safetensors" or "rank<N>.npz", or such a name after

@@ -137,7 +137,8 @@ class CalibrationTask {
   /// The calibration as the checkpoint holds it: weights, inputs, and scales of K and V where the
   /// format has a place for them. Cells take those from the manifest.
   static Calibration written_part(Calibration calibration) {
-    if (calibration.kv_format == fp8::Format::kE5m2) {
+    const Strategy strategy = resolved_strategy(calibration.kv_args);
+    if (calibration.kv_format == fp8::Format::kE5m2 || strategy == Strategy::kChannel) {
       calibration.layers.clear();
       calibration.plan.attention.clear();
     }
@@ -241,7 +242,10 @@ class CellWeights {
         fail(file.string(), ": the cell's calibration is not there, or not as it was written");
       auto scales =
           in_context(file.string(), [&] { return scales_of_manifest(*manifest, model_.config); });
-      return scales_as(cell.cache, std::move(scales));
+      const Json* type = member(*manifest, "recipe", "kv_cache_scheme", "type");
+      const bool is_int8 = type && *type == "int";
+      return scales_as(cell.cache, std::move(scales),
+                       is_int8 ? KvFormat::int8() : KvFormat(fp8::Format::kE4m3Fn));
     }
     CacheOptions cache;
     cache.unit_scales = source.kind == ScaleSource::Kind::kUnit;

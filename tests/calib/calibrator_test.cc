@@ -1,5 +1,7 @@
 #include "calib/calibrator.h"
 
+#include <algorithm>
+
 #include "calib/plan/resolve_plan.h"
 #include "forward/divided_forward.h"
 #include "quant/observer.h"
@@ -29,6 +31,13 @@ std::vector<Sample> samples_of(const Json& lists) {
   for (const Json& list : lists)
     samples.push_back({static_cast<int64_t>(samples.size()), list.get<std::vector<TokenId>>()});
   return samples;
+}
+
+/// Of an INT8 cache.
+Recipe int8_recipe(Strategy strategy, const std::string& observer = "static_minmax") {
+  Recipe recipe = recipe_with(observer, strategy);
+  recipe.modifiers[0].kv_cache_scheme->type = QuantType::kInt;
+  return recipe;
 }
 
 Calibration run(ModelFixture& fixture, const Recipe& recipe, const std::vector<Sample>& samples,
@@ -119,6 +128,60 @@ TEST_CASE("an observer that clips reports how much, static_minmax clips nothing"
     }
     CHECK(clipped > 0);
   }
+}
+
+TEST_CASE(
+    "INT8 scales are those of E4M3 with another largest code, of channels at most their head's") {
+  const Json reference = parse_json(read_text(test::model_fixture("llama") / "llmcompressor.json"));
+  const std::vector<Sample> samples = samples_of(reference.at("ids"));
+  for (const KvForward mode : {KvForward::kExact, KvForward::kQuantized}) {
+    const auto scales_with = [&](const Recipe& recipe) {
+      ModelFixture fixture("llama");
+      return run(fixture, recipe, samples, mode);
+    };
+    const Calibration fp8 = scales_with(recipe_with("static_minmax", Strategy::kAttnHead));
+    const Calibration heads = scales_with(int8_recipe(Strategy::kAttnHead));
+    const Calibration channels = scales_with(int8_recipe(Strategy::kChannel));
+    CHECK(heads.kv_format.is_int8());
+    REQUIRE(channels.layers.size() == fp8.layers.size());
+    // Later layers of a quantized forward have read codes of another cache.
+    const size_t compared = mode == KvForward::kExact ? fp8.layers.size() : 1;
+    for (size_t layer = 0; layer < compared; ++layer)
+      for (KvTensorCalibration AttentionCalibration::*side :
+           {&AttentionCalibration::k, &AttentionCalibration::v}) {
+        const KvTensorCalibration& of_heads = heads.layers[layer].*side;
+        const KvTensorCalibration& of_channels = channels.layers[layer].*side;
+        const size_t count = of_heads.head_ranges.size();
+        REQUIRE(of_heads.scales.size() == count);
+        REQUIRE(of_channels.scales.size() % count == 0);
+        const size_t width = of_channels.scales.size() / count;
+        CHECK(width > 1);
+        for (size_t head = 0; head < count; ++head) {
+          const Amax amax = of_heads.head_ranges[head].amax();
+          CHECK(of_heads.scales[head].value == amax.value / 127.0f);
+          CHECK((fp8.layers[layer].*side).scales[head].value == amax.value / 448.0f);
+          float largest = 0.0f;
+          for (size_t i = head * width; i < (head + 1) * width; ++i)
+            largest = std::max(largest, of_channels.scales[i].value);
+          CHECK(largest == of_heads.scales[head].value);
+        }
+        CHECK(of_channels.num_saturated == uint64_t{0});
+      }
+  }
+}
+
+TEST_CASE("what an INT8 observer clips is counted by head and by channel") {
+  const Json reference = parse_json(read_text(test::model_fixture("llama") / "llmcompressor.json"));
+  const std::vector<Sample> samples = samples_of(reference.at("ids"));
+  for (const Strategy strategy : {Strategy::kTensor, Strategy::kChannel})
+    for (const KvForward mode : {KvForward::kExact, KvForward::kQuantized}) {
+      ModelFixture fixture("llama");
+      const Calibration found = run(fixture, int8_recipe(strategy, "minmax"), samples, mode);
+      const KvTensorCalibration& k = found.layers[0].k;
+      REQUIRE(k.num_saturated);
+      CHECK(*k.num_saturated > 0);
+      CHECK(*k.num_saturated < k.num_values / 10);
+    }
 }
 
 TEST_CASE("a moving average of one sample is that sample") {

@@ -99,7 +99,7 @@ TEST_CASE("latent attention: the latent's codes damage attention, those of 16 bi
     for (const ObservedRange& range : seen.k.ranges)
       largest = std::max({largest, range.max, -range.min});
     KvQuantization half = with_scales(fixture.config, layer, 1.0f, 1.0f);
-    half.dtype = KvDType::kFloat16;
+    half.type = KvDType::kFloat16;
     const KvQuantization candidates[] = {
         half, with_scales(fixture.config, layer, largest / 448, largest / 448),
         with_scales(fixture.config, layer, largest / 20, largest / 20)};

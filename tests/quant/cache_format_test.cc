@@ -226,6 +226,33 @@ TEST_CASE("cache formats: bytes of a head's K and V are those of the engines' pa
   CHECK(bytes(KvDType::kBFloat16, 128) == 2 * 256);
 }
 
+TEST_CASE("INT8 codes by tensor, head and channel are compressed-tensors' and vLLM-Ascend's") {
+  // See reference/int8_cache.py.
+  const Json fixture =
+      parse_json(read_text(test::tests_folder().string() + "/fixtures/quant/int8_cache.json"));
+  const auto heads = fixture.at("heads").get<size_t>(), dim = fixture.at("dim").get<size_t>();
+  const std::vector<float> x = floats_of(fixture.at("x"));
+  REQUIRE(fixture.at("cases").size() == 6);
+  for (const auto& [name, expected] : fixture.at("cases").items()) {
+    CAPTURE(name);
+    const std::vector<float> scales = floats_of(expected.at("scales"));
+    std::vector<float> read = x;
+    std::vector<int64_t> clipped(heads, 0);
+    for (size_t first = 0; first < x.size(); first += dim) {
+      const size_t head = first / dim % heads;
+      CachedHead place{.x = &read[first], .size = static_cast<int64_t>(dim)};
+      if (scales.size() == heads * dim)
+        place.scales = &scales[head * dim];
+      else
+        place.scale = scales[scales.size() == 1 ? 0 : head];
+      clipped[head] += count_clipped(CacheFormat::kInt8, place);
+      round_trip(CacheFormat::kInt8, place);
+    }
+    CHECK(read == floats_of(expected.at("read")));  // -0 is torch's, and no code
+    CHECK(clipped == expected.at("clipped").get<std::vector<int64_t>>());
+  }
+}
+
 TEST_CASE("cache types have the names that engines give them") {
   for (const CacheFormat format : kCacheFormats)
     CHECK(parse_cache_type(name_of(format)) == CacheType(format));

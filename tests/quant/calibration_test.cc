@@ -69,6 +69,26 @@ TEST_CASE("scale: amax over the largest value, epsilon for zeros") {
   CHECK(scale_from({0.0f}, fp8::Format::kE4m3Fn).value == std::numeric_limits<float>::epsilon());
 }
 
+TEST_CASE("scale: of INT8 amax / 127, with codes of -128 to 127, ties to even") {
+  constexpr KvFormat kInt8 = KvFormat::int8();
+  CHECK(scale_from(Amax{127.0f}, kInt8).value == 1.0f);
+  CHECK(scale_from(Amax{0.0f}, kInt8).value == std::numeric_limits<float>::epsilon());
+  CHECK(kInt8.nearest(0.5f) == 0.0f);
+  CHECK(kInt8.nearest(1.5f) == 2.0f);
+  CHECK(kInt8.nearest(-2.5f) == -2.0f);
+  CHECK(kInt8.nearest(127.4f) == 127.0f);
+  CHECK(kInt8.nearest(400.0f) == 127.0f);
+  CHECK(kInt8.nearest(-400.0f) == -128.0f);
+  CHECK(kInt8.magnitudes().size() == 128);
+  CHECK(name_of(kInt8) == "int8");
+  CHECK(cache_type_of(kInt8) == CacheType(CacheFormat::kInt8));
+  CHECK(cache_type_of(fp8::Format::kE5m2) == CacheType(KvDType::kFp8E5m2));
+  QuantArgs args;
+  CHECK(kv_format_of(args, KvDType::kFp8E5m2) == kInt8);  // compressed-tensors' default type
+  args.type = QuantType::kFloat;
+  CHECK(kv_format_of(args, KvDType::kFp8E5m2) == fp8::Format::kE5m2);
+}
+
 TEST_CASE("kv dtype: size, format and name of each") {
   CHECK(bytes_per_element(KvDType::kFloat32) == 4);
   CHECK(bytes_per_element(KvDType::kFloat16) == 2);

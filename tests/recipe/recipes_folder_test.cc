@@ -31,7 +31,7 @@ TEST_CASE(
       CHECK(line.starts_with("# ") == (i < 3));
     }
   }
-  CHECK(num_recipes == 18);
+  CHECK(num_recipes == 21);
 }
 
 TEST_CASE("recipes: what those for the KV cache alone ask for") {

@@ -12,7 +12,7 @@ TEST_CASE("dialect: a config names one of three formats, or none") {
   for (const fp8::Format format :
        {fp8::Format::kE4m3Fn, fp8::Format::kE4m3Fnuz, fp8::Format::kE5m2}) {
     CHECK(read_dialect(Json{{"kv_cache_torch_dtype", fp8::name_of(format)}}) == format);
-    CHECK(fp8_format(cache_dtype_of(format)) == format);
+    CHECK(fp8_format(cache_type_of(format).dtype) == format);
   }
 }
 

@@ -70,6 +70,20 @@ TEST_CASE("ModelOpt's NVFP4 cache is told by a word or by its arguments") {
             .cache == Cache::kNvfp4);
 }
 
+TEST_CASE("an INT8 cache is told by compressed-tensors' type, ModelOpt's word or vLLM-Ascend's") {
+  const KvScheme scheme = scheme_of(tensors_with({{"type", "int"}, {"strategy", "attn_head"}}));
+  CHECK(scheme.cache == Cache::kInt8);
+  CHECK(scheme.strategy == Strategy::kAttnHead);
+  CHECK(scheme.format().is_int8());
+  CHECK(scheme_of({{"quant_method", "modelopt"}, {"kv_cache_quant_algo", "INT8"}}).cache ==
+        Cache::kInt8);
+  CHECK(scheme_of({{"quant_method", "modelopt"},
+                   {"kv_cache_scheme", {{"dynamic", false}, {"num_bits", 8}, {"type", "int"}}}})
+            .cache == Cache::kInt8);
+  CHECK(scheme_of({{"quant_method", "ascend"}, {"kv_cache_type", "C8"}}).cache == Cache::kInt8);
+  CHECK(scheme_of({{"quant_method", "ascend"}}).cache == Cache::kUnquantized);
+}
+
 TEST_CASE("a KV cache that no engine runs is no FP8 cache") {
   const auto problem = [](const Json& config) {
     const KvScheme scheme = scheme_of(config);
@@ -80,16 +94,19 @@ TEST_CASE("a KV cache that no engine runs is no FP8 cache") {
                  "quantization_config.kv_cache_scheme: key 'dynamic' is true"));
   CHECK(contains(problem(tensors_with({{"strategy", "token"}})), "key 'strategy' is 'token'"));
   CHECK(contains(problem(tensors_with({{"num_bits", 4}})), "type 'float' of 4 bits"));
-  CHECK(contains(problem(tensors_with({{"type", "int"}})), "type 'int' of 8 bits"));
+  CHECK(
+      contains(problem(tensors_with({{"type", "int"}, {"num_bits", 4}})), "type 'int' of 4 bits"));
+  CHECK(contains(problem(tensors_with({{"type", "int"}, {"strategy", "channel"}})),
+                 "key 'strategy' is 'channel', expected tensor or attn_head"));
   CHECK(contains(problem(tensors_with({{"symmetric", false}})), "asymmetric"));
   CHECK(contains(test::message_of([&] {
                    problem(tensors_with({{"strategi", "token"}}));
                  }),
                  "quantization_config.kv_cache_scheme: unknown key 'strategi' (did you mean "
                  "'strategy'?)"));
-  CHECK(contains(
-      problem({{"quant_method", "modelopt"}, {"kv_cache_quant_algo", "NVFP4_AFFINE"}}),
-      "quantization_config.kv_cache_quant_algo: found \"NVFP4_AFFINE\", expected FP8 or NVFP4"));
+  CHECK(contains(problem({{"quant_method", "modelopt"}, {"kv_cache_quant_algo", "NVFP4_AFFINE"}}),
+                 "quantization_config.kv_cache_quant_algo: found \"NVFP4_AFFINE\", expected FP8, "
+                 "INT8 or NVFP4"));
   CHECK(contains(problem({{"quant_method", "fp8"}, {"kv_cache_scheme", "dynamic"}}),
                  "found \"dynamic\", expected \"static\""));
   CHECK(contains(

@@ -125,6 +125,7 @@ class Planner {
       if (!is_attention(module)) plan_linear(module);
     plan_.attention = plan_attention(recipe_, modules_, used_);
     check_shared_caches();
+    check_int8_cache();
     if (!plan_.quantizes_kv() && !plan_.quantizes_weights() && !has_group_for_weights())
       fail("the recipe quantizes nothing of this model");
     check_used(diagnostics);
@@ -150,6 +151,17 @@ class Planner {
              (planned.ignored ? planned : *source).module,
              " alone; expected that it ignores both or neither");
     }
+  }
+
+  /// Throws Error where the plan has INT8 scales of a latent.
+  void check_int8_cache() const {
+    const auto is_int8 = [](const PlannedAttention& planned) {
+      return !planned.ignored && planned.kv.type == QuantType::kInt;
+    };
+    if (config_.architecture->has_latent_attention && std::ranges::any_of(plan_.attention, is_int8))
+      fail(
+          "the model keeps a latent (MLA), of which no engine has an INT8 cache with scales; "
+          "expected kv_cache_scheme of type: float");
   }
 
   /// The last modifier that matches decides.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "calib/statistics/observed_statistics.h"
 #include "core/error.h"
@@ -21,8 +22,19 @@ void add(MagnitudeHistogram& sum, const MagnitudeHistogram& other) {
   for (size_t bin = 0; bin < sum.counts.size(); ++bin) sum.counts[bin] += other.counts[bin];
 }
 
-/// Statistics of each group of heads that share a scale, as of one head.
+/// Statistics of each channel, as of one head; without histograms.
+std::vector<TensorStatistics> by_channel(const TensorStatistics& seen) {
+  const auto samples = static_cast<size_t>(seen.samples());
+  const size_t count = samples == 0 ? 0 : seen.channels.size() / samples;
+  std::vector<TensorStatistics> channels(count);
+  for (size_t i = 0; i < seen.channels.size(); ++i)
+    channels[i % count].ranges.push_back(seen.channels[i]);
+  return channels;
+}
+
+/// Statistics of each group of values that share a scale, as of one head.
 std::vector<TensorStatistics> grouped(const TensorStatistics& seen, Strategy strategy) {
+  if (strategy == Strategy::kChannel) return by_channel(seen);
   const auto heads = static_cast<size_t>(seen.heads);
   const size_t count = strategy == Strategy::kAttnHead ? heads : 1;
   std::vector<TensorStatistics> groups(
@@ -66,7 +78,7 @@ KvTensorCalibration pooled(const TensorStatistics& seen) {
 
 /// Headroom of 1 changes no bit: a product with 1.0f is exact.
 std::vector<Scale> scales_of(const std::vector<TensorStatistics>& groups, const QuantArgs& args,
-                             fp8::Format format, double headroom = 1.0) {
+                             const KvFormat& format, double headroom = 1.0) {
   const auto observer = make_observer(args);
   std::vector<Scale> scales;
   for (const TensorStatistics& group : groups) {
@@ -81,7 +93,7 @@ KvTensorCalibration calibrated(const TensorStatistics& seen,
                                const std::vector<TensorStatistics>& groups, const QuantArgs& args,
                                const DeriveOptions& options) {
   KvTensorCalibration side = pooled(seen);
-  side.scales = scales_of(groups, args, fp8_format(options.kv_dtype), options.headroom);
+  side.scales = scales_of(groups, args, kv_format_of(args, options.kv_dtype), options.headroom);
   // Nothing exceeds the range of an observer that does not clip; else values are to be counted.
   if (!make_observer(args)->may_clip()) side.num_saturated = 0;
   return side;
@@ -146,6 +158,22 @@ void check_heads(const AttentionStatistics& seen, const ModelConfig& config, int
   check(seen.k, config.cache(layer).heads, "K");
   check(seen.v, config.cache(layer).heads, "V");
   if (seen.q) check(*seen.q, config.attention(layer).heads, "Q");
+}
+
+/// Throws Error where the statistics lack the channels of a layer whose scales are theirs.
+void check_channels(const AttentionStatistics& seen, const ModelConfig& config, int64_t layer) {
+  const LayerCache& cache = config.cache(layer);
+  for (const auto& [side, name, head_dim] :
+       {std::tuple{&seen.k, "K", cache.k_dim}, std::tuple{&seen.v, "V", cache.v_dim}}) {
+    const int64_t wanted = side->samples() * cache.heads * head_dim;
+    if (side->channels.empty())
+      fail("the statistics hold no channels of ", name, " of ", seen.module,
+           "; calibrate keeps them where its recipe has strategy 'channel', such as --recipe "
+           "int8_kv_channel, and --save-statistics");
+    if (std::ssize(side->channels) != wanted)
+      fail("the statistics hold ", side->channels.size(), " ranges of channels of ", name, " of ",
+           seen.module, ", expected ", wanted);
+  }
 }
 
 /// What was seen of attention is true of the same scales alone.
@@ -222,6 +250,12 @@ std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const Qua
   return result;
 }
 
+bool has_channel_scales(const QuantPlan& plan) {
+  return std::ranges::any_of(plan.attention, [](const PlannedAttention& planned) {
+    return !planned.ignored && resolved_strategy(planned.kv) == Strategy::kChannel;
+  });
+}
+
 void check_headroom(const QuantPlan& plan, double headroom) {
   if (headroom == 1.0) return;
   const std::string found = "headroom is " + short_float(headroom);
@@ -257,8 +291,11 @@ Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, 
   Calibration calibration;
   calibration.headroom = headroom;
   const auto kept = std::ranges::find(plan.attention, false, &PlannedAttention::ignored);
-  if (kept != plan.attention.end()) calibration.kv_args = kept->kv;
   calibration.kv_format = fp8_format(kv_dtype);
+  if (kept != plan.attention.end()) {
+    calibration.kv_args = kept->kv;
+    calibration.kv_format = kv_format_of(kept->kv, kv_dtype);
+  }
   calibration.num_hidden_layers = config.num_hidden_layers;
   calibration.is_latent = config.architecture->has_latent_attention;
   calibration.plan = plan;
@@ -274,6 +311,8 @@ Calibration derive(const Statistics& statistics, const QuantPlan& plan, const Mo
     if (seen == statistics.attention.end()) fail("the statistics hold nothing of ", planned.module);
     if (planned.q && !seen->q) fail("the statistics hold no queries of ", planned.module);
     check_heads(*seen, config, planned.layer);
+    if (!planned.ignored && resolved_strategy(planned.kv) == Strategy::kChannel)
+      check_channels(*seen, config, planned.layer);
     calibration.layers.push_back(derive_attention(*seen, planned, config, options, diagnostics));
     if (seen->compared) take_damage(*seen->compared, calibration.layers.back());
   }
@@ -292,17 +331,20 @@ Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config
                                 KvDType kv_dtype) {
   Calibration planned = empty_calibration(plan, config, kv_dtype);
   for (const PlannedAttention& attention : plan.attention) {
-    const bool per_head = resolved_strategy(attention.kv) == Strategy::kAttnHead;
-    const auto side = [&](int64_t heads) {
-      return KvTensorCalibration{
-          .scales = std::vector<Scale>(per_head ? static_cast<size_t>(heads) : size_t{1})};
+    const Strategy strategy = resolved_strategy(attention.kv);
+    const LayerCache& cache = config.cache(attention.layer);
+    const auto side = [&](int64_t heads, int64_t head_dim = 1) {
+      const int64_t count = strategy == Strategy::kChannel    ? heads * head_dim
+                            : strategy == Strategy::kAttnHead ? heads
+                                                              : 1;
+      return KvTensorCalibration{.scales = std::vector<Scale>(static_cast<size_t>(count))};
     };
     planned.layers.push_back({.layer = attention.layer,
                               .module = attention.module,
                               .scales_at = draft_scale_module(config, attention.layer),
                               .ignored = attention.ignored,
-                              .k = side(config.cache(attention.layer).heads),
-                              .v = side(config.cache(attention.layer).heads)});
+                              .k = side(cache.heads, cache.k_dim),
+                              .v = side(cache.heads, cache.v_dim)});
     if (attention.q) planned.layers.back().q = side(config.attention(attention.layer).heads);
   }
   for (const PlannedLinear& linear : plan.linears) {

@@ -1,7 +1,8 @@
 // Scales come from statistics alone. A run and `kvcal scales` use the same derive, so they
 // cannot differ. Statistics keep the extremes of each sample, which moving averages need, and
 // one histogram of magnitudes a head, which searches need. They hold both for every head,
-// whatever the strategy, so other granularities need no second run.
+// whatever the strategy, so other granularities need no second run. Extremes of channels they hold
+// where the run's recipe asked for scales of channels.
 #pragma once
 
 #include <map>
@@ -22,7 +23,7 @@ namespace kvcal {
 constexpr double kMostHeadroom = 1000.0;
 
 struct DeriveOptions {
-  KvDType kv_dtype = KvDType::kFp8E4m3;
+  KvDType kv_dtype = KvDType::kFp8E4m3;  ///< of schemes of type float
   /// K and V of a latent cache share their scales, because engines keep them in one cache.
   bool ties_latent = true;
   bool all_experts = false;  ///< experts were shown every token; for messages
@@ -56,6 +57,9 @@ std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const Qua
 /// Throws Error where the statistics lack something.
 Calibration derive(const Statistics& statistics, const QuantPlan& plan, const ModelConfig& config,
                    const DeriveOptions& options, Diagnostics& diagnostics);
+
+/// Whether the plan's scales of K and V are those of channels.
+bool has_channel_scales(const QuantPlan& plan);
 
 /// Throws Error where the plan has no scales for headroom, or an observer that leaves out what
 /// headroom makes room for. headroom of 1 is always right.

@@ -37,10 +37,14 @@ TensorStatistics head_statistics(std::string_view side, const KvObservation& see
            std::to_string(head);
   };
   const size_t heads = seen.histograms.size();
-  return {.heads = static_cast<int64_t>(heads),
-          .ranges = finite_ranges(seen.ranges, heads, samples, place_of),
-          .histograms = seen.histograms,
-          .positions = seen.positions};
+  TensorStatistics statistics{.heads = static_cast<int64_t>(heads),
+                              .ranges = finite_ranges(seen.ranges, heads, samples, place_of),
+                              .histograms = seen.histograms,
+                              .positions = seen.positions};
+  // What is not finite was told of its head.
+  for (const ObservedRange& channel : seen.channels)
+    statistics.channels.push_back({channel.min, channel.max});
+  return statistics;
 }
 
 bool is_of_expert(Role role) {

@@ -118,6 +118,21 @@ SideLoss loss_of_head(const HeadValues& head, const std::vector<float>& drawn, C
   return loss;
 }
 
+/// Scales of one of the heads: one, or those of its channels, of which the largest are for the
+/// drawn channels that deviate most.
+std::vector<float> scales_of_head(const std::vector<Scale>& scales, size_t head,
+                                  const std::vector<std::vector<int64_t>>& ranks) {
+  if (scales.size() <= 1) return {scales.empty() ? 1.0f : scales.front().value};
+  const size_t width = scales.size() / ranks.size();
+  std::vector<float> own;
+  for (size_t i = head * width; i < (head + 1) * width; ++i) own.push_back(scales[i].value);
+  if (width == 1) return own;
+  std::ranges::sort(own);
+  std::vector<float> drawn;
+  for (const int64_t rank : ranks[head]) drawn.push_back(own[static_cast<size_t>(rank)]);
+  return drawn;
+}
+
 constexpr int kSteps = 100;
 constexpr int kSmallest = -40;  ///< deviation against the largest magnitude, in half octaves
 
@@ -147,7 +162,10 @@ CacheLosses::CacheLosses(const Calibration& calibration, const ModelConfig& conf
 CacheLosses::Side CacheLosses::draw(const KvTensorCalibration& seen, const CachedHead& head,
                                     uint64_t seed) {
   const int64_t head_dim = head.size;
-  Side side{.seen = &seen, .head = head, .drawn = {}};
+  Side side{.seen = &seen,
+            .head = head,
+            .drawn = {},
+            .ranks = std::vector<std::vector<int64_t>>(seen.head_histograms.size())};
   std::mt19937_64 random(seed);
   for (size_t h = 0; h < seen.head_histograms.size(); ++h) {
     std::vector<float>& drawn = side.drawn.emplace_back();
@@ -157,6 +175,7 @@ CacheLosses::Side CacheLosses::draw(const KvTensorCalibration& seen, const Cache
     std::vector<int64_t> order(static_cast<size_t>(head_dim));
     std::iota(order.begin(), order.end(), int64_t{0});
     shuffle(order, random);
+    side.ranks[h] = order;
     for (int i = 0; i < kDrawn; ++i)
       for (const int64_t channel : order) drawn.push_back(mixture.draw(channel, random));
   }
@@ -169,7 +188,9 @@ SideLoss CacheLosses::loss_of(const Side& side, const CacheType& type,
   for (size_t h = 0; h < side.drawn.size(); ++h) {
     if (side.drawn[h].empty()) continue;
     CachedHead place = side.head;
-    place.scale = scales.empty() ? 1.0f : scales[scales.size() == 1 ? 0 : h].value;
+    const std::vector<float> own = scales_of_head(scales, h, side.ranks);
+    place.scale = *std::ranges::max_element(own);
+    if (own.size() > 1) place.scales = own.data();
     const HeadValues head(side.seen->head_histograms[h], side.seen->head_ranges[h].amax().value);
     const SideLoss one = loss_of_head(head, side.drawn[h], place, type);
     loss.codes.add(one.codes);

@@ -48,6 +48,8 @@ class CacheLosses {
     const KvTensorCalibration* seen = nullptr;
     CachedHead head;                        ///< sizes and side, of each
     std::vector<std::vector<float>> drawn;  ///< of each head [kDrawn, head_dim]; empty: no values
+    /// Of each head [head_dim]: the rank of a channel among them by its deviation, ascending.
+    std::vector<std::vector<int64_t>> ranks = {};
   };
   struct Layer {
     int64_t layer = 0;

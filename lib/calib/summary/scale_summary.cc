@@ -14,12 +14,21 @@ constexpr double kNoticed = 1.1;  ///< ratio of errors from which 1.0 counts as 
 /// models of 28 and 30 layers, 0.5 where a few layers are far worse and kept in 16 bits.
 constexpr double kKlOfWeights = 2;
 
-CodeErrors errors_of(const KvTensorCalibration& side, bool is_unit, fp8::Format format) {
+/// Scale of a head. Of channels it is the largest: which values a channel has is not known, so the
+/// errors are those of a scale a head, which are larger.
+Scale scale_of_head(const KvTensorCalibration& side, size_t head) {
+  const size_t width = side.scales.size() / side.head_histograms.size();
+  if (width <= 1) return side.scales[side.scales.size() == 1 ? 0 : head];
+  const auto first = side.scales.begin() + static_cast<std::ptrdiff_t>(head * width);
+  return *std::max_element(first, first + static_cast<std::ptrdiff_t>(width),
+                           [](Scale a, Scale b) { return a.value < b.value; });
+}
+
+CodeErrors errors_of(const KvTensorCalibration& side, bool is_unit, const KvFormat& format) {
   CodeErrors errors;
   for (size_t head = 0; head < side.head_histograms.size(); ++head) {
-    const Scale own = side.scales[side.scales.size() == 1 ? 0 : head];
     errors.add(code_errors(side.head_histograms[head], side.head_ranges[head].amax(),
-                           is_unit ? Scale{1.0f} : own, format));
+                           is_unit ? Scale{1.0f} : scale_of_head(side, head), format));
   }
   return errors;
 }
@@ -153,8 +162,9 @@ std::optional<ScaleSummary> summarize_scales(const Calibration& calibration,
     look_at_growth(one.v, one.layer, false, summary.growth);
   }
   if (summary.layers.empty()) return std::nullopt;
-  summary.margin.largest_code = fp8::max_value(calibration.kv_format);
-  summary.margin.least_code = fp8::decode(1, calibration.kv_format);
+  summary.margin.largest_code = calibration.kv_format.largest_code();
+  summary.margin.least_code = calibration.kv_format.least_code();
+  summary.format = calibration.kv_format;
   summary.late = late_positions(calibration.layers, longest_sample, config.max_position_embeddings);
   for (const int64_t layer : cached)
     summary.cache_bytes_fp8 += static_cast<uint64_t>(config.cache(layer).width());
@@ -200,7 +210,8 @@ Json to_json(const ScaleSummary& summary) {
     errors.push_back(
         {{"layer", layer.layer}, {"k", side_json(layer.k)}, {"v", side_json(layer.v)}});
   Json json = {{"cache_bytes_per_token",
-                {{"fp8", summary.cache_bytes_fp8}, {"16_bit", 2 * summary.cache_bytes_fp8}}},
+                {{summary.format.is_int8() ? "int8" : "fp8", summary.cache_bytes_fp8},
+                 {"16_bit", 2 * summary.cache_bytes_fp8}}},
                {"unit_scale",
                 {{"verdict", name_of(summary.unit)},
                  {"clipped_k", clipping_json(summary.clipped_k)},

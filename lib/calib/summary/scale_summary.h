@@ -14,7 +14,7 @@
 
 namespace kvcal {
 
-/// What FP8 codes lose of K or V of one layer.
+/// What codes lose of K or V of one layer.
 struct SideErrors {
   CodeErrors calibrated, unit;  ///< with the layer's scales; with scale 1.0
 };
@@ -64,8 +64,10 @@ struct ScaleSummary {
   UnitScale unit = UnitScale::kAsGood;
   UnitClipping clipped_k, clipped_v;
   UnitMargin margin = {};
-  double unit_error_ratio = 1;   ///< the largest error of 1.0 over that of the layer's scales
-  uint64_t cache_bytes_fp8 = 0;  ///< of one token, all layers in FP8; of 16 bits twice as many
+  double unit_error_ratio = 1;  ///< the largest error of 1.0 over that of the layer's scales
+  /// Of one token, all layers in FP8 or INT8; of 16 bits twice as many.
+  uint64_t cache_bytes_fp8 = 0;
+  KvFormat format = fp8::Format::kE4m3Fn;   ///< codes that the scales are for
   std::vector<int64_t> layers_16_bit = {};  ///< with a cache of their own that stays so, ascending
   uint64_t cache_bytes_16_bit = 0;          ///< of one token, of these layers
   /// Of one token, with these layers in 16 bits.

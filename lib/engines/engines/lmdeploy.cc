@@ -77,7 +77,8 @@ EngineRules trtllm_engine(std::string_view) {
                        .names = {{".k_proj.k_scale", kKey}, {".v_proj.v_scale", kValue}},
                        .absent = Absent::kOneForBoth,
                        .ones = OnesFor::kFp8,
-                       .takes_nvfp4 = true}},
+                       .takes_nvfp4 = true,
+                       .takes_int8 = true}},
           .otherwise = {.method = "*"},
           // Source: TensorRT-LLM, quant_config_utils.py.
           .formats = {{.format = "compressed-tensors",

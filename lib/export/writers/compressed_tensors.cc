@@ -12,14 +12,16 @@ namespace {
 constexpr std::string_view kTitle = "compressed-tensors";
 constexpr WeightScaleNames kWeights{.title = kTitle};
 
-/// Throws Error where the scheme is one that vLLM and transformers do not load. Source: vLLM
-/// `CompressedTensorsKVCacheMethod.validate_kv_cache_scheme`.
+/// Throws Error where the scheme is one that neither vLLM nor transformers loads. Sources: vLLM
+/// `CompressedTensorsKVCacheMethod.validate_kv_cache_scheme`; compressed-tensors 0.20
+/// `initialize_attn_qparams`, which has INT8 too, and no scales of the channels of a cache.
 void check_scheme(const Calibration& calibration) {
   const QuantArgs& args = calibration.kv_args;
-  if (args.type != QuantType::kFloat || args.num_bits != 8 || !args.symmetric || args.dynamic)
+  check_holds(calibration, kTitle);
+  if (args.num_bits != 8 || !args.symmetric || args.dynamic)
     fail("kv_cache_scheme of type ", name_of(args.type), ", ", args.num_bits, " bits, symmetric ",
          args.symmetric, ", dynamic ", args.dynamic,
-         "; engines load float, 8 bits, symmetric, static");
+         "; engines load float or int, 8 bits, symmetric, static");
   if (calibration.kv_format == fp8::Format::kE5m2)
     fail("a compressed-tensors checkpoint holds scales of E4M3, the calibration is of E5M2");
 }
@@ -67,7 +69,7 @@ class CompressedTensorsWriter : public Writer {
         input.kept ? with_cache(input.kept->config, calibration) : quantization_config(calibration);
     // Engines do not read it in this format; later conversions do.
     if (calibration.kv_format == fp8::Format::kE4m3Fnuz)
-      parts.config[std::string(kDialectKey)] = fp8::name_of(calibration.kv_format);
+      parts.config[std::string(kDialectKey)] = name_of(calibration.kv_format);
     return parts;
   }
 
@@ -85,6 +87,11 @@ class CompressedTensorsWriter : public Writer {
           "they are; SGLang doubles them once more there, and elsewhere the cache would use half "
           "of "
           "its range");
+    if (input.calibration.kv_format.is_int8())
+      notes.emplace_back(
+          "of the engines that read this form transformers alone has an INT8 cache, in its "
+          "versions "
+          "that load KV scales (5.17, 5.23)");
     if (const auto note = ignored_layers_note(input.calibration)) notes.push_back(*note);
     return notes;
   }

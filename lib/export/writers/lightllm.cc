@@ -9,7 +9,7 @@ namespace {
 /// `FP8StaticPerHeadQuantMemManager`, `FP8StaticPerTensorQuantMemManager`.
 class LightllmWriter : public ScalesFileWriter {
  public:
-  LightllmWriter() : ScalesFileWriter(kLightllmName) {}
+  LightllmWriter() : ScalesFileWriter("lightllm", kLightllmName) {}
 
   WrittenScales held(const AttentionCalibration& layer, int64_t) const override {
     return {layer.k.scales, layer.v.scales};
@@ -32,7 +32,7 @@ class LightllmWriter : public ScalesFileWriter {
         // As double, from which a reader gets exactly the float32.
         for (const Scale& scale : side->scales) row.push_back(static_cast<double>(scale.value));
     }
-    const auto largest = static_cast<double>(fp8::max_value(input.calibration.kv_format));
+    const auto largest = static_cast<double>(input.calibration.kv_format.largest_code());
     return {{"version", "1.0"},
             {"architectures", lightllm_architecture(input.model.config())},
             {"quant_type", is_per_head ? "per_head" : "per_tensor"},

@@ -19,6 +19,7 @@ constexpr WeightScaleNames kWeights{.title = "ModelOpt",
 /// ModelOpt 0.47 unified_export_hf.py, kv_cache_max_bound; vLLM 0.32 takes them as NVFP4's global
 /// scales, so its block scales are at most 448 / 6 for observed values.
 std::string_view cache_word(const ExportInput& input) {
+  if (input.calibration.kv_format.is_int8()) return "INT8";
   return input.is_nvfp4 ? "NVFP4" : "FP8";
 }
 
@@ -46,11 +47,16 @@ std::string algorithm_of(const QuantPlan& plan) {
 /// null); "*" then keeps every Linear 16-bit. Source: vLLM 0.32
 /// `ModelOptQuantConfigBase.from_config`, SGLang 0.5.23 `ModelOptFp8Config.from_config`.
 struct Algorithm {
-  std::string name = "FP8";
+  Json name = "FP8";
   std::vector<std::string> excluded{"*"};
 };
 
-Algorithm weight_algorithm(const QuantPlan& plan) {
+/// An INT8 cache is TensorRT-LLM's alone, which has it beside unquantized projections: null, as
+/// ModelOpt writes it where nothing but the cache is quantized. Source: TensorRT-LLM
+/// (docs/formats.md), `Attention`'s checks of kv_cache_quant_algo INT8.
+Algorithm weight_algorithm(const Calibration& calibration) {
+  const QuantPlan& plan = calibration.plan;
+  if (calibration.kv_format.is_int8() && !calibration.layers.empty()) return {nullptr, {}};
   if (!plan.quantizes_weights()) return {};
   return {algorithm_of(plan), excluded_modules(plan)};
 }
@@ -58,7 +64,8 @@ Algorithm weight_algorithm(const QuantPlan& plan) {
 /// Source: ModelOpt 0.47 convert_hf_config.py, which has arguments for FP8 alone.
 Json cache_scheme(const ExportInput& input) {
   if (input.is_nvfp4) return cache_word(input);
-  return {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
+  const std::string_view type = input.calibration.kv_format.is_int8() ? "int" : "float";
+  return {{"dynamic", false}, {"num_bits", 8}, {"type", type}};
 }
 
 bool leaves_layers_out(const ExportInput& input) {
@@ -85,7 +92,7 @@ void add_quantized_layers(const ExportInput& input, Json& config) {
 /// quantization_config of config.json.
 Json flat_config(const ExportInput& input) {
   const Calibration& calibration = input.calibration;
-  const Algorithm algorithm = weight_algorithm(calibration.plan);
+  const Algorithm algorithm = weight_algorithm(calibration);
   Json config = {{"ignore", algorithm.excluded},
                  {"producer", producer(input)},
                  {"quant_algo", algorithm.name},
@@ -99,7 +106,7 @@ Json flat_config(const ExportInput& input) {
 /// for excluded modules. Source: TensorRT-LLM `apply_quant_config_exclude_modules`.
 Json nested_config(const ExportInput& input) {
   const Calibration& calibration = input.calibration;
-  const Algorithm algorithm = weight_algorithm(calibration.plan);
+  const Algorithm algorithm = weight_algorithm(calibration);
   Json config = {
       {"producer", producer(input)},
       {"quantization",
@@ -128,6 +135,11 @@ constexpr const char* kNvfp4Note =
     "TensorRT-LLM use as they are, with room for six times the amax; ModelOpt's Megatron export "
     "and AutoRound have amax / 2688, and SGLang multiplies by 6 on SM100";
 
+constexpr const char* kInt8Note =
+    "TensorRT-LLM alone reads an INT8 cache of ModelOpt's form: with TRTLLM_LOAD_KV_SCALES=1, "
+    "without block reuse and chunked prefill; it has one scale for K and V of a layer, the larger "
+    "one";
+
 /// Throws Error for other schemes of experts: vLLM runs ModelOpt's experts with one scale per
 /// weight, and silently misreads others whose shapes fit. Source: vLLM 0.32 `ModelOptFp8MoEMethod`,
 /// tried.
@@ -146,6 +158,9 @@ class ModelOptWriter : public ScalarWriter {
 
   void check(const ExportInput& input) const override {
     ScalarWriter::check(input);
+    if (input.calibration.kv_format.is_int8() &&
+        (input.kept || input.calibration.plan.quantizes_weights()))
+      fail("TensorRT-LLM has an INT8 cache beside 16-bit weights alone");
     if (input.calibration.plan.quantizes_weights()) check_experts(input.calibration.plan);
     for (const AttentionCalibration& layer : input.calibration.layers)
       if (!layer.ignored && !is_placed(layer.module))
@@ -175,6 +190,7 @@ class ModelOptWriter : public ScalarWriter {
           "transformers 5.17 drops the scales of ModelOpt's FP8 weights and computes with their "
           "codes; it loads compressed-tensors");
     if (input.is_nvfp4) notes.emplace_back(kNvfp4Note);
+    if (input.calibration.kv_format.is_int8()) notes.emplace_back(kInt8Note);
     return notes;
   }
 

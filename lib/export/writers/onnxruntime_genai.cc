@@ -9,7 +9,7 @@ namespace {
 /// `make_kv_cache_scale_initializers`.
 class OnnxruntimeGenaiWriter : public ScalesFileWriter {
  public:
-  OnnxruntimeGenaiWriter() : ScalesFileWriter(kOnnxruntimeGenaiName) {}
+  OnnxruntimeGenaiWriter() : ScalesFileWriter("onnxruntime-genai", kOnnxruntimeGenaiName) {}
 
   WrittenScales held(const AttentionCalibration& layer, int64_t) const override {
     return {layer.k.scales, layer.v.scales};
@@ -28,14 +28,20 @@ class OnnxruntimeGenaiWriter : public ScalesFileWriter {
       v.push_back(side_scales(input, layer, layer.v));
       ids.push_back(layer.layer);
     }
-    // With the largest code of the cache the builder takes the scales as they are.
+    // With its own largest code of the cache the builder takes the scales as they are.
+    const KvFormat& format = input.calibration.kv_format;
     return {{"scales", {{"k_scales", std::move(k)}, {"v_scales", std::move(v)}}},
-            {"qmax", static_cast<double>(fp8::max_value(input.calibration.kv_format))},
+            {"qmax", format.is_int8() ? kOnnxruntimeGenaiInt8Most
+                                      : static_cast<double>(format.largest_code())},
             {"layer_ids", std::move(ids)}};
   }
 
   std::vector<std::string> file_notes(const ExportInput& input) const override {
     const std::string scales = has_head_scales(input.calibration) ? "per_channel" : "per_tensor";
+    if (input.calibration.kv_format.is_int8())
+      return {"ONNX Runtime GenAI's builder reads " + file() +
+              " with --extra_options kv_cache_quant_scheme=int8_" + scales +
+              " kv_cache_scale_file=" + file() + ", for CPUs too"};
     return {"ONNX Runtime GenAI's builder reads " + file() +
             " with --extra_options kv_cache_quant_scheme=fp8_" + scales +
             " kv_cache_scale_file=" + file() + " for CUDA; for int8_" + scales +
@@ -62,10 +68,10 @@ class OnnxruntimeGenaiWriter : public ScalesFileWriter {
   static Json side_scales(const ExportInput& input, const AttentionCalibration& layer,
                           const KvTensorCalibration& side) {
     if (!has_head_scales(input.calibration)) return static_cast<double>(side.scales[0].value);
+    const LayerCache& cache = input.model_config().cache(layer.layer);
     Json channels = Json::array();
-    for (const Scale& scale : side.scales)
-      for (int64_t i = 0; i < input.model_config().cache(layer.layer).k_dim; ++i)
-        channels.push_back(static_cast<double>(scale.value));
+    for (const Scale& scale : by_channel(side.scales, cache.heads * cache.k_dim))
+      channels.push_back(static_cast<double>(scale.value));
     return channels;
   }
 };

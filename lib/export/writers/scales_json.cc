@@ -11,7 +11,7 @@ constexpr int64_t kMaxTpSize = 1024;
 
 class ScalesJsonWriter : public ScalesFileWriter {
  public:
-  ScalesJsonWriter() : ScalesFileWriter(kScalesJsonName) {}
+  ScalesJsonWriter() : ScalesFileWriter("scales-json", kScalesJsonName) {}
 
   WrittenScales held(const AttentionCalibration& layer, int64_t tp_size) const override {
     std::vector<Scale> scales;
@@ -42,7 +42,7 @@ class ScalesJsonWriter : public ScalesFileWriter {
     }
     Json scales = Json::object();
     scales["model_type"] = required_string(input.model.config(), "model_type");
-    scales["kv_cache"]["dtype"] = fp8::name_of(input.calibration.kv_format);
+    scales["kv_cache"]["dtype"] = name_of(input.calibration.kv_format);
     scales["kv_cache"]["scaling_factor"] = std::move(ranks);
     return scales;
   }

@@ -14,6 +14,7 @@ class TgiWriter : public Writer {
       check_calibration(input.calibration);
     else
       check_is_kv_only(input.calibration, "TGI's form keeps the weights of the source");
+    check_holds(input.calibration, "tgi");
     if (input.calibration.kv_format == fp8::Format::kE5m2)
       fail("TGI reads scales of E4M3FN and E4M3FNUZ, the calibration is of E5M2");
     if (input.scale_in_model_dtype)
@@ -41,7 +42,7 @@ class TgiWriter : public Writer {
         // A scalar, as in TGI's create_fp8_kv_scales_model.py; readers require one element.
         parts.tensors.push_back(
             scale_tensor(layer.module + ".kv_scale", Shape{}, {shared_scale(layer)}, DType::kF32));
-    parts.config[std::string(kDialectKey)] = fp8::name_of(input.calibration.kv_format);
+    parts.config[std::string(kDialectKey)] = name_of(input.calibration.kv_format);
     if (input.kept) keep_quantization(*input.kept, parts);
     return parts;
   }

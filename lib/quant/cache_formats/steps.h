@@ -15,9 +15,14 @@ namespace kvcal {
 struct CachedHead {
   float* x = nullptr;
   int64_t size = 0;
-  float scale = 1.0f;     ///< of the head, where the format needs scales
-  bool is_value = false;  ///< V; or the rotated key beside a latent, which is K
-  int64_t rotated = 0;    ///< dimensions of K that RoPE rotates, the first ones
+  float scale = 1.0f;             ///< of the head, where the format needs scales
+  const float* scales = nullptr;  ///< [size], of the channels; null: scale is of all
+  bool is_value = false;          ///< V; or the rotated key beside a latent, which is K
+  int64_t rotated = 0;            ///< dimensions of K that RoPE rotates, the first ones
+
+  KVCAL_HD constexpr float scale_of(int64_t channel) const {
+    return scales ? scales[channel] : scale;
+  }
 };
 
 }  // namespace kvcal

@@ -31,7 +31,7 @@ class AttentionMse : public Observer {
   /// Two steps an octave: finer ones only move where codes lie in the range.
   static constexpr int kLeast = -12, kMost = 2;
   static constexpr float kRootOfTwo = 1.41421356f;
-  Amax choose(const TensorStatistics& seen, fp8::Format) const override {
+  Amax choose(const TensorStatistics& seen, const KvFormat&) const override {
     return seen.range().amax();
   }
 };

@@ -6,22 +6,26 @@ namespace kvcal {
 
 /// The running extremes. Source: llm-compressor StaticMinMaxObserver.
 ObserverRow static_minmax_observer() {
-  return {.make = [](const Json&) {
-    return observer_by(false,
-                       [](const TensorStatistics& seen, auto) { return seen.range().amax(); });
-  }};
+  return {.make =
+              [](const Json&) {
+                return observer_by(
+                    false, [](const TensorStatistics& seen, auto) { return seen.range().amax(); });
+              },
+          .serves_channels = true};
 }
 
 /// Extremes of the last batch. Source: llm-compressor MemorylessMinMaxObserver.
 ObserverRow memoryless_minmax_observer() {
-  return {.make = [](const Json&) {
-    return observer_by(true, [](const TensorStatistics& seen, auto) {
-      Range last;
-      for (const Range& sample : seen.ranges)
-        if (!sample.empty()) last = sample;
-      return last.amax();
-    });
-  }};
+  return {.make =
+              [](const Json&) {
+                return observer_by(true, [](const TensorStatistics& seen, auto) {
+                  Range last;
+                  for (const Range& sample : seen.ranges)
+                    if (!sample.empty()) last = sample;
+                  return last.amax();
+                });
+              },
+          .serves_channels = true};
 }
 
 namespace {
@@ -49,17 +53,22 @@ constexpr ObserverSetting kAveraging[] = {
 
 ObserverRow minmax_observer() {
   // The average of a single weight is its extremes.
-  return {.settings = kAveraging, .has_weight_settings = false, .make = [](const Json& kwargs) {
-            const double constant = optional_number(kwargs, "averaging_constant").value_or(0.01);
-            const NumberRange& range = kAveraging[0].range;
-            if (!range.contains(constant))
-              fail("averaging_constant is ", constant, ", expected a number above ", range.least,
-                   " to ", range.most);
-            return observer_by(true, [constant = static_cast<float>(constant)](
-                                         const TensorStatistics& seen, auto) {
-              return moving_average(seen.ranges, constant);
-            });
-          }};
+  return {.settings = kAveraging,
+          .has_weight_settings = false,
+          .make =
+              [](const Json& kwargs) {
+                const double constant =
+                    optional_number(kwargs, "averaging_constant").value_or(0.01);
+                const NumberRange& range = kAveraging[0].range;
+                if (!range.contains(constant))
+                  fail("averaging_constant is ", constant, ", expected a number above ",
+                       range.least, " to ", range.most);
+                return observer_by(true, [constant = static_cast<float>(constant)](
+                                             const TensorStatistics& seen, auto) {
+                  return moving_average(seen.ranges, constant);
+                });
+              },
+          .serves_channels = true};
 }
 
 }  // namespace kvcal

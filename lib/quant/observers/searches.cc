@@ -5,11 +5,11 @@
 namespace kvcal {
 namespace {
 
-using Search = std::function<Amax(const MagnitudeHistogram&, Amax largest, fp8::Format)>;
+using Search = std::function<Amax(const MagnitudeHistogram&, Amax largest, const KvFormat&)>;
 
 std::unique_ptr<Observer> observer_by_search(Search search) {
   return observer_by(
-      true, [search = std::move(search)](const TensorStatistics& seen, fp8::Format format) {
+      true, [search = std::move(search)](const TensorStatistics& seen, const KvFormat& format) {
         const Amax largest = seen.range().amax();
         return largest.value == 0.0f ? largest : search(seen.histograms[0], largest, format);
       });

@@ -124,8 +124,12 @@ bool means_nvfp4(const Json& value) {
   return bits && type && *bits == 4 && *type == "float";
 }
 
-/// Throws Error where some layer's cache is of another kind than FP8.
-void check_listed_caches(const Json& config) {
+bool is_word(const Json& value, std::string_view word) {
+  return value.is_string() && normalised_name(value.get_ref<const std::string&>()) == word;
+}
+
+/// Throws Error where some layer's cache is of another kind than the word's: "fp8" or "int8".
+void check_listed_caches(const Json& config, std::string_view word) {
   const Json* caches = member(config, kQuantizedCachesKey);
   if (!caches) return;
   if (!caches->is_object())
@@ -134,9 +138,9 @@ void check_listed_caches(const Json& config) {
     fail("key '", kCacheSchemaKey, "' is ", version->dump(), ", expected 1");
   for (const auto& [module, cache] : caches->items()) {
     const Json* algorithm = member(cache, "quant_algo");
-    if (!algorithm || !algorithm->is_string() ||
-        normalised_name(algorithm->get_ref<const std::string&>()) != "fp8")
-      fail(kQuantizedCachesKey, ".", module, " is ", cache.dump(), ", expected FP8");
+    if (!algorithm || !is_word(*algorithm, word))
+      fail(kQuantizedCachesKey, ".", module, " is ", cache.dump(), ", expected ",
+           ascii_upper(std::string(word)));
   }
 }
 
@@ -151,10 +155,11 @@ KvScheme read_modelopt_cache(const QuantizationConfig& config) {
               .where = config.where + "." + key};
     return fp8_or_other(config.where + "." + key, [&](KvScheme& scheme) {
       scheme.strategy = Strategy::kTensor;
-      check_listed_caches(config.json);
-      if (value->is_object()) return parse_cache_args(*value, scheme);
-      if (!value->is_string() || normalised_name(value->get_ref<const std::string&>()) != "fp8")
-        fail("found ", value->dump(), ", expected FP8 or NVFP4");
+      if (value->is_object()) parse_cache_args(*value, scheme);
+      if (is_word(*value, "int8")) scheme.cache = KvScheme::Cache::kInt8;
+      check_listed_caches(config.json, scheme.cache == KvScheme::Cache::kInt8 ? "int8" : "fp8");
+      if (!value->is_object() && !is_word(*value, "fp8") && !is_word(*value, "int8"))
+        fail("found ", value->dump(), ", expected FP8, INT8 or NVFP4");
     });
   }
   return {.cache = KvScheme::Cache::kUnquantized, .where = config.where + ".kv_cache_quant_algo"};

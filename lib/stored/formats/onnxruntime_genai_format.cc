@@ -39,9 +39,6 @@ std::vector<int64_t> layers_of(const Json& file, const ModelConfig& config) {
 /// One scale for all heads, or one for each head, from one for each channel: an FP8 cache has none
 /// for channels of one head.
 std::vector<Scale> by_head(std::vector<Scale> all, int64_t heads, int64_t width) {
-  if (all.size() == 1) return all;
-  if (all.size() != static_cast<size_t>(heads * width))
-    fail(all.size(), " scales, expected 1 or ", heads, " heads of ", width, " channels");
   std::vector<Scale> scales;
   for (auto head = all.begin(); head != all.end(); head += width) {
     const auto other = std::find_if(head, head + width,
@@ -54,21 +51,37 @@ std::vector<Scale> by_head(std::vector<Scale> all, int64_t heads, int64_t width)
   return scales;
 }
 
-/// Factor that makes scales of an FP8 cache of the file's. Source: ONNX Runtime GenAI 0.18
-/// `get_kv_cache_calibration_factor`.
-double fp8_factor(const Json& file) {
+/// What the scales of the file are for, and the factor that makes such scales of them.
+struct FileScales {
+  KvFormat format;
+  double factor;
+};
+
+/// A file whose qmax is INT8's is of an INT8 cache; others become FP8's. Source: ONNX Runtime GenAI
+/// 0.18 `get_kv_cache_calibration_factor`.
+FileScales scales_of(const Json& file) {
   const double largest = required_number(file, "qmax");
   if (largest <= 0) fail("qmax is ", largest, ", expected a positive number");
-  return largest / static_cast<double>(fp8::max_value(fp8::Format::kE4m3Fn));
+  if (largest == kOnnxruntimeGenaiInt8Most) return {KvFormat::int8(), 1.0};
+  const KvFormat fp8 = fp8::Format::kE4m3Fn;
+  return {fp8, largest / static_cast<double>(fp8.largest_code())};
 }
 
-std::vector<Scale> read_side(const Json& value, int64_t heads, int64_t width, double factor) {
+std::vector<Scale> read_side(const Json& value, int64_t heads, int64_t width,
+                             const FileScales& file) {
   std::vector<Scale> scales;
   flatten(value, scales);
-  scales = by_head(std::move(scales), heads, width);
+  if (scales.size() != 1 && scales.size() != static_cast<size_t>(heads * width))
+    fail(scales.size(), " scales, expected 1 or ", heads, " heads of ", width, " channels");
+  if (file.format.is_int8() && scales.size() > 1)
+    scales = joined_where_equal(std::move(scales), heads);
+  else if (scales.size() > 1)
+    scales = by_head(std::move(scales), heads, width);
   for (Scale& scale : scales) {
-    scale.value = static_cast<float>(static_cast<double>(scale.value) * factor);
-    if (!is_usable(scale)) fail("scale ", scale.value, " for FP8, expected ", kUsableScale);
+    scale.value = static_cast<float>(static_cast<double>(scale.value) * file.factor);
+    if (!is_usable(scale))
+      fail("scale ", scale.value, " for ", file.format.is_int8() ? "INT8" : "FP8", ", expected ",
+           kUsableScale);
   }
   return scales;
 }
@@ -98,16 +111,16 @@ ScalesBeside read_onnxruntime_genai_file(const fs::path& path, const ModelConfig
     const std::vector<int64_t> layers = layers_of(file, config);
     const Json &k = side_of(file, "k_scales", layers.size()),
                &v = side_of(file, "v_scales", layers.size());
-    const double factor = fp8_factor(file);
-    ScalesBeside scales;
+    const FileScales made = scales_of(file);
+    ScalesBeside scales{.format = made.format};
     scales.layers.resize(static_cast<size_t>(config.num_hidden_layers));
     for (size_t i = 0; i < layers.size(); ++i)
       in_context("layer " + std::to_string(layers[i]), [&] {
         const LayerCache& cache = config.cache(layers[i]);
         LayerKvScales& own = scales.layers[static_cast<size_t>(layers[i])];
-        own.k = in_context("K", [&] { return read_side(k[i], cache.heads, cache.k_dim, factor); });
-        own.v = in_context("V", [&] { return read_side(v[i], cache.heads, cache.v_dim, factor); });
-        if (own.k.size() != own.v.size())
+        own.k = in_context("K", [&] { return read_side(k[i], cache.heads, cache.k_dim, made); });
+        own.v = in_context("V", [&] { return read_side(v[i], cache.heads, cache.v_dim, made); });
+        if (!made.format.is_int8() && own.k.size() != own.v.size())
           fail(own.k.size(), " scales of K, ", own.v.size(), " of V");
       });
     return scales;

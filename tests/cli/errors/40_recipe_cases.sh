@@ -77,11 +77,12 @@ yes 'default_stage: {}' | head -c 20000000 >recipe.yaml
 CASE
 
 bad "No type" <<'CASE'
-# Without it llm-compressor would take int, which no engine loads for a KV cache.
+# Without it llm-compressor would take int, which few engines load for a KV cache.
 write_recipe 'num_bits: 8'
 CASE
 
-bad "An integer KV cache" <<'CASE'
+bad "An integer KV cache in a format that has none" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --format tgi
 write_recipe 'num_bits: 8
 type: int'
 CASE
