@@ -60,6 +60,8 @@ struct Scorer::Scored {
   size_t first_scored = 1;
   /// The last token predicts nothing that could be scored.
   std::span<const TokenId> fed() const { return ids.first(ids.size() - 1); }
+  /// Of the sequence as transformers runs it, with the last token; ropes depend on it.
+  int64_t length() const { return std::ssize(ids); }
 };
 
 /// The residual stream of consecutive tokens of a sequence after a model's last layer.
@@ -194,7 +196,7 @@ SequenceScores Scorer::score(std::span<const TokenId> ids, size_t first_scored) 
   const Scored scored{ids, first_scored};
   SequenceScores scores = empty_scores(scored, models_.size());
   if (scores.positions.empty()) return scores;
-  const int64_t whole = std::ssize(scored.fed());
+  const int64_t whole = scored.length();
   std::vector<ScoredModel> all = models_;
   if (reference_) all.push_back(*reference_);
   std::vector<KvCache> caches;
@@ -226,7 +228,7 @@ SequenceScores Scorer::score_layers(std::span<const TokenId> ids, size_t first_s
 
 void Scorer::score_branches(const Scored& scored, const ScoredModel& model,
                             std::span<const int64_t> layers, size_t first, SequenceScores& scores) {
-  const int64_t whole = std::ssize(scored.fed());
+  const int64_t whole = scored.length();
   Decoder& decoder = reference_->decoder;
   KvCache reference_cache = cache_of(*reference_, whole);
   std::vector<KvCache> caches;

@@ -49,11 +49,19 @@ ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
   for (const std::string_view texts : {std::string_view(architecture.defaults), more_defaults}) {
     const Json defaults = parse_json(texts);
     for (const auto& [key, value] : defaults.items()) {
-      if (has_other_rope(file, key) || json_.contains(std::string(name_of(key)))) continue;
+      if (has_other_rope(file, key) || is_said(key)) continue;
       json_[key] = value;
       defaulted_.insert(key);
     }
   }
+}
+
+bool ConfigReader::is_said(std::string_view key) const {
+  const auto has = [&](std::string_view name) { return json_.contains(name); };
+  const auto& aliases = architecture_.aliases;
+  return has(key) || std::ranges::any_of(aliases, [&](const KeyAlias& alias) {
+           return (alias.key == key && has(alias.alias)) || (alias.alias == key && has(alias.key));
+         });
 }
 
 std::string_view ConfigReader::name_of(std::string_view key) const {

@@ -55,6 +55,9 @@ class ConfigReader {
   std::vector<std::string> unread_keys(const Json& file) const;
 
  private:
+  /// Whether the key is there under any of its names: a family's default stands under one of them,
+  /// and transformers reads and saves others.
+  bool is_said(std::string_view key) const;
   /// key: the last part of name, for a key in an object.
   bool is_unread(const std::string& name, std::string_view key, const Json& value) const;
 

@@ -14,6 +14,7 @@ struct FamilyChoice {
   std::string option = {}, value = {};         ///< as it was given: "--family", "qwen3"
   std::string file_sha256 = {};                ///< of the file; empty: a built-in family
 
+  bool operator==(const FamilyChoice&) const = default;
   explicit operator bool() const { return architecture != nullptr; }
   bool is_from_file() const { return !file_sha256.empty(); }
   std::string text() const { return option + " " + value; }

@@ -74,6 +74,8 @@ struct MoeConfig {
   int64_t num_groups = 1, groups_per_token = 1;
   float shared_multiplier = 1.0f;  ///< of the shared expert's output
   float logits_softcap = 0.0f;     ///< of the router; 0: none
+
+  bool operator==(const MoeConfig&) const = default;
 };
 
 /// Latent attention: the cache holds the normed latent [latent_rank] and a rotated key [rope_dim]
@@ -81,6 +83,8 @@ struct MoeConfig {
 struct LatentConfig {
   int64_t query_rank = 0;  ///< 0: Q is projected in one step
   int64_t latent_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
+
+  bool operator==(const LatentConfig&) const = default;
 };
 
 /// The indexer of sparse attention: scores all keys for each query, of which attention reads the
@@ -91,6 +95,7 @@ struct IndexerConfig {
   bool rope_is_interleaved = false;
 
   int64_t query_width() const { return heads * head_dim; }
+  bool operator==(const IndexerConfig&) const = default;
 };
 
 /// Operation that mixes tokens. A short convolution is LFM2's: two gates around a convolution over
@@ -120,6 +125,7 @@ struct RecurrentConfig {
   int64_t inner() const { return heads * head_dim; }
   /// Width of all keys, or queries, of a delta net.
   int64_t keys() const { return groups * state_dim; }
+  bool operator==(const RecurrentConfig&) const = default;
 };
 
 /// Heads of one layer's attention.
@@ -133,6 +139,7 @@ struct AttentionSizes {
   int64_t qkv_width() const { return query_width() + key_width() + value_width(); }
   /// Width of the output of attention, per token.
   int64_t attended_width() const { return heads * value_dim; }
+  bool operator==(const AttentionSizes&) const = default;
 };
 
 /// K and V that a layer's attention reads, for one token: K [heads, k_dim], V [heads, v_dim].
@@ -167,6 +174,8 @@ struct LayerConfig {
   bool norms_heads = true;   ///< Q and K, where that norm has no weight
   bool is_draft = false;     ///< runs behind the model, as engines run a draft; see draft_layer.h
   bool has_indexer = false;  ///< false beside an IndexerConfig: the layer before selects the keys
+
+  bool operator==(const LayerConfig&) const = default;
 };
 constexpr int64_t kNoRope = -1;
 
@@ -306,6 +315,8 @@ struct ModelConfig {
   bool holds(const std::vector<Condition>& conditions, const LayerConfig* layer) const;
   std::string layer_prefix(int64_t layer) const;      ///< "model.layers.3."
   std::string attention_module(int64_t layer) const;  ///< "model.layers.3.self_attn"
+
+  bool operator==(const ModelConfig&) const = default;
 };
 
 /// Reads a config.json, or the text_config of a multimodal one. Throws Error naming key, found and

@@ -229,6 +229,13 @@ const Architecture* architecture_of(std::string_view model_type) {
   return it == architectures().end() ? nullptr : &*it;
 }
 
+/// The family of a whole config.json. Source: transformers 5.24 `AutoConfig`, which takes a Mistral
+/// that lists types of layers for a Ministral.
+const Architecture* architecture_of_file(const Json& config, std::string_view model_type) {
+  const bool is_typed = model_type == "mistral" && config.contains("layer_types");
+  return architecture_of(is_typed ? "ministral" : model_type);
+}
+
 const Wrapper* wrapper_of(std::string_view model_type) {
   const auto it = std::ranges::find(wrappers(), model_type, &Wrapper::model_type);
   return it == wrappers().end() ? nullptr : &*it;
@@ -301,7 +308,7 @@ TextModel wrapped_model(const Json& config, const std::string& model_type, const
 
 TextModel text_model_of(const Json& config, const FamilyChoice& family) {
   const std::string model_type = required_string(config, "model_type");
-  if (const Architecture* architecture = architecture_of(model_type)) {
+  if (const Architecture* architecture = architecture_of_file(config, model_type)) {
     check_is_of(*architecture, model_type, family);
     return {architecture, &config, model_type};
   }

@@ -269,6 +269,52 @@ TEST_CASE("model_config: keys that transformers does not read may say nothing el
                        "key 'experts_per_token' is 1, expected num_experts_per_tok"));
 }
 
+// Source: transformers 5.24, models/gpt_oss, models/bamba and the other hybrids, models/aria.
+TEST_CASE("model_config: functions that the model has whatever the key says are refused") {
+  const auto message = [](const std::string& fixture, const char* key, const Json& value) {
+    Json json = config_of(fixture);
+    json[key] = value;
+    return test::message_of([&] { parse_model_config(json); });
+  };
+  CHECK(test::contains(message("gpt_oss", "swiglu_alpha", 1.5), "supported is 1.702"));
+  CHECK(message("gpt_oss", "swiglu_alpha", 1.702) == "no error");
+  // The convolution of a mixer has it, too; in Aria the routed experts have another.
+  for (const std::string fixture : {"bamba", "falcon_h1", "granitemoehybrid", "jamba", "qwen3_next",
+                                    "qwen3_5_text", "olmo_hybrid", "aria_text"}) {
+    INFO(fixture);
+    CHECK(test::contains(message(fixture, "hidden_act", "relu"), "supported is \"silu\""));
+  }
+}
+
+// transformers 5.24 saves the standard key; its value is the file's, not the family's default for
+// the other name.
+TEST_CASE("model_config: a key counts under each of its names") {
+  Json json = config_of("exaone");
+  json.erase("layer_norm_epsilon");
+  json["rms_norm_eps"] = 0.25;
+  CHECK(parse_model_config(json).norm_eps == 0.25f);
+  json.erase("rms_norm_eps");
+  CHECK(parse_model_config(json).norm_eps == 1e-5f);
+}
+
+TEST_CASE("model_config: BioGPT's norms have torch's epsilon") {
+  Json json = config_of("biogpt");
+  json["layer_norm_eps"] = 0.25;
+  CHECK(parse_model_config(json).norm_eps == 1e-5f);
+}
+
+// Source: transformers 5.24, `AutoConfig.from_pretrained`.
+TEST_CASE("model_config: a Mistral that lists types of layers is a Ministral") {
+  Json json = config_of("mistral_window");
+  json["layer_types"] = {"full_attention", "sliding_attention", "full_attention"};
+  const ModelConfig config = parse_model_config(json);
+  CHECK(config.architecture->name == "ministral");
+  CHECK(config.layers[0].sliding_window == 0);
+  CHECK(config.layers[1].sliding_window == 12);
+  // Of a text_config it is not: the class of a wrapper's text model is that of its model_type.
+  CHECK(parse_model_config(wrapped(json)).layers[0].sliding_window == 12);
+}
+
 TEST_CASE("model_config: heads of layers") {
   Json json = config_of("laguna");
   const auto refusal = [&] { return test::message_of([&] { parse_model_config(json); }); };

@@ -245,10 +245,12 @@ constexpr FamilyRow kRows[] = {
                                   "mlp.fc_out.bias")});
        family.ignored_suffixes = {".attn.bias", ".attn.causal_mask", ".attn.masked_bias"};
      }},
-    // Llama in GPT-2's names. Source: modeling_exaone.py of the published EXAONE 3 checkpoints.
+    // Llama in GPT-2's names. Source: modeling_exaone.py of the published EXAONE 3 checkpoints,
+    // which name all that they need; defaults are transformers 5.24's.
     {"exaone", "", "ExaoneAttention", "EXAONE 3, EXAONE 3.5, EXAONE Deep",
      [](Architecture& family) {
-       family.defaults = R"({"layer_norm_epsilon": 1e-5, "max_position_embeddings": 2048})";
+       family.defaults = R"({"num_key_value_heads": 8, "layer_norm_epsilon": 1e-5,
+         "rope_theta": 500000, "max_position_embeddings": 4096})";
        family.aliases = {{"num_hidden_layers", "num_layers"},
                          {"hidden_act", "activation_function"},
                          {"rms_norm_eps", "layer_norm_epsilon"}};
@@ -289,12 +291,13 @@ constexpr FamilyRow kRows[] = {
      }},
     {"biogpt", "opt", "BioGptAttention", "BioGPT",
      [](Architecture& family) {
+       // transformers' norms have torch's epsilon, whatever layer_norm_eps says.
        family.defaults = R"({"max_position_embeddings": 1024, "hidden_act": "gelu",
-         "layer_norm_eps": 1e-12, "scale_embedding": true, "tie_word_embeddings": true})";
-       family.aliases = {{"rms_norm_eps", "layer_norm_eps"}};
+         "rms_norm_eps": 1e-5, "scale_embedding": true, "tie_word_embeddings": true})";
+       family.aliases = {};
        family.switches = {};
        family.fixed = {};
-       family.known_keys = {};
+       family.known_keys = {"layer_norm_eps"};
        family.resolve = resolve_biases;
        family.prefixes = {{"biogpt."}};
        family.model_tensors = joined(
@@ -310,7 +313,8 @@ constexpr FamilyRow kRows[] = {
                          {"num_attention_heads", "attention_heads"},
                          {"intermediate_size", "ffn_dim"},
                          {"hidden_act", "activation_function"}};
-       family.fixed = {{"add_cross_attention", "false"}};
+       // From 2 on, transformers gives the position that is two less no wave.
+       family.fixed = {{"add_cross_attention", "false"}, {"pad_token_id", "1"}};
        family.resolve = [](const Json& json, ModelConfig& config) { resolve_biases(json, config); };
        family.positions = Positions::kSinusoidal;
        family.prefixes = {{"model."}};
@@ -328,6 +332,7 @@ constexpr FamilyRow kRows[] = {
        family.switches = attention_bias_switches();
        family.numbers = {{"swiglu_limit", &ModelConfig::activation_limit}};
        // hidden_act is "silu"; the experts use x · sigmoid(1.702 x).
+       family.fixed = {{"swiglu_alpha", "1.702"}};
        family.known_keys = {"experts_per_token", "initial_context_length"};
        family.resolve = [](const Json& json, ModelConfig& config) {
          const int64_t count = config.moe.experts_per_token;

@@ -129,6 +129,7 @@ constexpr FamilyRow kRows[] = {
        add(family.switches, {{"mamba_proj_bias", &ModelConfig::mixer_bias},
                              {"mamba_proj_bias", &ModelConfig::mixer_output_bias},
                              {"mamba_conv_bias", &ModelConfig::has_conv_bias}});
+       family.fixed = {{"hidden_act", "\"silu\""}};  // also of the convolution
        family.known_keys = {"position_embedding_type", "normalization_function"};
        family.resolve = resolve_layers;
        family.recurrence = Mixer::kMamba2;

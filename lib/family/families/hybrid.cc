@@ -167,6 +167,7 @@ constexpr FamilyRow kRows[] = {
        family.switches = bias_switches({{"mamba_proj_bias", &ModelConfig::mixer_bias},
                                         {"mamba_proj_bias", &ModelConfig::mixer_output_bias},
                                         {"mamba_conv_bias", &ModelConfig::has_conv_bias}});
+       family.fixed = {{"hidden_act", "\"silu\""}};  // also of the convolution
        family.known_keys = {"attn_rotary_emb"};
        family.resolve = resolve_share;
        family.recurrence = Mixer::kMamba2;
@@ -195,7 +196,6 @@ constexpr FamilyRow kRows[] = {
                          {"key_multiplier", &ModelConfig::key_multiplier},
                          {"ssm_in_multiplier", &ModelConfig::mixer_input_multiplier},
                          {"ssm_out_multiplier", &ModelConfig::mixer_output_multiplier}};
-       family.fixed = {{"hidden_act", "\"silu\""}};
        family.known_keys = {"mlp_multipliers", "ssm_multipliers", "mamba_use_mlp"};
        family.resolve = resolve_multipliers;
        family.mixes_beside_attention = true;
@@ -210,7 +210,7 @@ constexpr FamilyRow kRows[] = {
          "mamba_conv_bias": true, "max_position_embeddings": 262144})";
        family.aliases = {{"num_experts", "num_local_experts"}};
        family.switches = {{"mamba_conv_bias", &ModelConfig::has_conv_bias}};
-       family.fixed = {{"mamba_proj_bias", "false"}};
+       family.fixed = {{"mamba_proj_bias", "false"}, {"hidden_act", "\"silu\""}};
        // A single expert means no experts.
        family.known_keys = {"mamba_inner_layernorms"};
        family.resolve = [](const Json&, ModelConfig& config) {

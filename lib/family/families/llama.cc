@@ -160,12 +160,15 @@ constexpr FamilyRow kRows[] = {
                           {"attention_out_bias", &ModelConfig::output_bias},
                           {"mlp_bias", &ModelConfig::mlp_bias}};
      }},
-    // Source: modeling_internlm3.py of the published checkpoints.
+    // Source: modeling_internlm3.py of the published checkpoints; transformers 5.24 saves Llama's
+    // keys.
     {"internlm3", "", "InternLM3Attention", "InternLM 3",
      [](Architecture& family) {
-       family.switches = {{"qkv_bias", &ModelConfig::attention_bias},
-                          {"bias", &ModelConfig::output_bias},
-                          {"bias", &ModelConfig::mlp_bias}};
+       family.defaults = R"({"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5})";
+       family.aliases = {{"attention_bias", "qkv_bias"}, {"mlp_bias", "bias"}};
+       family.switches = {{"attention_bias", &ModelConfig::attention_bias},
+                          {"mlp_bias", &ModelConfig::output_bias},
+                          {"mlp_bias", &ModelConfig::mlp_bias}};
      }},
     // Llama whose MLP is a squared ReLU without a gate.
     {"arcee", "", "ArceeAttention", "AFM 4.5B",
@@ -290,6 +293,7 @@ constexpr FamilyRow kRows[] = {
                          {"num_experts_per_tok", "moe_topk"},
                          {"n_shared_experts", "moe_num_shared_experts"},
                          {"moe_intermediate_size", "intermediate_size"}};
+       family.fixed = {{"hidden_act", "\"silu\""}};  // that of the routed experts, always
        family.resolve = [](const Json&, ModelConfig& config) { config.norm_topk_prob = true; };
        family.expert_layers = ExpertLayers::kAll;
        family.layer_tensors = joined(

@@ -9,15 +9,16 @@ namespace {
 constexpr FamilyRow kRows[] = {
     {"mistral", "", "MistralAttention", "Mistral 7B, Nemo, Small 3, Ministral 8B",
      [](Architecture& family) {
+       family.defaults = R"({"num_key_value_heads": 8, "sliding_window": 4096})";
        family.text_defaults = R"({"vocab_size": 32000, "hidden_size": 4096,
          "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-         "num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096})";
+         "max_position_embeddings": 131072})";
        family.sliding_window = SlidingWindow::kAllLayers;
      }},
     // Mistral with a window in the layers that say so.
     {"ministral", "", "MinistralAttention", "Ministral 8B in transformers 5's spelling",
      [](Architecture& family) {
-       family.defaults = R"({"sliding_window": 4096})";
+       family.defaults = R"({"num_key_value_heads": 8, "sliding_window": 4096})";
        family.sliding_window = SlidingWindow::kAllOrTyped;
      }},
     // Mistral with yarn, whose queries grow with the position.

@@ -109,6 +109,7 @@ constexpr FamilyRow kRows[] = {
     {"olmo_hybrid", "olmo2", "OlmoHybridAttention", "OLMo Hybrid",
      [](Architecture& family) {
        family.defaults = R"({"linear_conv_kernel_dim": 4, "full_attention_interval": 4})";
+       family.fixed = {{"hidden_act", "\"silu\""}};  // also of the convolution
        family.known_keys = {"linear_a_log_min", "linear_a_log_max",     "linear_dt_min",
                             "linear_dt_max",    "linear_dt_init_floor", "linear_allow_neg_eigval"};
        family.resolve = resolve_mixers;

@@ -203,7 +203,8 @@ constexpr FamilyRow kRows[] = {
          "full_attention_interval": 4})";
        family.aliases = {{"num_experts", "num_local_experts"}};
        family.switches = {{"norm_topk_prob", &ModelConfig::norm_topk_prob}};
-       family.fixed = {{"attention_bias", "false"}};
+       // hidden_act is also that of the convolution.
+       family.fixed = {{"attention_bias", "false"}, {"hidden_act", "\"silu\""}};
        family.norm_adds_one = true;
        family.has_query_gate = true;
        family.draft = DraftLayer::kMtp;
