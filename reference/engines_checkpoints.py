@@ -100,6 +100,19 @@ def add_numbers(path, numbers):
     write_tensors(path, entries, data)
 
 
+def keep_tensors(path, is_kept):
+    """Takes the others out of a safetensors file."""
+    entries, start = header(path)
+    data, kept = path.read_bytes()[start:], b""
+    left = {"__metadata__": entries.pop("__metadata__")} if "__metadata__" in entries else {}
+    for name, entry in entries.items():
+        if is_kept(name):
+            begin, end = entry["data_offsets"]
+            left[name] = entry | {"data_offsets": [len(kept), len(kept) + end - begin]}
+            kept += data[begin:end]
+    write_tensors(path, left, kept)
+
+
 def try_form(home, form, source):
     """source's configuration, changed or with the names of other tensors than kvcal's."""
     tensors = home / (source if form == "quark-own" else "compressed-tensors")

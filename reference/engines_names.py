@@ -2,10 +2,11 @@
 """engines_names.py FAMILIES ENGINE@VERSION=PYTHON OUT   or   engines_names.py --inputs OUT.json
 
 Scales under the names of other people and engines, of every family, beside the configurations of four methods. FAMILIES: the checkpoints of engines_table.py,
-whose base has the weights and whose other forms the configurations. ENGINE@VERSION=PYTHON as there; OUT/names_RECORDS.json is written:
+of which these have all but the scales. ENGINE@VERSION=PYTHON as there; OUT/names_RECORDS.json is written:
 {"engine", "version", "date", "families": {NAME: {METHOD: a letter for each of "names" of names.json}}}
-  L loaded, r rounded, P partly, O lost, 6 16-bit, R refused, as engines_table.py says; - the model does not start without scales either
-names.json: {"names": {NAME: tensors' name}, "methods": {METHOD: [the form of families.json that has its configuration; what the engine is told]}}.
+  L loaded, r rounded, P partly, O lost, 6 16-bit, R refused, as engines_table.py says; - the model does not start without scales either; ? it is refused for one
+  reason under all names: it stops at the configuration or the weights
+names.json: {"names": {NAME: tensors' name}, "methods": {METHOD: [the form of families.json whose scales are renamed; what the engine is told]}}.
 In a name {m} is the attention module, {l} the layer, {s} k or v. Values of layer l: K (l + 3) / 37, V (l + 3) / 41, of names without {s} that of K.
 """
 import contextlib
@@ -17,8 +18,8 @@ import shutil
 import sys
 import tempfile
 
-from engines_checkpoints import add_numbers, header
-from check_engine.checkpoint import to_float32  # which the line before finds
+from engines_checkpoints import add_numbers, header, keep_tensors
+from check_engine.checkpoint import is_scale, to_float32  # which the line before finds
 from engines_table import FP8, answer_of, run_judge, write_json
 from engines_versions import not_run, row_of
 
@@ -27,7 +28,7 @@ NAMES = {"plain": "{m}.{s}_scale", "attn": "{m}.attn.{s}_scale", "modelopt": "{m
          "mqa": "{m}.attn_mqa.{s}_scale", "factor": "{m}.kv_cache_scaling_factor", "amax": "{m}.{s}_bmm_quantizer._amax", "ascend": "{m}.{s}_proj.kv_cache_scale",
          "layer": "{l}.{s}_scale", "experts": "{l}.mlp.experts.{s}_scale"}
 METHODS = {"compressed-tensors": ["compressed-tensors", ""], "fp8": ["weights-fp8", "fp8"], "modelopt": ["modelopt", ""], "quark": ["quark", "fp8"]}
-LETTERS = {"loaded": "L", "rounded": "r", "partly": "P", "lost": "O", "16-bit": "6", "refused": "R", "no model": "-"}
+LETTERS = {"loaded": "L", "rounded": "r", "partly": "P", "lost": "O", "16-bit": "6", "refused": "R", "no model": "-", "refused whatever the names": "?"}
 PLACE = re.compile(r"(.*?\.(\d+))\.(.+)\.k_scale$")
 
 
@@ -51,27 +52,14 @@ def scales_of(modules, template):
             for index, (layer, module) in modules.items() for side in "kv"}
 
 
-def configuration(families, method):
-    """config.json beside the weights of base, which are no FP8 ones, so that fp8 leaves out every module."""
-    home = families / METHODS[method][0]
-    config = json.loads((home / "config.json").read_text())
-    if method == "fp8":
-        modules = sorted(name.removesuffix(".weight") for name in header(families / "base" / "model.safetensors")[0] if name.endswith(".weight"))
-        config["quantization_config"] = dict(config["quantization_config"], ignored_layers=modules)
-    return config
-
-
 @contextlib.contextmanager
 def checkpoint(made):
     """The folder of a job's "made": {"of": FAMILIES/NAME, "method", "name"}."""
     families = pathlib.Path(made["of"])
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch) / "model"
-        shutil.copytree(families / "base", folder)
-        (folder / "config.json").write_text(json.dumps(configuration(families, made["method"])))
-        extra = families / METHODS[made["method"]][0] / "hf_quant_config.json"
-        if extra.exists():
-            shutil.copy(extra, folder)
+        shutil.copytree(families / METHODS[made["method"]][0], folder)
+        keep_tensors(folder / "model.safetensors", lambda name: not is_scale(name))
         add_numbers(folder / "model.safetensors", scales_of(modules_of(families / "compressed-tensors"), NAMES[made["name"]]))
         yield str(folder)
 
@@ -101,6 +89,12 @@ def letter(families, job, seen, base):
     return LETTERS[answer_of(wanted, seen["loads"], seen.get("cache_dtype", ""), layers)]
 
 
+def row_of_letters(letters, reasons):
+    """Of a family and a method. reasons: why it was refused, by name."""
+    is_one_reason = set(letters) == {LETTERS["refused"]} and len(set(reasons)) == 1
+    return LETTERS["refused whatever the names"] * len(letters) if is_one_reason else "".join(letters)
+
+
 def record(families, engine, python, out):
     jobs = list(jobs_of(families, engine))
     seen = run_judge(families, jobs, python, engine, "names_" + engine)
@@ -109,11 +103,14 @@ def record(families, engine, python, out):
         if "made" not in job:
             continue
         name, method, _ = job["name"].split("/")
-        rows.setdefault(name, {}).setdefault(method, []).append(letter(families, job, seen[job["name"]], seen[job["base"]]))
+        answer = seen[job["name"]]
+        letters, reasons = rows.setdefault(name, {}).setdefault(method, ([], []))
+        letters.append(letter(families, job, answer, seen[job["base"]]))
+        reasons.append(answer.get("why"))
     version = next(answer["version"] for answer in reversed(seen.values()) if answer["version"])
     head = dict(engine=engine, version=version, date=datetime.date.today().isoformat())
     write_json(out / f"names_{row_of(engine)['records']}.json", head,
-               {name: {method: "".join(letters) for method, letters in methods.items()} for name, methods in rows.items()})
+               {name: {method: row_of_letters(*row) for method, row in methods.items()} for name, methods in rows.items()})
 
 
 def main():
