@@ -2,7 +2,7 @@
 """Writes weights and expectations beside every tests/fixtures/models/<name>/config.json.
 
 usage: make_fixtures.py [--folder FOLDER] [NAME ...]   (FOLDER holds the models, default: tests/fixtures/models)
-needs: torch 2.13, transformers 5.23, safetensors, numpy (the versions are written into expected.json)
+needs: torch 2.13, transformers 5.24, safetensors, numpy (the versions are written into expected.json)
 
 Input, written by hand: config.json, as a published checkpoint of the family has it, and where needed fixture.json:
   seed            first seed tried (default: from the name); fixed_seed: that one, whatever the conditions below say
@@ -32,6 +32,7 @@ chosen, every variation shows, no greedy step and no choice of experts or keys i
 logits little and no such choice.
 """
 import argparse
+import copy
 import json
 import pathlib
 import re
@@ -43,7 +44,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save, save_file
 from torch.overrides import TorchFunctionMode
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForMultimodalLM,
+                          AutoModelForSeq2SeqLM)
 from transformers.cache_utils import DynamicCache
 from transformers.core_model_loading import revert_weight_conversion
 
@@ -64,8 +66,8 @@ def merged(config, changes):
 
 def auto_class(loaded):
     """A multimodal checkpoint is run by its own class, with text alone."""
-    multimodal = AutoModelForImageTextToText
-    return multimodal if type(loaded) in multimodal._model_mapping else AutoModelForCausalLM
+    classes = AutoModelForImageTextToText, AutoModelForMultimodalLM, AutoModelForSeq2SeqLM
+    return next((one for one in classes if type(loaded) in one._model_mapping), AutoModelForCausalLM)
 
 
 def new_model(config):
@@ -363,7 +365,11 @@ def new_cache(config):
     """A cache that keeps every position, also outside a window, and the states of layers without attention."""
     types = getattr(config.get_text_config(), "layer_types", None) or []
     is_special = {"linear_attention", "indexed_attention", "conv", "hybrid"} & set(types)
-    return DynamicCache(config=config) if is_special else DynamicCache()
+    if not is_special:
+        return DynamicCache()
+    whole = copy.deepcopy(config)  # layers with a window keep all tokens, too
+    whole.layer_types = ["full_attention" if kind == "sliding_attention" else kind for kind in types]
+    return DynamicCache(config=whole)
 
 
 def cached(cache, num_tokens, num_layers):
@@ -442,8 +448,8 @@ def moves(config, state, changes, ids, logits):
 
 def loaded_as_published(folder, model, omitted):
     """The judge's own loading of the folder must give exactly the model that was measured."""
-    judge, report = type(model).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                                         output_loading_info=True)
+    judge, report = type(model).from_pretrained(folder, config=type(model.config).from_pretrained(folder), dtype=torch.float32,
+                                                attn_implementation="eager", output_loading_info=True)
     missing = [name for name in report["missing_keys"] if not re.search(omitted, name)]
     assert not missing and not report["mismatched_keys"], report
     for (name, ours), (_, theirs) in zip(sorted(model.state_dict().items()), sorted(judge.state_dict().items())):
@@ -454,7 +460,7 @@ def attempt(config, options, seed):
     """A model of one seed: judge with its weights, tensors for the disk, tensors as the judge holds them."""
     stand_in = options.get("stand_in", config)
     model = new_model(stand_in)
-    text = config.get("text_config", config)
+    text = config.get("thinker_config", config).get("text_config", config)
     dtype = getattr(torch, config.get("torch_dtype", config.get("dtype", text.get("torch_dtype", "float32"))))
     state = random_weights(model, seed, dtype, options)
     if config.get("tie_word_embeddings", False):
@@ -482,7 +488,7 @@ def make(models, name):
     first = options.get("fixed_seed", options.get("seed", zlib.crc32(name.encode()) % 100_000))
     for seed in range(first, first + (1 if "fixed_seed" in options else 500)):
         model, stand_in, state, disk = attempt(config, options, seed)
-        vocab = config.get("text_config", config).get("vocab_size")
+        vocab = config.get("thinker_config", config).get("text_config", config).get("vocab_size")
         ids = torch.randint(3, vocab, (options.get("num_tokens", 40),),
                             generator=torch.Generator().manual_seed(seed)).tolist()
         logits, expected, fits, note = expectations(model, options, ids)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/family/model_types.tsv: the model types that transformers maps to a causal language model, and those
-that it maps to a model of images and text.
+"""Writes tests/fixtures/family/model_types.tsv: the model types that transformers maps to a model that writes text: a causal
+language model, one of images and text, of any inputs, an encoder with a decoder, or one of speech.
 
 usage: model_types.py
-needs: transformers 5.23 (its version is the first line of the file)
+needs: transformers 5.24 (its version is the first line of the file)
 
-A row a type: model_type, "text" or "image", the class, and the type of its text_config where the class of its config.json
+A row a type: model_type, the first of these that names it ("text", "image", "multimodal", "seq2seq", "speech"), the class, and the type of its text_config where the class of its config.json
 has one by default ("-": none).
 """
 import logging
@@ -13,9 +13,13 @@ import pathlib
 
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-                                                    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+from transformers.models.auto import modeling_auto
 
+MAPPINGS = {"text": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+            "image": modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+            "multimodal": modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+            "seq2seq": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+            "speech": modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES}
 TARGET = pathlib.Path(__file__).parent.parent / "tests" / "fixtures" / "family" / "model_types.tsv"
 
 
@@ -32,9 +36,9 @@ def text_type(model_type):
 def main():
     logging.disable(logging.CRITICAL)
     rows = {}
-    for task, mapping in ("image", MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES), ("text", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
+    for task, mapping in MAPPINGS.items():
         for model_type, name in mapping.items():
-            rows[model_type] = (model_type, task, name, text_type(model_type))
+            rows.setdefault(model_type, (model_type, task, name, text_type(model_type)))
     lines = [f"# transformers {transformers.__version__}: model_type, task, class, type of its text_config"]
     lines += ["\t".join(row) for row in sorted(rows.values())]
     TARGET.write_text("\n".join(lines) + "\n")

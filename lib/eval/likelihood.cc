@@ -76,9 +76,9 @@ Scorer::Scorer(std::vector<ScoredModel> models, std::optional<ScoredModel> refer
   KVCAL_CHECK(!models_.empty());
   const ModelConfig& first = (reference_ ? *reference_ : models_[0]).decoder.config();
   for (const ScoredModel& model : models_)
-    if (model.decoder.config().vocab_size != first.vocab_size)
-      fail("the vocabulary has ", model.decoder.config().vocab_size, " tokens, that of the ",
-           reference_ ? "reference " : "first model ", first.vocab_size);
+    if (model.decoder.config().output_vocab_size != first.output_vocab_size)
+      fail("the vocabulary has ", model.decoder.config().output_vocab_size, " tokens, that of the ",
+           reference_ ? "reference " : "first model ", first.output_vocab_size);
 }
 
 Scorer::~Scorer() = default;
@@ -169,12 +169,16 @@ class Scorer::Comparison {
   size_t vocab_ = 0;
 };
 
-SequenceScores Scorer::empty_scores(const Scored& scored, size_t num_models) {
+SequenceScores Scorer::empty_scores(const Scored& scored, size_t num_models) const {
   KVCAL_CHECK(scored.first_scored >= 1);
   SequenceScores scores;
   scores.models.resize(num_models);
-  for (size_t i = scored.first_scored; i < scored.ids.size(); ++i)
+  const int64_t predicted = models_[0].decoder.config().output_vocab_size;
+  for (size_t i = scored.first_scored; i < scored.ids.size(); ++i) {
+    if (scored.ids[i] >= predicted)
+      fail("token ", i, " is id ", scored.ids[i], ", and lm_head predicts ids below ", predicted);
     scores.positions.push_back(static_cast<int64_t>(i));
+  }
   return scores;
 }
 

@@ -71,7 +71,7 @@ class Scorer {
   struct Scored;
   struct Stream;
   class Comparison;
-  static SequenceScores empty_scores(const Scored& scored, size_t num_models);
+  SequenceScores empty_scores(const Scored& scored, size_t num_models) const;
   static KvCache cache_of(const ScoredModel& model, int64_t tokens);
   /// Feeds a sequence in steps and scores models from first on. streams_of(step): what they make of
   /// it, then what the reference does.

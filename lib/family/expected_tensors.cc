@@ -199,12 +199,29 @@ RowRanges rows_in_four_blocks(int64_t place, const AttentionSizes& sizes) {
 
 }  // namespace
 
+namespace {
+
+/// Rows of one of several roles, of different sizes, one behind the other.
+RowRanges rows_of_sizes(std::span<const Role> held, int64_t place, const ModelConfig& config,
+                        int64_t layer) {
+  int64_t begin = 0;
+  for (int64_t i = 0;; ++i) {
+    const Dim outputs = row_of(held[static_cast<size_t>(i)]).shape.front();
+    const int64_t count = config.size_of(outputs, &config.layer(layer));
+    if (i == place) return {{begin, count}};
+    begin += count;
+  }
+}
+
+}  // namespace
+
 RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig& config,
                      int64_t layer) {
   const std::vector<Role>& held = row_of(fused_role).holds;
   const int64_t place = std::ranges::find(held, role) - held.begin();
   if (fused_role == Role::kQueryAndGate) return halves_of_heads(place, config.attention(layer));
   if (held.size() == 2) return {{place * rows / 2, rows / 2}};
+  if (fused_role == Role::kMixerAll) return rows_of_sizes(held, place, config, layer);
   if (config.architecture->fused_qkv == FusedQkv::kByGroup)
     return rows_by_group(place, config.attention(layer));
   const AttentionSizes& sizes = config.attention(layer);

@@ -11,12 +11,14 @@ namespace {
 
 enum class Block { kAttention, kRecurrence, kAttentionAndRecurrence, kMlp, kExperts };
 
-/// A word of a list of layer types, or a letter of Nemotron-H's pattern.
-Block block_of(const std::string& word, std::string_view key, size_t layer) {
+/// A word of a list of layer types, or a letter of Nemotron-H's pattern. may_slide: the family
+/// knows windows.
+Block block_of(const std::string& word, std::string_view key, size_t layer, bool may_slide) {
   const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
     return std::ranges::find(words, word) != words.end();
   };
   if (is_one_of({"attention", "full_attention", "*"})) return Block::kAttention;
+  if (may_slide && word == "sliding_attention") return Block::kAttention;
   if (is_one_of({"mamba", "mamba2", "linear_attention", "conv", "M"})) return Block::kRecurrence;
   if (is_one_of({"mlp", "-"})) return Block::kMlp;
   if (is_one_of({"moe", "E"})) return Block::kExperts;
@@ -38,12 +40,15 @@ std::vector<std::string> words_of(const Json& list, std::string_view key) {
 }
 
 std::vector<Block> listed_blocks(const ConfigReader& reader, std::string_view key,
-                                 int64_t num_layers) {
+                                 const ModelConfig& config) {
+  const int64_t num_layers = config.num_hidden_layers;
+  const bool may_slide = config.architecture->sliding_window != SlidingWindow::kNone;
   const std::vector<std::string> words = words_of(*reader.find(key), key);
   if (words.size() != static_cast<size_t>(num_layers))
     fail("key '", key, "' has ", words.size(), " entries, expected ", num_layers, ", one a layer");
   std::vector<Block> blocks;
-  for (const std::string& word : words) blocks.push_back(block_of(word, key, blocks.size()));
+  for (const std::string& word : words)
+    blocks.push_back(block_of(word, key, blocks.size(), may_slide));
   return blocks;
 }
 
@@ -76,7 +81,7 @@ std::vector<Block> layer_blocks(const ConfigReader& reader, const ModelConfig& c
   if (config.architecture->mixes_beside_attention)
     return std::vector<Block>(static_cast<size_t>(num_layers), Block::kAttentionAndRecurrence);
   for (const std::string_view key : kBlockLists)
-    if (reader.find(key)) return listed_blocks(reader, key, num_layers);
+    if (reader.find(key)) return listed_blocks(reader, key, config);
   return counted_blocks(reader, num_layers);
 }
 

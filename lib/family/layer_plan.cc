@@ -25,11 +25,13 @@ std::vector<bool> layers_where(int64_t num_layers, const auto& holds) {
   return layers;
 }
 
-/// A list with one of two words for each layer.
+/// A list with one of two words for each layer; passed: a word of layers that this is not said of.
 struct LayerNames {
-  std::string_view key, chosen, other;
+  std::string_view key, chosen, other, passed = {};
 };
 constexpr LayerNames kWindowWords{"layer_types", "sliding_attention", "full_attention"};
+constexpr LayerNames kWindowOrMixerWords{"layer_types", "sliding_attention", "full_attention",
+                                         "linear_attention"};
 constexpr LayerNames kExpertWords{"mlp_layer_types", "sparse", "dense"};
 
 /// A list with 0 or 1 for each layer; the layers with 1.
@@ -51,7 +53,8 @@ std::vector<bool> layers_by_word(const LayerNames& words, const Json& types, int
   std::vector<bool> chosen;
   for (const Json& type : types) {
     const std::string word = type.is_string() ? type.get<std::string>() : type.dump();
-    if (word != words.chosen && word != words.other)
+    const bool is_passed = !words.passed.empty() && word == words.passed;
+    if (word != words.chosen && word != words.other && !is_passed)
       fail("key '", words.key, "' holds '", word, "' for layer ", chosen.size(),
            ", which is not supported; expected ", words.chosen, " or ", words.other);
     chosen.push_back(word == words.chosen);
@@ -147,7 +150,9 @@ std::vector<bool> said_sliding_layers(const ConfigReader& reader, const ModelCon
   const auto typed_or = [&](std::initializer_list<std::string_view> keys, const auto& other) {
     reader.knows(keys);
     const Json* types = reader.find("layer_types");
-    return types ? layers_by_word(kWindowWords, *types, count) : other(reader, count);
+    const bool mixes = config.architecture->recurrence != Mixer::kNone;
+    return types ? layers_by_word(mixes ? kWindowOrMixerWords : kWindowWords, *types, count)
+                 : other(reader, count);
   };
   switch (config.architecture->sliding_window) {
     case SlidingWindow::kNone:

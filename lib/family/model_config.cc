@@ -288,6 +288,7 @@ void parse_sizes(const ConfigReader& reader, ModelConfig& config) {
     config.intermediate_size = reader.size("intermediate_size", kMaxWidth);
   }
   config.vocab_size = reader.size("vocab_size", kMaxVocab);
+  config.output_vocab_size = config.vocab_size;
   config.num_hidden_layers = num_layers(reader, *config.architecture);
   config.max_position_embeddings = reader.size("max_position_embeddings", kMaxPositions);
 }

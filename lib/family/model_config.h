@@ -189,6 +189,7 @@ struct ModelConfig {
   FamilyChoice chosen;                   ///< the user's, where model_type is not known; else empty
   std::vector<std::string> unread_keys;  ///< see ConfigReader; empty where chosen
   int64_t hidden_size = 0, intermediate_size = 0, vocab_size = 0;
+  int64_t output_vocab_size = 0;  ///< width of the logits; vocab_size in most models
   int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   int64_t max_position_embeddings = 0;
   float norm_eps = 0.0f;

@@ -16,6 +16,7 @@ namespace kvcal {
   DIM(kOne, 1)                                                                                  \
   DIM(kHidden, hidden_size)                                                                     \
   DIM(kVocab, vocab_size)                                                                       \
+  DIM(kOutputVocab, output_vocab_size)                                                          \
   DIM(kEmbeddingRows, vocab_size + architecture->extra_embeddings)                              \
   DIM(kPositions, max_position_embeddings + architecture->position_offset)                      \
   DIM(kHeads, of_attention(&AttentionSizes::heads))                                             \
@@ -50,6 +51,8 @@ namespace kvcal {
                               : 0))                                                             \
   /* delta net: update strengths and decays */                                                  \
   DIM(kMixerGatesWidth, 2 * recurrent.heads)                                                    \
+  /* delta net: keys, queries, values, gates of the output, update strengths and decays */      \
+  DIM(kMixerAllWidth, 2 * (recurrent.keys() + recurrent.inner() + recurrent.heads))             \
   DIM(kQueryRank, latent.query_rank)                                                            \
   DIM(kLatentRank, latent.latent_rank)                                                          \
   /* the latent and the rotated key; unrotated K and V of all heads */                          \
@@ -96,8 +99,8 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kStreamOutput, "residual streams", Class::kMatrix, {kHidden, kHidden})                      \
   ROLE(kFinalNorm, "norms", Class::kNorm, {kHidden})                                               \
   ROLE(kFinalNormBias, "norms", Class::kCorrection, {kHidden})                                     \
-  ROLE(kLmHead, "lm_head", Class::kMatrix, {kVocab, kHidden})                                      \
-  ROLE(kLmHeadBias, "lm_head", Class::kBias, {kVocab})                                             \
+  ROLE(kLmHead, "lm_head", Class::kMatrix, {kOutputVocab, kHidden})                                \
+  ROLE(kLmHeadBias, "lm_head", Class::kBias, {kOutputVocab})                                       \
   /* Norms around attention and MLP. Output norms act before the residual is added. */             \
   ROLE(kInputNorm, "norms", Class::kNorm, {kHidden})                                               \
   ROLE(kInputNormBias, "norms", Class::kCorrection, {kHidden})                                     \
@@ -157,6 +160,10 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kMixerZ, "recurrent mixers", Class::kMatrix, {kMixerInner, kHidden}, Role::kMixerIn)        \
   /* its update strengths, where kMixerGates does not hold them */                                 \
   ROLE(kMixerBeta, "recurrent mixers", Class::kMatrix, {kMixerHeads, kHidden}, Role::kMixerIn)     \
+  /* all of a delta net's, one behind the other */                                                 \
+  ROLE(kMixerAll, "recurrent mixers", Class::kMatrix, {kMixerAllWidth, kHidden}, {},               \
+       {Role::kMixerQuery, Role::kMixerKey, Role::kMixerValue, Role::kMixerZ, Role::kMixerBeta,    \
+        Role::kMixerAlpha})                                                                        \
   /* its decays, likewise */                                                                       \
   ROLE(kMixerAlpha, "recurrent mixers", Class::kMatrix, {kMixerHeads, kHidden}, Role::kMixerIn)    \
   ROLE(kMixerConv, "recurrent mixers", Class::kMatrix, {kMixerChannels, kOne, kMixerKernel})       \

@@ -19,6 +19,7 @@ RopeConfig::Type parse_rope_type(const Json& scaling) {
           {"dynamic", RopeConfig::Type::kDynamic},
           {"xdrope", RopeConfig::Type::kDynamic},
           {"yarn", RopeConfig::Type::kYarn},
+          {"deepseek_yarn", RopeConfig::Type::kYarn},
           {"longrope", RopeConfig::Type::kLongRope},
           {"su", RopeConfig::Type::kLongRope},
           {"llama3", RopeConfig::Type::kLlama3},

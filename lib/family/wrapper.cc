@@ -30,6 +30,8 @@ const Beginnings kVisual{"visual."}, kLlavaOutside{"vision_tower.", "multi_modal
     kLlamaOutside{"vision_model.", "multi_modal_projector."},
     kConnectorOutside{"vision_model.", "connector."}, kMergerOutside{"vision_tower.", "merger."},
     kGemmaOutside{"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio."};
+const Beginnings kAudioOutside{"audio_tower.", "multi_modal_projector."},
+    kSpeechOutside{"encoder.", "projector."};
 const Beginnings kBlipOutside{"vision_model.", "query_tokens", "qformer.", "language_projection."};
 /// The thinker of an Omni checkpoint, or that alone.
 const std::vector<TextPlace> kThinkerPlaces{
@@ -41,6 +43,7 @@ const Beginnings kThinkerOutside{
 constexpr Wrapper::Rules kOneType{.has_one_text_type = true}, kTiesIfEither{.ties_if_either = true},
     kOneTypeOrTied{.has_one_text_type = true, .ties_if_either = true},
     kNoMultiplier{.multiplies_no_logits = true},
+    kThinker{.has_one_text_type = true, .around_text = "thinker_config"},
     kOneTypeFlat{.has_one_text_type = true, .may_be_flat = true},
     kFlatOrTied{.has_one_text_type = true, .may_be_flat = true, .ties_if_either = true};
 
@@ -49,7 +52,14 @@ constexpr Wrapper::Rules kOneType{.has_one_text_type = true}, kTiesIfEither{.tie
 // One row a wrapper.
 const std::vector<Wrapper>& wrappers() {
   static const std::vector<Wrapper> kTable{
+      {"apertus1p5",
+       "Apertus 1.5 with images and sounds",
+       "apertus1p5_text",
+       kInner,
+       {"vision_tokenizer.", "audio_tokenizer."},
+       kOneType},
       {"aria", "Aria", "aria_text", kLlavaPlaces, kLlavaOutside, kOneType},
+      {"audioflamingo3", "Audio Flamingo 3", "qwen2", kLlavaPlaces, kAudioOutside},
       {"aya_vision", "Aya Vision", "cohere2", kLlavaPlaces, kLlavaOutside, kNoMultiplier},
       {"blip-2", "BLIP-2 around OPT", "opt", kOuter, kBlipOutside},
       {"cohere2_vision", "Command A Vision", "cohere2", kInnerOrOuter, kLlavaOutside,
@@ -71,6 +81,11 @@ const std::vector<Wrapper>& wrappers() {
       {"emu3", "Emu3", "emu3_text_model", {kTextModel, kInnerTextModel}, {"vqmodel."}, kOneType},
       {"exaone4_5", "EXAONE 4.5", "exaone4", kInner, {"visual.", "mtp."}},
       {"fast_vlm", "FastVLM", "qwen2", kInnerOrOuter, kLlavaOutside, kTiesIfEither},
+      {"fun_asr_nano",
+       "Fun-ASR-Nano",
+       "qwen3",
+       kInner,
+       {"audio_tower.", "multi_modal_projector.", "audio_adaptor."}},
       {"fuyu", "Fuyu 8B", "persimmon", kLlavaPlaces, {"vision_embed_tokens."}, kOneTypeFlat},
       {"gemma3", "Gemma 3", "gemma3_text", kLlavaPlaces, kLlavaOutside, kOneType},
       {"gemma3n", "Gemma 3n", "gemma3n_text", kInner, kGemmaOutside, kOneType},
@@ -85,6 +100,7 @@ const std::vector<Wrapper>& wrappers() {
       {"glm4v", "GLM-4.1V", "glm4v_text", kInner, kVisual, kOneTypeOrTied},
       {"glm4v_moe", "GLM-4.5V", "glm4v_moe_text", kInner, kVisual, kOneTypeOrTied},
       {"glm_ocr", "GLM-OCR", "glm_ocr_text", kInner, kVisual, kOneTypeOrTied},
+      {"glmasr", "GLM-ASR", "llama", kLlavaPlaces, kAudioOutside},
       {"glmga", "GLM-GA", "glm4v_text", kInner, kVisual},
       {"got_ocr2", "GOT-OCR 2.0", "qwen2", kLlavaPlaces, kLlavaOutside},
       {"granite4_vision",
@@ -99,6 +115,9 @@ const std::vector<Wrapper>& wrappers() {
        {kInnerTextModel},
        {"vision_model.", "density_router."},
        kOneType},
+      {"granite_speech", "Granite Speech", "granite", kLlavaPlaces, kSpeechOutside, kNoMultiplier},
+      {"granite_speech_plus", "Granite Speech Plus", "granite", kLlavaPlaces, kSpeechOutside,
+       kNoMultiplier},
       {"hunyuan_vl",
        "HunyuanOCR",
        "hunyuan_vl_text",
@@ -134,17 +153,15 @@ const std::vector<Wrapper>& wrappers() {
       {"mistral3", "Mistral Small 3.1, Ministral 3", "mistral", kLlavaPlaces, kLlavaOutside},
       {"mllama", "Llama 3.2 Vision 11B, 90B", "mllama_text_model", kLlavaPlaces, kLlamaOutside,
        kOneType},
-      {"moss_transcribe_diarize",
-       "MOSS Transcribe Diarize",
-       "qwen3",
-       kInner,
-       {"audio_tower.", "multi_modal_projector."}},
+      {"moss_transcribe_diarize", "MOSS Transcribe Diarize", "qwen3", kInner, kAudioOutside},
+      {"musicflamingo", "Music Flamingo", "qwen2", kLlavaPlaces, kAudioOutside},
       {"nemotron_h_omni",
        "Nemotron 3 Nano Omni",
        "nemotron_h",
        kOuter,
        {"vision_model.", "mlp1.", "sound_encoder.", "sound_projection.", "multi_modal_projector.",
         "audio_tower.", "embed_audio."}},
+      {"omniasr", "Omnilingual ASR with a decoder", "llama", kInner, kAudioOutside},
       {"ovis2", "Ovis2", "qwen2", kInner, {"vision_tower.", "visual_embeddings_table."}},
       {"paddleocr_vl",
        "PaddleOCR-VL",
@@ -165,13 +182,19 @@ const std::vector<Wrapper>& wrappers() {
        "qwen3",
        kLlavaPlaces,
        {"vision_model.", "mlp1.", "vision_tower.", "multi_modal_projector."}},
+      {"qwen2_5_omni", "Qwen2.5-Omni, whose thinker runs", "qwen2_5_omni_text", kThinkerPlaces,
+       kThinkerOutside, kThinker},
       {"qwen2_5_omni_thinker", "Qwen2.5-Omni's thinker", "qwen2_5_omni_text", kThinkerPlaces,
        kThinkerOutside, kOneType},
       {"qwen2_5_vl", "Qwen2.5-VL", "qwen2_5_vl_text", kPlainOrInner, kVisual, kFlatOrTied},
+      {"qwen2_audio", "Qwen2-Audio", "qwen2", kLlavaPlaces, kAudioOutside},
       {"qwen2_vl", "Qwen2-VL, QVQ", "qwen2_vl_text", kPlainOrInner, kVisual, kFlatOrTied},
       {"qwen3_5", "Qwen3.5, Qwen3.6, dense", "qwen3_5_text", kInner, kVisual, kOneType},
       {"qwen3_5_moe", "Qwen3.5, Qwen3.6 with experts", "qwen3_5_moe_text", kInner, kVisual,
        kOneType},
+      {"qwen3_asr", "Qwen3-ASR", "qwen3", kInner, kAudioOutside},
+      {"qwen3_omni_moe", "Qwen3-Omni, whose thinker runs", "qwen3_omni_moe_text", kThinkerPlaces,
+       kThinkerOutside, kThinker},
       {"qwen3_omni_moe_thinker", "Qwen3-Omni's thinker", "qwen3_omni_moe_text", kThinkerPlaces,
        kThinkerOutside, kOneType},
       {"qwen3_vl", "Qwen3-VL", "qwen3_vl_text", kInner, kVisual, kOneType},
@@ -184,6 +207,11 @@ const std::vector<Wrapper>& wrappers() {
        kLlavaOutside,
        kOneTypeOrTied},
       {"smolvlm", "SmolVLM, SmolVLM2", "llama", {kInnerTextModel}, kConnectorOutside},
+      {"vibevoice_asr",
+       "VibeVoice-ASR",
+       "qwen2",
+       kLlavaPlaces,
+       {"acoustic_tokenizer_encoder.", "semantic_tokenizer_encoder.", "multi_modal_projector."}},
       {"video_llama_3",
        "VideoLLaMA 3",
        "qwen2",
@@ -196,6 +224,7 @@ const std::vector<Wrapper>& wrappers() {
        kLlavaPlaces,
        {"image_tower.", "video_tower.", "multi_modal_projector."}},
       {"vipllava", "ViP-LLaVA", "llama", kLlavaPlaces, kLlavaOutside},
+      {"voxtral", "Voxtral", "llama", kLlavaPlaces, kAudioOutside},
   };
   return kTable;
 }
@@ -289,10 +318,13 @@ std::string text_type_of(const Json& text, const Wrapper* wrapper) {
 /// The text part of a wrapper; row: nullptr where its type is not known.
 TextModel wrapped_model(const Json& config, const std::string& model_type, const Wrapper* row,
                         const FamilyChoice& family) {
-  const Json* text = find_field(config, "text_config");
+  const std::string_view around = row ? row->rules.around_text : "";
+  const Json* const outer = around.empty() ? &config : find_field(config, around);
+  const Json* text = outer && outer->is_object() ? find_field(*outer, "text_config") : nullptr;
   if (!text && row && row->rules.may_be_flat) text = &config;
   if (!text || !text->is_object())
-    fail("model_type '", model_type, "' has no text_config, expected an object");
+    fail("model_type '", model_type, "' has no ", around, around.empty() ? "" : ".",
+         "text_config, expected an object");
   const std::string text_type =
       text == &config ? std::string(row->text_type) : text_type_of(*text, row);
   return in_context("text_config of model_type '" + model_type + "'", [&]() -> TextModel {
@@ -348,7 +380,7 @@ std::vector<NamePrefix> name_prefixes(const ModelConfig& config) {
 
 std::vector<std::string> outside_patterns(const std::vector<std::string>& ignored,
                                           const ModelConfig& config) {
-  constexpr std::string_view kInner = "model.", kHead = "lm_head";
+  constexpr std::string_view kHead = "lm_head";
   std::vector<std::string> patterns;
   const auto add = [&](std::string pattern) {
     if (std::ranges::find(patterns, pattern) == patterns.end())
@@ -360,7 +392,10 @@ std::vector<std::string> outside_patterns(const std::vector<std::string>& ignore
     if (const int64_t layer = skipped_layer_of(name + ".", config); layer != kNoLayer)
       add("re:(.*\\.)?layers\\." + std::to_string(layer) + "\\..*");
     if (!is_outside_text(name + ".", config)) continue;
-    const size_t begin = name.starts_with(kInner) ? kInner.size() : 0;
+    // The text model lies in these, too.
+    size_t begin = 0;
+    for (const std::string_view both : {"thinker.", "model."})
+      if (std::string_view(name).substr(begin).starts_with(both)) begin += both.size();
     add("re:(.*\\.)?" + name.substr(begin, name.find('.', begin) - begin) + "\\..*");
   }
   return patterns;

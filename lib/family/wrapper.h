@@ -42,11 +42,12 @@ struct Wrapper {
     /// precedes.
     bool ties_if_either = false;
     bool multiplies_no_logits = false;  ///< the text model's multiplier of the logits is not read
+    std::string_view around_text = {};  ///< object that holds text_config; empty: config.json does
   };
   Rules rules = {};
 };
 
-/// All known wrappers, in the order in which users see them. Source: transformers 5.23,
+/// All known wrappers, in the order in which users see them. Source: transformers 5.24,
 /// `conversion_mapping.py` and each model's modeling file.
 const std::vector<Wrapper>& wrappers();
 /// Places that text models have in most multimodal checkpoints, the most likely first.

@@ -65,7 +65,7 @@ class DecoderStep {
   LayerRunner runner_;
   Buffer hidden_;  ///< [1, hidden_size] float32
   Buffer normed_;  ///< [1, hidden_size] of type
-  Buffer logits_;  ///< [1, vocab_size] float32
+  Buffer logits_;  ///< [1, output_vocab_size] float32
   ProductScratch scratch_;
   Buffer current_;  ///< Segment, int64 row of the cache, int32 row of each rope's table
   TokenBatch batch_;
@@ -88,7 +88,7 @@ DecoderStep::DecoderStep(const ModelConfig& config, Backend& backend, ComputeTyp
       runner_(config, backend, type, 1),
       hidden_(allocate<float>(backend, config.hidden_size)),
       normed_(backend.allocate(static_cast<size_t>(config.hidden_size) * bytes_of(type))),
-      logits_(allocate<float>(backend, config.vocab_size)),
+      logits_(allocate<float>(backend, config.output_vocab_size)),
       current_(backend.allocate(kPositionsAt + config.ropes.size() * sizeof(int32_t))) {
   batch_.num_tokens = 1;
   batch_.is_decoding = true;
@@ -363,7 +363,7 @@ std::vector<float> Decoder::logits_of(const Buffer& hidden, int64_t first_row, i
 std::vector<float> Decoder::logits_of_rows(const float* hidden, int64_t rows, bool is_decoding) {
   const auto normed_bytes = static_cast<size_t>(rows * config_.hidden_size) * bytes_of(type_);
   const Buffer normed = backend_.allocate(normed_bytes);
-  const Buffer logits = allocate<float>(backend_, rows * config_.vocab_size);
+  const Buffer logits = allocate<float>(backend_, rows * config_.output_vocab_size);
   project_logits(hidden, rows, normed.data(), logits.as<float>(), is_decoding, scratch_);
   return read_logits(logits, rows);
 }
@@ -381,7 +381,7 @@ void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, fl
 }
 
 std::vector<float> Decoder::read_logits(const Buffer& logits, int64_t rows) {
-  std::vector<float> host = downloaded(backend_, logits.as<float>(), rows * config_.vocab_size);
+  std::vector<float> host = downloaded(backend_, logits.as<float>(), rows * config_.output_vocab_size);
   finish_logits(config_, host);
   const auto bad = std::ranges::find_if(host, [](float value) { return !std::isfinite(value); });
   if (bad != host.end()) fail_nonfinite(*bad, bad - host.begin());
@@ -393,9 +393,9 @@ std::vector<float> Decoder::read_logits(const Buffer& logits, int64_t rows) {
   // The sign of NaN depends on the processor.
   text << "the logits of " << shown_text(weights_.model_dir().path().string()) << " hold "
        << (std::isnan(value) ? "NaN" : "infinity") << " at vocabulary entry "
-       << place % config_.vocab_size
+       << place % config_.output_vocab_size
        << ": the weights or the compute dtype cannot carry this model";
-  throw NotFiniteLogits(text.str(), place / config_.vocab_size);
+  throw NotFiniteLogits(text.str(), place / config_.output_vocab_size);
 }
 
 }  // namespace kvcal

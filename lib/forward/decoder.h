@@ -44,7 +44,7 @@ class Decoder {
   KvCache make_cache(const CacheType& type, const std::vector<LayerKvScales>& scales,
                      int64_t capacity, int64_t slots = 1) const;
 
-  /// Appends ids to the cached sequence and returns the logits [vocab_size] after the last id.
+  /// Appends ids to the cached sequence and returns the logits [output_vocab_size] after the last id.
   /// Attention reads K and V of the new tokens through the cache too, as engines do. Throws Error
   /// for ids outside the vocabulary or a full cache, NotFiniteLogits for NaN or Inf in the logits.
   std::vector<float> step(std::span<const TokenId> ids, KvCache& cache);
@@ -58,7 +58,7 @@ class Decoder {
     int64_t whole_length = 0;
   };
   /// Runs step for several sequences of the cache together, by ascending slots; returns the logits
-  /// after the last token of each, [sequences, vocab_size]. A sequence's bytes do not depend on the
+  /// after the last token of each, [sequences, output_vocab_size]. A sequence's bytes do not depend on the
   /// others in the call, as long as all have one new token or none has.
   std::vector<float> step_together(std::span<const SequenceTokens> sequences, KvCache& cache);
 
@@ -66,7 +66,7 @@ class Decoder {
   /// sequence behind those of another: [all ids, hidden_size] float32 in the backend's memory, for
   /// logits_at.
   Buffer step_hidden_together(std::span<const SequenceTokens> sequences, KvCache& cache);
-  /// Logits of these rows of step_hidden_together's result: [rows, vocab_size]. A row's bytes do
+  /// Logits of these rows of step_hidden_together's result: [rows, output_vocab_size]. A row's bytes do
   /// not depend on the others.
   std::vector<float> logits_at(const Buffer& hidden, std::span<const int32_t> rows);
 
@@ -74,7 +74,7 @@ class Decoder {
   /// in the backend's memory, for logits_of. Logits of many tokens do not fit in memory together.
   /// whole_length: as in SequenceTokens.
   Buffer step_hidden(std::span<const TokenId> ids, KvCache& cache, int64_t whole_length = 0);
-  /// Logits of some rows of step_hidden's result: [rows, vocab_size].
+  /// Logits of some rows of step_hidden's result: [rows, output_vocab_size].
   std::vector<float> logits_of(const Buffer& hidden, int64_t first_row, int64_t rows);
 
   /// A sequence that uses another cache for the layers before `layer`, and its own, of the same
@@ -116,7 +116,7 @@ class Decoder {
   void run_layers(const TokenBatch& step, const Buffer& hidden, KvCache& cache, LayerRange layers) {
     run_layers(*runner_, step, hidden.as<float>(), cache, layers);
   }
-  /// hidden: [rows, hidden_size]; normed: the same, as type; logits: [rows, vocab_size]. scratch:
+  /// hidden: [rows, hidden_size]; normed: the same, as type; logits: [rows, output_vocab_size]. scratch:
   /// for the product, where lm_head's input is quantized.
   void project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
                       bool is_decoding, ProductScratch& scratch);

@@ -51,7 +51,7 @@ TEST_CASE("roles: a fused tensor's rows are those of the roles it holds, each ro
     const ModelConfig config = config_of(fixture);
     const int64_t layer = 0;
     for (const RoleRow& fused : role_rows()) {
-      if (fused.holds.empty()) continue;
+      if (fused.holds.empty() || fused.role == Role::kMixerAll) continue;
       const bool is_qkv = fused.holds.size() == 3;
       const int64_t rows =
           is_qkv ? config.attention(layer).qkv_width() : 2 * config.attention(layer).query_width();
@@ -65,6 +65,18 @@ TEST_CASE("roles: a fused tensor's rows are those of the roles it holds, each ro
       CHECK(*seen.begin() == 0);
       CHECK(*seen.rbegin() == rows - 1);
     }
+  }
+  // Of a delta net: keys and queries of 2 heads of 6, values and gates of 4 heads of 8, two numbers
+  // a head.
+  const ModelConfig config = config_of("lara_mini");
+  const std::vector<std::pair<int64_t, int64_t>> expected{{0, 12},  {12, 12}, {24, 32},
+                                                          {56, 32}, {88, 4},  {92, 4}};
+  const std::vector<Role>& held = row_of(Role::kMixerAll).holds;
+  REQUIRE(held.size() == expected.size());
+  for (size_t i = 0; i < held.size(); ++i) {
+    const RowRanges ranges = row_ranges(held[i], Role::kMixerAll, 96, config, 0);
+    REQUIRE(ranges.size() == 1);
+    CHECK(std::pair(ranges[0].first, ranges[0].second) == expected[i]);
   }
   CHECK(fused_roles_of(Role::kQuery).size() == 2);
   CHECK(fused_roles_of(Role::kOutput).empty());

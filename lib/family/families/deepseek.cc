@@ -148,6 +148,18 @@ constexpr FamilyRow kRows[] = {
        family.layer_tensors = joined({pre_norm_rows(), latent_attention_rows(), mlp_rows(),
                                       expert_rows(), correction_rows(), shared_expert_rows()});
      }},
+    // DeepSeek-V3 without groups of experts. Published files say head_dim and q_head_dim for other
+    // programs. Source: transformers 5.24, models/sarvam_mla.
+    {"sarvam_mla", "deepseek_v3", "DeepseekV3Attention", "Sarvam 105B",
+     [](Architecture& family) {
+       family.defaults.merge(R"({"q_lora_rank": null, "n_routed_experts": null, "num_experts": 128,
+         "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1})");
+       add(family.aliases, {{"n_shared_experts", "num_shared_experts"}});
+       add(family.known_keys, {"head_dim", "q_head_dim"});
+       family.has_prediction_layers = false;
+       family.draft = DraftLayer::kNone;
+       family.draft_scales = "";
+     }},
     // DeepSeek-V3 whose attention reads the index_topk tokens that an indexer selects.
     {"deepseek_v32", "deepseek_v3", "DeepseekV32Attention", "DeepSeek-V3.2",
      [](Architecture& family) {

@@ -15,6 +15,15 @@ TensorRows glm4_norm_rows() {
   };
 }
 
+TensorRows fused_attention_rows() {
+  return {{kQueryKeyValue, "attention.query_key_value.weight"},
+          {kQueryKeyValueBias,
+           "attention.query_key_value.bias",
+           {},
+           {when(&ModelConfig::attention_bias)}},
+          {kOutput, "attention.dense.weight"}};
+}
+
 constexpr FamilyRow kRows[] = {
     {"glm", "", "GlmAttention", "GLM-4-9B, GLM-Edge",
      [](Architecture& family) {
@@ -76,6 +85,30 @@ constexpr FamilyRow kRows[] = {
            joined({pre_norm_rows(), attention_rows(),
                    with(when(&ModelConfig::has_qk_norm), head_norm_rows()), mlp_rows(),
                    expert_rows(), correction_rows(), shared_expert_rows()});
+     }},
+    // GLM-4.5 with RoPE in all dimensions, under names of its own. Source: transformers 5.24,
+    // models/sarvam_moe and conversion_mapping.py.
+    {"sarvam_moe", "glm4_moe", "Glm4MoeAttention", "Sarvam 30B",
+     [](Architecture& family) {
+       family.defaults = R"({"num_key_value_heads": 4, "head_dim": 64, "rope_theta": 8000000.0,
+         "moe_intermediate_size": 1024, "num_experts_per_tok": 6, "n_shared_experts": 1,
+         "num_experts": 128, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
+         "norm_topk_prob": true, "routed_scaling_factor": 2.5, "use_qk_norm": true,
+         "partial_rotary_factor": 1.0})";
+       add(family.aliases,
+           {{"n_shared_experts", "num_shared_experts"}, {"attention_bias", "use_qkv_bias"}});
+       family.has_prediction_layers = false;
+       family.draft = DraftLayer::kNone;
+       family.masks_first_draft = false;
+       family.draft_scales = "";
+       family.attention_module = "attention";
+       family.model_tensors = model_rows("word_embeddings.weight");
+       family.layer_tensors = joined(
+           {pre_norm_rows(), fused_attention_rows(),
+            with(when(&ModelConfig::has_qk_norm), head_norm_rows("attention.query_layernorm.weight",
+                                                                 "attention.key_layernorm.weight")),
+            mlp_rows(), expert_rows(), correction_rows("mlp.gate.expert_bias"),
+            shared_expert_rows()});
      }},
     // GLM-4.5 within GLM-4.5V.
     {"glm4v_moe", "glm4_moe", "Glm4vMoeTextAttention", "text model of GLM-4.5V, GLM-4.6V",

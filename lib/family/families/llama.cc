@@ -106,6 +106,18 @@ void resolve_growth(const Json& config, ModelConfig& resolved) {
   resolved.ropes.push_back(growth);
 }
 
+/// lm_head may lack the rows of the last ids, which are read and never predicted.
+void resolve_output_vocab(const Json& config, ModelConfig& resolved) {
+  const auto rows = optional_int(config, "output_vocab_size");
+  if (!rows) return;
+  if (*rows < 1 || *rows > resolved.vocab_size)
+    fail("key 'output_vocab_size' is ", *rows, ", expected 1 to vocab_size ", resolved.vocab_size);
+  if (resolved.tie_word_embeddings && *rows != resolved.vocab_size)
+    fail("key 'output_vocab_size' is ", *rows, " and lm_head is the embedding of ",
+         resolved.vocab_size, " ids; expected tie_word_embeddings false");
+  resolved.output_vocab_size = *rows;
+}
+
 /// moe_layers takes precedence over the step.
 void resolve_experts(const Json& config, ModelConfig& resolved) {
   const Json* list = find_field(config, "moe_layers");
@@ -198,6 +210,19 @@ constexpr FamilyRow kRows[] = {
                                        {kActivationAlphaN, "mlp.act_fn.alpha_n"},
                                        {kActivationBeta, "mlp.act_fn.beta"},
                                        {kActivationEps, "mlp.act_fn.eps"}}});
+     }},
+    // Apertus with codes of images and sounds in its vocabulary, of which lm_head may lack rows.
+    // Source: transformers 5.24, models/apertus1p5.
+    {"apertus1p5", "apertus", "ApertusAttention",
+     "Apertus 1.5, also the text part of multimodal checkpoints",
+     [](Architecture& family) {
+       family.model_types = {"apertus1p5_text"};
+       family.defaults.merge(R"({"vocab_size": 266752})");
+       family.text_defaults = R"({"hidden_size": 4096, "intermediate_size": 14336,
+         "num_hidden_layers": 32, "num_attention_heads": 32})";
+       family.prefixes = {{"model."}, {"model.language_model."}};
+       family.known_keys = {"post_norm", "qk_norm", "output_vocab_size"};
+       family.resolve = resolve_output_vocab;
      }},
     {"helium", "", "HeliumAttention", "Helium",
      [](Architecture& family) {

@@ -60,6 +60,18 @@ TensorRows delta_net_rows() {
   };
 }
 
+/// As split_delta_net_rows, with all projections in one tensor.
+TensorRows fused_net_rows() {
+  return {
+      {kMixerAll, "linear_attn.in_proj.weight"},
+      {kMixerConv, "linear_attn.conv1d.weight"},
+      {kMixerStepBias, "linear_attn.dt_bias"},
+      {kMixerDecay, "linear_attn.A_log"},
+      {kMixerNorm, "linear_attn.out_norm.weight", {Dim::kMixerHeadDim}},
+      {kMixerOut, "linear_attn.out_proj.weight"},
+  };
+}
+
 /// Windows follow no pattern that a number could give.
 void require_layer_types(const Json& config, ModelConfig&) {
   if (!find_field(config, "layer_types")) fail_missing("layer_types", "a word for each layer");
@@ -290,6 +302,33 @@ constexpr FamilyRow kRows[] = {
                                       mlp_rows(),
                                       expert_rows(),
                                       shared_expert_rows(kSharedExpert)});
+     }},
+    // Gated delta nets, whose projections are one tensor, among Qwen3's attention, which turns in
+    // layers with a window only, with experts in every layer. Source: transformers 5.24,
+    // models/lara_mini and conversion_mapping.py.
+    {"lara_mini", "qwen3_next", "LaraMiniAttention", "Lara 4 Mini",
+     [](Architecture& family) {
+       family.defaults = R"({"head_dim": 128, "num_key_value_heads": 4, "sliding_window": 512,
+         "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+         "linear_num_key_heads": 8, "linear_num_value_heads": 16, "num_experts": 128,
+         "num_experts_per_tok": 4, "moe_intermediate_size": 512,
+         "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
+         "tie_word_embeddings": true})";
+       family.resolve = require_layer_types;
+       family.norm_adds_one = false;
+       family.has_query_gate = false;
+       family.draft = DraftLayer::kNone;
+       family.draft_scales = "";
+       family.intermediate_multiple = 1;  // no layer has an MLP
+       family.positions = Positions::kRopeInSlidingLayers;
+       family.sliding_window = SlidingWindow::kTyped;
+       family.expert_layers = ExpertLayers::kAll;
+       family.ignored_prefixes = {};
+       const Condition attends = when(&LayerConfig::has_attention);
+       family.layer_tensors = joined(
+           {pre_norm_rows(), with(attends, attention_rows()), with(attends, head_norm_rows()),
+            with(when(&LayerConfig::has_recurrence), fused_net_rows()),
+            fused_expert_rows(Layout::kOutIn), shared_expert_rows(kSharedExpert)});
      }},
     // Heads of Q by layer, a softplus gate of each head or element, sigmoid routing with a
     // soft-cap.
