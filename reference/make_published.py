@@ -6,9 +6,11 @@ needs: torch 2.15, transformers 5.24, safetensors, numpy, and in the folder of -
 (x_NAME/...): what each kind names below. Files are as make_quantized.py writes them.
 """
 import argparse
+import copy
 import importlib.util
 import json
 import pathlib
+import re
 import sys
 import types
 
@@ -153,6 +155,129 @@ def modelopt_mixed(folder, packages):
                                                      "exclude_modules": ["lm_head"], "quantized_layers": layers}})
 
 
+def int4_decoded(stored, module, group):
+    """A module's float32 weight from the INT4 that ModelOpt exports, which its own packing must give again."""
+    from modelopt.torch.export.quant_utils import pack_int4_in_uint8
+    pairs, scale = stored[f"{module}.weight"].int(), stored[f"{module}.weight_scale"].float()
+    codes = torch.stack((pairs & 15, pairs >> 4), 1).flatten(0, 1)
+    codes = torch.where(codes < 8, codes, codes - 16).float()
+    decoded = codes * scale.repeat_interleave(group, 1)
+    assert torch.equal(pack_int4_in_uint8(decoded, scale, group), stored[f"{module}.weight"])
+    if f"{module}.weight_scale_2" in stored:
+        second = stored[f"{module}.weight_scale_2"].float()
+        decoded = (decoded / second).to(E4M3).float() * second
+    return decoded
+
+
+def keys_error(model):
+    """How far K of the last layer is from the 16-bit model's, by the largest value."""
+    with torch.no_grad():
+        found, wanted = (one(torch.tensor([IDS]), use_cache=True).past_key_values.layers[-1].keys for one in (model, tiny_model(CONFIG)))
+    return float((found - wanted).abs().max() / wanted.abs().max())
+
+
+def with_small_blocks(config):
+    """The preset with blocks of 32 columns instead of 128, since rows have 64."""
+    if isinstance(config, list):
+        return [with_small_blocks(one) for one in config]
+    if isinstance(config, dict):
+        return {key: 32 if key == -1 and value == 128 else with_small_blocks(value) for key, value in config.items()}
+    return config
+
+
+def modelopt_awq(folder, packages, preset):
+    """Quantized by AWQ's search and exported by ModelOpt itself: scales of inputs stay beside o_proj, whose heads share those of V."""
+    sys.path.insert(0, str(packages / "x_nvidia_modelopt"))
+    import modelopt.torch.quantization as mtq
+    from modelopt.torch.export import export_hf_checkpoint
+    config = with_small_blocks(copy.deepcopy(getattr(mtq, preset)))
+    model = tiny_model(CONFIG)
+    mtq.quantize(model, config, lambda one: one(torch.tensor([IDS])))
+    for module in model.modules():  # inputs run in 16 bits here
+        if hasattr(module, "input_quantizer") and "W4A8" in preset:
+            module.input_quantizer._disabled = True
+    own = keys_error(model)
+    export_hf_checkpoint(model, dtype=torch.float32, export_dir=folder)
+    stored = load_file(folder / "model.safetensors")
+    model, expected = tiny_model(CONFIG), {}
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            module = name.removesuffix(".weight")
+            if f"{module}.weight_scale" not in stored:
+                parameter.copy_(stored[name].float())
+                continue
+            decoded = int4_decoded(stored, module, 32)
+            if f"{module}.pre_quant_scale" in stored:
+                decoded = decoded * stored[f"{module}.pre_quant_scale"].float()
+            parameter.copy_(decoded)
+            expected[module] = entry(decoded)
+    assert any(name.endswith("pre_quant_scale") for name in stored)
+    # The export smooths and rounds anew, so that only the distance from the 16-bit model compares.
+    assert keys_error(model) < 1.5 * own, (keys_error(model), own)
+    beside = json.loads((folder / "hf_quant_config.json").read_text())
+    for file in folder.glob("*"):
+        file.unlink()
+    write(folder, stored, CONFIG, {"weights": expected, **extremes(model)}, beside)
+
+
+def gptq_dynamic(folder, packages):
+    """GPTQModel's key `dynamic`: one Linear in 8 bits, others in 2 bits, one in 16 bits. The first pattern that matches counts."""
+    ways = {bits: gptq(bits, packages=packages) for bits in (2, 4, 8)}
+    dynamic = {"-:.*layers\\.0\\.mlp\\.up_proj": {}, "+:.*\\.mlp\\.(up|down)_proj": {"bits": 8},
+               "model\\.layers\\.1\\.self_attn": {"bits": 2}, ".*k_proj": {"bits": 8}}
+
+    def bits_of(module):
+        matching = [(key, value) for key, value in dynamic.items() if re.match(re.sub("^[-+]:", "", key), module)]
+        if not matching:
+            return 4
+        key, value = matching[0]
+        return 16 if key.startswith("-:") else value["bits"]
+
+    model, tensors, expected = tiny_model(CONFIG), {}, {}
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            module = name.removesuffix(".weight")
+            bits = bits_of(module) if "proj" in name else 16
+            if bits == 16:
+                tensors[name] = parameter.half()
+                continue
+            stored, decoded = ways[bits]["quantize"](name, parameter.data)
+            tensors.update({module + end: value for end, value in stored.items()})
+            expected[module] = entry(decoded)
+            parameter.copy_(decoded)
+    config = {**ways[4]["config"], "dynamic": dynamic}
+    write(folder, tensors, {**CONFIG, "quantization_config": config}, {"weights": expected, **extremes(model)})
+
+
+def awq_rows(packages, file):
+    """AutoAWQ's version gemv or gemv_fast, packed by its own Linear; its kernels alone decode, so values are code x scale plus the
+    stored zero points times scales."""
+    root = next(packages.glob("autoawq-*/awq"))
+    for name in ("awq", "awq.utils", "awq.utils.module"):
+        sys.modules.setdefault(name, types.ModuleType(name))
+    sys.modules["awq.utils.module"].try_import = lambda name: (None, "")
+    module = module_at(file, root / "modules" / "linear" / f"{file}.py")
+    linear_class = module.WQLinear_GEMV if file == "gemv" else module.WQLinear_GEMVFast
+
+    def quantize(name, weight):
+        scale, zero = minmax(weight, types.SimpleNamespace(group_size=32, num_bits=4, symmetric=False))
+        zero = zero.float() + 8
+        groups = torch.arange(weight.shape[1]) // 32
+        codes = torch.round(weight.float() / scale.float()[:, groups] + zero[:, groups]).clamp(0, 15)
+        linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+        linear.weight.data = (codes - zero[:, groups]) * scale.float()[:, groups]
+        packed = linear_class.from_linear(linear, 4, 32, scales=scale.float(), zeros=zero.clone())
+        stored = {f".{key}": value for key, value in packed.state_dict().items()}
+        stored[".scales"] = stored[".scales"].half()
+        added = -zero * scale.float()
+        if file == "gemv_fast":
+            stored[".qzeros"] = stored[".qzeros"].half()
+            added = stored[".qzeros"].t().float()[:, :added.shape[1]]
+            return stored, codes * scale.float()[:, groups] + added[:, groups]
+        return stored, linear.weight.data
+    return quantize
+
+
 def quark_decoded(packages, stored, module):
     """A module's float32 weight as Quark unpacks and scales it."""
     from quark.torch.kernel import dequantize
@@ -295,6 +420,14 @@ def kinds(packages):
         "auto_round_awq": llama(lambda: awq(packages)["quantize"], auto_round_config("auto_round:auto_awq")),
         # auto_gptq 0.7.1
         "gptq_old": lambda folder: old_gptq(folder, packages),
+        "gptq_dynamic": lambda folder: gptq_dynamic(folder, packages),
+        # autoawq 0.2.9
+        **{f"awq_{version}": llama(lambda version=version: awq_rows(packages, version), {
+            "quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": version})
+           for version in ("gemv", "gemv_fast")},
+        # nvidia_modelopt 0.48.0rc1
+        **{f"modelopt_{name}": lambda folder, preset=preset: modelopt_awq(folder, packages, preset)
+           for name, preset in (("w4a16_awq", "INT4_AWQ_CFG"), ("w4a8_awq", "W4A8_AWQ_BETA_CFG"))},
         # Llama 3.1 405B in FP8
         "fbgemm_fp8": llama(lambda: lambda name, weight: scaled_rows(weight), {
             "quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0, "modules_to_not_convert": ["lm_head"]}),

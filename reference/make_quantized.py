@@ -2,7 +2,7 @@
 """Writes tests/fixtures/quantized/<kind>: tiny checkpoints of quantized weights, and what their own library decodes.
 
 usage: make_quantized.py [--folder FOLDER] [--packages FOLDER] [KIND ...]
-needs: torch, transformers 5.23, safetensors, numpy, compressed-tensors 0.20, bitsandbytes 0.50 (on the CPU), and in
+needs: torch, transformers 5.23, safetensors, numpy, compressed-tensors 0.20.1, bitsandbytes 0.50 (on the CPU), and in
 the folder of --packages, unpacked and not installed, because they ask for other versions of torch: auto_gptq 0.7.1,
 autoawq 0.2.9, nvidia_modelopt 0.47.0, amd_quark 0.13 (with scipy, onnx, ml_dtypes and onnxslim to be imported).
 
@@ -69,17 +69,18 @@ def compressed(weight, args, format, index=None):
         blocks = weight.float().reshape(weight.shape[0], -1, 16).abs().amax(-1)
         state["weight_scale"] = (state["weight_global_scale"] * blocks / 6.0).to(torch.float8_e4m3fn).float()
     else:  # powers of two for 32 columns
-        top = 6.0 if args.num_bits == 4 else 448.0
+        top = {4: 6.0, 6: 7.5, 8: 448.0}[args.num_bits]
         blocks = weight.float().reshape(weight.shape[0], -1, 32).abs().amax(-1)
         state["weight_scale"] = 2.0 ** torch.ceil(torch.log2(blocks / top))
     stored = compressor.compress(state, scheme)
     decoded = compressor.decompress({name: value.clone() for name, value in stored.items()}, scheme)["weight"].float()
     if args.type == "int":
         stored["weight_scale"] = stored["weight_scale"].half()
-    elif args.num_bits == 4:  # its decompress rounds to bfloat16
-        from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+    elif args.num_bits < 8:  # its decompress rounds to bfloat16
+        from compressed_tensors.compressors import mxfp6, nvfp4
         from compressed_tensors.quantization.lifecycle.forward import dequantize
-        codes = unpack_fp4_from_uint8(stored["weight_packed"], *weight.shape, dtype=torch.float32)
+        unpack = nvfp4.helpers.unpack_fp4_from_uint8 if args.num_bits == 4 else mxfp6.helpers.unpack_fp6_from_uint8
+        codes = unpack(stored["weight_packed"], *weight.shape, dtype=torch.float32)
         scales = compressor._decompress_scale(stored["weight_scale"], torch.float32)
         decoded = dequantize(codes, scales, args=args, global_scale=state.get("weight_global_scale"), dtype=torch.float32)
     if index is not None:  # columns whose groups are not in order: compressed-tensors 0.13 stores the group of each
@@ -287,6 +288,7 @@ def kinds(packages):
             (["re:.*self_attn.*"], channel8, "int-quantized"), (["re:.*mlp.*"], int4_symmetric, packed))},
         "nvfp4": compressed_kind(nvfp4, "nvfp4-pack-quantized"),
         "mxfp4": compressed_kind(weight_args(num_bits=4, **mx), "mxfp4-pack-quantized"),
+        "mxfp6": compressed_kind(weight_args(num_bits=6, **mx), "mxfp6-pack-quantized"),
         "mxfp8": compressed_kind(weight_args(num_bits=8, **mx), "mxfp8-quantized"),
         "gptq_2": gptq(2, packages=packages), "gptq_3": gptq(3, packages=packages),
         "gptq_4": gptq(4, desc_act=True, packages=packages), "gptq_8": gptq(8, packages=packages),

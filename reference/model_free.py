@@ -2,7 +2,7 @@
 """Writes tests/fixtures/model_free/cases.json and sources/: what llm-compressor's model_free_ptq makes of small checkpoints.
 
 usage: model_free.py [CASE ...]
-needs: llmcompressor 0.14.0.1, compressed-tensors 0.19.0, torch 2.13 (CPU)
+needs: llmcompressor 0.14.0.1, compressed-tensors 0.20.1, torch 2.13 (CPU)
 
 A source is a checkpoint of random weights with names of one architecture and without a model: only names and shapes count. It also has
 rows of zeros, -0, large outliers and values that lie between two codes. A case is a source, a scheme and the modules that stay as they
@@ -103,8 +103,8 @@ IGNORE = {
     "state_space_bf16": ["backbone.embeddings", "backbone.norm_f", "backbone.layers.0.mixer.conv1d", "visual.blocks.0.attn.qkv", "visual.patch_embed.proj"],
 }
 ALL = ["FP8_DYNAMIC", "FP8_BLOCK", "W8A8", "INT8", "W4A16", "W4A16_ASYM", "W4AFP8", "W2A16", "W3A16", "W5A16", "W6A8", "W7A16", "W8A16",
-       "W4A4", "W4A8", "NVFP4A16", "MXFP4", "MXFP4A16", "MXFP8", "MXFP8A16", "FP8", "NVFP4", "UNQUANTIZED"]
-SOME = ["FP8_DYNAMIC", "FP8_BLOCK", "W8A8", "W4A16", "W4A16_ASYM", "NVFP4A16", "MXFP4", "MXFP8"]
+       "W4A4", "W4A8", "NVFP4A16", "MXFP4", "MXFP4A16", "MXFP4XFP8", "MXFP6A8", "MXFP6A16", "MXFP8", "MXFP8A16", "FP8", "NVFP4", "UNQUANTIZED"]
+SOME = ["FP8_DYNAMIC", "FP8_BLOCK", "W8A8", "W4A16", "W4A16_ASYM", "NVFP4A16", "MXFP4", "MXFP6A16", "MXFP8"]
 # Groups of 128 do not fit inputs of 32 or 16.
 CASES = {"llama_bf16": ALL, "llama_f16": SOME, "llama_f32": SOME, "partial_bf16": ["FP8_DYNAMIC", "FP8_BLOCK", "W8A8", "W4A16"],
          "experts_bf16": ["FP8_DYNAMIC", "W8A8", "NVFP4A16", "MXFP4"], "state_space_bf16": ["FP8_BLOCK", "NVFP4A16"]}

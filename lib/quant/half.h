@@ -77,6 +77,21 @@ constexpr uint8_t encode(float value) {
 
 }  // namespace e2m1
 
+/// The 6-bit float of FP6 weights. Source: OCP Microscaling Formats 1.0, 5.3.2.
+namespace e2m3 {
+
+inline constexpr float kMax = 7.5f;
+
+/// Value of the lowest six bits: three of mantissa, two of exponent, the sign. Code 32 is -0.
+constexpr float decode(uint8_t code) {
+  const uint32_t mantissa = code & 7u, exponent = code >> 3 & 3u;
+  const float magnitude = exponent == 0 ? static_cast<float>(mantissa) / 8
+                                        : static_cast<float>((8 + mantissa) << (exponent - 1)) / 8;
+  return (code & 32u) != 0 ? -magnitude : magnitude;
+}
+
+}  // namespace e2m3
+
 namespace e8m0 {
 
 inline constexpr uint8_t kNan = 255;

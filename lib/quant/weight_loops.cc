@@ -63,6 +63,7 @@ struct OnGrid {
   static constexpr uint32_t kDistance = static_cast<uint32_t>(23 - kMantissaBits) << 23;
 };
 using OnE4m3Grid = OnGrid<3, -6>;
+using OnE2m3Grid = OnGrid<3, 0>;
 using OnF16Grid = OnGrid<10, -14>;
 
 /// magnitude / scale, at most 448, as float32 bits; rounded to the dtype where kRounds.
@@ -130,6 +131,23 @@ struct EncodeE2m1Loop {
                             choose(value > 5.0f, 1u, 0u);
       const uint32_t sign = choose(quotient == 0, 0u, sign_of<kDType>(element) >> 4);
       codes[i] = static_cast<uint8_t>(code | sign);
+    }
+  }
+};
+
+template <bool kRounds>
+struct EncodeE2m3Loop {
+  template <DType kDType>
+  KVCAL_INLINE static void of(const Run& run, const Coding& coding, uint8_t* __restrict codes) {
+    const std::byte* const elements = run.elements;
+    const size_t count = run.count;
+    const float scale = coding.scale;
+    for (size_t i = 0; i < count; ++i) {
+      const auto element = load<kDType>(elements, i);
+      const uint32_t quotient =
+          quotient_magnitude<kDType, kRounds>(magnitude_of<kDType>(element), scale);
+      const uint32_t code = OnE2m3Grid(quotient).code();
+      codes[i] = static_cast<uint8_t>((code < 31 ? code : 31u) | sign_of<kDType>(element) >> 2);
     }
   }
 };
@@ -245,6 +263,9 @@ KVCAL_INLINE void by_rounding(const Run& run, const Coding& coding, const More&.
   target void encode_e2m1_##isa(const Run& run, const Coding& coding, uint8_t* codes) {         \
     by_rounding<EncodeE2m1Loop>(run, coding, codes);                                            \
   }                                                                                             \
+  target void encode_e2m3_##isa(const Run& run, const Coding& coding, uint8_t* codes) {         \
+    by_rounding<EncodeE2m3Loop>(run, coding, codes);                                            \
+  }                                                                                             \
   target void encode_int_##isa(const Run& run, const IntCoding& coding, uint8_t* codes) {       \
     by_dtype<EncodeIntLoop>(run, coding, codes);                                                \
   }                                                                                             \
@@ -254,9 +275,14 @@ KVCAL_INLINE void by_rounding(const Run& run, const Coding& coding, const More&.
   target void powers_##isa(const Run& run, const Coding& coding, double norm, double* powers) { \
     by_rounding<PowersLoop>(run, coding, norm, powers);                                         \
   }                                                                                             \
-  constexpr Loops k_##isa##_loops{                                                              \
-      #isa,           largest_##isa, encode_##isa, encode_e2m1_##isa, encode_int_##isa,         \
-      extremes_##isa, powers_##isa};
+  constexpr Loops k_##isa##_loops{#isa,                                                         \
+                                  largest_##isa,                                                \
+                                  encode_##isa,                                                 \
+                                  encode_e2m1_##isa,                                            \
+                                  encode_e2m3_##isa,                                            \
+                                  encode_int_##isa,                                             \
+                                  extremes_##isa,                                               \
+                                  powers_##isa};
 
 KVCAL_LOOPS(any, )
 #if defined(__x86_64__) && defined(__GNUC__)

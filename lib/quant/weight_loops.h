@@ -22,7 +22,7 @@ struct Run {
   size_t count = 0;
 };
 
-/// Parameters of coding a run as E4M3FN or E2M1.
+/// Parameters of coding a run as E4M3FN, E2M3 or E2M1.
 struct Coding {
   float scale = 1.0f;            ///< finite and positive
   bool rounds_quotient = false;  ///< to the run's dtype, before coding
@@ -53,6 +53,9 @@ struct Loops {
   void (*encode)(const Run& run, const Coding& coding, uint8_t* codes);
   /// codes[count] of finite elements, 4 bits each, as e2m1::encode. A quotient of -0 gives +0.
   void (*encode_e2m1)(const Run& run, const Coding& coding, uint8_t* codes);
+  /// codes[count] of finite elements, 6 bits each: the nearest E2M3 value, ties to even, at most
+  /// 7.5. The sign of zero stays.
+  void (*encode_e2m3)(const Run& run, const Coding& coding, uint8_t* codes);
   /// codes[count] of finite elements.
   void (*encode_int)(const Run& run, const IntCoding& coding, uint8_t* codes);
   /// Of finite elements.

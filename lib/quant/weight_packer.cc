@@ -32,6 +32,12 @@ constexpr Row kRows[] = {
       .scales = ScaleDType::kE8m0,
       .is_packed = true},
      [](const QuantArgs& args, bool) { return is_mx(args) && args.num_bits == 4; }},
+    {{.format = "mxfp6-pack-quantized",
+      .codes = "weight_packed",
+      .dtype = DType::kU8,
+      .scales = ScaleDType::kE8m0,
+      .is_packed = true},
+     [](const QuantArgs& args, bool) { return is_mx(args) && args.num_bits == 6; }},
     {{.format = "mxfp8-quantized", .codes = "weight", .scales = ScaleDType::kE8m0},
      [](const QuantArgs& args, bool) { return is_mx(args) && args.num_bits == 8; }},
     {{.format = "nvfp4-pack-quantized",
@@ -63,7 +69,8 @@ constexpr Row kRows[] = {
 const CompressedFormat& storage_of(const QuantArgs& weights,
                                    const std::optional<QuantArgs>& inputs) {
   KVCAL_CHECK(weights.num_bits >= 2 && weights.num_bits <= 8);
-  KVCAL_CHECK(weights.type == QuantType::kInt || weights.num_bits == 4 || weights.num_bits == 8);
+  KVCAL_CHECK(weights.type == QuantType::kInt || weights.num_bits == 4 || weights.num_bits == 8 ||
+              (weights.num_bits == 6 && is_mx(weights)));
   for (const Row& row : kRows)
     if (row.holds(weights, inputs.has_value())) return row.storage;
   KVCAL_CHECK(false);
@@ -73,6 +80,7 @@ const CompressedFormat& storage_of(const QuantArgs& weights,
 namespace {
 
 using weight_loops::bytes_of_element;
+using weight_loops::Loops;
 using weight_loops::Run;
 
 /// Number of codes that fill whole words of 32 bits, for any number of bits.
@@ -82,10 +90,32 @@ constexpr int64_t kCodesTogether = 1024;
 /// Scale of a group of zeros, where scales are E4M3. Source: compressed-tensors `_get_dtype_eps`.
 constexpr float kZeroE4m3Scale = 0.125f;
 
+/// What a type of floats of so many bits adds to the coding of weights.
+struct FloatCodes {
+  int bits;
+  float max;
+  int largest_exponent;  ///< of max
+  /// Mantissa from which a group's magnitude counts as the next power of two. Source:
+  /// compressed-tensors 0.20.1 `generate_mx_scales`.
+  float rounded_up_from;
+  void (*Loops::*encode)(const Run&, const weight_loops::Coding&, uint8_t*);
+};
+constexpr FloatCodes kFloatCodes[] = {
+    {4, e2m1::kMax, 2, 1.75f, &Loops::encode_e2m1},
+    {6, e2m3::kMax, 2, 1.9375f, &Loops::encode_e2m3},
+    {8, fp8::max_value(fp8::Format::kE4m3Fn), 8, 1.75f, &Loops::encode},
+};
+
+const FloatCodes& float_codes_of(const QuantArgs& args) {
+  const auto* row = std::ranges::find(kFloatCodes, args.num_bits, &FloatCodes::bits);
+  KVCAL_CHECK(row != std::end(kFloatCodes));
+  return *row;
+}
+
 /// Half the distance from the lowest to the highest code: what a magnitude is divided by.
 float half_range(const QuantArgs& args) {
   if (args.type == QuantType::kInt) return (std::exp2(static_cast<float>(args.num_bits)) - 1) / 2;
-  return args.num_bits == 4 ? e2m1::kMax : fp8::max_value(fp8::Format::kE4m3Fn);
+  return float_codes_of(args).max;
 }
 
 float or_zero_scale(float scale, DType dtype) {
@@ -104,17 +134,17 @@ float global_scale_of(Amax amax, DType dtype) {
   return std::isfinite(scale) ? scale : 1.0f;
 }
 
-/// E8M0 code of a group: the power of two below the magnitude, or the next one from 1.75 times that
-/// on, over that of the element's largest code. A scale that the weight's dtype cannot hold becomes
+/// E8M0 code of a group: the power of two below the magnitude, or the next one, over that of the
+/// element's largest code. A scale that the weight's dtype cannot hold becomes
 /// 1. Source: compressed-tensors `generate_mx_scales`, `round_to_power_2`.
 uint8_t mx_scale_of(Amax amax, const QuantArgs& args, DType dtype) {
-  const int largest_exponent = args.num_bits == 4 ? 2 : 8;
+  const FloatCodes& format = float_codes_of(args);
   const float least = dtype == DType::kF16 ? 0x1p-14f : 0x1p-126f;
   int exponent = 0;
   const float mantissa = 2 * std::frexp(amax.value, &exponent);
-  exponent += (mantissa >= 1.75f ? 1 : 0) - 1;
+  exponent += (mantissa >= format.rounded_up_from ? 1 : 0) - 1;
   const float power = amax.value == 0 ? 0.0f : std::ldexp(1.0f, exponent);
-  const int code = power < least ? 0 : std::max(0, 127 + exponent - largest_exponent);
+  const int code = power < least ? 0 : std::max(0, 127 + exponent - format.largest_exponent);
   if (rounded_to(dtype, e8m0::decode(static_cast<uint8_t>(code))) == 0.0f) return 127;
   return static_cast<uint8_t>(code);
 }
@@ -272,12 +302,11 @@ void WeightPacker::encode_piece(const std::byte* elements, uint64_t group,
     return;
   }
   // Beside a float32 global scale, quotients are float32, too.
-  (args_.num_bits == 4 ? loops.encode_e2m1 : loops.encode)(
-      run,
-      {.scale = scale_at(group),
-       .rounds_quotient = storage_.scales != ScaleDType::kE4m3,
-       .keeps_zero_sign = true},
-      codes.data());
+  (loops.*float_codes_of(args_).encode)(run,
+                                        {.scale = scale_at(group),
+                                         .rounds_quotient = storage_.scales != ScaleDType::kE4m3,
+                                         .keeps_zero_sign = true},
+                                        codes.data());
 }
 
 void WeightPacker::encode_row(const TensorView& weight, int64_t row, int64_t first,

@@ -63,7 +63,8 @@ constexpr CompressionFormat kQuantizedFormats[] = {CompressionFormat::kFloatQuan
 std::string format_hint(const std::string& found, const std::vector<std::string>& expected) {
   constexpr auto kOutside = std::to_array<std::string_view>(
       {"int-quantized", "pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
-       "mxfp8-quantized", "marlin-24", "sparse-bitmask", "sparse-24-bitmask"});
+       "mxfp6-pack-quantized", "mxfp8-quantized", "marlin-24", "sparse-bitmask",
+       "sparse-24-bitmask"});
   if (std::ranges::find(kOutside, found) != kOutside.end()) return ", which is outside FP8";
   if (found == "mixed-precision") return ", which is said of a checkpoint, not of a group";
   return did_you_mean(found, expected);

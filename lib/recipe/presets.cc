@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/file.h"
 #include "core/folder.h"
 #include "core/registry.h"
 #include "core/text.h"
@@ -33,7 +34,7 @@ struct PresetRow {
 };
 
 constexpr std::string_view kInt = "integer weights", kNvfp4 = "NVFP4, FP4 weights",
-                           kMxfp4 = "MXFP4, FP4 weights",
+                           kMxfp4 = "MXFP4, FP4 weights", kMxfp6 = "MXFP6, FP6 weights",
                            kMxfp8 = "MXFP8, whose scales are powers of two in eight bits",
                            kInt4 = "INT4 weights", kInt8 = "INT8 weights and inputs";
 constexpr std::string_view kE4m3Name = "torch.float8_e4m3fn", kE8m0Name = "torch.uint8";
@@ -71,7 +72,7 @@ constexpr PresetRow int_row(std::string_view name, int bits, int input_bits,
   return row;
 }
 
-// Source: compressed-tensors 0.19 `quantization/quant_scheme.py`, PRESET_SCHEMES.
+// Source: compressed-tensors 0.20.1 `quantization/quant_scheme.py`, PRESET_SCHEMES.
 constexpr PresetRow kPresets[] = {
     {.name = "FP8",
      .weights = PresetArgs{},
@@ -92,7 +93,13 @@ constexpr PresetRow kPresets[] = {
      .needs_more = "its inputs have a static global scale, which needs data: choose NVFP4A16"},
     {.name = "NVFP4A16", .weights = kNvfp4Weights, .outside = kNvfp4},
     {.name = "MXFP4", .weights = mx(4), .inputs = mx(4, true), .outside = kMxfp4},
+    {.name = "MXFP4XFP8",
+     .weights = mx(4),
+     .inputs = PresetArgs{.strategy = Strategy::kGroup, .is_dynamic = true, .group_size = 128},
+     .outside = kMxfp4},
     {.name = "MXFP4A16", .weights = mx(4), .outside = kMxfp4},
+    {.name = "MXFP6A8", .weights = mx(6), .inputs = mx(8, true), .outside = kMxfp6},
+    {.name = "MXFP6A16", .weights = mx(6), .outside = kMxfp6},
     {.name = "MXFP8", .weights = mx(8), .inputs = mx(8, true), .outside = kMxfp8},
     {.name = "MXFP8A16", .weights = mx(8), .outside = kMxfp8},
     {.name = "W8A8", .weights = kInt8Channel, .inputs = int_inputs(8), .outside = kInt8},
@@ -210,7 +217,7 @@ std::vector<std::string> recipe_names() {
 
 std::filesystem::path recipe_seen_from(const std::filesystem::path& folder,
                                        const std::string& given) {
-  const std::filesystem::path path = (folder / given).lexically_normal();
+  const std::filesystem::path path = shortened(folder / given);
   return !is_there(path) && named_recipe(given) ? std::filesystem::path(given) : path;
 }
 

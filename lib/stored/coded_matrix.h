@@ -140,6 +140,20 @@ CodeFormat fp4_codes(const Fp4Args& args);
 /// E4M3 codes of `.weight` with a power of two for each 32 columns.
 CodeFormat mxfp8_codes();
 
+/// E2M3 codes of `.weight_packed` U8 [out, in · 3 / 4] with a power of two for each 32 columns.
+CodeFormat mxfp6_codes();
+
+/// AWQ's version gemv_fast: 4-bit codes in the order of its kernel, and F16 products of scale and
+/// zero point, which are added.
+CodeFormat awq_gemv_fast_codes(int64_t group);
+
+/// ModelOpt's INT4 of `.weight` U8 [out / 2, in], two rows in a byte, with a scale for `group`
+/// columns. rounds_to_fp8: weights are E4M3 codes times `.weight_scale_2`, nearest to those.
+CodeFormat modelopt_int4_codes(int64_t group, bool rounds_to_fp8);
+
+/// codes, whose columns are multiplied by `.pre_quant_scale` [in] where the module has one.
+CodeFormat with_input_scale(CodeFormat codes);
+
 /// Matrix of one expert: rows of E2M1 codes with a power of two for each `group` columns. codes:
 /// U8, two codes a byte; scales: U8, row-major.
 std::unique_ptr<CodedMatrix> mxfp4_matrix(const Shape& shape, const TensorView& codes,

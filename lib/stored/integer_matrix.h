@@ -72,6 +72,9 @@ struct PackedIntegerArgs {
 };
 CodeFormat packed_integers(const PackedIntegerArgs& args);
 
+/// Tensors of GPTQ's and AWQ's layouts.
+inline constexpr std::string_view kQWeight = ".qweight", kQZeros = ".qzeros", kQScales = ".scales";
+
 /// GPTQ's and AWQ's layouts: [in, out], packed along in or along out.
 struct GptqArgs {
   int bits = 4;
@@ -81,5 +84,8 @@ struct GptqArgs {
 };
 CodeFormat gptq_integers(const GptqArgs& args);
 CodeFormat awq_integers(int64_t group);
+/// AWQ's version gemv: [out, in], packed along in; zero points are packed along the groups, and
+/// both are padded.
+CodeFormat awq_gemv_integers(int64_t group);
 
 }  // namespace kvcal

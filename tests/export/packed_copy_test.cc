@@ -57,6 +57,19 @@ Written quantized(const fs::path& source, const std::string& scheme_name,
   return {packed_config(scheme, found.ignore), tensors_of(scratch.path())};
 }
 
+/// What a config says beside the list of modules that stay: compressed-tensors 0.20 leaves out keys
+/// that say nothing, which 0.19 writes.
+Json said_by(Json config) {
+  if (!config.is_object()) return config;
+  for (const char* key : {"ignore", "version"}) config.erase(key);
+  Json said = Json::object();
+  for (const auto& [key, value] : config.items()) {
+    if (value.is_null() || (value.is_object() && value.empty())) continue;
+    said[key] = said_by(value);
+  }
+  return said;
+}
+
 }  // namespace
 
 TEST_CASE("packed_copy: every tensor has llm-compressor's name, dtype, shape and bytes") {
@@ -74,9 +87,7 @@ TEST_CASE("packed_copy: every tensor has llm-compressor's name, dtype, shape and
       ++compared;
     }
     Json config = written.config, wanted = expected.at("quantization_config");
-    config.erase("ignore");
-    wanted.erase("ignore");
-    CHECK(config == wanted);
+    CHECK(said_by(config) == said_by(wanted));
   }
   CHECK(compared > 500);
 }

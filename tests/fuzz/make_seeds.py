@@ -214,6 +214,8 @@ def stored_forms():
                       {".weight_packed": ("U8", [32, 16]), ".weight_scale": ("U8", [32, 1])}, {})
     forms["mxfp8"] = (pack("mxfp8-quantized", **{**mx, "num_bits": 8}),
                       {".weight": ("F8_E4M3", [32, 32]), ".weight_scale": ("U8", [32, 1])}, {})
+    forms["mxfp6"] = (pack("mxfp6-pack-quantized", **{**mx, "num_bits": 6}),
+                      {".weight_packed": ("U8", [32, 24]), ".weight_scale": ("U8", [32, 1])}, {})
     for bits in [2, 3, 4, 8]:
         gptq = {".qweight": ("I32", [bits, 32]), ".qzeros": ("I32", [2, bits]), ".scales": ("F16", [2, 32]), ".g_idx": ("I32", [32])}
         config = {"quant_method": "gptq", "bits": bits, "group_size": 16, "desc_act": bits == 4, "sym": False,
@@ -221,6 +223,13 @@ def stored_forms():
         forms[f"gptq_{bits}"] = config, gptq, shape
     forms["awq"] = ({"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True, "version": "gemm"},
                     {".qweight": ("I32", [32, 4]), ".qzeros": ("I32", [2, 4]), ".scales": ("F16", [2, 32])}, {})
+    forms["awq_gemv"] = ({"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True, "version": "gemv"},
+                         {".qweight": ("I32", [32, 4]), ".qzeros": ("I32", [32, 4]), ".scales": ("F16", [32, 32])}, {})
+    fast = {".qweight": ("I16", [8, 64]), ".qzeros": ("F16", [32, 32]), ".scales": ("F16", [32, 32])}
+    forms["awq_gemv_fast"] = ({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemv_fast"}, fast, {})
+    int4 = {".weight": ("U8", [16, 32]), ".weight_scale": ("F32", [32, 1]), ".weight_scale_2": ("F32", []), ".pre_quant_scale": ("F32", [32])}
+    for algorithm in ["W4A16_AWQ", "W4A8_AWQ"]:
+        forms[algorithm.lower()] = {"quant_method": "modelopt", "quant_algo": algorithm, "group_size": 32}, int4, {}
     forms.update(float_forms())
     forms.update(bitsandbytes_forms())
     return forms

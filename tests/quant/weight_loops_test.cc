@@ -76,17 +76,24 @@ uint8_t expected_e2m1(float value, DType dtype, const Coding& coding) {
   return e2m1::encode((coding.rounds_quotient ? rounded(dtype, quotient) : quotient) + 0.0f);
 }
 
-uint8_t expected_int(float value, DType dtype, const weight_loops::IntCoding& coding) {
-  const float quotient = rounded(dtype, rounded(dtype, value / coding.scale) + coding.zero_point);
-  const float clamped = std::fmin(std::fmax(quotient, coding.lowest), coding.highest);
-  return static_cast<uint8_t>(static_cast<int>(std::nearbyint(clamped)) + coding.added);
-}
-
 constexpr DType kDTypes[]{DType::kF16, DType::kBF16, DType::kF32};
 
-}  // namespace
+/// The nearest value, ties to the even code; the sign stays, of zero too.
+uint8_t expected_e2m3(float value, DType dtype, const Coding& coding) {
+  const float exact = value / coding.scale;
+  const float quotient = coding.rounds_quotient ? rounded(dtype, exact) : exact;
+  const float magnitude = std::fmin(std::fabs(quotient), e2m3::kMax);
+  uint8_t code = 0;
+  for (; code < 31; ++code) {
+    const float middle = (e2m3::decode(code) + e2m3::decode(static_cast<uint8_t>(code + 1))) / 2;
+    if (code % 2 == 0 ? magnitude <= middle : magnitude < middle) break;
+  }
+  return static_cast<uint8_t>(code | (std::signbit(value) ? 32 : 0));
+}
 
-TEST_CASE("weight_loops: every instruction set gives the E2M1 codes of the definition") {
+/// Compares the codes of all instruction sets, dtypes and scales with the definition's.
+void check_codes(void (*Loops::*encode)(const Run&, const Coding&, uint8_t*),
+                 uint8_t (*expected)(float, DType, const Coding&)) {
   for (const DType dtype : kDTypes) {
     const std::vector<uint32_t> elements = elements_of(dtype);
     const std::vector<std::byte> bytes = bytes_of(dtype, elements);
@@ -96,16 +103,32 @@ TEST_CASE("weight_loops: every instruction set gives the E2M1 codes of the defin
         const Coding coding{scale, rounds};
         for (const Loops& loops : weight_loops::runnable()) {
           std::vector<uint8_t> codes(elements.size());
-          loops.encode_e2m1(run, coding, codes.data());
+          (loops.*encode)(run, coding, codes.data());
           test::Mismatches mismatches;
           for (size_t i = 0; i < codes.size(); ++i)
             mismatches.compare(elements[i], codes[i],
-                               expected_e2m1(value_of(dtype, elements[i]), dtype, coding));
+                               expected(value_of(dtype, elements[i]), dtype, coding));
           INFO(loops.name << ", " << dtype << ", scale " << scale << ", rounds " << rounds);
           CHECK(mismatches.text() == "");
         }
       }
   }
+}
+
+uint8_t expected_int(float value, DType dtype, const weight_loops::IntCoding& coding) {
+  const float quotient = rounded(dtype, rounded(dtype, value / coding.scale) + coding.zero_point);
+  const float clamped = std::fmin(std::fmax(quotient, coding.lowest), coding.highest);
+  return static_cast<uint8_t>(static_cast<int>(std::nearbyint(clamped)) + coding.added);
+}
+
+}  // namespace
+
+TEST_CASE("weight_loops: every instruction set gives the E2M1 codes of the definition") {
+  check_codes(&Loops::encode_e2m1, expected_e2m1);
+}
+
+TEST_CASE("weight_loops: every instruction set gives the E2M3 codes of the definition") {
+  check_codes(&Loops::encode_e2m3, expected_e2m3);
 }
 
 TEST_CASE("weight_loops: every instruction set gives the integers of the definition") {

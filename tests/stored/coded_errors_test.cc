@@ -154,8 +154,8 @@ TEST_CASE("quantized weights: values of keys that are not read are refused by na
                  "key 'checkpoint_format' is 'marlin'"));
   CHECK(contains(message("gptq_4", with_key("/group_sizes", 3), drop_nothing),
                  "unknown key 'group_sizes' (did you mean 'group_size'?)"));
-  CHECK(contains(message("awq", with_key("/version", "gemv"), drop_nothing),
-                 "key 'version' is 'gemv'"));
+  CHECK(contains(message("awq", with_key("/version", "exllama"), drop_nothing),
+                 "key 'version' is 'exllama'"));
   CHECK(contains(message("packed_int4", with_key("/config_groups/group_0/format", "int-quantized"),
                          drop_nothing),
                  "key 'format' is 'int-quantized', and weights are of type int, 4 bits"));

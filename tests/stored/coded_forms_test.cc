@@ -198,6 +198,12 @@ TEST_CASE("ModelOpt's list of modules stands in either file, or in both alike") 
                        "hf_quant_config.json"));
 }
 
+TEST_CASE("ModelOpt's NVFP4_AWQ is NVFP4 where no scales of inputs are left") {
+  check_changed("modelopt_nvfp4", [](Json&, Json& own) {
+    own["quantization"].update({{"quant_algo", "NVFP4_AWQ"}, {"pre_quant_scale", true}});
+  });
+}
+
 TEST_CASE("AutoRound: blocks and single Linears") {
   const auto message = [](const Json& keys) {
     return test::message_of([&] {
@@ -235,6 +241,24 @@ TEST_CASE("AutoRound: blocks and single Linears") {
   CHECK(modules(".*layers\\.0.*up_proj") == "misshapen: model.layers.0.mlp.up_proj.scales;");
 }
 
+TEST_CASE("GPTQModel's patterns of modules with bits of their own") {
+  const auto message = [](const Json& dynamic) {
+    return test::message_of([&] {
+      check_changed("gptq_dynamic", [&](Json& config, Json&) {
+        config["quantization_config"]["dynamic"] = dynamic;
+      });
+    });
+  };
+  CHECK(test::contains(message({{"+:.*up_proj", {{"bits", 5}}}}),
+                       "dynamic.+:.*up_proj: key 'bits' is 5, expected 2, 3, 4 or 8"));
+  CHECK(test::contains(message({{".*(up_proj", {{"bits", 8}}}}),
+                       "dynamic..*(up_proj: pattern 're:.*(up_proj' is no regular expression"));
+  CHECK(test::contains(message({{".*up_proj", {{"format", "marlin"}}}}),
+                       "key 'format' gives modules another layout"));
+  CHECK(test::contains(message({{".*up_proj", 8}}), "found an integer, expected an object"));
+  CHECK(test::contains(message(Json::array({"-:.*up_proj"})), "expected an object of patterns"));
+}
+
 TEST_CASE("weights of every stored form have the values that the form's library decodes") {
   std::set<std::string> kinds;
   for (const auto& entry :
@@ -242,11 +266,12 @@ TEST_CASE("weights of every stored form have the values that the form's library 
     check_kind(entry.path());
     kinds.insert(entry.path().filename().string());
   }
-  CHECK(kinds.size() == 38);
+  CHECK(kinds.size() == 44);
 }
 
 TEST_CASE("rows of codes are the same in any range") {
-  for (const char* kind : {"gptq_3", "packed_int3_zeros", "awq", "bnb_nf4", "nvfp4"}) {
+  for (const char* kind : {"gptq_3", "packed_int3_zeros", "awq", "awq_gemv", "awq_gemv_fast",
+                           "bnb_nf4", "nvfp4", "mxfp6", "modelopt_w4a8_awq"}) {
     const ModelDir model_dir(test::tests_folder() / "fixtures" / "quantized" / kind);
     const CheckpointQuantization quantization =
         read_checkpoint_quantization(model_dir, read_model_config(model_dir));

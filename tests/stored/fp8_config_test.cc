@@ -153,12 +153,12 @@ TEST_CASE("a quant_method that is not read is named with those that are") {
        {std::pair<const char*, const char*>{"compressed_tensors",
                                             " (did you mean 'compressed-tensors'?)"},
         {"int4_woq", ""}})
-    CHECK(
-        contains(error_with_config({{"quant_method", method}}),
-                 std::string("quantization_config: key 'quant_method' is '") + method +
-                     "', which is not read" + hint +
-                     "; expected compressed-tensors, fp8, modelopt, quark, ascend, gptq, awq, auto-round, "
-                     "fbgemm_fp8, mxfp4 or bitsandbytes"));
+    CHECK(contains(
+        error_with_config({{"quant_method", method}}),
+        std::string("quantization_config: key 'quant_method' is '") + method +
+            "', which is not read" + hint +
+            "; expected compressed-tensors, fp8, modelopt, quark, ascend, gptq, awq, auto-round, "
+            "fbgemm_fp8, mxfp4 or bitsandbytes"));
   CHECK(contains(error_with_config({{"bits", 8}}), "key 'quant_method' is missing"));
 }
 

@@ -99,32 +99,71 @@ std::unique_ptr<CodedMatrix> open_fp4(ModuleTensors& tensors, const Fp4Args& arg
   return std::make_unique<Fp4Matrix>(shape, codes, std::move(scales), args.group, global);
 }
 
-class Mxfp8Matrix : public CodedMatrix {
+/// out[i] = value of the code at first + i of a row. first and count: multiples of 4, or up to the
+/// end of the row.
+using ExpandCodes = void (*)(const std::byte* row, int64_t first, int64_t count, float* out);
+
+void expand_e4m3(const std::byte* row, int64_t first, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i)
+    out[i] = fp8::kE4m3Values[static_cast<uint8_t>(row[first + i])];
+}
+
+/// Three bytes hold four codes, the first in the lowest bits. Source: compressed-tensors 0.20.1
+/// `unpack_fp6_from_uint8`.
+void expand_e2m3(const std::byte* row, int64_t first, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; i += 4) {
+    const std::byte* const bytes = row + (first + i) / 4 * 3;
+    const uint32_t word = static_cast<uint32_t>(bytes[0]) | static_cast<uint32_t>(bytes[1]) << 8 |
+                          static_cast<uint32_t>(bytes[2]) << 16;
+    for (int64_t code = 0; code < 4; ++code)
+      out[i + code] = e2m3::decode(static_cast<uint8_t>(word >> (6 * code)));
+  }
+}
+
+/// Codes with a power of two for each 32 columns.
+class MxMatrix : public CodedMatrix {
  public:
   static constexpr int64_t kGroup = 32;
-  using CodedMatrix::CodedMatrix;
+  MxMatrix(Shape shape, TensorView codes, TensorView scales, ExpandCodes expand)
+      : CodedMatrix(std::move(shape), std::move(codes), {std::move(scales)}), expand_(expand) {}
 
   void decode(int64_t first, int64_t count, float* out) const override {
     const int64_t groups = divided_up(width(), kGroup);
     for (int64_t row = first; row < first + count; ++row, out += width()) {
-      check_codes(rows_of(codes_, row, 1));
-      const std::byte* const codes = codes_.bytes.data() + row * width();
+      const TensorView codes = rows_of(codes_, row, 1);
+      if (codes_.dtype == DType::kF8E4M3) check_codes(codes);
       for (int64_t group = 0; group < groups; ++group) {
         const float scale = scale_at(scales_[0], row * groups + group);
-        const int64_t end = std::min((group + 1) * kGroup, width());
-        for (int64_t column = group * kGroup; column < end; ++column)
-          out[column] = fp8::kE4m3Values[static_cast<uint8_t>(codes[column])] * scale;
+        const int64_t column = group * kGroup, end = std::min(column + kGroup, width());
+        expand_(codes.bytes.data(), column, end - column, out + column);
+        for (int64_t i = column; i < end; ++i) out[i] *= scale;
       }
     }
   }
+
+ private:
+  ExpandCodes expand_;
 };
+
+std::unique_ptr<CodedMatrix> open_mx(ModuleTensors& tensors, const TensorView& codes, Shape shape,
+                                     ExpandCodes expand) {
+  const Shape grid{shape[0], divided_up(shape[1], MxMatrix::kGroup)};
+  const TensorView& scale = tensors.need(".weight_scale", {DType::kU8, DType::kF8E8M0}, grid);
+  check_scales(scale);
+  return std::make_unique<MxMatrix>(std::move(shape), codes, scale, expand);
+}
 
 std::unique_ptr<CodedMatrix> open_mxfp8(ModuleTensors& tensors) {
   const TensorView& codes = tensors.need(".weight", {DType::kF8E4M3}, 2);
-  const Shape grid{codes.shape[0], divided_up(codes.shape[1], Mxfp8Matrix::kGroup)};
-  const TensorView& scale = tensors.need(".weight_scale", {DType::kU8, DType::kF8E8M0}, grid);
-  check_scales(scale);
-  return std::make_unique<Mxfp8Matrix>(codes.shape, codes, std::vector{scale});
+  return open_mx(tensors, codes, codes.shape, expand_e4m3);
+}
+
+std::unique_ptr<CodedMatrix> open_mxfp6(ModuleTensors& tensors) {
+  const TensorView& codes = tensors.need(".weight_packed", {DType::kU8}, 2);
+  if (codes.shape[1] % 3 != 0)
+    fail("misshapen: ", codes.name, " is ", codes.shape,
+         ", expected a multiple of 3 columns, which hold 4 codes of 6 bits each");
+  return open_mx(tensors, codes, {codes.shape[0], codes.shape[1] / 3 * 4}, expand_e2m3);
 }
 
 }  // namespace
@@ -136,6 +175,10 @@ CodeFormat fp4_codes(const Fp4Args& args) {
 
 CodeFormat mxfp8_codes() {
   return {.codes_name = ".weight_scale", .open = open_mxfp8};
+}
+
+CodeFormat mxfp6_codes() {
+  return {.codes_name = ".weight_packed", .open = open_mxfp6};
 }
 
 std::unique_ptr<CodedMatrix> mxfp4_matrix(const Shape& shape, const TensorView& codes,

@@ -8,8 +8,7 @@
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kQWeight = ".qweight", kQZeros = ".qzeros", kGptqScales = ".scales",
-                           kGroupIndex = ".g_idx";
+constexpr std::string_view kGroupIndex = ".g_idx";
 /// Place of output k among the eight 4-bit codes of AWQ's word. Source: AutoAWQ 0.2.9 `pack`.
 constexpr std::array<int, 8> kAwqPlaces{0, 4, 1, 5, 2, 6, 3, 7};
 
@@ -180,7 +179,7 @@ ColumnParts column_parts(ModuleTensors& tensors, const Shape& shape, int64_t gro
   parts.groups.group = group > 0 ? group : shape[1];
   parts.groups.groups = divided_up(shape[1], parts.groups.group);
   const int64_t words = PackedBits{.bits = bits, .crosses_words = true}.words_of(shape[0]);
-  parts.scales.push_back(tensors.need(kGptqScales, kFloats, Shape{parts.groups.groups, shape[0]}));
+  parts.scales.push_back(tensors.need(kQScales, kFloats, Shape{parts.groups.groups, shape[0]}));
   parts.scales.push_back(tensors.need(kQZeros, {DType::kI32}, Shape{parts.groups.groups, words}));
   parts.scales[1].shape = {parts.groups.groups, words};
   check_scales(parts.scales[0]);

@@ -27,7 +27,7 @@ constexpr std::string_view kConfigKeys =
 /// Formats that are read. A config that was never saved with a format has "fakequant".
 constexpr std::string_view kFormats =
     "dense fakequant float-quantized int-quantized naive-quantized mixed-precision pack-quantized "
-    "mxfp8-quantized nvfp4-pack-quantized mxfp4-pack-quantized";
+    "mxfp8-quantized nvfp4-pack-quantized mxfp4-pack-quantized mxfp6-pack-quantized";
 constexpr std::string_view kOtherFormats = "marlin-24 sparse-bitmask sparse-24-bitmask";
 
 void check_format(const Json& object) {
@@ -36,7 +36,8 @@ void check_format(const Json& object) {
   fail("key 'format' is '", *format, "', which is not read",
        has_word(kOtherFormats, *format) ? "" : near_word(*format, split(kFormats, ' ')),
        "; expected float-quantized, pack-quantized, int-quantized, nvfp4-pack-quantized, "
-       "mxfp4-pack-quantized, mxfp8-quantized, naive-quantized, mixed-precision or dense");
+       "mxfp4-pack-quantized, mxfp6-pack-quantized, mxfp8-quantized, naive-quantized, "
+       "mixed-precision or dense");
 }
 
 /// Throws Error for rotations that an engine applies before Linears and in attention.
@@ -77,7 +78,7 @@ bool has_groups_of_32(const QuantArgs& args) {
   return args.strategy == Strategy::kGroup && args.group_size == 32;
 }
 
-constexpr std::array<FormatRow, 7> kFormatRows{{
+constexpr std::array<FormatRow, 8> kFormatRows{{
     {"pack-quantized", is_integer},
     {"int-quantized", [](const QuantArgs& args) { return is_integer(args) && args.num_bits == 8; }},
     {"float-quantized", [](const QuantArgs& args) { return is_floats(args, 8); }},
@@ -85,6 +86,8 @@ constexpr std::array<FormatRow, 7> kFormatRows{{
     {"nvfp4-pack-quantized", [](const QuantArgs& args) { return is_floats(args, 4); }},
     {"mxfp4-pack-quantized",
      [](const QuantArgs& args) { return is_floats(args, 4) && has_groups_of_32(args); }},
+    {"mxfp6-pack-quantized",
+     [](const QuantArgs& args) { return is_floats(args, 6) && has_groups_of_32(args); }},
     {"mxfp8-quantized",
      [](const QuantArgs& args) { return is_floats(args, 8) && has_groups_of_32(args); }},
 }};
@@ -138,8 +141,10 @@ std::optional<CodeFormat> compressed_tensors_storage(const Json& quant_args,
   check_holds(args, format);
   if (args.type == QuantType::kInt) return integers(args, format);
   if (args.num_bits == 4) return fp4(args);
+  if (args.num_bits == 6 && has_groups_of_32(args)) return mxfp6_codes();
   if (args.num_bits != 8)
-    fail("type 'float' of ", args.num_bits, " bits is not read, expected 4 or 8");
+    fail("type 'float' of ", args.num_bits, " bits, strategy ", name_of(*args.strategy),
+         ", is not read; expected 4 or 8 bits, or 6 in groups of 32");
   if (has_groups_of_32(args) && (format == "mxfp8-quantized" || args.scale_dtype))
     return mxfp8_codes();
   return std::nullopt;

@@ -1,25 +1,17 @@
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "core/registry.h"
 #include "core/text.h"
+#include "quant/module_target.h"
 #include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
-
-/// Throws Error for overrides of single modules that change how they are stored. Entries that begin
-/// with "-:" name modules that stay 16-bit. Source: GPTQModel `QuantizeConfig.dynamic`.
-void check_overrides(const Json& config) {
-  const Json* dynamic = find_field(config, "dynamic");
-  if (!dynamic || !dynamic->is_object()) return;
-  for (const auto& [pattern, override] : dynamic->items())
-    for (const char* key : {"bits", "group_size", "sym", "pack_dtype"})
-      if (const Json* value = override.is_object() ? find_field(override, key) : nullptr;
-          value && !pattern.starts_with("-:") && find_field(config, key) != nullptr &&
-          *value != *find_field(config, key))
-        fail("key 'dynamic' gives '", pattern, "' another ", key,
-             " than the rest, which is not read");
-}
 
 /// The layout's name. Both keys are in use, and the layouts differ in the zero points. Source:
 /// GPTQModel 7.7 `BaseQuantizeConfig.from_quant_config`, vLLM 0.32 `auto_gptq.py`.
@@ -42,6 +34,78 @@ std::string format_of(const Json& config) {
   return name;
 }
 
+/// Arguments of an entry of the key "dynamic", which overrides rest's; of the whole config where
+/// rest has 0 bits.
+GptqArgs args_of(const Json& config, GptqArgs rest) {
+  const bool needs_all = rest.bits == 0;
+  const int64_t bits =
+      needs_all || find_field(config, "bits") ? required_int(config, "bits") : rest.bits;
+  if (bits != 2 && bits != 3 && bits != 4 && bits != 8)
+    fail("key 'bits' is ", bits, ", expected 2, 3, 4 or 8");
+  rest.bits = static_cast<int>(bits);
+  if (needs_all || find_field(config, "group_size"))
+    rest.group = positive_group(config, "group_size");
+  rest.needs_index = optional_bool(config, "desc_act").value_or(rest.needs_index);
+  if (const auto dtype = optional_string(config, "pack_dtype"); dtype && *dtype != "int32")
+    fail("key 'pack_dtype' is '", *dtype, "', which is not read; expected int32");
+  return rest;
+}
+
+/// Schemes by GPTQModel's key "dynamic", an object of patterns in order: the first that matches the
+/// beginning of a module's name counts. "-:" before a pattern leaves modules in 16 bits, "+:" or
+/// nothing overrides keys of the config for them. Source: GPTQModel 7.7
+/// `_resolve_dynamic_override`, vLLM 0.33 `get_dynamic_override`.
+class DynamicSchemes {
+ public:
+  /// except: names of modules that stay in 16 bits. rest: arguments of modules that no pattern
+  /// matches.
+  DynamicSchemes(const Json& dynamic, std::vector<std::string> except, const GptqArgs& rest)
+      : except_(std::move(except)), rest_(scheme_with(rest)) {
+    if (!dynamic.is_object()) fail_kind("dynamic", "an object of patterns", dynamic);
+    for (const auto& [written, override] : dynamic.items())
+      in_context("dynamic." + written,
+                 [&, &written = written, &override = override] { add(written, override, rest); });
+  }
+
+  const ModuleScheme* operator()(const ModuleName& module) const {
+    if (module.class_name == "Embedding" ||
+        is_exception(except_, ExceptionMatch::kParts, module.name))
+      return nullptr;
+    for (const auto& [pattern, scheme] : rules_)
+      if (matches_target(pattern, module.name) ||
+          (!module.alias.empty() && matches_target(pattern, module.alias)))
+        return scheme ? &*scheme : nullptr;
+    return &rest_;
+  }
+
+ private:
+  static ModuleScheme scheme_with(const GptqArgs& args) {
+    ModuleScheme scheme = scheme_of_method("gptq");
+    scheme.storage = gptq_integers(args);
+    return scheme;
+  }
+
+  void add(const std::string& written, const Json& override, const GptqArgs& rest) {
+    const bool stays = written.starts_with("-:");
+    const std::string pattern =
+        "re:" + (stays || written.starts_with("+:") ? written.substr(2) : written);
+    check_target(pattern);
+    if (stays) {
+      rules_.emplace_back(pattern, std::nullopt);
+      return;
+    }
+    if (!override.is_object()) fail("found ", kind_of(override), ", expected an object");
+    for (const char* key : {"format", "checkpoint_format", "method", "quant_method"})
+      if (find_field(override, key))
+        fail("key '", key, "' gives modules another layout, which is not read");
+    rules_.emplace_back(pattern, scheme_with(args_of(override, rest)));
+  }
+
+  std::vector<std::string> except_;
+  ModuleScheme rest_;
+  std::vector<std::pair<std::string, std::optional<ModuleScheme>>> rules_;
+};
+
 ModuleSchemes read_gptq(const QuantizationConfig& source) {
   const Json& config = source.json;
   check_keys(source, split("quant_method bits group_size desc_act sym lm_head static_groups "
@@ -49,20 +113,12 @@ ModuleSchemes read_gptq(const QuantizationConfig& source) {
                            "is_marlin_format dynamic quantization meta modules_to_not_convert "
                            "format method model_name_or_path model_file_base_name",
                            ' '));
-  GptqArgs args;
-  const int64_t bits = required_int(config, "bits");
-  if (bits != 2 && bits != 3 && bits != 4 && bits != 8)
-    fail("key 'bits' is ", bits, ", expected 2, 3, 4 or 8");
-  args.bits = static_cast<int>(bits);
-  args.group = positive_group(config, "group_size");
-  args.stores_less_one = format_of(config) == "gptq";
-  args.needs_index = optional_bool(config, "desc_act").value_or(false);
-  if (const auto dtype = optional_string(config, "pack_dtype"); dtype && *dtype != "int32")
-    fail("key 'pack_dtype' is '", *dtype, "', which is not read; expected int32");
-  check_overrides(config);
-  ModuleScheme scheme = scheme_of_method("gptq");
-  scheme.storage = gptq_integers(args);
-  return all_but(strings_of(config, "modules_to_not_convert"), ExceptionMatch::kParts, scheme);
+  const GptqArgs args =
+      args_of(config, {.bits = 0, .stores_less_one = format_of(config) == "gptq"});
+  static const Json kNone = Json::object();
+  const Json* const dynamic = find_field(config, "dynamic");
+  return DynamicSchemes(dynamic ? *dynamic : kNone, strings_of(config, "modules_to_not_convert"),
+                        args);
 }
 
 }  // namespace

@@ -13,7 +13,8 @@
 namespace kvcal {
 namespace {
 
-/// Scheme of an algorithm. Source: vLLM 0.32 `resolve` of modelopt.py.
+/// Scheme of an algorithm. Source: vLLM 0.32 `resolve` of modelopt.py, ModelOpt 0.48.0rc1
+/// export/quant_utils.py `process_layer_quant_config`.
 ModuleScheme scheme_of(const Json& config, const std::string& written) {
   const std::string algo = ascii_upper(written);
   ModuleScheme scheme;
@@ -34,15 +35,21 @@ ModuleScheme scheme_of(const Json& config, const std::string& written) {
       fail("key 'group_size' is ", group, ", expected 32 for ", algo);
     scheme.storage = mxfp8_codes();
     scheme.unrun_input = scheme.source + " quantizes inputs to MXFP8";
-  } else if (algo == "NVFP4" || algo == "W4A16_NVFP4") {
+  } else if (algo == "NVFP4" || algo == "NVFP4_AWQ" || algo == "W4A16_NVFP4") {
     if (const int64_t group = optional_int(config, "group_size").value_or(16); group != 16)
       fail("key 'group_size' is ", group, ", expected 16 for ", algo);
-    scheme.storage = fp4_codes({.codes_name = ".weight", .global_name = ".weight_scale_2"});
-    if (algo == "NVFP4") scheme.unrun_input = scheme.source + " quantizes inputs to FP4";
+    scheme.storage =
+        with_input_scale(fp4_codes({.codes_name = ".weight", .global_name = ".weight_scale_2"}));
+    if (algo != "W4A16_NVFP4") scheme.unrun_input = scheme.source + " quantizes inputs to FP4";
+  } else if (algo == "W4A16_AWQ" || algo == "W4A8_AWQ") {
+    const int64_t group =
+        find_field(config, "group_size") ? positive_group(config, "group_size") : 128;
+    scheme.storage = with_input_scale(modelopt_int4_codes(group, algo == "W4A8_AWQ"));
+    if (algo == "W4A8_AWQ") scheme.unrun_input = scheme.source + " quantizes inputs to FP8";
   } else {
     fail("key 'quant_algo' is '", written,
          "', whose weights are not read; expected FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, "
-         "MXFP8, NVFP4, W4A16_NVFP4 or MIXED_PRECISION");
+         "MXFP8, NVFP4, NVFP4_AWQ, W4A16_NVFP4, W4A16_AWQ, W4A8_AWQ or MIXED_PRECISION");
   }
   return scheme;
 }

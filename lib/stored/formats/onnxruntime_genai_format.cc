@@ -38,7 +38,7 @@ std::vector<int64_t> layers_of(const Json& file, const ModelConfig& config) {
 
 /// One scale for all heads, or one for each head, from one for each channel: an FP8 cache has none
 /// for channels of one head.
-std::vector<Scale> by_head(std::vector<Scale> all, int64_t heads, int64_t width) {
+std::vector<Scale> by_head(const std::vector<Scale>& all, int64_t width) {
   std::vector<Scale> scales;
   for (auto head = all.begin(); head != all.end(); head += width) {
     const auto other = std::find_if(head, head + width,
@@ -76,7 +76,7 @@ std::vector<Scale> read_side(const Json& value, int64_t heads, int64_t width,
   if (file.format.is_int8() && scales.size() > 1)
     scales = joined_where_equal(std::move(scales), heads);
   else if (scales.size() > 1)
-    scales = by_head(std::move(scales), heads, width);
+    scales = by_head(scales, width);
   for (Scale& scale : scales) {
     scale.value = static_cast<float>(static_cast<double>(scale.value) * file.factor);
     if (!is_usable(scale))
