@@ -28,6 +28,7 @@
 #include "core/diagnostics.h"
 #include "core/error.h"
 #include "core/file_in_use.h"
+#include "core/files_read.h"
 #include "core/interrupt.h"
 #include "core/registry.h"
 #include "kvcal_version.h"
@@ -181,10 +182,12 @@ class CallLock {
     ::sigaction(SIGBUS, nullptr, &lost_pages_);
     handle_lost_pages();
     forget_changed_files();
+    remember_files_read();
   }
   ~CallLock() {
     if (!is_taken_) return;
     ::sigaction(SIGBUS, &lost_pages_, nullptr);
+    forget_files_read();
     clear_interrupt();
     is_in_call = false;
     turn.unlock();

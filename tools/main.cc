@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "core/error.h"
 #include "core/file_in_use.h"
+#include "core/files_read.h"
 #include "core/folder.h"
 #include "core/interrupt.h"
 #include "core/process.h"
@@ -47,6 +48,7 @@ void handle_signals() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGHUP, &action, nullptr);
   handle_lost_pages();
+  remember_files_read();
   // A full disk, a file size limit and a reader that is gone are errors from write, not signals:
   // those would leave unfinished folders and locks.
   std::signal(SIGXFSZ, SIG_IGN);
@@ -113,6 +115,8 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
 const char* interrupted_message(const CLI::App& app) {
   if (command_name(app) == "sweep")
     return "interrupted; what is done is kept, and the same command goes on from there\n";
+  if (command_name(app) == "try")
+    return "interrupted; a checkpoint at --output is whole where it is there\n";
   return "interrupted; no output was left behind\n";
 }
 

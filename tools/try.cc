@@ -30,7 +30,7 @@ struct TryOptions {
 std::string output_name(const TryOptions& options) {
   const std::string& output = options.request.output.output;
   if (!output.empty()) return output;
-  fs::path model = fs::absolute(options.request.model).lexically_normal();
+  fs::path model = shortened(fs::absolute(options.request.model));
   if (!model.has_filename()) model = model.parent_path();
   return "./" + model.filename().string() + "-FP8-KV";
 }
@@ -113,7 +113,7 @@ void print_trial(const TryOptions& options, const Trial& trial, Diagnostics& dia
 void run_try(TryOptions options) {
   CalibrateRequest& calibration = options.request;
   calibration.version = KVCAL_VERSION;
-  calibration.resume_command = resuming_command_line();
+  calibration.state.folder = StateOptions::kNone;  // try has no --resume
   options.model = name_of_source(calibration.model);
   calibration.score.every_cache = !options.fp8_only;
   RankSession session({});

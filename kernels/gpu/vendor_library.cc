@@ -75,7 +75,7 @@ std::vector<std::string> prefixes_of_python() {
     for (int i = 0; i < kMostLinks; ++i) {
       prefixes.push_back(file.parent_path().parent_path().string());
       if (!fs::is_symlink(file, none)) break;
-      file = (file.parent_path() / fs::read_symlink(file, none)).lexically_normal();
+      file = file.parent_path() / fs::read_symlink(file, none);
     }
     break;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/file.h"
 #include "core/folder.h"
 #include "core/text.h"
 #include "export/checkpoint_copy.h"
@@ -27,7 +28,7 @@ bool is_format_folder(const fs::path& folder) {
 /// The manifest in the folder, or beside it where several formats share one; null: none.
 Json find_manifest(const fs::path& folder) {
   // parent_path gives the wrong parent for "out/tgi/" and for ".".
-  fs::path whole = fs::absolute(folder.empty() ? fs::path(".") : folder).lexically_normal();
+  fs::path whole = resolved(folder.empty() ? fs::path(".") : folder);
   if (!whole.has_filename()) whole = whole.parent_path();
   for (const fs::path& place : {folder, whole.parent_path()}) {
     const fs::path file = place / kManifestName;

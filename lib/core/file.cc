@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/file_in_use.h"
+#include "core/files_read.h"
 #include "core/interrupt.h"
 #include "core/pages.h"
 #include "core/posix_file.h"
@@ -28,6 +29,7 @@ MappedFile::MappedFile(const fs::path& path, bool may_grow) : path_(path) {
   struct stat status {};
   if (::fstat(descriptor.get(), &status) != 0) fail_errno(path, "cannot read its size");
   if (!S_ISREG(status.st_mode)) fail(path.string(), ": is not a regular file");
+  note_file_read(path, status);
   size_ = static_cast<size_t>(status.st_size);
   if (size_ == 0) return;
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
@@ -199,6 +201,18 @@ fs::path resolved(const fs::path& path) {
   const auto absolute = fs::absolute(path, error);
   const auto result = fs::weakly_canonical(absolute, error);
   return error ? absolute.lexically_normal() : result;
+}
+
+fs::path output_place(const fs::path& target) {
+  const fs::path place = target.has_filename() ? target : target.parent_path();
+  const fs::path name = place.filename();
+  if (name.empty() || name == "." || name == "..") return resolved(place);
+  return resolved(place.has_parent_path() ? place.parent_path() : fs::path(".")) / name;
+}
+
+fs::path shortened(const fs::path& path) {
+  fs::path shorter = path.lexically_normal();
+  return resolved(shorter) == resolved(path) ? shorter : path;
 }
 
 bool lies_in(const fs::path& inner, const fs::path& outer) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/output.h"
+#include "core/target_lock.h"
 
 namespace kvcal {
 
@@ -158,6 +159,12 @@ class AtomicDirectory : public StagedOutput {
 /// path without links and dots, as far as it exists. A path that cannot be resolved is no error
 /// here: opening it tells the reason.
 fs::path resolved(const fs::path& path);
+/// Where an output with this name lies: the name in its folder without links and dots, which the
+/// system and not the text says, so that "link/../name" is what opening it would be. The last name
+/// stays as it is, also where it is a link.
+fs::path output_place(const fs::path& target);
+/// path without dots where that names the same file, for messages and further names.
+fs::path shortened(const fs::path& path);
 /// Whether inner equals outer or lies in it. Links and dots are resolved as far as the paths exist.
 bool lies_in(const fs::path& inner, const fs::path& outer);
 
@@ -166,7 +173,9 @@ bool lies_in(const fs::path& inner, const fs::path& outer);
 /// target may not be replaced (core/replaceable.h).
 class AtomicFile : public StagedOutput {
  public:
-  AtomicFile(const fs::path& target, bool overwrite);
+  /// The program's own files may replace what it has read; an output of the user may not.
+  enum class Of { kUser, kProgram };
+  AtomicFile(const fs::path& target, bool overwrite, Of of = Of::kUser);
   ~AtomicFile() override;
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -180,12 +189,18 @@ class AtomicFile : public StagedOutput {
   void settle() override;
 
  private:
-  fs::path target_, scratch_;
+  /// Throws Error where the target is an input.
+  void check_unread() const;
+
+  fs::path target_;
+  std::optional<TargetLock> lock_;  ///< nullopt after commit
+  fs::path scratch_;
   bool overwrite_ = false;
+  Of of_;
   FilePlacement placement_;
 };
 
-/// Writes one output file as AtomicFile does.
+/// Writes one of the program's own files as AtomicFile does.
 void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite);
 /// write_file_atomically for content that write puts into the file it gets.
 void write_file_atomically(const fs::path& target, bool overwrite,

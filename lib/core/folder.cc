@@ -1,10 +1,14 @@
 #include "core/folder.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 #include "core/posix_file.h"
@@ -79,6 +83,46 @@ fs::path temporary_path(std::string_view kind) {
   static std::atomic<int> count = 0;
   return temporary_folder() / ("kvcal-" + std::string(kind) + "-" + std::to_string(::getpid()) +
                                "-" + std::to_string(++count));
+}
+
+namespace {
+
+/// Removes what a folder holds. folder: its descriptor, which this closes.
+void empty_folder(int folder, dev_t device) noexcept {
+  DIR* const listing = ::fdopendir(folder);
+  if (!listing) {
+    ::close(folder);
+    return;
+  }
+  while (const dirent* entry = ::readdir(listing)) {
+    const char* const name = entry->d_name;
+    struct stat status {};
+    if (std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0 ||
+        ::fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || status.st_dev != device)
+      continue;
+    if (!S_ISDIR(status.st_mode)) {
+      ::unlinkat(folder, name, 0);
+      continue;
+    }
+    const int inner = ::openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (inner >= 0) empty_folder(inner, device);
+    ::unlinkat(folder, name, AT_REMOVEDIR);
+  }
+  ::closedir(listing);
+}
+
+}  // namespace
+
+void remove_tree(const fs::path& path) noexcept {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return;
+  if (!S_ISDIR(status.st_mode)) {
+    ::unlink(path.c_str());
+    return;
+  }
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (folder >= 0) empty_folder(folder, status.st_dev);
+  ::rmdir(path.c_str());
 }
 
 }  // namespace kvcal

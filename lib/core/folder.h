@@ -12,6 +12,10 @@ std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder)
 /// Makes a folder and its parents; existing ones are fine. Throws Error as paths_in does.
 void make_folders(const std::filesystem::path& folder);
 
+/// Removes a file, or a folder with all that is in it, as far as the system lets it: follows no
+/// link, and stays on path's device, so that what is mounted below it stays.
+void remove_tree(const std::filesystem::path& path) noexcept;
+
 /// Type of path, following links; not_found for a link that is broken or circular. Throws Error
 /// where the system cannot tell: on a failing disk the file may exist.
 std::filesystem::file_type type_of(const std::filesystem::path& path);

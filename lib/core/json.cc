@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -300,11 +302,15 @@ Json sorted_keys(const Json& value) {
     return result;
   }
   if (!value.is_object()) return value;
-  std::vector<std::string> names;
-  for (const auto& item : value.items()) names.push_back(item.key());
-  std::sort(names.begin(), names.end());
+  // Finding a key is a linear search, so none is looked for.
+  std::vector<std::pair<std::string_view, const Json*>> parts;
+  for (const auto& [name, part] : value.get_ref<const Json::object_t&>())
+    parts.emplace_back(name, &part);
+  std::ranges::sort(parts, {}, &std::pair<std::string_view, const Json*>::first);
   Json result = Json::object();
-  for (const std::string& name : names) result[name] = sorted_keys(value.at(name));
+  auto& object = result.get_ref<Json::object_t&>();
+  for (const auto& [name, part] : parts)
+    object.Container::emplace_back(std::string(name), sorted_keys(*part));
   return result;
 }
 
@@ -341,6 +347,10 @@ void check_json_sizes(std::string_view text, size_t max_values, size_t max_token
 }
 
 Json parse_model_json(std::string_view text, const JsonLimits& limits) {
+  // Python's json, by which transformers and the engines read it, refuses one.
+  if (text.starts_with("\xef\xbb\xbf"))
+    fail(
+        "not valid JSON at line 1, column 1: a byte order mark; save the file as UTF-8 without it");
   if (text.size() <= limits.max_bytes) check_json_sizes(text, limits.max_values, kMaxTokenBytes);
   return parse_json(text, limits);
 }

@@ -1,10 +1,7 @@
 #include "core/output.h"
 
-#include <array>
-#include <chrono>
 #include <new>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include <sys/mman.h>
@@ -13,6 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/file_in_use.h"
+#include "core/files_read.h"
 #include "core/folder.h"
 #include "core/posix_file.h"
 #include "core/process.h"
@@ -85,60 +83,10 @@ void mark_output(const fs::path& folder) {
 
 namespace {
 
-/// Whether path still names the open file; its holder may have removed it.
-bool is_same_file(int descriptor, const fs::path& path) {
-  struct stat open {
-  }, named{};
-  return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+/// Whether the name exists, also as a broken link.
+bool has_name(const fs::path& path) {
+  return own_type_of(path) != fs::file_type::not_found;
 }
-
-std::string this_process() {
-  return "process " + std::to_string(::getpid()) + " on " + host_name();
-}
-
-/// Text of the holder, which may be anything. The holder writes it at once, so the wait is short.
-std::string holder(int descriptor, const fs::path& file) {
-  constexpr std::chrono::milliseconds kPause{5};
-  std::array<std::byte, 300> bytes;
-  for (int tries = 0; tries < 100; ++tries) {
-    const size_t count = read_at(descriptor, bytes, 0, file);
-    const std::string text(reinterpret_cast<const char*>(bytes.data()), count);
-    if (text.starts_with("process ")) return text;
-    std::this_thread::sleep_for(kPause);
-  }
-  return "another process";
-}
-
-}  // namespace
-
-TargetLock::TargetLock(const fs::path& target)
-    : file_(target.parent_path() / ("." + target.filename().string() + ".kvcal-lock")) {
-  for (;;) {
-    descriptor_ = open_file(file_, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
-    if (descriptor_ < 0) fail_errno(file_, "cannot create");
-    const Locked locked = try_lock(descriptor_, LOCK_EX);
-    is_held_ = locked == Locked::kYes;
-    if (locked == Locked::kNo) {
-      const std::string who = holder(descriptor_, file_);
-      ::close(descriptor_);
-      fail(target.string(), ": is being written by ", who, "; let it end, or give another output");
-    }
-    if (!is_held_ || is_same_file(descriptor_, file_)) break;
-    ::close(descriptor_);
-  }
-  // Only a hint for people, so a failure to read it is accepted.
-  const std::string who = this_process();
-  if (::ftruncate(descriptor_, 0) == 0)
-    static_cast<void>(retried([&] { return ::pwrite(descriptor_, who.data(), who.size(), 0); }));
-}
-
-TargetLock::~TargetLock() {
-  ::unlink(file_.c_str());  // still held: nobody else has this name open and locked
-  ::close(descriptor_);
-}
-
-namespace {
 
 /// ".name.partial-<pid>" beside the target.
 fs::path scratch_beside(const fs::path& target) {
@@ -148,44 +96,27 @@ fs::path scratch_beside(const fs::path& target) {
 
 /// Makes a file or folder beside the target that no other process has, not even one with the same
 /// number in another container. make: creates it, or sets errno; error: start of the message then.
-fs::path made_scratch(const fs::path& target, std::string_view error,
+fs::path made_scratch(const fs::path& target, TargetLock& lock, std::string_view error,
                       bool (*make)(const fs::path& scratch)) {
   const fs::path name = scratch_beside(target);
   for (int more = 0;; ++more) {
     fs::path scratch = name;
     if (more > 0) scratch += "-" + std::to_string(more);
+    if (!has_name(scratch)) lock.record(scratch);  // before it is there: a kill may come between
     if (make(scratch)) return scratch;
     if (errno != EEXIST) fail_errno(scratch, error);
   }
 }
 
-fs::path made_scratch_folder(const fs::path& target) {
-  return made_scratch(target, "cannot create folder",
+fs::path made_scratch_folder(const fs::path& target, TargetLock& lock) {
+  return made_scratch(target, lock, "cannot create folder",
                       [](const fs::path& scratch) { return ::mkdir(scratch.c_str(), 0777) == 0; });
 }
 
-fs::path made_scratch_file(const fs::path& target) {
-  return made_scratch(target, "cannot create", [](const fs::path& scratch) {
+fs::path made_scratch_file(const fs::path& target, TargetLock& lock) {
+  return made_scratch(target, lock, "cannot create", [](const fs::path& scratch) {
     return Descriptor(scratch, O_WRONLY | O_CREAT | O_EXCL, 0666).get() >= 0;
   });
-}
-
-/// Removes files of killed runs with this target, maybe gigabytes. Call it only with the target's
-/// lock.
-void remove_stale_scratch(const fs::path& target) {
-  const std::string prefix = "." + target.filename().string() + ".partial-";
-  std::error_code error;
-  for (fs::directory_iterator entries(target.parent_path(), error), end; !error && entries != end;
-       entries.increment(error)) {
-    const fs::directory_entry& entry = *entries;
-    const std::string name = entry.path().filename().string();
-    std::error_code ignored;
-    const bool is_scratch =
-        name.starts_with(prefix) && name.size() > prefix.size() &&
-        name.find_first_not_of("0123456789-", prefix.size()) == std::string::npos &&
-        entry.symlink_status(ignored).type() == fs::file_type::directory;
-    if (is_scratch) fs::remove_all(entry.path(), ignored);
-  }
 }
 
 /// Exchanges a finished output with an existing one atomically; false where the system cannot.
@@ -207,17 +138,10 @@ std::pair<uint64_t, uint64_t> identity_of(const fs::path& path) {
   return {static_cast<uint64_t>(status.st_dev), static_cast<uint64_t>(status.st_ino)};
 }
 
-/// Whether the name exists, also as a broken link.
-bool has_name(const fs::path& path) {
-  return own_type_of(path) != fs::file_type::not_found;
-}
-
 fs::path checked_target(const fs::path& target, OutputKind kind, bool overwrite) {
   if (target.empty()) fail("the path of the output is empty");
-  fs::path absolute = fs::absolute(target).lexically_normal();
-  if (!absolute.has_filename()) absolute = absolute.parent_path();
   check_replaceable(target, kind, overwrite);
-  return absolute;
+  return output_place(target);
 }
 
 }  // namespace
@@ -255,8 +179,8 @@ AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
       overwrite_(overwrite),
       parents_(target_.parent_path()),
       lock_(target_) {
-  if (lock_->is_held()) remove_stale_scratch(target_);
-  scratch_ = made_scratch_folder(target_);
+  check_not_read(target_);
+  scratch_ = made_scratch_folder(target_, *lock_);
   try {
     scratch_id_ = identity_of(scratch_);
   } catch (const Error&) {
@@ -268,8 +192,7 @@ AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
 
 AtomicDirectory::~AtomicDirectory() {
   reserve_.release();
-  std::error_code error;
-  if (!scratch_.empty()) fs::remove_all(scratch_, error);
+  if (!scratch_.empty()) remove_tree(scratch_);
 }
 
 /// Throws Error where the folder was moved away and made again, without earlier files.
@@ -300,6 +223,7 @@ void AtomicDirectory::prepare() {
   if (!overwrite_)
     fail(target_.string(), ": appeared while the output was written; nothing was replaced");
   check_replaceable(target_, OutputKind::kFolder, overwrite_);
+  check_not_read(target_);
 }
 
 void AtomicDirectory::place() {
@@ -313,8 +237,7 @@ void AtomicDirectory::settle() {
   scratch_.clear();
   parents_.keep();
   sync_folder(target_.parent_path());
-  std::error_code error;
-  if (!placement_.old().empty()) fs::remove_all(placement_.old(), error);
+  if (!placement_.old().empty()) remove_tree(placement_.old());
   lock_.reset();
 }
 
@@ -366,10 +289,18 @@ void StagedOutputs::commit() {
   for (StagedOutput* output : outputs_) output->settle();
 }
 
-AtomicFile::AtomicFile(const fs::path& target, bool overwrite)
+AtomicFile::AtomicFile(const fs::path& target, bool overwrite, Of of)
     : target_(checked_target(target, OutputKind::kFile, overwrite)),
-      scratch_(made_scratch_file(target_)),
-      overwrite_(overwrite) {}
+      overwrite_(overwrite),
+      of_(of) {
+  check_unread();
+  lock_.emplace(target_, TargetLock::Taken::kShared);
+  scratch_ = made_scratch_file(target_, *lock_);
+}
+
+void AtomicFile::check_unread() const {
+  if (of_ == Of::kUser) check_not_read(target_);
+}
 
 AtomicFile::~AtomicFile() {
   if (!scratch_.empty()) ::unlink(scratch_.c_str());
@@ -384,12 +315,14 @@ void AtomicFile::commit() {
 void AtomicFile::prepare() {
   check_files_in_use();
   check_replaceable(target_, OutputKind::kFile, overwrite_);
+  check_unread();
 }
 
 void AtomicFile::settle() {
   scratch_.clear();
   if (!placement_.old().empty()) ::unlink(placement_.old().c_str());
   sync_folder(target_.parent_path());
+  lock_.reset();
 }
 
 void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite) {
@@ -399,7 +332,7 @@ void write_file_atomically(const fs::path& target, std::string_view content, boo
 
 void write_file_atomically(const fs::path& target, bool overwrite,
                            const std::function<void(const fs::path& file)>& write) {
-  AtomicFile file(target, overwrite);
+  AtomicFile file(target, overwrite, AtomicFile::Of::kProgram);
   write(file.path());
   file.commit();
 }

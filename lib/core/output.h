@@ -1,7 +1,6 @@
 // Outputs appear by rename. Everything is written into a hidden folder beside the target,
-// flushed and renamed; an error or an interrupt removes the folder. The holder of a target's
-// lock owns the hidden folders beside it: it removes those of killed runs, because no other
-// process writes there.
+// flushed and renamed; an error or an interrupt removes the folder. The lock of a target names the
+// hidden files and folders of its holder, so that the next one removes what a killed run left.
 #pragma once
 
 #include <filesystem>
@@ -62,25 +61,5 @@ void mark_output(const std::filesystem::path& folder);
 /// Throws Error where something below a folder that this program keeps for itself is neither a file
 /// nor a folder: a link would lead out of it.
 void check_holds_no_links(const std::filesystem::path& folder);
-
-/// Lock of an output `target` for this process: a file ".NAME.kvcal-lock" beside it with process
-/// and host, removed with the lock. Takes over the lock of a killed process. Does nothing where the
-/// file system has no locks.
-class TargetLock {
- public:
-  /// Throws Error naming target and the process that writes it, and where the file cannot be made.
-  explicit TargetLock(const std::filesystem::path& target);
-  ~TargetLock();
-  TargetLock(const TargetLock&) = delete;
-  TargetLock& operator=(const TargetLock&) = delete;
-
-  /// Whether no other process can hold the lock.
-  bool is_held() const { return is_held_; }
-
- private:
-  std::filesystem::path file_;
-  int descriptor_ = -1;
-  bool is_held_ = false;
-};
 
 }  // namespace kvcal

@@ -46,14 +46,14 @@ Locked try_lock(int descriptor, int mode) {
   return errno == EWOULDBLOCK ? Locked::kNo : Locked::kCannot;
 }
 
-OwnFile::OwnFile(const fs::path& path, int flags)
-    : descriptor_(path, flags | O_NOFOLLOW | O_NONBLOCK, 0666) {
+OwnFile::OwnFile(const fs::path& path, int flags, mode_t mode)
+    : descriptor_(path, flags | O_NOFOLLOW | O_NONBLOCK, mode) {
   if (descriptor_.get() < 0 && errno == ELOOP)
     fail(path.string(), ": is a link, expected a file of kvcal's own");
   struct stat status {};
   if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0)
-    fail_errno(path, "cannot open");
-  if (!S_ISREG(status.st_mode) || status.st_nlink != 1)
+    fail_errno(path, (flags & O_CREAT) != 0 ? "cannot create" : "cannot open");
+  if (!S_ISREG(status.st_mode) || status.st_nlink > 1)
     fail(path.string(),
          ": is no regular file or has a second name, expected a file of kvcal's own");
   size_ = static_cast<uint64_t>(status.st_size);

@@ -12,6 +12,7 @@
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "core/error.h"
 
@@ -62,6 +63,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
 
  private:
   int value_;
@@ -71,8 +73,10 @@ class Descriptor {
 /// be a regular file with one name, because a link would lead to somebody else's. Throws Error.
 class OwnFile {
  public:
-  OwnFile(const fs::path& path, int flags);
+  OwnFile(const fs::path& path, int flags, mode_t mode = 0666);
   int get() const { return descriptor_.get(); }
+  /// The descriptor, which the caller closes.
+  int release() { return descriptor_.release(); }
   uint64_t size() const { return size_; }
 
  private:

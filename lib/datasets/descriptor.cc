@@ -39,7 +39,7 @@ std::vector<std::string> dataset_names() {
 
 std::filesystem::path dataset_seen_from(const std::filesystem::path& folder,
                                         const std::string& given) {
-  const std::filesystem::path path = (folder / given).lexically_normal();
+  const std::filesystem::path path = shortened(folder / given);
   return !is_there(path) && named_dataset(given) ? std::filesystem::path(given) : path;
 }
 

@@ -156,10 +156,18 @@ std::string StopStrings::cut(std::string_view text) const {
   return std::string(text);
 }
 
+namespace {
+
+void check_prompt(std::span<const TokenId> prompt) {
+  if (prompt.empty()) fail("the prompt has no token");
+}
+
+}  // namespace
+
 Generation generate(Decoder& decoder, KvCache& cache, std::span<const TokenId> prompt,
                     const GenerateOptions& options, const TokenSink& on_token,
                     const LogitsSink& on_logits) {
-  if (prompt.empty()) fail("the prompt has no token");
+  check_prompt(prompt);
   Sampler sampler(options.sampling);
   Generation result{.ids = {}, .finish_reason = "length"};
   std::vector<float> logits;
@@ -190,6 +198,7 @@ Generation generate(Decoder& decoder, KvCache& cache, std::span<const TokenId> p
 Comparison compare_caches(Decoder& decoder, KvCache& first, KvCache& second,
                           std::span<const TokenId> prompt, const GenerateOptions& options,
                           const TokenSink& on_first, const TokenSink& on_second) {
+  check_prompt(prompt);
   Comparison result;
   // The second cache follows the first's tokens step by step; then it is emptied and writes its own
   // text.

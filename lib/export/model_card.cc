@@ -31,6 +31,17 @@ std::string text_of(const Json& json, const Keys&... keys) {
 }
 
 /// Text as code in a line of Markdown.
+/// A text that Markdown and HTML show as it is. Source: CommonMark 0.31, 2.4.
+std::string shown(std::string_view text) {
+  constexpr std::string_view kSpecial = "\\`*[]<>|&#!";
+  std::string result;
+  for (const char c : text) {
+    if (kSpecial.find(c) != std::string_view::npos) result += '\\';
+    result += c == '\n' || c == '\r' ? ' ' : c;
+  }
+  return result;
+}
+
 std::string code(std::string text) {
   std::ranges::replace(text, '`', '\'');
   return "`" + text + "`";
@@ -306,7 +317,7 @@ ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
   const std::string model = text_of(manifest, "model", "path");
   const std::string name = source_text(model.empty() ? checkpoint : model);
   const auto smoothed = smoothed_for(manifest);
-  card.title = file_name(name.substr(0, name.find('@'))) +
+  card.title = shown(file_name(name.substr(0, name.find('@')))) +
                (!scheme.empty() ? ", weights in " + scheme
                 : smoothed && card.scales.empty()
                     ? ", rewritten for a KV cache of " + std::string(name_of(*smoothed))

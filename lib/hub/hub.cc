@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -226,6 +227,22 @@ Hub::Listing Hub::list(const HubId& id) {
   });
 }
 
+namespace {
+
+/// The cache keeps a file under its ETag, which only a hash tells from those of others.
+void check_tell_apart(const HubId& id, std::span<const HubFile> files) {
+  std::map<std::string_view, std::string_view> names;
+  for (const HubFile& file : files) {
+    if (is_hash(file.etag)) continue;
+    const auto [known, is_new] = names.emplace(file.etag, file.name);
+    if (!is_new)
+      fail(id.text(), ": the hub gives ", known->second, " and ", file.name, " one ETag, '",
+           file.etag, "', which is no hash, so that they cannot be told apart");
+  }
+}
+
+}  // namespace
+
 std::vector<HubFile> Hub::look_up(const HubId& id, const Listing& listing,
                                   std::span<const std::string> names) {
   std::vector<std::unique_ptr<SimpleRequest>> requests;
@@ -243,6 +260,7 @@ std::vector<HubFile> Hub::look_up(const HubId& id, const Listing& listing,
            listing.commit);
     files.push_back(file_of(id, names[i], response));
   }
+  check_tell_apart(id, files);
   return files;
 }
 

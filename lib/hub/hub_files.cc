@@ -249,27 +249,24 @@ class FileDownload::Lock {
   /// Whether it is held now, or the file system has no locks.
   bool take() {
     constexpr mode_t kForGroup = 0664;  // several users may share a cache
-    descriptor_ = std::make_unique<Descriptor>(path_, O_RDWR | O_CREAT, kForGroup);
-    if (descriptor_->get() < 0) fail_errno(path_, "cannot create");
-    if (try_lock(descriptor_->get(), LOCK_EX) == Locked::kNo) return false;
+    file_ = std::make_unique<OwnFile>(path_, O_RDWR | O_CREAT, kForGroup);
+    if (try_lock(file_->get(), LOCK_EX) == Locked::kNo) return false;
     // Its last holder may have removed the file.
     struct stat open {
     }, named{};
-    return ::fstat(descriptor_->get(), &open) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+    return ::fstat(file_->get(), &open) == 0 && ::stat(path_.c_str(), &named) == 0 &&
            open.st_ino == named.st_ino && open.st_dev == named.st_dev;
   }
 
  private:
   fs::path path_;
-  std::unique_ptr<Descriptor> descriptor_;
+  std::unique_ptr<OwnFile> file_;
 };
 
 /// ETAG.incomplete.
 class FileDownload::Part {
  public:
-  explicit Part(fs::path path) : path_(std::move(path)), file_(path_, O_RDWR | O_CREAT, 0666) {
-    if (file_.get() < 0) fail_errno(path_, "cannot create");
-  }
+  explicit Part(fs::path path) : path_(std::move(path)), file_(path_, O_RDWR | O_CREAT) {}
 
   const fs::path& path() const { return path_; }
   uint64_t size() const {
@@ -295,7 +292,7 @@ class FileDownload::Part {
 
  private:
   fs::path path_;
-  Descriptor file_;
+  OwnFile file_;
 };
 
 FileDownload::FileDownload(const HubSettings& settings, const HubId& id, const std::string& commit,
@@ -352,6 +349,9 @@ void FileDownload::receive(int status, std::span<const std::byte> bytes) {
   part_->write(bytes, received_);
   hash_->update(bytes);
   received_ += bytes.size();
+  // Only what no earlier answer had is progress: a hub may cut each at the same place.
+  if (received_ <= furthest_) return;
+  furthest_ = received_;
   retries_.forget();
 }
 
@@ -359,6 +359,7 @@ void FileDownload::commit_part() {
   const std::string found = hash_->text();
   if (is_hash(file_.etag) && found != file_.etag) {
     start_again();
+    furthest_ = 0;
     const char* kind = is_sha256(file_.etag) ? "SHA-256" : "git's SHA-1";
     if (std::exchange(was_wrong_, true)) {
       fs::remove(part_->path());

@@ -107,6 +107,7 @@ class FileDownload : public HttpJob {
   std::optional<FileHash> hash_;
   uint64_t received_ = 0;
   bool is_first_piece_ = true, is_done_ = false, was_wrong_ = false;
+  uint64_t furthest_ = 0;  ///< the most bytes that were there at once
   Retries retries_;
 };
 

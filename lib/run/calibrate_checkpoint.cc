@@ -170,7 +170,7 @@ class Calibrating {
   /// Folder of the output, if this rank has it.
   fs::path scratch_folder() const {
     if (output_) return output_->target().parent_path();
-    const fs::path parent = fs::absolute(request_.output.output).lexically_normal().parent_path();
+    const fs::path parent = output_place(request_.output.output).parent_path();
     std::error_code error;
     return fs::is_directory(parent, error) ? parent : temporary_folder();
   }

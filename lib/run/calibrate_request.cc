@@ -41,8 +41,8 @@ void check_targets(const CalibrateRequest& request, const PlannedModel& subject)
                                         {"--plots", request.report.plots, OutputKind::kFolder}};
   std::vector<OutputFile> all{{"--output", output}};
   all.insert(all.end(), outputs.begin(), outputs.end());
-  const bool has_own_state = !request.state.folder.empty() && !state.empty();
-  if (has_own_state) all.push_back({"--state", state});
+  const bool has_state = !state.empty() && !(request.state.folder.empty() && output.empty());
+  if (has_state) all.push_back({"--state", state});
   check_are_apart(all);
   check_output_files(outputs, request.output.overwrite, inputs);
   // A page shows a checkpoint, and an overlay is none.
@@ -50,7 +50,7 @@ void check_targets(const CalibrateRequest& request, const PlannedModel& subject)
     fail("--html and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
          "apply makes of it with kvcal inspect");
   check_report_files(request.report);
-  if (has_own_state) in_context("--state", [&] { check_keeps_inputs(state, inputs); });
+  if (has_state) in_context("--state", [&] { check_keeps_inputs(state, inputs); });
 }
 
 /// A rewritten model is another one, whose weights the output has to hold.

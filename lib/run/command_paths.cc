@@ -115,8 +115,7 @@ void check_output_files(const std::vector<OutputFile>& outputs, bool overwrite,
 }
 
 fs::path existing_folder_of(const fs::path& path) {
-  fs::path there = fs::absolute(path.empty() ? fs::path(".") : path).lexically_normal();
-  if (!there.has_filename()) there = there.parent_path();
+  fs::path there = output_place(path.empty() ? fs::path(".") : path);
   while (there.has_relative_path() && !is_there(there)) there = there.parent_path();
   return there;
 }

@@ -279,7 +279,7 @@ class Smoother {
         smoothing.aligned.erase(layer);
         smoothing.factors[static_cast<size_t>(layer)] = {};
       }
-      for (const fs::path& written : paths_in(folder)) fs::remove_all(written);
+      for (const fs::path& written : paths_in(folder)) remove_tree(written);
       write(folder);
       gain.after = compared(folder);
     }

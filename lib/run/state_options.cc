@@ -7,6 +7,7 @@
 #include "calib/statistics/observed_statistics.h"
 #include "checkpoint/model_dir.h"
 #include "core/byte_stream.h"
+#include "core/file.h"
 #include "core/hash.h"
 #include "core/process.h"
 #include "core/text.h"
@@ -16,8 +17,6 @@
 
 namespace kvcal {
 namespace {
-
-constexpr std::string_view kNone = "none";
 
 std::string sha256_of(std::span<const Sample> samples) {
   Sha256 hash;
@@ -87,14 +86,15 @@ std::string beginning(const RunState& state, uint64_t bytes) {
 }  // namespace
 
 void check_state_options(const StateOptions& options) {
-  if (options.resumes && options.folder == kNone) fail("--resume needs a state, --state is none");
+  if (options.resumes && options.folder == StateOptions::kNone)
+    fail("--resume needs a state, --state is none");
   in_context("--state-share", [&] { parse_fraction(options.share); });
 }
 
 fs::path state_folder(const StateOptions& options, const fs::path& output) {
-  if (options.folder == kNone) return {};
+  if (options.folder == StateOptions::kNone) return {};
   if (!options.folder.empty()) return options.folder;
-  fs::path beside = output.lexically_normal();
+  fs::path beside = shortened(output);
   if (!beside.has_filename()) beside = beside.parent_path();
   beside += StateOptions::kBesideOutput;
   return beside;

@@ -25,7 +25,7 @@ class InterruptedRun : public Interrupted {
 
 /// Options of the folder in which a calibration keeps its state.
 struct StateOptions {
-  static constexpr std::string_view kBesideOutput = ".kvcal-state";
+  static constexpr std::string_view kBesideOutput = ".kvcal-state", kNone = "none";
 
   std::string folder;        ///< empty: the output's name and kBesideOutput; "none": no state
   std::string share = "3%";  ///< of the run's time that the state may cost

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/file_in_use.h"
+#include "core/folder.h"
 #include "core/stopwatch.h"
 
 namespace kvcal {
@@ -215,7 +216,7 @@ void RunState::finish() {
   commit(whole);
   // The output may need the room.
   thread_.add([this] {
-    for (const int slot : {0, 1}) fs::remove_all(folder_.slot(slot));
+    for (const int slot : {0, 1}) remove_tree(folder_.slot(slot));
   });
 }
 

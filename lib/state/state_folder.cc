@@ -114,7 +114,7 @@ void StateFolder::check_content() const {
   for (const fs::path& path : paths_in(path_)) {
     const std::string name = path.filename().string();
     const bool is_ours = std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
-                         name.starts_with(".state.json.partial-");
+                         name.starts_with(".state.json.");
     if (!is_ours) fail(path_.string(), ": is no folder for a run's state: it holds '", name, "'");
   }
   check_holds_no_links(path_);
@@ -175,7 +175,7 @@ void StateFolder::write(const Checkpoint& checkpoint) const {
 void StateFolder::remove() {
   std::error_code error;
   fs::remove(path_ / kStateName, error);  // first: what is left then is no state
-  for (const std::string_view name : kNames) fs::remove_all(path_ / name, error);
+  for (const std::string_view name : kNames) remove_tree(path_ / name);
   fs::remove(path_, error);
 }
 

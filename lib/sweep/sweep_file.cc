@@ -36,7 +36,7 @@ void check_name(const YamlNode& node, const std::string& path) {
 
 /// The last part of a path as a name; other characters are '-'.
 std::string name_from(const fs::path& path) {
-  std::string name = fs::absolute(path / "").lexically_normal().parent_path().filename().string();
+  std::string name = shortened(fs::absolute(path / "")).parent_path().filename().string();
   std::ranges::replace_if(
       name, [](char c) { return !is_name_char(c); }, '-');
   return name;
@@ -51,7 +51,7 @@ struct Draft {
 };
 
 fs::path resolved(const Field& field, const fs::path& folder) {
-  return (folder / read_string(field)).lexically_normal();
+  return shortened(folder / read_string(field));
 }
 
 /// The path of a model or data set seen from the folder. Where nothing is there, and the text is an
@@ -348,7 +348,7 @@ ScaleSource scale_source_of(const Field& field, const fs::path& folder) {
   const std::string text = read_string(field);
   for (const auto& [name, kind] : kSources)
     if (text == name) return {.kind = kind, .name = text};
-  fs::path path = (folder / text).lexically_normal();
+  fs::path path = shortened(folder / text);
   if (!path.has_filename()) path = path.parent_path();
   if (!is_there(path))
     fail_found(field, "calibrated, unit, checkpoint, or the path of scales; there is no ",

@@ -48,8 +48,7 @@ void SweepFolder::check() const {
 
 void SweepFolder::lock(Diagnostics& diagnostics) {
   const fs::path file = path_ / kLockName;
-  lock_.emplace(file, O_RDWR | O_CREAT, 0666);
-  if (lock_->get() < 0) fail_errno(file, "cannot create file");
+  lock_.emplace(file, O_RDWR | O_CREAT);
   switch (try_lock(lock_->get(), use_ == Use::kWhole ? LOCK_EX : LOCK_SH)) {
     case Locked::kYes:
       return;
@@ -65,13 +64,12 @@ void SweepFolder::lock(Diagnostics& diagnostics) {
 
 /// Removes files that killed runs did not finish.
 void SweepFolder::remove_stale() const {
-  std::error_code error;
   const auto clean = [&](const fs::path& folder) {
     for (const fs::path& path : paths_in(folder)) {
       const std::string name = path.filename().string();
       if (name.starts_with('.') &&
           (name.find(".partial-") != std::string::npos || name.ends_with(".kvcal-lock")))
-        fs::remove_all(path, error);
+        remove_tree(path);
     }
   };
   clean(path_);
@@ -134,14 +132,12 @@ void SweepFolder::remove_checkpoint(const std::string& fingerprint) const {
                                                    std::to_string(::getpid()));
   std::error_code error;
   fs::rename(folder, scratch, error);
-  if (!error) fs::remove_all(scratch, error);
+  if (!error) remove_tree(scratch);
 }
 
 SweepFolder::PieceLock::PieceLock(const SweepFolder& folder, const std::string& fingerprint)
-    : descriptor_(folder.piece("locks", fingerprint, ""), O_RDWR | O_CREAT, 0666) {
-  if (descriptor_.get() < 0)
-    fail_errno(folder.piece("locks", fingerprint, ""), "cannot create file");
-  while (try_lock(descriptor_.get(), LOCK_EX) == Locked::kNo) {
+    : file_(folder.piece("locks", fingerprint, ""), O_RDWR | O_CREAT) {
+  while (try_lock(file_.get(), LOCK_EX) == Locked::kNo) {
     throw_if_interrupted();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }

@@ -66,7 +66,7 @@ class SweepFolder {
     PieceLock(const SweepFolder& folder, const std::string& fingerprint);
 
    private:
-    Descriptor descriptor_;
+    OwnFile file_;
   };
 
  private:
@@ -77,7 +77,7 @@ class SweepFolder {
 
   fs::path path_;
   Use use_;
-  std::optional<Descriptor> lock_;
+  std::optional<OwnFile> lock_;
 };
 
 }  // namespace kvcal

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/interrupt.h"
 #include "unicode/unicode.h"
 
 namespace kvcal::tokenizers {
@@ -57,7 +58,11 @@ void AddedTokens::split(std::string_view text, const TokenTrie& trie,
                         Visitor<AddedPart> out) const {
   size_t begin = 0;  // of the text that no token has taken yet
   if (!trie.empty()) {
+    // A token may have thousands of bytes, and each place be the beginning of many.
+    constexpr size_t kPlacesTogether = 1024;
+    size_t places = 0;
     for (size_t at = trie.next_start(text, 0); at < text.size(); at = trie.next_start(text, at)) {
+      if (++places % kPlacesTogether == 0) throw_if_interrupted();
       const auto [id, end] = trie.longest(text, at);
       if (id < 0) {
         ++at;

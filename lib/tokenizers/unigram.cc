@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/interrupt.h"
 #include "tokenizers/components.h"
 #include "tokenizers/token_model.h"
 #include "tokenizers/token_trie.h"
@@ -48,7 +49,10 @@ class Unigram : public TokenModel {
   void cover(std::string_view text, Scratch& scratch, std::vector<TokenId>& ids) const {
     auto& paths = scratch.paths;
     paths.assign(text.size() + 1, {});
+    constexpr size_t kPlacesTogether = 1024;  // each may begin many long tokens
+    size_t places = 0;
     for (size_t at = 0; at < text.size();) {
+      if (++places % kPlacesTogether == 0) throw_if_interrupted();
       const double score_here = paths[at].score;
       const size_t size = unicode::decode(text, at).size;
       const auto offer = [&](size_t length, double score, TokenId id) {

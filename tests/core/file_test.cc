@@ -8,6 +8,8 @@
 #include <fstream>
 #include <thread>
 
+#include "core/files_read.h"
+#include "core/folder.h"
 #include "core/interrupt.h"
 #include "core/output.h"
 #include "support/catch.h"
@@ -235,19 +237,116 @@ TEST_CASE("atomic directory: an existing target is refused, or replaced at commi
   CHECK(unmarked_in(scratch.path()) == Contents{{"out/new", "new"}});
 }
 
-TEST_CASE("atomic directory: what a killed run left goes with the next, what is not ours stays") {
+TEST_CASE("atomic outputs: what a killed run wrote down goes with the next, all else stays") {
   const ScratchFolder scratch;
-  for (const char* name : {".out.partial-11", ".out.partial-12-1", ".out.partial-13.old",
-                           ".out.partial-x", ".other.partial-11", "out.partial-11"})
+  for (const char* name : {".out.partial-11", ".out.partial-12-1", ".out.partial-7",
+                           ".other.partial-11", "out.partial-11"})
     write_file(scratch / name / "weights", "1");
   write_file(scratch / ".out.partial-14", "a file");
-  write_file(scratch / ".out.kvcal-lock", "process 11 on host");
+  write_file(scratch / "victim" / "secret", "s");
+  fs::create_directory_symlink(scratch / "victim", scratch / ".out.partial-12-1" / "link");
+  fs::create_directory_symlink(scratch / "victim", scratch / ".out.partial-15");
+  write_file(scratch / ".out.kvcal-lock",
+             "process 11 on host\n.out.partial-11\n.out.partial-12-1\n.out.partial-14\n"
+             ".out.partial-15\n.out.partial-16\n.other.partial-11\n../victim\nvictim\n"
+             ".out.partial-1/../victim\n");
+  const Contents left{{".other.partial-11/weights", "1"},
+                      {".out.partial-7/weights", "1"},
+                      {"out.partial-11/weights", "1"},
+                      {"victim/secret", "s"}};
   { AtomicDirectory output(scratch / "out", false); }
-  CHECK(contents_of(scratch.path()) == Contents{{".out.partial-13.old/weights", "1"},
-                                                {".out.partial-14", "a file"},
-                                                {".out.partial-x/weights", "1"},
-                                                {".other.partial-11/weights", "1"},
-                                                {"out.partial-11/weights", "1"}});
+  CHECK(contents_of(scratch.path()) == left);
+  write_file(scratch / ".out.partial-14", "a file");
+  write_file(scratch / ".out.kvcal-lock", "process 11 on host\n.out.partial-14\n");
+  { AtomicFile output(scratch / "out", false); }
+  CHECK(contents_of(scratch.path()) == left);
+}
+
+TEST_CASE("atomic outputs: a lock that kvcal did not write is refused and stays as it is") {
+  const ScratchFolder scratch;
+  const fs::path lock = scratch / ".out.kvcal-lock";
+  const auto message = [&] {
+    const std::string folder = message_of([&] { AtomicDirectory output(scratch / "out", false); });
+    const std::string file = message_of([&] { AtomicFile output(scratch / "out", false); });
+    CHECK(folder == file);
+    return folder;
+  };
+  write_file(scratch / "victim", "precious");
+  fs::create_hard_link(scratch / "victim", lock);
+  CHECK(contains(message(), ".out.kvcal-lock: is no regular file or has a second name"));
+  fs::remove(lock);
+  fs::create_symlink("victim", lock);
+  CHECK(contains(message(), ".out.kvcal-lock: is a link"));
+  fs::remove(lock);
+  write_file(lock, "notes");
+  CHECK(contains(message(), ".out.kvcal-lock: is no lock that kvcal wrote; remove it"));
+  CHECK(contents_of(scratch.path()) ==
+        Contents{{".out.kvcal-lock", "notes"}, {"victim", "precious"}});
+}
+
+TEST_CASE("atomic outputs: dots behind a link lead where the system says") {
+  const ScratchFolder scratch;
+  fs::create_directories(scratch / "e" / "f");
+  fs::create_directory_symlink("e/f", scratch / "link");
+  write_file(scratch / "data.jsonl", "precious");
+  write_file(scratch / "e" / "data.jsonl", "old");
+  CHECK(output_place(scratch / "link/../data.jsonl") == scratch / "e/data.jsonl");
+  CHECK(output_place(scratch / "link/./new/") == scratch / "e/f/new");
+  CHECK(output_place(scratch / "e/..") == scratch.path());
+  CHECK(shortened(scratch / "e/../data.jsonl") == scratch / "data.jsonl");
+  CHECK(shortened(scratch / "link/../data.jsonl") == scratch / "link/../data.jsonl");
+  write_file_atomically(scratch / "link/../data.jsonl", "new", /*overwrite=*/true);
+  {
+    AtomicDirectory output(scratch / "link/../out", false);
+    write_file(output.path() / "a", "1");
+    output.commit();
+  }
+  CHECK(read_text(scratch / "data.jsonl") == "precious");
+  CHECK(read_text(scratch / "e/data.jsonl") == "new");
+  CHECK(read_text(scratch / "e/out/a") == "1");
+  CHECK_FALSE(fs::exists(scratch / "out"));
+}
+
+TEST_CASE("atomic outputs: what is read is not replaced, by whatever name") {
+  const ScratchFolder scratch;
+  write_file(scratch / "data.jsonl", "precious");
+  fs::create_hard_link(scratch / "data.jsonl", scratch / "other-name");
+  fs::create_directories(scratch / "out" / "deep");
+  write_text_file(scratch / "out" / kMarkName, "");
+  fs::create_hard_link(scratch / "data.jsonl", scratch / "out" / "deep" / "data");
+  const std::string name = (scratch / "data.jsonl").string();
+  remember_files_read();
+  CHECK(read_text(scratch / "data.jsonl") == "precious");
+  for (const char* target : {"data.jsonl", "other-name"})
+    CHECK(contains(message_of([&] { AtomicFile output(scratch / target, true); }),
+                   std::string(target) + ": is " + name + ", which is read; name another output"));
+  CHECK(contains(message_of([&] { AtomicDirectory output(scratch / "out", true); }),
+                 "out: holds " + name + ", which is read"));
+  // Read after the output was begun.
+  write_file(scratch / "late", "precious");
+  AtomicFile late(scratch / "late", true);
+  CHECK(read_text(scratch / "late") == "precious");
+  CHECK(contains(message_of([&] { late.commit(); }), "late, which is read"));
+  CHECK(read_text(scratch / "late") == "precious");
+  // The program's own files, and a command that begins anew.
+  write_file_atomically(scratch / "late", "new", /*overwrite=*/true);
+  remember_files_read();
+  { AtomicFile output(scratch / "data.jsonl", true); }
+  forget_files_read();
+}
+
+TEST_CASE("remove_tree follows no links") {
+  const ScratchFolder scratch;
+  write_file(scratch / "victim" / "secret", "s");
+  write_file(scratch / "old" / "deep" / "er" / "a", "1");
+  fs::create_directory_symlink(scratch / "victim", scratch / "old" / "deep" / "link");
+  fs::create_directory_symlink(scratch / "victim", scratch / "link");
+  remove_tree(scratch / "old");
+  remove_tree(scratch / "link");
+  remove_tree(scratch / "nothing");
+  CHECK_FALSE(fs::exists(fs::symlink_status(scratch / "old")));
+  CHECK_FALSE(fs::exists(fs::symlink_status(scratch / "link")));
+  CHECK(contents_of(scratch.path()) == Contents{{"victim/secret", "s"}});
 }
 
 TEST_CASE("atomic directory: a second run to one target is refused by name, also to replace it") {

@@ -157,3 +157,18 @@ TEST_CASE("json: fields of values of any kind, lists that must be there, a value
   CHECK(or_null(std::optional<int64_t>(3)) == Json(3));
   CHECK(or_null(std::optional<int64_t>()).is_null());
 }
+
+TEST_CASE("json: a byte order mark is refused, as Python's json refuses it") {
+  CHECK(message_of([] { parse_model_json("\xef\xbb\xbf{}"); }) ==
+        "not valid JSON at line 1, column 1: a byte order mark; save the file as UTF-8 without it");
+}
+
+TEST_CASE("json: keys of an object of any size are sorted") {
+  Json object = Json::object();
+  auto& parts = object.get_ref<Json::object_t&>();
+  for (int i = 0; i < 200'000; ++i) parts.Container::emplace_back(std::to_string(1'000'000 - i), i);
+  const Json sorted = sorted_keys(object);
+  REQUIRE(sorted.size() == 200'000);
+  CHECK(sorted.front() == 0);
+  CHECK(sorted.back() == 1);
+}

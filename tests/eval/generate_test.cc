@@ -6,6 +6,7 @@
 #include "eval/logit_rows.h"
 #include "stored/kv_scales.h"
 #include "support/catch.h"
+#include "support/scratch_folder.h"
 #include "support/model_fixture.h"
 
 using namespace kvcal;
@@ -74,6 +75,8 @@ TEST_CASE("comparing a cache with itself finds no difference, with a coarse one 
   KvCache plain = decoder.make_cache(KvDType::kFloat32, {}, 64);
   KvCache coarse = decoder.make_cache(KvDType::kFp8E5m2, unit_scales(fixture.config), 64);
   const Comparison different = compare_caches(decoder, plain, coarse, prompt, options);
+  CHECK(test::message_of([&] { compare_caches(decoder, plain, coarse, {}, options); }) ==
+        "the prompt has no token");
   double sum = 0.0;
   for (const double kl : different.kl) sum += kl;
   CHECK(sum > 0.0);

@@ -54,6 +54,15 @@ TEST_CASE("model card: it names no folder of a machine, and every layer's scales
   CHECK(text.find("base_model") == text.npos);
 }
 
+TEST_CASE("model card: a name is text, whatever it says") {
+  Json named = manifest();
+  named["model"]["path"] = "/x/<img src=x onerror=1> [a](http:b) `c` *d* & e_f";
+  const std::string text = card_text(card_of_manifest(named, "", "fp8"), {});
+  CHECK(text.find("# \\<img src=x onerror=1\\> \\[a\\](http:b) \\`c\\` \\*d\\* \\& e_f, ") !=
+        text.npos);
+  CHECK(text.find("\n# <img") == text.npos);
+}
+
 TEST_CASE("model card: a manifest of any shape makes a card") {
   for (const char* json : {"{}", "[]", "null", R"({"model": 3, "recipe": [], "layers": [1, {}]})",
                            R"({"linears": {"a": 1}, "layers": {}, "dataset": {"path": 1}})"}) {

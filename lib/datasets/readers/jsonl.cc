@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
+#include "core/interrupt.h"
 #include "core/text.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/named_dataset.h"
@@ -9,6 +11,20 @@ namespace kvcal {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r";
+constexpr int64_t kLinesTogether = 4096;
+/// White space that may follow the longest record.
+constexpr size_t kMostBlank = size_t{64} << 10;
+
+/// Where the line that begins there ends. Throws Error for one of more than max_record_bytes,
+/// without looking for its end: it may be most of a disk away.
+size_t line_end(std::string_view text, size_t begin, size_t max_record_bytes) {
+  const std::string_view head = text.substr(begin, max_record_bytes + kMostBlank);
+  const size_t size = head.find('\n');
+  if (size == std::string_view::npos && begin + head.size() < text.size())
+    fail("the line has over ", max_record_bytes,
+         " bytes, which is the limit; --max-record-bytes sets another");
+  return begin + std::min(size, head.size());
+}
 
 std::unique_ptr<RecordSource> open_json_lines(const fs::path& path, const RecordRequest& request) {
   TextFile file(path);
@@ -17,7 +33,9 @@ std::unique_ptr<RecordSource> open_json_lines(const fs::path& path, const Record
   int64_t line = 1;
   size_t dropped = 0;
   for (size_t begin = 0; begin < text.size(); ++line) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
+    if (line % kLinesTogether == 0) throw_if_interrupted();
+    const size_t end = in_context(path.string() + ":" + std::to_string(line),
+                                  [&] { return line_end(text, begin, request.max_record_bytes); });
     std::string_view content = text.substr(begin, end - begin);
     content = content.substr(0, content.find_last_not_of(kBlank) + 1);
     if (content.size() > request.max_record_bytes)

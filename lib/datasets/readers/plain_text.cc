@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/interrupt.h"
 #include "core/utf8.h"
 #include "datasets/data_files.h"
 #include "datasets/dataset_reader.h"
@@ -39,6 +40,13 @@ std::string with_plain_breaks(std::string_view text) {
   return result;
 }
 
+constexpr int64_t kLinesTogether = 4096;
+
+[[noreturn]] void fail_long(const fs::path& path, int64_t line, size_t max_record_bytes) {
+  fail(path.string(), ":", line, ": the paragraph is longer than ", max_record_bytes,
+       " bytes; separate records by a blank line, or set --max-record-bytes");
+}
+
 /// Lines up to a blank one; the last line's own break is left out.
 std::vector<Paragraph> paragraphs_of(std::string_view text, const fs::path& path,
                                      size_t max_record_bytes) {
@@ -46,8 +54,13 @@ std::vector<Paragraph> paragraphs_of(std::string_view text, const fs::path& path
   bool is_open = false;
   int64_t line = 1;
   for (size_t begin = 0; begin < text.size(); ++line) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view content = text.substr(begin, end - begin);
+    if (line % kLinesTogether == 0) throw_if_interrupted();
+    // The end of a longer line may be most of a disk away.
+    const std::string_view head = text.substr(begin, max_record_bytes + 2);
+    const size_t size = std::min(head.find('\n'), head.size());
+    if (size > max_record_bytes + 1) fail_long(path, line, max_record_bytes);
+    const size_t end = begin + size;
+    const std::string_view content = text.substr(begin, size);
     in_context(path.string() + ":" + std::to_string(line), [&] { check_line(content); });
     const size_t last = content.find_last_not_of(kBlank);
     if (last == std::string_view::npos) {
@@ -57,10 +70,7 @@ std::vector<Paragraph> paragraphs_of(std::string_view text, const fs::path& path
       is_open = true;
       Paragraph& paragraph = paragraphs.back();
       paragraph.size = begin + content.size() - (content.ends_with('\r') ? 1 : 0) - paragraph.begin;
-      if (paragraph.size > max_record_bytes)
-        fail(path.string(), ":", paragraph.line, ": the paragraph is longer than ",
-             max_record_bytes,
-             " bytes; separate records by a blank line, or set --max-record-bytes");
+      if (paragraph.size > max_record_bytes) fail_long(path, paragraph.line, max_record_bytes);
     }
     begin = end + 1;
   }

@@ -236,6 +236,22 @@ def check_cut(t):
     assert ranges == [None, f"bytes={half}-", f"bytes={half + 100}-"], ranges
 
 
+def check_cut_forever(t):
+    """A hub that knows no ranges and cuts each answer makes no progress, however much it sends."""
+    half = len(t.model.files[WEIGHTS]) // 2
+    t.hub.faults = {WEIGHTS: [Fault(cut_after=half, ignores_range=True) for _ in range(100)]}
+    t.refused(*FETCH, ID, parts=[f"{ID}: {WEIGHTS}: "])
+    t.nothing_visible()
+    assert len(t.hub.faults[WEIGHTS]) > 80, "asked again and again"
+
+
+def check_one_etag(t):
+    """Files under one ETag that is no hash cannot be told apart in the cache."""
+    t.hub.etags = {"config.json": "same", "tokenizer_config.json": "same"}
+    t.refused(*FETCH, ID, parts=["one ETag, 'same', which is no hash"])
+    t.nothing_visible()
+
+
 def check_resume(t):
     """A run that a signal ends leaves a part, from which the next one goes on."""
     half = len(t.model.files[WEIGHTS]) // 2

@@ -77,6 +77,7 @@ class Hub:
         """certificate: file of a certificate and its key; the hub then speaks HTTPS."""
         self.certificate = certificate
         self.repositories = {}  # "models/owner/name" or "datasets/owner/name" -> Repository
+        self.etags = {}  # file name -> what the hub says instead of its hash
         self.faults = {}  # file name -> list of Fault; "" for the API
         self.log = []  # (host, method, path, headers)
         self.sent = 0  # bytes of files
@@ -227,7 +228,7 @@ def _handler(hub, host):
             if fault.status:
                 return self.refuse(fault.status, headers=fault.headers)
             if not file.endswith(LARGE):
-                return self.send_bytes(content, fault, {"ETag": f'"{etag_of(file, content)}"', "X-Repo-Commit": found.commit})
+                return self.send_bytes(content, fault, {"ETag": f'"{hub.etags.get(file, etag_of(file, content))}"', "X-Repo-Commit": found.commit})
             self.send_response(302)
             self.send_header("X-Repo-Commit", found.commit)
             self.send_header("X-Linked-ETag", f'"{etag_of(file, content)}"')

@@ -1,0 +1,111 @@
+#include "core/target_lock.h"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <chrono>
+#include <sstream>
+#include <thread>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/folder.h"
+#include "core/posix_file.h"
+#include "core/process.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kFirstWord = "process ";
+
+/// Whether path still names the open file; its holder may have removed it.
+bool is_same_file(int descriptor, const fs::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(descriptor, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+std::string this_process() {
+  return std::string(kFirstWord) + std::to_string(::getpid()) + " on " + host_name();
+}
+
+std::string text_of(int descriptor, const fs::path& file) {
+  std::array<std::byte, 4096> bytes;
+  const size_t count = read_at(descriptor, bytes, 0, file);
+  return {reinterpret_cast<const char*>(bytes.data()), count};
+}
+
+/// The holder, as it says of itself. It writes that at once, so the wait is short.
+std::string holder(int descriptor, const fs::path& file) {
+  constexpr std::chrono::milliseconds kPause{5};
+  for (int tries = 0; tries < 100; ++tries) {
+    const std::string text = text_of(descriptor, file);
+    if (text.starts_with(kFirstWord)) return text.substr(0, text.find('\n'));
+    std::this_thread::sleep_for(kPause);
+  }
+  return "another process";
+}
+
+/// Whether name is one that a run with this target gives to what it makes: ".NAME.partial-12-1".
+bool is_scratch_name(std::string_view name, const fs::path& target) {
+  const std::string prefix = "." + target.filename().string() + ".partial-";
+  return name.starts_with(prefix) && name.size() > prefix.size() &&
+         name.find_first_not_of("0123456789-", prefix.size()) == std::string_view::npos;
+}
+
+}  // namespace
+
+TargetLock::TargetLock(const fs::path& target, Taken taken)
+    : target_(target),
+      file_(target.parent_path() / ("." + target.filename().string() + ".kvcal-lock")) {
+  if (take(taken)) write(this_process() + "\n");
+}
+
+bool TargetLock::take(Taken taken) {
+  for (;;) {
+    OwnFile file(file_, O_RDWR | O_CREAT);
+    const Locked locked = try_lock(file.get(), LOCK_EX);
+    if (locked == Locked::kNo && taken == Taken::kShared) return false;
+    if (locked == Locked::kNo)
+      fail(target_.string(), ": is being written by ", holder(file.get(), file_),
+           "; let it end, or give another output");
+    const std::string before = text_of(file.get(), file_);
+    if (!before.empty() && !before.starts_with(kFirstWord))
+      fail(file_.string(), ": is no lock that kvcal wrote; remove it, or give another output");
+    if (locked == Locked::kYes) {
+      if (!is_same_file(file.get(), file_)) continue;
+      remove_left_behind(before);
+    }
+    descriptor_ = file.release();
+    return true;
+  }
+}
+
+TargetLock::~TargetLock() {
+  if (descriptor_ < 0) return;
+  ::unlink(file_.c_str());  // still held: nobody else has this name open and locked
+  ::close(descriptor_);
+}
+
+void TargetLock::remove_left_behind(const std::string& lines) const {
+  std::istringstream text(lines);
+  std::string name;
+  std::getline(text, name);  // the process
+  while (std::getline(text, name))
+    if (is_scratch_name(name, target_)) remove_tree(target_.parent_path() / name);
+}
+
+void TargetLock::write(const std::string& text) {
+  text_ = text;
+  // A failure costs a name in a message, or leaves something behind after a kill: no reason to end.
+  if (::ftruncate(descriptor_, 0) == 0)
+    static_cast<void>(
+        retried([&] { return ::pwrite(descriptor_, text_.data(), text_.size(), 0); }));
+}
+
+void TargetLock::record(const fs::path& scratch) {
+  if (descriptor_ >= 0) write(text_ + scratch.filename().string() + "\n");
+}
+
+}  // namespace kvcal
