@@ -54,8 +54,10 @@ std::unique_ptr<RecordSource> open_json_lines(const fs::path& path, const Record
 bool is_json_lines(std::string_view text, bool /*has_extension*/) {
   const size_t start = text.find_first_not_of(kJsonBlank);
   if (start == std::string_view::npos || text[start] != '{') return false;
-  const size_t end = text.find('\n', start);
-  if (end == std::string_view::npos) return false;
+  // A line without an end in sight is none of records.
+  const size_t size = text.substr(start, kDefaultRecordBytes + kMostBlank).find('\n');
+  if (size == std::string_view::npos) return false;
+  const size_t end = start + size;
   const size_t next = text.find_first_not_of(kJsonBlank, end);
   if (next == std::string_view::npos || text[next] != '{') return false;
   const std::string_view line = ascii_trimmed(text.substr(start, end - start));
