@@ -59,6 +59,7 @@ ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
 bool ConfigReader::is_said(std::string_view key) const {
   const auto has = [&](std::string_view name) { return json_.contains(name); };
   const auto& aliases = architecture_.aliases;
+  knows({key});
   return has(key) || std::ranges::any_of(aliases, [&](const KeyAlias& alias) {
            return (alias.key == key && has(alias.alias)) || (alias.alias == key && has(alias.key));
          });

@@ -381,7 +381,8 @@ void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, fl
 }
 
 std::vector<float> Decoder::read_logits(const Buffer& logits, int64_t rows) {
-  std::vector<float> host = downloaded(backend_, logits.as<float>(), rows * config_.output_vocab_size);
+  std::vector<float> host =
+      downloaded(backend_, logits.as<float>(), rows * config_.output_vocab_size);
   finish_logits(config_, host);
   const auto bad = std::ranges::find_if(host, [](float value) { return !std::isfinite(value); });
   if (bad != host.end()) fail_nonfinite(*bad, bad - host.begin());

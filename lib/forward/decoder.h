@@ -44,9 +44,10 @@ class Decoder {
   KvCache make_cache(const CacheType& type, const std::vector<LayerKvScales>& scales,
                      int64_t capacity, int64_t slots = 1) const;
 
-  /// Appends ids to the cached sequence and returns the logits [output_vocab_size] after the last id.
-  /// Attention reads K and V of the new tokens through the cache too, as engines do. Throws Error
-  /// for ids outside the vocabulary or a full cache, NotFiniteLogits for NaN or Inf in the logits.
+  /// Appends ids to the cached sequence and returns the logits [output_vocab_size] after the last
+  /// id. Attention reads K and V of the new tokens through the cache too, as engines do. Throws
+  /// Error for ids outside the vocabulary or a full cache, NotFiniteLogits for NaN or Inf in the
+  /// logits.
   std::vector<float> step(std::span<const TokenId> ids, KvCache& cache);
 
   /// New tokens of the sequence in one of a cache's slots.
@@ -58,16 +59,16 @@ class Decoder {
     int64_t whole_length = 0;
   };
   /// Runs step for several sequences of the cache together, by ascending slots; returns the logits
-  /// after the last token of each, [sequences, output_vocab_size]. A sequence's bytes do not depend on the
-  /// others in the call, as long as all have one new token or none has.
+  /// after the last token of each, [sequences, output_vocab_size]. A sequence's bytes do not depend
+  /// on the others in the call, as long as all have one new token or none has.
   std::vector<float> step_together(std::span<const SequenceTokens> sequences, KvCache& cache);
 
   /// As step_together, but returns the residual stream after the last layer, the rows of one
   /// sequence behind those of another: [all ids, hidden_size] float32 in the backend's memory, for
   /// logits_at.
   Buffer step_hidden_together(std::span<const SequenceTokens> sequences, KvCache& cache);
-  /// Logits of these rows of step_hidden_together's result: [rows, output_vocab_size]. A row's bytes do
-  /// not depend on the others.
+  /// Logits of these rows of step_hidden_together's result: [rows, output_vocab_size]. A row's
+  /// bytes do not depend on the others.
   std::vector<float> logits_at(const Buffer& hidden, std::span<const int32_t> rows);
 
   /// As step, but returns the residual stream after the last layer: [ids, hidden_size] float32
@@ -116,8 +117,8 @@ class Decoder {
   void run_layers(const TokenBatch& step, const Buffer& hidden, KvCache& cache, LayerRange layers) {
     run_layers(*runner_, step, hidden.as<float>(), cache, layers);
   }
-  /// hidden: [rows, hidden_size]; normed: the same, as type; logits: [rows, output_vocab_size]. scratch:
-  /// for the product, where lm_head's input is quantized.
+  /// hidden: [rows, hidden_size]; normed: the same, as type; logits: [rows, output_vocab_size].
+  /// scratch: for the product, where lm_head's input is quantized.
   void project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
                       bool is_decoding, ProductScratch& scratch);
   std::vector<float> read_logits(const Buffer& logits, int64_t rows);

@@ -6,8 +6,8 @@
 #include "eval/logit_rows.h"
 #include "stored/kv_scales.h"
 #include "support/catch.h"
-#include "support/scratch_folder.h"
 #include "support/model_fixture.h"
+#include "support/scratch_folder.h"
 
 using namespace kvcal;
 using kvcal::test::ModelFixture;
