@@ -7,7 +7,7 @@ The versions are those of engines_versions.json; `reference/engines record` writ
 
 {"engine", "version", "recorded": the version that gave the answers, "date": on which, "records": of families_RECORDS.json,
  "like": the table that this one states its differences from, if any; all that it does not say is as there,
- "explanations": {NAME: {"effect", "why", and where it has them "methods", "names", "settings", "needs_weights", "lacks_parameters", "format"}},
+ "explanations": {NAME: {"effect", "why", and where it has them "methods", "names", "settings", "needs_weights", "lacks_parameters"}},
  "types": [{"explanations": [NAMES, the first that fits a checkpoint decides], "of": [each model_type that was run and has just these]}],
  "not_run": [types of the other table that were not run here],
  "scales_file": [types of which the engine takes kv_cache_scales.json], where it reads such files,

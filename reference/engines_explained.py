@@ -25,8 +25,8 @@ COMPRESSED, MODELOPT = ["compressed-tensors"], ["modelopt*"]
 
 
 def explanation(name, effect, why="", seen=(), elsewhere=(), only=(), unless=(), read=(), **when):
-    """when: methods, names, settings, needs_weights; and format: ours that the engine reads for these models; lacks_parameters: the attention has no
-    parameters of scales, so that kv_cache_scales.json can be given beside scales of the checkpoint."""
+    """when: methods, names, settings, needs_weights; and lacks_parameters: the attention has no parameters of scales, so that kv_cache_scales.json can be given
+    beside scales of the checkpoint."""
     seen, elsewhere = ([patterns] if isinstance(patterns, str) else list(patterns) for patterns in (seen, elsewhere))
     return dict(name=name, effect=effect, why=why, seen=seen, elsewhere=elsewhere, only=list(only), unless=list(unless), read=list(read), when=when)
 
@@ -60,11 +60,9 @@ SGLANG = [
     explanation("takes 16 bits for FP8", "refused", "its loader takes weights of 16 bits for FP8 ones", needs_weights=True, seen="Downcasting not allowed"),
     explanation("names of transformers 5", "refused", "its loader stops at the tensor names of transformers 5", names=INNER_MODEL),
     explanation("config has no names", "refused", "its loader asks the quantization config for get_cache_scale, which it does not have (AttributeError)",
-                methods=["fp8", *MODELOPT, "quark"], seen="no attribute 'get_cache_scale'", format="compressed-tensors"),
+                methods=["fp8", *MODELOPT, "quark"], seen="no attribute 'get_cache_scale'"),
     explanation("stops at names, not kv_scale", "refused", STOPS_AT_NAMES, names=[".k_scale", ".v_scale", ".output_scale"]),
-    explanation("stops at projections, takes a file", "refused", STOPS_AT_PROJECTIONS, names=PROJECTIONS, seen="KeyError", elsewhere=FILE_IS_READ, format="scales-json"),
-    explanation("stops at projections, not switched", "refused", STOPS_AT_PROJECTIONS, names=PROJECTIONS, seen=r"(gemma3n_mm|hunyuan|qwen2_5_vl)\.py"),
-    explanation("stops at projections", "refused", STOPS_AT_PROJECTIONS, names=PROJECTIONS, seen="KeyError", format="compressed-tensors"),
+    explanation("stops at projections", "refused", STOPS_AT_PROJECTIONS, names=PROJECTIONS, seen="KeyError"),
     explanation("stops at these projections", "refused", STOPS_AT_PROJECTIONS, methods=COMPRESSED, names=PROJECTIONS, seen="KeyError"),
     explanation("no quantization config", "ones when asked", "its attention is made without the quantization config: the cache keeps 16 bits unless asked for FP8, and "
                 "then its scales are 1.0", seen=r"^compressed-tensors: .*not found the expected name"),
@@ -85,11 +83,11 @@ SGLANG = [
     explanation("ModelOpt's names alone", "by rules", methods=MODELOPT, names=INPUTS_OF_PROJECTIONS, elsewhere="Expected 1.0"),
     explanation("takes scales for others", "refused", "its loader takes the scales for others that must be 1.0 (AssertionError)", seen="Expected 1.0"),
     explanation("chosen keys, own names", "by rules when asked", CHOSEN_KEYS, names=INPUTS_OF_PROJECTIONS, elsewhere=LATENT_NAMES),
-    explanation("chosen keys", "ones when asked", CHOSEN_KEYS, elsewhere=LATENT_NAMES, format="modelopt"),
+    explanation("chosen keys", "ones when asked", CHOSEN_KEYS, elsewhere=LATENT_NAMES),
     explanation("latent, own names", "by rules", names=INPUTS_OF_PROJECTIONS, elsewhere=LATENT_NAMES),
-    explanation("latent", "ones", DROPPED, elsewhere=LATENT_NAMES, format="modelopt"),
-    explanation("drops, takes a file", "ones", DROPPED, elsewhere=[FILE_IS_READ, HAS_PARAMETERS], format="scales-json"),
-    explanation("no parameters, takes a file", "ones", NO_PARAMETERS, elsewhere=FILE_IS_READ, lacks_parameters=True, format="scales-json"),
+    explanation("latent", "ones", DROPPED, elsewhere=LATENT_NAMES),
+    explanation("drops, takes a file", "ones", DROPPED, elsewhere=[FILE_IS_READ, HAS_PARAMETERS]),
+    explanation("no parameters, takes a file", "ones", NO_PARAMETERS, elsewhere=FILE_IS_READ, lacks_parameters=True),
     explanation("drops", "ones", DROPPED, only=["cohere2_moe", "glm4_moe_lite", "persimmon"]),
     explanation("no parameters", "ones", NO_PARAMETERS, seen=r"^compressed-tensors: lost", elsewhere=[NOT_WARNED, r"^compressed-tensors\+scales-json"], lacks_parameters=True),
     explanation("plain names without parameters", "ones when asked", NO_PARAMETERS, names=PLAIN, seen=NOT_WARNED),
@@ -124,7 +122,7 @@ VLLM = [
     # In its Transformers backend, which has a place for scales of ModelOpt checkpoints.
     explanation("latent, ModelOpt's", "ones", LATENT, methods=MODELOPT),
     explanation("latent, all", "ones when asked", LATENT, elsewhere=r"^modelopt: lost"),
-    explanation("latent but ModelOpt's", "ones when asked", LATENT, methods=["compressed-tensors", "fp8", "quark"], format="modelopt"),
+    explanation("latent but ModelOpt's", "ones when asked", LATENT, methods=["compressed-tensors", "fp8", "quark"]),
     explanation("projections of attn", "refused", "its loader stops at scales below k_proj of modules not named self_attn", methods=MODELOPT, names=INPUTS_OF_PROJECTIONS,
                 read=["gpt_bigcode", "gptj"]),
     # Source: vLLM 0.32, base_config.py:246, whose pattern leaves names below .attn as they are.

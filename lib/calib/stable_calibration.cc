@@ -142,7 +142,8 @@ std::vector<ScaleHistory::PlacedScale> ScaleHistory::scales_of(const Calibration
                             const char* name) {
     for (size_t i = 0; i < side.scales.size(); ++i) {
       ScaleMove place{.module = layer.module, .layer = layer.layer, .scale = name};
-      const bool has_channels = side.scales.size() > std::max<size_t>(1, side.head_ranges.size());
+      const size_t heads = side.head_ranges.size();
+      const bool has_channels = heads > 0 && side.scales.size() > heads;
       if (side.scales.size() > 1)
         (has_channels ? place.channel : place.head) = static_cast<int64_t>(i);
       all.push_back({std::move(place), side.scales[i]});

@@ -17,9 +17,8 @@ bool knows_method(const VerifyCase& subject) {
 
 /// Whether some layers of a model have a window and others have none, where the engine takes no
 /// such model.
-bool has_some_windows(const VerifyCase& subject) {
-  const ModelConfig& config = subject.config;
-  const auto& types = subject.engine.one_window_types;
+bool has_some_windows(const EngineRules& engine, const ModelConfig& config) {
+  const auto& types = engine.one_window_types;
   if (std::ranges::find(types, config.model_type) == types.end()) return false;
   const std::vector<int64_t> layers = config.attention_layers();
   const auto windows = std::ranges::count_if(layers, [&](int64_t layer) {
@@ -27,6 +26,10 @@ bool has_some_windows(const VerifyCase& subject) {
   });
   return windows > 0 && windows < std::ssize(layers);
 }
+
+constexpr std::string_view kSomeWindows =
+    "it takes a sliding window of all layers or of none, and layers from max_window_layers on have "
+    "one";
 
 /// Why the engine refuses config.json; empty: it does not. Source: transformers 5.17,
 /// `PretrainedConfig`, which the engines read it with.
@@ -51,9 +54,7 @@ std::string config_refusal(const VerifyCase& subject, const ModelDir& model_dir)
     return "it takes no cache of " + asked + " with a model that runs in " + subject.dtype;
   const auto& refused = subject.engine.refused_caches;
   if (std::ranges::find(refused, asked) != refused.end()) return "it has no cache of " + asked;
-  if (has_some_windows(subject))
-    return "it takes a sliding window of all layers or of none, and layers from "
-           "max_window_layers on have one";
+  if (has_some_windows(subject.engine, subject.config)) return std::string(kSomeWindows);
   if (subject.config.wrapper_type.empty())
     if (std::string failed = failed_key(reading.model, model_dir.config()); !failed.empty())
       return "config.json's " + failed;
@@ -70,6 +71,28 @@ std::string packed_weight(const ModelDir& model_dir, bool of_experts) {
 }
 
 }  // namespace
+
+const Miss* refusal_inside(const EngineRules& engine, MissQuery query, const ModelConfig& config) {
+  const EngineAnswers& seen = engine.seen();
+  if (!seen.has_run(query.model_type) ||
+      seen.has_run(query.model_type, config.model_type, *query.config))
+    return nullptr;
+  query.model_type = config.model_type;
+  const Miss* miss = find_miss(seen, query);
+  return miss && (miss->effect == MissEffect::kNoModel || miss->effect == MissEffect::kRefused)
+             ? miss
+             : nullptr;
+}
+
+std::string model_refusal(const EngineRules& engine, const ModelConfig& config, const Json& json) {
+  if (has_some_windows(engine, config)) return std::string(kSomeWindows);
+  const std::string model_type = required_string(json, "model_type");
+  const MissQuery query{.model_type = model_type, .method = {}, .config = &json};
+  const Miss* inside = refusal_inside(engine, query, config);
+  return inside && inside->effect == MissEffect::kNoModel
+             ? "of the " + config.model_type + " inside, " + inside->why
+             : std::string();
+}
 
 std::string refusal_of(const VerifyCase& subject, const ModelDir& model_dir) {
   const CacheDeclaration& declaration = subject.declaration;

@@ -36,8 +36,7 @@ Miss parse_miss(const Json& row) {
             .names = texts(row, "names"),
             .settings = {},
             .needs_weights = row.value("needs_weights", false),
-            .lacks_parameters = row.value("lacks_parameters", false),
-            .format = row.value("format", "")};
+            .lacks_parameters = row.value("lacks_parameters", false)};
   for (const Json& setting : row.value("settings", Json::array())) {
     const auto value = setting.find("value");
     miss.settings.push_back({setting.at("key"),

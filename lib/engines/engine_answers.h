@@ -53,7 +53,6 @@ struct Miss {
   bool needs_weights = false;  ///< the miss is for checkpoints whose weights are quantized, too
   /// Its attention has no parameters of scales, so a file of scales can be given beside them.
   bool lacks_parameters = false;
-  std::string format = {};  ///< of ours that the engine reads for these models, for remedies
 };
 
 /// How an engine reads the names of scales in an attention module of a model. Names are those that

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/text.h"
+#include "engines/scale_loading.h"
 #include "family/architecture.h"
 #include "family/wrapper.h"
 #include "stored/quark_names.h"
@@ -88,6 +89,35 @@ std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has
     std::ranges::move(engine_verdicts(choose_engine(name), model_type, has_weights),
                       std::back_inserter(verdicts));
   return verdicts;
+}
+
+namespace {
+
+/// With the format first that the engine reads best.
+std::vector<EngineVerdict> best_first(const EngineChoice& engine, std::string_view model_type,
+                                      bool has_weights) {
+  std::vector<EngineVerdict> verdicts = engine_verdicts(engine, model_type, has_weights);
+  std::stable_partition(verdicts.begin(), verdicts.end(), [&](const EngineVerdict& verdict) {
+    return verdict.format == engine.rules().format;
+  });
+  return verdicts;
+}
+
+}  // namespace
+
+std::string_view read_format(const EngineChoice& choice, std::string_view model_type,
+                             bool has_weights) {
+  if (choice.rules().formats.empty()) return choice.rules().format;
+  const std::vector<EngineVerdict> verdicts = best_first(choice, model_type, has_weights);
+  const auto first = [&](Reads reads) {
+    const auto verdict = std::ranges::find_if(verdicts, [&](const EngineVerdict& one) {
+      // It is a format of FP8 weights.
+      return one.reads == reads && (has_weights || one.format != "fp8");
+    });
+    return verdict == verdicts.end() ? std::string_view() : verdict->format;
+  };
+  const std::string_view read = first(Reads::kYes);
+  return read.empty() ? first(Reads::kNotKnown) : read;
 }
 
 namespace {
@@ -214,16 +244,6 @@ std::string format_word(const EngineVerdict& verdict) {
                                     : std::string(verdict.format);
 }
 
-/// With the format first that the engine reads best.
-std::vector<EngineVerdict> best_first(const EngineChoice& engine, std::string_view model_type,
-                                      bool has_weights) {
-  std::vector<EngineVerdict> verdicts = engine_verdicts(engine, model_type, has_weights);
-  std::stable_partition(verdicts.begin(), verdicts.end(), [&](const EngineVerdict& verdict) {
-    return verdict.format == engine.rules().format;
-  });
-  return verdicts;
-}
-
 /// "vllm, transformers@5.23": the engines that read a format for models of the type, with the
 /// newest version that does where it is not the newest of all.
 std::string other_readers(std::string_view model_type, bool has_weights) {
@@ -235,9 +255,24 @@ std::string other_readers(std::string_view model_type, bool has_weights) {
   return readers.empty() ? "no engine reads any" : "read by " + join(readers, ", ");
 }
 
-Wanted wanted_by(const EngineChoice& engine, std::string_view model_type, bool has_weights,
+/// The verdicts on a checkpoint, with the format first that the engine reads best.
+std::vector<EngineVerdict> verdicts_on(const EngineChoice& engine,
+                                       const PlannedCheckpoint& planned) {
+  std::vector<EngineVerdict> verdicts = best_first(engine, planned.model_type, planned.has_weights);
+  if (!planned.config) return verdicts;
+  if (const std::string refusal = model_refusal(engine.rules(), *planned.config, *planned.json);
+      !refusal.empty())
+    fail("--for ", engine.name, ": ", engine.title(), " refuses the model: ", refusal);
+  if (!engine.rules().seen().has_run(planned.model_type, planned.config->model_type, *planned.json))
+    for (EngineVerdict& verdict : verdicts)
+      if (verdict.reads == Reads::kYes) verdict.reads = Reads::kNotKnown;
+  return verdicts;
+}
+
+Wanted wanted_by(const EngineChoice& engine, const PlannedCheckpoint& planned,
                  Diagnostics& diagnostics) {
-  const std::vector<EngineVerdict> verdicts = best_first(engine, model_type, has_weights);
+  const std::string_view model_type = planned.model_type;
+  const std::vector<EngineVerdict> verdicts = verdicts_on(engine, planned);
   Wanted wanted{.engine = engine, .formats = {}};
   for (const EngineVerdict& verdict : verdicts)
     if (verdict.reads == Reads::kYes) wanted.formats.push_back(format_word(verdict));
@@ -247,7 +282,7 @@ Wanted wanted_by(const EngineChoice& engine, std::string_view model_type, bool h
   if (unknown == verdicts.end())
     fail("--for ", engine.name, ": ", title, " uses the KV scales of no format for models of type ",
          model_type, verdicts.empty() ? "" : ": " + std::string(verdicts.front().note),
-         "; they are ", other_readers(model_type, has_weights));
+         "; they are ", other_readers(model_type, planned.has_weights));
   diagnostics.warn("--for " + engine.name + ": whether " + title +
                    " uses the KV scales of models of type " + std::string(model_type) +
                    " is not known; " + format_word(*unknown) + " is its usual format");
@@ -265,11 +300,10 @@ bool takes(const Wanted& wanted, const std::string& word) {
 }  // namespace
 
 std::vector<std::string> formats_for(const std::vector<std::string>& engines,
-                                     std::string_view model_type, bool has_weights,
-                                     Diagnostics& diagnostics) {
+                                     const PlannedCheckpoint& planned, Diagnostics& diagnostics) {
   std::vector<Wanted> unserved;
   for (const std::string& engine : engines)
-    unserved.push_back(wanted_by(choose_engine(engine), model_type, has_weights, diagnostics));
+    unserved.push_back(wanted_by(choose_engine(engine), planned, diagnostics));
   std::vector<std::string> chosen;
   while (!unserved.empty()) {
     const std::string* best = nullptr;

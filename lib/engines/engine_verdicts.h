@@ -7,6 +7,7 @@
 #include "core/diagnostics.h"
 #include "core/json.h"
 #include "engines/engine_rules.h"
+#include "family/model_config.h"
 
 namespace kvcal {
 
@@ -32,6 +33,11 @@ std::vector<EngineVerdict> engine_verdicts(const EngineChoice& choice, std::stri
 /// The same of the newest version of every engine.
 std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights = false);
 
+/// The format of checkpoints of a type whose scales the engine uses, its usual one where it uses
+/// those of several, and where that is not known; empty: it uses those of none.
+std::string_view read_format(const EngineChoice& choice, std::string_view model_type,
+                             bool has_weights = false);
+
 /// "vLLM 0.33 (run 2026-11-28)".
 std::string title_of(const EngineVerdict& verdict);
 /// {"engine", "version", "run_on", "format", "reads", "note"}; run_on: null where it was not run.
@@ -47,13 +53,20 @@ std::string engines_text(const std::string& model_type);
 /// scales.
 std::string engines_markdown();
 
+/// A checkpoint to be written.
+struct PlannedCheckpoint {
+  std::string_view model_type;
+  bool has_weights = false;             ///< quantized ones, too
+  const Json* json = nullptr;           ///< config.json; nullptr: only the type is known
+  const ModelConfig* config = nullptr;  ///< that of json
+};
+
 /// The fewest formats, as --format names them, of which each engine ("vllm", "sglang@0.5.23") uses
-/// the KV scales for models of a type; "compressed-tensors+scales-json" where the engine takes
-/// kv_cache_scales.json beside a checkpoint with scales. has_weights: the output has quantized
-/// weights, too. Warns of an engine that was not run with such models. Throws Error for an engine
-/// that reads no format, with the reason and the engines that read one.
+/// the KV scales of such a checkpoint; "compressed-tensors+scales-json" where the engine takes
+/// kv_cache_scales.json beside a checkpoint with scales. Warns of an engine that was not run with
+/// such models. Throws Error for an engine that reads no format, with the reason and the engines
+/// that read one, and for one that refuses the model.
 std::vector<std::string> formats_for(const std::vector<std::string>& engines,
-                                     std::string_view model_type, bool has_weights,
-                                     Diagnostics& diagnostics);
+                                     const PlannedCheckpoint& planned, Diagnostics& diagnostics);
 
 }  // namespace kvcal

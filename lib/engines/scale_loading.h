@@ -36,6 +36,14 @@ struct VerifyCase {
 /// Why the engine refuses the checkpoint whatever its model; empty: it does not.
 std::string refusal_of(const VerifyCase& subject, const ModelDir& model_dir);
 
+/// Why the engine refuses a model by its config.json, whatever the quantization: windows that it
+/// does not take, or a text model inside that it does not run; empty: it does not.
+std::string model_refusal(const EngineRules& engine, const ModelConfig& config, const Json& json);
+
+/// Of a multimodal model around a text model with which it was not tried: why the engine does not
+/// start with the text model by itself; nullptr: it does.
+const Miss* refusal_inside(const EngineRules& engine, MissQuery query, const ModelConfig& config);
+
 /// Whether the checkpoint's scheme leaves it to the engine to compute scales as it runs.
 bool is_dynamic(const CacheDeclaration& declaration);
 

@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "engines/engine_verdicts.h"
 #include "engines/loaded_checkpoint.h"
 #include "engines/scale_loading.h"
 #include "engines/scale_tensors.h"
@@ -47,7 +48,7 @@ MissEffect model_effect(const VerifyCase& subject, Findings& findings) {
   const bool is_made_good = miss->effect == MissEffect::kOnes && uses_scales_file(subject);
   findings.add(is_made_good ? Severity::kNote : Severity::kError,
                subject.model_type + ": " + std::string(miss->why),
-               miss->format.empty() || is_made_good ? "" : subject.remedy);
+               is_made_good ? "" : subject.remedy);
   return miss->effect;
 }
 
@@ -129,47 +130,25 @@ std::optional<std::vector<LayerKvScales>> readable_scales(const ModelDir& model_
   }
 }
 
-/// What is known of a checkpoint's kind. What is said of a type that was not tried holds for those
-/// of Llama's kind.
+/// What is said of a type that was not tried holds for those of Llama's kind.
+constexpr std::string_view kUsualType = "llama";
+
+/// What is known of a checkpoint's kind.
 const Miss* miss_of(const EngineRules& engine, MissQuery query) {
-  if (!engine.seen().has_run(query.model_type)) query.model_type = "llama";
+  if (!engine.seen().has_run(query.model_type)) query.model_type = kUsualType;
   return find_miss(engine.seen(), query);
-}
-
-/// Of a multimodal model around a text model with which it was not tried: why the engine does not
-/// start with the text model by itself; nullptr: it does.
-const Miss* refusal_inside(const EngineRules& engine, MissQuery query, const ModelConfig& config) {
-  query.model_type = config.model_type;
-  const Miss* miss = find_miss(engine.seen(), query);
-  return miss && (miss->effect == MissEffect::kNoModel || miss->effect == MissEffect::kRefused)
-             ? miss
-             : nullptr;
-}
-
-/// Whether the engine does not use the scales of its own format either, for models of a type.
-bool misses_format(const EngineRules& engine, std::string_view format,
-                   std::string_view model_type) {
-  const auto row = std::ranges::find(engine.formats, format, &EngineFormat::format);
-  if (row == engine.formats.end() || row->is_scales_file) return false;
-  const std::vector<std::string> names(row->names.begin(), row->names.end());
-  const Miss* miss = miss_of(
-      engine, {.model_type = model_type, .method = row->method, .names = names, .rests = names});
-  return miss && !goes_by_rules(miss->effect) && miss->format.empty();
 }
 
 /// The command that makes what the engine reads: a conversion where there are scales in another
 /// format or in a number that it does not take, else a calibration.
 std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
-                           const EngineRules& engine, const VerifyOptions& options,
-                           const MethodRules& rules, const Miss* miss) {
-  const std::string_view format = miss && !miss->format.empty() ? miss->format : engine.format;
+                           std::string_view format, const VerifyOptions& options,
+                           const MethodRules& rules) {
   const auto converted = [&](const std::string& how) {
     return "kvcal convert " + model_dir.given_path().string() + how + " --format " +
            std::string(format) + " --output OUT";
   };
-  if (format.empty() || rules_for(engine, format).ones == OnesFor::kFp8 ||
-      misses_format(engine, format, required_string(model_dir.config(), "model_type")))
-    return "serve it with an engine that uses them";
+  if (format.empty()) return "serve it with an engine that uses them";
   if (!options.scales.empty()) return converted(" --scales " + options.scales.string());
   const auto scales = readable_scales(model_dir, config);
   if (!scales) return calibrate_command(format);
@@ -367,8 +346,7 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
   }
   const bool is_run = rules.seen().has_run(model_type, config.model_type, model_dir.config());
   const Miss* miss = miss_of(rules, missed);
-  if (!is_run && rules.seen().has_run(model_type))
-    if (const Miss* inner = refusal_inside(rules, missed, config)) miss = inner;
+  if (const Miss* inner = refusal_inside(rules, missed, config)) miss = inner;
   if (miss && miss->effect == MissEffect::kByRulesWhenAsked && options.kv_cache_dtype == "auto") {
     choice.dtype = "auto";
     choice.is_fp8 = choice.is_quantized = false;
@@ -387,7 +365,11 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
       .tensors = tensors,
       .has_int8_scales = !tensors.empty() && declares_int8(model_dir),
       .dtype = run_dtype(rules.run_dtype, model_dir, config, model_type),
-      .remedy = remedy_command(model_dir, config, rules, options, method, miss)};
+      .remedy = remedy_command(
+          model_dir, config,
+          read_format(chosen, rules.seen().has_run(model_type) ? model_type : kUsualType,
+                      declares_weights(declaration)),
+          options, method)};
   VerifyReport report{.engine = chosen.name,
                       .version = chosen.version,
                       .run_on = std::string(chosen.run_on()),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "quant/kv_format.h"
 #include "report/charts.h"
 #include "report/checkpoint_drawings.h"
 #include "report/checkpoint_report.h"

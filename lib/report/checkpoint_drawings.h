@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quant/fp8.h"
+#include "quant/kv_format.h"
 #include "quant/observations.h"
 #include "report/axis.h"
 #include "report/page.h"

@@ -9,6 +9,7 @@
 #include "engines/verify.h"
 #include "quant/calibration.h"
 #include "quant/fp8.h"
+#include "quant/kv_format.h"
 #include "quant/late_positions.h"
 #include "quant/observations.h"
 #include "quant/provenance.h"

@@ -44,8 +44,8 @@ OutputFormats formats_of(const ConversionRequest& request, Diagnostics& diagnost
   OutputOptions output = request.output;
   if (output.formats.empty() || !output.engines.empty()) {
     const ModelDir model(request.checkpoint);
-    settle_formats(output, model, {.makes_weights = read_kept_quantization(model).has_value()},
-                   diagnostics);
+    settle_formats(output, model, request.family,
+                   {.makes_weights = read_kept_quantization(model).has_value()}, diagnostics);
   }
   return OutputFormats(output);
 }

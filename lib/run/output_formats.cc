@@ -52,8 +52,8 @@ void check_nvfp4(const std::vector<std::string>& formats, const ExportInput& inp
 
 }  // namespace
 
-void settle_formats(OutputOptions& options, const ModelDir& model, const OutputWeights& weights,
-                    Diagnostics& diagnostics) {
+void settle_formats(OutputOptions& options, const ModelDir& model, const FamilyChoice& family,
+                    const OutputWeights& weights, Diagnostics& diagnostics) {
   if (!options.engines.empty() && options.scales_only)
     fail("--for asks what engines make of a checkpoint, --scales-only writes an overlay");
   for (const std::string& engine : options.engines)
@@ -71,8 +71,13 @@ void settle_formats(OutputOptions& options, const ModelDir& model, const OutputW
     return;
   }
   const std::string model_type = required_string(model.config(), "model_type");
-  options.formats =
-      formats_for(options.engines, model_type, weights.kept || weights.makes_weights, diagnostics);
+  const ModelConfig config = read_model_config(model, family);
+  options.formats = formats_for(options.engines,
+                                {.model_type = model_type,
+                                 .has_weights = weights.kept || weights.makes_weights,
+                                 .json = &model.config(),
+                                 .config = &config},
+                                diagnostics);
   diagnostics.note("--for " + join(options.engines, ", ") + ": --format " +
                    join(options.formats, " --format "));
 }

@@ -34,11 +34,11 @@ struct OutputWeights {
   const CheckpointQuantization* weights = nullptr;  ///< of the source; read where kept is
   bool makes_weights = false;                       ///< the output quantizes weights
 };
-/// Sets the formats where none is given: those that the engines read for models of this type, or
+/// Sets the formats where none is given: those that the engines read for such a model, or
 /// the form of the kept weights, or compressed-tensors, or scales-json where neither is a format.
 /// Throws Error as formats_for does, and for engines beside an overlay, which no engine is given.
-void settle_formats(OutputOptions& options, const ModelDir& model, const OutputWeights& weights,
-                    Diagnostics& diagnostics);
+void settle_formats(OutputOptions& options, const ModelDir& model, const FamilyChoice& family,
+                    const OutputWeights& weights, Diagnostics& diagnostics);
 
 /// Folder of one format in an output.
 struct WrittenFolder {

@@ -32,7 +32,7 @@ ExportInput PlannedModel::output_of(const Calibration& calibration) const {
 }
 
 OutputFormats PlannedModel::settle_output(OutputOptions options, Diagnostics& diagnostics) {
-  settle_formats(options, model_dir,
+  settle_formats(options, model_dir, config.chosen,
                  {.kept = kept_quantization(),
                   .weights = &quantization,
                   .makes_weights = plan.quantizes_weights()},

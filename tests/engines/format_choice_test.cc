@@ -1,5 +1,6 @@
 #include "engines/engine_verdicts.h"
 
+#include "engines/support/family_case.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 
@@ -16,7 +17,15 @@ struct Warnings : SilentDiagnostics {
 
 Names chosen(const Names& engines, std::string_view model_type, bool has_weights = false) {
   SilentDiagnostics silent;
-  return formats_for(engines, model_type, has_weights, silent);
+  return formats_for(engines, {.model_type = model_type, .has_weights = has_weights}, silent);
+}
+
+/// Of a model with that config.json.
+Names chosen_of(const Names& engines, const Json& json, Diagnostics& diagnostics) {
+  const ModelConfig config = parse_model_config(json);
+  const std::string model_type = json.at("model_type");
+  return formats_for(engines, {.model_type = model_type, .json = &json, .config = &config},
+                     diagnostics);
 }
 
 }  // namespace
@@ -71,9 +80,30 @@ TEST_CASE("formats_for: each version of an engine has its own answer") {
   CHECK(chosen({"vllm@0.33"}, "aria_text") == Names{"compressed-tensors"});
 }
 
+// Run with vLLM 0.33 (models/qwen2.py:352).
+TEST_CASE("formats_for: windows of some layers, which vLLM's Qwen2 refuses") {
+  SilentDiagnostics silent;
+  Json json = test::recorded_config("qwen2");
+  CHECK(chosen_of({"vllm"}, json, silent) == Names{"compressed-tensors"});
+  json.update({{"use_sliding_window", true}, {"sliding_window", 8}, {"max_window_layers", 1}});
+  CHECK(test::contains(test::message_of([&] { chosen_of({"vllm"}, json, silent); }),
+                       "refuses the model: it takes a sliding window of all layers or of none"));
+  CHECK(chosen_of({"transformers@5.23"}, json, silent) == Names{"compressed-tensors"});
+}
+
+TEST_CASE("formats_for: a text model inside with which the wrapper was not run") {
+  Json json = test::recorded_config("mistral3");
+  json["text_config"] = test::recorded_config("qwen3");
+  Warnings diagnostics;
+  CHECK(chosen_of({"vllm"}, json, diagnostics) == Names{"compressed-tensors"});
+  REQUIRE(diagnostics.all.size() == 1);
+  CHECK(test::contains(diagnostics.all[0], "mistral3 is not known"));
+}
+
 TEST_CASE("formats_for: a model that was not run is written in the usual format, with a warning") {
   Warnings diagnostics;
-  CHECK(formats_for({"vllm"}, "new_model", false, diagnostics) == Names{"compressed-tensors"});
+  CHECK(formats_for({"vllm"}, {.model_type = "new_model"}, diagnostics) ==
+        Names{"compressed-tensors"});
   REQUIRE(diagnostics.all.size() == 1);
   CHECK(test::contains(diagnostics.all[0], "new_model is not known"));
 }

@@ -5,7 +5,8 @@ using namespace kvcal;
 
 TEST_CASE("output formats: the list names each once, the default first and files last") {
   CHECK(list_formats() ==
-        "compressed-tensors (default), ascend, fp8, modelopt, quark, tgi, lightllm, onnxruntime-genai or "
+        "compressed-tensors (default), ascend, fp8, modelopt, quark, tgi, lightllm, "
+        "onnxruntime-genai or "
         "scales-json");
 }
 

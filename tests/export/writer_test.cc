@@ -94,6 +94,7 @@ TEST_CASE("writers: every format refuses an uncalibrated layer, and its output i
   const ModelConfig config = read_model_config(model);
   const Recipe recipe = recipe_of(good);
   for (const std::string& format : formats_of_16_bits()) {
+    if (format == "ascend") continue;  // holds scales of INT8 caches alone
     INFO(format);
     Calibration bad = good;
     bad.layers[1].k.scales[0].value = std::numeric_limits<float>::quiet_NaN();
@@ -117,10 +118,11 @@ TEST_CASE("writers: a layer past num_hidden_layers needs no scale") {
   const ModelConfig config = read_model_config(model);
   const Recipe recipe = recipe_of(calibration);
   for (const std::string& format : formats_of_16_bits())
-    CHECK(refusal(
-              format,
-              {.model = model, .calibration = calibration, .config = &config, .recipe = &recipe}) ==
-          "no error");
+    if (format != "ascend")
+      CHECK(refusal(format, {.model = model,
+                             .calibration = calibration,
+                             .config = &config,
+                             .recipe = &recipe}) == "no error");
 }
 
 TEST_CASE("writers: templates in their folder and a hub cache's links come along as files") {
