@@ -38,9 +38,10 @@ Json* mutable_field(Json& object, std::string_view key) {
   return it == object.end() ? nullptr : &*it;
 }
 
-/// The object that describes the text model.
+/// The object that describes the text model, wherever the wrapper keeps it.
 Json& text_of(Json& config, const FamilyChoice& family) {
-  return text_model_of(config, family).config == &config ? config : config.at("text_config");
+  // It lies in config, which may be changed.
+  return const_cast<Json&>(*text_model_of(config, family).config);
 }
 
 /// GPT-Neo's [[words, times], ..], as one entry for each of the first layers.
@@ -113,13 +114,10 @@ DType weight_dtype(const ModelConfig& config) {
 
 Json synthetic_config(const Json& config, const SyntheticOptions& options) {
   Json result = config;
-  for (const std::string_view key : kQuantizationKeys) {
-    result.erase(std::string(key));
-    if (Json* text = mutable_field(result, "text_config"); text && text->is_object())
-      text->erase(std::string(key));
-  }
-  const ModelConfig parsed = parse_model_config(result, options.family);
+  for (const std::string_view key : kQuantizationKeys) result.erase(std::string(key));
   Json& text = text_of(result, options.family);
+  for (const std::string_view key : kQuantizationKeys) text.erase(std::string(key));
+  const ModelConfig parsed = parse_model_config(result, options.family);
   if (options.num_layers) {
     if (*options.num_layers < 1 || *options.num_layers > parsed.num_hidden_layers)
       fail("has ", parsed.num_hidden_layers, " layers, ", *options.num_layers,
