@@ -126,12 +126,18 @@ std::string signature_text(const TensorRow& row) {
   return text;
 }
 
-/// Forms in which built-in families have a role: the forward pass reads these.
+/// Forms in which built-in families have a role: the forward pass reads these. The rows of lm_head
+/// may be called vocab, too: they are others only where a config.json has an output_vocab_size.
 std::set<std::string> known_signatures(Role role, bool is_of_layer) {
   std::set<std::string> known;
   for (const Architecture& family : architectures())
-    for (const TensorRow& row : table_of(family, is_of_layer))
-      if (row.role == role) known.insert(signature_text(row));
+    for (const TensorRow& row : table_of(family, is_of_layer)) {
+      if (row.role != role) continue;
+      known.insert(signature_text(row));
+      TensorRow of_vocab = row;
+      std::ranges::replace(of_vocab.shape, Dim::kOutputVocab, Dim::kVocab);
+      known.insert(signature_text(of_vocab));
+    }
   return known;
 }
 
@@ -287,7 +293,7 @@ void check_architecture(const Architecture& family) {
   if (family.positions == Positions::kLearned)
     need(family, "positions: learned", {Role::kPositionEmbedding});
   if (family.recurrence != Mixer::kNone) {
-    need(family, "recurrence", {Role::kMixerIn, Role::kMixerQuery});
+    need(family, "recurrence", {Role::kMixerIn, Role::kMixerQuery, Role::kMixerAll});
     need(family, "recurrence", {Role::kMixerConv, Role::kMixerConvQuery});
     need(family, "recurrence", {Role::kMixerOut});
   }
