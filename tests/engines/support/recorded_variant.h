@@ -127,6 +127,13 @@ inline VerifyReport report_of(const std::string& engine, const Json& base,
   return report;
 }
 
+/// The cache that verify names, in the word of records: those of transformers
+/// (reference/engines_transformers.py) say fp8 of every cache that has a scheme, of INT8 too.
+inline std::string recorded_cache(const VerifyReport& report) {
+  const bool is_int8 = report.engine == "transformers" && report.kv_cache_dtype == "int8";
+  return is_int8 ? "fp8" : report.kv_cache_dtype;
+}
+
 /// Where the report is another than what the engine was seen to do; empty: nowhere.
 inline std::string difference(const VerifyReport& report, const Json& seen) {
   if (report.loads != seen.at("loads").get<bool>())
@@ -134,7 +141,7 @@ inline std::string difference(const VerifyReport& report, const Json& seen) {
   if (!report.loads) return {};
   const std::string cache = seen.at("cache_dtype");
   // The habits ask every engine in the same word.
-  if (report.kv_cache_dtype.starts_with("fp8") != cache.starts_with("fp8"))
+  if (recorded_cache(report).starts_with("fp8") != cache.starts_with("fp8"))
     return "cache " + cache + ", verify: " + report.kv_cache_dtype;
   const Json& layers = seen.at("layers");
   if (layers.empty() && cache == "auto") return {};  // a model without modules for scales
