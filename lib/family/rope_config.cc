@@ -62,7 +62,8 @@ void parse_yarn(const Json& scaling, RopeConfig& rope) {
   rope.mscale = number_of(scaling, "mscale").value_or(0.0);
   rope.mscale_all_dim = number_of(scaling, "mscale_all_dim").value_or(0.0);
   rope.attention_factor = number_of(scaling, "attention_factor").value_or(0.0);
-  rope.truncate = optional_bool(scaling, "truncate").value_or(true);
+  // transformers takes a null for false.
+  rope.truncate = optional_bool(scaling, "truncate").value_or(!scaling.contains("truncate"));
   rope.query_beta = number_of(scaling, "llama_4_scaling_beta").value_or(0.0);
   if (rope.query_beta != 0.0 && rope.unturned_dim % 2 != 0)
     fail("key 'qk_nope_head_dim' is ", rope.unturned_dim,

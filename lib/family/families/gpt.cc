@@ -327,7 +327,9 @@ constexpr FamilyRow kRows[] = {
        family.defaults = R"({"head_dim": 64, "num_key_value_heads": 8, "sliding_window": 128,
          "sliding_window_pattern": 2, "rms_norm_eps": 1e-5, "rope_theta": 150000,
          "num_local_experts": 128, "num_experts_per_tok": 4, "attention_bias": true,
-         "swiglu_limit": 7.0})";
+         "swiglu_limit": 7.0, "rope_parameters": {"rope_type": "yarn", "factor": 32.0,
+         "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
+         "original_max_position_embeddings": 4096}})";
        family.aliases = {{"num_experts", "num_local_experts"}};
        family.switches = attention_bias_switches();
        family.numbers = {{"swiglu_limit", &ModelConfig::activation_limit}};
