@@ -18,6 +18,9 @@
 namespace kvcal {
 namespace {
 
+constexpr std::string_view kInt8Remedy =
+    "calibrate with a recipe of type float, such as fp8_kv_tensor";
+
 /// Whether the engine was run with models of this type.
 bool is_known(const VerifyCase& subject) {
   return subject.is_known;
@@ -255,7 +258,7 @@ void fill(VerifyReport& report, const VerifyCase& subject, const ModelDir& model
   if (subject.has_int8_scales && report.kv_cache_dtype != "int8")
     findings.add(Severity::kError,
                  "the checkpoint's scales are of an INT8 cache, and it has none with such scales",
-                 "calibrate with a recipe of type float, such as fp8_kv_tensor");
+                 std::string(kInt8Remedy));
   check_repeats(subject, model_dir, findings, report.loads);
   std::set<int64_t> heads;
   for (const int64_t layer : subject.config.attention_layers())
@@ -351,6 +354,8 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
     choice.dtype = "auto";
     choice.is_fp8 = choice.is_quantized = false;
   }
+  const bool has_int8_scales = !tensors.empty() && declares_int8(model_dir);
+  const bool is_lost_int8 = has_int8_scales && choice.dtype != "int8";
   const VerifyCase subject{
       .config = config,
       .model_type = model_type,
@@ -363,13 +368,16 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
       .choice = choice,
       .options = options,
       .tensors = tensors,
-      .has_int8_scales = !tensors.empty() && declares_int8(model_dir),
+      .has_int8_scales = has_int8_scales,
       .dtype = run_dtype(rules.run_dtype, model_dir, config, model_type),
-      .remedy = remedy_command(
-          model_dir, config,
-          read_format(chosen, rules.seen().has_run(model_type) ? model_type : kUsualType,
-                      declares_weights(declaration)),
-          options, method)};
+      .remedy =
+          is_lost_int8
+              ? std::string(kInt8Remedy)
+              : remedy_command(
+                    model_dir, config,
+                    read_format(chosen, rules.seen().has_run(model_type) ? model_type : kUsualType,
+                                declares_weights(declaration)),
+                    options, method)};
   VerifyReport report{.engine = chosen.name,
                       .version = chosen.version,
                       .run_on = std::string(chosen.run_on()),

@@ -54,7 +54,9 @@ void add_scales(InspectedLayer& row, const InspectionResult& found) {
 
 InspectedLayer inspected_layer(const InspectionResult& found, const ParameterCount& parameters,
                                int64_t layer) {
-  InspectedLayer row{.layer = layer, .statistics = find_layer(found.manifest, layer)};
+  InspectedLayer row{.layer = layer,
+                     .statistics = find_layer(found.manifest, layer),
+                     .kv_heads = found.config.cache(layer).heads};
   if (const TensorView* weight =
           found.model_dir.find(found.config.attention_module(layer) + ".k_proj.weight"))
     row.dtype = weight->dtype;

@@ -65,8 +65,9 @@ struct InspectedLayer {
   std::optional<DType> dtype = {};  ///< of its K weights
   uint64_t bytes = 0, parameters = 0;
   std::vector<Scale> k_scales = {}, v_scales = {},
-                     q_scales = {};  ///< one, or one a head; empty: none
+                     q_scales = {};  ///< one, one a head or, of K and V, a channel; empty: none
   const Json* statistics = nullptr;  ///< the manifest's entry; nullptr: none
+  int64_t kv_heads = 0;
 };
 
 /// Everything that is known about a checkpoint without running it.

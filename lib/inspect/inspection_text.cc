@@ -68,10 +68,12 @@ std::optional<double> seen_number(const InspectedLayer& layer, const std::string
   return value && value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
 }
 
-std::string scales_cell(const std::vector<Scale>& scales) {
+/// kv_heads: of K and V, which may have a scale a channel; 0: of queries.
+std::string scales_cell(const std::vector<Scale>& scales, int64_t kv_heads = 0) {
   if (scales.empty()) return "-";
-  return scales.size() == 1 ? short_float(static_cast<double>(scales[0].value))
-                            : std::to_string(scales.size()) + " heads";
+  if (scales.size() == 1) return short_float(static_cast<double>(scales[0].value));
+  const bool has_channels = kv_heads > 0 && std::ssize(scales) > kv_heads;
+  return std::to_string(scales.size()) + (has_channels ? " channels" : " heads");
 }
 
 void put_layers(const std::vector<InspectedLayer>& layers, std::ostream& out) {
@@ -88,12 +90,15 @@ void put_layers(const std::vector<InspectedLayer>& layers, std::ostream& out) {
       const auto value = seen_number(layer, key);
       return value ? text_of(*value) : std::string("-");
     };
-    std::vector<std::string> cells{
-        std::to_string(layer.layer), layer.dtype ? std::string(name_of(*layer.dtype)) : "-",
-        byte_text(layer.bytes),      scales_cell(layer.k_scales),
-        scales_cell(layer.v_scales), seen("k_amax", short_float),
-        seen("v_amax", short_float), seen("k_saturated", percent),
-        seen("v_saturated", percent)};
+    std::vector<std::string> cells{std::to_string(layer.layer),
+                                   layer.dtype ? std::string(name_of(*layer.dtype)) : "-",
+                                   byte_text(layer.bytes),
+                                   scales_cell(layer.k_scales, layer.kv_heads),
+                                   scales_cell(layer.v_scales, layer.kv_heads),
+                                   seen("k_amax", short_float),
+                                   seen("v_amax", short_float),
+                                   seen("k_saturated", percent),
+                                   seen("v_saturated", percent)};
     if (has_queries) cells.insert(after_v_scale(cells), scales_cell(layer.q_scales));
     table.add(cells);
   }

@@ -105,7 +105,9 @@ class ScaleRange {
 std::string side_text(const KvTensorCalibration& side, bool ignored) {
   if (ignored) return "ignored";
   if (side.scales.size() == 1) return short_float(static_cast<double>(side.scales[0].value));
-  return std::to_string(side.scales.size()) + " heads";
+  const bool has_channels =
+      !side.head_ranges.empty() && side.scales.size() > side.head_ranges.size();
+  return std::to_string(side.scales.size()) + (has_channels ? " channels" : " heads");
 }
 
 std::string attention_summary(const Calibration& calibration) {

@@ -31,7 +31,9 @@ EvalOptions eval_options(const CalibrateRequest& request, const CalibrationResul
     eval.model = folder.path.string();
     eval.reference = request.model;
   }
-  const std::string dtype = request.output.kv_cache_dtype;
+  const bool is_int8 = result.calibration.kv_format.is_int8();
+  const std::string dtype =
+      is_int8 ? std::string(name_of(CacheFormat::kInt8)) : request.output.kv_cache_dtype;
   eval.variants = {std::string(kCalibrated) + "=" + dtype +
                        (has_own_weights ? ":checkpoint" : ":" + folder.path.string()),
                    std::string(kUnit) + "=" + dtype + ":unit"};

@@ -18,7 +18,8 @@ constexpr WeightScaleNames kWeights{.title = kTitle};
 void check_scheme(const Calibration& calibration) {
   const QuantArgs& args = calibration.kv_args;
   check_holds(calibration, kTitle);
-  if (args.num_bits != 8 || !args.symmetric || args.dynamic)
+  const bool is_of_type = (args.type == QuantType::kInt) == calibration.kv_format.is_int8();
+  if (!is_of_type || args.num_bits != 8 || !args.symmetric || args.dynamic)
     fail("kv_cache_scheme of type ", name_of(args.type), ", ", args.num_bits, " bits, symmetric ",
          args.symmetric, ", dynamic ", args.dynamic,
          "; engines load float or int, 8 bits, symmetric, static");

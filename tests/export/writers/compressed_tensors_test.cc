@@ -123,6 +123,7 @@ TEST_CASE("compressed-tensors: schemes that engines do not load are refused") {
     return parts.refusal();
   };
   const std::string wanted = "; engines load float or int, 8 bits, symmetric, static";
+  CHECK(contains(refused([](Calibration& c) { c.kv_args.type = QuantType::kInt; }), wanted));
   CHECK(contains(refused([](Calibration& c) { c.kv_args.num_bits = 4; }), wanted));
   CHECK(contains(refused([](Calibration& c) { c.kv_args.symmetric = false; }), wanted));
   CHECK(contains(refused([](Calibration& c) { c.kv_args.dynamic = true; }), wanted));
