@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "quant/fp8.h"
 #include "quant/kv_format.h"
 #include "quant/observations.h"
 #include "report/axis.h"

@@ -8,7 +8,6 @@
 #include "engines/engine_verdicts.h"
 #include "engines/verify.h"
 #include "quant/calibration.h"
-#include "quant/fp8.h"
 #include "quant/kv_format.h"
 #include "quant/late_positions.h"
 #include "quant/observations.h"

@@ -9,6 +9,7 @@
 #include "family/model_config.h"
 #include "forward/decoder.h"
 #include "quant/cache_type.h"
+#include "quant/kv_format.h"
 #include "quant/scale.h"
 #include "run/devices.h"
 #include "stored/fp8_checkpoint.h"
