@@ -30,7 +30,11 @@ std::string this_process() {
   return std::string(kFirstWord) + std::to_string(::getpid()) + " on " + host_name();
 }
 
+/// Reads nothing of an empty file, such as one that was just made: what cannot be read was there
+/// before, and stays.
 std::string text_of(int descriptor, const fs::path& file) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0 && status.st_size == 0) return {};
   std::array<std::byte, 4096> bytes;
   const size_t count = read_at(descriptor, bytes, 0, file);
   return {reinterpret_cast<const char*>(bytes.data()), count};
