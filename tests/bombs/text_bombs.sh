@@ -89,9 +89,12 @@ add_tokenizer
 { printf '{"text": "'; head -c 120000000 /dev/zero | tr '\0' a; echo '"}'; } >data.jsonl
 CASE
 
-bomb "A data set of 100 MB of empty lines" data.jsonl <<'CASE'
-head -c 100000000 /dev/zero | tr '\0' '\n' >data.jsonl
+for kind in jsonl csv txt; do
+  bomb "A data set of 100 MB of empty lines, .$kind" data.$kind <<CASE
+head -c 100000000 /dev/zero | tr '\\0' '\\n' >data.$kind
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.$kind --output out
 CASE
+done
 
 steps_bomb() { # steps_bomb TITLE KEY LIST STEP: 60 times the step
   bomb "$1" "the tokenizer makes more than" <<CASE

@@ -15,14 +15,13 @@ constexpr int64_t kLinesTogether = 4096;
 /// White space that may follow the longest record.
 constexpr size_t kMostBlank = size_t{64} << 10;
 
-/// Where the line that begins there ends. Throws Error for one of more than max_record_bytes,
-/// without looking for its end: it may be most of a disk away.
+/// Where the line that begins there ends; npos: it has more than max_record_bytes, and its end,
+/// which may be most of a disk away, is not sought.
 size_t line_end(std::string_view text, size_t begin, size_t max_record_bytes) {
+  if (text[begin] == '\n') return begin;
   const std::string_view head = text.substr(begin, max_record_bytes + kMostBlank);
   const size_t size = head.find('\n');
-  if (size == std::string_view::npos && begin + head.size() < text.size())
-    fail("the line has over ", max_record_bytes,
-         " bytes, which is the limit; --max-record-bytes sets another");
+  if (size == std::string_view::npos && begin + head.size() < text.size()) return size;
   return begin + std::min(size, head.size());
 }
 
@@ -34,8 +33,10 @@ std::unique_ptr<RecordSource> open_json_lines(const fs::path& path, const Record
   size_t dropped = 0;
   for (size_t begin = 0; begin < text.size(); ++line) {
     if (line % kLinesTogether == 0) throw_if_interrupted();
-    const size_t end = in_context(path.string() + ":" + std::to_string(line),
-                                  [&] { return line_end(text, begin, request.max_record_bytes); });
+    const size_t end = line_end(text, begin, request.max_record_bytes);
+    if (end == std::string_view::npos)
+      fail(path.string(), ":", line, ": the line has over ", request.max_record_bytes,
+           " bytes, which is the limit; --max-record-bytes sets another");
     std::string_view content = text.substr(begin, end - begin);
     content = content.substr(0, content.find_last_not_of(kBlank) + 1);
     if (content.size() > request.max_record_bytes)

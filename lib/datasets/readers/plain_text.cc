@@ -22,9 +22,11 @@ struct Paragraph {
 
 /// Throws Error for bytes that are no text: a file that is read wrongly must not calibrate
 /// anything.
-void check_line(std::string_view line) {
-  if (line.find('\0') != std::string_view::npos) fail("holds a NUL byte, expected UTF-8 text");
-  if (const auto at = utf8::find_invalid(line)) fail("byte ", *at + 1, " of the line is not UTF-8");
+void check_line(std::string_view content, const fs::path& path, int64_t line) {
+  if (content.find('\0') != std::string_view::npos)
+    fail(path.string(), ":", line, ": holds a NUL byte, expected UTF-8 text");
+  if (const auto at = utf8::find_invalid(content))
+    fail(path.string(), ":", line, ": byte ", *at + 1, " of the line is not UTF-8");
 }
 
 /// Line breaks as "\n", whatever system wrote the file, as Python reads it.
@@ -61,7 +63,7 @@ std::vector<Paragraph> paragraphs_of(std::string_view text, const fs::path& path
     if (size > max_record_bytes + 1) fail_long(path, line, max_record_bytes);
     const size_t end = begin + size;
     const std::string_view content = text.substr(begin, size);
-    in_context(path.string() + ":" + std::to_string(line), [&] { check_line(content); });
+    check_line(content, path, line);
     const size_t last = content.find_last_not_of(kBlank);
     if (last == std::string_view::npos) {
       is_open = false;
