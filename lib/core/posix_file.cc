@@ -46,13 +46,32 @@ Locked try_lock(int descriptor, int mode) {
   return errno == EWOULDBLOCK ? Locked::kNo : Locked::kCannot;
 }
 
-OwnFile::OwnFile(const fs::path& path, int flags, mode_t mode)
-    : descriptor_(path, flags | O_NOFOLLOW | O_NONBLOCK, mode) {
+namespace {
+
+/// Opens as flags say, and says whether it made the file.
+int open_or_make(const fs::path& path, int flags, mode_t mode, bool& is_made) {
+  for (;;) {
+    const int found = open_file(path, flags & ~O_CREAT);
+    if (found >= 0 || errno != ENOENT || (flags & O_CREAT) == 0) return found;
+    const int made = open_file(path, flags | O_EXCL, mode);
+    is_made = made >= 0;
+    if (is_made || errno != EEXIST) return made;  // else another process made it in between
+  }
+}
+
+}  // namespace
+
+OwnFile::OwnFile(const fs::path& path, int flags, mode_t mode, bool is_made)
+    : descriptor_(open_or_make(path, flags | O_NOFOLLOW | O_NONBLOCK, mode, is_made)) {
   if (descriptor_.get() < 0 && errno == ELOOP)
     fail(path.string(), ": is a link, expected a file of kvcal's own");
   struct stat status {};
-  if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0)
+  if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0) {
+    const int reason = errno;
+    if (is_made) ::unlink(path.c_str());
+    errno = reason;
     fail_errno(path, (flags & O_CREAT) != 0 ? "cannot create" : "cannot open");
+  }
   if (!S_ISREG(status.st_mode) || status.st_nlink > 1)
     fail(path.string(),
          ": is no regular file or has a second name, expected a file of kvcal's own");

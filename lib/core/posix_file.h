@@ -57,6 +57,7 @@ class Descriptor {
  public:
   Descriptor(const fs::path& path, int flags, mode_t mode = 0)
       : value_(open_file(path, flags, mode)) {}
+  explicit Descriptor(int value) : value_(value) {}
   ~Descriptor() {
     if (value_ >= 0) ::close(value_);
   }
@@ -70,16 +71,19 @@ class Descriptor {
 };
 
 /// Opens a file that only this program writes, and makes it where flags say so; what is there must
-/// be a regular file with one name, because a link would lead to somebody else's. Throws Error.
+/// be a regular file with one name, because a link would lead to somebody else's. Throws Error, and
+/// then leaves no file that it made.
 class OwnFile {
  public:
-  OwnFile(const fs::path& path, int flags, mode_t mode = 0666);
+  OwnFile(const fs::path& path, int flags, mode_t mode = 0666)
+      : OwnFile(path, flags, mode, /*is_made=*/false) {}
   int get() const { return descriptor_.get(); }
   /// The descriptor, which the caller closes.
   int release() { return descriptor_.release(); }
   uint64_t size() const { return size_; }
 
  private:
+  OwnFile(const fs::path& path, int flags, mode_t mode, bool is_made);
   Descriptor descriptor_;
   uint64_t size_ = 0;  ///< when it was opened
 };
