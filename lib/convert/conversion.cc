@@ -23,7 +23,8 @@ namespace {
 SourceScales read_scales(const ModelDir& model, const ModelConfig& config,
                          const ConversionOptions& options, std::vector<std::string>& notes) {
   read_dialect(model);  // refuses an unknown word also where other scales replace its own
-  if (options.scales.empty()) return read_scales_of_checkpoint(model, config);
+  if (options.scales.empty())
+    return options.own_scales ? *options.own_scales : read_scales_of_checkpoint(model, config);
   SourceScales source = read_scales_of(options.scales, config);
   if (find_kv_scale_format(scale_tensors_of(model), config))
     notes.push_back("the checkpoint's own KV scales are replaced by those of " + source.path);

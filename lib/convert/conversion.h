@@ -22,6 +22,8 @@ struct ConversionOptions {
   std::optional<Strategy> strategy;    ///< kTensor or kAttnHead; nullopt: the source's
   std::optional<fp8::Format> dialect;  ///< kE4m3Fn or kE4m3Fnuz; nullopt: the source's
   FamilyChoice family = {};            ///< of a model_type that is not known
+  /// The checkpoint's own, where the caller has read them; nullptr: they are read.
+  const SourceScales* own_scales = nullptr;
 };
 
 /// Quantized weights of the source as the output has them; all empty: 16-bit weights.

@@ -103,12 +103,13 @@ void tell_cache(const VerifyCase& subject, const Placement& placement, Findings&
 /// A cache that loses by what was done to the model for another one.
 void tell_smoothing(const VerifyCase& subject, const ModelDir& model_dir,
                     const std::string& cache_dtype, Findings& findings) {
-  const auto made = smoothed_for({{"smoothing", smoothing_of_folder(model_dir.given_path())}});
-  if (made != SmoothedFor::kFp8E4m3 || cache_dtype == "auto" || !subject.choice.is_quantized)
-    return;
+  if (cache_dtype == "auto" || !subject.choice.is_quantized) return;
   const bool is_e4m3 = subject.choice.is_fp8 && cache_dtype.find("e5m2") == std::string::npos;
   const bool has_own_scales = is_dynamic(subject.declaration);
   if (is_e4m3 && !has_own_scales) return;
+  // Last, because every engine asks, and a manifest may be large.
+  const auto made = smoothed_for({{"smoothing", smoothing_of_folder(model_dir.given_path())}});
+  if (made != SmoothedFor::kFp8E4m3) return;
   findings.add(Severity::kWarning,
                "the model's K was rewritten for an FP8 E4M3 cache with one scale a layer, and " +
                    (has_own_scales ? "dynamic scales" : cache_dtype) +

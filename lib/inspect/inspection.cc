@@ -240,16 +240,21 @@ void try_strategies(FormatSupport& support, const Writer& writer,
   }
 }
 
-/// What convert would say.
+/// What convert would say. scales: the checkpoint's; nullptr where they cannot be read.
 FormatSupport conversion_support(const std::string& name, const Writer& writer,
-                                 const ModelDir& model_dir, const ModelConfig& config) {
+                                 const ModelDir& model_dir, const ModelConfig& config,
+                                 const SourceScales* scales) {
   FormatSupport support{.format = name};
   SilentDiagnostics silent;
   const auto all = {Strategy::kTensor, Strategy::kAttnHead};
   try_strategies(support, writer, all, [&](Strategy strategy, const auto& use) {
-    const Conversion conversion(
-        model_dir.given_path(), {name},
-        {.scales = {}, .strategy = strategy, .dialect = {}, .family = config.chosen}, silent);
+    const Conversion conversion(model_dir.given_path(), {name},
+                                {.scales = {},
+                                 .strategy = strategy,
+                                 .dialect = {},
+                                 .family = config.chosen,
+                                 .own_scales = scales},
+                                silent);
     use(conversion.input());
   });
   return support;
@@ -301,9 +306,15 @@ Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config) {
     if (!read_kept_quantization(model_dir)) check_is_unquantized(other ? other->model : model_dir);
   });
   const bool has_scales = find_kv_scale_format(scale_tensors_of(model_dir), config) != nullptr;
-  for (const auto& [name, row] : kWriters.rows())
-    consumers.formats.push_back((has_scales ? conversion_support : format_support)(
-        std::string(name), *row.make(), model_dir, config));
+  std::optional<SourceScales> scales;  // read once: each format and strategy converts them
+  if (has_scales) refusal_of([&] { scales = read_scales_of_checkpoint(model_dir, config); });
+  const SourceScales* read = scales ? &*scales : nullptr;
+  for (const auto& [name, row] : kWriters.rows()) {
+    const std::string format(name);
+    consumers.formats.push_back(
+        has_scales ? conversion_support(format, *row.make(), model_dir, config, read)
+                   : format_support(format, *row.make(), model_dir, config));
+  }
   if (has_scales)
     consumers.served =
         served_engines({{.checkpoint = model_dir.given_path()}}, config, engine_rules().names(), 1);
