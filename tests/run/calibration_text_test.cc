@@ -41,16 +41,18 @@ TEST_CASE("calibration text: more rows than are wanted become one line of ranges
         "3 layers: k_scale 0.25 to 0.25, v_scale 0.125 to 0.25 (--verbose lists them)\n");
 }
 
-TEST_CASE("calibration text: queries get a column, ignored layers and heads a word") {
+TEST_CASE("calibration text: queries get a column, ignored layers, heads and channels a word") {
   CalibrationResult result = result_of(2);
   auto& layers = result.calibration.layers;
   layers[0].q = side(0.5f, 1.0f);
   layers[0].k.scales.push_back(Scale{1.0f});
+  layers[0].k.head_ranges.push_back(layers[0].k.head_ranges[0]);
+  layers[0].v.scales.resize(4, Scale{1.0f});
   layers[1].ignored = true;
   CHECK(calibration_text(result, 9) ==
-        "layer  q_scale  k_scale  v_scale  k_amax  v_amax  k_clipped  v_clipped\n"
-        "    0      0.5  2 heads    0.125     112      56      0.5 %          -\n"
-        "    1  ignored  ignored  ignored     112      56      0.5 %          -\n");
+        "layer  q_scale  k_scale     v_scale  k_amax  v_amax  k_clipped  v_clipped\n"
+        "    0      0.5  2 heads  4 channels     112      56      0.5 %          -\n"
+        "    1  ignored  ignored     ignored     112      56      0.5 %          -\n");
 }
 
 TEST_CASE("calibration text: inputs of Linears, each or by their last names") {
