@@ -5,6 +5,7 @@
 
 #include <omp.h>
 
+#include "kernels/cpu/cpu_class.h"
 #include "kernels/cpu/onednn_gemm.h"
 
 namespace kvcal::cpu {
@@ -23,8 +24,18 @@ bool uses_tiles(ComputeType type) {
 }  // namespace
 
 struct GemmLibrary::State {
-  explicit State(int num_threads) : session(num_threads) {}
+  explicit State(int num_threads) : session(num_threads) {
+    use_one_thread_here();
+    static_cast<void>(cpu_class());  // limits Highway before its first call
+    dnn_name = dnn_implementation(session, ComputeType::kBFloat16);
+  }
+  /// Without instructions for bfloat16, oneDNN converts, and its name has none ("gemm:jit").
+  bool uses_dnn(ComputeType type) const {
+    return type == ComputeType::kBFloat16 && cpu_class() == CpuClass::kAvx512Bf16 &&
+           dnn_name.find("bf16") != std::string::npos;
+  }
   DnnSession session;
+  std::string dnn_name;
   std::map<PanelShape, std::unique_ptr<Gemm>> gemms;
 };
 
@@ -32,26 +43,24 @@ GemmLibrary::GemmLibrary(int num_threads) : state_(std::make_unique<State>(num_t
 GemmLibrary::~GemmLibrary() = default;
 
 bool GemmLibrary::supports(ComputeType type) const {
-  if (type == ComputeType::kFloat16) return false;
-  use_one_thread_here();
-  return uses_tiles(type) || !dnn_implementation(state_->session, type).empty();
+  return type != ComputeType::kFloat16;
+}
+
+bool GemmLibrary::has_fast_bfloat16() const {
+  return uses_tiles(ComputeType::kBFloat16) || state_->uses_dnn(ComputeType::kBFloat16);
 }
 
 std::string GemmLibrary::implementation() const {
   if (uses_tiles(ComputeType::kBFloat16)) return std::string(name_of(tile_instructions()));
-  use_one_thread_here();
-  const std::string name = dnn_implementation(state_->session, ComputeType::kBFloat16);
-  return name.empty() ? dnn_implementation(state_->session, ComputeType::kFloat32) : name;
-}
-
-// Without instructions for bfloat16, oneDNN's name has none ("gemm:jit").
-bool GemmLibrary::has_fast_bfloat16() const {
-  return implementation().find("bf16") != std::string::npos;
+  return has_fast_bfloat16() ? state_->dnn_name : std::string(name_of(ComputeType::kFloat32));
 }
 
 GemmBlocking GemmLibrary::blocking(ComputeType type, int64_t depth) const {
   if (uses_tiles(type))
     return {.tallest = kTileGemmTallest, .rows = kTileGemmTallest, .max_width = kTileGemmMaxWidth};
+  if (!state_->uses_dnn(type))
+    return {
+        .tallest = kFloatGemmTallest, .rows = kFloatGemmTallest, .max_width = kFloatGemmMaxWidth};
   const int64_t row_bytes = std::max<int64_t>(1, depth * static_cast<int64_t>(bytes_of(type)));
   const int64_t blocks = std::clamp<int64_t>(kDnnRowsBytes / row_bytes / kDnnTallest, 1, 8);
   const int64_t width = kDnnPanelBytes / row_bytes / kMinWidth * kMinWidth;
@@ -63,7 +72,9 @@ GemmBlocking GemmLibrary::blocking(ComputeType type, int64_t depth) const {
 const Gemm& GemmLibrary::get(const PanelShape& shape) {
   std::unique_ptr<Gemm>& gemm = state_->gemms[shape];
   if (!gemm)
-    gemm = uses_tiles(shape.type) ? make_tile_gemm(shape) : make_dnn_gemm(state_->session, shape);
+    gemm = uses_tiles(shape.type)         ? make_tile_gemm(shape)
+           : state_->uses_dnn(shape.type) ? make_dnn_gemm(state_->session, shape)
+                                          : make_float_gemm(shape);
   return *gemm;
 }
 

@@ -67,9 +67,10 @@ struct GemmBlocking {
   int64_t max_width = 0;  ///< of a panel
 };
 
-/// Gemms of all shapes so far: our tiles where the processor has AMX, else oneDNN. Each call runs
-/// on the calling thread; `thread` here and in Gemm selects working memory, so two threads may not
-/// use the same number at once.
+/// Gemms of all shapes so far: for bfloat16 our tiles where the processor has AMX, oneDNN where it
+/// has other instructions for them; else float32's multiply-adds. Each call runs on the calling
+/// thread; `thread` here and in Gemm selects working memory, so two threads may not use the same
+/// number at once.
 class GemmLibrary {
  public:
   explicit GemmLibrary(int num_threads);
@@ -77,7 +78,7 @@ class GemmLibrary {
   bool supports(ComputeType type) const;
   /// Whether bfloat16 products are faster than float32 here.
   bool has_fast_bfloat16() const;
-  /// Name of the implementation for bfloat16 (or float32 without it): "amx_bf16" or oneDNN's.
+  /// Name of the implementation for bfloat16: "amx_bf16", oneDNN's, or "float32".
   std::string implementation() const;
   GemmBlocking blocking(ComputeType type, int64_t depth) const;
   /// The Gemm of a shape, made on first use by one thread at a time; lives as long as the library.
@@ -96,6 +97,13 @@ std::unique_ptr<Gemm> make_tile_gemm(const PanelShape& shape);
 /// Rows of x, so few that a block of them stays in the level 2 cache even where rows lie a power of
 /// two apart; and the widest panel, whose sums for two panels take a quarter of that cache.
 constexpr int64_t kTileGemmTallest = 256, kTileGemmMaxWidth = 256;
+
+/// Multiplications by float32's fused multiply-adds, of float32 and of bfloat16, whose products are
+/// exact in float32: out[i] = fma(x[depth - 1], w[depth - 1], ... fma(x[0], w[0], start)), at any
+/// height, by any processor that fuses.
+std::unique_ptr<Gemm> make_float_gemm(const PanelShape& shape);
+/// Whole groups of the rows whose sums registers hold: 14 with AVX-512, 6 with AVX2.
+constexpr int64_t kFloatGemmTallest = 224, kFloatGemmMaxWidth = 256;
 
 /// Weights in the form that products of pairs of bfloat16 read: for each group of columns, output
 /// features, [pairs of input features, columns].

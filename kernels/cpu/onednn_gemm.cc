@@ -1,5 +1,3 @@
-#ifndef KVCAL_NO_ONEDNN
-
 #include "kernels/cpu/onednn_gemm.h"
 
 #include <sys/mman.h>
@@ -15,6 +13,18 @@
 #include "quant/half.h"
 
 namespace kvcal::cpu {
+
+#ifdef KVCAL_NO_ONEDNN
+
+std::string dnn_implementation(const DnnSession&, ComputeType) {
+  return "";
+}
+
+std::unique_ptr<Gemm> make_dnn_gemm(DnnSession&, const PanelShape&) {
+  fail("this build has no oneDNN");
+}
+
+#else
 
 namespace {
 
@@ -225,6 +235,6 @@ std::unique_ptr<Gemm> make_dnn_gemm(DnnSession& session, const PanelShape& shape
   }
 }
 
-}  // namespace kvcal::cpu
-
 #endif
+
+}  // namespace kvcal::cpu

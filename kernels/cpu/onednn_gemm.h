@@ -43,12 +43,12 @@ struct DnnSession {
 #endif
 };
 
-/// oneDNN's name of its matmul for type; empty where it has none.
+/// oneDNN's name of its matmul for type; empty where it has none, and in builds without it.
 std::string dnn_implementation(const DnnSession& session, ComputeType type);
 
-/// oneDNN's products, or plain ones in builds without it, for a few fixed heights. This function
-/// compares the heights with each other and drops those with another order of summation. Throws
-/// Error where oneDNN does not support the shape.
+/// oneDNN's products for a few fixed heights. This function compares the heights with each other
+/// and drops those with another order of summation. Throws Error where oneDNN does not support the
+/// shape.
 std::unique_ptr<Gemm> make_dnn_gemm(DnnSession& session, const PanelShape& shape);
 constexpr int64_t kDnnTallest = 128;
 

@@ -1,37 +1,16 @@
 #include "kernels/cpu/tile_product.h"
 
 #include "core/error.h"
+#include "kernels/cpu/cpu_class.h"
 
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
 namespace kvcal::cpu {
 
 #if defined(__x86_64__)
 namespace {
-
-bool has_avx512_bf16() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
-}
-
-/// Requests the tile registers, which Linux grants to a process on request.
-bool has_amx_bf16() {
-#if defined(SYS_arch_prctl)
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
-  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
-  if ((edx & kAmxBf16) == 0 || (edx & kAmxTile) == 0) return false;
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // asm/prctl.h: ARCH_REQ_XCOMP_PERM
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
-}
 
 /// Operand of ldtilecfg. Source: Intel SDM, volume 1, "Advanced Matrix Extensions".
 struct alignas(64) TileConfig {
@@ -156,11 +135,6 @@ void multiply_avx512(const TileProduct& p) {
                     start_of(p, row, column));
 }
 
-TileInstructions find_instructions() {
-  if (!has_avx512_bf16()) return TileInstructions::kNone;
-  return has_amx_bf16() ? TileInstructions::kAmxBf16 : TileInstructions::kAvx512Bf16;
-}
-
 }  // namespace
 
 TileSession::TileSession(TileInstructions instructions) : instructions_(instructions) {
@@ -174,11 +148,6 @@ void TileSession::multiply(const TileProduct& product) const {
 }
 
 #else
-namespace {
-TileInstructions find_instructions() {
-  return TileInstructions::kNone;
-}
-}  // namespace
 TileSession::TileSession(TileInstructions instructions) : instructions_(instructions) {}
 TileSession::~TileSession() = default;
 void TileSession::multiply(const TileProduct&) const {
@@ -187,8 +156,14 @@ void TileSession::multiply(const TileProduct&) const {
 #endif
 
 TileInstructions tile_instructions() {
-  static const TileInstructions kFound = find_instructions();
-  return kFound;
+  switch (cpu_class()) {
+    case CpuClass::kAmx:
+      return TileInstructions::kAmxBf16;
+    case CpuClass::kAvx512Bf16:
+      return TileInstructions::kAvx512Bf16;
+    default:
+      return TileInstructions::kNone;
+  }
 }
 
 std::string_view name_of(TileInstructions instructions) {

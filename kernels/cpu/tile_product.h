@@ -11,7 +11,7 @@ namespace kvcal::cpu {
 /// everything else is Highway's or oneDNN's.
 enum class TileInstructions : uint8_t { kNone, kAvx512Bf16, kAmxBf16 };
 
-/// Tile instructions that processor and system support, best first.
+/// Those of cpu_class().
 TileInstructions tile_instructions();
 std::string_view name_of(TileInstructions instructions);
 

@@ -47,6 +47,7 @@ const std::vector<VariableDescription> kOfHub = {
     {"SSL_CERT_FILE", "Certificates that downloads trust, instead of the machine's"},
     {"KVCAL_FOLLOW_LINKS=1", "Follow links of a checkpoint that lead out of its folder"}};
 const std::vector<VariableDescription> kOfDevices = {
+    {"KVCAL_CPU", "Use no more than these instructions: avx2, avx512, avx512_bf16 or amx_bf16"},
     {"KVCAL_GPU_LIBRARY_PATH", "Files or folders of the GPU's matrix library"},
     {"KVCAL_GPU_ATTENTION", "Instruction of attention on NVIDIA GPUs: mma or, on sm_90a, wgmma"}};
 const std::vector<VariableDescription> kOfProgress = {

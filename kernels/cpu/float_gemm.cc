@@ -1,0 +1,314 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/number.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/float_gemm.cc"
+#include <hwy/foreach_target.h>
+
+#include <hwy/cache_control.h>
+
+#include "kernels/cpu/rows-inl.h"
+
+#ifndef KVCAL_KERNELS_CPU_FLOAT_GEMM_ONCE
+#define KVCAL_KERNELS_CPU_FLOAT_GEMM_ONCE
+namespace kvcal::cpu {
+
+/// Steps, elements of the depth, that are summed in registers before the sums are stored: as many
+/// rows of x as registers take stay in half a level 1 cache of 32 KiB while all columns pass.
+constexpr int64_t kSumSteps = 320;
+constexpr int64_t kMostSumRows = 14, kMostSumColumns = 32;
+
+/// Sums of a few rows and of one group of columns.
+struct SumBlock {
+  const float* x = nullptr;            ///< [rows, kSumSteps]
+  const std::byte* weights = nullptr;  ///< [steps, columns]
+  int64_t rows = 0, steps = 0;
+  const float* start = nullptr;  ///< [columns], what sums begin with; null: out
+  float* out = nullptr;          ///< [rows, columns]
+  int64_t stride = 0;
+};
+
+/// How weights of one instruction set are packed.
+struct SumShape {
+  int64_t rows = 0;     ///< most of them whose sums registers hold
+  int64_t columns = 0;  ///< in a group
+};
+
+}  // namespace kvcal::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+/// Two vectors of sums a row; two of weights and one of x are left.
+#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_NEON
+constexpr int64_t kRegisterRows = kMostSumRows;
+#else
+constexpr int64_t kRegisterRows = 6;
+#endif
+constexpr int64_t kHalf = static_cast<int64_t>(hn::MaxLanes(DF()));
+static_assert(2 * kHalf <= kMostSumColumns);
+
+/// Steps whose weights are fetched ahead, about 280 cycles of products.
+constexpr int64_t kAhead = 20;
+
+SumShape sum_shape() {
+  return {.rows = kRegisterRows, .columns = 2 * kHalf};
+}
+
+/// A step's weights of a group, float32.
+struct FloatColumns {
+  static constexpr int64_t kBytes = 2 * kHalf * 4;
+  static HWY_INLINE void load(const std::byte* from, VF& left, VF& right) {
+    const auto* floats = reinterpret_cast<const float*>(from);
+    left = hn::Load(DF(), floats);
+    right = hn::Load(DF(), floats + kHalf);
+  }
+};
+
+/// Pairs of bfloat16: low halves hold the left columns of a group, high ones the right ones.
+struct HalfColumns {
+  static constexpr int64_t kBytes = 2 * kHalf * 2;
+  static HWY_INLINE void load(const std::byte* from, VF& left, VF& right) {
+    const VU pairs = hn::Load(DU(), reinterpret_cast<const uint32_t*>(from));
+    left = hn::BitCast(DF(), hn::ShiftLeft<16>(pairs));
+    right = hn::BitCast(DF(), hn::And(pairs, hn::Set(DU(), 0xffff0000u)));
+  }
+};
+
+/// Adds one product after the other, by a fused multiply-add each: a sum depends on its row and
+/// column alone, and has the bytes of every processor that has such instructions. Loops over rows
+/// are written out, so that sums never leave the registers.
+template <class Columns, int64_t... kRow>
+HWY_INLINE void add_products(const SumBlock& block, std::integer_sequence<int64_t, kRow...>) {
+  VF left_sums[sizeof...(kRow)], right_sums[sizeof...(kRow)];
+  const float* from = block.start ? block.start : block.out;
+  const int64_t from_stride = block.start ? 0 : block.stride;
+  ((left_sums[kRow] = hn::LoadU(DF(), from + kRow * from_stride)), ...);
+  ((right_sums[kRow] = hn::LoadU(DF(), from + kRow * from_stride + kHalf)), ...);
+  const std::byte* weights = block.weights;
+  const float* x = block.x;
+  for (int64_t k = 0; k < block.steps; ++k, ++x, weights += Columns::kBytes) {
+    VF left, right;
+    Columns::load(weights, left, right);
+    for (int64_t at = 0; at < Columns::kBytes; at += 64)
+      hwy::Prefetch(weights + kAhead * Columns::kBytes + at);
+    const auto add = [&](int64_t row) HWY_ATTR {
+      const VF factor = set(x[row * kSumSteps]);
+      left_sums[row] = hn::MulAdd(factor, left, left_sums[row]);
+      right_sums[row] = hn::MulAdd(factor, right, right_sums[row]);
+    };
+    (add(kRow), ...);
+  }
+  (hn::StoreU(left_sums[kRow], DF(), block.out + kRow * block.stride), ...);
+  (hn::StoreU(right_sums[kRow], DF(), block.out + kRow * block.stride + kHalf), ...);
+}
+
+template <class Columns, int64_t kRows>
+HWY_NOINLINE void add_products_of(const SumBlock& block) {
+  add_products<Columns>(block, std::make_integer_sequence<int64_t, kRows>());
+}
+
+template <class Columns, int64_t... kRows>
+void add_rows(const SumBlock& block, std::integer_sequence<int64_t, kRows...>) {
+  static_cast<void>(
+      ((block.rows == kRows + 1 && (add_products_of<Columns, kRows + 1>(block), true)) || ...));
+}
+
+void sum_products(const SumBlock& block, ComputeType type) {
+  constexpr auto kAll = std::make_integer_sequence<int64_t, kRegisterRows>();
+  type == ComputeType::kFloat32 ? add_rows<FloatColumns>(block, kAll)
+                                : add_rows<HalfColumns>(block, kAll);
+}
+
+/// Writes rows of weights, 32-bit numbers, as columns [steps, columns] at out.
+void pack_sum_columns(const float* const* rows, int64_t count, int64_t steps, float* out,
+                      int64_t columns) {
+  int64_t row = 0;
+  for (; row + 4 <= count; row += 4) rows_to_columns(rows + row, steps, out + row, columns);
+  for (; row < count; ++row)
+    for (int64_t k = 0; k < steps; ++k)
+      std::memcpy(out + k * columns + row, rows[row] + k, sizeof(float));
+}
+
+void floats_of_halves(const BF16* in, int64_t count, float* out) {
+  for_vectors(count, [&](auto at) HWY_ATTR { at.store(at.load(in), out); });
+}
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvcal::cpu {
+
+HWY_EXPORT(sum_shape);
+HWY_EXPORT(sum_products);
+HWY_EXPORT(pack_sum_columns);
+HWY_EXPORT(floats_of_halves);
+
+namespace {
+
+Gemm::Layout float_layout(const PanelShape& shape) {
+  const int64_t columns = HWY_DYNAMIC_DISPATCH(sum_shape)().columns;
+  return {.shape = shape,
+          .panel_bytes = static_cast<size_t>(shape.depth * round_up(shape.width, columns)) *
+                         bytes_of(shape.type),
+          .pack_step = columns,
+          .x_stride = shape.depth,
+          .out_stride = shape.width,
+          .runs_in_place = true};
+}
+
+/// A panel has, for one part of the depth after the other, groups of columns [steps, columns].
+class FloatGemm : public Gemm {
+ public:
+  explicit FloatGemm(const PanelShape& shape)
+      : Gemm(float_layout(shape)), sums_(HWY_DYNAMIC_DISPATCH(sum_shape)()) {
+    const int64_t parts = (shape.depth + kSumSteps - 1) / kSumSteps;
+    if (parts > 0) together_ = (shape.depth + parts - 1) / parts;
+  }
+
+  void pack(int64_t first, int64_t count, const void* rows, std::byte* panel, int) const override {
+    for (int64_t step = 0; step < depth(); step += together_)
+      pack_steps({static_cast<const std::byte*>(rows), count}, step, group_at(panel, step, first));
+  }
+
+  int64_t height_for(int64_t rows) const override { return std::min(rows, kFloatGemmTallest); }
+
+  void run(int64_t height, const void* x, const std::byte* panel, const GemmResult& result,
+           int) const override {
+    const int64_t groups = (height + sums_.rows - 1) / sums_.rows;
+    const int64_t together = (height + groups - 1) / groups;
+    alignas(64) float rows[kMostSumRows * kSumSteps];
+    for (int64_t step = 0; step < depth(); step += together_) {
+      const int64_t steps = std::min(together_, depth() - step);
+      for (int64_t row = 0; row < height; row += together) {
+        const int64_t here = std::min(together, height - row);
+        for (int64_t m = 0; m < here; ++m)
+          load_row(x, (row + m) * depth() + step, steps, rows + m * kSumSteps);
+        for (int64_t m = row + here; m < std::min(height, row + here + together); ++m)
+          fetch_row(x, m * depth() + step, steps);
+        GemmResult at = result;
+        at.out += row * result.stride;
+        if (step > 0) at.accumulate = true;
+        sum_columns({.x = rows, .rows = here, .steps = steps}, group_at(panel, step, 0), at);
+      }
+    }
+  }
+
+ private:
+  /// Rows of weights, of the shape's type and depth.
+  struct Rows {
+    const std::byte* data = nullptr;
+    int64_t count = 0;
+  };
+
+  int64_t depth() const { return layout_.shape.depth; }
+  bool is_float() const { return layout_.shape.type == ComputeType::kFloat32; }
+  size_t element_bytes() const { return bytes_of(layout_.shape.type); }
+  template <class Byte>
+  Byte* group_at(Byte* panel, int64_t step, int64_t column) const {
+    const int64_t width = round_up(layout_.shape.width, sums_.columns);
+    const int64_t steps = std::min(together_, depth() - step);
+    return panel + static_cast<size_t>(step * width + column * steps) * element_bytes();
+  }
+
+  void load_row(const void* x, int64_t element, int64_t count, float* out) const {
+    if (is_float())
+      std::memcpy(out, static_cast<const float*>(x) + element,
+                  static_cast<size_t>(count) * sizeof(float));
+    else
+      HWY_DYNAMIC_DISPATCH(floats_of_halves)(static_cast<const BF16*>(x) + element, count, out);
+  }
+
+  /// Brings what load_row reads next into a cache while sums run.
+  void fetch_row(const void* x, int64_t element, int64_t count) const {
+    const auto* row =
+        static_cast<const std::byte*>(x) + static_cast<size_t>(element) * element_bytes();
+    for (size_t at = 0; at < static_cast<size_t>(count) * element_bytes(); at += 64)
+      hwy::Prefetch(row + at);
+  }
+
+  void sum_columns(SumBlock block, const std::byte* weights, const GemmResult& result) const {
+    static constexpr std::array<float, kMostSumColumns> kZeros{};
+    const int64_t width = layout_.shape.width;
+    const size_t group_bytes = static_cast<size_t>(block.steps * sums_.columns) * element_bytes();
+    for (int64_t column = 0; column < width; column += sums_.columns, weights += group_bytes) {
+      block.weights = weights;
+      block.out = result.out + column;
+      block.stride = result.stride;
+      block.start = result.accumulate ? nullptr
+                    : result.start    ? result.start + column
+                                      : kZeros.data();
+      if (column + sums_.columns <= width)
+        HWY_DYNAMIC_DISPATCH(sum_products)(block, layout_.shape.type);
+      else
+        sum_last(block, width - column);
+    }
+  }
+
+  /// Sums of a group of which only the first columns exist.
+  void sum_last(SumBlock block, int64_t columns) const {
+    float* const out = block.out;
+    const int64_t stride = block.stride;
+    const auto bytes = static_cast<size_t>(columns) * sizeof(float);
+    std::array<float, kMostSumRows * kMostSumColumns> sums{};
+    for (int64_t m = 0; m < block.rows; ++m)
+      std::memcpy(sums.data() + m * sums_.columns, block.start ? block.start : out + m * stride,
+                  bytes);
+    block.start = nullptr;
+    block.out = sums.data();
+    block.stride = sums_.columns;
+    HWY_DYNAMIC_DISPATCH(sum_products)(block, layout_.shape.type);
+    for (int64_t m = 0; m < block.rows; ++m)
+      std::memcpy(out + m * stride, sums.data() + m * sums_.columns, bytes);
+  }
+
+  void pack_steps(const Rows& rows, int64_t step, std::byte* out) const {
+    const int64_t steps = std::min(together_, depth() - step);
+    if (rows.count < sums_.columns)
+      std::memset(out, 0, static_cast<size_t>(steps * sums_.columns) * element_bytes());
+    std::array<const float*, kMostSumColumns> from;
+    if (is_float()) {
+      for (int64_t i = 0; i < rows.count; ++i)
+        from[static_cast<size_t>(i)] =
+            reinterpret_cast<const float*>(rows.data) + i * depth() + step;
+      return HWY_DYNAMIC_DISPATCH(pack_sum_columns)(from.data(), rows.count, steps,
+                                                    reinterpret_cast<float*>(out), sums_.columns);
+    }
+    // Pairs of a left and a right column move as if they were float32.
+    const int64_t half = sums_.columns / 2, pairs = std::min(half, rows.count);
+    std::array<uint32_t, kMostSumColumns / 2 * kSumSteps> joined;
+    const auto* halves = reinterpret_cast<const BF16*>(rows.data) + step;
+    for (int64_t i = 0; i < pairs; ++i) {
+      uint32_t* to = joined.data() + i * kSumSteps;
+      from[static_cast<size_t>(i)] = reinterpret_cast<const float*>(to);
+      const BF16 *left = halves + i * depth(), *right = halves + (half + i) * depth();
+      const bool has_right = half + i < rows.count;
+      for (int64_t k = 0; k < steps; ++k)
+        to[k] = left[k].bits | (has_right ? uint32_t{right[k].bits} << 16 : 0);
+    }
+    HWY_DYNAMIC_DISPATCH(pack_sum_columns)
+    (from.data(), pairs, steps, reinterpret_cast<float*>(out), half);
+  }
+
+  SumShape sums_;
+  int64_t together_ = 1;  ///< steps of the depth, about equal parts of it
+};
+
+}  // namespace
+
+std::unique_ptr<Gemm> make_float_gemm(const PanelShape& shape) {
+  KVCAL_CHECK(shape.type != ComputeType::kFloat16);
+  return std::make_unique<FloatGemm>(shape);
+}
+
+}  // namespace kvcal::cpu
+#endif  // HWY_ONCE
