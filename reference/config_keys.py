@@ -2,6 +2,7 @@
 """What transformers makes of every key of the fixtures' configs: tests/fixtures/config_keys.json.
 
 usage: config_keys.py [NAME ...]      (the others' lines stay as they are)
+       config_keys.py --missing        (those without a line; a run that ended goes on)
 needs: torch 2.13, transformers 5.24, safetensors
 
 Of each fixture of tests/fixtures/models one key of config.json is changed at a time: a key of the file, and one that its class
@@ -24,6 +25,7 @@ import io
 import json
 import pathlib
 import re
+import sys
 import tempfile
 
 import torch
@@ -31,6 +33,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache
+from transformers.models.minimax.modeling_minimax import MiniMaxCache
 
 FIXTURES = pathlib.Path(__file__).parent.parent / "tests" / "fixtures"
 OUTPUT = FIXTURES / "config_keys.json"
@@ -183,6 +186,8 @@ def value_of(config, name):
 
 def new_cache(config):
     """A cache that keeps every position, also outside a window, and the states of layers without attention."""
+    if config.model_type == "minimax":
+        return MiniMaxCache()
     types = getattr(config.get_text_config(), "layer_types", None) or []
     is_special = {"linear_attention", "indexed_attention", "conv", "hybrid"} & set(types)
     return DynamicCache(config=config) if is_special else DynamicCache()
@@ -320,14 +325,23 @@ def is_judged(name):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
-    names = parser.parse_args().names or sorted(path.parent.name for path in (FIXTURES / "models").glob("*/config.json"))
+    parser.add_argument("--missing", action="store_true")
+    options = parser.parse_args()
+    names = options.names or sorted(path.parent.name for path in (FIXTURES / "models").glob("*/config.json"))
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     told = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else {"models": {}, "defaults": {}}
-    seen = seen_words()
+    seen, failed = seen_words(), []
     for name in filter(is_judged, names):
-        told["models"][name], told["defaults"][name] = record(name, seen)
+        if options.missing and name in told["models"]:
+            continue
+        try:
+            told["models"][name], told["defaults"][name] = record(name, seen)
+        except Exception as error:
+            failed.append(f"{name}: {error!r}")
+            continue
         write(told)
+    sys.exit("\n".join(failed))
 
 
 def write(told):

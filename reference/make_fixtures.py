@@ -48,6 +48,7 @@ from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageTex
                           AutoModelForSeq2SeqLM)
 from transformers.cache_utils import DynamicCache
 from transformers.core_model_loading import revert_weight_conversion
+from transformers.models.minimax.modeling_minimax import MiniMaxCache
 
 MODELS = pathlib.Path(__file__).parent.parent / "tests/fixtures" / "models"
 NUM_GREEDY, MIN_MOVE, MIN_MARGIN, MIN_GAP, MAX_BYTES = 16, 0.01, 1e-3, 0.01, 300_000
@@ -95,8 +96,8 @@ def random_value(model, name, initial, noise):
     module = owner(model, name)
     if name.endswith(("A_log", "dt_bias")):
         return 0.7 * noise - 1.0  # states that live for several tokens
-    if initial.dim() == 0:
-        return initial.clone()  # a constant of an activation
+    if initial.dim() == 0 or re.search(r"slope_rate$|_decay$", name):
+        return initial.clone()  # a constant of an activation, or of lightning attention
     if initial.dim() <= 1 or "norm" in name:
         is_plain = initial.unique().numel() == 1 and initial.flatten()[0] in (0, 1)
         base = initial if is_plain else torch.zeros_like(initial)
@@ -363,12 +364,15 @@ def one_per_head(tensor):
 
 def new_cache(config):
     """A cache that keeps every position, also outside a window, and the states of layers without attention."""
+    if config.model_type == "minimax":
+        return MiniMaxCache()
     types = getattr(config.get_text_config(), "layer_types", None) or []
     is_special = {"linear_attention", "indexed_attention", "conv", "hybrid"} & set(types)
     if not is_special:
         return DynamicCache()
     whole = copy.deepcopy(config)  # layers with a window keep all tokens, too
-    whole.layer_types = ["full_attention" if kind == "sliding_attention" else kind for kind in types]
+    if "sliding_attention" in types:
+        whole.layer_types = ["full_attention" if kind == "sliding_attention" else kind for kind in types]
     return DynamicCache(config=whole)
 
 
