@@ -372,7 +372,7 @@ def new_cache(config):
         return DynamicCache()
     whole = copy.deepcopy(config)  # layers with a window keep all tokens, too
     if "sliding_attention" in types:
-        whole.layer_types = ["full_attention" if kind == "sliding_attention" else kind for kind in types]
+        whole.get_text_config().layer_types = ["full_attention" if kind == "sliding_attention" else kind for kind in types]
     return DynamicCache(config=whole)
 
 

@@ -190,7 +190,7 @@ void Backend::check(const SsmScanArgs& args) const {
   KVCAL_CHECK(args.heads > 0 && args.head_dim > 0 && args.state_dim > 0 && args.groups > 0);
   KVCAL_CHECK(args.heads % args.groups == 0 && args.a != nullptr);
   KVCAL_CHECK(args.x.row_stride >= args.heads * args.head_dim);
-  KVCAL_CHECK(args.dt.row_stride >= args.heads);
+  KVCAL_CHECK(args.dt.row_stride == 0 || args.dt.row_stride >= args.heads);
   KVCAL_CHECK(args.b.row_stride >= args.groups * args.state_dim);
   KVCAL_CHECK(args.c.row_stride >= args.groups * args.state_dim);
   KVCAL_CHECK(args.out_row_stride() >= args.heads * args.head_dim);

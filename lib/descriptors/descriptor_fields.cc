@@ -32,15 +32,21 @@ NameTable<bool ModelConfig::*> words_of(bool ModelConfig::*const*) {
            KVCAL_NAMED(tie_word_embeddings),
            KVCAL_NAMED(has_qk_norm),
            KVCAL_NAMED(has_mlp_norm),
+           KVCAL_NAMED(has_norm_weights),
+           KVCAL_NAMED(has_final_norm),
            KVCAL_NAMED(has_output_norms),
+           KVCAL_NAMED(norms_stream),
            KVCAL_NAMED(parallel_residual),
            KVCAL_NAMED(norm_topk_prob),
            KVCAL_NAMED(centers_norm),
+           KVCAL_NAMED(gates_attention),
            KVCAL_NAMED(gates_whole_heads),
            KVCAL_NAMED(has_saved_names),
            KVCAL_NAMED(rope_is_interleaved),
            KVCAL_NAMED(has_query_rank),
            KVCAL_NAMED(has_shared_expert),
+           KVCAL_NAMED(corrects_router),
+           KVCAL_NAMED(has_expert_latent),
            KVCAL_NAMED(experts_in_out),
            KVCAL_NAMED(has_conv_bias),
            KVCAL_NAMED(mixer_bias),
@@ -67,6 +73,9 @@ NameTable<float ModelConfig::*> words_of(float ModelConfig::*const*) {
            KVCAL_NAMED(mixer_input_multiplier),
            KVCAL_NAMED(mixer_output_multiplier),
            KVCAL_NAMED(mlp_output_multiplier),
+           KVCAL_NAMED(attention_stream_multiplier),
+           KVCAL_NAMED(mixer_stream_multiplier),
+           KVCAL_NAMED(mlp_stream_multiplier),
            KVCAL_NAMED(key_multiplier),
            KVCAL_NAMED(gate_multiplier),
            KVCAL_NAMED(softmax_scale),
@@ -294,7 +303,8 @@ void check_architecture(const Architecture& family) {
     need(family, "positions: learned", {Role::kPositionEmbedding});
   if (family.recurrence != Mixer::kNone) {
     need(family, "recurrence", {Role::kMixerIn, Role::kMixerQuery, Role::kMixerAll});
-    need(family, "recurrence", {Role::kMixerConv, Role::kMixerConvQuery});
+    if (family.recurrence != Mixer::kLightning)
+      need(family, "recurrence", {Role::kMixerConv, Role::kMixerConvQuery});
     need(family, "recurrence", {Role::kMixerOut});
   }
   check_attention(family);

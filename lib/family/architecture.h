@@ -25,6 +25,8 @@ KVCAL_WORDED_ENUM(SlidingWindow, "choice of sliding_window",  //
                   kEvenBelowMaxWindowLayers,  ///< 0, 2, .. below it, where use_sliding_window
                   kAllWhereUsed,              ///< all, where use_sliding_window
                   kTyped,                     ///< layer_types, or none
+                  kTypedOrUnturned,    ///< layer_types, or where use_sliding_window those that
+                                       ///< no_rope_layers leaves without RoPE
                   kPatternAfterDense,  ///< as kPattern, counted from the first layer with experts;
                                        ///< before it by prefix_dense_sliding_window_pattern
                   kHybridPattern)  ///< hybrid_layer_pattern, or all but the first and every sixth
@@ -162,6 +164,7 @@ using ResolveHook = void (*)(const Json& config, ModelConfig& resolved);
   FIELD(bool, has_query_gate, false, "a sigmoid of the input multiplies the output of attention") \
   FIELD(bool, has_softplus_gate, false, "a softplus, instead of the sigmoid")                     \
   FIELD(bool, has_heads_by_layer, false, "num_attention_heads_per_layer lists the heads of Q")    \
+  FIELD(bool, has_experts_by_layer, false, "num_experts_per_tok may list a number a layer")       \
   FIELD(bool, has_value_dim, false, "v_head_dim is the width of V's heads")                       \
   FIELD(bool, has_window_heads, false, "layers with a window have twice the KV heads")            \
   FIELD(bool, has_global_heads, false, "layers without a window have heads of their own sizes")   \

@@ -7,15 +7,6 @@
 namespace kvcal {
 namespace {
 
-/// The number where value is a list of one number for each layer, all the same, as in Hunyuan's
-/// moe_topk; nullptr: it is not.
-const Json* number_of_all_layers(const Json* value) {
-  if (!value || !value->is_array() || value->empty() || !value->front().is_number_integer())
-    return nullptr;
-  const auto is_same = [&](const Json& entry) { return entry == value->front(); };
-  return std::ranges::all_of(*value, is_same) ? &value->front() : nullptr;
-}
-
 /// The value of "outer.key", the name of a key in an object; nullptr: there is none.
 const Json* find_nested(const Json& file, std::string_view name) {
   const size_t dot = name.find('.');
@@ -89,7 +80,6 @@ bool ConfigReader::has_default(std::string_view key) const {
          });
 }
 std::optional<int64_t> ConfigReader::integer(std::string_view key) const {
-  if (const Json* number = number_of_all_layers(find(key))) return number->get<int64_t>();
   return optional_int(json_, name_of(key));
 }
 std::optional<double> ConfigReader::number(std::string_view key) const {

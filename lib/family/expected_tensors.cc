@@ -219,7 +219,8 @@ RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig
                      int64_t layer) {
   const std::vector<Role>& held = row_of(fused_role).holds;
   const int64_t place = std::ranges::find(held, role) - held.begin();
-  if (fused_role == Role::kQueryAndGate) return halves_of_heads(place, config.attention(layer));
+  if (fused_role == Role::kQueryAndGate || fused_role == Role::kQueryAndGateBias)
+    return halves_of_heads(place, config.attention(layer));
   if (held.size() == 2) return {{place * rows / 2, rows / 2}};
   if (fused_role == Role::kMixerAll) return rows_of_sizes(held, place, config, layer);
   if (config.architecture->fused_qkv == FusedQkv::kByGroup)
@@ -260,11 +261,18 @@ std::string draft_input_prefix(const ModelConfig& config) {
 
 bool is_run_by_draft(Role role) {
   using enum Role;
-  constexpr std::array kRun{
-      kInputNorm,     kInputNormBias,     kQueryNorm, kKeyNorm,       kQuery,         kKey,
-      kValue,         kQueryBias,         kKeyBias,   kValueBias,     kQueryGate,     kQueryAndGate,
-      kQueryKeyValue, kQueryKeyValueBias, kQueryDown, kQueryDownBias, kQueryDownNorm, kQueryUp,
-      kLatent,        kLatentBias,        kLatentNorm};
+  constexpr std::array kRun{kInputNorm,       kInputNormBias,
+                            kQueryNorm,       kKeyNorm,
+                            kQuery,           kKey,
+                            kValue,           kQueryBias,
+                            kKeyBias,         kValueBias,
+                            kQueryGate,       kQueryAndGate,
+                            kQueryKeyValue,   kQueryKeyValueBias,
+                            kQueryDown,       kQueryDownBias,
+                            kQueryDownNorm,   kQueryUp,
+                            kLatent,          kLatentBias,
+                            kLatentNorm,      kQueryGateBias,
+                            kQueryAndGateBias};
   return std::ranges::find(kRun, role) != kRun.end();
 }
 

@@ -181,6 +181,17 @@ void parse_short_convolution(const ConfigReader& reader, RecurrentConfig& recurr
   recurrent.kernel = reader.size("conv_L_cache", 64, 2);
 }
 
+/// Mamba 2's scan with V for x, K for B and Q for C, step sizes of 1, and no convolution but its
+/// activation. Source: transformers 5.24, models/minimax `MiniMaxLightningAttention`, whose norm
+/// has the epsilon of its class.
+void parse_lightning(const ModelConfig& config, RecurrentConfig& recurrent) {
+  recurrent.heads = recurrent.groups = config.num_attention_heads;
+  recurrent.head_dim = recurrent.state_dim = config.head_dim;
+  recurrent.kernel = 1;
+  recurrent.channels = 3 * recurrent.inner();
+  recurrent.norm_eps = 1e-6f;
+}
+
 }  // namespace
 
 std::optional<int64_t> listed_layers(const ConfigReader& reader) {
@@ -198,6 +209,7 @@ void parse_mixers(const ConfigReader& reader, ModelConfig& config) {
   if (architecture.recurrence == Mixer::kDeltaNet) parse_delta_net(reader, config.recurrent);
   if (architecture.recurrence == Mixer::kShortConvolution)
     parse_short_convolution(reader, config.recurrent);
+  if (architecture.recurrence == Mixer::kLightning) parse_lightning(config, config.recurrent);
   const std::vector<Block> blocks = layer_blocks(reader, config);
   const auto attends = [](Block block) {
     return block == Block::kAttention || block == Block::kAttentionAndRecurrence;

@@ -1,6 +1,7 @@
 #include "family/layer_plan.h"
 
 #include <algorithm>
+#include <array>
 
 namespace kvcal {
 namespace {
@@ -25,13 +26,14 @@ std::vector<bool> layers_where(int64_t num_layers, const auto& holds) {
   return layers;
 }
 
-/// A list with one of two words for each layer; passed: a word of layers that this is not said of.
+/// A list with one of two words for each layer; passed: words of layers that this is not said of.
 struct LayerNames {
-  std::string_view key, chosen, other, passed = {};
+  std::string_view key, chosen, other;
+  std::array<std::string_view, 2> passed = {};
 };
 constexpr LayerNames kWindowWords{"layer_types", "sliding_attention", "full_attention"};
-constexpr LayerNames kWindowOrMixerWords{"layer_types", "sliding_attention", "full_attention",
-                                         "linear_attention"};
+constexpr LayerNames kWindowOrMixerWords{
+    "layer_types", "sliding_attention", "full_attention", {"linear_attention", "conv"}};
 constexpr LayerNames kExpertWords{"mlp_layer_types", "sparse", "dense"};
 
 /// A list with 0 or 1 for each layer; the layers with 1.
@@ -53,7 +55,8 @@ std::vector<bool> layers_by_word(const LayerNames& words, const Json& types, int
   std::vector<bool> chosen;
   for (const Json& type : types) {
     const std::string word = type.is_string() ? type.get<std::string>() : type.dump();
-    const bool is_passed = !words.passed.empty() && word == words.passed;
+    const bool is_passed =
+        !word.empty() && std::ranges::find(words.passed, word) != words.passed.end();
     if (word != words.chosen && word != words.other && !is_passed)
       fail("key '", words.key, "' holds '", word, "' for layer ", chosen.size(),
            ", which is not supported; expected ", words.chosen, " or ", words.other);
@@ -141,6 +144,26 @@ std::vector<bool> sliding_from_first(const ConfigReader& reader, int64_t num_lay
   return layers_where(num_layers, [&](int64_t i) { return i % every != 0; });
 }
 
+/// Layers that no_rope_layers or no_rope_layer_interval leaves RoPE.
+std::vector<bool> listed_turns(const ConfigReader& reader, int64_t num_layers) {
+  const std::vector<int64_t> listed = integer_list(reader, "no_rope_layers");
+  if (!listed.empty() && std::ssize(listed) != num_layers)
+    fail("key 'no_rope_layers' has ", listed.size(), " entries, expected ", num_layers,
+         ", one a layer");
+  const int64_t interval = reader.size("no_rope_layer_interval", kMaxLayers);
+  return layers_where(num_layers, [&](int64_t i) {
+    return listed.empty() ? (i + 1) % interval != 0 : listed[static_cast<size_t>(i)] != 0;
+  });
+}
+
+/// Source: transformers 5.24 `SmolLM3Config`.
+std::vector<bool> sliding_where_unturned(const ConfigReader& reader, int64_t num_layers) {
+  const bool is_used = reader.boolean("use_sliding_window").value_or(false);
+  const std::vector<bool> turns = listed_turns(reader, num_layers);
+  return layers_where(num_layers,
+                      [&](int64_t i) { return is_used && !turns[static_cast<size_t>(i)]; });
+}
+
 std::vector<bool> said_sliding_layers(const ConfigReader& reader, const ModelConfig& config) {
   const int64_t count = config.num_hidden_layers;
   const auto all = [&](bool slides) {
@@ -165,6 +188,8 @@ std::vector<bool> said_sliding_layers(const ConfigReader& reader, const ModelCon
       return typed_or({}, [&](auto&&...) { return all(true); });
     case SlidingWindow::kTyped:
       return typed_or({}, [&](auto&&...) { return all(false); });
+    case SlidingWindow::kTypedOrUnturned:
+      return typed_or({"use_sliding_window"}, sliding_where_unturned);
     case SlidingWindow::kPatternAfterDense:
       return typed_or({"sliding_window_pattern", "first_k_dense_replace"}, sliding_after_dense);
     case SlidingWindow::kHybridPattern:
@@ -273,13 +298,7 @@ std::vector<bool> turning_layers(const ConfigReader& reader, const ModelConfig& 
     return turns;
   }
   if (config.architecture->positions != Positions::kRopeWhereListed) return turns;
-  const std::vector<int64_t> listed = integer_list(reader, "no_rope_layers");
-  if (!listed.empty() && listed.size() != count)
-    fail("key 'no_rope_layers' has ", listed.size(), " entries, expected ", count, ", one a layer");
-  const int64_t interval = reader.size("no_rope_layer_interval", kMaxLayers);
-  for (size_t i = 0; i < count; ++i)
-    turns[i] = listed.empty() ? (static_cast<int64_t>(i) + 1) % interval != 0 : listed[i] != 0;
-  return turns;
+  return listed_turns(reader, config.num_hidden_layers);
 }
 
 }  // namespace

@@ -168,6 +168,24 @@ int64_t shared_intermediate_size(const ConfigReader& reader, const ModelConfig& 
   return 0;
 }
 
+/// num_experts_per_tok, or the largest of its list; sets those of the layers.
+int64_t experts_per_token(const ConfigReader& reader, ModelConfig& config) {
+  constexpr std::string_view kKey = "num_experts_per_tok";
+  const int64_t most = config.moe.num_experts;
+  const Json* list = config.architecture->has_experts_by_layer ? reader.find(kKey) : nullptr;
+  if (!list || !list->is_array()) return reader.size(kKey, most);
+  check_one_a_layer(reader.name_of(kKey), *list, config.num_hidden_layers);
+  config.layers.resize(list->size());
+  for (size_t i = 0; i < list->size(); ++i) {
+    const Json& count = list->at(i);
+    if (!count.is_number_integer() || count < 1 || count > most)
+      fail("key '", reader.name_of(kKey), "' holds ", count.dump(), " for layer ", i,
+           ", expected an integer from 1 to ", most);
+    config.layers[i].experts_per_token = count.get<int64_t>();
+  }
+  return config.largest(&LayerConfig::experts_per_token);
+}
+
 void parse_experts(const ConfigReader& reader, ModelConfig& config) {
   if (!config.architecture->has_experts()) return;
   if (config.architecture->expert_layers == ExpertLayers::kWhereEnabled &&
@@ -187,13 +205,15 @@ void parse_experts(const ConfigReader& reader, ModelConfig& config) {
          config.num_hidden_layers, " layers, the limit for all together is ",
          kMaxExpertsOfAllLayers);
   // A single expert is an MLP (Jamba), for any number of experts per token.
-  moe.experts_per_token =
-      moe.num_experts > 1 ? reader.size("num_experts_per_tok", moe.num_experts) : moe.num_experts;
+  moe.experts_per_token = moe.num_experts > 1 ? experts_per_token(reader, config) : moe.num_experts;
   moe.intermediate_size = reader.integer("moe_intermediate_size")
                               ? reader.size("moe_intermediate_size", kMaxWidth)
                               : config.intermediate_size;
   moe.shared_intermediate_size = shared_intermediate_size(reader, config);
   config.has_shared_expert = moe.shared_intermediate_size > 0;
+  if (has_row(*config.architecture, Role::kExpertsIn) && reader.find("moe_latent_size"))
+    moe.latent_size = reader.size("moe_latent_size", kMaxWidth);
+  config.has_expert_latent = moe.latent_size > 0;
   if (moe.score == RouterScore::kSparseMixer && moe.experts_per_token != 2)
     fail("key 'num_experts_per_tok' is ", moe.experts_per_token, ", expected 2");
   parse_groups(reader, moe);
@@ -250,7 +270,7 @@ void parse_quantization(const Json& json, ModelConfig& config) {
   if (!quantization) return;
   const auto method = optional_string(*quantization, "quant_method");
   // Other methods may have 16-bit weights with KV scales; these never do.
-  constexpr std::array<std::string_view, 2> kUnread{"hqq", "torchao"};
+  constexpr std::array<std::string_view, 3> kUnread{"bitnet", "hqq", "torchao"};
   if (method && std::ranges::find(kUnread, *method) != kUnread.end())
     fail("key 'quantization_config.quant_method' is '", *method, "', whose weights are not read",
          about_unread(*method));

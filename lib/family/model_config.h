@@ -67,8 +67,10 @@ struct RopeConfig {
 double yarn_mscale(double factor, double mscale);
 
 struct MoeConfig {
-  int64_t num_experts = 0, experts_per_token = 0;
+  int64_t num_experts = 0;
+  int64_t experts_per_token = 0;  ///< in the layer that has the most
   int64_t intermediate_size = 0, shared_intermediate_size = 0;
+  int64_t latent_size = 0;  ///< of the experts' inputs and outputs; 0: hidden_size
   RouterScore score = RouterScore::kSoftmax;
   GroupScore group_score = GroupScore::kNone;
   int64_t num_groups = 1, groups_per_token = 1;
@@ -100,7 +102,9 @@ struct IndexerConfig {
 
 /// Operation that mixes tokens. A short convolution is LFM2's: two gates around a convolution over
 /// a few tokens, no other state.
-KVCAL_WORDED_ENUM(Mixer, "mixer", kAttention, kMamba, kMamba2, kDeltaNet, kShortConvolution, kNone)
+KVCAL_WORDED_ENUM(Mixer, "mixer", kAttention, kMamba, kMamba2, kDeltaNet, kShortConvolution,
+                  kLightning,  ///< a sum of k vᵀ that each head lets fade at a fixed rate
+                  kNone)
 
 /// Factors of the parts of a Mamba 2 mixer's projection: gate, x, B, C, step sizes.
 using MixerMultipliers = std::array<float, 5>;
@@ -161,6 +165,7 @@ struct LayerConfig {
   int64_t rope = 0;               ///< index into ModelConfig::ropes; kNoRope: none
   int64_t cache_layer = 0;        ///< that computes and stores K and V: this one, or an earlier one
   int64_t intermediate_size = 0;  ///< of a dense MLP
+  int64_t experts_per_token = 0;  ///< 0: the model's
   /// Share of a dense MLP's gate that is zero, of numbers of a normal distribution; 0: all is kept.
   double activation_sparsity = 0.0;
   // Switches in the conditions of the tensor tables. A layer may have attention and a recurrent
@@ -171,7 +176,8 @@ struct LayerConfig {
   bool has_value_projection = true;  ///< false: V is the projection of K before its norm
   bool has_mlp = true;               ///< a dense one
   bool is_moe = false;
-  bool norms_heads = true;   ///< Q and K, where that norm has no weight
+  float softmax_factor = 1.0f;  ///< of ModelConfig::softmax_scale
+  bool norms_heads = true;      ///< Q and K, where that norm has no weight
   bool is_draft = false;     ///< runs behind the model, as engines run a draft; see draft_layer.h
   bool has_indexer = false;  ///< false beside an IndexerConfig: the layer before selects the keys
 
@@ -202,11 +208,15 @@ struct ModelConfig {
   /// A wrapper does not say whether lm_head is tied: it is where the file has none.
   bool ties_by_file = false;
   bool has_qk_norm = false;
-  bool has_mlp_norm = true;        ///< false: the MLP shares attention's norm
+  bool has_mlp_norm = true;      ///< false: the MLP shares attention's norm
+  bool has_norm_weights = true;  ///< false: the family's plain_norms have none
+  bool has_final_norm = true;
   bool has_output_norms = false;   ///< in families where they are optional
+  bool norms_stream = false;       ///< norms before attention and MLP change the residual stream
   bool parallel_residual = false;  ///< attention and MLP both read the layer's input
   bool norm_topk_prob = false;
   bool centers_norm = false;       ///< LayerNorm: subtracts the mean
+  bool gates_attention = true;     ///< in families where gates of attention are optional
   bool gates_whole_heads = false;  ///< one gate a head, not one an element
   /// Names and parts of tensors are those that transformers' save_pretrained writes, where the
   /// family was published with others; found by the file.
@@ -214,6 +224,8 @@ struct ModelConfig {
   bool rope_is_interleaved = false;  ///< rotates pairs (2i, 2i + 1) instead of halves
   bool has_query_rank = false;
   bool has_shared_expert = false;
+  bool has_expert_latent = false;
+  bool corrects_router = true;  ///< in families where a correction of the router is optional
   bool experts_in_out = false;  ///< tensors of all experts are [experts, in, out]
   bool has_conv_bias = false, mixer_bias = false, mixer_output_bias = false;
   bool has_mixer_norm = true;      ///< Mamba 2: the gated output is normed
@@ -230,9 +242,13 @@ struct ModelConfig {
   float attention_input_multiplier = 1.0f, mixer_input_multiplier = 1.0f;
   float attention_output_multiplier = 1.0f, mixer_output_multiplier = 1.0f;
   float mlp_output_multiplier = 1.0f;
+  /// Where norms change the residual stream, its factors behind those before attention, recurrent
+  /// mixers and MLPs.
+  float attention_stream_multiplier = 1.0f, mixer_stream_multiplier = 1.0f;
+  float mlp_stream_multiplier = 1.0f;
   float key_multiplier = 1.0f;   ///< of the projection of K
   float gate_multiplier = 1.0f;  ///< of an MLP's gate, before the activation
-  float softmax_scale = 0.0f;
+  float softmax_scale = 0.0f;    ///< times the layer's softmax_factor
   float attention_softcap = 0.0f, logits_softcap = 0.0f;  ///< 0: none
   float routed_scaling_factor = 1.0f;
   float qkv_limit = 0.0f;  ///< Q, K and V are cut to [-limit, limit] after their norms; 0: none

@@ -65,6 +65,8 @@ namespace kvcal {
   DIM(kGateUpWidth, 2 * size_of(Dim::kIntermediate, layer))                                     \
   DIM(kExperts, moe.num_experts)                                                                \
   DIM(kExpertIntermediate, moe.intermediate_size)                                               \
+  /* of the experts' inputs and outputs */                                                      \
+  DIM(kExpertWidth, moe.latent_size > 0 ? moe.latent_size : hidden_size)                        \
   DIM(kExpertGateUpWidth, 2 * moe.intermediate_size)                                            \
   DIM(kSharedIntermediate, moe.shared_intermediate_size)                                        \
   DIM(kSharedGateUpWidth, 2 * moe.shared_intermediate_size)                                     \
@@ -108,6 +110,9 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kMlpNorm, "norms", Class::kNorm, {kHidden})                                                 \
   ROLE(kMlpNormBias, "norms", Class::kCorrection, {kHidden})                                       \
   ROLE(kMlpOutputNorm, "norms", Class::kOutputNorm, {kHidden})                                     \
+  /* of the residual stream itself, at the layer's end */                                          \
+  ROLE(kStreamNorm, "norms", Class::kNorm, {kHidden})                                              \
+  ROLE(kStreamNormBias, "norms", Class::kCorrection, {kHidden})                                    \
   ROLE(kQueryNorm, "norms", Class::kNorm, {kHeadDim})                                              \
   ROLE(kQueryNormBias, "norms", Class::kCorrection, {kHeadDim})                                    \
   ROLE(kKeyNorm, "norms", Class::kNorm, {kHeadDim})                                                \
@@ -121,10 +126,15 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kKeyBias, "attention", Class::kBias, {kKvWidth})                                            \
   ROLE(kValueBias, "attention", Class::kBias, {kValueWidth})                                       \
   ROLE(kOutputBias, "attention", Class::kOutputBias, {kHidden})                                    \
+  /* of the output of attention, before its projection */                                          \
+  ROLE(kAttendedNorm, "norms", Class::kNorm, {kAttendedWidth})                                     \
   ROLE(kSinks, "attention", Class::kSinks, {kHeads})                                               \
   ROLE(kQueryGate, "attention", Class::kMatrix, {kQueryWidth, kHidden}, Role::kQuery)              \
+  ROLE(kQueryGateBias, "attention", Class::kBias, {kQueryWidth})                                   \
   ROLE(kQueryAndGate, "attention", Class::kMatrix, {kQueryAndGateWidth, kHidden}, {},              \
        {Role::kQuery, Role::kQueryGate})                                                           \
+  ROLE(kQueryAndGateBias, "attention", Class::kBias, {kQueryAndGateWidth}, {},                     \
+       {Role::kQueryBias, Role::kQueryGateBias})                                                   \
   ROLE(kQueryKeyValue, "attention", Class::kMatrix, {kQkvWidth, kHidden}, {},                      \
        {Role::kQuery, Role::kKey, Role::kValue})                                                   \
   ROLE(kQueryKeyValueBias, "attention", Class::kBias, {kQkvWidth}, {},                             \
@@ -197,6 +207,8 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kGateBias, "MLP", Class::kBias, {kIntermediate})                                            \
   ROLE(kUpBias, "MLP", Class::kBias, {kIntermediate})                                              \
   ROLE(kDownBias, "MLP", Class::kOutputBias, {kHidden})                                            \
+  /* of the activated inner rows */                                                                \
+  ROLE(kInnerNorm, "norms", Class::kNorm, {kIntermediate})                                         \
   ROLE(kGateUp, "MLP", Class::kMatrix, {kGateUpWidth, kHidden}, {}, {Role::kGate, Role::kUp})      \
   /* Numbers of xIELU, one each; see ActivationFunction. The alphas are stored before a softplus.  \
    */                                                                                              \
@@ -218,9 +230,15 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kExpertOutputNorm, "norms", Class::kNorm, {kHidden})                                        \
   /* behind the MLP beside them */                                                                 \
   ROLE(kMlpBesideNorm, "norms", Class::kNorm, {kHidden})                                           \
-  ROLE(kExpertGate, "experts", Class::kMatrix, {kExpertIntermediate, kHidden}, Role::kExpertUp)    \
-  ROLE(kExpertUp, "experts", Class::kMatrix, {kExpertIntermediate, kHidden})                       \
-  ROLE(kExpertDown, "experts", Class::kOutputMatrix, {kHidden, kExpertIntermediate})               \
+  ROLE(kExpertGate, "experts", Class::kMatrix, {kExpertIntermediate, kExpertWidth},                \
+       Role::kExpertUp)                                                                            \
+  ROLE(kExpertUp, "experts", Class::kMatrix, {kExpertIntermediate, kExpertWidth})                  \
+  ROLE(kExpertDown, "experts", Class::kOutputMatrix, {kExpertWidth, kExpertIntermediate})          \
+  /* to the latent that experts read, and from the sum of what they give */                        \
+  ROLE(kExpertsIn, "experts", Class::kMatrix, {kExpertWidth, kHidden})                             \
+  ROLE(kExpertsOut, "experts", Class::kOutputMatrix, {kHidden, kExpertWidth})                      \
+  ROLE(kExpertsInBias, "experts", Class::kBias, {kExpertWidth})                                    \
+  ROLE(kExpertsOutBias, "experts", Class::kOutputBias, {kHidden})                                  \
   ROLE(kExpertGateUp, "experts", Class::kMatrix, {kExpertGateUpWidth, kHidden}, {},                \
        {Role::kExpertGate, Role::kExpertUp})                                                       \
   ROLE(kExpertGateBias, "experts", Class::kBias, {kExpertIntermediate})                            \
@@ -231,6 +249,9 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kSharedGate, "shared experts", Class::kMatrix, {kSharedIntermediate, kHidden},              \
        Role::kSharedUp)                                                                            \
   ROLE(kSharedUp, "shared experts", Class::kMatrix, {kSharedIntermediate, kHidden})                \
+  ROLE(kSharedGateBias, "shared experts", Class::kBias, {kSharedIntermediate})                     \
+  ROLE(kSharedUpBias, "shared experts", Class::kBias, {kSharedIntermediate})                       \
+  ROLE(kSharedDownBias, "shared experts", Class::kOutputBias, {kHidden})                           \
   ROLE(kSharedGateUp, "shared experts", Class::kMatrix, {kSharedGateUpWidth, kHidden}, {},         \
        {Role::kSharedGate, Role::kSharedUp})                                                       \
   ROLE(kSharedDown, "shared experts", Class::kOutputMatrix, {kHidden, kSharedIntermediate})        \

@@ -144,6 +144,17 @@ TensorRows shared_expert_rows(const SharedNames& names) {
   };
 }
 
+TensorRows shared_bias_rows(const SharedNames& biases) {
+  const std::vector<Condition> biased{when(&LayerConfig::is_moe),
+                                      when(&ModelConfig::has_shared_expert),
+                                      when(&ModelConfig::mlp_bias)};
+  return {
+      {kSharedGateBias, biases.gate, {}, biased},
+      {kSharedUpBias, biases.up, {}, biased},
+      {kSharedDownBias, biases.down, {}, biased},
+  };
+}
+
 TensorRows stacked_expert_rows(const StackedNames& names, Layout layout) {
   const Condition moe = when(&LayerConfig::is_moe);
   const auto shape = [&](Dim out, Dim in) {
@@ -207,6 +218,10 @@ std::vector<SwitchKey> bias_switches(const std::vector<SwitchKey>& more) {
   std::vector<SwitchKey> switches = attention_bias_switches({{"mlp_bias", &ModelConfig::mlp_bias}});
   switches.insert(switches.end(), more.begin(), more.end());
   return switches;
+}
+
+void require_layer_types(const Json& config, ModelConfig&) {
+  if (!find_field(config, "layer_types")) fail_missing("layer_types", "a word for each layer");
 }
 
 void share_parallel_norm(const Json&, ModelConfig& config) {

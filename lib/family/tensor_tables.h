@@ -92,6 +92,8 @@ constexpr SharedNames kSharedExperts{"mlp.shared_experts.gate_proj.weight",
                                      "mlp.shared_experts.up_proj.weight",
                                      "mlp.shared_experts.down_proj.weight"};
 TensorRows shared_expert_rows(const SharedNames& names = kSharedExperts);
+/// Its biases, where mlp_bias.
+TensorRows shared_bias_rows(const SharedNames& biases);
 
 /// mlp.gate, and mlp.experts.gate_up_proj and .down_proj, each one tensor for all experts:
 /// [experts, out, in] for kOutIn, [experts, in, out] for kInOut. Split names are llm-compressor's.
@@ -140,6 +142,10 @@ TensorRows with(Condition condition, TensorRows rows);
 std::vector<SwitchKey> attention_bias_switches(const std::vector<SwitchKey>& more = {});
 /// The switches of q, k, v and o biases, and of the MLP's, and more.
 std::vector<SwitchKey> bias_switches(const std::vector<SwitchKey>& more = {});
+
+/// Refuses a config without layer_types, for families whose layers follow no pattern that a number
+/// could give.
+void require_layer_types(const Json& config, ModelConfig& resolved);
 
 /// Makes attention and MLP read the output of one norm.
 void share_parallel_norm(const Json& json, ModelConfig& config);

@@ -138,6 +138,7 @@ const std::vector<Wrapper>& wrappers() {
       {"janus", "Janus", "llama", kInner, {"vision_model.", "aligner.", "vqmodel.", "generation_"}},
       {"kimi_k25", "Kimi-K2.5", "deepseek_v3", kLlavaPlaces, {"vision_tower.", "mm_projector."}},
       {"lfm2_vl", "LFM2-VL", "lfm2", kInner, kLlavaOutside},
+      {"lfm3_vl", "LFM3-VL", "lfm3", kInner, kLlavaOutside},
       {"lighton_ocr", "LightOnOCR", "qwen3", kInner, {"vision_encoder.", "vision_projection."}},
       {"llama4", "Llama 4 Scout, Maverick", "llama4_text", kOuter, kLlamaOutside, kOneType},
       {"llava", "LLaVA 1.5, Pixtral in transformers' form", "llama", kLlavaPlaces, kLlavaOutside,

@@ -185,6 +185,7 @@ void Attention::run(const float* hidden, const KvView& storage, const ObservedQu
   }
   read(storage, select_keys(hidden, storage));
   if (layer().query_gate.matrix) gate_attended();
+  if (layer().attended_norm.exists()) normalize_attended();
   observe(Role::kOutput, buffers_.attended, own().attention.attended_width());
 }
 
@@ -214,7 +215,8 @@ void Attention::read(const ExpandedLatent& expanded, const KeySelection& selecti
 void Attention::read(const KvView& kv, std::span<const Segment> segments,
                      const KeySelection& selection) {
   const AttentionSizes& sizes = own().attention;
-  const bool has_gate = layer().query_gate.matrix != nullptr;
+  // What is gated or normed stays in float32 until then.
+  const bool is_made_later = layer().query_gate.matrix != nullptr || layer().attended_norm.exists();
   backend_.attention({.q = buffers_.query.as<float>(),
                       .q_row_stride = sizes.query_width(),
                       .rope = query_rope_,
@@ -229,17 +231,29 @@ void Attention::read(const KvView& kv, std::span<const Segment> segments,
                       .kv_heads = sizes.kv_heads,
                       .head_dim = sizes.head_dim,
                       .v_head_dim = sizes.value_dim,
-                      .softmax_scale = config_.softmax_scale,
+                      .softmax_scale = config_.softmax_scale * own().softmax_factor,
                       .softcap = config_.attention_softcap,
                       .sinks = layer().sinks.get(),
                       .sliding_window = own().sliding_window,
                       .selection = selection,
                       .product_type = type_,
-                      .out_type = has_gate ? ComputeType::kFloat32 : type_,
-                      .out = has_gate ? buffers_.ungated.data() : buffers_.attended.data(),
-                      .seen = has_gate ? AmaxSlot{} : slot_of(Role::kOutput),
+                      .out_type = is_made_later ? ComputeType::kFloat32 : type_,
+                      .out = is_made_later ? buffers_.ungated.data() : buffers_.attended.data(),
+                      .seen = is_made_later ? AmaxSlot{} : slot_of(Role::kOutput),
                       .weight_scale = kv.weight_scale,
                       .is_decoding = batch().is_decoding});
+}
+
+void Attention::normalize_attended() {
+  KVCAL_CHECK(!layer().query_gate.matrix);
+  backend_.norm({.x = buffers_.ungated.as<float>(),
+                 .weight = layer().attended_norm.weight.get(),
+                 .epsilon = config_.norm_eps,
+                 .rows = rows(),
+                 .width = own().attention.attended_width(),
+                 .out_type = type_,
+                 .out = buffers_.attended.data(),
+                 .seen = slot_of(Role::kOutput)});
 }
 
 void Attention::gate_attended() {

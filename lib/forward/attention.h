@@ -71,6 +71,8 @@ class Attention : private LayerPart {
   void read(const ExpandedLatent& expanded, const KeySelection& selection);
   /// Multiplies ungated by the gate's projection, into attended.
   void gate_attended();
+  /// Makes attended of ungated by its norm.
+  void normalize_attended();
 
   RopeArgs query_rope_;  ///< that attention applies to Q; x.data null: none
   Buffer selection_;     ///< rows of KeySelection of the batch

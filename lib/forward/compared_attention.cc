@@ -165,20 +165,21 @@ ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer,
   const int64_t stride = kept.keys + (layer.sinks.exists() ? 1 : 0);
   float* logs = grown<float>(backend_, logs_, rows * stride);
   float* out = grown<float>(backend_, out_, rows * sizes.value_dim);
-  backend_.attention_weights({.q = kept.q.as<float>(),
-                              .k = read.k,
-                              .v = read.v,
-                              .seen = seen,
-                              .heads = sizes.heads,
-                              .kv_heads = sizes.kv_heads,
-                              .head_dim = sizes.head_dim,
-                              .v_head_dim = sizes.value_dim,
-                              .softmax_scale = config_.softmax_scale,
-                              .softcap = config_.attention_softcap,
-                              .sinks = layer.sinks.get(),
-                              .weights_stride = stride,
-                              .log_weights = logs,
-                              .out = out});
+  backend_.attention_weights(
+      {.q = kept.q.as<float>(),
+       .k = read.k,
+       .v = read.v,
+       .seen = seen,
+       .heads = sizes.heads,
+       .kv_heads = sizes.kv_heads,
+       .head_dim = sizes.head_dim,
+       .v_head_dim = sizes.value_dim,
+       .softmax_scale = config_.softmax_scale * config_.layer(layer_).softmax_factor,
+       .softcap = config_.attention_softcap,
+       .sinks = layer.sinks.get(),
+       .weights_stride = stride,
+       .log_weights = logs,
+       .out = out});
   return {downloaded(backend_, logs, rows * stride),
           downloaded(backend_, out, rows * sizes.value_dim)};
 }

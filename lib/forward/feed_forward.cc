@@ -21,10 +21,10 @@ Role down_of(Role up) {
   }
 }
 
-RouterRule router_rule(const ModelConfig& config, const PackedExperts& packed) {
+RouterRule router_rule(const ModelConfig& config, int64_t per_token, const PackedExperts& packed) {
   const MoeConfig& moe = config.moe;
   return {.experts = moe.num_experts,
-          .per_token = moe.experts_per_token,
+          .per_token = per_token,
           .score = moe.score,
           .group_score = moe.group_score,
           .groups = moe.group_score == GroupScore::kNone ? 1 : moe.num_groups,
@@ -63,36 +63,40 @@ FeedForward::FeedForward(LayerContext& context) : LayerPart(context) {
 
 void FeedForward::run(float* hidden, bool is_normed) {
   if (!exists()) return;
-  if (!config_.has_mlp_norm) {
+  if (config_.norms_stream) {
+    normalize_stream(hidden, layer().mlp_norm);
+    convert(type_, hidden, config_.hidden_size, buffers_.normed.data(), input_slot());
+  } else if (!config_.has_mlp_norm) {
     fold(input_slot(), buffers_.normed.data(), rows() * config_.hidden_size, type_);
   } else if (!is_normed) {
     normalize(hidden, layer().mlp_norm, type_, buffers_.normed.data(), input_slot());
   }
   if (layer().moe.output_norm.exists()) return add_both(hidden);
   if (layer().moe.experts.empty()) {
-    activate_all(layer().mlp);
+    activate_all(layer().mlp, buffers_.normed);
+    scale_stream(hidden, config_.mlp_stream_multiplier);
     return add_projected(buffers_.activated, layer().mlp.down, mlp_branch(), hidden);
   }
   score_experts(hidden);
+  scale_stream(hidden, config_.mlp_stream_multiplier);
   if (mlp_branch().adds_directly()) return mix_experts(hidden);
-  mix_experts(cleared(buffers_.projected));
+  mix_experts(cleared(buffers_.projected, config_.hidden_size));
   add_output(buffers_.projected, mlp_branch(), hidden);
 }
 
-float* FeedForward::cleared(const Buffer& rows_of_hidden) {
-  backend_.fill_zero(rows_of_hidden.data(),
-                     static_cast<size_t>(rows() * config_.hidden_size) * sizeof(float));
-  return rows_of_hidden.as<float>();
+float* FeedForward::cleared(const Buffer& rows_of_width, int64_t width) {
+  backend_.fill_zero(rows_of_width.data(), static_cast<size_t>(rows() * width) * sizeof(float));
+  return rows_of_width.as<float>();
 }
 
 void FeedForward::add_both(float* hidden) {
-  float* beside = cleared(buffers_.beside);
-  activate_all(layer().mlp);
+  float* beside = cleared(buffers_.beside, config_.hidden_size);
+  activate_all(layer().mlp, buffers_.normed);
   project(buffers_.activated, layer().mlp.down, buffers_.projected);
   add_output(buffers_.projected, branch(layer().moe.mlp_output_norm), beside);
   score_experts(hidden);
   normalize(hidden, layer().moe.input_norm, type_, buffers_.normed.data());
-  mix_experts(cleared(buffers_.projected));
+  mix_experts(cleared(buffers_.projected, config_.hidden_size));
   add_output(buffers_.projected, branch(layer().moe.output_norm), beside);
   add_output(buffers_.beside, mlp_branch(), hidden);
 }
@@ -102,10 +106,10 @@ AmaxSlot FeedForward::input_slot() const {
   return type_ == ComputeType::kFloat32 ? slot_of(Role::kRouter) : AmaxSlot{};
 }
 
-void FeedForward::activate_all(const PackedMlp& mlp, Role role, int64_t index) {
+void FeedForward::activate_all(const PackedMlp& mlp, const Buffer& x, Role role, int64_t index) {
   const MlpPart all{
       .mlp = mlp, .rows = rows(), .index = index, .seen = slot_of(down_of(role), index)};
-  activate({&all, 1}, buffers_.normed, role);
+  activate({&all, 1}, x, role);
 }
 
 template <class Body>
@@ -134,9 +138,14 @@ void FeedForward::observe_parts(std::span<const MlpPart> parts, Role role, const
 void FeedForward::activate(std::span<const MlpPart> parts, const Buffer& x, Role role,
                            bool is_observed) {
   const PackedMlp& mlp = parts.front().mlp;
-  if (is_observed) observe_parts(parts, role, x, config_.hidden_size);
+  const int64_t width = mlp.in.matrix->in_features;
+  if (is_observed) observe_parts(parts, role, x, width);
   const auto is_sparse = [](const MlpPart& part) { return part.mlp.deviations.has_value(); };
-  if (are_plain(parts, &PackedMlp::in) && std::ranges::none_of(parts, is_sparse)) {
+  const bool is_fused = are_plain(parts, &PackedMlp::in) && std::ranges::none_of(parts, is_sparse);
+  if (mlp.inner_norm.exists()) {
+    KVCAL_CHECK(parts.size() == 1);
+    activate_normed(parts.front(), x.data());
+  } else if (is_fused) {
     const std::vector<RowGroup> groups = groups_of(parts, &PackedMlp::in);
     backend_.matmul_activate({.x = x.data(),
                               .type = type_,
@@ -149,7 +158,7 @@ void FeedForward::activate(std::span<const MlpPart> parts, const Buffer& x, Role
                               .out = buffers_.activated.data(),
                               .is_decoding = is_decoding()});
   } else {
-    for_each_part(parts, x, config_.hidden_size,
+    for_each_part(parts, x, width,
                   [&](const MlpPart& part, int64_t first_row, const std::byte* rows) {
                     activate_part(part, first_row, rows);
                   });
@@ -157,7 +166,29 @@ void FeedForward::activate(std::span<const MlpPart> parts, const Buffer& x, Role
   if (is_observed) observe_parts(parts, down_of(role), buffers_.activated, mlp.width);
 }
 
+void FeedForward::activate_normed(const MlpPart& part, const std::byte* x) {
+  const PackedMlp& mlp = part.mlp;
+  float* const inner = buffers_.unnormed_inner.as<float>();
+  activate_rows(part, x, ComputeType::kFloat32, inner, {});
+  backend_.norm({.x = inner,
+                 .weight = mlp.inner_norm.get(),
+                 .epsilon = config_.norm_eps,
+                 .rows = part.rows,
+                 .width = mlp.width,
+                 .out_type = type_,
+                 .out = buffers_.activated.data(),
+                 .seen = part.seen});
+}
+
 void FeedForward::activate_part(const MlpPart& part, int64_t first_row, const std::byte* x) {
+  activate_rows(
+      part, x, type_,
+      buffers_.activated.data() + static_cast<size_t>(first_row * part.mlp.width) * bytes_of(type_),
+      part.seen);
+}
+
+void FeedForward::activate_rows(const MlpPart& part, const std::byte* x, ComputeType out_type,
+                                void* out, AmaxSlot seen) {
   const PackedMlp& mlp = part.mlp;
   const int64_t stride = mlp.in.matrix->out_features;
   // Where the backend's products activate, no room for inner rows is reserved.
@@ -176,10 +207,9 @@ void FeedForward::activate_part(const MlpPart& part, int64_t first_row, const st
                      .activation = mlp.activation,
                      .rows = part.rows,
                      .width = mlp.width,
-                     .out_type = type_,
-                     .out = buffers_.activated.data() +
-                            static_cast<size_t>(first_row * mlp.width) * bytes_of(type_),
-                     .seen = part.seen});
+                     .out_type = out_type,
+                     .out = out,
+                     .seen = seen});
 }
 
 void FeedForward::score_experts(const float* hidden) {
@@ -188,8 +218,13 @@ void FeedForward::score_experts(const float* hidden) {
   const PackedNorm& own = layer().moe.router_norm;
   if (type_ != ComputeType::kFloat32 || own.exists()) {
     const PackedNorm& shared = config_.has_mlp_norm ? layer().mlp_norm : layer().input_norm;
-    normalize(hidden, own.exists() ? own : shared, ComputeType::kFloat32,
-              buffers_.router_input.data(), slot_of(Role::kRouter));
+    const AmaxSlot seen = slot_of(Role::kRouter);
+    if (config_.norms_stream)
+      convert(ComputeType::kFloat32, hidden, config_.hidden_size, buffers_.router_input.data(),
+              seen);
+    else
+      normalize(hidden, own.exists() ? own : shared, ComputeType::kFloat32,
+                buffers_.router_input.data(), seen);
     input = buffers_.router_input.data();
   }
   observe({.role = Role::kRouter, .x = input, .rows = rows(), .width = config_.hidden_size});
@@ -199,7 +234,7 @@ void FeedForward::score_experts(const float* hidden) {
 std::vector<int32_t> FeedForward::route() {
   const PackedExperts& experts = layer().moe;
   const int64_t stride = experts.router.matrix->out_features;
-  const RouteArgs args{.rule = router_rule(config_, experts),
+  const RouteArgs args{.rule = router_rule(config_, experts_per_token(), experts),
                        .logits = buffers_.router_logits.as<float>(),
                        .correction = experts.correction.get(),
                        .expert_scales = experts.expert_scales.get(),
@@ -228,14 +263,32 @@ std::vector<int32_t> FeedForward::route() {
 }
 
 void FeedForward::mix_experts(float* out) {
+  const PackedExperts& experts = layer().moe;
+  if (has_latent()) {
+    fold(slot_of(Role::kExpertsIn), buffers_.normed.data(), rows() * config_.hidden_size, type_);
+    observe(Role::kExpertsIn, buffers_.normed, config_.hidden_size);
+    project(buffers_.normed, experts.in, buffers_.latent_sum);
+    convert(type_, buffers_.latent_sum.as<float>(), expert_width(), buffers_.expert_input.data(),
+            {});
+    mix_chosen(cleared(buffers_.latent_sum, expert_width()));
+    convert_input(Role::kExpertsOut, buffers_.latent_sum.as<float>(), expert_width(),
+                  buffers_.expert_input);
+    project(buffers_.expert_input.data(), experts.out, rows(), out, true);
+  } else {
+    mix_chosen(out);
+  }
+  if (experts.shared.width > 0) add_shared(experts.shared, out);
+}
+
+void FeedForward::mix_chosen(float* out) {
   // The one wait of a batch in a layer: how many rows each expert multiplies.
   const std::vector<int32_t> counts = route();
   const bool shows_all = shows_all_experts_ && (context_.observer || context_.slot_of);
   if (shows_all) show_experts();
   std::vector<int32_t> tokens;  // of experts whose inputs are observed by sample
   if (context_.observer && !shows_all)
-    tokens = downloaded(backend_, buffers_.expert_tokens.as<int32_t>(),
-                        rows() * config_.moe.experts_per_token);
+    tokens =
+        downloaded(backend_, buffers_.expert_tokens.as<int32_t>(), rows() * experts_per_token());
   ExpertWave wave;
   for (size_t i = 0; i < counts.size(); ++i) {
     const int64_t count = counts[i], begin = wave.first + wave.count;
@@ -254,15 +307,13 @@ void FeedForward::mix_experts(float* out) {
     wave.count += count;
   }
   if (wave.count > 0) add_experts(wave, !shows_all, out);
-  if (layer().moe.shared.width > 0) add_shared(layer().moe.shared, out);
 }
 
 void FeedForward::show_experts() {
   for (size_t i = 0; i < layer().moe.experts.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    fold(slot_of(Role::kExpertUp, index), buffers_.normed.data(), rows() * config_.hidden_size,
-         type_);
-    activate_all(layer().moe.experts[i], Role::kExpertUp, index);
+    fold(slot_of(Role::kExpertUp, index), expert_input().data(), rows() * expert_width(), type_);
+    activate_all(layer().moe.experts[i], expert_input(), Role::kExpertUp, index);
   }
 }
 
@@ -284,12 +335,13 @@ void FeedForward::gather(const ExpertWave& wave) {
   const bool weighs = config_.architecture->weighs_expert_inputs;
   // Weights multiply float32 rows, which are rounded once, after that.
   const bool widens = weighs && type_ != ComputeType::kFloat32;
+  KVCAL_CHECK(!weighs || !has_latent());
   const Buffer& out = weighs ? buffers_.expert_out : buffers_.gathered;
-  backend_.gather_rows({.x = (widens ? buffers_.router_input : buffers_.normed).data(),
+  backend_.gather_rows({.x = (widens ? buffers_.router_input : expert_input()).data(),
                         .type = weighs ? ComputeType::kFloat32 : type_,
                         .rows = buffers_.expert_tokens.as<int32_t>() + wave.first,
                         .count = wave.count,
-                        .width = config_.hidden_size,
+                        .width = expert_width(),
                         .out = out.data()});
   if (!weighs) return;
   backend_.multiply_gate(
@@ -305,7 +357,7 @@ void FeedForward::gather(const ExpertWave& wave) {
 
 void FeedForward::add_experts(const ExpertWave& wave, bool is_observed, float* out) {
   gather(wave);
-  const int64_t width = config_.hidden_size;
+  const int64_t width = expert_width();
   if (is_observed)
     for_each_part(wave.parts, buffers_.gathered, width,
                   [&](const MlpPart& part, int64_t, const std::byte* rows) {
@@ -333,14 +385,14 @@ void FeedForward::add_experts(const ExpertWave& wave, bool is_observed, float* o
                          .first = wave.first,
                          .count = wave.count,
                          .rows = rows(),
-                         .per_row = config_.moe.experts_per_token,
+                         .per_row = experts_per_token(),
                          .width = width,
                          .out = out});
 }
 
 void FeedForward::add_shared(const PackedMlp& shared, float* out) {
   fold(slot_of(Role::kSharedUp), buffers_.normed.data(), rows() * config_.hidden_size, type_);
-  activate_all(shared, Role::kSharedUp);
+  activate_all(shared, buffers_.normed, Role::kSharedUp);
   project(buffers_.activated, shared.down, buffers_.expert_out);
   backend_.combine_rows({.x = buffers_.expert_out.as<float>(),
                          .weights = buffers_.shared_weights.as<float>(),

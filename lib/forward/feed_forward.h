@@ -40,14 +40,20 @@ class FeedForward : private LayerPart {
   /// Adds the norm of MLP and experts together to hidden; normed holds the MLP's input.
   void add_both(float* hidden);
 
-  /// Writes the activated inner rows of all parts of x, [rows of all parts, hidden], to activated.
+  /// Writes the activated inner rows of all parts of x, [rows of all parts, width], to activated.
   /// role: of x. Observes both.
   void activate(std::span<const MlpPart> parts, const Buffer& x, Role role,
                 bool is_observed = true);
-  /// activate for all rows of normed.
-  void activate_all(const PackedMlp& mlp, Role role = Role::kUp, int64_t index = 0);
+  /// activate for all rows of x.
+  void activate_all(const PackedMlp& mlp, const Buffer& x, Role role = Role::kUp,
+                    int64_t index = 0);
   /// Writes the activated inner rows of one part, whose first one it is and whose input is x.
   void activate_part(const MlpPart& part, int64_t first_row, const std::byte* x);
+  /// The same where a norm follows the activation.
+  void activate_normed(const MlpPart& part, const std::byte* x);
+  /// Writes the activated inner rows of x to out, of out_type.
+  void activate_rows(const MlpPart& part, const std::byte* x, ComputeType out_type, void* out,
+                     AmaxSlot seen);
   /// Calls body(part, its first row, its rows of x) for x [rows of all parts, width].
   template <class Body>
   void for_each_part(std::span<const MlpPart> parts, const Buffer& x, int64_t width,
@@ -66,7 +72,21 @@ class FeedForward : private LayerPart {
   std::vector<int32_t> route();
   /// Adds the sum of the chosen experts and the shared expert to out. Call after score_experts.
   void mix_experts(float* out);
-  /// Adds the experts of a wave to out, [rows, hidden_size].
+  /// Adds the sum of the chosen experts to out, [rows, width of their outputs].
+  void mix_chosen(float* out);
+  /// Whether experts read a latent of the hidden state.
+  bool has_latent() const { return layer().moe.in.matrix != nullptr; }
+  /// What experts read, [rows, expert_width()].
+  const Buffer& expert_input() const {
+    return has_latent() ? buffers_.expert_input : buffers_.normed;
+  }
+  int64_t experts_per_token() const {
+    return own().experts_per_token > 0 ? own().experts_per_token : config_.moe.experts_per_token;
+  }
+  int64_t expert_width() const {
+    return has_latent() ? config_.moe.latent_size : config_.hidden_size;
+  }
+  /// Adds the experts of a wave to out, [rows, expert_width()].
   void add_experts(const ExpertWave& wave, bool is_observed, float* out);
   /// Adds the shared expert to out.
   void add_shared(const PackedMlp& shared, float* out);
@@ -76,8 +96,8 @@ class FeedForward : private LayerPart {
   void show_experts();
   /// Rows of each segment that are in tokens, which ascend.
   std::vector<Segment> segments_of(std::span<const int32_t> tokens) const;
-  /// Makes rows of hidden_size zeros.
-  float* cleared(const Buffer& rows_of_hidden);
+  /// Makes rows of zeros of that width.
+  float* cleared(const Buffer& rows_of_width, int64_t width);
 
   bool shows_all_experts_ = false;
   Buffer expert_counts_;  ///< of RouteArgs

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "family/architecture.h"
+#include "family/config_reader.h"
 
 namespace kvcal {
 namespace {
@@ -45,7 +46,10 @@ std::vector<Activations::Row> Activations::rows_of(const ModelConfig& c, const B
   const bool is_latent = c.architecture->has_latent_attention;
   const bool is_indexed = c.indexer.topk > 0;
   const bool has_query_gate = c.architecture->has_query_gate;
+  const bool norms_attended = has_row(*c.architecture, Role::kAttendedNorm);
+  const bool norms_inner = has_row(*c.architecture, Role::kInnerNorm);
   const bool has_experts = c.architecture->has_experts();
+  const int64_t expert_width = c.size_of(Dim::kExpertWidth);
   const bool is_recurrent = c.recurrent.heads > 0;
   const int64_t channels = is_recurrent ? c.recurrent.channels : 0;
   const int64_t step_rank = c.recurrent.step_rank;
@@ -118,6 +122,12 @@ void LayerPart::normalize(const float* x, const PackedNorm& norm, ComputeType ty
     return convert(type, x, config_.hidden_size, out, seen);
   kvcal::normalize(backend_, config_, norm,
                    {.x = x, .rows = rows(), .type = type, .out = out, .seen = seen});
+}
+
+void LayerPart::normalize_stream(float* hidden, const PackedNorm& norm) {
+  if (!norm.exists()) return;
+  normalize(hidden, norm, ComputeType::kFloat32, buffers_.output_normed.data());
+  copy(buffers_.output_normed.as<float>(), view(hidden, config_.hidden_size));
 }
 
 void LayerPart::normalize_input(Role role, const float* x, const PackedNorm& norm) {

@@ -24,7 +24,7 @@
   row(query_normed, kCompute, kBatch, c.latent.query_rank)                                       \
   row(key_value, kFloat32, kBatch, is_latent ? c.size_of(Dim::kLatentWidth) : key_value_width)   \
   row(attended, kCompute, kBatch, attended_width)                                                \
-  row(ungated, kFloat32, kBatch, has_query_gate ? attended_width : 0)                            \
+  row(ungated, kFloat32, kBatch, has_query_gate || norms_attended ? attended_width : 0)          \
   row(query_gate, kFloat32, kBatch, has_query_gate ? attended_width : 0)                         \
   /* Latent attention's K and V of all heads. */                                                 \
   row(latent, kCompute, kReadRows, is_latent ? c.latent.latent_rank : 0)                         \
@@ -51,6 +51,7 @@
   /* MLP and experts: gate and up of the widest, where the matmul does not activate itself. */   \
   row(inner, kFloat32, kBatch, activates_in_matmul && !is_sparse ? 0 : 2 * widest_mlp(c))        \
   row(activated, kCompute, kBatch, widest_mlp(c))                                                \
+  row(unnormed_inner, kFloat32, kBatch, norms_inner ? widest_mlp(c) : 0)                         \
   row(projected, kFloat32, kBatch, c.hidden_size)                                                \
   row(output_normed, kFloat32, kBatch, c.hidden_size)                                            \
   row(beside, kFloat32, kBatch, c.architecture->has_mlp_beside_experts ? c.hidden_size : 0)      \
@@ -80,8 +81,11 @@
   row(expert_tokens, kInt32, kBatch, has_experts ? c.moe.experts_per_token : 0)                  \
   row(expert_weights, kFloat32, kBatch, has_experts ? c.moe.experts_per_token : 0)               \
   row(shared_weights, kFloat32, kBatch, has_experts ? 1 : 0)                                     \
-  row(gathered, kCompute, kBatch, has_experts ? c.hidden_size : 0)                               \
-  row(expert_out, kFloat32, kBatch, has_experts ? c.hidden_size : 0)
+  row(gathered, kCompute, kBatch, has_experts ? expert_width : 0)                                \
+  row(expert_out, kFloat32, kBatch, has_experts ? std::max(expert_width, c.hidden_size) : 0)     \
+  /* The experts' latent, and the sum of what they give. */                                      \
+  row(latent_sum, kFloat32, kBatch, c.moe.latent_size)                                           \
+  row(expert_input, kCompute, kBatch, c.moe.latent_size)
 
 // clang-format on
 
@@ -191,6 +195,12 @@ class LayerPart {
   /// x: [rows, hidden_size].
   void normalize(const float* x, const PackedNorm& norm, ComputeType type, void* out,
                  AmaxSlot seen = {});
+  /// The norm of the residual stream takes its place.
+  void normalize_stream(float* hidden, const PackedNorm& norm);
+  /// Multiplies the residual stream.
+  void scale_stream(float* hidden, float factor) {
+    if (factor != 1.0f) backend_.scale({.x = view(hidden, config_.hidden_size), .factor = factor});
+  }
   /// Makes the input of the Linears that role names, norm(x), in normed, and observes it.
   void normalize_input(Role role, const float* x, const PackedNorm& norm);
   /// Writes x · function(gate), of each row, to out of out_type.

@@ -39,12 +39,16 @@ void LayerRunner::finish(float* all_hidden, const KvView& storage, const Observe
   if (has_attention) attention_.run(hidden, storage, seen);
   // With a parallel residual both read the layer's input, so the MLP runs before anything is added.
   if (config_.parallel_residual) feed_forward_.run(hidden, false);
+  if (own().has_recurrence) mixer_.run(hidden, storage.state);
+  if (config_.norms_stream) {
+    normalize_stream(hidden, has_attention ? layer().input_norm : layer().mixer_norm);
+    scale_stream(hidden, has_attention ? config_.attention_stream_multiplier
+                                       : config_.mixer_stream_multiplier);
+  }
   bool is_normed = false;
-  if (own().has_recurrence) {
-    mixer_.run(hidden, storage.state);
+  if (own().has_recurrence)
     is_normed = add_mixed(buffers_.mixed, layer().recurrence.out, config_.mixer_output_multiplier,
                           hidden, !has_attention);
-  }
   if (has_attention)
     is_normed = add_mixed(buffers_.attended, layer().output, config_.attention_output_multiplier,
                           hidden, true);
@@ -53,8 +57,8 @@ void LayerRunner::finish(float* all_hidden, const KvView& storage, const Observe
   if (config_.streams > 1) streams_.correct(all_hidden);
   if (layer().input.gate.matrix) streams_.add_layer_input(inputs_, all_hidden);
   if (!layer().streams.outputs.empty()) streams_.join(all_hidden);
-  if (layer().scalar != 1.0f)
-    backend_.scale({.x = view(hidden, config_.hidden_size), .factor = layer().scalar});
+  scale_stream(hidden, layer().scalar);
+  normalize_stream(hidden, layer().stream_norm);
 }
 
 bool LayerRunner::add_mixed(const Buffer& x, const PackedLinear& linear, float multiplier,
@@ -63,7 +67,8 @@ bool LayerRunner::add_mixed(const Buffer& x, const PackedLinear& linear, float m
   const PackedNorm& next = layer().mlp_norm;
   KVCAL_CHECK(is_last || (!config_.parallel_residual && !way.norm.exists()));
   const bool has_next = is_last && config_.has_mlp_norm && !config_.parallel_residual &&
-                        !layer().laurel.up.matrix && feed_forward_.exists() && next.exists();
+                        !config_.norms_stream && !layer().laurel.up.matrix &&
+                        feed_forward_.exists() && next.exists();
   if (way.adds_directly() || !has_next) {
     add_projected(x, linear, way, hidden);
     return false;

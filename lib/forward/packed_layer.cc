@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "family/config_reader.h"
 #include "stored/weight_rows.h"
 
 namespace kvcal {
@@ -74,6 +75,7 @@ class Packer {
     if (std::ranges::find(config_.architecture->plain_norms, role) ==
         config_.architecture->plain_norms.end())
       return {};
+    if (config_.has_norm_weights && has_row(*config_.architecture, role)) return {};
     const bool is_of_heads = role == Role::kQueryNorm || role == Role::kKeyNorm;
     if (is_of_heads && !config_.layers[static_cast<size_t>(layer_)].norms_heads) return {};
     return {.weight = ones(is_of_heads ? config_.attention(layer_).head_dim : config_.hidden_size,
@@ -120,6 +122,7 @@ class Packer {
   void pack_attention(PackedLayer& packed) const {
     if (config_.architecture->has_latent_attention) packed.latent_up = linear({Role::kLatentUp});
     pack_query(packed);
+    packed.attended_norm = norm(Role::kAttendedNorm);
     packed.output = linear({Role::kOutput});
     packed.sinks = values(Role::kSinks);
     if (weights_.has(layer_, Role::kQueryGate)) packed.query_gate = linear({Role::kQueryGate});
@@ -139,10 +142,13 @@ class Packer {
     packed.attention_output_norm = norm(Role::kAttentionOutputNorm);
     packed.mlp_norm = norm(Role::kMlpNorm);
     packed.mlp_output_norm = norm(Role::kMlpOutputNorm);
+    packed.stream_norm = norm(Role::kStreamNorm);
   }
 
   PackedMlp mlp() const {
     PackedMlp packed = mlp_of({Role::kGate, Role::kUp, Role::kDown}, own().intermediate_size);
+    if (weights_.has(layer_, Role::kInnerNorm))
+      packed.inner_norm = {norm_weight(all_rows(Role::kInnerNorm), config_), backend_};
     if (own().activation_sparsity > 0.0)
       packed.deviations = static_cast<float>(normal_quantile(own().activation_sparsity));
     return packed;
@@ -165,6 +171,10 @@ class Packer {
     for (int64_t i = 0; i < config_.moe.num_experts; ++i)
       packed.experts.push_back(mlp_of({Role::kExpertGate, Role::kExpertUp, Role::kExpertDown},
                                       config_.moe.intermediate_size, i));
+    if (config_.has_expert_latent) {
+      packed.in = linear({Role::kExpertsIn});
+      packed.out = linear({Role::kExpertsOut});
+    }
     if (config_.has_shared_expert)
       packed.shared = mlp_of({Role::kSharedGate, Role::kSharedUp, Role::kSharedDown},
                              config_.moe.shared_intermediate_size);
@@ -272,6 +282,7 @@ class Packer {
             .gated = gated,
             .width = width,
             .activation = activation(gated),
+            .inner_norm = {},
             .deviations = {}};
   }
 
@@ -392,6 +403,10 @@ std::vector<PackedLayer> pack_layer(const Weights& weights, const ModelConfig& c
 
 void normalize(Backend& backend, const ModelConfig& config, const PackedNorm& norm,
                const NormRows& rows) {
+  if (!norm.exists()) {  // a model without a final norm
+    KVCAL_CHECK(!rows.seen);
+    return convert(backend, rows.x, rows.rows, config.hidden_size, rows.type, rows.out);
+  }
   backend.norm({.x = rows.x,
                 .weight = norm.weight.get(),
                 .bias = norm.bias.get(),
@@ -405,6 +420,7 @@ void normalize(Backend& backend, const ModelConfig& config, const PackedNorm& no
 }
 
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend) {
+  if (!config.has_final_norm) return {};
   if (!weights.has(Role::kFinalNorm)) return {.weight = ones(config.hidden_size, backend)};
   PackedNorm packed;
   packed.weight = {multiplied(norm_weight(std::span(&weights.at(Role::kFinalNorm), 1), config),

@@ -34,6 +34,8 @@ struct PackedExperts {
   PackedLinear router;      ///< float32 [experts, hidden], then the shared gate
   PackedValues correction;  ///< [experts], or none
   std::vector<PackedMlp> experts;
+  /// To and from the experts' latent; without matrices where they read the hidden state.
+  PackedLinear in, out;
   PackedMlp shared;            ///< width 0: none
   PackedNorm router_norm;      ///< of the router's own input, or none
   PackedValues expert_scales;  ///< [experts] factors of the experts' weights, or none
@@ -49,6 +51,7 @@ struct PackedRecurrence {
   PackedValues conv_weight;  ///< [channels, kernel]
   PackedValues conv_bias;    ///< [channels], or none
   PackedValues dt_bias;      ///< [heads]
+  PackedValues steps;        ///< [heads] raw step sizes of every token, or none: they are in in
   PackedValues decay;        ///< -exp(A_log): [heads], Mamba 1: [heads, state_dim]
   PackedValues skip;         ///< [heads] D, or none
   PackedValues norm;         ///< of the gated norm
@@ -104,6 +107,8 @@ struct PackedLayer {
   PackedNorm input_norm, attention_output_norm, mlp_norm, mlp_output_norm;
   PackedNorm
       mixer_norm;  ///< of a recurrent mixer's input: the input norm, times its own multiplier
+  PackedNorm stream_norm;           ///< of the residual stream at the layer's end, or none
+  PackedNorm attended_norm;         ///< [attended_width] of the output of attention, or none
   PackedNorm query_norm, key_norm;  ///< [head_dim], [heads, head_dim] or [width]
   PackedNorm value_norm;            ///< [value_dim] ones, or none
   PackedLinear query, output;

@@ -134,6 +134,7 @@ struct PackedMlp {
   bool gated = true;
   int64_t width = 0;
   ActivationFunction activation;
+  PackedValues inner_norm = {};  ///< [width] of the activated rows, or none
   /// Of the gate only what exceeds its mean by so many standard deviations is kept; nullopt: all.
   std::optional<float> deviations;
 };

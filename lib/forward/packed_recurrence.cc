@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numbers>
 #include <utility>
 
 #include "forward/packed_layer.h"
@@ -34,6 +35,27 @@ std::vector<TensorView> delta_rows(const TensorView& values, const TensorView& g
   return parts;
 }
 
+/// Rows of lightning attention in the backend's order: V, K, Q. The file has Q, K, V of each head.
+std::vector<TensorView> lightning_rows(const TensorView& in, const RecurrentConfig& config) {
+  std::vector<TensorView> parts;
+  for (const int64_t place : {2, 1, 0})
+    append_group_rows(in, config.heads, place * config.head_dim, config.head_dim, parts);
+  return parts;
+}
+
+/// Logarithms of what a head's state keeps from token to token. Source: transformers 5.24
+/// `MiniMaxLightningAttention.get_slope_rate`.
+std::vector<float> lightning_decay(const ModelConfig& config, int64_t layer) {
+  const auto heads = static_cast<double>(config.recurrent.heads);
+  const double last = static_cast<double>(config.num_hidden_layers - 1) + 1e-5;
+  const double share = 1.0 - static_cast<double>(layer) / last + 1e-5;
+  std::vector<float> decay;
+  for (int64_t head = 1; head <= config.recurrent.heads; ++head)
+    decay.push_back(
+        static_cast<float>(-std::exp2(-8.0 * static_cast<double>(head) / heads) * share));
+  return decay;
+}
+
 /// Packs the input projection with its rows in the backend's order. FP8 weights are dequantized,
 /// not packed as codes: few checkpoints have them.
 std::vector<PackedLinear> pack_mixer_in(const Weights& weights, const ModelConfig& config,
@@ -45,7 +67,12 @@ std::vector<PackedLinear> pack_mixer_in(const Weights& weights, const ModelConfi
   if (weights.has(layer, Role::kMixerZ)) {  // a delta net in parts, each with the heads in order
     for (const Role role : {Role::kMixerZ, Role::kMixerIn, Role::kMixerQuery, Role::kMixerKey,
                             Role::kMixerValue, Role::kMixerBeta, Role::kMixerAlpha})
-      if (weights.has(layer, role)) add(role, weights.rows(layer, role));
+      if (weights.has(layer, role)) {
+        WeightRows part = weights.rows(layer, role);
+        if (config.architecture->recurrence == Mixer::kLightning && role == Role::kMixerIn)
+          part.parts = lightning_rows(part.parts[0], config.recurrent);
+        add(role, std::move(part));
+      }
     return pack_linear(rows, group, type);
   }
   WeightRows in = weights.rows(layer, Role::kMixerIn);
@@ -96,7 +123,10 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
   PackedRecurrence packed;
   packed.in =
       linears.take([&] { return pack_mixer_in(weights, config, layer, linears.group(), type); });
-  packed.in.bias = packed_values(Role::kMixerInBias);
+  std::vector<float> in_bias = values(Role::kMixerInBias);
+  if (config.architecture->recurrence == Mixer::kMamba)  // as the rows
+    std::ranges::rotate(in_bias, in_bias.begin() + std::ssize(in_bias) / 2);
+  packed.in.bias = {std::move(in_bias), backend};
   packed.in.factors = {in_factors(config.recurrent), backend};
   packed.out = linear(Role::kMixerOut);
   packed.out.bias = packed_values(Role::kMixerOutBias);
@@ -106,6 +136,17 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
     packed.step_norm = packed_values(Role::kMixerStepNorm);
     packed.b_norm = packed_values(Role::kMixerBNorm);
     packed.c_norm = packed_values(Role::kMixerCNorm);
+  }
+  packed.norm = packed_values(Role::kMixerNorm);
+  if (config.architecture->recurrence == Mixer::kLightning) {
+    const auto all = [&](int64_t count, float value) {
+      return PackedValues(std::vector<float>(static_cast<size_t>(count), value), backend);
+    };
+    packed.conv_weight = all(config.recurrent.channels, 1.0f);
+    packed.steps = all(config.recurrent.heads, 0.0f);
+    packed.dt_bias = all(config.recurrent.heads, std::log(std::numbers::e_v<float> - 1.0f));
+    packed.decay = {lightning_decay(config, layer), backend};
+    return packed;
   }
   std::vector<float> convolution;
   for (const Role role :
@@ -120,7 +161,6 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
   for (float& value : decay) value = -std::exp(value);
   packed.decay = {std::move(decay), backend};
   packed.skip = packed_values(Role::kMixerSkip);
-  packed.norm = packed_values(Role::kMixerNorm);
   return packed;
 }
 

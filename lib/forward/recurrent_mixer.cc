@@ -104,31 +104,32 @@ void RecurrentMixer::project_mamba() {
 void RecurrentMixer::scan_states(const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const Mixer kind = config_.architecture->recurrence;
-  KVCAL_CHECK(kind == Mixer::kMamba || kind == Mixer::kMamba2);
+  KVCAL_CHECK(kind == Mixer::kMamba || kind == Mixer::kMamba2 || kind == Mixer::kLightning);
   const int64_t inner = recurrent.inner(), channels = recurrent.channels;
   const int64_t states = recurrent.groups * recurrent.state_dim;
   const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
   const bool is_first = kind == Mixer::kMamba;
-  backend_.ssm_scan(
-      {.x = columns(buffers_.convolved, 0, channels),
-       .dt = is_first ? columns(buffers_.steps, 0, inner) : projected(inner + channels),
-       .dt_bias = mixer().dt_bias.get(),
-       .dt_min = recurrent.dt_min,
-       .dt_max = recurrent.dt_max,
-       .a = mixer().decay.get(),
-       .a_per_state = is_first,
-       .b = is_first ? columns(buffers_.states, rank, width)
-                     : columns(buffers_.convolved, inner, channels),
-       .c = is_first ? columns(buffers_.states, rank + recurrent.state_dim, width)
-                     : columns(buffers_.convolved, inner + states, channels),
-       .d = mixer().skip.get(),
-       .segments = run.segments,
-       .heads = recurrent.heads,
-       .head_dim = recurrent.head_dim,
-       .groups = recurrent.groups,
-       .state_dim = recurrent.state_dim,
-       .state = run.scan,
-       .out = buffers_.scanned.as<float>()});
+  backend_.ssm_scan({.x = columns(buffers_.convolved, 0, channels),
+                     .dt = mixer().steps.exists() ? RowsView{.data = mixer().steps.get()}
+                           : is_first             ? columns(buffers_.steps, 0, inner)
+                                                  : projected(inner + channels),
+                     .dt_bias = mixer().dt_bias.get(),
+                     .dt_min = recurrent.dt_min,
+                     .dt_max = recurrent.dt_max,
+                     .a = mixer().decay.get(),
+                     .a_per_state = is_first,
+                     .b = is_first ? columns(buffers_.states, rank, width)
+                                   : columns(buffers_.convolved, inner, channels),
+                     .c = is_first ? columns(buffers_.states, rank + recurrent.state_dim, width)
+                                   : columns(buffers_.convolved, inner + states, channels),
+                     .d = mixer().skip.get(),
+                     .segments = run.segments,
+                     .heads = recurrent.heads,
+                     .head_dim = recurrent.head_dim,
+                     .groups = recurrent.groups,
+                     .state_dim = recurrent.state_dim,
+                     .state = run.scan,
+                     .out = buffers_.scanned.as<float>()});
 }
 
 void RecurrentMixer::scan_delta(const StateRun& run) {
@@ -164,20 +165,23 @@ void RecurrentMixer::gate_scanned() {
   if (!mixer().norm.exists())
     return gate(columns(buffers_.scanned, 0, inner), projected(0), GateFunction::kSilu, inner,
                 type_, buffers_.mixed.data(), seen);
-  const bool is_mamba = config_.architecture->recurrence == Mixer::kMamba2;
+  const Mixer kind = config_.architecture->recurrence;
+  const bool is_mamba = kind == Mixer::kMamba2 || kind == Mixer::kLightning;
   const int64_t groups = is_mamba ? recurrent.norm_groups : recurrent.heads;
-  backend_.gated_norm({.x = columns(buffers_.scanned, 0, inner),
-                       .gate = projected(0),
-                       .weight = mixer().norm.get(),
-                       .weight_per_group = is_mamba,
-                       .gate_first = is_mamba && !config_.norms_before_gate,
-                       .epsilon = recurrent.norm_eps > 0.0f ? recurrent.norm_eps : config_.norm_eps,
-                       .rows = rows(),
-                       .groups = groups,
-                       .width = inner / groups,
-                       .out_type = type_,
-                       .out = buffers_.mixed.data(),
-                       .seen = seen});
+  backend_.gated_norm(
+      {.x = columns(buffers_.scanned, 0, inner),
+       .gate = projected(0),
+       .weight = mixer().norm.get(),
+       .weight_per_group = is_mamba,
+       .gate_first = is_mamba && !config_.norms_before_gate,
+       .function = kind == Mixer::kLightning ? GateFunction::kSigmoid : GateFunction::kSilu,
+       .epsilon = recurrent.norm_eps > 0.0f ? recurrent.norm_eps : config_.norm_eps,
+       .rows = rows(),
+       .groups = groups,
+       .width = inner / groups,
+       .out_type = type_,
+       .out = buffers_.mixed.data(),
+       .seen = seen});
 }
 
 }  // namespace kvcal

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "family/config_reader.h"
 #include "family/model_type_support.h"
 #include "family/wrapper.h"
 
@@ -179,6 +180,13 @@ class Family {
     return has_switch(field) ? Presence::kOptional : Presence::kNever;
   }
 
+  bool has_switch(bool ModelConfig::*field) const {
+    return std::ranges::any_of(architecture_.switches,
+                               [&](const SwitchKey& entry) { return entry.field == field; });
+  }
+  /// Whether layers may have a tensor of the role.
+  bool has_row(Role role) const { return kvcal::has_row(architecture_, role); }
+
   /// Whether layers have positions only where config.json asks for them.
   bool drops_rope() const { return config_.layers[0].rope == kNoRope; }
   /// Whether a part of each head turns, whatever config.json says.
@@ -200,11 +208,6 @@ class Family {
 
  private:
   static constexpr int64_t kHeadDim = 8;
-
-  bool has_switch(bool ModelConfig::*field) const {
-    return std::ranges::any_of(architecture_.switches,
-                               [&](const SwitchKey& entry) { return entry.field == field; });
-  }
 
   Presence presence_of(const TensorRow& row) const {
     Presence presence = Presence::kAlways;
@@ -235,11 +238,14 @@ void add_norms(Words& words, const Architecture& architecture, const Family& fam
   add(words, architecture.centers_norm,
       family.always(Role::kFinalNormBias) ? "LayerNorm with bias" : "LayerNorm");
   add(words, architecture.norm_adds_one, "norm of 1 + w");
-  add(words, !architecture.plain_norms.empty(), "norms without weights");
+  add(words, !architecture.plain_norms.empty(),
+      family.has_switch(&ModelConfig::has_norm_weights) ? "optional norms without weights"
+                                                        : "norms without weights");
   const bool before = family.presence(Role::kInputNorm) != Presence::kNever;
   const bool behind = family.always(Role::kAttentionOutputNorm);
   add(words, before && behind, "norms before and behind");
   add(words, !before && behind, "norms behind");
+  add(words, family.presence(&ModelConfig::norms_stream), "norms of the residual stream");
   const QkNorm kind = architecture.qk_norm;
   const bool has_key_norm = family.presence(Role::kKeyNorm) != Presence::kNever;
   if (has_key_norm)
@@ -269,6 +275,7 @@ void add_attention(Words& words, const Architecture& architecture, const Family&
   add(words, family.always(Role::kSinks), "sinks");
   add(words, architecture.has_query_gate,
       architecture.has_softplus_gate ? "attention gated by a softplus" : "gated attention");
+  add(words, family.always(Role::kAttendedNorm), "norm of attention's output");
   add(words, architecture.has_heads_by_layer, "heads by layer");
   add(words, architecture.has_value_dim, "V narrower than K");
   add(words, architecture.has_window_heads, "more KV heads in layers with a window");
@@ -280,10 +287,7 @@ void add_attention(Words& words, const Architecture& architecture, const Family&
 }
 
 void add_layer_ends(Words& words, const Architecture& architecture, const Family& family) {
-  const bool has_inputs = std::ranges::any_of(architecture.layer_tensors, [](const TensorRow& row) {
-    return row.role == Role::kLayerInputGate;
-  });
-  add(words, has_inputs, "optional embeddings a layer");
+  add(words, family.has_row(Role::kLayerInputGate), "optional embeddings a layer");
   add(words, family.always(Role::kStreamRouter), "parallel residual streams");
   add(words, family.always(Role::kLaurelUp), "residual of low rank beside attention");
   add(words, architecture.has_mlp_by_layer, "optional sparse MLPs");
@@ -296,6 +300,7 @@ void add_recurrence(Words& words, const Architecture& architecture) {
       architecture.mixes_beside_attention ? "Mamba 2 beside attention" : "Mamba 2 layers");
   add(words, architecture.recurrence == Mixer::kDeltaNet, "gated delta net layers");
   add(words, architecture.recurrence == Mixer::kShortConvolution, "short convolution layers");
+  add(words, architecture.recurrence == Mixer::kLightning, "lightning attention layers");
   add(words, architecture.has_single_blocks, "a mixer or an MLP a layer");
 }
 
@@ -333,6 +338,7 @@ std::string window_word(const Architecture& architecture, const Family& family) 
     case SlidingWindow::kEvenBelowMaxWindowLayers:
     case SlidingWindow::kAllWhereUsed:
     case SlidingWindow::kTyped:
+    case SlidingWindow::kTypedOrUnturned:
     case SlidingWindow::kFromMaxWindowLayers:
       return "optional window";
     case SlidingWindow::kAttentionTypes:
@@ -369,9 +375,12 @@ void add_feed_forward(Words& words, const Architecture& architecture, const Fami
   add(words, has_up && family.presence(Role::kGate) == Presence::kNever, "MLP without gate");
   add(words, family.reads_number(&ModelConfig::activation_limit), "clamped gate");
   add(words, family.always(Role::kActivationAlphaP), "xIELU");
+  add(words, family.always(Role::kInnerNorm), "norm within the MLP");
   if (!architecture.has_experts()) return;
   words.emplace_back(architecture.expert_layers == ExpertLayers::kWhereEnabled ? "optional MoE"
                                                                                : "MoE");
+  add(words, family.has_row(Role::kExpertsIn), "optional latent of the experts");
+  add(words, architecture.has_experts_by_layer, "optional number of experts by layer");
   add(words, architecture.has_mlp_beside_experts, "MLP beside the experts");
   add(words, architecture.weighs_expert_inputs, "weighed inputs of experts");
   add(words, architecture.router_score == RouterScore::kSigmoid, "sigmoid routing");

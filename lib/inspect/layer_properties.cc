@@ -10,8 +10,9 @@ namespace kvcal {
 namespace {
 
 std::string_view name_of(Mixer mixer) {
-  constexpr std::string_view kWords[] = {"attention",         "Mamba", "Mamba 2", "gated delta net",
-                                         "short convolution", "none"};
+  constexpr std::string_view kWords[] = {
+      "attention",           "Mamba", "Mamba 2", "gated delta net", "short convolution",
+      "lightning attention", "none"};
   return kWords[static_cast<size_t>(mixer)];
 }
 

@@ -214,6 +214,9 @@ std::optional<std::string> reason_against_value_factors(const ModelConfig& confi
   if (auto reason = reason_against_any(config)) return reason;
   if (config.architecture->norms_values)
     return family_of(config) + " norms V without weights that could hold factors";
+  if (std::ranges::any_of(config.architecture->layer_tensors,
+                          [](const TensorRow& row) { return row.role == Role::kAttendedNorm; }))
+    return family_of(config) + " norms the output of attention before its projection";
   if (std::ranges::any_of(config.attention_layers(),
                           [&](int64_t layer) { return !config.layer(layer).has_value_projection; }))
     return family_of(config) + " has layers whose V is the projection of K";

@@ -48,8 +48,7 @@ constexpr FamilyRow kRows[] = {
        family.aliases = {{"num_experts", "moe_num_experts"},
                          {"num_experts_per_tok", "moe_k"},
                          {"n_shared_experts", "moe_num_shared_experts"}};
-       family.switches = {};
-       family.fixed = {{"use_bias", "false"}};
+       add(family.switches, {{"use_bias", &ModelConfig::lm_head_bias}});
        family.known_keys = {"moe_layer_interval", "moe_layer_start_index", "moe_layer_end_index",
                             "moe_norm_min",       "moe_use_aux_free",      "moe_capacity"};
        family.resolve = resolve_ernie_layers;
@@ -62,7 +61,12 @@ constexpr FamilyRow kRows[] = {
                                         "mlp.moe_statics.e_score_correction_bias",
                                         {Dim::kOne, Dim::kExperts},
                                         {when(&LayerConfig::is_moe)}}},
-                                      shared_expert_rows()});
+                                      shared_expert_rows(),
+                                      shared_bias_rows({"mlp.shared_experts.gate_proj.bias",
+                                                        "mlp.shared_experts.up_proj.bias",
+                                                        "mlp.shared_experts.down_proj.bias"})});
+       add(family.model_tensors,
+           {{kLmHeadBias, "lm_head.bias", {}, {when(&ModelConfig::lm_head_bias)}}});
        family.ignored_prefixes = {"model.mtp_"};
      }},
 };

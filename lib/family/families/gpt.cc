@@ -39,6 +39,14 @@ TensorRows gpt_neox_layer_rows() {
   });
 }
 
+/// What scales the scores besides the usual factor.
+void resolve_scores(const Json& json, ModelConfig& config) {
+  if (!optional_bool(json, "scale_attn_weights").value_or(true)) config.softmax_scale = 1.0f;
+  if (!optional_bool(json, "scale_attn_by_inverse_layer_idx").value_or(false)) return;
+  float divisor = 1.0f;
+  for (LayerConfig& layer : config.layers) layer.softmax_factor = 1.0f / divisor++;
+}
+
 /// The rows of Q, K and V lie in four blocks.
 void resolve_blocks(const Json& json, ModelConfig& config) {
   share_parallel_norm(json, config);
@@ -61,7 +69,15 @@ TensorRows exaone_layer_rows() {
   };
 }
 
-void check_width(const Json& config, ModelConfig& resolved) {
+/// Which norms a model has; OPT-350M's follow the residual sums. Source: transformers
+/// `OPTDecoderLayer` and `OPTDecoder`.
+void resolve_opt(const Json& config, ModelConfig& resolved) {
+  resolved.norms_stream = !optional_bool(config, "do_layer_norm_before").value_or(true);
+  resolved.has_final_norm =
+      !resolved.norms_stream && !optional_bool(config, "_remove_final_layer_norm").value_or(false);
+  if (resolved.norms_stream && !resolved.has_norm_weights)
+    fail("key 'do_layer_norm_before' is false and layer_norm_elementwise_affine is false, which ",
+         "is not supported together");
   const int64_t width = optional_int(config, "word_embed_proj_dim").value_or(resolved.hidden_size);
   if (width != resolved.hidden_size)
     fail("key 'word_embed_proj_dim' is ", width, ", which is not supported; supported is ",
@@ -99,6 +115,19 @@ TensorRows expert_rows_of_gpt_oss() {
   };
 }
 
+/// Norms before attention and MLP, or behind them, where they change the residual stream.
+TensorRows opt_norm_rows() {
+  return joined(
+      {with(unless(&ModelConfig::norms_stream), {{kInputNorm, "self_attn_layer_norm.weight"},
+                                                 {kInputNormBias, "self_attn_layer_norm.bias"},
+                                                 {kMlpNorm, "final_layer_norm.weight"},
+                                                 {kMlpNormBias, "final_layer_norm.bias"}}),
+       with(when(&ModelConfig::norms_stream), {{kMlpNorm, "self_attn_layer_norm.weight"},
+                                               {kMlpNormBias, "self_attn_layer_norm.bias"},
+                                               {kStreamNorm, "final_layer_norm.weight"},
+                                               {kStreamNormBias, "final_layer_norm.bias"}})});
+}
+
 constexpr FamilyRow kRows[] = {
     {"gpt2", "", "GPT2Attention", "GPT-2, DistilGPT2",
      [](Architecture& family) {
@@ -112,9 +141,9 @@ constexpr FamilyRow kRows[] = {
                          {"max_position_embeddings", "n_positions"},
                          {"hidden_act", "activation_function"},
                          {"rms_norm_eps", "layer_norm_epsilon"}};
-       family.fixed = {{"scale_attn_weights", "true"},
-                       {"scale_attn_by_inverse_layer_idx", "false"},
-                       {"add_cross_attention", "false"}};
+       family.fixed = {{"add_cross_attention", "false"}};
+       family.known_keys = {"scale_attn_weights", "scale_attn_by_inverse_layer_idx"};
+       family.resolve = resolve_scores;
        family.centers_norm = true;
        family.intermediate_multiple = 4;
        family.positions = Positions::kLearned;
@@ -133,8 +162,11 @@ constexpr FamilyRow kRows[] = {
        family.defaults = R"({"n_positions": 1024, "activation_function": "gelu_pytorch_tanh",
          "layer_norm_epsilon": 1e-5, "multi_query": true, "tie_word_embeddings": true})";
        family.switches = {{"multi_query", &ModelConfig::multi_query}};
-       family.fixed = {{"scale_attn_weights", "true"}, {"add_cross_attention", "false"}};
-       family.resolve = [](const Json&, ModelConfig& config) { config.mlp_bias = true; };
+       family.known_keys = {"scale_attn_weights"};
+       family.resolve = [](const Json& json, ModelConfig& config) {
+         if (!optional_bool(json, "scale_attn_weights").value_or(true)) config.softmax_scale = 1.0f;
+         config.mlp_bias = true;
+       };
        family.fused_qkv = FusedQkv::kByGroup;
        family.prefixes = {{"transformer."}};
        family.layer_tensors =
@@ -269,24 +301,25 @@ constexpr FamilyRow kRows[] = {
        family.switches = {{"enable_bias", &ModelConfig::attention_bias},
                           {"enable_bias", &ModelConfig::output_bias},
                           {"enable_bias", &ModelConfig::mlp_bias}};
-       family.fixed = {{"do_layer_norm_before", "true"},
-                       {"_remove_final_layer_norm", "false"},
-                       {"layer_norm_elementwise_affine", "true"}};
-       family.known_keys = {"word_embed_proj_dim"};
-       family.resolve = check_width;
+       family.switches.push_back({"layer_norm_elementwise_affine", &ModelConfig::has_norm_weights});
+       family.known_keys = {"word_embed_proj_dim", "do_layer_norm_before",
+                            "_remove_final_layer_norm"};
+       family.resolve = resolve_opt;
+       family.plain_norms = {kInputNorm, kMlpNorm};
        family.centers_norm = true;
        family.position_offset = 2;
        family.positions = Positions::kLearned;
        family.prefixes = {{"model.decoder."}, {"decoder."}};
-       family.model_tensors = joined({model_rows("embed_tokens.weight", "final_layer_norm.weight"),
-                                      {{kPositionEmbedding, "embed_positions.weight"},
-                                       {kFinalNormBias, "final_layer_norm.bias"}}});
+       const Condition normed = when(&ModelConfig::has_final_norm);
+       const Condition affine = when(&ModelConfig::has_norm_weights);
+       family.model_tensors = {
+           {kEmbedding, "embed_tokens.weight"},
+           {kFinalNorm, "final_layer_norm.weight", {}, {normed, affine}},
+           {kFinalNormBias, "final_layer_norm.bias", {}, {normed, affine}},
+           {kLmHead, "lm_head.weight", {}, {unless(&ModelConfig::tie_word_embeddings)}},
+           {kPositionEmbedding, "embed_positions.weight"}};
        family.layer_tensors =
-           joined({{{kInputNorm, "self_attn_layer_norm.weight"},
-                    {kInputNormBias, "self_attn_layer_norm.bias"},
-                    {kMlpNorm, "final_layer_norm.weight"},
-                    {kMlpNormBias, "final_layer_norm.bias"}},
-                   attention_rows_named(kOutProjAttention),
+           joined({with(affine, opt_norm_rows()), attention_rows_named(kOutProjAttention),
                    plain_mlp_rows("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")});
      }},
     {"biogpt", "opt", "BioGptAttention", "BioGPT",
@@ -299,6 +332,7 @@ constexpr FamilyRow kRows[] = {
        family.fixed = {};
        family.known_keys = {"layer_norm_eps"};
        family.resolve = resolve_biases;
+       family.plain_norms = {};
        family.prefixes = {{"biogpt."}};
        family.model_tensors = joined(
            {model_rows("embed_tokens.weight", "layer_norm.weight", "output_projection.weight"),

@@ -38,6 +38,7 @@ constexpr FamilyRow kRows[] = {
        family.aliases = {{"num_experts_per_tok", "moe_topk"},
                          {"moe_intermediate_size", "intermediate_size"}};
        family.known_keys = {"num_shared_expert", "use_qk_norm"};
+       family.has_experts_by_layer = true;
        family.resolve = [](const Json&, ModelConfig& config) { config.norm_topk_prob = true; };
        family.expert_layers = ExpertLayers::kAll;
        family.layer_tensors = joined(
@@ -55,9 +56,8 @@ constexpr FamilyRow kRows[] = {
          "num_shared_experts": 1, "moe_intermediate_size": 1536, "first_k_dense_replace": 1,
          "router_scaling_factor": 2.826})";
        family.aliases = {{"n_shared_experts", "num_shared_experts"}};
-       family.switches = attention_bias_switches();
+       family.switches = bias_switches();
        family.numbers = {{"router_scaling_factor", &ModelConfig::routed_scaling_factor}};
-       family.fixed = {{"mlp_bias", "false"}};
        family.resolve = [](const Json&, ModelConfig& config) { config.norm_topk_prob = true; };
        family.has_prediction_layers = true;
        family.expert_layers = ExpertLayers::kTyped;
@@ -66,7 +66,9 @@ constexpr FamilyRow kRows[] = {
            {pre_norm_rows(), attention_rows(), head_norm_rows(), mlp_rows(),
             expert_rows(proj_experts("mlp.router.gate.weight")), correction_rows("mlp.expert_bias"),
             shared_expert_rows({"mlp.shared_mlp.gate_proj.weight", "mlp.shared_mlp.up_proj.weight",
-                                "mlp.shared_mlp.down_proj.weight"})});
+                                "mlp.shared_mlp.down_proj.weight"}),
+            shared_bias_rows({"mlp.shared_mlp.gate_proj.bias", "mlp.shared_mlp.up_proj.bias",
+                              "mlp.shared_mlp.down_proj.bias"})});
      }},
 };
 

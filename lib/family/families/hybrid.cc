@@ -8,26 +8,47 @@ using enum Role;
 namespace {
 
 /// LFM2's norms, attention or short convolutions, and MLP of layers without experts.
-TensorRows lfm2_rows() {
-  const Condition attends = when(&LayerConfig::has_attention);
-  const Condition biased = when(&ModelConfig::mixer_bias);
+TensorRows short_convolution_rows() {
+  return with(when(&LayerConfig::has_recurrence),
+              {{kMixerIn, "conv.in_proj.weight"},
+               {kMixerInBias, "conv.in_proj.bias", {}, {when(&ModelConfig::mixer_bias)}},
+               {kMixerConv, "conv.conv.weight"},
+               {kMixerConvBias, "conv.conv.bias", {}, {when(&ModelConfig::has_conv_bias)}},
+               {kMixerOut, "conv.out_proj.weight"},
+               {kMixerOutBias, "conv.out_proj.bias", {}, {when(&ModelConfig::mixer_output_bias)}}});
+}
+
+/// Norms before attention and the MLP, and the MLP.
+TensorRows lfm_block_rows() {
   const Condition dense = unless(&LayerConfig::is_moe);
-  const TensorRows around{
+  return {
       {kInputNorm, "operator_norm.weight"},           {kMlpNorm, "ffn_norm.weight"},
       {kGate, "feed_forward.w1.weight", {}, {dense}}, {kUp, "feed_forward.w3.weight", {}, {dense}},
       {kDown, "feed_forward.w2.weight", {}, {dense}},
   };
-  return joined(
-      {around, with(attends, attention_rows_named(kOutProjAttention)),
-       with(attends,
-            head_norm_rows("self_attn.q_layernorm.weight", "self_attn.k_layernorm.weight")),
-       with(when(&LayerConfig::has_recurrence),
-            {{kMixerIn, "conv.in_proj.weight"},
-             {kMixerInBias, "conv.in_proj.bias", {}, {biased}},
-             {kMixerConv, "conv.conv.weight"},
-             {kMixerConvBias, "conv.conv.bias", {}, {when(&ModelConfig::has_conv_bias)}},
-             {kMixerOut, "conv.out_proj.weight"},
-             {kMixerOutBias, "conv.out_proj.bias", {}, {when(&ModelConfig::mixer_output_bias)}}})});
+}
+
+TensorRows lfm2_rows() {
+  const Condition attends = when(&LayerConfig::has_attention);
+  return joined({lfm_block_rows(), with(attends, attention_rows_named(kOutProjAttention)),
+                 with(attends, head_norm_rows("self_attn.q_layernorm.weight",
+                                              "self_attn.k_layernorm.weight")),
+                 short_convolution_rows()});
+}
+
+TensorRows lfm3_rows() {
+  const Condition attends = when(&LayerConfig::has_attention);
+  return joined({lfm_block_rows(),
+                 with(when(&ModelConfig::has_output_norms),
+                      {{kAttentionOutputNorm, "post_operator_norm.weight"},
+                       {kMlpOutputNorm, "post_ffn_norm.weight"}}),
+                 with(attends, attention_rows()),
+                 with(attends, head_norm_rows()),
+                 {{kQueryGate,
+                   "self_attn.gate_proj.weight",
+                   {Dim::kQueryGateWidth, Dim::kHidden},
+                   {attends, when(&ModelConfig::gates_attention)}}},
+                 short_convolution_rows()});
 }
 
 TensorRows mamba_mlp_rows() {
@@ -79,21 +100,24 @@ void resolve_multipliers(const Json& json, ModelConfig& config) {
 }
 
 TensorRows mamba_rows() {
-  return with(when(&LayerConfig::has_recurrence),
-              {
-                  {kMixerIn, "mamba.in_proj.weight"},
-                  {kMixerConv, "mamba.conv1d.weight"},
-                  {kMixerConvBias, "mamba.conv1d.bias", {}, {when(&ModelConfig::has_conv_bias)}},
-                  {kMixerStates, "mamba.x_proj.weight"},
-                  {kMixerStep, "mamba.dt_proj.weight"},
-                  {kMixerStepBias, "mamba.dt_proj.bias", {Dim::kMixerInner}},
-                  {kMixerStepNorm, "mamba.dt_layernorm.weight"},
-                  {kMixerBNorm, "mamba.b_layernorm.weight"},
-                  {kMixerCNorm, "mamba.c_layernorm.weight"},
-                  {kMixerDecay, "mamba.A_log", {Dim::kMixerInner, Dim::kMixerStateDim}},
-                  {kMixerSkip, "mamba.D", {Dim::kMixerInner}},
-                  {kMixerOut, "mamba.out_proj.weight"},
-              });
+  return with(
+      when(&LayerConfig::has_recurrence),
+      {
+          {kMixerIn, "mamba.in_proj.weight"},
+          {kMixerInBias, "mamba.in_proj.bias", {}, {when(&ModelConfig::mixer_bias)}},
+          {kMixerConv, "mamba.conv1d.weight"},
+          {kMixerConvBias, "mamba.conv1d.bias", {}, {when(&ModelConfig::has_conv_bias)}},
+          {kMixerStates, "mamba.x_proj.weight"},
+          {kMixerStep, "mamba.dt_proj.weight"},
+          {kMixerStepBias, "mamba.dt_proj.bias", {Dim::kMixerInner}},
+          {kMixerStepNorm, "mamba.dt_layernorm.weight"},
+          {kMixerBNorm, "mamba.b_layernorm.weight"},
+          {kMixerCNorm, "mamba.c_layernorm.weight"},
+          {kMixerDecay, "mamba.A_log", {Dim::kMixerInner, Dim::kMixerStateDim}},
+          {kMixerSkip, "mamba.D", {Dim::kMixerInner}},
+          {kMixerOut, "mamba.out_proj.weight"},
+          {kMixerOutBias, "mamba.out_proj.bias", {}, {when(&ModelConfig::mixer_output_bias)}},
+      });
 }
 
 TensorRows feed_forward_rows() {
@@ -112,6 +136,7 @@ TensorRows nemotron_h_layer_rows() {
   const Condition attends = when(&LayerConfig::has_attention), mlp = when(&LayerConfig::has_mlp);
   const Condition moe = when(&LayerConfig::is_moe), biased = when(&ModelConfig::mlp_bias);
   const Condition mixes = when(&LayerConfig::has_mixer), fed = unless(&LayerConfig::has_mixer);
+  const Condition latent = when(&ModelConfig::has_expert_latent);
   const auto expert = [&](Role role, std::string_view name) {
     return TensorRow{role, name, {}, {moe}, Layout::kOutIn, Dim::kExperts};
   };
@@ -133,8 +158,14 @@ TensorRows nemotron_h_layer_rows() {
        {kRouterCorrection, "mixer.gate.e_score_correction_bias", {}, {moe}},
        expert(kExpertUp, "mixer.experts.{}.up_proj.weight"),
        expert(kExpertDown, "mixer.experts.{}.down_proj.weight"),
+       {kExpertsIn, "mixer.fc1_latent_proj.weight", {}, {moe, latent}},
+       {kExpertsInBias, "mixer.fc1_latent_proj.bias", {}, {moe, latent, biased}},
+       {kExpertsOut, "mixer.fc2_latent_proj.weight", {}, {moe, latent}},
+       {kExpertsOutBias, "mixer.fc2_latent_proj.bias", {}, {moe, latent, biased}},
        {kSharedUp, "mixer.shared_experts.up_proj.weight", {}, {moe}},
-       {kSharedDown, "mixer.shared_experts.down_proj.weight", {}, {moe}}},
+       {kSharedUpBias, "mixer.shared_experts.up_proj.bias", {}, {moe, biased}},
+       {kSharedDown, "mixer.shared_experts.down_proj.weight", {}, {moe}},
+       {kSharedDownBias, "mixer.shared_experts.down_proj.bias", {}, {moe, biased}}},
   });
 }
 
@@ -209,8 +240,10 @@ constexpr FamilyRow kRows[] = {
          "attn_layer_offset": 4, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2,
          "mamba_conv_bias": true, "max_position_embeddings": 262144})";
        family.aliases = {{"num_experts", "num_local_experts"}};
-       family.switches = {{"mamba_conv_bias", &ModelConfig::has_conv_bias}};
-       family.fixed = {{"mamba_proj_bias", "false"}, {"hidden_act", "\"silu\""}};
+       family.switches = {{"mamba_conv_bias", &ModelConfig::has_conv_bias},
+                          {"mamba_proj_bias", &ModelConfig::mixer_bias},
+                          {"mamba_proj_bias", &ModelConfig::mixer_output_bias}};
+       family.fixed = {{"hidden_act", "\"silu\""}};
        // A single expert means no experts.
        family.known_keys = {"mamba_inner_layernorms"};
        family.resolve = [](const Json&, ModelConfig& config) {
@@ -247,7 +280,7 @@ constexpr FamilyRow kRows[] = {
                           {"use_conv_bias", &ModelConfig::has_conv_bias},
                           {"norm_topk_prob", &ModelConfig::norm_topk_prob}};
        family.numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}};
-       family.fixed = {{"moe_latent_size", "null"}, {"mamba_hidden_act", "\"silu\""}};
+       family.fixed = {{"mamba_hidden_act", "\"silu\""}};
        family.known_keys = {
            "attention_bias", "mamba_proj_bias",       "expand",          "chunk_size", "norm_eps",
            "rope_theta",     "partial_rotary_factor", "n_shared_experts"};
@@ -290,9 +323,9 @@ constexpr FamilyRow kRows[] = {
        family.aliases = {{"rms_norm_eps", "norm_eps"},
                          {"tie_word_embeddings", "tie_embedding"},
                          {"first_k_dense_replace", "num_dense_layers"}};
-       add(family.switches, {{"norm_topk_prob", &ModelConfig::norm_topk_prob}});
+       add(family.switches, {{"norm_topk_prob", &ModelConfig::norm_topk_prob},
+                             {"use_expert_bias", &ModelConfig::corrects_router}});
        family.numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}};
-       family.fixed = {{"use_expert_bias", "true"}};
        family.known_keys = {};
        family.resolve = nullptr;
        family.expert_layers = ExpertLayers::kAfterFirst;
@@ -301,7 +334,31 @@ constexpr FamilyRow kRows[] = {
            {lfm2_rows(),
             expert_rows({"feed_forward.gate.weight", "feed_forward.experts.{}.w1.weight",
                          "feed_forward.experts.{}.w3.weight", "feed_forward.experts.{}.w2.weight"}),
-            correction_rows("feed_forward.expert_bias")});
+            with(when(&ModelConfig::corrects_router),
+                 correction_rows("feed_forward.expert_bias"))});
+     }},
+    // LFM2 with windows, gates a head and norms behind attention, convolutions and MLPs.
+    {"lfm3", "lfm2", "Lfm3Attention", "LFM3",
+     [](Architecture& family) {
+       family.defaults = R"({"num_key_value_heads": 4, "head_dim": 128, "norm_eps": 1e-5,
+         "sliding_window": 256, "tie_word_embeddings": true, "conv_L_cache": 7, "conv_bias": false,
+         "use_sandwich_norm": true, "use_attention_gate": true,
+         "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+         "full_attention": {"rope_type": "proportional", "rope_theta": 1000000.0,
+         "partial_rotary_factor": 0.5}}})";
+       family.aliases = {{"rms_norm_eps", "norm_eps"}};
+       add(family.switches, {{"use_sandwich_norm", &ModelConfig::has_output_norms},
+                             {"use_attention_gate", &ModelConfig::gates_attention},
+                             {"attention_bias", &ModelConfig::attention_bias},
+                             {"attention_bias", &ModelConfig::output_bias}});
+       family.known_keys = {};
+       family.resolve = [](const Json& config, ModelConfig& resolved) {
+         require_layer_types(config, resolved);
+         resolved.gates_whole_heads = true;
+       };
+       family.has_query_gate = true;
+       family.sliding_window = SlidingWindow::kTyped;
+       family.layer_tensors = lfm3_rows();
      }},
 };
 

@@ -118,6 +118,13 @@ void resolve_output_vocab(const Json& config, ModelConfig& resolved) {
   resolved.output_vocab_size = *rows;
 }
 
+/// Attention that computes windows itself asks use_sliding_window, too.
+void require_used_windows(const Json& config, ModelConfig& resolved) {
+  const bool is_used = optional_bool(config, "use_sliding_window").value_or(false);
+  if (!is_used && std::ranges::any_of(resolved.layers, &LayerConfig::has_window))
+    fail("key 'layer_types' gives layers a window and use_sliding_window is not true");
+}
+
 /// moe_layers takes precedence over the step.
 void resolve_experts(const Json& config, ModelConfig& resolved) {
   const Json* list = find_field(config, "moe_layers");
@@ -247,9 +254,22 @@ constexpr FamilyRow kRows[] = {
        family.defaults = R"({"num_key_value_heads": 4, "rope_theta": 2e6,
          "tie_word_embeddings": true, "no_rope_layer_interval": 4})";
        family.switches = bias_switches();
-       family.fixed = {{"use_sliding_window", "false"}};
-       family.known_keys = {"layer_types", "max_window_layers"};
+       family.known_keys = {"max_window_layers"};
+       family.resolve = require_used_windows;
        family.positions = Positions::kRopeWhereListed;
+       family.sliding_window = SlidingWindow::kTypedOrUnturned;
+     }},
+    // Llama with a norm before the last Linear of attention and of the MLP.
+    {"bitnet", "", "BitNetAttention", "BitNet b1.58 in 16 bits",
+     [](Architecture& family) {
+       family.defaults = R"({"num_key_value_heads": 5, "hidden_act": "relu2",
+         "rms_norm_eps": 1e-5, "max_position_embeddings": 2048})";
+       family.switches = attention_bias_switches();
+       family.layer_tensors = joined({pre_norm_rows(),
+                                      attention_rows(),
+                                      {{kAttendedNorm, "self_attn.attn_sub_norm.weight"},
+                                       {kInnerNorm, "mlp.ffn_sub_norm.weight"}},
+                                      mlp_rows()});
      }},
     // Llama with one matrix for Q, K and V. Source: modeling_internlm2.py of the published
     // checkpoints.

@@ -41,6 +41,36 @@ constexpr FamilyRow kRows[] = {
        family.layer_tensors =
            joined({pre_norm_rows(), attention_rows(), expert_rows(kMixtralExperts)});
      }},
+    // Norms take the place of the residual stream, which is weighed against each branch; mixers of
+    // lightning attention between Mixtral's attention. Source: transformers 5.24, models/minimax.
+    {"minimax", "mixtral", "MiniMaxAttention", "MiniMax-Text-01, MiniMax-M1 in transformers' names",
+     [](Architecture& family) {
+       family.defaults.merge(R"({"attn_layer_period": 2, "attn_layer_offset": 0})");
+       family.numbers = {
+           {"full_attn_alpha_factor", &ModelConfig::attention_stream_multiplier},
+           {"full_attn_beta_factor", &ModelConfig::attention_output_multiplier},
+           {"linear_attn_alpha_factor", &ModelConfig::mixer_stream_multiplier},
+           {"linear_attn_beta_factor", &ModelConfig::mixer_output_multiplier},
+           {"mlp_alpha_factor", &ModelConfig::mlp_stream_multiplier},
+           {"mlp_beta_factor", &ModelConfig::mlp_output_multiplier},
+       };
+       family.fixed = {{"hidden_act", "\"silu\""}};  // also of the mixers' inputs
+       family.known_keys = {"block_size"};
+       family.resolve = [](const Json&, ModelConfig& config) {
+         config.norm_topk_prob = config.norms_stream = config.norms_before_gate = true;
+       };
+       family.recurrence = Mixer::kLightning;
+       family.layer_tensors = joined(
+           {pre_norm_rows(), with(when(&LayerConfig::has_attention), attention_rows()),
+            with(when(&LayerConfig::has_recurrence),
+                 {{kMixerIn, "self_attn.qkv_proj.weight", {Dim::kMixerChannels, Dim::kHidden}},
+                  {kMixerZ, "self_attn.output_gate.weight"},
+                  {kMixerNorm, "self_attn.norm.weight"},
+                  {kMixerOut, "self_attn.out_proj.weight"}}),
+            expert_rows(kMixtralExperts)});
+       // Decays, as the checkpoint's dtype rounds them; engines compute them.
+       family.ignored_suffixes = {".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay"};
+     }},
     // OLMoE's attention with partial rope, Mixtral's experts with sigmoid routing.
     {"minimax_m2", "mixtral", "MiniMaxM2Attention", "MiniMax-M2, M2.1, M2.5",
      [](Architecture& family) {

@@ -13,6 +13,10 @@ TensorRows phi_layer_rows() {
        {kOutput, "self_attn.dense.weight", {Dim::kHidden, Dim::kQueryWidth}},
        {kOutputBias, "self_attn.dense.bias"}},
       query_key_value_rows(),
+      with(when(&ModelConfig::has_qk_norm),
+           joined({head_norm_rows("self_attn.q_layernorm.weight", "self_attn.k_layernorm.weight"),
+                   {{kQueryNormBias, "self_attn.q_layernorm.bias"},
+                    {kKeyNormBias, "self_attn.k_layernorm.bias"}}})),
       plain_mlp_rows("mlp.fc1.weight", "mlp.fc1.bias", "mlp.fc2.weight", "mlp.fc2.bias"),
   });
 }
@@ -23,7 +27,7 @@ constexpr FamilyRow kRows[] = {
        family.defaults = R"({"partial_rotary_factor": 0.5, "hidden_act": "gelu_new",
          "layer_norm_eps": 1e-5})";
        family.aliases = {{"rms_norm_eps", "layer_norm_eps"}};
-       family.fixed = {{"qk_layernorm", "false"}};
+       family.switches = {{"qk_layernorm", &ModelConfig::has_qk_norm}};
        family.resolve = [](const Json&, ModelConfig& config) {
          config.parallel_residual = true;
          config.has_mlp_norm = false;

@@ -15,11 +15,16 @@ constexpr SharedNames kSharedExpert{"mlp.shared_expert.gate_proj.weight",
 
 /// self_attn of Qwen3-Next: q_proj holds each head's queries and gates.
 TensorRows gated_attention_rows() {
+  const Condition biased = when(&ModelConfig::attention_bias);
   return {
       {kQueryAndGate, "self_attn.q_proj.weight"},
       {kKey, "self_attn.k_proj.weight"},
       {kValue, "self_attn.v_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
       {kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kQueryWidth}},
+      {kQueryAndGateBias, "self_attn.q_proj.bias", {}, {biased}},
+      {kKeyBias, "self_attn.k_proj.bias", {}, {biased}},
+      {kValueBias, "self_attn.v_proj.bias", {Dim::kKvWidth}, {biased}},
+      {kOutputBias, "self_attn.o_proj.bias", {}, {when(&ModelConfig::output_bias)}},
       {kQueryNorm, "self_attn.q_norm.weight"},
       {kKeyNorm, "self_attn.k_norm.weight"},
   };
@@ -70,11 +75,6 @@ TensorRows fused_net_rows() {
       {kMixerNorm, "linear_attn.out_norm.weight", {Dim::kMixerHeadDim}},
       {kMixerOut, "linear_attn.out_proj.weight"},
   };
-}
-
-/// Windows follow no pattern that a number could give.
-void require_layer_types(const Json& config, ModelConfig&) {
-  if (!find_field(config, "layer_types")) fail_missing("layer_types", "a word for each layer");
 }
 
 void resolve_gates(const Json& config, ModelConfig& resolved) {
@@ -214,9 +214,10 @@ constexpr FamilyRow kRows[] = {
          "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
          "full_attention_interval": 4})";
        family.aliases = {{"num_experts", "num_local_experts"}};
-       family.switches = {{"norm_topk_prob", &ModelConfig::norm_topk_prob}};
+       family.switches =
+           attention_bias_switches({{"norm_topk_prob", &ModelConfig::norm_topk_prob}});
        // hidden_act is also that of the convolution.
-       family.fixed = {{"attention_bias", "false"}, {"hidden_act", "\"silu\""}};
+       family.fixed = {{"hidden_act", "\"silu\""}};
        family.norm_adds_one = true;
        family.has_query_gate = true;
        family.draft = DraftLayer::kMtp;
@@ -242,7 +243,7 @@ constexpr FamilyRow kRows[] = {
          "intermediate_size": 12288, "num_hidden_layers": 32, "num_attention_heads": 16,
          "max_position_embeddings": 32768})";
        family.aliases = {};
-       family.switches = {};
+       family.switches = attention_bias_switches();
        family.known_keys = {"attn_output_gate"};
        family.draft_scales = "";
        family.expert_layers = ExpertLayers::kNone;

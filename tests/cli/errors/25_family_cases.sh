@@ -13,7 +13,7 @@ edit_config 's/"model_type": "llama"/"model_type": "qwen3moe"/'
 CASE
 
 # All types and their reasons stand in docs/models.md.
-for type in zamba2 lfm3_vl bart mamba; do
+for type in zamba2 inkling_mm_model bart mamba; do
   bad "Refused by name: $type" <<CASE
 edit_config 's/"model_type": "llama"/"model_type": "$type"/'
 CASE
@@ -46,7 +46,7 @@ refuse gemma3_text_v5 "layer_types of the wrong length" '/"layer_types": \[/,/\]
 
 refuse gemma3_text "A sliding window pattern of zero" 's/"sliding_window_pattern": [0-9]+/"sliding_window_pattern": 0/'
 
-refuse nemotron_h "Experts that work in a latent space" 's/"n_group": 1,/"moe_latent_size": 16, &/'
+refuse nemotron_h "Experts in a latent of no width" 's/"n_group": 1,/"moe_latent_size": 0, &/'
 
 refuse nemotron_h "A layer pattern with an unknown letter" 's/"M\*-ME\*"/"M*-XE*"/'
 
@@ -84,7 +84,10 @@ refuse codegen "CodeGen with heads that do not fill four blocks" 's/"n_head": 4/
 
 refuse opt "OPT with a projected embedding" 's/"word_embed_proj_dim": 48/"word_embed_proj_dim": 24/'
 
-refuse opt "OPT with norms behind" 's/"do_layer_norm_before": true/"do_layer_norm_before": false/'
+refuse opt "OPT with norms behind, without weights" \
+  's/"do_layer_norm_before": true/"do_layer_norm_before": false/; s/(affine": )true/\1false/'
+
+refuse smollm3 "Windows that attention does not use" '0,/full_attention/s/full_attention/sliding_attention/'
 
 
 refuse llama4 "Chunks without tokens" 's/"attention_chunk_size": 12/"attention_chunk_size": 0/'
