@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """engines_transformers.py [--habits] OUT.json [NAME...]   or   engines_transformers.py --jobs JOBS.json OUT.jsonl
 
-As engines_vllm.py, for transformers: what the attention modules hold after AutoModelForCausalLM.from_pretrained, and whether
-their K and V are quantized ("cache_dtype": "fp8" where the module has a scheme for them, "auto" where not). Tensors that it
+As engines_vllm.py, for transformers: what the attention modules hold after AutoModelForCausalLM.from_pretrained, and how
+their K and V are quantized ("cache_dtype": "fp8" or "int8" by the module's scheme for them, "auto" where it has none). Tensors that it
 could not place are in "unexpected", those that it did not find in "missing": their values are "undefined", since they differ from
 run to run.
 
@@ -14,7 +14,7 @@ Reference: torch 2.13, accelerate, transformers 5.17, compressed-tensors 0.19.0 
 import sys
 
 from engines_judge import judge  # first: it finds check_engine
-from check_engine.transformers import held, observe as observe_job, transformers
+from check_engine.transformers import cache_of, held, observe as observe_job, transformers
 from engines_variants import run
 from scale_loading import layer_of
 
@@ -25,8 +25,7 @@ def observe(folder, _):
     missing = set(loading["missing_keys"])
     layers = [{side: "undefined" if f"model.layers.{i}.self_attn.{side}_scale" in missing else held(attention[i], side)
                for side in "kv"} for i in sorted(attention)]
-    quantized = hasattr(attention[0], "kv_cache") or hasattr(attention[0], "quantization_scheme")
-    return {"cache_dtype": "fp8" if quantized else "auto", "layers": layers,
+    return {"cache_dtype": cache_of(attention[0]), "layers": layers,
             "unexpected": sorted(loading["unexpected_keys"]), "missing": sorted(missing)}
 
 

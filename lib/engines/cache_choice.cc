@@ -121,6 +121,12 @@ bool means_int8(const CacheDeclaration& declaration) {
   return type.is_null() || (type.is_string() && ascii_lower(type.get<std::string>()) == "int");
 }
 
+/// Whether a scheme of compressed-tensors says codes of 4 bits.
+bool means_4_bits(const CacheDeclaration& declaration) {
+  const Json bits = value_of(declaration.scheme, "num_bits");
+  return bits == 4 || bits == "4";
+}
+
 /// Whether it is that text, in whatever case.
 bool is_word(const Json& value, std::string_view word) {
   return value.is_string() && ascii_lower(value.get<std::string>()) == word;
@@ -305,7 +311,9 @@ CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& decla
   if (asked != "auto")
     choice.dtype = asked;
   else if (switches_on(rules, declaration, is_rocm))
-    choice.dtype = means_int8(declaration) ? "int8" : rules.fp8_name;
+    choice.dtype = means_4_bits(declaration) ? (means_int8(declaration) ? "int4" : "fp4")
+                   : means_int8(declaration) ? "int8"
+                                             : std::string(rules.fp8_name);
   else if (rules.takes_int8 && means_int8(declaration))
     choice.dtype = "int8";
   else if (rules.takes_nvfp4 && means_nvfp4(declaration))
@@ -316,7 +324,8 @@ CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& decla
 }
 
 bool is_quantized_cache(std::string_view dtype) {
-  return dtype.starts_with("fp8") || dtype == "nvfp4" || dtype == "int8";
+  return dtype.starts_with("fp8") || dtype == "nvfp4" || dtype == "int8" || dtype == "fp4" ||
+         dtype == "int4";
 }
 
 }  // namespace kvcal

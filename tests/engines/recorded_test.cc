@@ -28,7 +28,7 @@ void check_variant(const std::string& engine, const std::string& name, const Jso
     CHECK(report.layers.empty());
     return;
   }
-  CHECK(test::recorded_cache(report) == seen.at("cache_dtype"));
+  CHECK(report.kv_cache_dtype == seen.at("cache_dtype"));
   REQUIRE(report.layers.size() == seen.at("layers").size());
   for (size_t layer = 0; layer < report.layers.size(); ++layer) {
     INFO("layer " << layer);

@@ -1,6 +1,6 @@
-"""transformers: what the modules hold after from_pretrained, and whether their K and V are quantized ("fp8" where a module has a scheme for
-them, "auto" where not). Modules are those that hold a k_scale. A layer that reads another one's cache has that one's. Scales of the file that no
-module took are 1.0 in what runs, so they are none."""
+"""transformers: what the modules hold after from_pretrained, and how their K and V are quantized ("fp8" or "int8" by the scheme of a module for
+them, "auto" where it has none). Modules are those that hold a k_scale. A layer that reads another one's cache has that one's. Scales of the file
+that no module took are 1.0 in what runs, so they are none."""
 
 from __future__ import annotations
 
@@ -28,21 +28,37 @@ def held(module: Any, side: str) -> Any:
     return None if scale is None else numbers(scale)
 
 
+def cache_of(module: Any) -> str:
+    """The codes in which an attention module keeps K and V."""
+    arguments = getattr(getattr(module, "quantization_scheme", None), "input_activations", None)
+    return "auto" if arguments is None else f"{'fp' if arguments.type == 'float' else 'int'}{arguments.num_bits}"
+
+
+def look_up_attention(model: Any) -> None:
+    """What the forward pass of attention with quantized queries calls, which may be in no table."""
+    if getattr(model.config, "_attn_implementation", None) == "ct_hooked_attention":
+        from compressed_tensors.modeling import attention
+
+        attention.ALL_ATTENTION_FUNCTIONS[attention.QuantizedAttentionImpl._original_impl]
+
+
 def observe(folder: str, _: Any) -> dict[str, Any]:
     config = transformers.AutoConfig.from_pretrained(folder)
     is_multimodal = hasattr(config, "vision_config") and type(config) in AutoModelForImageTextToText._model_mapping
     kind = AutoModelForImageTextToText if is_multimodal else AutoModelForCausalLM
     model, loading = kind.from_pretrained(folder, output_loading_info=True)
+    look_up_attention(model)
     missing = set(loading["missing_keys"])
-    layers, quantized = {}, False
+    layers: dict[int, Any] = {}
+    cache = "auto"
     for name, module in model.named_modules():
         if re.search(r"\.(layers|h|blocks)\.\d+\.\w+$", name) and hasattr(module, "k_scale"):
             layers[layer_of(name)] = {side: None if f"{name}.{side}_scale" in missing else held(module, side) for side in "kv"}
-            quantized = quantized or hasattr(module, "kv_cache") or hasattr(module, "quantization_scheme")
+            cache = cache_of(module)
     kinds = getattr(config.get_text_config(), "layer_types", None)
     for name, module in model.named_modules():
         if getattr(module, "is_kv_shared_layer", False) and layer_of(name) not in layers:
             like = [layer for layer in layers if kinds[layer] == kinds[layer_of(name)] and layer < layer_of(name)]
             layers |= {layer_of(name): layers[max(like)]} if like else {}
     dropped = sorted(name for name in loading["unexpected_keys"] if is_scale(name))
-    return {"cache_dtype": "fp8" if quantized else "auto", "layers": layers, "dropped": dropped}
+    return {"cache_dtype": cache, "layers": layers, "dropped": dropped}

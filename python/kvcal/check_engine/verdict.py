@@ -23,17 +23,17 @@ def same(a: Scale, b: Scale, within: float = 0.0) -> bool:
     return bool(a == b or (not isinstance(a, str) and not isinstance(b, str) and math.isclose(a, b, rel_tol=within)))
 
 
-def is_fp8(cache_dtype: str) -> bool:
-    return "fp8" in cache_dtype or "float8" in cache_dtype
+def is_quantized(cache_dtype: str) -> bool:
+    return any(word in cache_dtype for word in ("fp8", "float8", "int8"))
 
 
 def answer_of(wanted: Scales, loads: bool, cache_dtype: str, layers: Scales) -> str:
-    """loaded: the cache is FP8, and the attention of every layer holds the numbers of the file; rounded: as loaded, but rounded by less than a
-    hundredth; partly: as loaded, but not of every layer, or other numbers; lost: the cache is FP8, and every scale 1.0; 16-bit: the cache is not
-    FP8; refused: it does not start."""
+    """loaded: the cache is FP8 or INT8, and the attention of every layer holds the numbers of the file; rounded: as loaded, but rounded by less
+    than a hundredth; partly: as loaded, but not of every layer, or other numbers; lost: the cache is so, and every scale 1.0; 16-bit: it is not;
+    refused: it does not start."""
     if not loads:
         return "refused"
-    if not is_fp8(cache_dtype):
+    if not is_quantized(cache_dtype):
         return "16-bit"
     pairs = [(sides[side], layers.get(layer, {}).get(side)) for layer, sides in wanted.items() for side in "kv"]
     if all(same(a, b) for a, b in pairs):

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engines/cache_choice.h"
 #include "engines/support/engine_case.h"
 #include "support/folders.h"
 
@@ -127,11 +128,10 @@ inline VerifyReport report_of(const std::string& engine, const Json& base,
   return report;
 }
 
-/// The cache that verify names, in the word of records: those of transformers
-/// (reference/engines_transformers.py) say fp8 of every cache that has a scheme, of INT8 too.
-inline std::string recorded_cache(const VerifyReport& report) {
-  const bool is_int8 = report.engine == "transformers" && report.kv_cache_dtype == "int8";
-  return is_int8 ? "fp8" : report.kv_cache_dtype;
+/// "fp8_e4m3" and "fp8" are one answer, and so are all caches of 16 bits.
+inline std::string plain_cache(const std::string& dtype) {
+  if (!is_quantized_cache(dtype)) return "auto";
+  return dtype.starts_with("fp8") ? "fp8" : dtype;
 }
 
 /// Where the report is another than what the engine was seen to do; empty: nowhere.
@@ -141,7 +141,7 @@ inline std::string difference(const VerifyReport& report, const Json& seen) {
   if (!report.loads) return {};
   const std::string cache = seen.at("cache_dtype");
   // The habits ask every engine in the same word.
-  if (recorded_cache(report).starts_with("fp8") != cache.starts_with("fp8"))
+  if (plain_cache(report.kv_cache_dtype) != plain_cache(cache))
     return "cache " + cache + ", verify: " + report.kv_cache_dtype;
   const Json& layers = seen.at("layers");
   if (layers.empty() && cache == "auto") return {};  // a model without modules for scales
