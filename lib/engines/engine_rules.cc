@@ -16,7 +16,9 @@ namespace kvcal {
   ROW("aphrodite-0.6", aphrodite_06) \
   ROW("trtllm", trtllm)              \
   ROW("lmdeploy", lmdeploy)          \
-  ROW("transformers", transformers)
+  ROW("transformers", transformers)  \
+  ROW("lightllm", lightllm)          \
+  ROW("onnxruntime-genai", onnxruntime_genai)
 
 #define KVCAL_DECLARE(name, engine) EngineRules engine##_engine(std::string_view version);
 KVCAL_ENGINES(KVCAL_DECLARE)
@@ -96,8 +98,9 @@ const MethodRules& rules_for(const EngineRules& engine, std::string_view method)
 }
 
 bool takes_scales_file(const EngineRules& engine, std::string_view model_type) {
-  return engine.scales_file.is_read && (contains(engine.scales_file.model_types, model_type) ||
-                                        contains(engine.seen().scales_file, model_type));
+  return engine.scales_file.is_read &&
+         (engine.scales_file.read || contains(engine.scales_file.model_types, model_type) ||
+          contains(engine.seen().scales_file, model_type));
 }
 
 const EngineRules& EngineChoice::rules() const {

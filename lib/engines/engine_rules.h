@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,8 @@
 #include "core/registry.h"
 #include "engines/engine_answers.h"
 #include "engines/key_checks.h"
+#include "family/model_config.h"
+#include "stored/stored_format.h"
 
 namespace kvcal {
 
@@ -116,7 +119,7 @@ struct MethodRules {
   std::string_view refusal = {};   ///< why it refuses the checkpoint whatever its scales
 };
 
-/// How an engine reads kv_cache_scales.json.
+/// How an engine reads kv_cache_scales.json, or a file of scales of its own form.
 struct ScalesFileRules {
   bool is_read = false;
   std::string_view argument = {};
@@ -125,6 +128,8 @@ struct ScalesFileRules {
   std::vector<std::string_view> model_types = {};
   /// Cannot be given where the checkpoint's configuration made parameters of the scales.
   bool conflicts_with_parameters = false;
+  /// Of a file of its own form, whatever the model: throws Error for one that the engine refuses.
+  ScalesBeside (*read)(const std::filesystem::path& path, const ModelConfig& config) = nullptr;
 };
 
 /// Whether an engine uses the KV scales of a checkpoint in one of our formats, as far as it was

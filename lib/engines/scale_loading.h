@@ -87,10 +87,10 @@ ScalesFileContent read_scales_file(const std::filesystem::path& path, const Mode
 /// Whether the engine was given a file, and reads it for models of this type.
 bool uses_scales_file(const VerifyCase& subject);
 
-/// Applies a file of scales to the layers' values from the checkpoint, and reports where the engine
-/// does not read the file or does not take its values. Sets loads to false where the engine stops.
-void apply_scales_file(const VerifyCase& subject, std::vector<EngineLayer>& layers,
-                       Findings& findings, bool& loads);
+/// Applies a file of scales to the report's values from the checkpoint, and tells where the engine
+/// does not read the file or does not take its values. Sets report.loads to false where the engine
+/// stops.
+void apply_scales_file(const VerifyCase& subject, VerifyReport& report, Findings& findings);
 
 /// Tells how the engine's loader of drafts reads the scales of the checkpoint's draft layer
 /// (family/draft_layer.h), where it has one. An error: the loader stops at a name, so that no

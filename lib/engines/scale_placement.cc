@@ -330,12 +330,46 @@ bool uses_scales_file(const VerifyCase& subject) {
   return !subject.options.scales.empty() && takes_scales_file(subject.engine, subject.model_type);
 }
 
-void apply_scales_file(const VerifyCase& subject, std::vector<EngineLayer>& layers,
-                       Findings& findings, bool& loads) {
+namespace {
+
+/// A file of the engine's own form, which says what cache its scales are for.
+void apply_own_file(const VerifyCase& subject, VerifyReport& report, Findings& findings) {
+  const fs::path& path = subject.options.scales;
+  const std::string source = path.filename().string();
+  try {
+    const ScalesBeside scales = subject.engine.scales_file.read(path, subject.config);
+    const auto held_of = [&](const std::vector<Scale>& side) {
+      EngineScale held{.values = {}, .source = source};
+      for (const Scale& scale : side) held.values.push_back(scale.value);
+      return held;
+    };
+    for (EngineLayer& held : report.layers) {
+      const LayerKvScales& own = scales.layers[static_cast<size_t>(held.layer)];
+      held.k = held_of(own.k);
+      held.v = held_of(own.v);
+    }
+    report.kv_cache_dtype = scales.format.is_int8() ? "int8" : "fp8_e4m3";
+    findings.add(Severity::kNote, "it takes the scales from " + source + " alone",
+                 "give it " + std::string(subject.engine.scales_file.argument) + " " + source);
+  } catch (const SystemError&) {
+    throw;  // a file that is not there is the user's mistake
+  } catch (const Error& error) {
+    report.loads = false;
+    findings.add(Severity::kError, "it refuses " + source + ": " + error.message(), subject.remedy);
+  }
+}
+
+}  // namespace
+
+void apply_scales_file(const VerifyCase& subject, VerifyReport& report, Findings& findings) {
   const ScalesFileRules& rules = subject.engine.scales_file;
   const std::string source = subject.options.scales.filename().string();
   if (!rules.is_read) {
     findings.add(Severity::kError, "it does not read " + source, subject.remedy);
+    return;
+  }
+  if (rules.read) {
+    apply_own_file(subject, report, findings);
     return;
   }
   const ScalesFileContent content =
@@ -348,7 +382,7 @@ void apply_scales_file(const VerifyCase& subject, std::vector<EngineLayer>& laye
     return;
   }
   if (!takes_scales_file(subject.engine, subject.model_type)) {
-    loads = false;
+    report.loads = false;
     findings.add(Severity::kError,
                  "it refuses " + source + " for models of type " + subject.model_type,
                  subject.remedy);
@@ -357,7 +391,7 @@ void apply_scales_file(const VerifyCase& subject, std::vector<EngineLayer>& laye
   const bool has_parameters = !(subject.miss && subject.miss->lacks_parameters) &&
                               !subject.rules.names.empty() && subject.choice.reads_scales;
   if (rules.conflicts_with_parameters && has_parameters) {
-    loads = false;
+    report.loads = false;
     findings.add(Severity::kError,
                  "it stops at " + source + ": the scales are parameters with this " +
                      "quantization_config, and it assigns numbers to them",
@@ -371,7 +405,7 @@ void apply_scales_file(const VerifyCase& subject, std::vector<EngineLayer>& laye
     return;
   }
   const float factor = rules.doubles_on_rocm && subject.options.is_rocm ? 2.0f : 1.0f;
-  for (EngineLayer& held : layers)
+  for (EngineLayer& held : report.layers)
     hold(held, content.layers[static_cast<size_t>(held.layer)], source, factor, findings);
   findings.add(Severity::kNote, "K and V share the one scale of each layer of " + source,
                "start it with " + arguments);

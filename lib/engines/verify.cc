@@ -280,8 +280,7 @@ void fill(VerifyReport& report, const VerifyCase& subject, const ModelDir& model
     for (const int64_t layer : subject.config.attention_layers())
       report.layers.push_back({layer, {}, {}});
   }
-  if (!subject.options.scales.empty())
-    apply_scales_file(subject, report.layers, findings, report.loads);
+  if (!subject.options.scales.empty()) apply_scales_file(subject, report, findings);
 }
 
 /// The scales in a file that the engine leaves out; none where it cannot be read.

@@ -125,3 +125,74 @@ TEST_CASE("a file that is not there is the user's mistake") {
   EngineCase subject(kLlama);
   CHECK_THROWS_AS(subject.verify("sglang", with_file(subject)), Error);
 }
+
+namespace {
+
+/// A file of the engine's own form beside a model of two layers with two heads of 16.
+VerifyReport verify_own(const std::string& engine, const Json& file) {
+  EngineCase subject(kLlama);
+  subject.write("scales.json", file);
+  return subject.verify(engine, {.scales = subject.path("scales.json")});
+}
+
+Json lightllm_file() {
+  return {{"version", "1.0"},
+          {"architectures", "LlamaForCausalLM"},
+          {"quant_type", "per_head"},
+          {"qmin", -448.0},
+          {"qmax", 448.0},
+          {"num_layers", 2},
+          {"num_head", 2},
+          {"scales_shape", {2, 4}},
+          {"scales", {{0.25, 0.5, 0.75, 1.5}, {0.125, 0.0625, 2.0, 3.0}}}};
+}
+
+}  // namespace
+
+TEST_CASE("LightLLM holds the scales of its own file") {
+  Json file = lightllm_file();
+  const VerifyReport report = verify_own("lightllm", file);
+  INFO(dump_json(report_json(report)));
+  CHECK(report.kv_cache_dtype == "fp8_e4m3");
+  REQUIRE(report.layers.size() == 2);
+  CHECK(report.layers[0].k.values == std::vector<float>{0.25f, 0.5f});
+  CHECK(report.layers[1].v.values == std::vector<float>{2.0f, 3.0f});
+  CHECK(report.layers[1].v.source == "scales.json");
+  CHECK(tells(report, Severity::kWarning, "not known"));
+  CHECK_FALSE(loses_scales(report));
+  file["qmax"] = 240.0;
+  CHECK_FALSE(verify_own("lightllm", file).loads);
+  CHECK(tells(verify_own("lightllm", file), Severity::kError, "key 'qmax' is 240"));
+  CHECK_FALSE(verify_own("lightllm", good_file()).loads);
+}
+
+TEST_CASE("ONNX Runtime GenAI holds the scales of its own file, of INT8 by channel too") {
+  const Json of_channels(std::vector<float>(32, 0.5f));
+  Json file = {{"scales", {{"k_scales", {of_channels, 0.25}}, {"v_scales", {0.125, 1.5}}}},
+               {"qmax", 128.0},
+               {"layer_ids", {0, 1}}};
+  file["scales"]["k_scales"][0][31] = 0.75;
+  const VerifyReport report = verify_own("onnxruntime-genai", file);
+  INFO(dump_json(report_json(report)));
+  CHECK(report.kv_cache_dtype == "int8");
+  REQUIRE(report.layers.size() == 2);
+  CHECK(report.layers[0].k.values.size() == 32);
+  CHECK(report.layers[0].k.values.back() == 0.75f);
+  CHECK(report.layers[1].v.values == std::vector<float>{1.5f});
+  file.erase("qmax");
+  CHECK_FALSE(verify_own("onnxruntime-genai", file).loads);
+}
+
+TEST_CASE("engines with files of their own read no scales of a checkpoint") {
+  for (const std::string engine : {"lightllm", "onnxruntime-genai"}) {
+    EngineCase subject(kLlama);
+    for (const char* layer : {"0", "1"})
+      for (const char* side : {"k", "v"})
+        subject.add("model.layers." + std::string(layer) + ".self_attn." + side + "_scale", 0.5f);
+    const VerifyReport report = subject.verify(engine);
+    INFO(dump_json(report_json(report)));
+    CHECK(loses_scales(report));
+    CHECK(tells(report, Severity::kWarning, "not known"));
+    CHECK(report.findings.front().remedy.find("--format " + engine) != std::string::npos);
+  }
+}
