@@ -6,10 +6,10 @@ from the simulation's, or a greedy text differs before the two best tokens of th
 usage: onnxruntime_genai_run.py KVCAL MODEL WORK [--sequences 16] [--length 256] [--tokens 48]
 
 WORK gets kvcal's files, and graphs that the engine's own builder makes of MODEL (fp32, for the CPU): one with a float32 cache, one with
-each kv_cache_quant_scheme. CPUs have no kernel for FP8 caches (GroupQueryAttention of float8e4m3fn), which the script asserts: FP8 is not run.
+each of CASES. CPUs have no kernel for FP8 caches (GroupQueryAttention of float8e4m3fn), which the script asserts: FP8 is not run.
 
-The builder makes amax / 128 of the file's amax / 448 for INT8, kvcal's simulation amax / 127 of its scales: it is given scales times
-127 / 128, so that both quantize with the same numbers.
+Of FP8 scales, amax / 448, the builder makes amax / 128 for INT8, kvcal's simulation amax / 127: it is given scales times 127 / 128, so that both
+quantize with the same numbers. Scales of INT8 caches both take as they are.
 
 needs: onnxruntime-genai 0.18.0, onnxruntime 1.32.0, onnx-ir 1.1.0, torch 2.13, transformers 5.23
 """
@@ -28,6 +28,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROMPTS = ["The capital of France is", "Once upon a time, in a village by the sea,", "def fibonacci(n):\n",
            "Water boils at a lower temperature on high mountains because"]
 NEARLY_ALIKE = 0.05  # nats between the two best tokens
+# Recipe: the builder's kv_cache_quant_scheme.
+CASES = {"fp8_kv_tensor": "int8_per_tensor", "int8_kv_tensor": "int8_per_tensor", "int8_kv_channel": "int8_per_channel"}
 
 parser = argparse.ArgumentParser()
 parser.add_argument("kvcal")
@@ -44,13 +46,11 @@ def kvcal(*words):
     return subprocess.run([arguments.kvcal, *map(str, words)], check=True, capture_output=True, text=True).stdout
 
 
-def calibrate():
-    recipe = WORK / "recipe.yaml"
-    recipe.write_text("quant_stage:\n  quant_modifiers:\n    QuantizationModifier:\n      kv_cache_scheme: {num_bits: 8, type: float, "
-                      "strategy: tensor, dynamic: false, symmetric: true}\n")
-    kvcal("calibrate", arguments.model, "--recipe", recipe, "--dataset", "calibration", "--num-samples", 64, "--max-seq-length", 512,
-          "--format", "onnxruntime-genai", "--output", WORK / "scales", "--overwrite")
-    return WORK / "scales" / "kv_scales.json"
+def calibrate(recipe):
+    folder = WORK / f"scales_{recipe}"
+    kvcal("calibrate", arguments.model, "--recipe", ROOT / "recipes" / f"{recipe}.yaml", "--dataset", "calibration", "--num-samples", 64, "--max-seq-length", 512,
+          "--format", "onnxruntime-genai", "--output", folder, "--overwrite")
+    return folder / "kv_scales.json"
 
 
 def build(name, *options):
@@ -85,12 +85,14 @@ def divergences(exact, model, sequences):
     return np.concatenate(all_tokens)
 
 
-def same_scales(path):
+def simulation_of(path):
+    """The options of kvcal that simulate the cache."""
     document = json.loads(path.read_text())
-    document["scales"] = {side: [scale * 127 / 128 for scale in rows] for side, rows in document["scales"].items()}
-    changed = WORK / "simulated.json"
-    changed.write_text(json.dumps(document))
-    return ["--kv-cache-dtype", "int8", "--scales", changed, "--compute-dtype", "float32"]
+    if document["qmax"] != 128:
+        document["scales"] = {side: [scale * 127 / 128 for scale in rows] for side, rows in document["scales"].items()}
+        path = path.with_name("simulated.json")
+        path.write_text(json.dumps(document))
+    return ["--kv-cache-dtype", "int8", "--scales", path, "--compute-dtype", "float32"]
 
 
 def compare_divergence(exact, model, simulation, sequences):
@@ -142,16 +144,20 @@ def assert_fp8_is_refused(path):
 
 def main():
     WORK.mkdir(parents=True, exist_ok=True)
-    path = calibrate()
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     ids = tokenizer((ROOT / "datasets" / "evaluation.txt").read_text())["input_ids"]
     sequences = [ids[i * arguments.length:(i + 1) * arguments.length] for i in range(arguments.sequences)]
     assert all(len(tokens) == arguments.length for tokens in sequences)
     exact = genai.Model(str(build("float32")))
-    model = genai.Model(str(build("int8_per_tensor", "kv_cache_quant_scheme=int8_per_tensor", f"kv_cache_scale_file={path}")))
-    simulation = same_scales(path)
-    assert_fp8_is_refused(path)
-    results = [compare_greedy(model, simulation), compare_divergence(exact, model, simulation, sequences)]
+    results = []
+    for recipe, scheme in CASES.items():
+        path = calibrate(recipe)
+        if recipe.startswith("fp8"):
+            assert_fp8_is_refused(path)
+        model = genai.Model(str(build(recipe, f"kv_cache_quant_scheme={scheme}", f"kv_cache_scale_file={path}")))
+        print(f"{recipe}, {scheme}")
+        simulation = simulation_of(path)
+        results += [compare_greedy(model, simulation), compare_divergence(exact, model, simulation, sequences)]
     sys.exit(0 if all(results) else 1)
 
 
