@@ -74,6 +74,13 @@ const Registry<EngineRules>& engine_rules() {
   return kTable;
 }
 
+std::vector<std::string> checkpoint_engines() {
+  std::vector<std::string> names;
+  for (const auto& [name, rules] : engine_rules().rows())
+    if (!rules.scales_file.read) names.emplace_back(name);
+  return names;
+}
+
 const EngineAnswers& EngineRules::seen() const {
   static const EngineAnswers kNone;
   return recorded.empty() ? kNone : engine_answers(recorded);

@@ -246,6 +246,9 @@ struct EngineRules {
 /// its code was seen to do in answers/<name>_<version>.json.
 const Registry<EngineRules>& engine_rules();
 
+/// Names of the engines that read checkpoints; the others read a file of their own alone.
+std::vector<std::string> checkpoint_engines();
+
 /// An engine of one version.
 struct EngineChoice {
   std::string name;     ///< of engine_rules()

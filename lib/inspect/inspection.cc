@@ -317,7 +317,7 @@ Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config) {
   }
   if (has_scales)
     consumers.served =
-        served_engines({{.checkpoint = model_dir.given_path()}}, config, engine_rules().names(), 1);
+        served_engines({{.checkpoint = model_dir.given_path()}}, config, checkpoint_engines(), 1);
   consumers.engines = engine_verdicts(required_string(model_dir.config(), "model_type"));
   return consumers;
 }

@@ -94,7 +94,7 @@ std::vector<WrittenFolder> write_cards(const OutputFormats& formats, const Expor
     const fs::path here = formats.folder_of(output, i);
     if (!input.calibration.layers.empty())
       folder.engines = served_engines({{.checkpoint = here, .shown = folder.path}}, texts.config,
-                                      engine_rules().names(), formats.tp_size());
+                                      checkpoint_engines(), formats.tp_size());
     write_card(here, folder.format, input.model, manifest,
                {.accuracy = texts.accuracy,
                 .facts = lines,
@@ -162,7 +162,7 @@ std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folde
   if (served.empty()) return {};
   try {
     return served_engines(served, config,
-                          options.engines.empty() ? engine_rules().names() : options.engines,
+                          options.engines.empty() ? checkpoint_engines() : options.engines,
                           options.tp_size);
   } catch (const Error& error) {
     return not_asked(error, options, diagnostics);
