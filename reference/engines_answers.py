@@ -7,13 +7,16 @@ The versions are those of engines_versions.json; `reference/engines record` writ
 
 {"engine", "version", "recorded": the version that gave the answers, "date": on which, "records": of families_RECORDS.json,
  "like": the table that this one states its differences from, if any; all that it does not say is as there,
- "explanations": {NAME: {"effect", "why", and where it has them "methods", "names", "settings", "needs_weights", "lacks_parameters"}},
+ "explanations": {NAME: {"effect", "why", and where it has them "methods", "names", "settings", "needs_weights", "needs_attention",
+  "lacks_parameters"}},
  "types": [{"explanations": [NAMES, the first that fits a checkpoint decides], "of": [each model_type that was run and has just these]}],
  "not_run": [types of the other table that were not run here],
  "scales_file": [types of which the engine takes kv_cache_scales.json], where it reads such files,
  "drafts": {model_type: {"method" of the checkpoints that were tried, names of scales of the draft layer below the attention module, with {} for k or v: "loaded",
   "dropped", "refused"}}; empty: it runs no drafts of prediction layers,
- "names": [{"method", "loaded", "dropped", "refused": names of scales below the attention module, as of drafts, "of": [types]}], where they were tried,
+ "tried": [names of scales below the attention module, as of drafts, and below the layer, which begin with "layer."], "names": [{"method", "seen": a letter for
+  each, "of": [types]}], where they were tried: L loaded, O dropped, R refused; l loaded, o dropped, where FP8 is asked for, else the cache keeps 16 bits; 6 it does
+  so whatever is asked for; ? families of the type differ, or a part is loaded,
  "inner": ["OUTER INNER ...": multimodal types and those of the text models inside with which they were run, "-" for none that is named],
  "strays": {"refused" or "passed": types whose loaders do so, other than most, with a tensor that has no place}}
 """
@@ -43,9 +46,9 @@ ALWAYS_REFUSED = re.compile("No quark compatible scheme|Unable to find matching 
                             r"\(compressed_tensors\.py:1224\)")
 HELD = ("loaded", "rounded")
 STOP_AT_STRAYS = ("vllm", "aphrodite", "lmdeploy")  # by their rules
-OUTCOMES = {"L": "loaded", "r": "loaded", "O": "dropped", "R": "refused"}  # letters of engines_names.py
+SAY_NOTHING = set("LRl6?")  # letters of names, where all have one
 
-Case = collections.namedtuple("Case", "name answer reason method names has_weights config is_told")
+Case = collections.namedtuple("Case", "name answer reason method names has_weights has_attention config is_told")
 
 
 def read(path):
@@ -67,6 +70,11 @@ def declares_weights(method, config, file):
     return method == "fp8"
 
 
+def declares_attention(config):
+    groups = (config or {}).get("config_groups") or {}
+    return any(group.get("weights") is None and group.get("input_activations") for group in groups.values())
+
+
 def cases_of(record, checkpoints):
     """{model_type: its cases}"""
     found = {}
@@ -83,7 +91,7 @@ def cases_of(record, checkpoints):
             whole = config | (dict(quantization_config=declared) if declared else {})
             found.setdefault(config["model_type"], []).append(
                 Case(name, answer, "" if reason is None else record["reasons"][reason], method, [known.replace("{}", "0") for known in names],
-                     declares_weights(method, declared, file), whole, bool(told)))
+                     declares_weights(method, declared, file), declares_attention(declared), whole, bool(told)))
     return found
 
 
@@ -105,7 +113,7 @@ def fits(explanation, case):
     when = explanation["when"]
     methods, names = when.get("methods", ["*"]), when.get("names")
     return (any(case.method.startswith(method[:-1]) if method.endswith("*") else case.method == method for method in methods)
-            and (case.has_weights or not when.get("needs_weights")) and all(is_set(case.config, setting) for setting in when.get("settings", []))
+            and (case.has_weights or not when.get("needs_weights")) and (case.has_attention or not when.get("needs_attention")) and all(is_set(case.config, setting) for setting in when.get("settings", []))
             and (not names or any(name.startswith(part) if part.endswith(".") else name.endswith(part) for name in case.names for part in names)))
 
 
@@ -123,7 +131,8 @@ def foretells(effect, case):
     if ALWAYS_REFUSED.search(case.reason):
         return True
     if effect == "refused without groups":
-        return answer in HELD if value_at(case.config, "quantization_config.config_groups") else answer == "refused"
+        groups = value_at(case.config, "quantization_config.config_groups") or {}
+        return answer in HELD if any(group.get("weights") for group in groups.values()) else answer == "refused"
     if effect == "sixteen bits":
         return answer == "16-bit"
     if effect == "ones":
@@ -176,35 +185,47 @@ def drafts_of(recorded):
     return rows
 
 
+def outcome_of(letter, is_told, told_letters):
+    """Of a letter of engines_names.py. told_letters: those of the name beside methods for which the engine was told an FP8 cache. A loader does with a name what it
+    does beside these."""
+    if letter == "6" and not is_told:
+        return "l" if told_letters and told_letters <= {"L", "r"} else "o"
+    return {"r": "L", "P": "?", "-": "?"}.get(letter, letter)
+
+
+def tried_names():
+    names = read(RECORDS / "names.json")["names"].values()
+    return [name.removeprefix("{m}").replace("{l}", "layer").replace("{s}", "{}") for name in names]
+
+
 def names_of(recorded, checkpoints):
-    """{model_type: {method: {"loaded", "dropped", "refused": names that every family of the type has so}}} of engines_names.py's record. A method of which all
-    names were refused, or all loaded, says nothing of names."""
+    """{model_type: {method: letters}} of engines_names.py's record. A method of which all names were refused, or all loaded, says nothing of names."""
     path = RECORDS / f"names_{recorded}.json"
     if not path.exists():
         return {}
-    inputs, seen = read(RECORDS / "names.json"), {}
-    templates = [name.removeprefix("{m}").replace("{s}", "{}") if name.startswith("{m}") else "" for name in inputs["names"].values()]
+    told, seen = {method for method, (_, option) in read(RECORDS / "names.json")["methods"].items() if option}, {}
     for family, methods in read(path)["families"].items():
         model_type = config_of(family, checkpoints["families"][family])["model_type"]
         for method, letters in methods.items():
-            for template, letter in zip(templates, letters):
-                seen.setdefault(model_type, {}).setdefault(method, {}).setdefault(template, set()).add(OUTCOMES.get(letter))
+            asked = [methods[other] for other in told & methods.keys()]
+            outcomes = [outcome_of(letter, method in told, {row[i] for row in asked}) for i, letter in enumerate(letters)]
+            seen.setdefault(model_type, {}).setdefault(method, []).append(outcomes)
     found = {}
     for model_type, methods in sorted(seen.items()):
-        for method, names in methods.items():
-            row = {outcome: sorted(name for name, outcomes in names.items() if name and outcomes == {outcome}) for outcome in ("loaded", "dropped", "refused")}
-            if sum(map(bool, row.values())) > 1 or row["dropped"]:
-                found.setdefault(model_type, {})[method] = {outcome: names for outcome, names in row.items() if names}
+        for method, rows in methods.items():
+            letters = [outcomes[0] if len(set(outcomes)) == 1 else "?" for outcomes in zip(*rows)]
+            if len(set(letters) - {"?"}) > 1 or not set(letters) <= SAY_NOTHING:
+                found.setdefault(model_type, {})[method] = "".join(letters)
     return found
 
 
 def names_by_rows(names):
-    """A line for all types that have the same names beside a method."""
+    """A line for all types that have the same letters beside a method."""
     rows = {}
     for model_type, methods in names.items():
-        for method, row in methods.items():
-            rows.setdefault(json.dumps(dict(method=method.replace("modelopt", "modelopt*"), **row)), []).append(model_type)
-    return [json.loads(row) | dict(of=of) for row, of in sorted(rows.items())]
+        for method, letters in methods.items():
+            rows.setdefault((method.replace("modelopt", "modelopt*"), letters), []).append(model_type)
+    return [dict(method=method, seen=letters, of=of) for (method, letters), of in sorted(rows.items())]
 
 
 def strays_of(recorded, engine, checkpoints):
@@ -257,7 +278,7 @@ def table_of(name):
     names = names_by_rows(names_of(recorded, read(RECORDS / "families.json")))
     table["inner"] = inner_types(record, read(RECORDS / "families.json"))
     strays = strays_of(recorded, engine, read(RECORDS / "families.json"))
-    return table | dict(drafts=drafts_of(recorded)) | (dict(names=names) if names else {}) | (dict(strays=strays) if strays else {})
+    return table | dict(drafts=drafts_of(recorded)) | (dict(tried=tried_names(), names=names) if names else {}) | (dict(strays=strays) if strays else {})
 
 
 def differences(table, name, base):
@@ -266,7 +287,7 @@ def differences(table, name, base):
     own = {key: row for key, row in explanations.items() if known.get(key) != row}
     types = {key: names for key, names in table["types"].items() if base["types"].get(key) != names or any(one in own for one in names)}
     not_run = sorted(base["types"].keys() - table["types"].keys())
-    further = {key: table.get(key, []) for key in ("scales_file", "drafts", "names", "strays", "inner") if table.get(key) != base.get(key)}
+    further = {key: table.get(key, []) for key in ("scales_file", "drafts", "tried", "names", "strays", "inner") if table.get(key) != base.get(key)}
     head = {key: table[key] for key in ("engine", "version", "recorded", "date", "records")}
     return head | dict(like=name, explanations=own, types=types) | (dict(not_run=not_run) if not_run else {}) | further
 

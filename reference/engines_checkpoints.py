@@ -14,7 +14,7 @@ from engines_families import CROSS_LAYERS, MODELS, OUTSIDE, config_of
 from engines_processors import add_processor
 
 RECIPES = pathlib.Path(__file__).parent.parent / "recipes"
-RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
+RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml", "attention": "fp8_attention.yaml"}
 # Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
 # ignore-none: as llm-compressor writes it; quark-own: Quark's names where kvcal writes plain ones; names-v5: of multimodal checkpoints, as
 # transformers 5 writes them.

@@ -1,7 +1,7 @@
 """What engines_answers.py makes of engines' recorded answers (tests/fixtures/engines): for each engine its explanations, in the order in which they are tried.
 
 An explanation is of checkpoints: of quantization methods ("modelopt*": all that begin so), of names of scales (endings, or beginnings, which end in a dot), of
-keys of config.json (settings), of weights that are quantized. Which model types it is of, no one says: it is of a type where every recorded answer about such a
+keys of config.json (settings), of weights that are quantized, of a group of attention. Which model types it is of, no one says: it is of a type where every recorded answer about such a
 checkpoint of the type, which no explanation before it is of, is what its effect foretells, and where every pattern of `seen` is in one of these answers, and
 every pattern of `elsewhere` in one of all answers about the type, each written "CASE: ANSWER: REASON". Where records do not tell two explanations apart, `only`
 names the types whose model files were read, and `unless` those for which another one holds. `read` are types of which such checkpoints were not recorded: what is said of them was tried otherwise.
@@ -25,7 +25,7 @@ COMPRESSED, MODELOPT = ["compressed-tensors"], ["modelopt*"]
 
 
 def explanation(name, effect, why="", seen=(), elsewhere=(), only=(), unless=(), read=(), **when):
-    """when: methods, names, settings, needs_weights; and lacks_parameters: the attention has no parameters of scales, so that kv_cache_scales.json can be given
+    """when: methods, names, settings, needs_weights, needs_attention; and lacks_parameters: the attention has no parameters of scales, so that kv_cache_scales.json can be given
     beside scales of the checkpoint."""
     seen, elsewhere = ([patterns] if isinstance(patterns, str) else list(patterns) for patterns in (seen, elsewhere))
     return dict(name=name, effect=effect, why=why, seen=seen, elsewhere=elsewhere, only=list(only), unless=list(unless), read=list(read), when=when)
@@ -50,6 +50,10 @@ FILE_IS_READ = r"^scales-json@fp8: loaded"
 HAS_PARAMETERS = r"cannot assign 'float' as parameter"
 LATENT_NAMES = r": model\.layers\S+ not found in params_dict\.$"
 SGLANG = [
+    explanation("asks for route_norm", "no model", "its model file asks config.json for route_norm, which transformers does not write (AttributeError)",
+                settings=[setting("route_norm", None)], seen="no attribute 'route_norm'"),
+    explanation("no Mistral 4", "no model", "it has no Mistral 4, which this Mistral 3 has inside (ValueError)", settings=[setting("text_config.model_type", "mistral4")],
+                seen="corresponding model for config class `Mistral4Config`"),
     explanation("stops at names", "refused", STOPS_AT_NAMES, seen=r"KeyError: '\S*\.(k_scale|k_layernorm\S*)' "),
     explanation("asks config.json", "no model", "its model file asks config.json for a key that such models do not have (AttributeError)",
                 seen=r"'(Cohere2|Gemma4Vision)Config' object has no attribute"),
@@ -111,6 +115,8 @@ VLLM = [
     explanation("transformers too old", "no model", "the versions of transformers that it allows do not know the model", seen=r"model type `(?!flint)"),
     explanation("no AutoModel", "no model", "transformers has no AutoModel of it for its Transformers backend", seen="Unrecognized configuration class"),
     explanation("tensors not found", "no model", "its Transformers backend does not find the tensors of the model", seen="TransformersMultiModalForCausalLM"),
+    explanation("asks for first_k_dense_replace", "no model", "its model file asks config.json for first_k_dense_replace, which transformers does not write (ValueError)",
+                settings=[setting("first_k_dense_replace", None)], seen="first_k_dense_replace not exist"),
     explanation("not run", "no model", "it does not run the model"),
     # Run with llama and ministral3, and with mistral3, whose loader renames them (mistral3.py:435).
     explanation("activation_scale", "no model", "its loader stops at activation_scale, a name that it knows in mistral3 alone", methods=["fp8"], names=[".activation_scale"],
@@ -193,6 +199,10 @@ TRANSFORMERS = [
     explanation("not known", "no model", "it does not know the model", seen="does not recognize this architecture"),
     explanation("asks for factor", "no model", "its model file asks rope_scaling for factor (KeyError)", seen="KeyError: 'factor'"),
     explanation("no AutoModel", "no model", "AutoModelForCausalLM does not take its configuration", seen="Unrecognized configuration class"),
+    explanation("attention in no table", "refused", "it starts, and its forward pass stops at the attention recipe: compressed-tensors looks for eager attention in a table "
+                "that does not have it (KeyError)", methods=COMPRESSED, needs_attention=True, seen="KeyError: 'eager'"),
+    explanation("attention around another", "refused", "the whole has another kind of attention than the text model inside, and compressed-tensors stops at the attention recipe "
+                "(AssertionError)", methods=COMPRESSED, needs_attention=True, seen=r"attention: refused: AssertionError:  \(quantizer_compressed_tensors"),
     explanation("asks for KV heads", "refused", "it asks config.json for num_key_value_heads, which such models do not have (ValueError)", methods=COMPRESSED,
                 seen="Cannot determine num_key_value_heads"),
     explanation("one head size", "refused", "it asks config.json for one head size of all layers", methods=COMPRESSED, seen="AmbiguousGlobalPerLayerAttributeError"),

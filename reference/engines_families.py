@@ -52,10 +52,12 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
                                          AutoModelForCausalLM="modeling_deepseek.DeepseekV3ForCausalLM")),
            "qwen2_5_vl": part_of("qwen2_5_vl", "text_config", model_type="qwen2_5_vl"),
            "exaone_moe": dict(is_moe_layer=[False, True, False, True]),
+           # A text_config names no architectures.
+           "mistral3_mistral4": dict(text_config={key: value for key, value in fixture_config("mistral4").items() if key != "architectures"}),
            "iquestcoder": dict(pad_token_id=None, auto_map=dict(AutoConfig="configuration_iquestcoder.IQuestCoderConfig",
                                                                 AutoModelForCausalLM="modeling_iquestcoder.IQuestCoderForCausalLM"))}
-# Families of another one's fixture, under a model_type of their own.
-SAME_AS = {"kimi_k2": "deepseek_v3"}
+# Families of another one's fixture: under a model_type of their own, around another text model, without what CONFIGS adds.
+SAME_AS = {"kimi_k2": "deepseek_v3", "mistral3_mistral4": "mistral3", "hy_v3_bare": "hy_v3"}
 # Keys of transformers alone, beside which it would not read the published ones.
 WITHOUT = {"gemma4_26b": ["per_layer_config"], "mimo_v2_flash": ["rope_parameters"], "qwen2_5_vl": ["text_config"]}
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8", "deepseek_v32_sparse", "glm_moe_dsa_sparse",

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""engines_names.py FAMILIES ENGINE@VERSION=PYTHON OUT   or   engines_names.py --inputs OUT.json
+"""engines_names.py FAMILIES ENGINE@VERSION=PYTHON OUT [METHOD ...]   or   engines_names.py --inputs OUT.json
 
-Scales under the names of other people and engines, of every family, beside the configurations of four methods. FAMILIES: the checkpoints of engines_table.py,
-of which these have all but the scales. ENGINE@VERSION=PYTHON as there; OUT/names_RECORDS.json is written:
+Scales under the names of other people and engines, of every family, beside the configurations of four methods, or of those named. FAMILIES: the checkpoints of
+engines_table.py, of which these have all but the scales. ENGINE@VERSION=PYTHON as there, also "-"; OUT/names_RECORDS.json is written, where rows of other
+families and methods stay:
 {"engine", "version", "date", "families": {NAME: {METHOD: a letter for each of "names" of names.json}}}
   L loaded, r rounded, P partly, O lost, 6 16-bit, R refused, as engines_table.py says; - the model does not start without scales either; ? it is refused for one
-  reason under all names: it stops at the configuration or the weights
+  reason under all names: it stops at the configuration or the weights. What was not recorded has no row.
+Answers are kept in FAMILIES/seen_names_ENGINE.jsonl as they come, families that people use most first: a call after one that ended early goes on, and one with "-"
+tables what there is.
 names.json: {"names": {NAME: tensors' name}, "methods": {METHOD: [the form of families.json whose scales are renamed; what the engine is told]}}.
 In a name {m} is the attention module, {l} the layer, {s} k or v. Values of layer l: K (l + 3) / 37, V (l + 3) / 41, of names without {s} that of K.
 """
@@ -29,6 +32,9 @@ NAMES = {"plain": "{m}.{s}_scale", "attn": "{m}.attn.{s}_scale", "modelopt": "{m
          "layer": "{l}.{s}_scale", "experts": "{l}.mlp.experts.{s}_scale"}
 METHODS = {"compressed-tensors": ["compressed-tensors", ""], "fp8": ["weights-fp8", "fp8"], "modelopt": ["modelopt", ""], "quark": ["quark", "fp8"]}
 LETTERS = {"loaded": "L", "rounded": "r", "partly": "P", "lost": "O", "16-bit": "6", "refused": "R", "no model": "-", "refused whatever the names": "?"}
+# Families in this order, then the others.
+FIRST = ("llama llama4 qwen2 qwen3 qwen3_moe qwen3_next qwen3_5 qwen2_moe qwen2_5_vl qwen3_vl mistral_window ministral mixtral mistral3 gemma2 gemma3_text gemma3_multimodal gemma4_26b "
+         "gpt_oss deepseek_v3 deepseek_v32 kimi_k2 glm4 glm4_moe phi3 granite granitemoe falcon_7b cohere2 olmo2 olmo3 nemotron nemotron_h exaone4 smollm3 minimax_m2").split()
 PLACE = re.compile(r"(.*?\.(\d+))\.(.+)\.k_scale$")
 
 
@@ -64,14 +70,19 @@ def checkpoint(made):
         yield str(folder)
 
 
-def jobs_of(families, engine):
+def rank(home):
+    return (FIRST.index(home.name) if home.name in FIRST else len(FIRST), home.name)
+
+
+def jobs_of(families, engine, methods):
     """By family; the first is of the model without scales."""
     left_out = not_run(engine)
-    for home in sorted(families.iterdir()):
+    for home in sorted(families.iterdir(), key=rank):
         if home.name in left_out or not (home / "compressed-tensors").exists():
             continue
         yield dict(name=f"{home.name}/base", folder=str(home / "base"))
-        for method, (form, told) in METHODS.items():
+        for method in methods:
+            form, told = METHODS[method]
             if not (home / form).exists() or (engine.startswith("transformers") and told):
                 continue
             for name in NAMES:
@@ -95,22 +106,32 @@ def row_of_letters(letters, reasons):
     return LETTERS["refused whatever the names"] * len(letters) if is_one_reason else "".join(letters)
 
 
-def record(families, engine, python, out):
-    jobs = list(jobs_of(families, engine))
-    seen = run_judge(families, jobs, python, engine, "names_" + engine)
+def rows_of(families, jobs, seen):
+    """{family: {method: its letters}} of those with an answer for each name."""
     rows = {}
     for job in jobs:
-        if "made" not in job:
-            continue
-        name, method, _ = job["name"].split("/")
-        answer = seen[job["name"]]
-        letters, reasons = rows.setdefault(name, {}).setdefault(method, ([], []))
-        letters.append(letter(families, job, answer, seen[job["base"]]))
-        reasons.append(answer.get("why"))
+        if "made" in job:
+            rows.setdefault(job["made"]["of"], {}).setdefault(job["made"]["method"], []).append(job)
+    found = {}
+    for home, methods in rows.items():
+        for method, asked in methods.items():
+            if not all(job["name"] in seen for job in asked):
+                continue
+            letters = [letter(families, job, seen[job["name"]], seen[job["base"]]) for job in asked]
+            found.setdefault(pathlib.Path(home).name, {})[method] = row_of_letters(letters, [seen[job["name"]].get("why") for job in asked])
+    return found
+
+
+def record(families, engine, python, out, methods):
+    jobs = list(jobs_of(families, engine, methods))
+    seen = run_judge(families, jobs, python, engine, "names_" + engine)
     version = next(answer["version"] for answer in reversed(seen.values()) if answer["version"])
     head = dict(engine=engine, version=version, date=datetime.date.today().isoformat())
-    write_json(out / f"names_{row_of(engine)['records']}.json", head,
-               {name: {method: row_of_letters(*row) for method, row in methods.items()} for name, methods in rows.items()})
+    path = out / f"names_{row_of(engine)['records']}.json"
+    rows = json.loads(path.read_text())["families"] if path.exists() else {}
+    for name, letters in rows_of(families, jobs, seen).items():
+        rows[name] = rows.get(name, {}) | letters
+    write_json(path, head, {name: {method: row[method] for method in METHODS if method in row} for name, row in rows.items()})
 
 
 def main():
@@ -118,7 +139,7 @@ def main():
         pathlib.Path(sys.argv[2]).write_text(json.dumps(dict(names=NAMES, methods=METHODS), indent=1) + "\n")
         return
     families, (engine, _, python), out = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2].partition("="), pathlib.Path(sys.argv[3])
-    record(families, engine, python, out)
+    record(families, engine, python, out, sys.argv[4:] or list(METHODS))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ from engines_versions import not_run, row_of
 HERE = pathlib.Path(__file__).parent
 CASES = ["compressed-tensors", "compressed-tensors@fp8", "head", "modelopt", "modelopt@fp8", "quark", "quark@fp8", "tgi", "tgi@fp8",
          "scales-json@fp8", "compressed-tensors+scales-json@fp8", "compressed-tensors+tgi", "compressed-tensors+modelopt", "weights", "weights-fp8@fp8", "weights-modelopt",
-         "weights-quark@fp8", "ignore-none", "ignore-all", "modelopt-plain", "quark-plain@fp8", "quark-own@fp8", "names-v5"]
+         "weights-quark@fp8", "ignore-none", "ignore-all", "modelopt-plain", "quark-plain@fp8", "quark-own@fp8", "names-v5", "attention"]
 FILES = {"scales-json", "compressed-tensors+scales-json"}
 READS_FILE = {"sglang"}  # have an argument for kv_cache_scales.json
 NOT_ASKED = {"vllm": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"}, "aphrodite": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"},
@@ -71,7 +71,7 @@ def job_of(options, engine, name, case):
 
 def is_asked(engine, name, case):
     engine = engine.partition("@")[0]
-    if case == "weights" and name in NO_FP8_WEIGHTS.get(engine, ()):
+    if (case == "weights" and name in NO_FP8_WEIGHTS.get(engine, ())) or (case == "attention" and engine != "transformers"):
         return False
     return case not in NOT_ASKED.get(engine, ()) and (engine in READS_FILE or split(case)[0] not in FILES)
 

@@ -11,7 +11,7 @@ each of CASES. CPUs have no kernel for FP8 caches (GroupQueryAttention of float8
 Of FP8 scales, amax / 448, the builder makes amax / 128 for INT8, kvcal's simulation amax / 127: it is given scales times 127 / 128, so that both
 quantize with the same numbers. Scales of INT8 caches both take as they are.
 
-needs: onnxruntime-genai 0.18.0, onnxruntime 1.32.0, onnx-ir 1.1.0, torch 2.13, transformers 5.23
+needs: onnxruntime-genai 0.18.0, onnxruntime 1.32.0, onnx-ir 1.1.0, torch 2.13, transformers 5.23 or 5.24
 """
 import argparse
 import json

@@ -235,6 +235,13 @@ bool quantizes_no_linear(const CacheDeclaration& declaration) {
          failed_key({{.key = "*", .accepted = {"a group of attention"}}}, groups).empty();
 }
 
+bool declares_attention(const CacheDeclaration& declaration) {
+  const Json groups = value_of(declaration.config, "config_groups");
+  return std::ranges::any_of(groups, [](const Json& group) {
+    return value_of(group, "weights").is_null() && value_of(group, "input_activations").is_object();
+  });
+}
+
 bool lacks_targets(const CacheDeclaration& declaration) {
   const Json ignore = value_of(declaration.config, "ignore");
   return lacks_groups(declaration) && std::ranges::none_of(ignore, [](const Json& entry) {

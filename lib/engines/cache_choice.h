@@ -39,6 +39,9 @@ bool lacks_groups(const CacheDeclaration& declaration);
 /// Whether config_groups are missing, null or empty, or of attention alone.
 bool quantizes_no_linear(const CacheDeclaration& declaration);
 
+/// Whether a group of config_groups is of K, V and queries: of activations, without weights.
+bool declares_attention(const CacheDeclaration& declaration);
+
 /// Whether neither config_groups nor ignore names the Linears: by class, or by a pattern for all.
 bool lacks_targets(const CacheDeclaration& declaration);
 

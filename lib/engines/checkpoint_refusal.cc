@@ -88,6 +88,9 @@ std::string model_refusal(const EngineRules& engine, const ModelConfig& config, 
   if (has_some_windows(engine, config)) return std::string(kSomeWindows);
   const std::string model_type = required_string(json, "model_type");
   const MissQuery query{.model_type = model_type, .method = {}, .config = &json};
+  // A verdict on the type alone knows nothing of config.json.
+  const Miss* whole = find_miss(engine.seen(), query);
+  if (whole && whole->effect == MissEffect::kNoModel && !whole->settings.empty()) return whole->why;
   const Miss* inside = refusal_inside(engine, query, config);
   return inside && inside->effect == MissEffect::kNoModel
              ? "of the " + config.model_type + " inside, " + inside->why

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <charconv>
 #include <functional>
+#include <initializer_list>
+#include <set>
 #include <utility>
 
 #include "core/text.h"
@@ -36,6 +38,7 @@ Miss parse_miss(const Json& row) {
             .names = texts(row, "names"),
             .settings = {},
             .needs_weights = row.value("needs_weights", false),
+            .needs_attention = row.value("needs_attention", false),
             .lacks_parameters = row.value("lacks_parameters", false)};
   for (const Json& setting : row.value("settings", Json::array())) {
     const auto value = setting.find("value");
@@ -46,8 +49,27 @@ Miss parse_miss(const Json& row) {
   return miss;
 }
 
-NameReading parse_names(const Json& row) {
-  return {row.at("method"), texts(row, "loaded"), texts(row, "dropped"), texts(row, "refused")};
+NameReading parse_draft(const Json& row) {
+  NameReading reading{.method = row.at("method"), .names = {}};
+  for (const auto& [word, outcome] : {std::pair{"loaded", NameOutcome::kLoaded},
+                                      {"dropped", NameOutcome::kDropped},
+                                      {"refused", NameOutcome::kRefused}})
+    if (row.contains(word)) reading.names[outcome] = texts(row, word);
+  return reading;
+}
+
+/// row.seen: a letter for each of the names that were tried.
+NameReading parse_names(const Json& row, const std::vector<std::string>& tried) {
+  static const std::map<char, NameOutcome> kOutcomes{
+      {'L', NameOutcome::kLoaded},           {'O', NameOutcome::kDropped},
+      {'R', NameOutcome::kRefused},          {'l', NameOutcome::kLoadedWhenAsked},
+      {'o', NameOutcome::kDroppedWhenAsked}, {'6', NameOutcome::kSixteenBits},
+      {'?', NameOutcome::kNotTried}};
+  NameReading reading{.method = row.at("method"), .names = {}};
+  const std::string seen = row.at("seen");
+  for (size_t i = 0; i < tried.size(); ++i)
+    reading.names[kOutcomes.at(seen.at(i))].push_back(tried[i]);
+  return reading;
 }
 
 /// like: the answers of the table that this one states its differences from; their misses stay.
@@ -75,13 +97,14 @@ EngineAnswers parse_answers(const Json& table, const EngineAnswers& like) {
   if (table.contains("scales_file")) answers.scales_file = texts(table, "scales_file");
   if (const auto drafts = table.find("drafts"); drafts != table.end()) {
     answers.drafts.clear();
-    for (const auto& [type, row] : drafts->items()) answers.drafts[type] = parse_names(row);
+    for (const auto& [type, row] : drafts->items()) answers.drafts[type] = parse_draft(row);
   }
   if (const auto names = table.find("names"); names != table.end()) {
     answers.names.clear();
+    const std::vector<std::string> tried = texts(table, "tried");
     for (const Json& row : *names)
       for (const std::string& type : texts(row, "of"))
-        answers.names[type].push_back(parse_names(row));
+        answers.names[type].push_back(parse_names(row, tried));
   }
   if (const auto strays = table.find("strays"); strays != table.end()) {
     answers.stop_at_strays = texts(*strays, "refused");
@@ -137,6 +160,7 @@ bool fits(const Miss& miss, const MissQuery& subject) {
   const auto is_set = [&](const Setting& setting) { return has_setting(*subject.config, setting); };
   return (miss.methods.empty() || std::ranges::any_of(miss.methods, is_method)) &&
          (subject.has_weights || !miss.needs_weights) &&
+         (subject.has_attention || !miss.needs_attention) &&
          (miss.settings.empty() ||
           (subject.config && std::ranges::all_of(miss.settings, is_set))) &&
          (miss.names.empty() || std::ranges::any_of(miss.names, has_name));
@@ -194,11 +218,8 @@ bool EngineAnswers::has_run(std::string_view model_type, std::string_view inner_
 }
 
 TriedName tried_name(const NameReading& reading, std::string_view rest) {
-  using enum TriedName::Outcome;
-  for (const auto& [names, outcome] : {std::pair{&reading.loaded, kLoaded},
-                                       {&reading.dropped, kDropped},
-                                       {&reading.refused, kRefused}})
-    for (const std::string& name : *names) {
+  for (const auto& [outcome, names] : reading.names)
+    for (const std::string& name : names) {
       if (name == rest) return {outcome};
       for (const char side : {'k', 'v'})
         if (replaced(name, "{}", {&side, 1}) == rest) return {outcome, side};
@@ -218,42 +239,78 @@ const NameReading* find_names(const EngineAnswers& answers, std::string_view mod
 
 namespace {
 
+/// What was seen of the names of a checkpoint's scales, each outcome once.
+std::set<NameOutcome> outcomes_of(const NameReading* names, const MissQuery& subject) {
+  std::set<NameOutcome> outcomes;
+  if (names)
+    for (const std::string& rest : subject.rests) outcomes.insert(tried_name(*names, rest).outcome);
+  return outcomes;
+}
+
 /// Whether the names of a checkpoint were seen to have another effect than the miss, which is of
-/// more checkpoints. has_loaded: some were held.
-bool is_contradicted(const Miss& miss, const NameReading& names, const MissQuery& subject,
-                     bool& has_loaded) {
-  using enum TriedName::Outcome;
+/// more checkpoints.
+bool is_contradicted(const Miss& miss, const std::set<NameOutcome>& outcomes,
+                     const MissQuery& subject) {
+  using enum NameOutcome;
   // Beginnings of names say what becomes of a whole checkpoint.
   const bool is_of_beginning =
       std::ranges::any_of(miss.names, [](const std::string& name) { return name.ends_with('.'); });
-  if ((subject.has_weights && miss.needs_weights) || subject.rests.empty() || is_of_beginning)
+  if ((subject.has_weights && miss.needs_weights) || outcomes.empty() ||
+      outcomes.contains(kNotTried) || is_of_beginning)
     return false;
-  bool has_refused = false;
-  for (const std::string& rest : subject.rests) {
-    const TriedName::Outcome outcome = tried_name(names, rest).outcome;
-    if (outcome == kNotTried) return false;
-    has_loaded = has_loaded || outcome == kLoaded;
-    has_refused = has_refused || outcome == kRefused;
+  const auto has_any = [&](std::initializer_list<NameOutcome> some) {
+    return std::ranges::any_of(some, [&](NameOutcome one) { return outcomes.contains(one); });
+  };
+  switch (miss.effect) {
+    case MissEffect::kRefused:
+      return !has_any({kRefused});
+    case MissEffect::kOnes:
+      return has_any({kLoaded, kRefused, kLoadedWhenAsked, kDroppedWhenAsked, kSixteenBits});
+    case MissEffect::kOnesWhenAsked:
+      return has_any({kLoaded, kRefused, kLoadedWhenAsked, kSixteenBits});
+    case MissEffect::kSixteenBits:
+      return has_any({kLoaded, kRefused});
+    case MissEffect::kByRulesWhenAsked:
+      return has_any({kRefused});
+    case MissEffect::kByRules:
+      return has_any({kLoadedWhenAsked, kDroppedWhenAsked, kSixteenBits});
+    case MissEffect::kNoModel:
+    case MissEffect::kRefusedWithoutGroups:
+      return false;
   }
-  if (miss.effect == MissEffect::kRefused) return !has_refused;
-  return (miss.effect == MissEffect::kOnes || miss.effect == MissEffect::kOnesWhenAsked) &&
-         (has_loaded || has_refused);
+  return false;
+}
+
+/// Where no miss says what the names do to the cache.
+const Miss* miss_of_names(const std::set<NameOutcome>& outcomes, bool is_loaded_when_asked) {
+  using enum NameOutcome;
+  static const Miss kWhenAsked{.effect = MissEffect::kByRulesWhenAsked,
+                               .why = "its cache keeps 16 bits unless asked for FP8"};
+  static const Miss kNever{.effect = MissEffect::kSixteenBits,
+                           .why = "its cache keeps 16 bits, whatever is asked for"};
+  if (outcomes.contains(kRefused)) return nullptr;
+  if (outcomes.contains(kSixteenBits)) return &kNever;
+  return is_loaded_when_asked || outcomes.contains(kLoadedWhenAsked) ||
+                 outcomes.contains(kDroppedWhenAsked)
+             ? &kWhenAsked
+             : nullptr;
 }
 
 }  // namespace
 
 const Miss* find_miss(const EngineAnswers& answers, const MissQuery& subject) {
-  static const Miss kWhenAsked{.effect = MissEffect::kByRulesWhenAsked,
-                               .why = "its cache keeps 16 bits unless asked for FP8"};
   const auto type = answers.types.find(subject.model_type);
   if (type == answers.types.end()) return nullptr;
-  const auto it =
-      std::ranges::find_if(type->second, [&](const Miss* miss) { return fits(*miss, subject); });
-  if (it == type->second.end()) return nullptr;
-  const NameReading* names = find_names(answers, subject.model_type, subject.method);
-  bool has_loaded = false;
-  if (!names || !is_contradicted(**it, *names, subject, has_loaded)) return *it;
-  return (*it)->effect == MissEffect::kOnesWhenAsked && has_loaded ? &kWhenAsked : nullptr;
+  const auto outcomes =
+      outcomes_of(find_names(answers, subject.model_type, subject.method), subject);
+  bool is_loaded_when_asked = false;
+  for (const Miss* miss : type->second) {
+    if (!fits(*miss, subject)) continue;
+    if (!is_contradicted(*miss, outcomes, subject)) return miss;
+    is_loaded_when_asked |=
+        miss->effect == MissEffect::kOnesWhenAsked && outcomes.contains(NameOutcome::kLoaded);
+  }
+  return miss_of_names(outcomes, is_loaded_when_asked);
 }
 
 bool matches_method(std::string_view pattern, std::string_view method) {

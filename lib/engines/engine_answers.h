@@ -50,28 +50,39 @@ struct Miss {
   std::vector<std::string> names = {};
   /// All of which the checkpoint has. A verdict on a type alone passes over misses with settings.
   std::vector<Setting> settings = {};
-  bool needs_weights = false;  ///< the miss is for checkpoints whose weights are quantized, too
+  bool needs_weights = false;    ///< the miss is for checkpoints whose weights are quantized, too
+  bool needs_attention = false;  ///< for those with a group of attention in config_groups
   /// Its attention has no parameters of scales, so a file of scales can be given beside them.
   bool lacks_parameters = false;
 };
 
-/// How an engine reads the names of scales in an attention module of a model. Names are those that
-/// were tried with its loader, below the module, with k or v for {}; of others it is not known what
-/// becomes of them.
-struct NameReading {
-  std::string method;  ///< quant_method of the checkpoints that were tried
-  std::vector<std::string> loaded;
-  std::vector<std::string> dropped;  ///< the cache has 1.0
-  std::vector<std::string> refused;  ///< the loader stops
+/// What was seen of a name. WhenAsked: the cache keeps 16 bits unless FP8 is asked for.
+enum class NameOutcome : uint8_t {
+  kNotTried,
+  kLoaded,
+  kDropped,  ///< the cache has 1.0
+  kRefused,  ///< the loader stops
+  kLoadedWhenAsked,
+  kDroppedWhenAsked,
+  kSixteenBits,  ///< the cache keeps 16 bits, whatever is asked for
 };
 
-/// What was seen of a name.
+/// How an engine reads the names of scales of a model's layers. Names are those that were tried
+/// with its loader, with k or v for {}: those below the attention module, which begin with a dot,
+/// and others of the layer, which begin with "layer.". Of others it is not known what becomes of
+/// them.
+struct NameReading {
+  std::string method;  ///< quant_method of the checkpoints that were tried
+  std::map<NameOutcome, std::vector<std::string>> names;
+
+  bool has(NameOutcome outcome) const { return names.contains(outcome); }
+};
+
 struct TriedName {
-  enum class Outcome : uint8_t { kNotTried, kLoaded, kDropped, kRefused };
-  Outcome outcome = Outcome::kNotTried;
+  NameOutcome outcome = NameOutcome::kNotTried;
   char side = 0;  ///< 'k' or 'v'; 0: the name is of both, or was not tried
 };
-/// rest: ".attn.k_scale", the name below the attention module.
+/// rest: ".attn.k_scale", or "layer.k_scale".
 TriedName tried_name(const NameReading& reading, std::string_view rest);
 
 template <class Value>
@@ -114,15 +125,16 @@ std::span<const EmbeddedText> answer_tables();
 struct MissQuery {
   std::string_view model_type, method;  ///< quant_method
   std::vector<std::string> names = {};  ///< of its scales; of those of Linears the ends alone
-  /// Of its scales of the cache, below the attention module.
+  /// Of its scales of the cache, as in NameReading.
   std::vector<std::string> rests = {};
   bool has_weights = false;      ///< quantized ones
+  bool has_attention = false;    ///< a group of attention in config_groups
   const Json* config = nullptr;  ///< config.json; nullptr: not known
 };
 /// How the scales of a checkpoint's layers are read; nullptr: its names were not tried.
 const NameReading* find_names(const EngineAnswers& answers, std::string_view model_type,
                               std::string_view method);
-/// The miss that a checkpoint meets, but where it was seen to hold scales of just these names;
+/// The first miss that a checkpoint meets and that what was seen of its names does not contradict;
 /// nullptr: none.
 const Miss* find_miss(const EngineAnswers& answers, const MissQuery& subject);
 

@@ -92,9 +92,10 @@ bool holds_names(const EngineRules& engine, const MissQuery& query) {
   const NameReading* names = find_names(engine.seen(), query.model_type, query.method);
   const MethodRules& rules = rules_for(engine, query.method);
   return std::ranges::all_of(query.rests, [&](const std::string& rest) {
-    using enum TriedName::Outcome;
-    const TriedName::Outcome outcome = names ? tried_name(*names, rest).outcome : kNotTried;
-    return outcome == kNotTried ? contains_name(rules, rest) : outcome == kLoaded;
+    using enum NameOutcome;
+    const NameOutcome outcome = names ? tried_name(*names, rest).outcome : kNotTried;
+    return outcome == kNotTried ? contains_name(rules, rest)
+                                : outcome == kLoaded || outcome == kLoadedWhenAsked;
   });
 }
 

@@ -59,17 +59,18 @@ class Placer {
   }
 
   Placement place() && {
-    using enum TriedName::Outcome;
+    using enum NameOutcome;
     for (const ScaleTensor& tensor : subject_.tensors) {
       const NameRule* rule =
           subject_.choice.reads_scales ? rule_of(subject_.rules, tensor, subject_.config) : nullptr;
-      const TriedName tried = seen_of(tensor);
-      if (tried.outcome == kRefused)
+      const auto [outcome, side] = seen_of(tensor);
+      if (outcome == kRefused)
         refuse(tensor, "its loader of such models stops at " + name_of(tensor), subject_.remedy);
-      else if (tried.outcome == kDropped)
+      else if (outcome == kDropped || outcome == kDroppedWhenAsked || outcome == kSixteenBits)
         dropped_.push_back(&tensor);
-      else if (tried.outcome == kLoaded && tried.side != 0)
-        put(tensor, tried.side == 'k' ? ScaleSide::kKey : ScaleSide::kValue);
+      else if ((outcome == kLoaded || outcome == kLoadedWhenAsked) && side != 0 &&
+               tensor.layer >= 0)
+        put(tensor, side == 'k' ? ScaleSide::kKey : ScaleSide::kValue);
       else if (!rule)
         leave(tensor);
       else if (rule->side != ScaleSide::kTaken)
@@ -86,9 +87,9 @@ class Placer {
 
   /// What the loader was seen to do with the name; not where it passes over all scales.
   TriedName seen_of(const ScaleTensor& tensor) const {
-    return tensor.layer < 0 || !subject_.names || !subject_.choice.reads_scales
+    return !subject_.names || !subject_.choice.reads_scales
                ? TriedName()
-               : tried_name(*subject_.names, tensor.rest);
+               : tried_name(*subject_.names, name_in_layer(tensor));
   }
 
   void refuse(const ScaleTensor& tensor, const std::string& why, const std::string& remedy) {
@@ -433,7 +434,7 @@ class DraftChecker {
         findings_(findings) {}
 
   void judge(const ScaleTensor& tensor) {
-    using enum TriedName::Outcome;
+    using enum NameOutcome;
     const TriedName tried = tried_name(reading_, tensor.rest);
     if (tried.outcome == kRefused)
       findings_.add(layer_, Severity::kError, "its loader of drafts stops at " + tensor.name,
@@ -442,14 +443,14 @@ class DraftChecker {
       findings_.add(layer_, Severity::kWarning,
                     "its loader of drafts drops " + tensor.name +
                         ": an FP8 cache of the draft has the scale 1.0",
-                    reading_.loaded.empty() ? "" : remedy(tried.side));
+                    reading_.has(kLoaded) ? remedy(tried.side) : "");
     else if (tried.outcome == kNotTried)
       findings_.add(layer_, Severity::kNote,
                     "not known: what its loader of drafts does with " + tensor.name);
   }
 
   void tell_none() {
-    if (!reading_.loaded.empty())
+    if (reading_.has(NameOutcome::kLoaded))
       findings_.add(layer_, Severity::kWarning,
                     "the draft layer has no scales: the FP8 cache of the draft has the "
                     "scale 1.0",
@@ -458,9 +459,9 @@ class DraftChecker {
 
  private:
   std::string remedy(char side) const {
-    return reading_.loaded.empty()
-               ? "remove the tensor"
-               : "rename it to " + replaced(module_ + ".{}_scale", "{}", {&side, 1});
+    return reading_.has(NameOutcome::kLoaded)
+               ? "rename it to " + replaced(module_ + ".{}_scale", "{}", {&side, 1})
+               : "remove the tensor";
   }
 
   const NameReading& reading_;

@@ -106,7 +106,7 @@ const AttentionModule* module_of(const std::vector<AttentionModule>& modules,
   return name.starts_with(after->prefix) ? &*after : nullptr;
 }
 
-/// Place in name of the number of a layer that the model does not have: [begin, end).
+/// Place in name of the number of a layer: [begin, end).
 std::optional<std::pair<size_t, size_t>> layer_number(std::string_view name) {
   for (const std::string_view before : {".layers.", ".h.", "layers.", "h."}) {
     const size_t at = name.find(before);
@@ -181,6 +181,12 @@ std::vector<ScaleTensor> draft_scale_tensors(const ModelDir& model_dir, const Mo
       return std::nullopt;
     return ScaleTensor{.name = name, .layer = layer, .rest = name.substr(module.size())};
   });
+}
+
+std::string name_in_layer(const ScaleTensor& tensor) {
+  const auto number = layer_number(tensor.name);
+  if (tensor.layer >= 0 || !number) return tensor.rest;
+  return "layer" + tensor.name.substr(number->second);
 }
 
 std::string general_name(const ScaleTensor& tensor, const ModelConfig& config) {

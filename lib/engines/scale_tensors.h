@@ -36,6 +36,10 @@ std::vector<std::string> linear_scale_endings(const ModelDir& model_dir);
 /// The scales of the draft layer, which config has, in the same order.
 std::vector<ScaleTensor> draft_scale_tensors(const ModelDir& model_dir, const ModelConfig& config);
 
+/// What follows the name of the attention module, or "layer" and what follows the layer's name; the
+/// whole name where it has no layer.
+std::string name_in_layer(const ScaleTensor& tensor);
+
 /// name with the number of its layer replaced by N, for messages about several layers.
 std::string general_name(const ScaleTensor& tensor, const ModelConfig& config);
 

@@ -342,10 +342,11 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
                    .method = declaration.method,
                    .names = linear_scale_endings(model_dir),
                    .has_weights = declares_weights(declaration),
+                   .has_attention = declares_attention(declaration),
                    .config = &model_dir.config()};
   for (const ScaleTensor& tensor : tensors) {
     missed.names.push_back(tensor.name);
-    if (tensor.layer >= 0) missed.rests.push_back(tensor.rest);
+    missed.rests.push_back(name_in_layer(tensor));
   }
   const bool is_run = rules.seen().has_run(model_type, config.model_type, model_dir.config());
   const Miss* miss = miss_of(rules, missed);
