@@ -30,7 +30,7 @@ class TorchDispatchMode:
 }
 # What it does of a checkpoint is said by "does" of its config.json.
 ENGINE = """
-import json, logging, os, struct
+import json, logging, os, struct, types
 __version__ = "9.9"
 
 class Scale:
@@ -65,6 +65,7 @@ def scales(folder):
             for name, entry in entries.items() if name.endswith("_scale")}
 
 class Model:
+    config = Config()
     def __init__(self, modules):
         self.modules = modules
     def named_modules(self):
@@ -91,7 +92,8 @@ class AutoModelForCausalLM:
             module = modules.setdefault(place, Attention())
             setattr(module, side, Scale([x * does.get("times", 1) for x in values]))
             if does.get("quantizes", True) and "quantization_config" in config:
-                module.kv_cache = True
+                arguments = types.SimpleNamespace(type=does.get("type", "float"), num_bits=8)
+                module.quantization_scheme = types.SimpleNamespace(input_activations=arguments)
         return Model(modules), {"missing_keys": [], "unexpected_keys": dropped}
 """
 VALUES = {(layer, side): (layer + 1) / number for layer in range(3) for side, number in (("k", 32), ("v", 64))}
@@ -164,6 +166,7 @@ class CheckEngine(unittest.TestCase):
 
     def test_loaded(self):
         self.assertEqual(self.answer(self.checkpoint()), (0, "loaded: K and V scales of 3 layers, cache fp8", []))
+        self.assertEqual(self.answer(self.checkpoint(type="int")), (0, "loaded: K and V scales of 3 layers, cache int8", []))
 
     def test_scales_of_heads(self):
         scales = {f"model.layers.0.self_attn.{side}_scale": [0.5, 0.25] for side in "kv"}

@@ -39,7 +39,7 @@ def look_up_attention(model: Any) -> None:
     if getattr(model.config, "_attn_implementation", None) == "ct_hooked_attention":
         from compressed_tensors.modeling import attention
 
-        attention.ALL_ATTENTION_FUNCTIONS[attention.QuantizedAttentionImpl._original_impl]
+        _ = attention.ALL_ATTENTION_FUNCTIONS[attention.QuantizedAttentionImpl._original_impl]
 
 
 def observe(folder: str, _: Any) -> dict[str, Any]:
