@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import operator
 import os
 import sys
 import tempfile
@@ -113,7 +114,7 @@ def _record(item: Any) -> dict[str, Any]:
     items = list(item)
     if all(isinstance(one, Mapping) for one in items):
         return {"messages": [dict(one) for one in items]}
-    return {"input_ids": [int(one) for one in items]}
+    return {"input_ids": [operator.index(one) for one in items]}  # int would cut 1.7 to 1
 
 
 @contextlib.contextmanager

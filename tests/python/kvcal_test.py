@@ -3,6 +3,8 @@
 KVCAL names the program and KVCAL_MODULE the compiled module; the package is found by PYTHONPATH.
 """
 
+import array
+import gc
 import json
 import os
 import shutil
@@ -187,6 +189,45 @@ class DataInMemory(Case):
         if numpy:
             self.assertEqual(self.scales_of(numpy.array(one) for one in ids), self.scales_of(IDS))
 
+    def test_ids_in_any_container(self):
+        ids = [[3, 1, 4, 1, 5], [9, 2, 6]]
+        expected = self.scales_of(ids)
+        twice = array.array("q", [one for one in ids[0] for _ in range(2)])
+        self.assertEqual(self.scales_of([memoryview(twice)[::2], tuple(ids[1])]), expected)
+        self.assertEqual(self.scales_of([bytes(ids[0]), bytearray(ids[1])]), expected)
+        if numpy:
+            for dtype in ("int8", "uint16", ">i4", "<i8", "O"):
+                arrays = [numpy.array(one[::-1], dtype)[::-1] for one in ids]
+                self.assertEqual(self.scales_of(arrays), expected, dtype)
+
+    def test_values_that_are_no_ids(self):
+        odd = [[1.0, 2.7], array.array("d", [1, 2]), [None], [[1, 2]], ["a", 1]]
+        if numpy:
+            odd += [numpy.array([1.0, 2.7]), numpy.zeros((2, 2), "i8"), numpy.array([True]), numpy.array(["a", "b"])]
+        for one in odd:
+            with self.assertRaises(TypeError, msg=repr(one)):
+                self.scales_of([one])
+        for one in ([-1], [2**40], [2**70], [10**6]):
+            with self.assertRaisesRegex(kvcal.Error, r"input_ids\[0\]", msg=repr(one)):
+                self.scales_of([one])
+        self.assertEqual(os.listdir("."), [])
+
+    def test_data_that_raise(self):
+        class Raises:
+            def __iter__(self):
+                raise ZeroDivisionError("of the data")
+
+            __index__ = __iter__
+
+        def records():
+            yield [1, 2]
+            raise KeyError("of the data")
+
+        for data, kind in ((Raises(), ZeroDivisionError), ([Raises()], ZeroDivisionError), ([[Raises()]], ZeroDivisionError), (records(), KeyError)):
+            with self.assertRaisesRegex(kind, "of the data"):
+                self.scales_of(data)
+        self.assertEqual(os.listdir("."), [])
+
     def test_texts_and_conversations(self):
         model = self.model_with_tokenizer()
         chat = [{"role": "user", "content": "Is the sea calm?"}, {"role": "assistant", "content": "It is."}]
@@ -323,6 +364,29 @@ class RunningCalls(Case):
         finally:
             signal.signal(signal.SIGINT, before)
         self.assertEqual(seen, [1])
+
+    def test_collection_and_forks_in_a_call(self):
+        def progress(*_):
+            gc.collect()
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+        with_both = kvcal.calibrate(MODEL, output="out", progress=progress, **CALIBRATION)
+        self.assertEqual(files_of(with_both.path), files_of(kvcal.calibrate(MODEL, output="other", **CALIBRATION).path))
+
+    def test_a_fork_behind_a_call(self):
+        kvcal.calibrate(MODEL, output="out", **CALIBRATION)
+        child = os.fork()
+        if child == 0:
+            try:
+                kvcal.calibrate(MODEL, output="other", **CALIBRATION)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(files_of("other"), files_of("out"))
 
     def test_other_threads_run(self):
         """With an endless switch interval another thread gets the GIL only where it is given up."""
