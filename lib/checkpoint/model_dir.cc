@@ -15,6 +15,7 @@
 #include "core/folder.h"
 #include "core/hash.h"
 #include "core/json.h"
+#include "core/links.h"
 #include "core/number.h"
 #include "core/output.h"
 #include "core/posix_file.h"
@@ -24,35 +25,7 @@
 namespace kvcal {
 namespace {
 
-constexpr const char* kAllowAll = "KVCAL_FOLLOW_LINKS";
-
-/// Folders of a hub cache for the files of a snapshot: the repository's, and the one that all
-/// repositories share, which huggingface_hub 2.4 marks.
-std::vector<fs::path> blobs_of(const fs::path& folder) {
-  std::error_code error;
-  const fs::path snapshot = fs::canonical(folder, error);
-  if (error || snapshot.parent_path().filename() != "snapshots") return {};
-  const fs::path repository = snapshot.parent_path().parent_path();
-  const fs::path shared = repository.parent_path() / "blobs";
-  std::vector<fs::path> blobs{repository / "blobs"};
-  if (is_there(shared / ".huggingface-shared-blobs")) blobs.push_back(shared);
-  return blobs;
-}
-
-void check_link(const fs::path& link, const fs::path& folder, const std::vector<fs::path>& blobs) {
-  if (!is_there(link)) return;  // leads nowhere; who needs it says so
-  std::error_code error;
-  const fs::path place = fs::canonical(link, error);
-  if (error) fail_code(link, "cannot find out where it leads", error);
-  const auto holds_it = [&](const fs::path& one) { return lies_in(place, one); };
-  if (holds_it(folder) || std::ranges::any_of(blobs, holds_it)) return;
-  fail(link.string(), ": is a symbolic link to ", place.string(),
-       ", outside of the checkpoint, expected a file in it; if you trust it, set ", kAllowAll,
-       "=1, or make a copy with 'cp -rL'");
-}
-
-void check_entries(const fs::path& inner, const fs::path& folder,
-                   const std::vector<fs::path>& blobs) {
+void check_entries(const fs::path& inner, const AllowedLinks& links) {
   if (!is_folder(inner)) return;
   for (const fs::path& path : paths_in(inner)) {
     const std::string name = path.filename().string();
@@ -60,19 +33,16 @@ void check_entries(const fs::path& inner, const fs::path& folder,
     std::error_code error;
     const bool is_link = fs::is_symlink(path, error);
     if (error) fail_code(path, "cannot find out what it is", error);
-    if (is_link && (name == kTemplateFolder || !is_folder(path))) check_link(path, folder, blobs);
+    if (is_link && (name == kTemplateFolder || !is_folder(path))) links.check(path);
   }
 }
 
 /// Throws Error where a file of a checkpoint's folder that would be read or copied is a symbolic
-/// link out of it: otherwise an untrusted checkpoint could have any of the user's files copied into
-/// an output. Allowed are links within the folder, and those of a hub cache from
-/// snapshots/REVISION/ into blobs/. The environment variable KVCAL_FOLLOW_LINKS=1 allows all.
+/// link out of it.
 void check_links(const fs::path& folder) {
-  if (const char* value = std::getenv(kAllowAll); value && std::string_view(value) == "1") return;
-  const std::vector<fs::path> blobs = blobs_of(folder);
-  check_entries(folder, folder, blobs);
-  check_entries(folder / kTemplateFolder, folder, blobs);
+  const AllowedLinks links(folder, "checkpoint");
+  check_entries(folder, links);
+  check_entries(folder / kTemplateFolder, links);
 }
 
 constexpr std::string_view kShardSuffix = ".safetensors";

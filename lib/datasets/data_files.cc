@@ -12,6 +12,7 @@
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/hash.h"
+#include "core/links.h"
 #include "core/text.h"
 #include "datasets/dataset.h"
 #include "datasets/dataset_reader.h"
@@ -177,7 +178,11 @@ FileSet find_data_files(const fs::path& path, const std::optional<std::string>& 
   FileSet set{.folder = in_folder ? path : fixed_part(path),
               .files = in_folder ? files_of_folder(path) : files_of_pattern(path)};
   std::ranges::sort(set.files, {}, [](const fs::path& file) { return file.string(); });
-  for (const fs::path& file : set.files) check_kind(file);
+  const AllowedLinks links(set.folder, "data folder");
+  for (const fs::path& file : set.files) {
+    links.check(file);
+    check_kind(file);
+  }
   if (in_folder || split) choose_split(set, split, in_folder);
   if (in_folder) check_shards(set);
   return set;

@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/json.h"
+#include "core/links.h"
 #include "core/registry.h"
 #include "core/text.h"
 #include "datasets/data_files.h"
@@ -80,8 +81,13 @@ bool is_saved_dataset(const fs::path& folder) {
 }
 
 FileSet find_saved_files(const fs::path& folder, const std::optional<std::string>& split) {
-  if (is_there(folder / kSplits))
-    return find_saved_files(folder_of_split(folder, split), std::nullopt);
+  const AllowedLinks links(folder, "data folder");
+  for (const std::string_view name : {kState, kInfo, kSplits}) links.check(folder / name);
+  if (is_there(folder / kSplits)) {
+    const fs::path inner = folder_of_split(folder, split);
+    links.check(inner);
+    return find_saved_files(inner, std::nullopt);
+  }
   for (const std::string_view name : {kState, kInfo})
     if (!is_there(folder / name))
       fail(folder.string(), ": looks like a data set that save_to_disk wrote, but ", name,
@@ -99,6 +105,7 @@ FileSet find_saved_files(const fs::path& folder, const std::optional<std::string
       const Json* name = find_field(file, "filename");
       if (!name) fail_missing("filename", "a name");
       set.files.push_back(folder / plain_name(*name, "filename"));
+      links.check(set.files.back());
     }
     if (set.files.empty()) fail("key '_data_files' is an empty array, the data set has no rows");
     return set;

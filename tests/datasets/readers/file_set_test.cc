@@ -156,6 +156,55 @@ TEST_CASE("file set: what is not understood is named") {
               "it is packed; leave it out with a pattern such as '"));
 }
 
+TEST_CASE("file set: a link out of the folder is followed on demand alone") {
+  const test::ScratchFolder scratch;
+  const fs::path data = scratch.path() / "data", secret = scratch.write("secret", "key\n");
+  fs::create_directories(data / "part");
+  scratch.write("data/part/a.jsonl", line("a"));
+  fs::create_symlink("part/a.jsonl", data / "within.jsonl");
+  fs::rename(data / "part", scratch.path() / "part");
+  fs::create_directory_symlink(scratch.path() / "part", data / "part");
+  const std::string behind =
+      ", outside of the data folder, expected a file in it; if you trust it, "
+      "set KVCAL_FOLLOW_LINKS=1, or make a copy with 'cp -rL'";
+  const auto error = [&](const std::string& path) {
+    return test::error_of(scratch.path(), [&] { open_dataset(scratch.path() / path); });
+  };
+  CHECK(error("data/*.jsonl") == "data/within.jsonl: is a symbolic link to part/a.jsonl" + behind);
+  CHECK(error("data/*/*") == "data/part/a.jsonl: leads to part/a.jsonl" + behind);
+  fs::remove(data / "part");
+  fs::rename(scratch.path() / "part", data / "part");
+  CHECK(texts_of(*open_dataset(data / "*.jsonl")) == std::vector<std::string>{"a"});
+  fs::create_directory_symlink("data", scratch.path() / "link");
+  CHECK(texts_of(*open_dataset(scratch.path() / "link" / "*.jsonl")).size() == 1);
+
+  fs::remove_all(data / "part");
+  fs::remove(data / "within.jsonl");
+  fs::create_symlink("../secret", data / "a.txt");
+  const std::string refused = "data/a.txt: is a symbolic link to secret" + behind;
+  CHECK(error("data") == refused);
+  CHECK(error("data/*") == refused);
+  REQUIRE(::setenv("KVCAL_FOLLOW_LINKS", "1", 1) == 0);
+  CHECK(texts_of(*open_dataset(data)) == std::vector<std::string>{"key"});
+  REQUIRE(::unsetenv("KVCAL_FOLLOW_LINKS") == 0);
+  CHECK(error("data") == refused);
+}
+
+TEST_CASE("file set: links of a hub cache lead to its blobs") {
+  const test::ScratchFolder scratch;
+  const fs::path cache = scratch.path() / "datasets--a--b",
+                 data = cache / "snapshots" / "1" / "data";
+  fs::create_directories(data);
+  fs::create_directories(cache / "blobs");
+  scratch.write("datasets--a--b/blobs/abcd", line("a"));
+  scratch.write("datasets--a--b/secret", line("key"));
+  fs::create_symlink("../../../blobs/abcd", data / "a.jsonl");
+  CHECK(texts_of(*open_dataset(data)) == std::vector<std::string>{"a"});
+  CHECK(texts_of(*open_dataset(cache / "snapshots" / "1" / "*" / "a*")).size() == 1);
+  fs::create_symlink("../../../secret", data / "b.jsonl");
+  CHECK_THROWS_AS(open_dataset(data), Error);
+}
+
 TEST_CASE("file set: an error in one of the files names it") {
   const test::ScratchFolder scratch;
   scratch.write("a.jsonl", line("a"));

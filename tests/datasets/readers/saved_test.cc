@@ -42,6 +42,25 @@ TEST_CASE("saved: an order kept beside the rows is refused") {
         "their files, which is not read; save the data set again after flatten_indices()");
 }
 
+TEST_CASE("saved: a link out of the folder is refused") {
+  const test::ScratchFolder outside;
+  const fs::path other = outside.write("other", R"({"_data_files": [{"filename": "a.arrow"}]})");
+  for (const char* name : {"a.arrow", "state.json", "dataset_info.json", "dataset_dict.json"}) {
+    INFO(name);
+    const Saved saved(R"({"_data_files": [{"filename": "a.arrow"}]})");
+    const fs::path link = saved.scratch().path() / name;
+    fs::remove(link);
+    fs::create_symlink(other, link);
+    CHECK(saved.error().find(std::string(name) + ": is a symbolic link to " +
+                             fs::canonical(other).string() + ", outside of the data folder") !=
+          std::string::npos);
+  }
+  const Saved split("{}");
+  fs::create_directory_symlink(outside.path(), split.scratch().path() / "train");
+  split.scratch().write("dataset_dict.json", R"({"splits": ["train"]})");
+  CHECK(split.error().starts_with("train: is a symbolic link to "));
+}
+
 TEST_CASE("saved: what is missing or not understood is named") {
   CHECK(Saved("{").error().starts_with("state.json: not valid JSON at line 1"));
   CHECK(Saved("[]").error() == "state.json: is an array, expected an object");
