@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/file_in_use.h"
 #include "core/files_read.h"
+#include "core/folder.h"
 #include "core/interrupt.h"
 #include "core/pages.h"
 #include "core/posix_file.h"
@@ -203,10 +204,26 @@ fs::path resolved(const fs::path& path) {
   return error ? absolute.lexically_normal() : result;
 }
 
+namespace {
+
+/// The system finds nothing behind the ".." of a folder that is not there, though the text of the
+/// path names a place.
+void check_way_back(const fs::path& path) {
+  fs::path so_far;
+  for (const fs::path& part : path) {
+    if (part == ".." && !so_far.empty() && !is_folder(so_far))
+      fail(path.string(), ": no such place, for ", so_far.string(), " is no folder");
+    so_far /= part;
+  }
+}
+
+}  // namespace
+
 fs::path output_place(const fs::path& target) {
   const fs::path place = target.has_filename() ? target : target.parent_path();
   const fs::path name = place.filename();
   if (name.empty() || name == "." || name == "..") return resolved(place);
+  check_way_back(place);
   return resolved(place.has_parent_path() ? place.parent_path() : fs::path(".")) / name;
 }
 

@@ -27,6 +27,15 @@ void expect_written(size_t written, size_t size, const fs::path& path) {
     fail(path.string(), ": cannot write: the system took ", written, " of ", size, " bytes");
 }
 
+/// The user knows no name that kvcal hides, but its folder.
+[[noreturn]] void fail_open(const fs::path& path, bool creates) {
+  const std::error_code reason(errno, std::generic_category());
+  if (!creates) fail_code(path, "cannot open", reason);
+  if (!path.filename().string().starts_with('.')) fail_code(path, "cannot create", reason);
+  const fs::path folder = path.parent_path();
+  fail_code(folder.empty() ? "." : folder, "cannot create a file here", reason);
+}
+
 }  // namespace
 
 void fail_code(const fs::path& path, std::string_view what, std::error_code reason) {
@@ -70,7 +79,7 @@ OwnFile::OwnFile(const fs::path& path, int flags, mode_t mode, bool is_made)
     const int reason = errno;
     if (is_made) ::unlink(path.c_str());
     errno = reason;
-    fail_errno(path, (flags & O_CREAT) != 0 ? "cannot create" : "cannot open");
+    fail_open(path, (flags & O_CREAT) != 0);
   }
   if (!S_ISREG(status.st_mode) || status.st_nlink > 1)
     fail(path.string(),

@@ -284,6 +284,17 @@ TEST_CASE("atomic outputs: a lock that kvcal did not write is refused and stays 
         Contents{{".out.kvcal-lock", "notes"}, {"victim", "precious"}});
 }
 
+TEST_CASE("atomic outputs: a folder that is not there is named, not the lock in it") {
+  const ScratchFolder scratch;
+  const std::string none = (scratch / "none").string();
+  CHECK(message_of([&] { AtomicFile output(scratch / "none" / "page.html", false); }) ==
+        none + ": cannot create a file here: No such file or directory");
+  const fs::path long_name = scratch / std::string(250, 'n');
+  CHECK(message_of([&] { AtomicFile output(long_name, false); }) ==
+        scratch.path().string() + ": cannot create a file here: File name too long");
+  CHECK(contents_of(scratch.path()).empty());
+}
+
 TEST_CASE("atomic outputs: dots behind a link lead where the system says") {
   const ScratchFolder scratch;
   fs::create_directories(scratch / "e" / "f");
@@ -293,6 +304,12 @@ TEST_CASE("atomic outputs: dots behind a link lead where the system says") {
   CHECK(output_place(scratch / "link/../data.jsonl") == scratch / "e/data.jsonl");
   CHECK(output_place(scratch / "link/./new/") == scratch / "e/f/new");
   CHECK(output_place(scratch / "e/..") == scratch.path());
+  CHECK(message_of([&] { output_place(scratch / "none/../out"); }) ==
+        (scratch / "none/../out").string() + ": no such place, for " + (scratch / "none").string() +
+            " is no folder");
+  CHECK_THROWS_AS(AtomicDirectory(scratch / "none/../out", false), Error);
+  CHECK_THROWS_AS(AtomicFile(scratch / "data.jsonl/../out", false), Error);
+  CHECK_FALSE(fs::exists(scratch / "out"));
   CHECK(shortened(scratch / "e/../data.jsonl") == scratch / "data.jsonl");
   CHECK(shortened(scratch / "link/../data.jsonl") == scratch / "link/../data.jsonl");
   write_file_atomically(scratch / "link/../data.jsonl", "new", /*overwrite=*/true);
