@@ -124,13 +124,20 @@ fs::path folder_of(std::initializer_list<const char*> names, const fs::path& oth
   return value.empty() ? otherwise : expanded(value);
 }
 
+/// text without line breaks, which would begin another header of a request, and blanks at its ends.
+/// Source: huggingface_hub `_clean_token`.
+std::string clean_token(std::string text) {
+  std::erase_if(text, [](char c) { return c == '\r' || c == '\n'; });
+  return std::string(ascii_trimmed(text));
+}
+
 std::string token_of(const fs::path& home) {
   constexpr size_t kMostBytes = 10'000;
   if (is_true(variable({"HF_HUB_DISABLE_IMPLICIT_TOKEN"}))) return {};
-  const std::string given(ascii_trimmed(variable({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})));
+  const std::string given = clean_token(variable({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}));
   if (!given.empty()) return given;
   const fs::path file = folder_of({"HF_TOKEN_PATH"}, home / "token");
-  return is_there(file) ? std::string(ascii_trimmed(read_text(file, kMostBytes))) : "";
+  return is_there(file) ? clean_token(read_text(file, kMostBytes)) : "";
 }
 
 std::string endpoint_of() {

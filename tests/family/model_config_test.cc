@@ -90,6 +90,17 @@ TEST_CASE("model_config: a text_config may lack what its class has by default") 
   CHECK(test::contains(test::message_of([&] { parse_model_config(text); }), "hidden_size"));
 }
 
+TEST_CASE("model_config: sizes of the whole model are no lists, as transformers has it") {
+  const Json config = config_of("llama");
+  for (const char* key : {"hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads",
+                          "num_key_value_heads"}) {
+    Json json = config;
+    json[key] = Json::array({config.at(key)});
+    CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                         "key '" + std::string(key) + "' is an array"));
+  }
+}
+
 // transformers 5 names vision_tower.encoder model.vision_tower.encoder in memory, and lm_head
 // without what lies around it; it matches these names with `ignore`.
 TEST_CASE("wrappers: ignore lists name the parts beside the text model under any prefix") {

@@ -83,6 +83,8 @@ TEST_CASE("hub settings: the variables of huggingface_hub, and their order") {
   {
     const Environment environment({{"HF_HOME", home}, {"HF_TOKEN", "given"}});
     CHECK(hub_settings().token == "given");
+    ::setenv("HF_TOKEN", " giv\r\nen\n", 1);  // no second header
+    CHECK(hub_settings().token == "given");
     ::setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1", 1);
     CHECK(hub_settings().token.empty());
     ::setenv("HF_ENDPOINT", "ftp://x", 1);
