@@ -81,9 +81,15 @@ const std::map<std::string_view, MakeBomb>& makers() {
        }},
       {"parquet",
        [](const Scratch&) {
-         return std::vector{bombs() / "text.parquet", bombs() / "ids.parquet"};
+         std::vector files{bombs() / "text.parquet", bombs() / "ids.parquet"};
+         for (const char* codec : {"zstd", "gzip", "brotli", "lz4"})
+           files.push_back(bombs() / (std::string(codec) + ".parquet"));
+         return files;
        }},
-      {"arrow", [](const Scratch&) { return std::vector{bombs() / "text.arrow"}; }},
+      {"arrow",
+       [](const Scratch&) {
+         return std::vector{bombs() / "text.arrow", bombs() / "lz4.arrow"};
+       }},
   };
   return kMakers;
 }
