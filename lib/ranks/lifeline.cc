@@ -116,7 +116,8 @@ bool write_all(int socket, std::span<const char> bytes) {
   return true;
 }
 
-std::optional<int> connected_to(uint32_t address, const Place& place, int rank) {
+/// most: time for each step, in milliseconds.
+std::optional<int> connected_to(uint32_t address, const Place& place, int rank, int most) {
   const int socket = new_socket();
   if (socket < 0) return std::nullopt;
   const sockaddr_in to = ipv4(address, place.port);
@@ -126,14 +127,19 @@ std::optional<int> connected_to(uint32_t address, const Place& place, int rank) 
   const Hello hello{.token = place.token, .rank = rank};
   char answer = 0;
   // The other side answers, so that another program's port is not taken for rank 0's.
-  if (is_ready(socket, POLLOUT, kConnectMilliseconds) &&
+  if (is_ready(socket, POLLOUT, std::min(kConnectMilliseconds, most)) &&
       ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0 &&
       write_all(socket, {reinterpret_cast<const char*>(&hello), sizeof hello}) &&
-      is_ready(socket, POLLIN, kAnswerMilliseconds) && ::recv(socket, &answer, 1, 0) == 1 &&
-      answer == kLeaves)
+      is_ready(socket, POLLIN, most) && ::recv(socket, &answer, 1, 0) == 1 && answer == kLeaves)
     return socket;
   ::close(socket);
   return std::nullopt;
+}
+
+/// kAnswerMilliseconds, or the time after which a rank counts as lost where that is less.
+int answer_milliseconds(const Communicator& ranks) {
+  const double most = 1e3 * ranks.watch().timeout().count();
+  return most < kAnswerMilliseconds ? static_cast<int>(most) : kAnswerMilliseconds;
 }
 
 /// Connections to a listening socket that have not said yet who they are. None is waited for alone,
@@ -242,7 +248,7 @@ void Lifeline::listen(Communicator& ranks) {
   ranks.broadcast(place.bytes());
   if (place.port != 0) {
     Callers callers(socket, place.token, ranks.size());
-    const auto end = Clock::now() + milliseconds(kAnswerMilliseconds);
+    const auto end = Clock::now() + milliseconds(answer_milliseconds(ranks));
     while (std::ssize(peers_) < ranks.size() - 1) {
       const auto rank = callers.next(end);
       if (!rank) break;
@@ -255,8 +261,9 @@ void Lifeline::listen(Communicator& ranks) {
 void Lifeline::connect(Communicator& ranks, const std::vector<std::byte>& bytes) {
   const Place place = Place::from(bytes);
   if (place.port == 0) return;
+  const int most = answer_milliseconds(ranks);
   for (const uint32_t address : place.addresses)
-    if (const auto socket = connected_to(address, place, ranks.rank())) {
+    if (const auto socket = connected_to(address, place, ranks.rank(), most)) {
       peers_.push_back({.rank = 0, .socket = *socket, .received = {}});
       return;
     }

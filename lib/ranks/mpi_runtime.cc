@@ -18,19 +18,34 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace kvcal {
 
 struct MpiRuntime::State {
+  explicit State(CallWatch& watched) : calls(watched) {}
+
+  CallWatch& calls;
   std::timed_mutex mutex;  ///< of every call
   std::atomic<bool> is_broken = false;
   bool is_finalized = false;
 };
 
 namespace {
+
+/// The right to call MPI, and a call that is watched.
+class MpiCall {
+ public:
+  explicit MpiCall(MpiRuntime::State& state) : lock_(state.mutex), call_(state.calls) {}
+
+ private:
+  std::lock_guard<std::timed_mutex> lock_;
+  CallWatch::Call call_;
+};
 
 /// Limit of one message, so that a slow network delivers it long before the timeout; counts of MPI
 /// are ints.
@@ -52,7 +67,7 @@ class MpiCommunicator : public Communicator {
                   MpiRuntime::State& state)
       : Communicator(rank, std::move(hosts), watch), handle_(handle), state_(state) {}
   ~MpiCommunicator() override {
-    const std::lock_guard lock(state_.mutex);
+    const MpiCall call(state_);
     if (!state_.is_broken && !state_.is_finalized && handle_ != MPI_COMM_WORLD)
       MPI_Comm_free(&handle_);
   }
@@ -68,7 +83,7 @@ class MpiCommunicator : public Communicator {
     }
     MPI_Comm handle = MPI_COMM_NULL;
     {
-      const std::lock_guard lock(state_.mutex);
+      const MpiCall call(state_);
       check(MPI_Comm_split(handle_, member ? 0 : MPI_UNDEFINED, rank(), &handle), "MPI_Comm_split");
       if (member) MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN);
     }
@@ -98,7 +113,7 @@ class MpiCommunicator : public Communicator {
 
   void begin(std::vector<Message>& messages, std::span<const std::span<const std::byte>> to,
              std::span<const std::span<std::byte>> from) {
-    const std::lock_guard lock(state_.mutex);
+    const MpiCall call(state_);
     for (int i = 0; i < size(); ++i) {
       if (i == rank()) continue;
       const auto into = from[static_cast<size_t>(i)];
@@ -126,7 +141,7 @@ class MpiCommunicator : public Communicator {
     while (true) {
       std::vector<int> missing;
       {
-        const std::lock_guard lock(state_.mutex);
+        const MpiCall call(state_);
         std::erase_if(messages, [&](Message& message) {
           int is_done = 0;
           check(MPI_Test(&message.request, &is_done, MPI_STATUS_IGNORE), "MPI_Test");
@@ -152,7 +167,8 @@ class MpiCommunicator : public Communicator {
 
 }  // namespace
 
-MpiRuntime::MpiRuntime() : state_(std::make_unique<State>()) {
+MpiRuntime::MpiRuntime(CallWatch& calls) : state_(std::make_unique<State>(calls)) {
+  const MpiCall call(*state_);
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
     fail("MPI cannot be started");
@@ -188,13 +204,18 @@ std::unique_ptr<Communicator> MpiRuntime::world(Watch& watch) {
 }
 
 void MpiRuntime::finalize() {
-  const std::lock_guard lock(state_->mutex);
+  const MpiCall call(*state_);
   if (!std::exchange(state_->is_finalized, true)) MPI_Finalize();
 }
 
 void MpiRuntime::abort(int code) {
   // Another thread may be inside a call that never returns.
   const bool is_locked = state_->mutex.try_lock_for(std::chrono::milliseconds(300));
+  // Which then never lets this one return either.
+  std::thread([code] {
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    std::_Exit(code);
+  }).detach();
   MPI_Abort(MPI_COMM_WORLD, code);
   if (is_locked) state_->mutex.unlock();
   std::_Exit(code);
@@ -208,7 +229,7 @@ namespace kvcal {
 
 struct MpiRuntime::State {};
 
-MpiRuntime::MpiRuntime() {
+MpiRuntime::MpiRuntime(CallWatch&) {
   fail(
       "kvcal was built without MPI, as the wheel is; to run on several ranks take the Debian "
       "package or build it with -DKVCAL_MPI=ON");

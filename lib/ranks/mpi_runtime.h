@@ -2,16 +2,18 @@
 
 #include <memory>
 
+#include "ranks/call_watch.h"
 #include "ranks/communicator.h"
 
 namespace kvcal {
 
 /// MPI from its start to its end. Only mpi_runtime.cc uses MPI's names. Its calls come one at a
-/// time and never block, so any MPI with serialized thread support suffices.
+/// time, so any MPI with serialized thread support suffices. None waits for long but those that
+/// start, split and end; the watch of calls knows where one does.
 class MpiRuntime {
  public:
-  /// Throws Error where the program was built without MPI.
-  MpiRuntime();
+  /// Borrows calls. Throws Error where the program was built without MPI.
+  explicit MpiRuntime(CallWatch& calls);
   ~MpiRuntime();
   MpiRuntime(const MpiRuntime&) = delete;
   MpiRuntime& operator=(const MpiRuntime&) = delete;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -49,7 +50,9 @@ std::optional<Launch> find_launch(const std::function<const char*(const char* na
       // srun's steps may have fewer tasks than the job.
       const char* step = read("SLURM_STEP_NUM_TASKS");
       const bool is_step = std::string_view(manager.rank) == "PMIX_RANK" && step;
-      return Launch{.by = manager.name, .ranks = number_of(is_step ? step : read(manager.size))};
+      return Launch{.by = manager.name,
+                    .ranks = number_of(is_step ? step : read(manager.size)),
+                    .rank = number_of(read(manager.rank))};
     }
   return std::nullopt;
 }
@@ -84,7 +87,9 @@ RankSession::RankSession(RankOptions options)
     ranks_ = std::make_unique<SingleCommunicator>(host_name(), watch_);
     return;
   }
-  mpi_ = std::make_unique<MpiRuntime>();
+  calls_ = std::make_unique<CallWatch>(watch_, [this, rank = launch->rank] { on_stuck(rank); });
+  mpi_ = std::make_unique<MpiRuntime>(*calls_);
+  is_started_ = true;
   ranks_ = mpi_->world(watch_);
   if (launch->ranks > 1 && ranks_->size() == 1)
     fail("started by ", launch->by, " as one of ", launch->ranks,
@@ -143,6 +148,17 @@ void RankSession::on_died(int rank) {
 
 void RankSession::on_failed(const std::string& message) {
   end_all(message);
+}
+
+void RankSession::on_stuck(int rank) {
+  // Several ranks may be stuck; the first one reports it, and ends the others.
+  wait_until([&] { return is_ending_.load(); }, kTurn * rank);
+  std::ostringstream message;
+  message << "a rank has not answered for " << watch_.timeout().count() << " s in "
+          << watch_.stage() << ", and MPI waits for it";
+  if (!is_ending_) say_once(message.str());
+  if (is_started_) abort_failed();
+  std::_Exit(kFailedStatus);
 }
 
 void RankSession::on_ended() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ranks/call_watch.h"
 #include "ranks/communicator.h"
 #include "ranks/lifeline.h"
 #include "ranks/mpi_runtime.h"
@@ -20,6 +21,7 @@ namespace kvcal {
 struct Launch {
   std::string by;  ///< "mpirun", "srun (PMIx)", …
   int ranks = 0;   ///< 0: unknown
+  int rank = 0;    ///< of this process, as the launcher counts
 };
 
 /// Finds the launcher from the environment: read gives a variable's value, null where it is not
@@ -70,6 +72,8 @@ class RankSession {
   void on_died(int rank);
   void on_failed(const std::string& message);
   void on_ended();
+  /// A call of MPI does not return. rank: of this process.
+  void on_stuck(int rank);
   /// Ends the run on all ranks; this rank's threads get some time to release their resources.
   void end_all(const std::string& message);
   [[noreturn]] void abort_failed();
@@ -80,13 +84,15 @@ class RankSession {
 
   RankOptions options_;
   Watch watch_;
-  std::unique_ptr<MpiRuntime> mpi_;  ///< null: single process
+  std::unique_ptr<CallWatch> calls_;  ///< null: single process
+  std::unique_ptr<MpiRuntime> mpi_;   ///< null: single process
   std::unique_ptr<Communicator> ranks_;
   std::mutex mutex_;
   bool has_said_ = false;
   std::atomic<bool> is_ending_ = false;  ///< the reason is reported, or another rank will report it
   std::atomic<bool> has_lost_ = false;   ///< a rank died; ranks may compete to report it
   std::atomic<bool> is_released_ = false;  ///< the run's own thread has unwound
+  std::atomic<bool> is_started_ = false;   ///< mpi_ is there
   bool is_over_ = false;
   std::unique_ptr<Lifeline> lifeline_;  ///< null: single process; last, its thread uses all others
 };

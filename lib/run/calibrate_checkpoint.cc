@@ -133,6 +133,7 @@ class Calibrating {
       : request_(request), session_(session), diagnostics_(diagnostics), steps_(steps) {}
 
   void run() {
+    expect_same_output(ranks(), request_.output.output);
     together(ranks(), [&] { prepare(); });
     if (runs_text(request_, *plan_.subject)) return calibrate_and_write();
     if (!output_) return;

@@ -99,6 +99,10 @@ void expect_same_run(Communicator& ranks, const ModelDir& model_dir, const Json&
     expect_same(ranks, bytes_of(value.dump()), "another " + key + " (" + value.dump() + ")");
 }
 
+void expect_same_output(Communicator& ranks, const std::string& output) {
+  if (ranks.size() > 1) expect_same(ranks, bytes_of(output), "another --output");
+}
+
 RankedRun make_ranked_run(Communicator& ranks, const RankSettings& settings,
                           const ModelDir& model_dir, Diagnostics& diagnostics) {
   const WeightsChoice choice = choose_weights_mode(ranks, model_dir, wanted_weights(settings));

@@ -46,6 +46,10 @@ DeviceOptions devices_of_rank(DeviceOptions options, Communicator& ranks,
 /// Throws SharedError where a rank has another model, text or recipe. Collective.
 void expect_same_run(Communicator& ranks, const ModelDir& model_dir, const Json& fingerprint);
 
+/// Throws SharedError where a rank was given another output, though only the first writes one.
+/// Collective.
+void expect_same_output(Communicator& ranks, const std::string& output);
+
 /// Chooses the source of layers, and reports it where there are several ranks. Collective.
 RankedRun make_ranked_run(Communicator& ranks, const RankSettings& settings,
                           const ModelDir& model_dir, Diagnostics& diagnostics);

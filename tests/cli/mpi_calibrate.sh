@@ -169,7 +169,19 @@ PY
   [[ $(messages) -eq 1 ]] || fail "a recipe that is not there: $(messages) messages: $(<run.log)"
 }
 
+# Only the first rank writes, so another output of another rank would be none.
+check_other_output() {
+  recipe minmax >recipe.yaml
+  timeout 900 "$MPIRUN" --allow-run-as-root --oversubscribe --bind-to none -n 2 bash -c \
+    'exec "$KVCAL" calibrate model --recipe recipe.yaml --dataset text.jsonl --output "own${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"' \
+    >run.log 2>&1 && fail "another output on one rank: done"
+  grep -qE '^error: rank 1 on host .* sees another --output than rank 0 on host ' run.log ||
+    fail "another output on one rank: $(<run.log)"
+  [[ $(messages) -eq 1 && ! -e own0 && ! -e own1 ]] || fail "another output on one rank: $(ls): $(<run.log)"
+}
+
 check_equal_bytes
+check_other_output
 check_weights
 check_drafts
 check_failures

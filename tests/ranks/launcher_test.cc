@@ -29,6 +29,7 @@ TEST_CASE("launchers are known by what they set") {
   REQUIRE(open_mpi);
   CHECK(open_mpi->by == "mpirun");
   CHECK(open_mpi->ranks == 4);
+  CHECK(open_mpi->rank == 1);
   const auto hydra = launch_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}});
   REQUIRE(hydra);
   CHECK(hydra->ranks == 2);

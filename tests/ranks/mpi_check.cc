@@ -1,9 +1,15 @@
+#include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -79,12 +85,64 @@ std::string forward_hash(Communicator& ranks, const std::string& folder, const s
   return hash;
 }
 
+/// Inodes of this process's sockets.
+std::set<std::string> own_sockets() {
+  std::set<std::string> inodes;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string place = std::filesystem::read_symlink(entry, error).string();
+    if (place.starts_with("socket:[")) inodes.insert(place.substr(8, place.size() - 9));
+  }
+  return inodes;
+}
+
+/// Ports on which this process listens by TCP.
+std::vector<uint16_t> listened_ports() {
+  const std::set<std::string> own = own_sockets();
+  std::vector<uint16_t> ports;
+  std::ifstream table("/proc/net/tcp");
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream fields(line);
+    std::string number, address, peer, state, skipped, inode;
+    fields >> number >> address >> peer >> state;
+    for (int i = 0; i < 5; ++i) fields >> skipped;
+    fields >> inode;
+    if (state == "0A" && own.contains(inode))
+      ports.push_back(
+          static_cast<uint16_t>(std::stoul(address.substr(address.find(':') + 1), {}, 16)));
+  }
+  return ports;
+}
+
+/// The first rank sends a byte, and no more, to each port on which another one listens.
+void send_stray_bytes(Communicator& ranks) {
+  const std::vector<uint16_t> own = listened_ports();
+  const auto all = ranks.all_gather(std::as_bytes(std::span(own)));
+  int sent = 0;
+  for (size_t rank = 1; rank < all.size() && ranks.rank() == 0; ++rank)
+    for (size_t at = 0; at < all[rank].size(); at += sizeof(uint16_t)) {
+      uint16_t port = 0;
+      std::memcpy(&port, &all[rank][at], sizeof port);
+      sockaddr_in to{};
+      to.sin_family = AF_INET;
+      to.sin_port = htons(port);
+      to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      const int socket = ::socket(AF_INET, SOCK_STREAM, 0);  // open to the end of the process
+      if (::connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 &&
+          ::send(socket, "x", 1, MSG_NOSIGNAL) == 1)
+        ++sent;
+    }
+  if (ranks.rank() == 0) std::fprintf(stderr, "sent a byte to %d ports\n", sent);
+  for (int i = 0; i < 100; ++i) ranks.barrier();
+}
+
 /// What a run would do between its collective steps, and how it goes wrong.
 void misbehave(RankSession& session, const std::string& what, int who) {
   Communicator& ranks = session.ranks();
   session.set_stage("layer 7");
   const bool is_it = ranks.rank() == who;
   ranks.barrier();
+  if (what == "stray") return send_stray_bytes(ranks);
   while (what == "silent" && is_it) ::pause();  // until it is killed
   if (what == "killed" && is_it) std::raise(SIGKILL);
   if (what == "crashes" && is_it) std::abort();

@@ -7,6 +7,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failures=0
 options=()  # of the launcher
+wrapper=()  # of the program
 
 # start RANKS ARGS...: output in $scratch/out and $scratch/err, the status in $status.
 start() {
@@ -14,7 +15,7 @@ start() {
   shift
   local more=()
   "$MPIRUN" --version 2>/dev/null | grep -q "Open MPI\|OpenRTE" && more=(--oversubscribe)
-  timeout -k 5 900 "$MPIRUN" "${more[@]}" "${options[@]}" -n "$ranks" "$MPI_CHECK" "$@" >"$scratch/out" 2>"$scratch/err"
+  timeout -k 5 900 "$MPIRUN" "${more[@]}" "${options[@]}" -n "$ranks" "${wrapper[@]}" "$MPI_CHECK" "$@" >"$scratch/out" 2>"$scratch/err"
   status=$?
 }
 
@@ -70,6 +71,25 @@ for rank in 1 0; do
 done
 start 3 interrupted 600 1
 expect "one rank is interrupted" 130 ""
+
+# A rank that is stopped before it has found the others: they are inside MPI_Init.
+cat >"$scratch/stopped" <<'STOPPED'
+#!/bin/bash
+[ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}" = "$STOPPED_RANK" ] && kill -STOP $$
+exec "$@"
+STOPPED
+chmod +x "$scratch/stopped"
+wrapper=("$scratch/stopped")
+for rank in 1 0; do
+  export STOPPED_RANK=$rank
+  start 2 works 2
+  expect "rank $rank is stopped at the start" 1 "a rank has not answered for 2 s in the start, and MPI waits for it"
+done
+wrapper=()
+# Whatever MPI makes of a stranger's byte, the run ends.
+start 3 stray 60
+[ "$status" = 0 ] || [ "$status" = 1 ] && grep -q "sent a byte to [1-9]" "$scratch/err" && echo "ok: a stray byte" ||
+  complain "a stray byte: status $status"
 
 # Why lib/ranks keeps connections beside MPI: where the launcher does not end a job of which a rank dies (Open MPI's
 # --enable-recovery, srun without --kill-on-bad-exit), the ranks that are left stay in MPI_Allreduce; with lib/ranks they
