@@ -11,7 +11,9 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json_append.h"
 #include "core/process.h"
+#include "core/safe_points.h"
 
 namespace kvcal {
 namespace {
@@ -92,6 +94,7 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
+    points_.pass();
     if (!keys_.back().insert(name).second) fail("key '", name, "' appears twice in one object");
     key_ = std::move(name);
     return true;
@@ -116,6 +119,7 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
   Json* place(Json value) {
+    points_.pass();
     if (++num_values_ > limits_.max_values)
       fail("JSON holds more than ", limits_.max_values, " values");
     if (stack_.empty()) {
@@ -127,10 +131,7 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
       top.push_back(std::move(value));
       return &top.back();
     }
-    // ordered_json finds a key by linear search; the keys are known to be new, so append.
-    auto& object = top.get_ref<Json::object_t&>();
-    object.Container::emplace_back(std::move(key_), std::move(value));
-    return &object.back().second;
+    return &append_field(top, std::move(key_), std::move(value));
   }
   bool open(Json value) {
     if (static_cast<int>(stack_.size()) >= limits_.max_depth)
@@ -149,6 +150,7 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
   JsonLimits limits_;
   Json root_;
   size_t num_values_ = 0;
+  SafePoints points_;
   std::vector<Json*> stack_;
   std::vector<std::unordered_set<std::string>> keys_;
   std::string key_;
@@ -302,15 +304,13 @@ Json sorted_keys(const Json& value) {
     return result;
   }
   if (!value.is_object()) return value;
-  // Finding a key is a linear search, so none is looked for.
   std::vector<std::pair<std::string_view, const Json*>> parts;
   for (const auto& [name, part] : value.get_ref<const Json::object_t&>())
     parts.emplace_back(name, &part);
   std::ranges::sort(parts, {}, &std::pair<std::string_view, const Json*>::first);
   Json result = Json::object();
-  auto& object = result.get_ref<Json::object_t&>();
   for (const auto& [name, part] : parts)
-    object.Container::emplace_back(std::string(name), sorted_keys(*part));
+    append_field(result, std::string(name), sorted_keys(*part));
   return result;
 }
 

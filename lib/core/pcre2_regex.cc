@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "core/interrupt.h"
+
 namespace kvcal {
 namespace {
 
@@ -47,13 +49,47 @@ std::string message_of(int error) {
   return reinterpret_cast<const char*>(text);
 }
 
+/// Counts the work of one match. PCRE2 calls it before each part of the expression.
+class WorkCounter {
+ public:
+  WorkCounter(RegexWork& work, size_t from, pcre2_match_context* context)
+      : work_(work), context_(context), at_(from) {
+    pcre2_set_callout(context, &WorkCounter::count, this);
+  }
+  ~WorkCounter() { pcre2_set_callout(context_, nullptr, nullptr); }
+  WorkCounter(const WorkCounter&) = delete;
+  WorkCounter& operator=(const WorkCounter&) = delete;
+  bool is_stopped() const { return is_stopped_; }
+
+ private:
+  static constexpr uint64_t kWorkToAsk = 1 << 20;
+
+  /// No exception may pass through PCRE2, so an error number ends the match.
+  static int count(pcre2_callout_block* part, void* counter) {
+    auto& self = *static_cast<WorkCounter*>(counter);
+    const size_t at = part->current_position, passed = at > self.at_ ? at - self.at_ : 0;
+    self.at_ = at;
+    const uint64_t before = self.work_.done / kWorkToAsk;
+    self.work_.done += 1 + passed;
+    self.is_stopped_ = self.work_.done > self.work_.most ||
+                       (self.work_.done / kWorkToAsk != before && is_interrupt_requested());
+    return self.is_stopped_ ? PCRE2_ERROR_CALLOUT : 0;
+  }
+
+  RegexWork& work_;
+  pcre2_match_context* context_;
+  size_t at_;  ///< where the last part was tried
+  bool is_stopped_ = false;
+};
+
 void* compiled(std::string_view expression, const RegexOptions& options) {
   const Owned<pcre2_compile_context> context(pcre2_compile_context_create(nullptr));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   pcre2_set_parens_nest_limit(context.get(), options.max_nesting);
   const uint32_t flags = PCRE2_UTF | PCRE2_UCP | PCRE2_USE_OFFSET_LIMIT | PCRE2_NEVER_BACKSLASH_C |
                          (options.is_anchored ? PCRE2_ANCHORED : 0u) |
-                         (options.is_multiline ? PCRE2_MULTILINE : 0u);
+                         (options.is_multiline ? PCRE2_MULTILINE : 0u) |
+                         (options.counts_work ? PCRE2_AUTO_CALLOUT : 0u);
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_code* const code =
@@ -71,7 +107,7 @@ Pcre2Regex::Pcre2Regex(std::string_view expression, const RegexOptions& options)
       }) {}
 
 std::optional<std::pair<size_t, size_t>> Pcre2Regex::find(std::string_view text, size_t from,
-                                                          size_t last) const {
+                                                          size_t last, RegexWork* work) const {
   thread_local MatchScratch scratch;
   pcre2_match_context* const context = scratch.context.get();
   scratch.limit(options_);
@@ -81,10 +117,16 @@ std::optional<std::pair<size_t, size_t>> Pcre2Regex::find(std::string_view text,
     return pcre2_match(static_cast<const pcre2_code*>(code_.get()), units_of(text), text.size(),
                        from, flags, scratch.match.get(), context);
   };
+  std::optional<WorkCounter> counter;
+  if (work) counter.emplace(*work, from, context);
   int count = match(0);
   // The interpreter has its frames on the heap.
   if (count == PCRE2_ERROR_JIT_STACKLIMIT) count = match(PCRE2_NO_JIT);
   if (count == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  if (counter && counter->is_stopped()) {
+    throw_if_interrupted();
+    fail("takes more than ", work->most, " steps");
+  }
   if (count < 0) fail(message_of(count));
   const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(scratch.match.get());
   return std::pair<size_t, size_t>{std::min(ends[0], ends[1]), ends[1]};

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/interrupt.h"
 #include "core/pcre2_regex.h"
 #include "core/text.h"
 
@@ -17,6 +18,7 @@ bool is_pattern(const Json& value) {
   if (!value.is_string()) return false;
   const std::string& text = value.get_ref<const std::string&>();
   if (!text.starts_with(kExpression)) return true;
+  throw_if_interrupted();  // a list may hold hundreds of thousands
   try {
     Pcre2Regex(
         text.substr(kExpression.size()),

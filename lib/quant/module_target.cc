@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "core/interrupt.h"
 #include "core/pcre2_regex.h"
 
 namespace kvcal {
@@ -70,6 +71,7 @@ const Pcre2Regex& compiled(std::string_view pattern) {
   constexpr size_t kMaxKept = 1000;
   thread_local std::map<std::string, Pcre2Regex, std::less<>> kept;
   if (const auto found = kept.find(pattern); found != kept.end()) return found->second;
+  throw_if_interrupted();  // with more patterns than are kept, each module compiles all of them
   if (kept.size() >= kMaxKept) kept.clear();
   return kept.emplace(pattern, compile(pattern)).first->second;
 }

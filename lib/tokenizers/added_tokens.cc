@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/safe_points.h"
 #include "unicode/unicode.h"
 
 namespace kvcal::tokenizers {
@@ -26,7 +26,9 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary
                          const Normalizer* normalizer) {
   std::map<TokenId, std::string> normalized_content;
   size_t next_id = model.size();
+  SafePoints points;
   for (const AddedToken& token : tokens) {
+    points.pass();
     if (token.content.empty()) continue;
     auto id = by_content_.find(token.content);
     if (id && tokens_.at(*id) == token) continue;
@@ -43,6 +45,7 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary
     tokens_.insert_or_assign(*id, token);
   }
   for (const auto& [id, token] : tokens_) {
+    points.pass();
     const auto changed = normalized_content.find(id);
     const std::string& content =
         changed != normalized_content.end() ? changed->second : token.content;
@@ -59,10 +62,9 @@ void AddedTokens::split(std::string_view text, const TokenTrie& trie,
   size_t begin = 0;  // of the text that no token has taken yet
   if (!trie.empty()) {
     // A token may have thousands of bytes, and each place be the beginning of many.
-    constexpr size_t kPlacesTogether = 1024;
-    size_t places = 0;
+    SafePoints points(1024);
     for (size_t at = trie.next_start(text, 0); at < text.size(); at = trie.next_start(text, at)) {
-      if (++places % kPlacesTogether == 0) throw_if_interrupted();
+      points.pass();
       const auto [id, end] = trie.longest(text, at);
       if (id < 0) {
         ++at;
@@ -97,7 +99,9 @@ AddedToken read_added_token(const Json& entry, bool is_special) {
 std::vector<AddedToken> read_added_tokens(const Json& json, bool needs_flags) {
   std::vector<AddedToken> tokens;
   if (!json.is_array()) fail("found ", kind_of(json), ", expected an array");
+  SafePoints points;
   for (size_t i = 0; i < json.size(); ++i) {
+    points.pass();
     in_context("[" + std::to_string(i) + "]", [&] {
       const Json* id = find_field(json[i], "id");
       if (!id) fail_missing("id", "an integer");

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/safe_points.h"
 #include "tokenizers/components.h"
 #include "tokenizers/model_proto.h"
 #include "unicode/unicode.h"
@@ -66,7 +67,9 @@ void MergeTable::merge_long(Scratch& scratch) const {
     push(scratch, position);
     if (heap.size() > before) std::push_heap(heap.begin(), heap.end(), comes_later);
   };
+  SafePoints points;
   while (!heap.empty()) {
+    points.pass();
     std::pop_heap(heap.begin(), heap.end(), comes_later);
     const Scratch::Candidate best = heap.back();
     heap.pop_back();
@@ -185,7 +188,9 @@ class Bpe : public TokenModel {
       if (has_pending) add(*unknown_);
       has_pending = false;
     };
+    SafePoints points;
     for (size_t at = 0; at < part.size();) {
+      points.pass();
       const size_t size = unicode::decode(part, at).size;
       scratch.text.assign(at == 0 ? std::string() : options_.prefix).append(part.substr(at, size));
       at += size;
@@ -241,7 +246,9 @@ MergeTable read_merges(const Json& object, const Vocabulary& vocabulary,
     fail("too many merges: ", merges.size());
   MergeTable table;
   uint32_t rank = 0;
+  SafePoints points;
   for (size_t i = 0; i < merges.size(); ++i) {
+    points.pass();
     if (merges[i].is_string() && merges[i].get_ref<const std::string&>().starts_with("#version"))
       continue;
     in_context("merges[" + std::to_string(i) + "]", [&] {
@@ -330,7 +337,9 @@ std::unique_ptr<ScoredBpe> ScoredBpe::make(const ModelProto& model) {
   if (!has_plain_settings(model)) return nullptr;
   Vocabulary symbols, all;
   std::string unknown;
+  SafePoints points;
   for (size_t i = 0; i < model.pieces.size(); ++i) {
+    points.pass();
     const auto& [text, score, type] = model.pieces[i];
     const bool is_odd = type == Type::kUserDefined || type == Type::kUnused ||
                         text.size() > kLongestPiece || all.find(text) ||
@@ -352,6 +361,7 @@ std::unique_ptr<ScoredBpe> ScoredBpe::make(const ModelProto& model) {
       continue;
     }
     for (size_t at = 0; at < text.size(); at += unicode::decode(text, at).size) {
+      points.pass();
       if (!symbols.find(text.substr(at, unicode::decode(text, at).size))) return nullptr;
       const auto left = symbols.find(text.substr(0, at)), right = symbols.find(text.substr(at));
       if (at > 0 && left && right) merges.add(*left, *right, ranks[i], static_cast<TokenId>(i));

@@ -1,7 +1,6 @@
 #include "tokenizers/pattern.h"
 
 #include <array>
-#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,8 +13,8 @@
 namespace kvcal::tokenizers {
 namespace {
 
-/// Expressions come from strangers. One attempt at one position may take kMatchLimit steps, kStride
-/// positions are tried between two looks at the clock, and one text may take kTimeLimit.
+/// Expressions come from strangers. One attempt at one position may take kMatchLimit steps, and one
+/// text kMostWork, which takes some ten seconds. kStride positions are tried at a time.
 constexpr uint32_t kMatchLimit = 5'000'000;
 constexpr RegexOptions kOptions{.is_multiline = true,
                                 .is_jitted = true,
@@ -23,9 +22,10 @@ constexpr RegexOptions kOptions{.is_multiline = true,
                                 .max_nesting = 100,
                                 .max_steps = kMatchLimit,
                                 .max_depth = kMatchLimit,
-                                .max_heap_kib = 256 * 1024};
+                                .max_heap_kib = 256 * 1024,
+                                .counts_work = true};
 constexpr size_t kStride = 512;
-constexpr std::chrono::seconds kTimeLimit{20};
+constexpr uint64_t kMostWork = 2'000'000'000;
 constexpr size_t kLongestExpression = 64 * 1024;
 
 std::string shown(std::string_view expression) {
@@ -42,33 +42,17 @@ Pcre2Regex compile(std::string_view expression) {
                     [&] { return Pcre2Regex(translated, kOptions); });
 }
 
-/// Looks at the clock once in kCalls calls, for one call costs as much as a short match.
-class Deadline {
- public:
-  bool expired() {
-    if (++calls_ % kCalls != 0) return false;
-    const auto now = std::chrono::steady_clock::now();
-    if (calls_ == kCalls) start_ = now;
-    return now - start_ > kTimeLimit;
-  }
-
- private:
-  static constexpr uint64_t kCalls = 64;
-  uint64_t calls_ = 0;
-  std::chrono::steady_clock::time_point start_;
-};
-
 class Regex : public Pattern {
  public:
   explicit Regex(std::string_view expression)
       : expression_(expression), regex_(compile(expression)) {}
 
   void for_each(std::string_view text, Visitor<Span> visit) const override {
-    Deadline deadline;
+    RegexWork work{.most = kMostWork};
     size_t at = 0, previous_end = 0;
     bool has_previous = false;
     Span match;
-    while (at <= text.size() && find(text, at, deadline, match)) {
+    while (at <= text.size() && find(text, at, work, match)) {
       if (match.begin == match.end && has_previous && previous_end == match.end) {
         at = match.end + 1;
         while (at < text.size() && utf8::is_tail(text[at])) ++at;
@@ -81,13 +65,10 @@ class Regex : public Pattern {
   }
 
  private:
-  bool find(std::string_view text, size_t from, Deadline& deadline, Span& match) const {
+  bool find(std::string_view text, size_t from, RegexWork& work, Span& match) const {
     for (size_t at = from;; at = next_start(text, at + kStride)) {
-      if (deadline.expired())
-        fail("regular expression '", shown(expression_), "' takes more than ", kTimeLimit.count(),
-             " s on a text of ", text.size(), " bytes");
       try {
-        if (const auto found = regex_.find(text, at, next_start(text, at + kStride) - 1)) {
+        if (const auto found = regex_.find(text, at, next_start(text, at + kStride) - 1, &work)) {
           match = {found->first, found->second};
           return true;
         }

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/safe_points.h"
 #include "tokenizers/added_tokens.h"
 #include "tokenizers/components.h"
 #include "tokenizers/model_proto.h"
@@ -314,7 +315,9 @@ class SentencePieceTokenizer : public Tokenizer {
 
   void encode_parts(std::string_view text, std::vector<TokenId>& ids) const {
     size_t begin = 0;
+    SafePoints points(1024);  // each place may begin many long tokens
     for (size_t at = trie_.next_start(text, 0); at < text.size(); at = trie_.next_start(text, at)) {
+      points.pass();
       const auto [id, end] = trie_.longest(text, at);
       const auto found = added_.find(id);
       if (found == added_.end() || !stands_alone(found->second, text, {at, end})) {

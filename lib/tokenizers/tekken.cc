@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/safe_points.h"
 #include "tokenizers/bpe.h"
 #include "tokenizers/components.h"
 #include "tokenizers/tokenizer_files.h"
@@ -74,8 +75,10 @@ std::vector<std::string> special_texts(const Json& json, int64_t count) {
 /// Bytes of the tokens by rank.
 std::vector<std::string> read_ranks(const Json& vocab, int64_t count) {
   std::vector<std::string> ranks;
+  SafePoints points;
   for (int64_t i = 0; i < count; ++i)
     in_context("vocab[" + std::to_string(i) + "]", [&] {
+      points.pass();
       const Json& token = vocab[static_cast<size_t>(i)];
       if (required_int(token, "rank") != i)
         fail("key 'rank' is ", required_int(token, "rank"), ", expected ", i);
@@ -93,11 +96,13 @@ std::vector<std::string> read_ranks(const Json& vocab, int64_t count) {
 MergeTable make_merges(const std::vector<std::string>& ranks, const Vocabulary& bytes) {
   MergeTable merges;
   size_t pair_bytes = 0;
+  SafePoints points;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::string_view text = ranks[rank];
     pair_bytes += text.size() * text.size();
     if (pair_bytes > kMostPairBytes) fail("vocab: too many long tokens");
     for (size_t i = 1; i < text.size(); ++i) {
+      points.pass();
       const auto left = bytes.find(text.substr(0, i)), right = bytes.find(text.substr(i));
       if (left && right) merges.add(*left, *right, static_cast<uint32_t>(rank), *bytes.find(text));
     }
@@ -108,7 +113,9 @@ MergeTable make_merges(const std::vector<std::string>& ranks, const Vocabulary& 
 std::unique_ptr<TokenModel> make_ranked_bpe(const std::vector<std::string>& ranks,
                                             const std::vector<std::string>& special) {
   Vocabulary bytes, vocabulary;
+  SafePoints points;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    points.pass();
     const auto id = static_cast<TokenId>(special.size() + rank);
     if (bytes.find(ranks[rank])) fail("vocab[", rank, "] repeats an earlier token");
     bytes.add(ranks[rank], id);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/safe_points.h"
 #include "tokenizers/components.h"
 #include "unicode/unicode.h"
 
@@ -149,6 +150,7 @@ class WordPiece : public TokenModel {
 
  private:
   bool cover(std::string_view piece, std::string& text, std::vector<TokenId>& ids) const {
+    SafePoints points(size_t{1} << 20);  // of bytes
     for (size_t start = 0; start < piece.size();) {
       size_t end = std::min(piece.size(), start + vocabulary_.longest());
       std::optional<TokenId> id;
@@ -156,6 +158,7 @@ class WordPiece : public TokenModel {
         while (end > start && end < piece.size() && utf8::is_tail(piece[end])) --end;
         if (end == start) return false;
         text.assign(start > 0 ? prefix_ : std::string()).append(piece.substr(start, end - start));
+        points.pass(text.size());
         if ((id = vocabulary_.find(text))) break;
       }
       ids.push_back(*id);
@@ -195,8 +198,11 @@ Vocabulary read_vocabulary(const Json& object) {
   if (!vocab->is_object()) fail_kind("vocab", "an object", *vocab);
   Vocabulary vocabulary;
   vocabulary.reserve(vocab->size(), vocab->size() * 8);
-  for (const auto& [text, id] : vocab->get_ref<const Json::object_t&>())
+  SafePoints points;
+  for (const auto& [text, id] : vocab->get_ref<const Json::object_t&>()) {
+    points.pass();
     vocabulary.add(text, token_id(id, "vocab['" + text.substr(0, 40) + "']"));
+  }
   return vocabulary;
 }
 

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/safe_points.h"
 #include "tokenizers/components.h"
 #include "tokenizers/token_model.h"
 #include "tokenizers/token_trie.h"
@@ -29,7 +29,9 @@ class Unigram : public TokenModel {
         unknown_(unknown),
         fallback_(byte_fallback ? byte_tokens(vocabulary_) : std::vector<TokenId>()) {
     double worst = std::numeric_limits<double>::infinity();
+    SafePoints points;
     for (size_t i = 0; i < scores_.size(); ++i) {
+      points.pass();
       worst = std::min(worst, scores_[i]);
       // A text that is there twice has the last id.
       const auto id = static_cast<TokenId>(i);
@@ -49,10 +51,9 @@ class Unigram : public TokenModel {
   void cover(std::string_view text, Scratch& scratch, std::vector<TokenId>& ids) const {
     auto& paths = scratch.paths;
     paths.assign(text.size() + 1, {});
-    constexpr size_t kPlacesTogether = 1024;  // each may begin many long tokens
-    size_t places = 0;
+    SafePoints points(1024);  // each place may begin many long tokens
     for (size_t at = 0; at < text.size();) {
-      if (++places % kPlacesTogether == 0) throw_if_interrupted();
+      points.pass();
       const double score_here = paths[at].score;
       const size_t size = unicode::decode(text, at).size;
       const auto offer = [&](size_t length, double score, TokenId id) {
@@ -133,7 +134,9 @@ std::unique_ptr<TokenModel> make_unigram(const Json& object) {
     fail("vocabulary of ", vocab.size(), " tokens is too large");
   Vocabulary vocabulary;
   std::vector<double> scores;
+  SafePoints points;
   for (size_t i = 0; i < vocab.size(); ++i) {
+    points.pass();
     const Json& entry = vocab[i];
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
       fail("vocab[", i, "] is not [\"text\", score]");

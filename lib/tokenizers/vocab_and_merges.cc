@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -165,12 +167,11 @@ std::map<TokenId, Json> read_numbered_tokens(const Json& config, const Json& add
     for_each_numbered_token(config, [&](TokenId id, const Json& token) { tokens[id] = token; });
     return tokens;
   }
-  const auto is_special = [&](const std::string& text) {
-    return std::ranges::any_of(special,
-                               [&](const auto& one) { return one.second.at("content") == text; });
-  };
+  std::set<std::string_view> special_texts;
+  for (const auto& [name, token] : special)
+    special_texts.insert(token.at("content").get_ref<const std::string&>());
   for (const auto& [text, id] : added.get_ref<const Json::object_t&>()) {
-    const bool special_here = is_special(text);
+    const bool special_here = special_texts.contains(text);
     tokens[token_id(id, "'" + text.substr(0, 40) + "'")] = {
         {"content", text}, {"normalized", !special_here}, {"special", special_here}};
   }

@@ -7,6 +7,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../cli/support.sh"
 source "$CLI_FOLDER/errors/bad_files.sh"
 BOMBS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source "$BOMBS/inputs.sh"
 
 table=/dev/null
 [[ ${1:-} == --table ]] && { table=$(realpath -m "$2"); shift 2; }
@@ -19,29 +20,6 @@ CALIBRATE='kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --out
 count=0 failed=0
 
 kvcal() { "$MEASURE" $DEADLINE "$SCRATCH_ROOT/cost" "$KVCAL" "$@"; }
-
-# N copies of a text, quickly. The text may not hold a line end.
-many() { yes -- "$2" | head -n "$1" | tr -d '\n'; }
-# "PREFIX0SUFFIX,PREFIX1SUFFIX,...", N of them.
-numbered() { seq -f "$2%.0f$3" 0 $(($1 - 1)) | paste -sd ,; }
-# config.json with keys of the JSON object $1 in place of its own; sed does for flat ones.
-set_config() { # set_config KEY VALUE
-  sed -i -E "s/\"$1\": [^,]*(,?)\$/\"$1\": $2\1/" model/config.json
-}
-# A chat template for a model with a tokenizer, and a conversation to render.
-use_template() {
-  add_tokenizer
-  printf %s "$1" >model/chat_template.jinja
-  echo '{"messages": [{"role": "user", "content": "Hi"}]}' >data.jsonl
-}
-use_text() {
-  add_tokenizer
-  printf '{"text": "%s"}\n' "$1" >data.jsonl
-}
-# The safetensors file $1 whose header is the file $2 and that has $3 bytes of data.
-safetensors_of() {
-  { le64 "$(stat -c %s "$2")"; cat "$2"; head -c "$3" /dev/zero; } >"$1"
-}
 
 # bomb TITLE NAMED <<CASE: lines that make the input in a folder with model/, recipe.yaml and data.jsonl, and a last line
 # "$ COMMAND" (calibrate where there is none). NAMED: a file that the error must name.
@@ -61,7 +39,7 @@ bomb() {
   (set -e; eval "$setup") || verdict="its setup failed"
   size=$(find . -type f -newer "$SCRATCH_ROOT/base/made" -printf '%s\n' | sort -n | tail -1)
   (eval "$command") >"$SCRATCH_ROOT/stdout" 2>"$SCRATCH_ROOT/stderr" </dev/null
-  read -r status seconds megabytes <"$SCRATCH_ROOT/cost"
+  read -r status seconds megabytes _ <"$SCRATCH_ROOT/cost"
   popd >/dev/null || exit 1
   message=$(stable_text "$SCRATCH_ROOT/room" <"$SCRATCH_ROOT/stderr" | grep -a '^error: ' | head -1 | cut -c 8-)
   [[ $status == 1 || $status == 2 ]] || verdict="exit code $status"

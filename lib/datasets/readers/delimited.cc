@@ -1,9 +1,12 @@
 // CSV and TSV: a header that names the columns, and a record a row.
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "core/error.h"
+#include "core/json_append.h"
+#include "core/safe_points.h"
 #include "core/text.h"
 #include "core/utf8.h"
 #include "datasets/dataset_reader.h"
@@ -12,6 +15,10 @@ namespace kvcal {
 namespace {
 
 constexpr char kQuote = '"';
+
+struct UnclosedQuote : Error {
+  using Error::Error;
+};
 
 class RowReader {
  public:
@@ -52,7 +59,7 @@ class RowReader {
     while (true) {
       const size_t quote = text_.find(kQuote, ++at_);
       if (quote == std::string_view::npos)
-        fail("a field in quotes is not closed before the end of the file");
+        throw UnclosedQuote("a field in quotes is not closed before the end of the file");
       field += text_.substr(at_, quote - at_);
       at_ = quote + 1;
       if (at_ == text_.size() || text_[at_] != kQuote) return field;
@@ -109,11 +116,30 @@ void check_is_text(std::string_view text) {
 }
 
 void check_header(const std::vector<std::string>& columns) {
-  for (size_t i = 0; i < columns.size(); ++i)
-    if (!columns[i].empty() &&
-        std::find(columns.begin(), columns.begin() + static_cast<std::ptrdiff_t>(i), columns[i]) !=
-            columns.begin() + static_cast<std::ptrdiff_t>(i))
-      fail("column '", columns[i], "' appears twice in the header");
+  std::unordered_set<std::string_view> seen;
+  for (const std::string& column : columns)
+    if (!column.empty() && !seen.insert(column).second)
+      fail("column '", column, "' appears twice in the header");
+}
+
+/// read_row that looks no further than a row may reach: its end may be most of a disk away.
+size_t read_row_within(std::string_view text, size_t begin, char delimiter, size_t max_bytes,
+                       std::vector<std::string>& fields) {
+  // With a byte more than the longest row and its line break, which tells a longer one.
+  const std::string_view seen = text.substr(0, begin + std::min(max_bytes + 3, text.size()));
+  const auto check = [&](size_t end) {
+    if (end == seen.size() && end < text.size())
+      fail("the row has over ", max_bytes,
+           " bytes, which is the limit; --max-record-bytes sets another");
+    check_record_size("the row", end - begin, max_bytes);
+    return end;
+  };
+  try {
+    return check(read_row(seen, begin, delimiter, fields));
+  } catch (const UnclosedQuote&) {
+    check(seen.size());
+    throw;
+  }
 }
 
 class DelimitedRecords : public RecordSource {
@@ -122,12 +148,13 @@ class DelimitedRecords : public RecordSource {
       : file_(std::move(file)), delimiter_(delimiter) {
     const std::string_view text = file_.text();
     std::vector<std::string> fields;
+    SafePoints points(4096);
     size_t dropped = 0;
     int64_t line = 1;
     for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+      points.pass();
       try {  // no in_context(), which would write the place of every row
-        end = read_row(text, begin, delimiter_, fields);
-        check_record_size("the row", end - begin, max_record_bytes);
+        end = read_row_within(text, begin, delimiter_, max_record_bytes, fields);
         if (!fields.empty()) add({begin, end - begin, line}, fields);
       } catch (Error& error) {
         error.add_context(place_of(line));
@@ -150,7 +177,7 @@ class DelimitedRecords : public RecordSource {
     read_row(text, 0, delimiter_, fields);
     Json object = Json::object();
     for (size_t i = 0; i < columns_.size(); ++i)
-      if (!columns_[i].empty()) object[columns_[i]] = std::move(fields[i]);
+      if (!columns_[i].empty()) append_field(object, columns_[i], std::move(fields[i]));
     return object;
   }
   std::string place(int64_t index) const override {

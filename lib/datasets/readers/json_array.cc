@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/safe_points.h"
 #include "datasets/dataset_reader.h"
 
 namespace kvcal {
@@ -67,7 +68,7 @@ class Scanner {
   void skip_string(int64_t start_line) {
     ++at_;
     while (true) {
-      at_ = std::min(text_.find_first_of("\"\\", at_), text_.size());
+      pass_to("\"\\");
       if (at_ < text_.size() && text_[at_] == '"') break;
       if (at_ + 1 >= text_.size())
         fail("the file ends inside the value that begins at line ", start_line);
@@ -78,8 +79,8 @@ class Scanner {
   void skip_brackets(int64_t start_line) {
     int depth = 0;
     do {
-      at_ = text_.find_first_of("\"{}[]", at_);
-      if (at_ == std::string_view::npos)
+      pass_to("\"{}[]");
+      if (at_ == text_.size())
         fail("the file ends inside the value that begins at line ", start_line);
       const char c = text_[at_];
       if (c == '"') {
@@ -92,6 +93,16 @@ class Scanner {
       ++at_;
       drop_passed();
     } while (depth > 0);
+  }
+  /// Goes on to the next of these characters, or to the end of the file.
+  void pass_to(std::string_view characters) {
+    constexpr size_t kPiece = size_t{1} << 20;
+    points_.pass();
+    for (at_ = std::min(at_, text_.size()); at_ < text_.size(); throw_if_interrupted()) {
+      const size_t found = text_.substr(at_, kPiece).find_first_of(characters);
+      at_ = std::min(found == std::string_view::npos ? at_ + kPiece : at_ + found, text_.size());
+      if (found != std::string_view::npos) return;
+    }
   }
   void drop_passed() {
     if (at_ - dropped_ >= TextFile::kDropEvery) line_of(at_);  // counts before they are dropped
@@ -117,6 +128,7 @@ class Scanner {
   size_t max_record_bytes_;
   size_t at_ = 0, counted_ = 0, dropped_ = 0;
   int64_t line_ = 1;
+  SafePoints points_;
 };
 
 /// A top-level member.

@@ -21,6 +21,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json_append.h"
 
 namespace kvcal {
 namespace {
@@ -98,7 +99,8 @@ class ArrowTable : public Table {
       for (int i = 0; i < piece_.batch->num_columns(); ++i) {
         const std::string& name = piece_.batch->column_name(i);
         in_context(name, [&] {
-          object[name] = arrow_value(*piece_.batch->column(i), index - piece_.begin, size);
+          append_field(object, name,
+                       arrow_value(*piece_.batch->column(i), index - piece_.begin, size));
         });
       }
       return object;
