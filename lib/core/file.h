@@ -161,7 +161,8 @@ class AtomicDirectory : public StagedOutput {
 fs::path resolved(const fs::path& path);
 /// Where an output with this name lies: the name in its folder without links and dots, which the
 /// system and not the text says, so that "link/../name" is what opening it would be. The last name
-/// stays as it is, also where it is a link. Throws Error for ".." behind a folder that is not there.
+/// stays as it is, also where it is a link. Throws Error for ".." behind a folder that is not
+/// there.
 fs::path output_place(const fs::path& target);
 /// path without dots where that names the same file, for messages and further names.
 fs::path shortened(const fs::path& path);

@@ -45,7 +45,8 @@ const std::vector<VariableDescription> kOfHub = {
     {"HF_HUB_OFFLINE=1", "Download nothing"},
     {"https_proxy, no_proxy", "Proxies of downloads"},
     {"SSL_CERT_FILE", "Certificates that downloads trust, instead of the machine's"},
-    {"KVCAL_FOLLOW_LINKS=1", "Follow links of a checkpoint or a folder of data that lead out of it"}};
+    {"KVCAL_FOLLOW_LINKS=1",
+     "Follow links of a checkpoint or a folder of data that lead out of it"}};
 const std::vector<VariableDescription> kOfDevices = {
     {"KVCAL_CPU", "Use no more than these instructions: avx2, avx512, avx512_bf16 or amx_bf16"},
     {"KVCAL_GPU_LIBRARY_PATH", "Files or folders of the GPU's matrix library"},
