@@ -19,7 +19,8 @@
 namespace kvcal::tokenizers {
 namespace {
 
-constexpr size_t kMostPieces = size_t{1} << 22;
+/// Four times the largest published; the library that makes its table of them cannot be stopped.
+constexpr size_t kMostPieces = size_t{1} << 20;
 constexpr size_t kLongestPiece = 64 * 1024;
 
 /// One field of a protobuf message.

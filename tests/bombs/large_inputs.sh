@@ -176,7 +176,7 @@ vocab = [{"rank": i, "token_bytes": base64.b64encode(bytes([i]) if i < 256 else 
 json.dump({"config": {"pattern": r"\\S+|\\s+", "default_num_special_tokens": 10, "default_vocab_size": 900010, "num_vocab_tokens": 900000}, "vocab": vocab}, open("model/tekken.json", "w"))
 PY
 CASE
-large "tokenizer.model of 3,000,000 pieces" calibrate <<'CASE'
+large "tokenizer.model of 900,000 pieces" calibrate <<'CASE'
 use_text "$(many 1000000 'a ')"
 rm model/tokenizer.json
 python3 - <<'PY'
@@ -185,8 +185,8 @@ def piece(text, score):
     body = b"\x0a" + bytes([len(text)]) + text + b"\x15" + struct.pack("<f", score)
     return b"\x0a" + bytes([len(body)]) + body
 with open("model/tokenizer.model", "wb") as f:
-    f.write(b"\x0a\x0a\x0a\x05<unk>\x18\x02")
-    f.write(b"".join(piece(b"%d" % i, -float(i)) for i in range(3000000)))
+    f.write(b"\x0a\x09\x0a\x05<unk>\x18\x02")
+    f.write(b"".join(piece(b"%d" % i, -float(i)) for i in range(900000)))
 PY
 CASE
 large "tokenizer_config.json of 100,000 added tokens" calibrate <<'CASE'

@@ -38,7 +38,7 @@ large() {
     [[ -n ${VERBOSE:-} ]] && echo "$title: $stop: status $status, $seconds s, $after after: $(head -c 200 "$SCRATCH_ROOT/stderr" | head -1)"
     [[ $status == [0123] || $status == 130 ]] || verdict="exit code $status"
     awk -v a="$after" -v b=$MOST_SECONDS 'BEGIN { exit !(a != "-" && a > b) }' && verdict+="${verdict:+, }$after seconds"
-    said=$(head -c 400 "$SCRATCH_ROOT/stderr")
+    said=$(tail -c 600 "$SCRATCH_ROOT/stderr")
     [[ $after == - || $status != 130 || $said == *interrupted* ]] || verdict+="${verdict:+, }no word of it"
     # A calibration that had begun keeps its state, and says so.
     [[ $said == *"is kept in 'out.kvcal-state'"* ]] && rm -rf out.kvcal-state
