@@ -333,13 +333,16 @@ class Activated {
                               float* tile, int thread) const {
     const PackedPanel& panel = weight_.panels[static_cast<size_t>(index)];
     const int64_t stride = panel.layout().out_stride;
-    panel.gemm->run(height, x, panel.data, {.out = tile, .stride = stride}, thread);
-    if (group_.bias) HWY_DYNAMIC_DISPATCH(write_tile)
+    const float* bias = group_.bias ? group_.bias + panel.column : nullptr;
+    // Where a matmul begins with the bias, this must, too: some devices run the one for the other.
+    const float* start = panel.layout().runs_in_place ? bias : nullptr;
+    panel.gemm->run(height, x, panel.data, {.out = tile, .stride = stride, .start = start}, thread);
+    if (bias && !start) HWY_DYNAMIC_DISPATCH(write_tile)
     ({.tile = tile,
       .tile_stride = stride,
       .rows = rows,
       .width = panel.layout().shape.width,
-      .bias = group_.bias + panel.column,
+      .bias = bias,
       .out = tile,
       .out_stride = stride});
     return panel;
