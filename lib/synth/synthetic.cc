@@ -18,15 +18,16 @@ namespace kvcal {
 namespace {
 
 // Keys of config.json with one entry per layer, and with numbers of layers.
-constexpr std::array<std::string_view, 9> kListsByLayer{"activation_sparsity_pattern",
-                                                        "hybrid_override_pattern",
-                                                        "intermediate_size",
-                                                        "layer_rope_theta",
-                                                        "layer_types",
-                                                        "layers_block_type",
-                                                        "mlp_layer_types",
-                                                        "no_rope_layers",
-                                                        "num_attention_heads_per_layer"};
+constexpr std::array<std::string_view, 10> kListsByLayer{"activation_sparsity_pattern",
+                                                         "hybrid_override_pattern",
+                                                         "intermediate_size",
+                                                         "layer_rope_theta",
+                                                         "layer_types",
+                                                         "layers_block_type",
+                                                         "mlp_layer_types",
+                                                         "moe_topk",
+                                                         "no_rope_layers",
+                                                         "num_attention_heads_per_layer"};
 constexpr std::array<std::string_view, 3> kListsOfLayers{"attn_layer_indices", "mlp_only_layers",
                                                          "moe_layers"};
 // Keys of quantized weights and caches.

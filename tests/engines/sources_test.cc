@@ -14,6 +14,9 @@ namespace {
 
 /// Whose weights do not fit the model, which a configuration does not tell.
 const std::set<std::string> kOfWeights{"modelopt_mixed", "modelopt_nvfp4"};
+/// Cases and versions that load and stop in their forward pass, which this record does not run
+/// (reference/engines_transformers.py does): a KeyError of the attention recipe.
+const std::set<std::string> kStopLater{"attention_gemma2 5.23"};
 
 /// The checkpoint of a case: its configuration, its scales, and of its weights a packed expert.
 VerifyReport verify_case(const std::string& engine, const std::string& name, const Json& row) {
@@ -38,7 +41,10 @@ TEST_CASE("verify says of outputs of quantized sources, and of queries, what tra
       const VerifyReport report = verify_case("transformers@" + version, name, row);
       INFO(dump_json(report_json(report)));
       // Of 5.24 verify says first that it loses the scales.
-      if (seen == true || version != "5.24") CHECK(report.loads == (seen == true));
+      const bool stops_later = kStopLater.contains(name + " " + version);
+      if (stops_later) CHECK_FALSE(report.loads);
+      if (!stops_later && (seen == true || version != "5.24"))
+        CHECK(report.loads == (seen == true));
       CHECK((seen == true || loses_scales(report)));
       ++cases;
       refused += seen != true;

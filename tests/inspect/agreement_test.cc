@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "convert/conversion.h"
+#include "engines/engine_rules.h"
 #include "export/writer.h"
 #include "inspect/inspection.h"
 #include "inspect/verification.h"
@@ -65,7 +66,7 @@ TEST_CASE("inspect: of a checkpoint with scales it says what convert and verify 
           CHECK(is_listed == (no == "no error"));
         }
       }
-      const auto reports = verify(folder.path(), {"all"}, {});
+      const auto reports = verify(folder.path(), checkpoint_engines(), {});
       REQUIRE(found.consumers.served.size() == reports.size());
       for (size_t i = 0; i < reports.size(); ++i) {
         const ServedEngine& served = found.consumers.served[i];
