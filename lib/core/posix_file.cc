@@ -55,6 +55,13 @@ Locked try_lock(int descriptor, int mode) {
   return errno == EWOULDBLOCK ? Locked::kNo : Locked::kCannot;
 }
 
+bool is_still_at(int descriptor, const fs::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(descriptor, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
 namespace {
 
 /// Opens as flags say, and says whether it made the file.

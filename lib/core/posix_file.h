@@ -52,6 +52,9 @@ enum class Locked {
 /// Locks an open file, mode LOCK_SH or LOCK_EX, without waiting.
 Locked try_lock(int descriptor, int mode);
 
+/// Whether path, no link, still names the open file: who held its lock before may have removed it.
+bool is_still_at(int descriptor, const fs::path& path);
+
 /// A descriptor that closes itself.
 class Descriptor {
  public:

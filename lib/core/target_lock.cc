@@ -18,14 +18,6 @@ namespace {
 
 constexpr std::string_view kFirstWord = "process ";
 
-/// Whether path still names the open file; its holder may have removed it.
-bool is_same_file(int descriptor, const fs::path& path) {
-  struct stat open {
-  }, named{};
-  return ::fstat(descriptor, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
-}
-
 std::string this_process() {
   return std::string(kFirstWord) + std::to_string(::getpid()) + " on " + host_name();
 }
@@ -78,7 +70,7 @@ bool TargetLock::take(Taken taken) {
     if (!before.empty() && !before.starts_with(kFirstWord))
       fail(file_.string(), ": is no lock that kvcal wrote; remove it, or give another output");
     if (locked == Locked::kYes) {
-      if (!is_same_file(file.get(), file_)) continue;
+      if (!is_still_at(file.get(), file_)) continue;
       remove_left_behind(before);
     }
     descriptor_ = file.release();

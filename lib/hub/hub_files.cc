@@ -250,12 +250,7 @@ class FileDownload::Lock {
   bool take() {
     constexpr mode_t kForGroup = 0664;  // several users may share a cache
     file_ = std::make_unique<OwnFile>(path_, O_RDWR | O_CREAT, kForGroup);
-    if (try_lock(file_->get(), LOCK_EX) == Locked::kNo) return false;
-    // Its last holder may have removed the file.
-    struct stat open {
-    }, named{};
-    return ::fstat(file_->get(), &open) == 0 && ::stat(path_.c_str(), &named) == 0 &&
-           open.st_ino == named.st_ino && open.st_dev == named.st_dev;
+    return try_lock(file_->get(), LOCK_EX) != Locked::kNo && is_still_at(file_->get(), path_);
   }
 
  private:
