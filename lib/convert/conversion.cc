@@ -162,8 +162,7 @@ std::vector<Scale> spread_over_heads(const std::vector<Scale>& ranks, size_t hea
 }
 
 /// The layers' scales with this strategy, kTensor or kAttnHead, from those before merging, which
-/// channels are too. path: of
-/// the scales, for messages.
+/// channels are, too. path: of the scales, for messages.
 std::vector<LayerKvScales> with_strategy(std::vector<LayerKvScales> layers,
                                          const std::vector<LayerKvScales>& own, Strategy strategy,
                                          const ModelConfig& config, const std::string& path) {
@@ -224,17 +223,6 @@ Strategy cache_strategy(const SourceScales& source, const ModelConfig& config,
   return says_heads ? Strategy::kAttnHead : finest;
 }
 
-/// Scales of a layer's K or V as the strategy has them, from those or fewer.
-void spread(std::vector<Scale>& side, Strategy strategy, int64_t heads, int64_t head_dim) {
-  const int64_t wanted = strategy == Strategy::kChannel    ? heads * head_dim
-                         : strategy == Strategy::kAttnHead ? heads
-                                                           : 1;
-  std::vector<Scale> all;
-  for (int64_t i = 0; i < wanted; ++i)
-    all.push_back(side[static_cast<size_t>(i * std::ssize(side) / wanted)]);
-  side = std::move(all);
-}
-
 /// Adds the layers' scales to a calibration that has the plan.
 void add_layers(const SourceScales& source, const ModelConfig& config, Calibration& calibration) {
   for (size_t layer = 0; layer < source.layers.size(); ++layer) {
@@ -250,8 +238,9 @@ void add_layers(const SourceScales& source, const ModelConfig& config, Calibrati
     const Strategy strategy = resolved_strategy(calibration.kv_args);
     const LayerCache& cache = config.cache(index);
     if (!scales.ignored && strategy != Strategy::kTensor) {
-      spread(own.k.scales, strategy, cache.heads, cache.k_dim);
-      spread(own.v.scales, strategy, cache.heads, cache.v_dim);
+      const bool has_channels = strategy == Strategy::kChannel;
+      own.k.scales = spread_scales(scales.k, cache.heads * (has_channels ? cache.k_dim : 1));
+      own.v.scales = spread_scales(scales.v, cache.heads * (has_channels ? cache.v_dim : 1));
     }
     if (scales.q.empty()) continue;
     own.q.emplace().scales = scales.q;

@@ -108,12 +108,12 @@ bool has_head_scales(const Calibration& calibration) {
   });
 }
 
-std::vector<Scale> by_channel(const std::vector<Scale>& scales, int64_t channels) {
+std::vector<Scale> spread_scales(const std::vector<Scale>& scales, int64_t wanted) {
   const int64_t count = std::ssize(scales);
-  KVCAL_CHECK(count > 0 && channels % count == 0);
+  KVCAL_CHECK(count > 0 && wanted % count == 0);
   std::vector<Scale> all;
-  for (int64_t i = 0; i < channels; ++i)
-    all.push_back(scales[static_cast<size_t>(i * count / channels)]);
+  for (int64_t i = 0; i < wanted; ++i)
+    all.push_back(scales[static_cast<size_t>(i * count / wanted)]);
   return all;
 }
 

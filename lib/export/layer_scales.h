@@ -29,8 +29,8 @@ Scale largest_of(const std::vector<Scale>& scales);
 /// Whether shared_scale would lose more than one value a layer.
 bool has_head_scales(const Calibration& calibration);
 
-/// Scale of each of so many channels, head by head, from one, one a head or as many.
-std::vector<Scale> by_channel(const std::vector<Scale>& scales, int64_t channels);
+/// So many scales, of channels head by head or of heads, from one, one a head or as many.
+std::vector<Scale> spread_scales(const std::vector<Scale>& scales, int64_t wanted);
 
 /// "heads", or "channels" where these have scales: what a note says was merged.
 std::string_view merged_name(const Calibration& calibration);

@@ -54,7 +54,7 @@ class AscendWriter : public Writer {
            {std::tuple{names().k, &layer.k, cache.k_dim}, {names().v, &layer.v, cache.v_dim}}) {
         const std::string scale = layer.module + std::string(name);
         const int64_t channels = cache.heads * head_dim;
-        add(scale, Shape{channels}, by_channel(side->scales, channels));
+        add(scale, Shape{channels}, spread_scales(side->scales, channels));
         add(zero_point_name(scale, true), Shape{channels},
             std::vector<Scale>(static_cast<size_t>(channels), Scale{0.0f}));
       }

@@ -70,7 +70,7 @@ class OnnxruntimeGenaiWriter : public ScalesFileWriter {
     if (!has_head_scales(input.calibration)) return static_cast<double>(side.scales[0].value);
     const LayerCache& cache = input.model_config().cache(layer.layer);
     Json channels = Json::array();
-    for (const Scale& scale : by_channel(side.scales, cache.heads * cache.k_dim))
+    for (const Scale& scale : spread_scales(side.scales, cache.heads * cache.k_dim))
       channels.push_back(static_cast<double>(scale.value));
     return channels;
   }
