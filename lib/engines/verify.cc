@@ -357,6 +357,8 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
   }
   const bool has_int8_scales = !tensors.empty() && declares_int8(model_dir);
   const bool is_lost_int8 = has_int8_scales && choice.dtype != "int8";
+  const std::string_view format = read_format(
+      chosen, rules.seen().has_run(model_type) ? model_type : kUsualType, missed.has_weights);
   const VerifyCase subject{
       .config = config,
       .model_type = model_type,
@@ -371,14 +373,8 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
       .tensors = tensors,
       .has_int8_scales = has_int8_scales,
       .dtype = run_dtype(rules.run_dtype, model_dir, config, model_type),
-      .remedy =
-          is_lost_int8
-              ? std::string(kInt8Remedy)
-              : remedy_command(
-                    model_dir, config,
-                    read_format(chosen, rules.seen().has_run(model_type) ? model_type : kUsualType,
-                                declares_weights(declaration)),
-                    options, method)};
+      .remedy = is_lost_int8 ? std::string(kInt8Remedy)
+                             : remedy_command(model_dir, config, format, options, method)};
   VerifyReport report{.engine = chosen.name,
                       .version = chosen.version,
                       .run_on = std::string(chosen.run_on()),
