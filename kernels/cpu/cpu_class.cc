@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <string_view>
 
 #include "core/error.h"
 
@@ -93,10 +94,6 @@ CpuClass find_class() {
 CpuClass cpu_class() {
   static const CpuClass kFound = find_class();
   return std::min(kFound, class_of_targets());
-}
-
-std::string_view name_of(CpuClass value) {
-  return kNames[static_cast<size_t>(value)];
 }
 
 }  // namespace kvcal::cpu
