@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <iterator>
+#include <numeric>
 #include <string_view>
 
 #include "core/error.h"
@@ -97,15 +98,15 @@ uint64_t parse_byte_size(const std::string& text) {
 }
 
 std::string time_text(double seconds) {
-  const auto whole = static_cast<long long>(std::llround(seconds));
-  char text[48];
-  if (whole >= 3600) {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
-                  whole % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
-  }
-  return text;
+  constexpr long long kMinute = 60, kHour = 3600;
+  const long long whole = std::llround(seconds);
+  if (whole < 2 * kMinute) return std::to_string(whole) + " s";
+  // An estimate of hours is no better than five minutes.
+  const long long minutes = (whole + kMinute / 2) / kMinute;
+  if (minutes < 2 * kMinute) return std::to_string(minutes) + " min";
+  const long long steps = (whole + 5 * kMinute / 2) / (5 * kMinute);
+  const long long hours = steps * 5 * kMinute / kHour, rest = steps * 5 % kMinute;
+  return std::to_string(hours) + " h" + (rest ? " " + std::to_string(rest) + " min" : "");
 }
 
 void TextTable::add(std::vector<std::string> row) {
@@ -113,18 +114,113 @@ void TextTable::add(std::vector<std::string> row) {
   rows_.push_back(std::move(row));
 }
 
-std::string TextTable::text() const {
+namespace {
+
+using Cells = std::vector<std::string>;
+
+constexpr size_t kMostColumns = 80, kBetweenColumns = 2;
+
+/// The last space in text from begin on that leaves at most `columns` before it, else the first;
+/// npos: none. A number and its "%" stay together.
+size_t break_at(const std::string& text, size_t begin, size_t columns) {
+  const auto parts = [&](size_t at) { return text.compare(at + 1, 1, "%") != 0; };
+  for (size_t at = text.rfind(' ', begin + columns); at != text.npos && at > begin;
+       at = text.rfind(' ', at - 1))
+    if (parts(at)) return at;
+  size_t at = text.find(' ', begin);
+  while (at != text.npos && !parts(at)) at = text.find(' ', at + 1);
+  return at;
+}
+
+/// text in lines of at most `columns` where its words, which spaces part, allow it.
+std::vector<std::string> folded(const std::string& text, size_t columns) {
+  std::vector<std::string> lines;
+  size_t begin = 0;
+  while (text.size() - begin > columns) {
+    const size_t end = break_at(text, begin, columns);
+    if (end == text.npos) break;
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  lines.push_back(text.substr(begin));
+  return lines;
+}
+
+size_t width_of(const std::vector<std::string>& lines) {
+  size_t width = 0;
+  for (const std::string& line : lines) width = std::max(width, line.size());
+  return width;
+}
+
+size_t columns_of(const std::vector<size_t>& widths) {
+  const size_t gaps = widths.empty() ? 0 : kBetweenColumns * (widths.size() - 1);
+  return std::accumulate(widths.begin(), widths.end(), gaps);
+}
+
+/// The width of a column whose first num_folded cells are folded at `most`.
+size_t column_width(const std::vector<Cells>& rows, size_t column, size_t num_folded, size_t most) {
+  size_t width = 0;
+  for (size_t row = 0; row < rows.size(); ++row)
+    if (column < rows[row].size()) {
+      const std::string& cell = rows[row][column];
+      width = std::max(width, row < num_folded ? width_of(folded(cell, most)) : cell.size());
+    }
+  return width;
+}
+
+/// Makes the widest columns narrower, word by word, until they fit into kMostColumns or no word
+/// lets them.
+void narrow(const std::vector<Cells>& rows, size_t num_folded, std::vector<size_t>& widths) {
+  std::vector<bool> is_least(widths.size(), false);
+  while (columns_of(widths) > kMostColumns) {
+    size_t widest = widths.size();
+    for (size_t i = 0; i < widths.size(); ++i)
+      if (!is_least[i] && (widest == widths.size() || widths[i] > widths[widest])) widest = i;
+    if (widest == widths.size()) return;
+    const size_t width = column_width(rows, widest, num_folded, widths[widest] - 1);
+    is_least[widest] = width >= widths[widest];
+    widths[widest] = std::min(width, widths[widest]);
+  }
+}
+
+/// Widths that keep the table within kMostColumns where words allow it: headings give way first.
+std::vector<size_t> fitting_widths(const std::vector<Cells>& rows, size_t num_columns) {
   std::vector<size_t> widths;
-  for (const auto& row : rows_) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  for (size_t i = 0; i < num_columns; ++i) widths.push_back(column_width(rows, i, 0, 0));
+  narrow(rows, 1, widths);
+  narrow(rows, rows.size(), widths);
+  return widths;
+}
+
+/// A row, of as many lines as its highest cell has.
+std::string row_lines(const Cells& row, const std::vector<size_t>& widths) {
+  std::vector<std::vector<std::string>> cells;
+  size_t height = 1;
+  for (size_t i = 0; i < row.size(); ++i) {
+    cells.push_back(folded(row[i], widths[i]));
+    height = std::max(height, cells.back().size());
   }
   std::string text;
-  for (const auto& row : rows_) {
-    for (size_t i = 0; i < row.size(); ++i)
-      text += (i ? "  " : "") + std::string(widths[i] - row[i].size(), ' ') + row[i];
-    text += '\n';
+  for (size_t line = 0; line < height; ++line) {
+    std::string whole;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const std::string part = line < cells[i].size() ? cells[i][line] : "";
+      whole += (i ? "  " : "") + std::string(widths[i] - part.size(), ' ') + part;
+    }
+    if (line > 0) whole.erase(whole.find_last_not_of(' ') + 1);
+    text += whole + '\n';
   }
+  return text;
+}
+
+}  // namespace
+
+std::string TextTable::text() const {
+  size_t num_columns = 0;
+  for (const Cells& row : rows_) num_columns = std::max(num_columns, row.size());
+  const std::vector<size_t> widths = fitting_widths(rows_, num_columns);
+  std::string text;
+  for (const Cells& row : rows_) text += row_lines(row, widths);
   return text;
 }
 

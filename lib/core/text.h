@@ -108,10 +108,10 @@ double parse_part(std::string_view text);
 /// Parses "8GiB", "512MiB", "4GB" or "1000000". Throws Error.
 uint64_t parse_byte_size(const std::string& text);
 
-/// Seconds as people read them: "1:05:09", "4:30".
+/// Seconds as people read them: "40 s", "15 min", "2 h 30 min".
 std::string time_text(double seconds);
 
-/// Rows of text in columns that are aligned to the right; the first row is the heading.
+/// Rows of text in columns to the right; the first is the heading. Over 80, words go below others.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> heading) { add(std::move(heading)); }

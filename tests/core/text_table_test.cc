@@ -31,3 +31,37 @@ TEST_CASE("text table: what a terminal would obey is escaped, and the columns fi
         "\\x1b[2J\n"
         "   c\\nd\n");
 }
+
+TEST_CASE("text table: over 80 columns, words of the widest cells go below others") {
+  TextTable table({"a heading of some words", "another of as many words", "a third, which is long",
+                   "and a fourth of them"});
+  table.add({"fp8_e4m3", "64", "0.002", "y"});
+  const std::string text = table.text();
+  for (const std::string_view row : split(text, '\n')) CHECK(row.size() <= 80);
+  CHECK(text ==
+        "a heading of some  another of as many  a third, which is  and a fourth of them\n"
+        "            words               words               long\n"
+        "         fp8_e4m3                  64              0.002                     y\n");
+}
+
+TEST_CASE("text table: headings give way before cells, and a number keeps its percent sign") {
+  TextTable table(
+      {"cache", "bytes a token", "mean KL", "standard error", "perplexity", "same top", "verdict"});
+  table.add({"int8_per_token_head", "96", "0.000337", "0.000073", "-0.127 %", "100.00 %", "fine"});
+  table.add({"fp8_e4m3, these scales", "64", "0.012061", "0.003566", "+6.932 %", "81.25 %",
+             "noticeable"});
+  CHECK(table.text() ==
+        "              cache  bytes   mean KL  standard  perplexity  same top     verdict\n"
+        "                         a               error\n"
+        "                     token\n"
+        "int8_per_token_head     96  0.000337  0.000073    -0.127 %  100.00 %        fine\n"
+        "    fp8_e4m3, these     64  0.012061  0.003566    +6.932 %   81.25 %  noticeable\n"
+        "             scales\n");
+}
+
+TEST_CASE("text table: what no words part stays wider") {
+  const std::string word(90, 'x');
+  TextTable table({"a", "b"});
+  table.add({word, "c"});
+  CHECK(table.text() == std::string(89, ' ') + "a  b\n" + word + "  c\n");
+}
