@@ -32,19 +32,56 @@ std::string normalised_name(std::string_view name) {
   return result;
 }
 
+namespace {
+
+/// The digits of a name, in ascending order: int4 is not int8, and w4a61 may be w4a16.
+std::string digits_of(std::string_view name) {
+  std::string digits;
+  for (const char c : name)
+    if (c >= '0' && c <= '9') digits += c;
+  std::ranges::sort(digits);
+  return digits;
+}
+
+/// Whether known has the digits that the name has, if any.
+bool may_mean(std::string_view name, std::string_view known) {
+  const std::string digits = digits_of(name);
+  return digits.empty() || digits == digits_of(known);
+}
+
+/// Whether shorter is the start of name, or its letters stand in it in their order, as of an
+/// abbreviation: ppl of perplexity.
+bool shortens(std::string_view shorter, std::string_view name) {
+  constexpr size_t kLeast = 3;
+  if (shorter.size() < kLeast || shorter.size() >= name.size() || shorter[0] != name[0])
+    return false;
+  if (name.starts_with(shorter)) return true;
+  size_t at = 0;
+  for (const char c : shorter) {
+    at = name.find(c, at);
+    if (at++ == name.npos) return false;
+  }
+  return name.size() >= 3 * shorter.size();
+}
+
+}  // namespace
+
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
   if (name.size() > 200) return "";
   const std::string wanted = normalised_name(name);
-  const std::string* best = nullptr;
+  const std::string *best = nullptr, *longer = nullptr;
   size_t best_distance = std::max<size_t>(2, wanted.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
+    const std::string known = normalised_name(candidate);
     if (candidate.empty() || candidate == name) continue;
-    const size_t distance = edit_distance(wanted, normalised_name(candidate));
-    if (distance < best_distance) {
+    if (!longer && shortens(wanted, known)) longer = &candidate;
+    const size_t distance = edit_distance(wanted, known);
+    if (distance < best_distance && may_mean(wanted, known)) {
       best_distance = distance;
       best = &candidate;
     }
   }
+  if (longer && best_distance > 1) best = longer;
   return best ? " (did you mean '" + *best + "'?)" : "";
 }
 

@@ -15,7 +15,7 @@ namespace kvcal {
 /// Name in lower case, with '-', '_' and spaces equal, for comparisons.
 std::string normalised_name(std::string_view name);
 
-/// " (did you mean 'x'?)" for the candidate nearest to name; empty where none is near.
+/// " (did you mean 'x'?)" for the candidate that name is near to, begins or abbreviates, or "".
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
 
 /// A table of named entries. Lookup ignores case, '-' and '_'.

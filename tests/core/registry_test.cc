@@ -36,3 +36,23 @@ TEST_CASE("did_you_mean: suggests what is near, and nothing else") {
   CHECK(did_you_mean("x", {}).empty());
   CHECK(did_you_mean(std::string(100'000, 'a'), names).empty());
 }
+
+TEST_CASE("did_you_mean: other numbers mean other things, a name without them may mean any") {
+  CHECK(did_you_mean("int4", {"int8"}).empty());
+  CHECK(did_you_mean("nvfp8", {"nvfp4"}).empty());
+  CHECK(did_you_mean("w4a61", {"w4a16", "w4a8"}) == " (did you mean 'w4a16'?)");
+  CHECK(did_you_mean("gsm", {"gsm8k"}) == " (did you mean 'gsm8k'?)");
+  CHECK(did_you_mean("int8_kv_tensr", {"int8_kv_tensor"}) == " (did you mean 'int8_kv_tensor'?)");
+}
+
+TEST_CASE("did_you_mean: the start of a name, or an abbreviation, means it, the first of several") {
+  CHECK(did_you_mean("ultrachat", {"wikitext", "ultrachat_200k"}) ==
+        " (did you mean 'ultrachat_200k'?)");
+  CHECK(did_you_mean("fp8_kv", {"fp8_kv_tensor", "fp8_kv_head"}) ==
+        " (did you mean 'fp8_kv_tensor'?)");
+  CHECK(did_you_mean("ppl", {"perplexity", "kl", "gsm8k"}) == " (did you mean 'perplexity'?)");
+  // A slip of one letter is nearer than a start.
+  CHECK(did_you_mean("fp8_w8a8_kx", {"fp8_w8a8_kv", "fp8_w8a8_kx_long"}) ==
+        " (did you mean 'fp8_w8a8_kv'?)");
+  CHECK(did_you_mean("pl", {"perplexity"}).empty());
+}
