@@ -8,6 +8,8 @@
 #include "core/text.h"
 #include "support/catch.h"
 #include "support/pseudo_terminal.h"
+#include "support/scratch_folder.h"
+#include "terminal/session.h"
 
 using namespace kvcal;
 using namespace std::chrono_literals;
@@ -27,7 +29,7 @@ struct Program {
                 const auto found = environment.find(name);
                 return found == environment.end() ? nullptr : found->second.c_str();
               }}),
-        guarded(line, terminal.stream(), true),
+        guarded(line, terminal.stream(), {.descriptor = terminal.descriptor(), .shows_line = true}),
         diagnostics(line, terminal.stream()) {}
 
   void progress(const std::string& stage, int64_t done, int64_t total) {
@@ -52,9 +54,9 @@ struct Program {
 
 TEST_CASE("progress: the bar takes what a terminal has") {
   const std::map<int, std::string> expected{
-      {30, "calibrating  50 %  0:03 left"},
-      {80, "calibrating [############............]  50 %  2.0 k tokens/s  0:03 left"},
-      {200, "calibrating [############............]  50 %  2.0 k tokens/s  0:03 left"}};
+      {30, "calibrating  50 %  3 s left"},
+      {80, "calibrating [############............]  50 %  2.0 k tokens/s  3 s left"},
+      {200, "calibrating [############............]  50 %  2.0 k tokens/s  3 s left"}};
   for (const auto& [columns, row] : expected) {
     INFO(columns);
     Program program(columns);
@@ -92,7 +94,7 @@ TEST_CASE("progress: other text gets rows of its own, and the bar comes back bel
     CHECK(program.terminal.rows() == Rows{"layer  k_scale", "warning: few samples"});
     program.now += 1s;
     program.progress("calibrating", 12000, 12000);
-    CHECK(program.terminal.rows().back().ends_with("100 %  0:00 left") == (columns == 30));
+    CHECK(program.terminal.rows().back().ends_with("100 %  0 s left") == (columns == 30));
     program.line.clear();
     CHECK(program.terminal.rows() == Rows{"layer  k_scale", "warning: few samples"});
   }
@@ -147,7 +149,7 @@ TEST_CASE("progress: time left is told as soon as two looks give a rate, and not
   program.now += 400ms;
   program.progress("calibrating", 2000, 5000);
   CHECK(program.terminal.rows() ==
-        Rows{"calibrating [#########...............]  40 %  1.0 k tokens/s  0:03 left"});
+        Rows{"calibrating [#########...............]  40 %  1.0 k tokens/s  3 s left"});
 }
 
 TEST_CASE("progress: plain rows, one in ten seconds, where a line is not drawn again") {
@@ -160,9 +162,9 @@ TEST_CASE("progress: plain rows, one in ten seconds, where a line is not drawn a
       program.progress(done < 80 ? "observing" : "calibrating", done * 100, 24000);
       program.now += 100ms;
     }
-    CHECK(program.terminal.rows() == Rows{"observing:   2 %, 1.0 k tokens/s, 0:24 left",
-                                          "calibrating:  44 %, 1.0 k tokens/s, 0:14 left",
-                                          "calibrating:  85 %, 1.0 k tokens/s, 0:04 left"});
+    CHECK(program.terminal.rows() == Rows{"observing:   2 %, 1.0 k tokens/s, 24 s left",
+                                          "calibrating:  44 %, 1.0 k tokens/s, 14 s left",
+                                          "calibrating:  85 %, 1.0 k tokens/s, 4 s left"});
     CHECK(program.terminal.bytes().find('\x1b') == std::string::npos);
   }
 }
@@ -186,9 +188,9 @@ TEST_CASE("progress: a pipe gets plain rows, sooner for a reader that draws them
   text.resize(static_cast<size_t>(::read(ends[0], text.data(), text.size())));
   ::close(ends[0]);
   CHECK(text ==
-        "scoring:  20 %, 4 sequences/s, 0:02 left\nscoring:  40 %, 4 sequences/s, 0:02 left\n"
-        "scoring:  60 %, 4 sequences/s, 0:01 left\nscoring:  80 %, 4 sequences/s, 0:01 left\n"
-        "scoring: 100 %, 4 sequences/s, 0:00 left\n");
+        "scoring:  20 %, 4 sequences/s, 2 s left\nscoring:  40 %, 4 sequences/s, 2 s left\n"
+        "scoring:  60 %, 4 sequences/s, 1 s left\nscoring:  80 %, 4 sequences/s, 1 s left\n"
+        "scoring: 100 %, 4 sequences/s, 0 s left\n");
 }
 
 TEST_CASE("status line: COLUMNS counts where the terminal does not tell, 80 where nothing does") {
@@ -212,8 +214,55 @@ TEST_CASE("progress: bytes have their prefix without a blank, other units with o
   CHECK(text(1234, "tokens") == "s:  50 %, 1.2 k tokens/s");
 }
 
-TEST_CASE("progress: times have hours where they need them") {
-  CHECK(time_text(0.4) == "0:00");
-  CHECK(time_text(59.6) == "1:00");
-  CHECK(time_text(3909.0) == "1:05:09");
+TEST_CASE("progress: times are whole seconds, minutes, or hours and minutes") {
+  CHECK(time_text(0.4) == "0 s");
+  CHECK(time_text(59.6) == "60 s");
+  CHECK(time_text(119.0) == "119 s");
+  CHECK(time_text(892.0) == "15 min");
+  CHECK(time_text(3909.0) == "65 min");
+  CHECK(time_text(9000.0) == "2 h 30 min");
+  CHECK(time_text(10790.0) == "3 h");
+}
+
+TEST_CASE("status line: text is laid out for the terminal, whatever its pieces") {
+  Program program(40, {{"NO_COLOR", "1"}});
+  program.terminal.stream() << "verdict     with these scales fine: KL 0.0121 (fine up to 0.02)\n"
+                            << "  $ vllm serve /a/long/path/to/a/checkpoint --kv-cache-dtype fp8\n";
+  CHECK(program.terminal.rows() ==
+        Rows{"verdict     with these scales fine: KL", "            0.0121 (fine up to 0.02)",
+             "  $ vllm serve /a/long/path/to/a/checkpo", "int --kv-cache-dtype fp8"});
+}
+
+TEST_CASE("status line: colours where nothing asks for plain text, or as the user says") {
+  const std::string line = "warning: few samples\n";
+  Program coloured(80), plain(80, {{"NO_COLOR", "1"}});
+  coloured.terminal.stream() << line;
+  plain.terminal.stream() << line;
+  CHECK(coloured.terminal.rows() == Rows{"warning: few samples"});
+  CHECK(plain.terminal.rows() == Rows{"warning: few samples"});
+  CHECK(coloured.terminal.bytes().starts_with("\x1b[33mwarning:\x1b[0m few"));
+  CHECK(plain.terminal.bytes().starts_with("warning: few"));
+  set_colours("never");
+  coloured.terminal.stream() << "error: none\n";
+  set_colours("always");
+  plain.terminal.stream() << "error: all\n";
+  set_colours("auto");
+  (void)coloured.terminal.rows();
+  (void)plain.terminal.rows();
+  CHECK(test::contains(coloured.terminal.bytes(), "\nerror: none"));
+  CHECK(test::contains(plain.terminal.bytes(), "\x1b[31merror:\x1b[0m all"));
+}
+
+TEST_CASE("progress: a stage that is a step of the job says which") {
+  set_steps({"tokenizing", "calibrating"});
+  Program program(80);
+  program.half();
+  CHECK(
+      program.terminal.rows() ==
+      Rows{"step 2 of 2, calibrating [############............]  50 %  2.0 k tokens/s  3 s left"});
+  program.progress("observing", 0, 12000);
+  program.now += 3s;
+  program.progress("observing", 6000, 12000);
+  CHECK(program.terminal.rows().back().starts_with("observing ["));
+  set_steps({});
 }

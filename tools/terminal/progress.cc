@@ -13,6 +13,7 @@
 
 #include "core/text.h"
 #include "core/utf8.h"
+#include "terminal/layout.h"
 #include "terminal/session.h"
 
 namespace kvcal {
@@ -43,20 +44,26 @@ std::string cut(const std::string& text, int columns) {
   return text.substr(0, end);
 }
 
+bool is_dumb(const StatusLine::Surroundings& surroundings) {
+  const char* terminal = surroundings.environment("TERM");
+  return terminal && std::string_view(terminal) == "dumb";
+}
+
 }  // namespace
 
 StatusLine::StatusLine(Surroundings surroundings) : surroundings_(std::move(surroundings)) {
-  const auto& environment = surroundings_.environment;
-  const char* terminal = environment("TERM");
-  const bool is_dumb = terminal && std::string_view(terminal) == "dumb";
-  is_drawn_ = is_terminal(surroundings_.descriptor) && !is_dumb &&
-              !is_set(environment("NO_COLOR")) && !is_set(environment("CI"));
+  is_drawn_ = is_terminal(surroundings_.descriptor) && may_colour() &&
+              !is_set(surroundings_.environment("CI"));
 }
 
-int StatusLine::columns() const {
+bool StatusLine::may_colour() const {
+  return !is_dumb(surroundings_) && !is_set(surroundings_.environment("NO_COLOR"));
+}
+
+int StatusLine::columns_at(int descriptor) const {
   winsize size{};
   int columns = 0;
-  if (::ioctl(surroundings_.descriptor, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+  if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
   const char* told = surroundings_.environment("COLUMNS");
   if (columns == 0 && is_set(told)) columns = std::atoi(told);
   return (columns > 0 ? columns : kUsualColumns) - 1;
@@ -97,13 +104,14 @@ void StatusLine::add_row(const std::string& text) {
   write(text + "\n");
 }
 
-StatusLine::Stream::Stream(StatusLine& line, std::ostream& stream, bool is_terminal)
-    : line_(line), stream_(stream), below_(stream.rdbuf(this)), is_terminal_(is_terminal) {}
+StatusLine::Stream::Stream(StatusLine& line, std::ostream& stream, Target target)
+    : line_(line), stream_(stream), below_(stream.rdbuf(this)), target_(target) {}
 
 StatusLine::Stream::~Stream() {
-  if (!unfinished_.empty()) {
-    const std::string last = shown_lines(unfinished_);
-    below_->sputn(last.data(), std::ssize(last));
+  held_ += shown_lines(unfinished_);
+  {
+    const std::scoped_lock lock(line_.mutex_);
+    release(/*all=*/true);
   }
   stream_.flush();
   stream_.rdbuf(below_);
@@ -116,20 +124,51 @@ std::streambuf::int_type StatusLine::Stream::overflow(int_type character) {
   return xsputn(&one, 1) == 1 ? character : traits_type::eof();
 }
 
-std::streamsize StatusLine::Stream::xsputn(const char* text, std::streamsize count) {
-  if (count <= 0) return 0;
-  const std::scoped_lock lock(line_.mutex_);
+bool StatusLine::Stream::is_coloured() const {
+  const Colours chosen = chosen_colours();
+  return chosen == Colours::kAuto ? target_.descriptor >= 0 && line_.may_colour()
+                                  : chosen == Colours::kAlways;
+}
+
+bool StatusLine::Stream::put(const std::string& text) {
+  if (text.empty()) return true;
   line_.clear_locked();
-  if (const bool is_open = is_terminal_ && text[count - 1] != '\n'; is_open != is_open_) {
+  if (const bool is_open = target_.shows_line && text.back() != '\n'; is_open != is_open_) {
     is_open_ = is_open;
     line_.open_rows_ += is_open ? 1 : -1;
   }
-  if (is_raw()) return below_->sputn(text, count);
+  return below_->sputn(text.data(), std::ssize(text)) == std::ssize(text);
+}
+
+bool StatusLine::Stream::release(bool all) {
+  std::string laid_out;
+  size_t begin = 0;
+  for (size_t end = 0; (end = held_.find('\n', begin)) != held_.npos; begin = end + 1) {
+    std::string line = held_.substr(begin, end - begin);
+    if (target_.descriptor >= 0)
+      line = in_rows(line, static_cast<size_t>(line_.columns_at(target_.descriptor)));
+    laid_out += (is_coloured() ? coloured(line) : line) + '\n';
+  }
+  held_.erase(0, begin);
+  if (all) laid_out += std::exchange(held_, {});
+  return put(laid_out);
+}
+
+int StatusLine::Stream::sync() {
+  const std::scoped_lock lock(line_.mutex_);
+  const bool is_written = target_.keeps_lines || release(/*all=*/true);
+  return is_written ? below_->pubsync() : -1;
+}
+
+std::streamsize StatusLine::Stream::xsputn(const char* text, std::streamsize count) {
+  if (count <= 0) return 0;
+  const std::scoped_lock lock(line_.mutex_);
+  if (is_raw()) return put(std::string(text, static_cast<size_t>(count))) ? count : 0;
   unfinished_.append(text, static_cast<size_t>(count));
   const size_t whole = unfinished_.size() - utf8::unfinished_size(unfinished_);
-  const std::string shown = shown_lines(std::string_view(unfinished_).substr(0, whole));
+  held_ += shown_lines(std::string_view(unfinished_).substr(0, whole));
   unfinished_.erase(0, whole);
-  return below_->sputn(shown.data(), std::ssize(shown)) == std::ssize(shown) ? count : 0;
+  return release(/*all=*/false) ? count : 0;
 }
 
 StatusLine& status_line() {
@@ -137,11 +176,25 @@ StatusLine& status_line() {
   return line;
 }
 
+namespace {
+
+int terminal_at(int descriptor) {
+  return is_terminal(descriptor) ? descriptor : -1;
+}
+
+}  // namespace
+
 GuardedOutput::Output::Output()
-    : Stream(status_line(), std::cout, is_terminal(STDOUT_FILENO) && is_terminal(STDERR_FILENO)),
+    : Stream(status_line(), std::cout,
+             {.descriptor = terminal_at(STDOUT_FILENO),
+              .shows_line = is_terminal(STDOUT_FILENO) && is_terminal(STDERR_FILENO)}),
       is_terminal_(is_terminal(STDOUT_FILENO)) {}
 
-GuardedOutput::GuardedOutput() : error_(status_line(), std::cerr, is_terminal(STDERR_FILENO)) {}
+GuardedOutput::GuardedOutput()
+    : error_(status_line(), std::cerr,
+             {.descriptor = terminal_at(STDERR_FILENO),
+              .shows_line = is_terminal(STDERR_FILENO),
+              .keeps_lines = true}) {}
 
 namespace {
 
@@ -179,7 +232,22 @@ std::string bar(double fraction, int width) {
          "]";
 }
 
+// Set once, before the work.
+std::vector<std::string> steps;
+
+/// "step 2 of 3, calibrating"
+std::string named_stage(const std::string& stage) {
+  const auto step = std::ranges::find(steps, stage);
+  if (step == steps.end()) return stage;
+  return "step " + std::to_string(step - steps.begin() + 1) + " of " +
+         std::to_string(steps.size()) + ", " + stage;
+}
+
 }  // namespace
+
+void set_steps(std::vector<std::string> stages) {
+  steps = std::move(stages);
+}
 
 std::string row_text(const StageProgress& progress) {
   std::string text = progress.stage + ": " + percent_text(progress.fraction);
@@ -234,8 +302,9 @@ void TerminalDiagnostics::progress(std::string_view stage, int64_t done, int64_t
   if (now - stage_start_ < kShortWork) return;
   const double elapsed = std::chrono::duration<double>(now - stage_start_).count();
   const double part = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(total, 1));
-  StageProgress shown{
-      .stage = stage_, .unit = std::string(unit), .fraction = std::clamp(part, 0.0, 1.0)};
+  StageProgress shown{.stage = named_stage(stage_),
+                      .unit = std::string(unit),
+                      .fraction = std::clamp(part, 0.0, 1.0)};
   if (done > done_at_start_) {
     shown.rate = static_cast<double>(done - done_at_start_) / elapsed;
     shown.seconds_left = static_cast<double>(std::max<int64_t>(total - done, 0)) / *shown.rate;

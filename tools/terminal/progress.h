@@ -12,6 +12,7 @@
 #include <ostream>
 #include <streambuf>
 #include <string>
+#include <vector>
 
 #include "core/diagnostics.h"
 
@@ -44,7 +45,11 @@ class StatusLine {
   Time now() const { return surroundings_.now(); }
   /// Columns that a line may have: one less than the terminal's, whose cursor then stays in the
   /// row. COLUMNS counts where the terminal does not tell, else 80.
-  int columns() const;
+  int columns() const { return columns_at(surroundings_.descriptor); }
+  /// The same of another terminal.
+  int columns_at(int descriptor) const;
+  /// Whether NO_COLOR and TERM=dumb leave colours.
+  bool may_colour() const;
   /// Draws text, cut at columns(), in place of what is shown. Nothing where no line is drawn, or
   /// while other text ends within a row.
   void show(const std::string& text);
@@ -67,11 +72,17 @@ class StatusLine {
 };
 
 /// While it lives, what is written to `stream` clears the line first, and is escaped as shown_lines
-/// does it: names and texts of files cannot reach a terminal's control.
+/// does it: names and texts of files cannot reach a terminal's control. On a terminal, lines are
+/// laid out for it (terminal/layout.h).
 class StatusLine::Stream : public std::streambuf {
  public:
-  /// is_terminal: whether the stream's text comes to the terminal that shows the line.
-  Stream(StatusLine& line, std::ostream& stream, bool is_terminal);
+  /// Where the text goes.
+  struct Target {
+    int descriptor = -1;       ///< of the terminal; -1: none
+    bool shows_line = false;   ///< it is the one that shows the status line
+    bool keeps_lines = false;  ///< lines are written whole: nobody waits for a part of one
+  };
+  Stream(StatusLine& line, std::ostream& stream, Target target);
   ~Stream() override;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -79,16 +90,23 @@ class StatusLine::Stream : public std::streambuf {
  protected:
   int_type overflow(int_type character) override;
   std::streamsize xsputn(const char* text, std::streamsize count) override;
-  int sync() override { return below_->pubsync(); }
+  int sync() override;
   /// Whether text goes on as it is.
   virtual bool is_raw() const { return false; }
 
  private:
+  bool is_coloured() const;
+  /// Writes what is held, as far as it is lines, or all.
+  bool release(bool all);
+  bool put(const std::string& text);
+
   StatusLine& line_;
   std::ostream& stream_;
   std::streambuf* below_;
+  Target target_;
   std::string unfinished_;  ///< start of a character whose other bytes are to come
-  bool is_terminal_ = false, is_open_ = false;
+  std::string held_;        ///< start of a line, escaped
+  bool is_open_ = false;
 };
 
 /// The process's, on stderr.
@@ -110,7 +128,7 @@ class GuardedOutput {
     bool is_raw() const override { return passes_text_on && !is_terminal_; }
 
    private:
-    bool is_terminal_;
+    bool is_terminal_ = false;
   };
 
   static inline bool passes_text_on = false;
@@ -126,9 +144,13 @@ struct StageProgress {
   std::optional<double> seconds_left = {};  ///< known with the rate
 };
 
-/// "calibrating:  42 %, 1.2 k tokens/s, 0:30 left"
+/// The stages of a job in their order, each a part of it: progress then says "step 2 of 3,
+/// calibrating". Other stages stand alone.
+void set_steps(std::vector<std::string> stages);
+
+/// "calibrating:  42 %, 1.2 k tokens/s, 30 s left"
 std::string row_text(const StageProgress& progress);
-/// "calibrating [####......]  42 %  1.2 k tokens/s  0:30 left" in at most that many columns: the
+/// "calibrating [####......]  42 %  1.2 k tokens/s  30 s left" in at most that many columns: the
 /// bar gives way first, then the rate, then the stage's name.
 std::string bar_text(const StageProgress& progress, int columns);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/registry.h"
 #include "core/text.h"
 
 namespace kvcal {
@@ -13,6 +14,7 @@ constexpr size_t kMostRows = 40;
 // Set once, before anything runs.
 std::vector<std::string> command_line;
 Verbosity chosen = Verbosity::kNormal;
+Colours colours = Colours::kAuto;
 
 }  // namespace
 
@@ -44,6 +46,17 @@ bool is_verbose() {
 
 size_t most_rows() {
   return is_verbose() ? std::numeric_limits<size_t>::max() : kMostRows;
+}
+
+void set_colours(const std::string& word) {
+  static const Registry<Colours> kWords{
+      "--color",
+      {{"auto", Colours::kAuto}, {"always", Colours::kAlways}, {"never", Colours::kNever}}};
+  colours = kWords.at(word);
+}
+
+Colours chosen_colours() {
+  return colours;
 }
 
 bool has_unicode(const std::function<const char*(const char*)>& environment) {

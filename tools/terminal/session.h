@@ -30,6 +30,14 @@ bool is_verbose();
 /// asks for all.
 size_t most_rows();
 
+/// Whether text is coloured: where a terminal shows it, and NO_COLOR and TERM=dumb do not ask for
+/// plain text, or as the user says.
+enum class Colours { kAuto, kAlways, kNever };
+/// Set once, while the command line is read. Throws Error for another word than auto, always and
+/// never.
+void set_colours(const std::string& word);
+Colours chosen_colours();
+
 /// Whether the terminal shows Unicode: the locale (LC_ALL, LC_CTYPE or LANG) is one of UTF-8.
 bool has_unicode(const std::function<const char*(const char*)>& environment = [](const char* name) {
   return static_cast<const char*>(std::getenv(name));

@@ -6,8 +6,8 @@
 
 namespace kvcal::test {
 
-/// What a terminal shows of the bytes that it gets: characters, CR, LF, "erase to the end of the
-/// row", and rows that go on in the next one when they are full.
+/// What a terminal shows of the bytes that it gets: characters in any colour, CR, LF, "erase to the
+/// end of the row", and rows that go on in the next one when they are full.
 class Screen {
  public:
   explicit Screen(size_t columns) : columns_(columns) {}
