@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/byte_units.h"
 #include "core/error.h"
 #include "core/utf8.h"
 #include "datasets/data_files.h"
@@ -102,11 +103,15 @@ std::unique_ptr<Dataset> open_dataset(const fs::path& path, const DatasetOverrid
     fail(path.string(), ": only a descriptor (.yaml) takes another local copy");
   if (overrides.split && !reader.takes_split)
     fail(path.string(), ": only a descriptor (.yaml) or a folder takes a split");
+  const std::string& delimiter = overrides.records.columns.delimiter;
+  if (!delimiter.empty() && !reader.takes_delimiter)
+    fail(path.string(), ": --delimiter is for CSV, in files that end in .csv or .tsv");
   if (reader.open) return reader.open(path, overrides);
   const RecordRequest request{.fields = record_keys(),
                               .what = "a data set",
                               .split = overrides.split,
-                              .max_record_bytes = overrides.records.max_bytes};
+                              .max_record_bytes = overrides.records.max_bytes,
+                              .delimiter = delimiter};
   if (overrides.records.columns.is_empty())
     return make_dataset(reader.open_records(path, request), to_record);
   return map_dataset(path, mapping_of(overrides.records.columns), request);
@@ -118,7 +123,8 @@ std::unique_ptr<Dataset> map_dataset(const fs::path& path, RecordMapping mapping
   auto records = open_records(path, {.fields = fields,
                                      .what = request.what,
                                      .split = request.split,
-                                     .max_record_bytes = request.max_record_bytes});
+                                     .max_record_bytes = request.max_record_bytes,
+                                     .delimiter = request.delimiter});
   if (records->holds_ids()) fail(path.string(), ": holds token ids, expected objects with fields");
   return make_dataset(std::move(records),
                       [mapping = std::move(mapping)](const Json& object, std::string place) {
@@ -128,7 +134,8 @@ std::unique_ptr<Dataset> map_dataset(const fs::path& path, RecordMapping mapping
 
 void check_record_size(std::string_view what, uint64_t bytes, size_t most) {
   if (bytes > most)
-    fail(what, " has ", bytes, " bytes, the limit is ", most, "; --max-record-bytes sets another");
+    fail(what, " has ", byte_text_beside(most, bytes), ", the limit is ", limit_text(most),
+         "; --max-record-bytes sets another");
 }
 
 std::unique_ptr<RecordSource> open_records(const fs::path& path, const RecordRequest& request) {

@@ -117,6 +117,7 @@ struct RecordRequest {
   std::string_view what = {};  ///< for the message where it is none of them ("a data set")
   std::optional<std::string> split = {};  ///< as in DatasetOverrides
   size_t max_record_bytes = kDefaultRecordBytes;
+  std::string delimiter = {};  ///< of CSV, as in RecordColumns
 };
 
 /// Opens what path names: one file of JSON, JSON lines, Parquet or Arrow, a saved data set, or a
@@ -174,6 +175,7 @@ struct DatasetReader {
 
   bool is_table = false;  ///< which cannot be read packed
   bool takes_split = false;
+  bool takes_delimiter = false;   ///< its files may be CSV
   bool takes_local_copy = false;  ///< its path describes a data set whose records lie elsewhere
 };
 

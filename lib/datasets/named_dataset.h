@@ -17,6 +17,8 @@ std::span<const EmbeddedText> builtin_datasets();
 
 /// The data set of calibrations for which none is named.
 inline constexpr std::string_view kDefaultDataset = "calibration";
+/// That of measurements.
+inline constexpr std::string_view kEvaluationDataset = "evaluation";
 
 /// The file of datasets/ that a path names, without its extension, where no such file is there.
 std::optional<EmbeddedText> named_dataset(const std::filesystem::path& path);

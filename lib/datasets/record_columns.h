@@ -18,7 +18,9 @@ struct RecordColumns {
   std::string text = {};
   std::string prompt = {}, response = {};  ///< what the user says, and the answer
   std::string messages = {};               ///< a conversation
+  std::string delimiter = {};              ///< between the columns of CSV; empty: by the extension
 
+  /// Whether no column is named.
   bool is_empty() const {
     return text.empty() && prompt.empty() && response.empty() && messages.empty();
   }
@@ -60,9 +62,13 @@ inline constexpr std::array kRecordColumns{
     std::pair{std::string_view("prompt_column"), &RecordColumns::prompt},
     std::pair{std::string_view("response_column"), &RecordColumns::response},
     std::pair{std::string_view("messages_column"), &RecordColumns::messages},
+    std::pair{std::string_view("delimiter"), &RecordColumns::delimiter},
 };
 
-/// Those that are named, by these names.
+/// A delimiter of CSV: one character of ASCII, no quote, or "tab". Throws Error.
+std::string parse_delimiter(const std::string& text);
+
+/// Those that are named, by these names, and the delimiter.
 inline Json to_json(const RecordColumns& columns) {
   Json json = Json::object();
   for (const auto& [key, column] : kRecordColumns)

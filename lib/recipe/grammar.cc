@@ -226,8 +226,10 @@ void read_modifier(const Field& field, const Place& place, Recipe& recipe) {
   if (name == kPerformed)
     recipe.modifiers.push_back(read_quantization_modifier(field, place.stage, place.group));
   else if (is_modifier(name))
-    fail_at(field.key, field.path,
-            ": is not performed; kvcal quantizes to FP8, with QuantizationModifier alone");
+    fail_at(
+        field.key, field.path,
+        ": is not performed; kvcal performs QuantizationModifier alone. Let llm-compressor perform "
+        "it: kvcal calibrate reads its output, and adds the scales of the cache");
   else
     fail_at(field.key, field.path, ": unknown modifier",
             did_you_mean(name, {std::string(kPerformed)}), ", expected QuantizationModifier");

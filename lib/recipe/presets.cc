@@ -123,6 +123,31 @@ constexpr PresetRow kPresets[] = {
     int_row("W8A16", 8, 16),
 };
 
+/// Words that people use, and the preset that they mean.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"INT4", "W4A16"},
+    {"4BIT", "W4A16"},
+    {"W4", "W4A16"},
+    {"AWQ", "W4A16"},
+    {"GPTQ", "W4A16"},
+    {"INT8_DYNAMIC", "W8A8"},
+    {"W8A8_INT8", "W8A8"},
+    {"8BIT", "INT8"},
+    {"FP4", "NVFP4A16"},
+    {"W4A16_FP4", "NVFP4A16"},
+    {"W8A8_FP8", "FP8_DYNAMIC"},
+    {"FP8_PER_CHANNEL", "FP8_DYNAMIC"}};
+
+/// The preset that an unknown name means, for the end of a message.
+std::string meant_preset(const std::string& upper, const std::vector<std::string>& names) {
+  const auto* row =
+      std::ranges::find(kOtherNames, upper, &std::pair<std::string_view, std::string_view>::first);
+  const bool is_named =
+      row != std::end(kOtherNames) && std::ranges::find(names, row->second) != names.end();
+  return is_named ? " (did you mean '" + std::string(row->second) + "'?)"
+                  : did_you_mean(upper, names);
+}
+
 std::optional<QuantArgs> args_of(const std::optional<PresetArgs>& preset) {
   if (!preset) return std::nullopt;
   QuantArgs args;
@@ -154,6 +179,14 @@ std::vector<std::string> names_of(const IsWanted& is_wanted) {
   return names;
 }
 
+/// Who makes a preset that no recipe performs.
+std::string maker_of(const PresetRow& row) {
+  const std::string name(row.name);
+  if (!row.needs_more.empty())
+    return "'" + name + "' is no scheme for weights alone: " + std::string(row.needs_more);
+  return "'kvcal quantize MODEL --scheme " + name + "' rounds weights to it, without data";
+}
+
 }  // namespace
 
 std::vector<std::string> preset_names() {
@@ -169,10 +202,11 @@ QuantScheme read_preset(const YamlNode& name, const std::string& path) {
   const auto names = names_of([](const PresetRow& one) { return one.outside.empty(); });
   if (row == nullptr)
     fail_at(name, path, ": unknown scheme ", describe(name),
-            did_you_mean(ascii_upper(name.text), names), "; performed are ", join(names, ", "));
+            meant_preset(ascii_upper(name.text), names), "; performed are ", join(names, ", "));
   if (!row->outside.empty())
     fail_at(name, path, ": found ", describe(name), " (", row->outside,
-            "), which is outside FP8; performed are ", join(names, ", "));
+            "), which a calibration does not make; ", maker_of(*row), "; performed are ",
+            join(names, ", "));
   return {.targets = {},
           .weights = args_of(row->weights),
           .input_activations = args_of(row->inputs),
@@ -184,7 +218,7 @@ WeightScheme weight_scheme(const std::string& name) {
   const std::string upper = ascii_upper(name);
   if (row == nullptr) {
     const auto names = names_of([](const PresetRow& one) { return one.needs_more.empty(); });
-    fail("unknown scheme '", name, "'", did_you_mean(upper, names), "; known are ",
+    fail("unknown scheme '", name, "'", meant_preset(upper, names), "; known are ",
          join(names, ", "));
   }
   if (!row->needs_more.empty())

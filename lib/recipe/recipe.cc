@@ -85,11 +85,18 @@ Recipe parse_recipe(std::string_view text) {
 
 namespace {
 
+/// The recipe that an unknown name means; where it is the start of several, the usual one.
+std::string meant_recipe(const std::string& name) {
+  std::vector<std::string> names = recipe_names();
+  names.emplace(names.begin(), kDefaultRecipe);
+  return did_you_mean(name, names);
+}
+
 std::string text_of_recipe(const std::filesystem::path& path) {
   if (auto text = named_recipe(path)) return *std::move(text);
   if (!path.has_parent_path() && !path.has_extension() && !is_there(path))
     fail("'", path.string(), "' is neither a file nor the name of a recipe",
-         did_you_mean(path.string(), recipe_names()), "; names are ", join(recipe_names(), ", "));
+         meant_recipe(path.string()), "; names are ", join(recipe_names(), ", "));
   return read_text(path, kMaxRecipeBytes);
 }
 

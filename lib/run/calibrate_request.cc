@@ -92,7 +92,7 @@ void settle_dataset(CalibrateRequest& request, const PlannedModel& subject,
   const bool is_default = request.dataset.empty();
   if (!runs_text(request, subject) || !(is_default || request.num_held_out > 0)) return;
   if (is_default) {
-    if (!request.records.columns.is_empty())
+    if (!to_json(request.records.columns).empty())
       fail("columns are named, expected a --dataset that has them");
     request.dataset = kDefaultDataset;
   }
@@ -196,8 +196,8 @@ Json deciding_options(const CalibrateRequest& request) {
   if (request.source) deciding["--smooth"] = request.source->sha256;
   if (!request.stable_ratio.empty()) deciding["--stable-samples"] = request.stable_samples;
   if (request.headroom != 1.0) deciding["--headroom"] = request.headroom;
-  if (!request.records.columns.is_empty())
-    deciding["columns of --dataset"] = to_json(request.records.columns);
+  if (const Json columns = to_json(request.records.columns); !columns.empty())
+    deciding["columns of --dataset"] = columns;
   const ChatOptions& chat = request.records.chat;
   if (!chat.template_file.empty())
     deciding["--chat-template"] =

@@ -31,8 +31,8 @@ Json run_json(const EvalOptions& options, const report::EvalReport& page) {
   json["num_sequences"] = *page.num_sequences;
   json["max_seq_length"] = *page.max_seq_length;
   if (page.stride) json["stride"] = *page.stride;
-  if (const RecordColumns& columns = options.sequences.records.columns; !columns.is_empty())
-    json["columns"] = to_json(columns);
+  if (const Json columns = to_json(options.sequences.records.columns); !columns.empty())
+    json["columns"] = columns;
   if (!page.reference.empty()) json["reference"] = page.reference;
   return json;
 }

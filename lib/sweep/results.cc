@@ -92,7 +92,7 @@ std::vector<std::string> dimensions_of(const std::vector<Json>& coordinates) {
 }
 
 void add_reading(const RecordOptions& records, Json& json) {
-  if (!records.columns.is_empty()) json["columns"] = to_json(records.columns);
+  if (const Json columns = to_json(records.columns); !columns.empty()) json["columns"] = columns;
   json.update(to_json(records.chat));
 }
 

@@ -194,6 +194,12 @@ constexpr FieldRow<SectionDraft<Section>> kColumnRow{
     }};
 
 template <class Section>
+constexpr FieldRow<SectionDraft<Section>> kDelimiterRow{
+    "delimiter", [](const Field& field, SectionDraft<Section>& draft) {
+      draft.section.records.columns.delimiter = read_as_option(field, parse_delimiter);
+    }};
+
+template <class Section>
 void read_template(const Field& field, SectionDraft<Section>& draft) {
   const fs::path path = resolved(field, draft.folder);
   if (!is_there(path))
@@ -203,13 +209,14 @@ void read_template(const Field& field, SectionDraft<Section>& draft) {
 
 /// The keys of a section with text: its data set, and how its records are read.
 template <class Section, class Target = SectionDraft<Section>>
-constexpr std::array<FieldRow<Target>, 10> kTextRows{
+constexpr std::array<FieldRow<Target>, 11> kTextRows{
     {{"dataset", read_dataset<Section>},
      count_row<Section, &Section::max_seq_length, 2>("max_seq_length"),
      kColumnRow<Section, 0>,
      kColumnRow<Section, 1>,
      kColumnRow<Section, 2>,
      kColumnRow<Section, 3>,
+     kDelimiterRow<Section>,
      {"max_record_bytes",
       [](const Field& field, Target& draft) {
         draft.section.records.max_bytes = read_as_option(field, parse_record_bytes);

@@ -102,8 +102,8 @@ class CalibrationTask {
   void add_text(const std::string& kv_forward, Provenance& origin) const {
     origin.dataset_path = name_of_source(text_source().dataset);
     origin.dataset_sha256 = inputs().calibration_sha256;
-    if (const RecordColumns& columns = text_source().records.columns; !columns.is_empty())
-      origin.dataset_columns = to_json(columns).dump();
+    if (const Json columns = to_json(text_source().records.columns); !columns.empty())
+      origin.dataset_columns = columns.dump();
     origin.compute_dtype = inputs().compute_dtype[model_];
     origin.kv_forward = kv_forward;
   }

@@ -15,7 +15,13 @@ thread, and an exception that leaves it stops the work.
 
 from __future__ import annotations
 
-from . import _kvcal
+try:
+    from . import _kvcal
+except ImportError as error:
+    raise ImportError(
+        f"kvcal's compiled module _kvcal does not load from {__path__[0]} ({error}): this folder is not an installed "
+        "package, or is one for another Python; install the wheel (docs/install.md) and import from outside the sources"
+    ) from error
 from ._call import CheckFailed, KvcalWarning
 from ._commands import apply, calibrate, convert, evaluate, inspect, scales, sweep, verify
 from ._kvcal import Error

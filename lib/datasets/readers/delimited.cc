@@ -66,7 +66,11 @@ class RowReader {
       field += kQuote;
     }
   }
-  std::string shown() const { return delimiter_ == '\t' ? "a tab" : "a comma"; }
+  std::string shown() const {
+    return delimiter_ == '\t'  ? "a tab"
+           : delimiter_ == ',' ? "a comma"
+                               : std::string{'\'', delimiter_, '\''};
+  }
 
   std::string_view text_;
   size_t at_;
@@ -89,6 +93,13 @@ bool has_header(std::string_view text, char delimiter) {
 }
 
 }  // namespace
+
+std::string parse_delimiter(const std::string& text) {
+  if (text == "tab" || text == "\\t" || text == "\t") return "\t";
+  if (text.size() != 1 || text[0] <= ' ' || text[0] > '~' || text[0] == kQuote)
+    fail(shown_name(text), " is no delimiter, expected one character such as ';', or tab");
+  return text;
+}
 
 size_t read_row(std::string_view text, size_t begin, char delimiter,
                 std::vector<std::string>& fields) {
@@ -142,10 +153,21 @@ size_t read_row_within(std::string_view text, size_t begin, char delimiter, size
   }
 }
 
+/// A header of one column that another delimiter would part.
+void check_is_parted(const std::vector<std::string>& columns) {
+  const size_t at = columns.size() == 1 ? columns[0].find_first_of(";\t|") : std::string::npos;
+  if (at == std::string::npos) return;
+  const bool is_tab = columns[0][at] == '\t';
+  const std::string other = is_tab ? "tab" : "'" + columns[0].substr(at, 1) + "'";
+  fail("the header is one column, ", shown_name(columns[0]), "; where ", is_tab ? "tabs" : other,
+       is_tab ? " part" : " parts", " its columns, add --delimiter ", other);
+}
+
 class DelimitedRecords : public RecordSource {
  public:
-  DelimitedRecords(TextFile file, char delimiter, size_t max_record_bytes)
-      : file_(std::move(file)), delimiter_(delimiter) {
+  /// is_guessed: nobody named the delimiter.
+  DelimitedRecords(TextFile file, char delimiter, bool is_guessed, size_t max_record_bytes)
+      : file_(std::move(file)), delimiter_(delimiter), is_guessed_(is_guessed) {
     const std::string_view text = file_.text();
     std::vector<std::string> fields;
     SafePoints points(4096);
@@ -193,6 +215,7 @@ class DelimitedRecords : public RecordSource {
     if (columns_.empty()) {
       check_is_text(file_.text().substr(row.begin, row.size));
       check_header(fields);
+      if (is_guessed_) check_is_parted(fields);
       columns_ = std::move(fields);
       return;
     }
@@ -204,6 +227,7 @@ class DelimitedRecords : public RecordSource {
 
   TextFile file_;
   char delimiter_;
+  bool is_guessed_;
   std::vector<std::string> columns_;
   std::vector<RecordSpan> rows_;
 };
@@ -211,10 +235,12 @@ class DelimitedRecords : public RecordSource {
 std::unique_ptr<RecordSource> open_delimited(const fs::path& path, const RecordRequest& request) {
   TextFile file(path);
   const std::string extension = data_extension(path, /*is_packed=*/true);
-  const char delimiter = extension == ".csv"   ? ','
-                         : extension == ".tsv" ? '\t'
-                                               : delimiter_by_header(file.text()).value();
-  return std::make_unique<DelimitedRecords>(std::move(file), delimiter, request.max_record_bytes);
+  const char delimiter = !request.delimiter.empty() ? request.delimiter.front()
+                         : extension == ".csv"      ? ','
+                         : extension == ".tsv"      ? '\t'
+                                                    : delimiter_by_header(file.text()).value();
+  return std::make_unique<DelimitedRecords>(std::move(file), delimiter, request.delimiter.empty(),
+                                            request.max_record_bytes);
 }
 
 }  // namespace
@@ -222,9 +248,9 @@ std::unique_ptr<RecordSource> open_delimited(const fs::path& path, const RecordR
 DatasetReader delimited_reader() {
   return {.open_records = open_delimited,
           .extensions = {".csv", ".tsv"},
-          .reads_text = [](std::string_view text, bool) {
-            return delimiter_by_header(text).has_value();
-          }};
+          .reads_text = [](std::string_view text,
+                           bool) { return delimiter_by_header(text).has_value(); },
+          .takes_delimiter = true};
 }
 
 }  // namespace kvcal

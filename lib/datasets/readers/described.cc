@@ -33,9 +33,10 @@ std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverr
   if (!is_there(descriptor.local_copy) && !is_pattern(descriptor.local_copy))
     fail_missing_copy(path, descriptor);
   return in_context(path.string(), [&] {
-    return map_dataset(
-        descriptor.local_copy, std::move(descriptor.mapping),
-        {.what = "a descriptor's local copy", .max_record_bytes = overrides.records.max_bytes});
+    return map_dataset(descriptor.local_copy, std::move(descriptor.mapping),
+                       {.what = "a descriptor's local copy",
+                        .max_record_bytes = overrides.records.max_bytes,
+                        .delimiter = overrides.records.columns.delimiter});
   });
 }
 
@@ -49,6 +50,7 @@ DatasetReader described_reader() {
                 return extension == ".yaml" || extension == ".yml" || named_dataset(path, ".yaml");
               },
           .takes_split = true,
+          .takes_delimiter = true,
           .takes_local_copy = true};
 }
 

@@ -40,7 +40,8 @@ std::unique_ptr<RecordSource> open_records_of_set(const fs::path& path,
   for (const fs::path& file : set.files)
     parts.push_back(open_records(file, {.fields = request.fields,
                                         .what = request.what,
-                                        .max_record_bytes = request.max_record_bytes}));
+                                        .max_record_bytes = request.max_record_bytes,
+                                        .delimiter = request.delimiter}));
   return join_records(std::move(parts), std::move(set), path);
 }
 
@@ -51,7 +52,8 @@ DatasetReader file_set_reader() {
           .open = open_file_set,
           .reads_path = [](const fs::path& path) { return is_folder(path) || is_pattern(path); },
           .files = [](const fs::path& path) { return find_data_files(path, {}).files; },
-          .takes_split = true};
+          .takes_split = true,
+          .takes_delimiter = true};
 }
 
 }  // namespace kvcal

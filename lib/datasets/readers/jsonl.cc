@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/byte_units.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
@@ -35,8 +36,8 @@ std::unique_ptr<RecordSource> open_json_lines(const fs::path& path, const Record
     if (line % kLinesTogether == 0) throw_if_interrupted();
     const size_t end = line_end(text, begin, request.max_record_bytes);
     if (end == std::string_view::npos)
-      fail(path.string(), ":", line, ": the line has over ", request.max_record_bytes,
-           " bytes, which is the limit; --max-record-bytes sets another");
+      fail(path.string(), ":", line, ": the line has over ", limit_text(request.max_record_bytes),
+           ", which is the limit; --max-record-bytes sets another");
     std::string_view content = text.substr(begin, end - begin);
     content = content.substr(0, content.find_last_not_of(kBlank) + 1);
     if (content.size() > request.max_record_bytes)

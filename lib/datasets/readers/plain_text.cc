@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/byte_units.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/utf8.h"
@@ -45,8 +46,8 @@ std::string with_plain_breaks(std::string_view text) {
 constexpr int64_t kLinesTogether = 4096;
 
 [[noreturn]] void fail_long(const fs::path& path, int64_t line, size_t max_record_bytes) {
-  fail(path.string(), ":", line, ": the paragraph is longer than ", max_record_bytes,
-       " bytes; separate records by a blank line, or set --max-record-bytes");
+  fail(path.string(), ":", line, ": the paragraph is longer than ", limit_text(max_record_bytes),
+       "; separate records by a blank line, or set --max-record-bytes");
 }
 
 /// Lines up to a blank one; the last line's own break is left out.

@@ -117,11 +117,13 @@ std::unique_ptr<Table> open_table(const fs::path& path, TableFormat format,
                                   std::span<const std::string>) {
   check_table_file(path, format);
   fail(path.string(), ": is ", format == TableFormat::kParquet ? "a Parquet" : "an Arrow",
-       " file, which this build cannot read; build kvcal with Apache Arrow (docs/data.md), or "
-       "convert the data set to JSON lines, for example with python -c \"import datasets; ",
-       format == TableFormat::kParquet ? "datasets.Dataset.from_parquet('IN.parquet')"
-                                       : "datasets.Dataset.from_file('IN.arrow')",
-       ".to_json('OUT.jsonl')\"");
+       " file, which this build cannot read; make JSON lines of it with pyarrow alone: pip install "
+       "pyarrow, then "
+       "python -c \"import json, pyarrow.",
+       format == TableFormat::kParquet ? "parquet as p; t = p.read_table('IN.parquet')"
+                                       : "ipc as p; t = p.open_stream('IN.arrow').read_all()",
+       "; open('OUT.jsonl', 'w').writelines(json.dumps(r, default=str) + chr(10) for r in "
+       "t.to_pylist())\"; or build kvcal with Apache Arrow (docs/data.md)");
 }
 #endif
 

@@ -8,6 +8,23 @@ bad "Neither a file nor the name of a data set" <<'CASE'
 $ kvcal calibrate model --dataset ultrachat_200 --output out
 CASE
 
+bad "The start of the name of a data set" <<'CASE'
+$ kvcal calibrate model --dataset ultrachat --output out
+CASE
+
+bad "CSV with another delimiter" <<'CASE'
+printf 'question;reply\nIs the sea calm?;It is.\n' >data.csv
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.csv --prompt-column question --response-column reply --output out
+CASE
+
+bad "A delimiter of data that has none" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --delimiter ';' --output out
+CASE
+
+bad "A delimiter of two characters" 2 <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.csv --delimiter ', ' --output out
+CASE
+
 bad "A folder without a data file" <<'CASE'
 mkdir data
 echo '# About' >data/README.md
