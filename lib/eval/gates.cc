@@ -1,5 +1,7 @@
 #include "eval/gates.h"
 
+#include <cmath>
+
 namespace kvcal {
 namespace {
 
@@ -7,47 +9,68 @@ std::string percent_of(double fraction) {
   return short_float(100.0 * fraction) + " %";
 }
 
-std::string line(const std::string& gate, const std::string& what, const std::string& found,
-                 const std::string& limit, const std::string& off) {
-  return gate + ": " + what + " is " + found + ", the limit is " + limit + ": missed by " + off;
+/// A gate of an option. shown: makes text of its numbers.
+Gate gate_of(const char* option, double value, double limit, std::optional<double> error) {
+  const bool is_least = std::string_view(option).starts_with("--min");
+  // A value that is no number keeps no limit.
+  const bool passed = is_least ? value >= limit : value <= limit;
+  return {
+      .option = option, .value = value, .limit = limit, .standard_error = error, .passed = passed};
+}
+
+/// What a gate is about, with its verb.
+std::string subject_of(const Gate& gate) {
+  if (gate.option == "--max-kl") return "the mean KL is ";
+  if (gate.option == "--max-perplexity-increase") return "the increase is ";
+  if (gate.option == "--min-top1") return "the part of same top tokens is ";
+  return std::string("exact_match of ") +
+         (gate.option == "--min-exact-match" ? "strict-match is " : "flexible-extract is ");
 }
 
 }  // namespace
 
-std::vector<std::string> missed_gates(const Likelihood& result, const Gates& gates) {
-  std::vector<std::string> missed;
-  // A value that is no number keeps no limit.
-  const auto is_over = [](double value, double limit) { return !(value <= limit); };
-  if (gates.max_kl && is_over(*result.kl_mean, *gates.max_kl))
-    missed.push_back(line("--max-kl", "the mean KL", short_float(*result.kl_mean),
-                          short_float(*gates.max_kl),
-                          short_float(*result.kl_mean - *gates.max_kl)));
-  if (gates.max_perplexity_increase &&
-      is_over(*result.perplexity_increase, *gates.max_perplexity_increase)) {
-    const double increase = *result.perplexity_increase, limit = *gates.max_perplexity_increase;
-    missed.push_back(line("--max-perplexity-increase", "the increase", percent_of(increase),
-                          percent_of(limit), percent_of(increase - limit)));
-  }
-  if (gates.min_top1 && !(*result.top1_agreement >= *gates.min_top1)) {
-    const double found = *result.top1_agreement, limit = *gates.min_top1;
-    missed.push_back(line("--min-top1", "the part of same top tokens", percent_of(found),
-                          percent_of(limit), percent_of(limit - found)));
-  }
-  return missed;
+std::string missed_text(const Gate& gate) {
+  const auto shown = gate.option == "--max-kl" ? short_float : percent_of;
+  return gate.option + ": " + subject_of(gate) + shown(gate.value) + ", the limit is " +
+         shown(gate.limit) + ": missed by " + shown(std::abs(gate.value - gate.limit));
 }
 
-std::vector<std::string> missed_gates(const GsmResult& result, const GsmGates& gates) {
-  std::vector<std::string> missed;
-  const auto check = [&](const char* gate, const char* filter, const GsmScore& score,
-                         const std::optional<double>& limit) {
-    if (!limit || score.exact_match >= *limit) return;
-    missed.push_back(line(gate, std::string("exact_match of ") + filter,
-                          percent_of(score.exact_match), percent_of(*limit),
-                          percent_of(*limit - score.exact_match)));
+std::vector<Gate> judged_gates(const Likelihood& result, const Gates& gates) {
+  std::vector<Gate> judged;
+  const auto add = [&](const char* option, const std::optional<double>& limit,
+                       const std::optional<double>& value, std::optional<double> error) {
+    if (limit) judged.push_back(gate_of(option, value.value(), *limit, error));
   };
-  check("--min-exact-match", "strict-match", result.strict, gates.min_strict);
-  check("--min-exact-match-flexible", "flexible-extract", result.flexible, gates.min_flexible);
-  return missed;
+  std::optional<double> top1_error;
+  if (const auto& part = result.top1_agreement; part && result.num_tokens > 0)
+    top1_error = std::sqrt(*part * (1.0 - *part) / static_cast<double>(result.num_tokens));
+  add("--max-kl", gates.max_kl, result.kl_mean, result.kl_stderr);
+  add("--max-perplexity-increase", gates.max_perplexity_increase, result.perplexity_increase,
+      result.increase_stderr);
+  add("--min-top1", gates.min_top1, result.top1_agreement, top1_error);
+  return judged;
+}
+
+std::vector<Gate> judged_gates(const GsmResult& result, const GsmGates& gates) {
+  std::vector<Gate> judged;
+  const auto add = [&](const char* option, const std::optional<double>& limit,
+                       const GsmScore& score) {
+    if (limit) judged.push_back(gate_of(option, score.exact_match, *limit, score.stderr_of_mean));
+  };
+  add("--min-exact-match", gates.min_strict, result.strict);
+  add("--min-exact-match-flexible", gates.min_flexible, result.flexible);
+  return judged;
+}
+
+Json to_json(const std::vector<Gate>& gates) {
+  Json list = Json::array();
+  for (const Gate& gate : gates)
+    list.push_back({{"gate", gate.option},
+                    {"limit", gate.limit},
+                    {"value", gate.value},
+                    {"standard_error", or_null(gate.standard_error)},
+                    {"passed", gate.passed}});
+  return list;
 }
 
 }  // namespace kvcal

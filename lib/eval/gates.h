@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json.h"
 #include "core/text.h"
 #include "eval/gsm8k.h"
 #include "eval/likelihood.h"
@@ -19,9 +20,21 @@ struct Gates {
   bool has_any() const { return max_kl || max_perplexity_increase || min_top1; }
 };
 
-/// A line for each gate that was missed, with its option's name, what was found and by how much it
-/// is off; empty: all are kept. result is of a run with a reference.
-std::vector<std::string> missed_gates(const Likelihood& result, const Gates& gates);
+/// One limit, and what was found.
+struct Gate {
+  std::string option;  ///< "--max-kl"
+  double value = 0.0, limit = 0.0;
+  std::optional<double> standard_error = {};  ///< of the value, where it is known
+  bool passed = true;
+};
+
+/// A line with the option's name, what was found and by how much it is off; of one that was missed.
+std::string missed_text(const Gate& gate);
+/// {"gate", "limit", "value", "standard_error" (or null), "passed"} of each.
+Json to_json(const std::vector<Gate>& gates);
+
+/// The gates that have a limit. result is of a run with a reference.
+std::vector<Gate> judged_gates(const Likelihood& result, const Gates& gates);
 
 /// Least parts of right answers, as fractions.
 struct GsmGates {
@@ -29,6 +42,6 @@ struct GsmGates {
 
   bool has_any() const { return min_strict || min_flexible; }
 };
-std::vector<std::string> missed_gates(const GsmResult& result, const GsmGates& gates);
+std::vector<Gate> judged_gates(const GsmResult& result, const GsmGates& gates);
 
 }  // namespace kvcal

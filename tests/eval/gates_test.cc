@@ -12,6 +12,14 @@ using kvcal::test::message_of;
 
 namespace {
 
+/// The lines of those that are missed.
+std::vector<std::string> missed_gates(const Likelihood& result, const Gates& gates) {
+  std::vector<std::string> lines;
+  for (const Gate& gate : judged_gates(result, gates))
+    if (!gate.passed) lines.push_back(missed_text(gate));
+  return lines;
+}
+
 Likelihood found(double kl, double increase, double top1) {
   Likelihood result;
   result.num_tokens = 100;
@@ -48,4 +56,20 @@ TEST_CASE("gates: what is no number keeps no limit") {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   const Gates gates{.max_kl = 1.0, .max_perplexity_increase = 1.0, .min_top1 = 0.0};
   CHECK(missed_gates(found(kNan, kNan, kNan), gates).size() == 3);
+}
+
+TEST_CASE("gates: JSON holds each with its limit, value and standard error, passed or not") {
+  Likelihood result = found(0.0125, 0.0, 0.75);
+  result.kl_stderr = 0.001;
+  const Json json = to_json(judged_gates(result, {.max_kl = 0.01, .min_top1 = 0.5}));
+  REQUIRE(json.size() == 2);
+  CHECK(json[0] == Json{{"gate", "--max-kl"},
+                        {"limit", 0.01},
+                        {"value", 0.0125},
+                        {"standard_error", 0.001},
+                        {"passed", false}});
+  CHECK(json[1].at("passed") == true);
+  // Of 100 tokens, 75 of which agree.
+  CHECK(json[1].at("standard_error").get<double>() ==
+        Catch::Approx(std::sqrt(0.75 * 0.25 / 100)).epsilon(1e-12));
 }
