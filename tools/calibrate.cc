@@ -13,6 +13,7 @@
 #include "run/calibration_result.h"
 #include "run/devices.h"
 #include "run/kl_budget.h"
+#include "run/sample_preview.h"
 #include "run/scored_scales.h"
 #include "shared_options.h"
 #include "terminal/progress.h"
@@ -87,12 +88,14 @@ class CalibrateCommand : public Subcommand {
   void settle();
   void warn_unscored(Diagnostics& diagnostics) const;
   void run_dry() const;
+  void show_samples() const;
   std::vector<ServedEngine> engines_of(const CalibrationResult& result,
                                        Diagnostics& diagnostics) const;
   std::vector<ServedEngine> print_result(const CalibrationResult& result) const;
-  void print_scored(CalibrationResult& result) const;
+  void print_scored(CalibrationResult& result, const std::vector<ServedEngine>& engines) const;
 
   CalibrateRequest request_;
+  std::optional<int64_t> num_shown_;
   bool measures_ = false, json_ = false, is_dry_run_ = false;
 };
 
@@ -160,6 +163,8 @@ void CalibrateCommand::declare_output_options() {
   declare_format(options, request_.output, format_help());
   declare_scales_only(options, request_.output);
   declare_overwrite(options, request_.output.overwrite);
+  done = std::make_unique<DoneOutput>(options, request_.output.output, request_.output.overwrite);
+  declare_card(options, request_.output.card);
   options
       .text("--save-statistics", request_.save_statistics,
             "File to keep everything seen in, for kvcal scales; needs --kv-forward exact")
@@ -244,6 +249,14 @@ smooth: rewrites the weights first, of the same function, so that an fp8_e4m3 ca
             "Print samples, time, memory and disk that the run would take, and write nothing")
       .frees("--output")
       .program_only();
+  options
+      .number("--show-samples", num_shown_,
+              "Print so many samples as the model would get them, with the lengths of all, and run "
+              "nothing",
+              1, 1000)
+      .frees("--output")
+      .excludes({"--dry-run"})
+      .program_only();
   declare_json(options, json_, "Print the manifest instead of a table");
   declare_verbosity(options);
 }
@@ -258,15 +271,18 @@ std::vector<ServedEngine> CalibrateCommand::engines_of(const CalibrationResult& 
 std::vector<ServedEngine> CalibrateCommand::print_result(const CalibrationResult& result) const {
   TerminalDiagnostics diagnostics;
   const std::vector<ServedEngine> engines = engines_of(result, diagnostics);
+  const std::vector<std::string> warnings = warnings_of(result);
+  for (const std::string& warning : warnings) diagnostics.warn(warning);
   const bool is_printed_later = json_ && measures_ && result.summary;
   if (is_printed_later) return engines;
   const std::vector<Remedy> remedies =
       measures_ ? std::vector<Remedy>()
                 : predicted_remedies(request_, name_of_source(request_.model), result);
   WrittenOutput shown = result.output;
+  shown.manifest["warnings"] = warnings;
   if (!remedies.empty()) shown.manifest["remedies"] = to_json(remedies);
-  print_output(shown, engines, json_, [&] {
-    std::cout << calibration_text(result, most_rows());
+  print_output(shown, engines, request_.output, json_, [&] {
+    std::cout << calibration_text(result, is_verbose());
     if (result.cost && is_verbose())
       std::cout << device_work_text(result.cost->products, result.cost->parts);
     if (result.stop) std::cout << stop_text(*result.stop);
@@ -276,16 +292,20 @@ std::vector<ServedEngine> CalibrateCommand::print_result(const CalibrationResult
 }
 
 /// Measures and prints what was written; with --json also the manifest, as one object.
-void CalibrateCommand::print_scored(CalibrationResult& result) const {
+void CalibrateCommand::print_scored(CalibrationResult& result,
+                                    const std::vector<ServedEngine>& engines) const {
   TerminalDiagnostics diagnostics;
   const ScoredScales measured = score_scales(request_, result, diagnostics);
   const std::vector<Remedy> remedies =
       keep_scored(request_, name_of_source(request_.model), measured, result);
   redraw_report(request_, result);
-  if (json_)
-    std::cout << dump_json(result.output.manifest);
-  else
+  if (json_) {
+    WrittenOutput shown = result.output;
+    shown.manifest["warnings"] = warnings_of(result);
+    std::cout << dump_json(manifest_with_outputs(shown, engines));
+  } else {
     std::cout << labelled_text(scored_lines(measured)) << remedies_text(remedies);
+  }
 }
 
 void CalibrateCommand::run_dry() const {
@@ -296,6 +316,16 @@ void CalibrateCommand::run_dry() const {
     std::cout << dump_json(to_json(preview));
   else
     std::cout << labelled_text(preview_lines(preview));
+  std::cout.flush();
+  if (!preview.has_room())
+    fail(request_.output.output, ": the run takes ", byte_text(preview.disk_bytes()), ", and ",
+         preview.disk.string(), " has ", byte_text(*preview.free_bytes), " free");
+}
+
+void CalibrateCommand::show_samples() const {
+  TerminalDiagnostics diagnostics;
+  const SamplePreview preview = preview_samples(request_, *num_shown_, diagnostics);
+  std::cout << (json_ ? dump_json(to_json(preview)) : sample_text(preview));
 }
 
 void CalibrateCommand::settle() {
@@ -318,12 +348,15 @@ void CalibrateCommand::warn_unscored(Diagnostics& diagnostics) const {
 void CalibrateCommand::run() {
   settle();
   if (is_dry_run_) return run_dry();
+  if (num_shown_) return show_samples();
   request_.report.overwrite = request_.output.overwrite;
   request_.resume_command = resuming_command_line();
   request_.times_parts = is_verbose() && !json_;
   std::vector<ServedEngine> engines;        // on the rank that writes
   std::optional<CalibrationResult> result;  // there, too
   size_t num_plots = 0;
+  set_steps(measures_ ? std::vector<std::string>{"tokenizing", "calibrating", "eval"}
+                      : std::vector<std::string>{"tokenizing", "calibrating"});
   with_ranks(request_.ranks, [&](RankSession& session) {
     TerminalDiagnostics diagnostics;
     const auto on_staged = [&](const CalibrationResult& staged, const fs::path& folder,
@@ -347,7 +380,7 @@ void CalibrateCommand::run() {
       throw GateMissed("gate missed: " + missed.message());
     }
   });
-  if (result) print_scored(*result);
+  if (result) print_scored(*result, engines);
   check_engines_asked(engines, request_.output);
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/diagnostics.h"
 #include "core/json.h"
+#include "done_output.h"
 #include "shell/options.h"
 
 namespace kvcal {
@@ -59,6 +60,8 @@ class Subcommand {
   const std::vector<ExampleDescription> examples;
   PythonFunction python;
   Options options;
+  /// Of a command that may find its output made; nullptr: it asks nobody.
+  std::unique_ptr<DoneOutput> done;
 };
 
 using Subcommands = std::vector<std::unique_ptr<Subcommand>>;

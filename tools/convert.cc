@@ -58,6 +58,8 @@ With `model` and `output` it writes the checkpoint, else the manifest alone is r
   declare_format(options, request_.output, format_help());
   declare_scales_only(options, request_.output);
   declare_overwrite(options, request_.output.overwrite);
+  done = std::make_unique<DoneOutput>(options, request_.output.output, request_.output.overwrite);
+  declare_card(options, request_.output.card);
   options.group(kPrinting);
   options
       .flag("--advise", advises_,
@@ -87,8 +89,8 @@ void ScalesCommand::run() {
   TerminalDiagnostics diagnostics;
   const CalibrationResult result = scales_from_statistics(request_, diagnostics);
   const std::vector<ServedEngine> engines = engines_of(result, diagnostics);
-  print_output(result.output, engines, json_,
-               [&] { std::cout << calibration_text(result, most_rows()); });
+  print_output(result.output, engines, request_.output, json_,
+               [&] { std::cout << calibration_text(result, is_verbose()); });
   check_engines_asked(engines, request_.output);
 }
 
@@ -130,8 +132,8 @@ void ConversionCommand::run() {
   TerminalDiagnostics diagnostics;
   const ConversionResult result = convert(diagnostics);
   const std::vector<ServedEngine> engines = engines_of(result, diagnostics);
-  print_output(result.output, engines, json_,
-               [&] { std::cout << conversion_text(result, most_rows()); });
+  print_output(result.output, engines, request_.output, json_,
+               [&] { std::cout << conversion_text(result, is_verbose()); });
   check_engines_asked(engines, request_.output);
 }
 
@@ -199,6 +201,8 @@ ConvertCommand::ConvertCommand()
       .old_name("--to");
   declare_scales_only(options, request_.output);
   declare_overwrite(options, request_.output.overwrite);
+  done = std::make_unique<DoneOutput>(options, request_.output.output, request_.output.overwrite);
+  declare_card(options, request_.output.card);
   declare_json(options, json_, "Print the manifest instead of tables");
   declare_verbosity(options);
 }
@@ -228,6 +232,8 @@ ApplyCommand::ApplyCommand()
   declare_family(options, request_.family);
   declare_output(options, request_.output.output).required();
   declare_overwrite(options, request_.output.overwrite);
+  done = std::make_unique<DoneOutput>(options, request_.output.output, request_.output.overwrite);
+  declare_card(options, request_.output.card);
   declare_json(options, json_, "Print the manifest instead of tables");
   declare_quiet(options);
 }

@@ -37,8 +37,7 @@ step "Calibrating on $samples conversations"
   --output "$output" --overwrite
 
 step "What the checkpoint holds now"
-# sed reads to the end, so that inspect is never cut off by a closed pipe.
-"$kvcal" inspect "$output/compressed-tensors" | sed -n '1,2p; /^KV cache/,/^$/p; /^layer /,/^ *4 /p'
+"$kvcal" inspect "$output/compressed-tensors"
 
 step "The same prompt with the 16-bit and the FP8 cache"
 "$kvcal" generate "$output/compressed-tensors" --chat --prompt "What is the capital of France, and what is it known for?" \
@@ -58,7 +57,7 @@ step "Where scales matter: the same function with outliers of 1024 in K"
 
 step "The same scales for ModelOpt's readers, and what vLLM would load"
 "$kvcal" convert "$output/compressed-tensors" --format modelopt --output "$root/build/demo/modelopt" --overwrite
-"$kvcal" verify "$root/build/demo/modelopt" --engine vllm | sed -n '1,4p; /^error/p; /^warning/p; /^note/p'
+"$kvcal" verify "$root/build/demo/modelopt" --engine vllm
 
 step "Done in $((SECONDS - started)) s after building"
 cat <<END

@@ -52,7 +52,9 @@ class EvalCommand : public Subcommand {
   void declare_gsm8k();
   void declare_gate(const std::string& name, double (*parse)(std::string_view),
                     std::optional<double>& gate, const std::string& help);
+  std::string missing() const override;
   void settle();
+  void choose_dataset(Diagnostics& diagnostics);
   void check_options_of_task() const;
   void check_outputs() const;
   void print(const Json& json, const std::string& text) const;
@@ -100,12 +102,11 @@ missed. Of `sensitivity`, "recipe" is the text of the recipe that stays within `
       .required();
   options.group(kModelAndData);
   options.text("--task", task_, "perplexity, kl, gsm8k or sensitivity")
-      .choices_of({"perplexity", "kl", "gsm8k", "sensitivity"})
+      .choices_of(kTasks.names())
       .required();
   declare_dataset(options, "--dataset", eval_.dataset,
                   "Text, or JSON lines or CSV of texts or chats, an id of the hub, or a name (" +
-                      join(dataset_names(), ", ") + ")")
-      .required();
+                      join(dataset_names(), ", ") + "); default: evaluation, a text of ours");
   declare_chat(options, eval_.sequences.records.chat);
   declare_family(options, eval_.family);
   declare_cache(options, eval_.cache);
@@ -173,8 +174,9 @@ void EvalCommand::declare_gate(const std::string& name, double (*parse)(std::str
 
 void EvalCommand::declare_kl() {
   options.group(kOfKl.title);
-  declare_model(options, "--reference", eval_.reference,
-                "Model that KL is measured from; default: the same with an unquantized cache");
+  declare_model(
+      options, "--reference", eval_.reference,
+      "Model that KL is measured from; default: the same model with an unquantized cache");
   options
       .text("--reference-kv-cache-dtype", eval_.reference_cache,
             "Cache of what KL is measured from; auto: as its checkpoint says, or the model's dtype "
@@ -280,6 +282,18 @@ void EvalCommand::settle() {
   questions.fewshot_dataset = fewshot_dataset_;
 }
 
+std::string EvalCommand::missing() const {
+  const bool has_default = kTasks.name_of(task_) != "gsm8k";
+  return has_default || !eval_.dataset.empty() ? "" : "--dataset of --task gsm8k";
+}
+
+void EvalCommand::choose_dataset(Diagnostics& diagnostics) {
+  if (!eval_.dataset.empty()) return;
+  if (const std::string needed = missing(); !needed.empty()) fail(needed, " is required");
+  eval_.dataset = kEvaluationDataset;
+  diagnostics.note("no --dataset is given: measuring on the program's own '" + eval_.dataset + "'");
+}
+
 void EvalCommand::print(const Json& json, const std::string& text) const {
   if (!is_call_) std::cout << (json_ ? dump_json(json) : text) << std::flush;
 }
@@ -350,6 +364,7 @@ void EvalCommand::run() {
   report_.overwrite = overwrite_;
   check_outputs();
   TerminalDiagnostics diagnostics;
+  choose_dataset(diagnostics);
   const Evaluated evaluated = (this->*kTasks.at(task_))(diagnostics);
   if (!evaluated.missed.empty()) throw GateMissed(lines_of(evaluated.missed));
 }
@@ -357,6 +372,7 @@ void EvalCommand::run() {
 Json EvalCommand::call(Diagnostics& diagnostics) {
   is_call_ = true;
   settle();
+  choose_dataset(diagnostics);
   Evaluated evaluated = (this->*kTasks.at(task_))(diagnostics);
   if (!evaluated.recipe.empty()) evaluated.json["recipe"] = evaluated.recipe;
   if (!evaluated.missed.empty()) evaluated.json["problem"] = lines_of(evaluated.missed);

@@ -1,12 +1,11 @@
-#include <algorithm>
 #include <iostream>
-#include <numeric>
 
 #include "commands.h"
 #include "core/text.h"
 #include "run/model_session.h"
 #include "shared_options.h"
 #include "terminal/progress.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {
@@ -28,20 +27,6 @@ class PrintedText : public TextSink {
  private:
   bool compares_, json_;
 };
-
-void print_comparison(const ComparedTexts& texts) {
-  const double sum = std::accumulate(texts.kl.begin(), texts.kl.end(), 0.0);
-  const double mean = texts.kl.empty() ? 0.0 : sum / static_cast<double>(texts.kl.size());
-  double largest = 0.0;
-  for (const double kl : texts.kl) largest = std::max(largest, kl);
-  if (texts.first_divergence)
-    std::cout << "first diverging token: " << *texts.first_divergence;
-  else
-    std::cout << "the texts are equal";
-  std::cout << "; KL per token: mean " << mean << ", largest " << largest << " nats\nKL:";
-  for (const double kl : texts.kl) std::cout << fixed(" %.4f", kl);
-  std::cout << '\n';
-}
 
 class GenerateCommand : public Subcommand {
  public:
@@ -75,7 +60,7 @@ GenerateCommand::GenerateCommand()
   options.flag("--ignore-eos", request_.ignores_eos, "Go on after an end-of-sequence token");
   declare_device(options, request_.device, true);
   declare_json(options, json_, "Print a JSON object instead of text");
-  declare_quiet(options);
+  declare_verbosity(options);
 }
 
 void GenerateCommand::run() {
@@ -91,7 +76,10 @@ void GenerateCommand::run() {
   if (json_)
     std::cout << dump_json(generation_json(request_, texts));
   else
-    print_comparison(texts);
+    std::cout << comparison_text(texts);
+  if (!json_ && is_verbose())
+    std::cout << "KL of each token:"
+              << join(texts.kl, "", [](double kl) { return fixed(" %.4f", kl); }) << '\n';
 }
 
 }  // namespace

@@ -48,7 +48,13 @@ class HelpCommand : public Subcommand {
   HelpCommand()
       : Subcommand("help", "Print the help of kvcal or of a command",
                    {{"Help of a command", "kvcal help calibrate"}}) {
-    options.text("command", command_, "Default: the help of kvcal itself");
+    options
+        .text("command", command_,
+              "A command, or environment: variables of the environment and exit statuses; "
+              "default: the help of kvcal itself")
+        .check = check_of([](const std::string& name) {
+      if (name != kEnvironmentPage) command_named(program_description(), name, "help");
+    });
   }
   void run() override { std::cout << help_page(program_description(), command_); }
 
@@ -61,7 +67,8 @@ class ManCommand : public Subcommand {
   ManCommand()
       : Subcommand("man", "Print the man page of kvcal or of a command",
                    {{"Read the page of a command", "man <(kvcal man calibrate)"}}) {
-    options.text("command", command_, "Default: the page of kvcal itself");
+    options.text("command", command_, "Default: the page of kvcal itself").check = check_of(
+        [](const std::string& name) { command_named(program_description(), name, "man"); });
     options.group(kOutput);
     options.flag("--list", is_list_, "Print the names of all pages");
   }
@@ -151,7 +158,7 @@ Subcommands all_commands() {
   for (const MakeSubcommand make :
        {kCalibrate, kTry, kQuantize, kScales, kSmooth, kConvert, kApply, kGenerate, kEval, kSweep,
         kInspect, kVerify, kEngines, kFamilies, kSynth, kCompletion, kMan, kHelp, kVersion})
-    commands.push_back(make());
+    declare_colours(commands.emplace_back(make())->options);
   return commands;
 }
 
@@ -199,6 +206,7 @@ ProgramDescription program_description() {
       if (argument.names.front() == "command") {
         argument.kind = ValueKind::kChoice;
         argument.choices = names;
+        if (command.name == "help") argument.choices.emplace_back(kEnvironmentPage);
       }
   return program;
 }

@@ -62,7 +62,7 @@ tensors: also lists every tensor. `layer_statistics` makes arrays of the layers.
   declare_report(options, drawn_);
   options.flag("--tensors", tensors_, "List every tensor: role, dtype and shape");
   declare_json(options, json_, "Print JSON instead of tables");
-  declare_quiet(options);
+  declare_verbosity(options);
 }
 
 void InspectCommand::warn_of(const InspectionResult& found, Diagnostics& diagnostics) const {
@@ -85,7 +85,7 @@ void InspectCommand::print() const {
     std::cout << dump_json(checkpoint_.named(inspection_json(result, tensors_)));
     return;
   }
-  std::cout << checkpoint_.named(inspection_text(result, has_unicode()));
+  std::cout << checkpoint_.named(inspection_text(result, has_unicode(), is_verbose()));
   if (tensors_) std::cout << tensors_text(result.tensors);
 }
 
@@ -109,6 +109,7 @@ class VerifyCommand : public Subcommand {
 
  private:
   void print() const;
+  void print_text(const std::vector<VerifyReport>& reports, const std::string& verdict) const;
 
   CheckpointSource checkpoint_;
   std::vector<std::string> engines_;
@@ -168,33 +169,32 @@ VerifyCommand::VerifyCommand()
   options.list("--engine", engines_, help)
       .choices_of(names)
       .required()
-      .python("engine", "Names", "\"all\"");
+      .python("engine", "Names", "\"all\"")
+      .check = check_of([](const std::string& name) { engine_choice({name}); });
   options.flag("--rocm", asked_.is_rocm, "On a platform that stores E4M3 as FNUZ (MI300)");
   options.number("--tp-size", asked_.tp_size, "Tensor parallel ranks the engine runs", 1, 1024);
   declare_json(options, json_, "Print JSON instead of tables");
-  declare_verbose(options);
+  declare_verbosity(options);
 }
 
 void VerifyCommand::print() const {
   const std::vector<VerifyReport> reports = verify(checkpoint_.path, engines_, asked_);
-  if (json_) {
-    Json list = Json::array();
-    for (const VerifyReport& report : reports) list.push_back(report_json(report));
-    std::cout << dump_json(checkpoint_.named(list.size() == 1 ? list[0] : list));
-  }
-  size_t num_rows = 0;
-  for (const VerifyReport& report : reports) num_rows += report.layers.size();
-  for (const VerifyReport& report : reports) {
-    if (json_) continue;
-    if (&report != &reports.front()) std::cout << '\n';
-    std::cout << checkpoint_.named(
-        verification_text(report, checkpoint_.name, num_rows > most_rows()));
-  }
   const Verdict verdict = verdict_of(reports);
-  std::cout.flush();
   const std::string problem = problem_of(verdict, asked_, allow_16_bit_);
+  if (json_)
+    std::cout << dump_json(checkpoint_.named(verification_json(reports, problem)));
+  else
+    print_text(reports, problem.empty() ? verdict_text(verdict) : problem);
+  std::cout.flush();
   if (!problem.empty()) fail(checkpoint_.name, ": ", problem);
-  if (!json_) std::cout << verdict_text(verdict) << '\n';
+}
+
+void VerifyCommand::print_text(const std::vector<VerifyReport>& reports,
+                               const std::string& verdict) const {
+  std::cout << verdict << '\n';
+  if (is_quiet()) return;
+  for (const VerifyReport& report : reports)
+    std::cout << checkpoint_.named(verification_text(report, checkpoint_.name, is_verbose()));
 }
 
 Json VerifyCommand::call(Diagnostics&) {

@@ -208,14 +208,26 @@ void keep_to_outputs(const Subcommand& command) {
   confine(allowed);
 }
 
+/// Whether the output is there already, as --if-done asks.
+bool is_done(const Subcommand& command) {
+  if (!command.done || !command.done->is_asked_for()) return false;
+  if (find_launch([](const char* name) { return std::getenv(name); }))
+    fail("--if-done: the command runs in one process, without a launcher of ranks");
+  if (!command.done->is_done(command.name, program_description().version)) return false;
+  std::cout << command.done->told();
+  return true;
+}
+
 void run_command(Subcommand& command) {
   {
     TerminalDiagnostics diagnostics;
     command.options.fetch(diagnostics);
   }
+  if (is_done(command)) return;
   keep_to_outputs(command);
   keep_memory_back();
   unless_file_changed([&] { command.run(); });
+  if (command.done) command.done->record();
 }
 
 int run_main(int argc, char** argv) {

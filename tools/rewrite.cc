@@ -6,7 +6,9 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "engines/engine_rules.h"
 #include "kvcal_version.h"
+#include "recipe/presets.h"
 #include "rewrite/rewritten_checkpoint.h"
 #include "run/calibration_result.h"
 #include "run/command_paths.h"
@@ -34,6 +36,22 @@ void print_kept(const QuantizeResult& result) {
     if (count > kMaxShown) std::cout << ", ... (" << count << ")";
     std::cout << '\n';
   }
+}
+
+/// The manifest with what was written where, and how vLLM serves it, which reads all of it.
+Json quantized_json(const QuantizeRequest& request, const QuantizeResult& result) {
+  const EngineChoice vllm = choose_engine("vllm");
+  Json json = result.manifest;
+  json["outputs"] = Json::array();
+  json["outputs"].push_back(
+      {{"format", "compressed-tensors"}, {"path", request.output}, {"is_overlay", false}});
+  json["engines"] = Json::array();
+  json["engines"].push_back(
+      {{"name", "vllm"},
+       {"title", vllm.title()},
+       {"command", std::string(vllm.rules().command) + " " + shell_word(request.output)}});
+  json["bytes"] = {{"source", result.source_bytes}, {"output", result.output_bytes}};
+  return json;
 }
 
 void print_result(const QuantizeRequest& request, const QuantizeResult& result) {
@@ -70,7 +88,8 @@ QuantizeCommand::QuantizeCommand()
       .text("--scheme", request_.scheme,
             "FP8_DYNAMIC, FP8_BLOCK, W8A8, W4A16, W4A16_ASYM, W8A16, W4AFP8, NVFP4A16, MXFP4, "
             "MXFP8 or another preset of compressed-tensors that needs no data")
-      .required();
+      .required()
+      .check = check_of(weight_scheme);
   options
       .list("--ignore", request_.ignore,
             "Module to leave as it is, by name or 're:REGEX' (Python's re.match); may be repeated. "
@@ -78,6 +97,8 @@ QuantizeCommand::QuantizeCommand()
       .not_empty();
   declare_output(options, request_.output).required();
   declare_overwrite(options, request_.overwrite);
+  done = std::make_unique<DoneOutput>(options, request_.output, request_.overwrite);
+  declare_card(options, request_.card);
   declare_threads(options, request_.threads);
   declare_json(options, json_, "Print the manifest instead of a summary");
   declare_quiet(options);
@@ -87,7 +108,7 @@ void QuantizeCommand::run() {
   TerminalDiagnostics diagnostics;
   const QuantizeResult result = quantize_checkpoint(request_, diagnostics);
   if (json_)
-    std::cout << dump_json(result.manifest);
+    std::cout << dump_json(quantized_json(request_, result));
   else if (!is_quiet())
     print_result(request_, result);
 }
@@ -137,6 +158,7 @@ SmoothCommand::SmoothCommand()
       .shown_default(int8);
   declare_output(options, request_.output).required();
   declare_overwrite(options, request_.overwrite);
+  done = std::make_unique<DoneOutput>(options, request_.output, request_.overwrite);
   declare_device(options, request_.device, false);
   declare_json(options, json_, "Print the manifest instead of a summary");
   declare_quiet(options);

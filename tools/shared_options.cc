@@ -4,11 +4,14 @@
 
 #include "calib/scales/derive.h"
 #include "core/error.h"
+#include "core/registry.h"
 #include "core/text.h"
 #include "datasets/dataset.h"
 #include "descriptors/family_file.h"
+#include "engines/engine_rules.h"
 #include "export/writer.h"
 #include "kernels/backends.h"
+#include "quant/cache_type.h"
 #include "recipe/presets.h"
 #include "terminal/session.h"
 
@@ -36,6 +39,18 @@ size_t parse_record_size(const std::string& text) {
   const uint64_t size = parse_byte_size(text);
   if (size == 0) fail("0 is no limit, expected a size like 8MiB");
   return size;
+}
+
+/// Whether a word is any type of cache, or leaves the choice to the checkpoint.
+void check_cache_type(const std::string& word) {
+  if (normalised_name(word) != "auto" && normalised_name(word) != "nvfp4") parse_cache_type(word);
+}
+
+/// Whether a word names a kind of device; this build need not have it.
+void check_device(const std::string& word) {
+  static const Registry<int> kKinds{
+      "device", {{"auto", 0}, {"cpu", 0}, {"reference", 0}, {"cuda", 0}, {"hip", 0}}};
+  kKinds.at(word.substr(0, word.find(':')));
 }
 
 std::vector<std::string> with_auto(std::vector<std::string> names) {
@@ -97,6 +112,13 @@ void declare_columns(Options& options, RecordColumns& columns) {
                "Column that holds the answer to --prompt-column");
   options.text("--messages-column", columns.messages,
                "Column that holds a conversation: messages, or ShareGPT turns");
+  options
+      .text(
+          "--delimiter",
+          [&columns](const std::string& text) { columns.delimiter = parse_delimiter(text); },
+          "Character between the columns of CSV files, such as ';', or tab; default: a comma, in "
+          "files that end in .tsv a tab")
+      .check = check_of(parse_delimiter);
 }
 
 void declare_chat(Options& options, ChatOptions& chat) {
@@ -149,7 +171,8 @@ void declare_scaled_cache(Options& options, OutputOptions& output) {
   options
       .text("--kv-cache-dtype", output.kv_cache_dtype,
             "Type of cache the scales are for: fp8_e4m3, fp8_e4m3fnuz, fp8_e5m2 or nvfp4")
-      .choices_of({"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2", "nvfp4"});
+      .choices_of({"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2", "nvfp4"})
+      .check = check_of(check_cache_type);
 }
 
 void declare_skip_layers(Options& options, std::vector<int64_t>& layers, const std::string& help) {
@@ -181,7 +204,8 @@ void declare_cache(Options& options, CacheOptions& cache) {
             "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2, fp8_e4m3fnuz, or a simulated "
             "one: " +
                 join(kCacheFormats, ", ", [](CacheFormat format) { return name_of(format); }))
-      .choices_of(cache_types());
+      .choices_of(cache_types())
+      .check = check_of(check_cache_type);
   declare_skip_layers(options, cache.skip_layers,
                       "Layers whose cache stays in 16 bits, of every quantized cache, as 0,1");
   declare_model(options, "--scales", cache.scales,
@@ -199,7 +223,8 @@ void declare_engine(Options& options, OutputOptions& output) {
             "Engine that must use the scales, as vllm or vllm@0.33: chooses the format for this "
             "model, and ends with an error where the engine would lose them; may be repeated "
             "(kvcal engines lists them)")
-      .python("engine");
+      .python("engine")
+      .check = check_of([](const std::string& name) { choose_engine(name); });
   options.number("--tp-size", output.tp_size,
                  "Ranks of tensor parallelism: of kv_cache_scales.json, and over which heads' "
                  "scales are tied",
@@ -224,6 +249,14 @@ void declare_scales_only(Options& options, OutputOptions& output) {
   options.flag("--scales-only", output.scales_only,
                "Write an overlay: scales, config.json and index without the weights, for kvcal "
                "apply or to drop into a sharded checkpoint's folder");
+}
+
+void declare_card(Options& options, CardNames& card) {
+  options.text("--base-model", card.base_model,
+               "Id of the hub that the model card names as the base; default: the source's");
+  options.text("--license", card.license,
+               "Licence that the model card names, as the hub writes it: apache-2.0; default: the "
+               "source's");
 }
 
 void declare_overwrite(Options& options, bool& overwrite, const std::string& help) {
@@ -257,7 +290,8 @@ void declare_threads(Options& options, int& threads) {
 void declare_device(Options& options, DeviceOptions& device, bool has_inputs) {
   options.group(kMachine);
   options.text("--device", device.device, "auto, cpu, reference, cuda[:N[,N...]] or hip[:N[,N...]]")
-      .choices_of(with_auto(kBackends.names()));
+      .choices_of(with_auto(kBackends.names()))
+      .check = check_of(check_device);
   options.text("--compute-dtype", device.compute_dtype, "auto, float32, bfloat16 or float16")
       .choices_of({"auto", "float32", "bfloat16", "float16"});
   if (has_inputs)
@@ -280,11 +314,21 @@ void declare_quiet(Options& options) {
       .program_only();
 }
 
+void declare_colours(Options& options) {
+  options.group(kPrinting);
+  options
+      .text("--color", set_colours,
+            "Colours in text: auto (on a terminal, unless NO_COLOR is set), always or never")
+      .only({"auto", "always", "never"})
+      .shown_default("auto")
+      .program_only();
+}
+
 Option& declare_verbose(Options& options) {
   return options
       .flag(
           "-v,--verbose", [](bool) { set_verbosity(Verbosity::kVerbose); },
-          "Print every row of tables of more than 40 rows, instead of a summary")
+          "Print all that is known: every row of tables, every layer, every engine")
       .program_only();
 }
 
@@ -293,26 +337,53 @@ void declare_verbosity(Options& options) {
   declare_quiet(options);
 }
 
-void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines, bool json,
+namespace {
+
+Json folders_json(const std::vector<WrittenFolder>& folders) {
+  Json list = Json::array();
+  for (const WrittenFolder& folder : folders)
+    list.push_back({{"format", folder.format},
+                    {"path", folder.path.string()},
+                    {"is_overlay", folder.is_overlay}});
+  return list;
+}
+
+}  // namespace
+
+Json manifest_with_outputs(const WrittenOutput& output, const std::vector<ServedEngine>& engines) {
+  Json json = output.manifest;
+  json["outputs"] = folders_json(output.folders);
+  json["engines"] = Json::array();
+  for (const ServedEngine& engine : engines) {
+    const bool is_loaded = engine.outcome == LoadOutcome::kLoaded;
+    json["engines"].push_back({{"name", engine.name},
+                               {"title", engine.title},
+                               {"verdict", name_of(engine.outcome)},
+                               {is_loaded ? "command" : "reason", engine.note}});
+  }
+  return json;
+}
+
+void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines,
+                  const OutputOptions& options, bool json,
                   const std::function<void()>& print_result) {
   if (json) {
-    std::cout << dump_json(output.manifest) << std::flush;
+    std::cout << dump_json(manifest_with_outputs(output, engines)) << std::flush;
     return;
   }
   if (is_quiet()) return;
   print_result();
-  std::cout << output_text(output.folders, engines);
+  const bool has_line_each = is_verbose() || !options.engines.empty();
+  std::cout << output_text(output.folders, engines,
+                           has_line_each ? EngineLines::kEach : EngineLines::kLoading);
   std::cout.flush();  // before an error of check_engines_asked
 }
 
 Json output_json(const WrittenOutput& written, const std::vector<ServedEngine>& engines,
                  const OutputOptions& options) {
-  Json result{
-      {"manifest", written.manifest}, {"folders", Json::array()}, {"engines", Json::array()}};
-  for (const WrittenFolder& folder : written.folders)
-    result["folders"].push_back({{"format", folder.format},
-                                 {"path", folder.path.string()},
-                                 {"is_overlay", folder.is_overlay}});
+  Json result{{"manifest", written.manifest},
+              {"folders", folders_json(written.folders)},
+              {"engines", Json::array()}};
   for (const ServedEngine& engine : engines)
     result["engines"].push_back({{"name", engine.name},
                                  {"title", engine.title},

@@ -32,7 +32,7 @@ void declare_checkpoint(Options& options, CheckpointSource& checkpoint, bool off
 /// --family and --family-file. The file lives as long as the options.
 void declare_family(Options& options, FamilyChoice& family);
 
-/// --text-column, --prompt-column, --response-column and --messages-column.
+/// --text-column, --prompt-column, --response-column, --messages-column and --delimiter.
 void declare_columns(Options& options, RecordColumns& columns);
 /// --chat-template and --chat-template-kwargs.
 void declare_chat(Options& options, ChatOptions& chat);
@@ -62,6 +62,8 @@ Option& declare_format(Options& options, OutputOptions& output, const std::strin
 /// The help of --format where calibrated scales are written.
 std::string format_help();
 void declare_scales_only(Options& options, OutputOptions& output);
+/// --base-model and --license, of outputs with model cards.
+void declare_card(Options& options, CardNames& card);
 void declare_overwrite(Options& options, bool& overwrite,
                        const std::string& help = "Replace the output if it exists");
 /// --html and --plots; `overwrite` is the command's to fill.
@@ -74,6 +76,8 @@ void declare_device(Options& options, DeviceOptions& device, bool has_inputs);
 void declare_threads(Options& options, int& threads);
 
 void declare_json(Options& options, bool& json, const std::string& help);
+/// --color, of every command.
+void declare_colours(Options& options);
 /// --verbose, of a command that has tables.
 Option& declare_verbose(Options& options);
 /// --quiet, of a command that shows progress or says what it wrote.
@@ -81,11 +85,14 @@ void declare_quiet(Options& options);
 /// Both, which exclude each other.
 void declare_verbosity(Options& options);
 
-/// Prints the manifest of an output (json), or what print_result prints, then "wrote FORMAT:
-/// FOLDER" and "vLLM 0.32: loaded: vllm serve OUT", a line each, and one for engines that are not
-/// known.
-void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines, bool json,
+/// Prints, as JSON, the manifest of an output with "outputs" and "engines"; else what print_result
+/// prints, "wrote FORMAT: FOLDER", and the answers of the engines: a line each of those that were
+/// asked for, or with --verbose.
+void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines,
+                  const OutputOptions& options, bool json,
                   const std::function<void()>& print_result);
+/// The manifest with what was written where, and what the engines make of it.
+Json manifest_with_outputs(const WrittenOutput& output, const std::vector<ServedEngine>& engines);
 /// What Python gets of a written output.
 Json output_json(const WrittenOutput& written, const std::vector<ServedEngine>& engines,
                  const OutputOptions& options);

@@ -104,7 +104,7 @@ void print_trial(const TryOptions& options, const Trial& trial, Diagnostics& dia
     std::cout << dump_json(json);
     return;
   }
-  std::cout << labelled_text(trial_lines(trial)) << '\n';
+  std::cout << labelled_text(trial_lines(trial, is_verbose())) << '\n';
   if (!trial.measured.caches.empty()) std::cout << caches_text(trial.measured.caches) << '\n';
   print_serving(options, calibrate, found, engines);
   std::cout << remedies_text(remedies);
@@ -129,6 +129,7 @@ void run_try(TryOptions options) {
                                " to measure, on " + preview.device);
           },
       .done = [&](const Trial& trial) { print_trial(options, trial, diagnostics); }};
+  set_steps({"tokenizing", "calibrating", "eval"});
   try_model(options.request, session, diagnostics, steps);
   session.done();
 }
@@ -178,6 +179,7 @@ TryCommand::TryCommand()
                "Measure FP8 alone, not every cache that engines offer: less work");
   declare_device(options, calibration.device, false);
   declare_json(options, asked_.json, "Print JSON instead of text");
+  declare_verbosity(options);
 }
 
 }  // namespace

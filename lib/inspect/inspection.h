@@ -102,9 +102,9 @@ struct InspectionResult {
 /// As `inspect --json` prints it; with_tensors: lists every tensor.
 Json inspection_json(const InspectionResult& found, bool with_tensors);
 
-/// An inspection in words and tables, as lines for a terminal. has_unicode: whether the terminal
-/// shows block characters.
-std::string inspection_text(const InspectionResult& found, bool has_unicode);
+/// An inspection in words and tables, as lines for a terminal: what most users look for, or, with
+/// is_whole, all. has_unicode: whether the terminal shows block characters.
+std::string inspection_text(const InspectionResult& found, bool has_unicode, bool is_whole);
 
 /// Role, dtype and shape of every tensor, a line each.
 std::string tensors_text(const std::vector<ListedTensor>& tensors);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <sstream>
 
 #include "core/text.h"
@@ -136,20 +137,90 @@ void put_layer_lines(const std::vector<InspectedLayer>& layers, bool has_unicode
   if (!pairs.empty()) put_pairs("over the layers, logarithmic", pairs, out);
 }
 
+bool has_scales(const InspectedLayer& layer) {
+  return !layer.k_scales.empty() || !layer.v_scales.empty() || !layer.q_scales.empty();
+}
+
+/// The layers with the largest K or V, or else scales: "4 (K 20.1, V 4.5), 0 (..)".
+std::string largest_text(const std::vector<InspectedLayer>& layers) {
+  constexpr size_t kShown = 3;
+  struct Largest {
+    int64_t layer;
+    double k, v;
+  };
+  std::vector<Largest> all;
+  for (const InspectedLayer& layer : layers)
+    all.push_back({layer.layer,
+                   seen_number(layer, "k_amax").value_or(largest_value(layer.k_scales)),
+                   seen_number(layer, "v_amax").value_or(largest_value(layer.v_scales))});
+  std::erase_if(all, [](const Largest& one) { return std::isnan(std::fmax(one.k, one.v)); });
+  std::ranges::stable_sort(all, std::greater{},
+                           [](const Largest& one) { return std::fmax(one.k, one.v); });
+  if (all.size() > kShown) all.resize(kShown);
+  return join(all, ", ", [](const Largest& one) {
+    return std::to_string(one.layer) + " (K " + short_float(one.k) + ", V " + short_float(one.v) +
+           ")";
+  });
+}
+
+/// The engines that load the scales, or could load those of a calibration.
+std::string engines_line(const Consumers& consumers) {
+  std::vector<std::string> titles;
+  const auto add = [&](const std::string& title) {
+    if (std::ranges::find(titles, title) == titles.end()) titles.push_back(title);
+  };
+  for (const ServedEngine& engine : consumers.served)
+    if (engine.outcome == LoadOutcome::kLoaded) add(engine.title);
+  for (const EngineVerdict& engine : consumers.engines)
+    if (consumers.served.empty() && engine.reads == Reads::kYes) add(title_of(engine));
+  return titles.empty() ? "none that was run" : join(titles, ", ");
+}
+
+/// What most users look for.
+void put_answers(const InspectionResult& found, std::ostream& out) {
+  const auto values = static_cast<double>(found.cache.values_per_token);
+  Pairs pairs{{"KV cache",
+               byte_text(2 * values) + " a token in 16 bits, " + byte_text(values) + " in FP8"}};
+  const bool is_scaled = std::ranges::any_of(found.layers, has_scales);
+  const bool is_seen = std::ranges::any_of(
+      found.layers, [](const InspectedLayer& layer) { return layer.statistics != nullptr; });
+  const Consumers& consumers = found.consumers;
+  if (is_scaled || is_seen)
+    pairs.emplace_back(is_seen ? "largest K, V" : "largest scales",
+                       "layers " + largest_text(found.layers));
+  if (!is_scaled)
+    pairs.emplace_back("calibration", consumers.calibration_refusal.empty()
+                                          ? "yes: kvcal try tells what an FP8 cache costs"
+                                          : support_text(consumers.calibration_refusal));
+  pairs.emplace_back(is_scaled ? "loaded by" : "could serve", engines_line(consumers));
+  size_t width = 0;
+  for (const auto& [label, text] : pairs) width = std::max(width, label.size());
+  for (const auto& [label, text] : pairs)
+    out << label << std::string(width - label.size() + 2, ' ') << text << '\n';
+}
+
 }  // namespace
 
-std::string inspection_text(const InspectionResult& found, bool has_unicode) {
+std::string inspection_text(const InspectionResult& found, bool has_unicode, bool is_whole) {
   std::ostringstream out;
   const std::string family =
       found.config.chosen ? " as " + std::string(found.config.architecture->name) : "";
   out << found.path << ": " << found.config.model_type << family << ", " << found.parameters
       << " parameters, " << byte_text(found.bytes) << ", KV scales: " << found.scale_format
       << (found.hollow ? ", without weights: as config.json describes them" : "") << '\n';
+  put_answers(found, out);
+  put_layer_lines(found.layers, has_unicode, out);
+  if (!is_whole) {
+    out << "--verbose shows architecture, tensors, formats, engines and layers.\n";
+    return out.str();
+  }
   put_pairs("architecture", shown(found.properties), out);
   put_sizes(found, out);
   put_consumers(found.consumers, out);
-  put_layer_lines(found.layers, has_unicode, out);
-  put_layers(found.layers, out);
+  const bool has_layers = std::ranges::any_of(found.layers, [](const InspectedLayer& layer) {
+    return has_scales(layer) || layer.statistics;
+  });
+  if (has_layers) put_layers(found.layers, out);
   return out.str();
 }
 

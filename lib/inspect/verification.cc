@@ -73,60 +73,48 @@ std::string finding_layers(const Finding& finding) {
   return ", " + layer_range_text(finding.layers);
 }
 
-/// The least and the largest of a side's scales: "0.01 to 0.2"; "?" where none is known.
-std::string spread_text(const std::vector<EngineLayer>& layers, EngineScale EngineLayer::*side) {
-  std::vector<double> all;
+std::string layers_table(const std::vector<EngineLayer>& layers) {
+  TextTable table({"layer", "k_scale", "v_scale", "source"});
   for (const EngineLayer& held : layers)
-    all.insert(all.end(), (held.*side).values.begin(), (held.*side).values.end());
-  if (all.empty()) return "?";
-  const auto [least, largest] = std::ranges::minmax(all);
-  return short_float(least) + " to " + short_float(largest);
-}
-
-/// The layer's source with '*' for its number.
-std::string source_pattern(const EngineLayer& held) {
-  return replaced(held_source(held), '.' + std::to_string(held.layer) + '.', ".*.");
-}
-
-/// A row for the layers of one source; a table of every layer where that is short.
-std::string held_layers_text(const std::vector<EngineLayer>& layers, bool is_summary) {
-  if (!is_summary) {
-    TextTable table({"layer", "k_scale", "v_scale", "source"});
-    for (const EngineLayer& held : layers)
-      table.add(
-          {std::to_string(held.layer), held_text(held.k), held_text(held.v), held_source(held)});
-    return table.text();
-  }
-  std::vector<std::pair<std::string, std::vector<EngineLayer>>> sources;
-  for (const EngineLayer& held : layers) {
-    const std::string source = source_pattern(held);
-    auto found = std::ranges::find(sources, source, [](const auto& one) { return one.first; });
-    if (found == sources.end()) found = sources.insert(sources.end(), {source, {}});
-    found->second.push_back(held);
-  }
-  TextTable table({"layers", "k_scale", "v_scale", "source"});
-  for (const auto& [source, held] : sources)
-    table.add({std::to_string(held.size()), spread_text(held, &EngineLayer::k),
-               spread_text(held, &EngineLayer::v), source});
+    table.add(
+        {std::to_string(held.layer), held_text(held.k), held_text(held.v), held_source(held)});
   return table.text();
 }
 
 }  // namespace
 
 std::string verification_text(const VerifyReport& report, const std::string& checkpoint,
-                              bool is_summary) {
+                              bool is_whole) {
   std::ostringstream out;
   out << EngineChoice{report.engine, report.version}.title() << ", " << checkpoint << ": "
       << (report.loads ? "KV cache " + (report.kv_cache_dtype == "auto" ? std::string("of 16 bits")
                                                                         : report.kv_cache_dtype)
                        : std::string("refused"))
       << '\n';
-  if (!report.layers.empty()) out << held_layers_text(report.layers, is_summary);
   for (const Finding& finding : report.findings) {
+    if (!is_whole && finding.severity == Severity::kNote) continue;
     out << name_of(finding.severity) << finding_layers(finding) << ": " << finding.message << '\n';
     if (!finding.remedy.empty()) out << "  remedy: " << finding.remedy << '\n';
   }
+  if (is_whole && !report.layers.empty()) out << layers_table(report.layers);
   return out.str();
+}
+
+std::string_view name_of(const Verdict& verdict) {
+  return !verdict.losing.empty()    ? "lost"
+         : !verdict.unknown.empty() ? "not known"
+         : !verdict.holding.empty() ? "used"
+         : !verdict.idle.empty()    ? "16 bits"
+                                    : "no scales";
+}
+
+Json verification_json(const std::vector<VerifyReport>& reports, const std::string& problem) {
+  Json list = Json::array();
+  for (const VerifyReport& report : reports) list.push_back(report_json(report));
+  Json json = list.size() == 1 ? list[0] : Json{{"reports", list}};
+  json["verdict"] = name_of(verdict_of(reports));
+  json["problem"] = problem.empty() ? Json(nullptr) : Json(problem);
+  return json;
 }
 
 std::string verdict_text(const Verdict& verdict) {

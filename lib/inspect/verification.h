@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engines/verify.h"
@@ -31,9 +32,15 @@ std::vector<VerifyReport> verify(const std::filesystem::path& checkpoint,
                                  const VerifyOptions& options);
 
 /// The report of one engine in words and tables, as lines for a terminal. checkpoint: its name;
-/// is_summary: a row for the layers of one source instead of a row for each layer.
+/// is_whole: notes and a table of the layers, too.
 std::string verification_text(const VerifyReport& report, const std::string& checkpoint,
-                              bool is_summary);
+                              bool is_whole);
+
+/// "used", "lost", "not known", "16 bits" or "no scales": the worst of all engines.
+std::string_view name_of(const Verdict& verdict);
+/// As `verify --json` prints it: report_json of one engine, or {"reports"} of several, with
+/// "verdict" and "problem" (null: none) of all.
+Json verification_json(const std::vector<VerifyReport>& reports, const std::string& problem);
 
 /// The verdict in one line without its end; for one that problem_of finds no fault with.
 std::string verdict_text(const Verdict& verdict);

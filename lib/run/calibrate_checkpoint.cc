@@ -12,6 +12,7 @@
 #include "export/statistics_file.h"
 #include "hub/hub_cache.h"
 #include "quant/observer.h"
+#include "run/calibration_preview.h"
 #include "run/command_paths.h"
 #include "run/devices.h"
 #include "run/kl_budget.h"
@@ -72,8 +73,8 @@ ManifestInput manifest_input(const CalibrateRequest& request, const PlannedModel
   origin.dataset_path =
       request.dataset_name.empty() ? name_of_source(request.dataset) : request.dataset_name;
   origin.dataset_sha256 = run->dataset->sha256();
-  if (!request.records.columns.is_empty())
-    origin.dataset_columns = to_json(request.records.columns).dump();
+  if (const Json columns = to_json(request.records.columns); !columns.empty())
+    origin.dataset_columns = columns.dump();
   input.reading = to_json(request.records.chat);
   if (run->skipped.count > 0)
     input.reading["skipped"] = {{"count", run->skipped.count}, {"reasons", run->skipped.reasons}};
@@ -161,6 +162,7 @@ class Calibrating {
     if (!session_.is_first()) return;
     warn_of_idle_options(request_, *plan_.subject, told());
     output_.emplace(plan_.formats->place(), request_.output.overwrite);
+    check_room(request_.output.output, output_bytes(request_, plan_));
     // The plan determines what an engine refuses, so the notes come before the long work.
     const KvDType kv_dtype = parse_fp8_cache_dtype(request_.output.kv_cache_dtype);
     plan_.formats->tell_notes(plan_.subject->output_of(planned_calibration(

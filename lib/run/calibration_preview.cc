@@ -28,15 +28,6 @@ uint64_t weight_bytes(const PlannedModel& subject) {
   return bytes;
 }
 
-uint64_t output_bytes(const CalibrateRequest& request, const PlannedRun& plan) {
-  const bool has_weights =
-      !request.output.scales_only &&
-      std::ranges::any_of(plan.formats->names(), [](const std::string& format) {
-        return any_has(format, &OutputFormat::is_checkpoint);
-      });
-  return has_weights ? weight_bytes(*plan.subject) : 0;
-}
-
 struct Inputs {
   const CalibrateRequest& request;
   const PlannedModel& subject;
@@ -120,6 +111,15 @@ void check_is_free(const OutputOptions& output) {
 }
 
 }  // namespace
+
+uint64_t output_bytes(const CalibrateRequest& request, const PlannedRun& plan) {
+  const bool has_weights =
+      !request.output.scales_only &&
+      std::ranges::any_of(plan.formats->names(), [](const std::string& format) {
+        return any_has(format, &OutputFormat::is_checkpoint);
+      });
+  return has_weights ? weight_bytes(*plan.subject) : 0;
+}
 
 CalibrationPreview preview_calibration(CalibrateRequest request, int num_scored,
                                        Diagnostics& diagnostics) {

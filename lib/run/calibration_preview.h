@@ -31,15 +31,18 @@ struct CalibrationPreview {
   bool has_room() const { return !free_bytes || *free_bytes >= disk_bytes(); }
 };
 
+/// Bytes of the weights that the output holds; 0: none.
+uint64_t output_bytes(const CalibrateRequest& request, const PlannedRun& plan);
+
 /// Writes nothing; an output need not be named. Throws Error as calibrate_checkpoint does before it
 /// calibrates, also where the memory cannot hold a layer. num_scored: models that then score the
 /// request's text side by side, whose time is added.
 CalibrationPreview preview_calibration(CalibrateRequest request, int num_scored,
                                        Diagnostics& diagnostics);
 
-/// time_text, of a second at least: what is estimated is not "0:00".
+/// time_text, of a second at least: what is estimated is not "0 s".
 std::string duration_text(double seconds);
-/// "about 1:50", and how long where other programs make it longer.
+/// "about 2 min", and how long where other programs make it longer.
 std::string estimate_text(double seconds, double busy_seconds);
 /// What --json prints.
 Json to_json(const CalibrationPreview& preview);

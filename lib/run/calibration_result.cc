@@ -24,6 +24,7 @@ Json result_json(const std::vector<int64_t>& layers, const Likelihood& result) {
 }
 
 constexpr size_t kWorstLayers = 3;
+constexpr uint64_t kAdvisedTokens = 1000;
 constexpr double kUnsettled = 0.05;  ///< growth from which more samples are likely to move scales
 
 std::string cache_text(const ScaleSummary& summary) {
@@ -72,6 +73,18 @@ LabelledLines summary_lines(const ScaleSummary& summary) {
   return lines;
 }
 
+/// The lines of a summary that say how good it is, or, if `answers` is false, the others.
+LabelledLines chosen_lines(const LabelledLines& lines, bool answers) {
+  LabelledLines part;
+  for (const auto& line : lines) {
+    const std::string& label = line.first;
+    const bool is_answer =
+        label == "rounding" || label == "KV cache" || label == "KL budget" || label == "calibrated";
+    if (is_answer == answers) part.push_back(line);
+  }
+  return part;
+}
+
 LabelledLines predicted_lines(const ScaleSummary& summary) {
   LabelledLines lines;
   if (summary.predicted)
@@ -110,19 +123,22 @@ std::string side_text(const KvTensorCalibration& side, bool ignored) {
   return std::to_string(side.scales.size()) + (has_channels ? " channels" : " heads");
 }
 
+/// Layers by what their scales are: "k_scale 0.01 to 0.2, v_scale 0.03 to 0.1".
 std::string attention_summary(const Calibration& calibration) {
   ScaleRange k, v;
+  size_t num_ignored = 0;
   for (const AttentionCalibration& layer : calibration.layers) {
+    num_ignored += layer.ignored;
     if (layer.ignored) continue;
     k.add(layer.k);
     v.add(layer.v);
   }
-  return std::to_string(calibration.layers.size()) + " layers: k_scale " + k.text() + ", v_scale " +
-         v.text() + " (--verbose lists them)\n";
+  return counted(calibration.layers.size(), "layer") + ": k_scale " + k.text() + ", v_scale " +
+         v.text() + (num_ignored ? ", " + std::to_string(num_ignored) + " ignored" : "") +
+         " (--verbose lists them)";
 }
 
-std::string attention_text(const Calibration& calibration, size_t most_rows) {
-  if (calibration.layers.size() > most_rows) return attention_summary(calibration);
+std::string attention_table(const Calibration& calibration) {
   const bool has_queries = std::ranges::any_of(
       calibration.layers, [](const AttentionCalibration& layer) { return layer.q.has_value(); });
   std::vector<std::string> head{"layer",  "k_scale",   "v_scale",  "k_amax",
@@ -170,12 +186,10 @@ std::string linears_summary(const std::vector<LinearCalibration>& linears) {
   TextTable table({"modules", "count", "input_scale", "input_amax"});
   for (const Kind& kind : kinds)
     table.add({kind.name, std::to_string(kind.count), kind.scale.text(), kind.amax.text()});
-  return table.text() + std::to_string(linears.size()) +
-         " inputs have static scales (--verbose lists them)\n";
+  return table.text();
 }
 
-std::string linears_text(const std::vector<LinearCalibration>& linears, size_t most_rows) {
-  if (linears.size() > most_rows) return linears_summary(linears);
+std::string linears_table(const std::vector<LinearCalibration>& linears) {
   TextTable table({"module", "input_scale", "input_amax", "tokens"});
   for (const LinearCalibration& linear : linears)
     table.add({linear.module, short_float(static_cast<double>(linear.input_scale.value)),
@@ -222,10 +236,14 @@ LabelledLines made_lines(const CalibrationResult& result) {
   return lines;
 }
 
-LabelledLines closing_lines(const CalibrationResult& result) {
+LabelledLines made_lines(const CalibrationResult& result, bool answers) {
+  return result.summary ? chosen_lines(made_lines(result), answers) : LabelledLines();
+}
+
+LabelledLines closing_lines(const CalibrationResult& result, bool answers) {
   if (!result.summary) return {};
-  LabelledLines lines = predicted_lines(*result.summary);
-  const auto made = made_lines(result);
+  LabelledLines lines = answers ? predicted_lines(*result.summary) : LabelledLines();
+  const auto made = made_lines(result, answers);
   lines.insert(lines.end(), made.begin(), made.end());
   return lines;
 }
@@ -249,16 +267,39 @@ std::string labelled_text(const LabelledLines& lines) {
   return shown;
 }
 
-std::string calibration_text(const CalibrationResult& result, size_t most_rows) {
+std::string calibration_text(const CalibrationResult& result, bool is_whole) {
   const Calibration& calibration = result.calibration;
-  std::string text;
-  if (!calibration.layers.empty()) text += attention_text(calibration, most_rows);
-  if (!calibration.linears.empty()) text += linears_text(calibration.linears, most_rows);
+  std::string text = labelled_text(closing_lines(result, /*answers=*/true));
   const auto& weights = result.output.checkpoint.weights;
+  LabelledLines counts;
+  if (!is_whole && !calibration.layers.empty())
+    counts.emplace_back("scales", attention_summary(calibration));
+  if (!is_whole && !calibration.linears.empty())
+    counts.emplace_back("inputs", counted(calibration.linears.size(), "static scale") +
+                                      " of Linears (--verbose lists them)");
   if (!weights.empty())
-    text += std::to_string(weights.size()) + " weights in FP8, " +
-            std::to_string(calibration.plan.unquantized.size()) + " left as they were\n";
-  return text + labelled_text(closing_lines(result));
+    counts.emplace_back("weights", std::to_string(weights.size()) + " in FP8, " +
+                                       std::to_string(calibration.plan.unquantized.size()) +
+                                       " left as they were");
+  text += labelled_text(counts);
+  if (!is_whole) return text;
+  text += labelled_text(closing_lines(result, /*answers=*/false));
+  if (!calibration.layers.empty()) text += attention_table(calibration);
+  if (!calibration.linears.empty())
+    text += linears_table(calibration.linears) + linears_summary(calibration.linears);
+  return text;
+}
+
+std::vector<std::string> warnings_of(const CalibrationResult& result) {
+  std::vector<std::string> warnings;
+  if (!result.summary) return warnings;
+  if (result.cost && result.cost->num_tokens < kAdvisedTokens)
+    warnings.push_back(counted(result.cost->num_tokens, "token") +
+                       " may not show the largest values of other text: calibrate on " +
+                       std::to_string(kAdvisedTokens) + " or more");
+  if (const auto& growth = result.summary->growth; growth && growth->ratio > kUnsettled)
+    warnings.push_back("scales still move: " + growth_text(*growth));
+  return warnings;
 }
 
 std::string stop_text(const StopOutcome& stop) {

@@ -61,9 +61,11 @@ struct CalibrationResult {
 /// The cost of a calibration, and what its scales are worth: pairs of a label and a text of one
 /// line. Empty where no cache was calibrated.
 LabelledLines made_lines(const CalibrationResult& result);
+/// Those of them that say how good the scales are, or, if `answers` is false, the others.
+LabelledLines made_lines(const CalibrationResult& result, bool answers);
 
-/// What the cache is predicted to cost, where that is known, and then made_lines.
-LabelledLines closing_lines(const CalibrationResult& result);
+/// The same, and what the cache is predicted to cost, where that is known, in front of the answers.
+LabelledLines closing_lines(const CalibrationResult& result, bool answers);
 
 /// What its output says of itself. Borrows the result.
 OutputTexts output_texts(const CalibrationResult& result,
@@ -71,10 +73,12 @@ OutputTexts output_texts(const CalibrationResult& result,
 
 // A calibration in words and tables, as lines for a terminal. Each text is whole lines.
 
-/// A table of the attention modules, and of the inputs of Linears where there are any; then the
-/// number of weights that were written, and closing_lines. A table of more than most_rows rows has
-/// a summary instead.
-std::string calibration_text(const CalibrationResult& result, size_t most_rows);
+/// The answers of closing_lines, and the ranges and numbers of what was made. is_whole: the other
+/// lines, too, and tables of the attention modules and of the inputs of Linears.
+std::string calibration_text(const CalibrationResult& result, bool is_whole);
+
+/// What lets other text exceed the scales: few tokens, or values that still grew. A sentence each.
+std::vector<std::string> warnings_of(const CalibrationResult& result);
 
 /// The reason for which a run ended before its last sample; empty where scales were not stable,
 /// which is a warning of the run.

@@ -1,5 +1,7 @@
 #include "run/command_output.h"
 
+#include <algorithm>
+
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/text.h"
@@ -68,17 +70,24 @@ std::vector<ServedEngine> not_asked(const Error& error, const OutputOptions& opt
 }  // namespace
 
 void write_card(const fs::path& folder, const std::string& format, const ModelDir& source,
-                const Json& manifest, const ModelCard& more) {
+                const Json& manifest, const ModelCard& more, const CardNames& names) {
   const std::string name = name_of_model(source), origin = path_in(manifest, "model");
   ModelCard card = card_of_manifest(manifest, name, format);
-  card.base_model = hub_name(origin.empty() ? name : origin);
+  card.base_model =
+      names.base_model.empty() ? hub_name(origin.empty() ? name : origin) : names.base_model;
   if (std::string id = dataset_id(path_in(manifest, "dataset")); !id.empty())
     card.datasets.push_back(std::move(id));
   card.accuracy = more.accuracy;
   card.facts.insert(card.facts.end(), more.facts.begin(), more.facts.end());
   card.notes = more.notes;
   card.serving = more.serving.empty() ? weights_serving_lines() : more.serving;
-  write_text_file(folder / kCardName, card_text(card, read_source_card(source.path())));
+  SourceCard theirs = read_source_card(source.path());
+  if (!names.license.empty()) {
+    std::erase_if(theirs.fields,
+                  [](const CardField& field) { return field.key.starts_with("license"); });
+    theirs.fields.push_back({.key = "license", .values = {names.license}});
+  }
+  write_text_file(folder / kCardName, card_text(card, theirs));
 }
 
 std::vector<WrittenFolder> write_cards(const OutputFormats& formats, const ExportInput& input,
@@ -99,7 +108,8 @@ std::vector<WrittenFolder> write_cards(const OutputFormats& formats, const Expor
                {.accuracy = texts.accuracy,
                 .facts = lines,
                 .serving = serving_lines(folder.engines),
-                .notes = formats.notes(i, input)});
+                .notes = formats.notes(i, input)},
+               formats.card());
   }
   return folders;
 }
@@ -169,23 +179,40 @@ std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folde
   }
 }
 
+namespace {
+
+std::string answer_line(const ServedEngine& engine) {
+  constexpr std::string_view kSubject = "it ";
+  const std::string word(name_of(engine.outcome));
+  if (engine.outcome == LoadOutcome::kNotKnown) return engine.title + ": " + word + '\n';
+  const bool says_so =
+      engine.outcome == LoadOutcome::kRefused && engine.note.starts_with("it refuses ");
+  return engine.title + ": " +
+         (says_so ? engine.note.substr(kSubject.size()) : word + ": " + engine.note) + '\n';
+}
+
+/// The engines that load the scales in one line, and how the first is started.
+std::string loading_text(const std::vector<ServedEngine>& engines) {
+  std::vector<std::string> loading;
+  for (const ServedEngine& engine : engines)
+    if (engine.outcome == LoadOutcome::kLoaded) loading.push_back(engine.title);
+  const std::string rest = " (--verbose tells why, and what the others do)\n";
+  if (loading.empty()) return "loaded by no engine that was run" + rest;
+  const auto first = std::ranges::find(engines, LoadOutcome::kLoaded, &ServedEngine::outcome);
+  return "loaded by " + join(loading, ", ") + rest + "  $ " + first->note + '\n';
+}
+
+}  // namespace
+
 std::string output_text(const std::vector<WrittenFolder>& folders,
-                        const std::vector<ServedEngine>& engines) {
+                        const std::vector<ServedEngine>& engines, EngineLines lines) {
   std::string text;
   for (const WrittenFolder& folder : folders)
     text += "wrote " + folder.format + (folder.is_overlay ? " (overlay)" : "") + ": " +
             folder.path.string() + '\n';
-  std::vector<std::string> unknown;
-  for (const ServedEngine& engine : engines)
-    if (engine.outcome == LoadOutcome::kNotKnown)
-      unknown.push_back(engine.title);
-    else
-      text +=
-          engine.title + ": " + std::string(name_of(engine.outcome)) + ": " + engine.note + '\n';
-  if (!unknown.empty())
-    text += "not known: " + join(unknown, ", ") +
-            " (not run with such models; kvcal verify tells what their rules say)\n";
-  return text;
+  if (engines.empty()) return text;
+  if (lines == EngineLines::kLoading) return text + loading_text(engines);
+  return text + join(engines, "", answer_line);
 }
 
 void check_engines_asked(const std::vector<ServedEngine>& engines, const OutputOptions& options) {

@@ -46,9 +46,9 @@ std::vector<WrittenFolder> write_cards(const OutputFormats& formats, const Expor
                                        const fs::path& output);
 /// Writes the model card of one folder of an output. format: as --format names it; source: the
 /// model that the output is made of. more: accuracy, notes, facts beside those of the manifest, and
-/// how to serve it; empty: as weights without KV scales are served.
+/// how to serve it; empty: as weights without KV scales are served. names: as in OutputOptions.
 void write_card(const fs::path& folder, const std::string& format, const ModelDir& source,
-                const Json& manifest, const ModelCard& more);
+                const Json& manifest, const ModelCard& more, const CardNames& names = {});
 
 /// Adds measurements to the cards of a written output, in place of what was predicted.
 void add_accuracy(const std::vector<WrittenFolder>& folders, const LabelledLines& lines);
@@ -61,10 +61,12 @@ std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folde
                                          const ModelConfig& config, bool has_scales,
                                          const std::string& model, const OutputOptions& options,
                                          Diagnostics& diagnostics);
+/// Which lines the engines get: one for all that load the scales, or one each.
+enum class EngineLines { kLoading, kEach };
 /// The folders of an output and the engines' answers, as lines for a terminal: "wrote FORMAT:
-/// FOLDER", "vLLM 0.32: loaded: vllm serve OUT", and one line for engines that are not known.
+/// FOLDER", and "loaded by vLLM 0.33, ..." or "vLLM 0.33: loaded: vllm serve OUT".
 std::string output_text(const std::vector<WrittenFolder>& folders,
-                        const std::vector<ServedEngine>& engines);
+                        const std::vector<ServedEngine>& engines, EngineLines lines);
 /// Throws Error, naming the output, where an engine of --for does not use its scales.
 void check_engines_asked(const std::vector<ServedEngine>& engines, const OutputOptions& options);
 

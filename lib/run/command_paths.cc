@@ -127,6 +127,14 @@ std::optional<uint64_t> free_bytes_at(const fs::path& folder) {
   return space.available;
 }
 
+void check_room(const fs::path& output, uint64_t bytes) {
+  const fs::path folder = existing_folder_of(output);
+  const auto free = free_bytes_at(folder);
+  if (free && *free < bytes)
+    fail(output.string(), ": takes ", byte_text(bytes), ", and ", folder.string(), " has ",
+         byte_text(*free), " free");
+}
+
 void check_report_files(const ReportFiles& files) {
   if (!files.page.empty()) check_replaceable(files.page, OutputKind::kFile, files.overwrite);
   if (!files.plots.empty()) check_plots_folder(files.plots, files.overwrite);

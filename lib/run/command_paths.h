@@ -57,6 +57,9 @@ std::filesystem::path existing_folder_of(const std::filesystem::path& path);
 /// Bytes that this process may still write there; nullopt where the system does not tell.
 std::optional<uint64_t> free_bytes_at(const std::filesystem::path& folder);
 
+/// Before the work: throws Error where an output at `output` of so many bytes has no room.
+void check_room(const std::filesystem::path& output, uint64_t bytes);
+
 /// Files that a command draws its result into; empty: none.
 struct ReportFiles {
   std::string page;   ///< an HTML file

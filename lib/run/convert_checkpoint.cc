@@ -1,6 +1,7 @@
 #include "run/convert_checkpoint.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "convert/output_model.h"
 #include "core/file.h"
@@ -10,6 +11,7 @@
 #include "export/writer.h"
 #include "hub/hub_cache.h"
 #include "run/command_paths.h"
+#include "run/subject.h"
 #include "stored/kv_scales.h"
 #include "stored/weights.h"
 
@@ -71,26 +73,33 @@ std::string octaves_text(double value) {
   return value > 0.0 ? short_float(value) : "0";
 }
 
-std::string worst_text(const std::vector<LayerLoss>& layers) {
+/// The layers that lose most, and how many octaves.
+std::string worst_text(std::vector<LayerLoss> layers, bool is_int8) {
+  constexpr ptrdiff_t kWorst = 3;
   const auto octaves_of = [](const LayerLoss& loss) {
     return std::max(loss.k_octaves, loss.v_octaves);
   };
-  const LayerLoss& worst = *std::ranges::max_element(layers, {}, octaves_of);
-  return std::to_string(std::ranges::count_if(layers, loses)) + " of " +
-         std::to_string(layers.size()) + " layers lose some, layer " + std::to_string(worst.layer) +
-         " the most: " + octaves_text(octaves_of(worst)) + " (--verbose lists them)\n";
+  const auto num_losing = std::ranges::count_if(layers, loses);
+  std::ranges::stable_sort(layers, std::greater{}, octaves_of);
+  layers.resize(static_cast<size_t>(std::min(num_losing, kWorst)));
+  const auto shown = [&](const LayerLoss& loss) {
+    return std::to_string(loss.layer) + " (" + octaves_text(octaves_of(loss)) + ")";
+  };
+  return std::to_string(num_losing) + (num_losing == 1 ? " layer loses" : " layers lose") +
+         " range for small values, of " + (is_int8 ? "INT8's 7" : "E4M3's 17.8") +
+         " octaves: the most in " + (layers.size() == 1 ? "layer " : "layers ") +
+         join(layers, ", ", shown);
 }
 
-/// Every layer where scales were merged, and by how much the range of its codes is smaller.
-std::string losses_text(const FormatLosses& format, bool is_int8, size_t most_rows) {
+/// The layers where several scales became one, and by how much the range of codes is smaller.
+std::string losses_text(const FormatLosses& format, bool is_int8, bool is_whole) {
   if (format.layers.empty()) return "";
   if (std::ranges::none_of(format.layers, loses))
-    return format.format + ": " + std::to_string(format.layers.size()) +
-           " layers, no scale changes for being merged\n";
-  const std::string heading =
-      format.format + ": scales are merged by the largest; octaves are lost at the lower end, of " +
-      (is_int8 ? "7 that INT8" : "17.8 that E4M3") + " has\n";
-  if (format.layers.size() > most_rows) return heading + worst_text(format.layers);
+    return format.format + ": " + counted(format.layers.size(), "layer") +
+           " with the scales of the source\n";
+  const std::string worst = format.format + ": the largest scale stands for several; " +
+                            worst_text(format.layers, is_int8);
+  if (!is_whole) return worst + " (--verbose lists all layers)\n";
   TextTable table(
       {"layer", "k_scale", "v_scale", "k_written", "v_written", "k_octaves", "v_octaves"});
   for (const LayerLoss& loss : format.layers)
@@ -99,7 +108,7 @@ std::string losses_text(const FormatLosses& format, bool is_int8, size_t most_ro
                short_float(static_cast<double>(loss.k_written)),
                short_float(static_cast<double>(loss.v_written)), octaves_text(loss.k_octaves),
                octaves_text(loss.v_octaves)});
-  return heading + table.text();
+  return worst + '\n' + table.text();
 }
 
 std::string source_text(const ConversionResult& result) {
@@ -137,6 +146,11 @@ ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostic
   else if (input.calibration.plan.quantizes_weights())
     result.num_rewritten_linears = input.calibration.plan.linears.size();
   AtomicDirectory output(formats.place(), request.output.overwrite);
+  const bool has_weights = std::ranges::any_of(formats.names(), [](const std::string& format) {
+    return any_has(format, &OutputFormat::is_checkpoint);
+  });
+  if (has_weights && !request.output.scales_only)
+    check_room(request.output.output, tensor_bytes(conversion.model()));
   const auto manifest = [&](const WrittenCheckpoint&) {
     Json json =
         conversion_manifest(conversion, request.version,
@@ -168,9 +182,9 @@ ConversionResult apply_overlay(const std::string& overlay, const std::string& ch
   return convert_checkpoint(request, diagnostics);
 }
 
-std::string conversion_text(const ConversionResult& result, size_t most_rows) {
+std::string conversion_text(const ConversionResult& result, bool is_whole) {
   return source_text(result) + join(result.losses, "", [&](const FormatLosses& format) {
-           return losses_text(format, result.is_int8, most_rows);
+           return losses_text(format, result.is_int8, is_whole);
          });
 }
 

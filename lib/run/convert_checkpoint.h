@@ -40,8 +40,7 @@ ConversionResult apply_overlay(const std::string& overlay, const std::string& ch
                                ConversionRequest request, Diagnostics& diagnostics);
 
 /// A conversion in words and tables, as lines for a terminal: the source of scales and weights,
-/// then for each format what its layers lose. A table of more than most_rows rows has a summary
-/// instead.
-std::string conversion_text(const ConversionResult& result, size_t most_rows);
+/// then for each format the layers that lose most. is_whole: a table of all, too.
+std::string conversion_text(const ConversionResult& result, bool is_whole);
 
 }  // namespace kvcal

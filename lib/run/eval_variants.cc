@@ -213,7 +213,7 @@ std::string EvalVariants::reference_name() const {
   const CacheLabel& label = reference_->label;
   if (reference_->model != models_[0].get()) return label.name;
   if (label.type == unquantized_cache_dtype(reference_->model->config))
-    return "the same with an unquantized cache";
+    return "the same model with an unquantized cache";
   return "the same with a " + std::string(name_of(label.type)) + " cache";
 }
 
@@ -250,11 +250,12 @@ void check_gated(const EvalVariants& variants, const EvalOptions& options) {
        "--allow-16-bit where 16 bits are meant");
 }
 
-void add_missed(const std::vector<std::string>& lines, const EvalVariants& variants, size_t variant,
+void add_missed(const std::vector<Gate>& gates, const EvalVariants& variants, size_t variant,
                 std::vector<std::string>& all) {
   const std::string name =
       variants.is_single() ? "" : variants.variants()[variant].label.name + ": ";
-  for (const std::string& line : lines) all.push_back(name + line);
+  for (const Gate& gate : gates)
+    if (!gate.passed) all.push_back(name + missed_text(gate));
 }
 
 CalibratedScales calibrated_scales_of(const Calibration& calibration) {

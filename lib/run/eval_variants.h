@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "eval/gates.h"
 #include "eval/likelihood.h"
 #include "eval/sequences.h"
 #include "quant/calibration.h"
@@ -107,7 +108,7 @@ class EvalVariants {
 void check_gated(const EvalVariants& variants, const EvalOptions& options);
 
 /// Adds lines on the variant's missed gates to all; with several variants they start with its name.
-void add_missed(const std::vector<std::string>& lines, const EvalVariants& variants, size_t variant,
+void add_missed(const std::vector<Gate>& gates, const EvalVariants& variants, size_t variant,
                 std::vector<std::string>& all);
 
 /// Calibrated E4M3FN or INT8 scales; empty where there are none.

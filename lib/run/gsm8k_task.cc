@@ -50,7 +50,7 @@ EvalResult evaluate_gsm8k(const EvalOptions& options, const GsmTaskOptions& aske
         run_gsm8k(variant.model->decoder, *tokenizers[i], variant.label.type, variant.scales,
                   questions_for(*variant.model, options, asked), diagnostics);
     tell_warnings(variants.model().backend, diagnostics);
-    add_missed(missed_gates(answers, asked.gates), variants, i, result.missed);
+    add_missed(judged_gates(answers, asked.gates), variants, i, result.missed);
     result.report.variants.push_back({.cache = variant.label, .answers = std::move(answers)});
   }
   return result;
@@ -72,6 +72,8 @@ Json gsm8k_json(const EvalOptions& options, const GsmTaskOptions& asked,
     Json& entry = json["variants"].emplace_back(Json{{"name", variant.cache.name}});
     entry.update(cache_json(variant.cache));
     entry.update(to_json(*variant.answers));
+    if (asked.gates.has_any())
+      entry["gates"] = to_json(judged_gates(*variant.answers, asked.gates));
   }
   json = flattened(std::move(json), found.is_single);
   json["samples"] = samples_json(found);

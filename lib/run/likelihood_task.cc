@@ -262,7 +262,7 @@ EvalResult evaluate_likelihood(const EvalOptions& options, const LikelihoodOptio
     const EvalVariant& variant = variants.variants()[i];
     report::EvalVariant& one = result.report.variants.emplace_back(summarized(variant, scores, i));
     if (asked.per_layer) one.layers = scored_layers(scorer, i, variant, sequences, diagnostics);
-    add_missed(missed_gates(one.all, asked.gates), variants, i, result.missed);
+    add_missed(judged_gates(one.all, asked.gates), variants, i, result.missed);
   }
   if (on_scores) on_scores(result);
   if (asked.num_texts > 0)
@@ -276,6 +276,7 @@ Json likelihood_json(const EvalOptions& options, const LikelihoodOptions& asked,
   for (const report::EvalVariant& variant : found.variants) {
     Json& entry = json["variants"].emplace_back(Json{{"name", variant.cache.name}});
     entry.update(variant_json(variant.cache, variant.all));
+    if (asked.gates.has_any()) entry["gates"] = to_json(judged_gates(variant.all, asked.gates));
     entry["positions"] = positions_json(variant.positions, asked.has_reference);
     if (asked.per_layer) entry["layers"] = layers_json(variant.layers);
     entry["sequences"] = sequences_json(variant.sequences);

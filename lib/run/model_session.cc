@@ -1,5 +1,11 @@
 #include "run/model_session.h"
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "core/text.h"
+
 namespace kvcal {
 namespace {
 
@@ -204,7 +210,48 @@ ComparedTexts compare_texts(const TextRequest& request, TextSink& sink, Diagnost
                       .other = run.text_of(run.type, comparison.second),
                       .kl = comparison.kl};
   if (comparison.first_divergence >= 0) texts.first_divergence = comparison.first_divergence;
+  const auto piece_of = [&](std::span<const TokenId> ids, size_t at) {
+    return at < ids.size() ? run.model.tokenizer->decode(ids.subspan(at, 1), false)
+                           : std::string("(the end)");
+  };
+  for (size_t at = 0; at < texts.kl.size(); ++at)
+    texts.pieces.push_back(piece_of(comparison.first.ids, at));
+  if (const auto& at = texts.first_divergence)
+    texts.other_piece = piece_of(comparison.second.ids, static_cast<size_t>(*at));
   return texts;
+}
+
+namespace {
+
+/// "token 3 (' moon', KL 0.012)".
+std::string token_text(const ComparedTexts& texts, size_t at) {
+  return "token " + std::to_string(at) + " (" + shown_name(texts.pieces[at]) + ", KL " +
+         fixed("%.4f", texts.kl[at]) + ")";
+}
+
+}  // namespace
+
+std::string comparison_text(const ComparedTexts& texts) {
+  constexpr size_t kShown = 3;
+  std::string text = "the texts are equal\n";
+  if (const auto& first = texts.first_divergence) {
+    const auto at = static_cast<size_t>(*first);
+    text = "the texts part at token " + std::to_string(at);
+    if (at < texts.kl.size())
+      text += ": " + shown_name(texts.pieces[at]) + " in 16 bits, " +
+              shown_name(texts.other_piece) + " with this cache, KL " +
+              fixed("%.4f", texts.kl[at]) + " nats";
+    text += '\n';
+  }
+  if (texts.kl.empty()) return text;
+  std::vector<size_t> order(texts.kl.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater{}, [&](size_t at) { return texts.kl[at]; });
+  if (order.size() > kShown) order.resize(kShown);
+  const double sum = std::accumulate(texts.kl.begin(), texts.kl.end(), 0.0);
+  return text + "KL a token: mean " + fixed("%.4f", sum / static_cast<double>(texts.kl.size())) +
+         " nats; largest at " +
+         join(order, ", ", [&](size_t at) { return token_text(texts, at); }) + '\n';
 }
 
 Json generation_json(const TextRequest& request, const GeneratedText& text) {
@@ -225,6 +272,7 @@ Json generation_json(const TextRequest& request, const ComparedTexts& texts) {
                {name_of(texts.other.cache), generation_json(request, texts.other)}};
   json["first_divergence"] = or_null(texts.first_divergence);
   json["kl"] = texts.kl;
+  json["tokens"] = texts.pieces;
   return json;
 }
 

@@ -107,8 +107,14 @@ struct ComparedTexts {
   GeneratedText unquantized, other;
   std::optional<int64_t> first_divergence = {};  ///< index of the first new token that differs
   std::vector<double> kl = {};                   ///< nats, one a token of the unquantized text
+  std::vector<std::string> pieces = {};          ///< the unquantized text's tokens, one a KL
+  std::string other_piece = {};                  ///< the other text's where they part
 };
 ComparedTexts compare_texts(const TextRequest& request, TextSink& sink, Diagnostics& diagnostics);
+
+/// Where the texts part, and the tokens whose probabilities the cache changes most: lines for a
+/// terminal.
+std::string comparison_text(const ComparedTexts& texts);
 
 /// Output of `kvcal generate --json`.
 Json generation_json(const TextRequest& request, const GeneratedText& text);

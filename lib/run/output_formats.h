@@ -18,6 +18,11 @@ namespace kvcal {
 using LabelledLines = std::vector<std::pair<std::string, std::string>>;
 
 /// Folder, formats and options of a calibration's output.
+/// What the model cards of an output say instead of what its source says; empty: the same.
+struct CardNames {
+  std::string base_model, license;
+};
+
 struct OutputOptions {
   std::vector<std::string> formats;
   std::vector<std::string> engines;  ///< that must use the scales, as choose_engine takes them
@@ -27,6 +32,7 @@ struct OutputOptions {
   int64_t tp_size = 1;
   bool overwrite = false;
   bool scales_only = false;
+  CardNames card = {};
 };
 /// Quantized weights of an output.
 struct OutputWeights {
@@ -77,6 +83,7 @@ class OutputFormats {
 
   const std::vector<std::string>& names() const { return options_.formats; }
   int64_t tp_size() const { return options_.tp_size; }
+  const CardNames& card() const { return options_.card; }
   const Writer& writer(size_t index) const { return *writers_[index]; }
 
  private:

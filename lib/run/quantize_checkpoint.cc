@@ -25,6 +25,15 @@ uint64_t kept_bytes(const ModelDir& model, const WeightsByName& found) {
   return bytes;
 }
 
+/// Bytes of the output's weights without their scales.
+uint64_t least_bytes(const ModelDir& model, const WeightsByName& found,
+                     const WeightScheme& scheme) {
+  uint64_t bytes = kept_bytes(model, found);
+  for (const PlannedWeight& weight : found.quantized)
+    bytes += element_count(weight.shape) * static_cast<uint64_t>(scheme.weights.num_bits) / 8;
+  return bytes;
+}
+
 Json manifest_of(const QuantizeRequest& request, const ModelDir& model, const WeightScheme& scheme,
                  const WeightsByName& found) {
   Json quantized = Json::array(), kept = Json::object();
@@ -61,6 +70,7 @@ QuantizeResult quantize_checkpoint(const QuantizeRequest& request, Diagnostics& 
   check_fit(found, model, scheme.weights, scheme.name);
   check_target(model, request.output);
   AtomicDirectory output(request.output, request.overwrite);
+  check_room(request.output, least_bytes(model, found, scheme));
   ThreadPool pool(request.threads);
   copy_sidecar_files(model, {}, output.path());
   write_packed_weights(
@@ -77,7 +87,8 @@ QuantizeResult quantize_checkpoint(const QuantizeRequest& request, Diagnostics& 
                         .manifest = manifest_of(request, model, scheme, found)};
   write_text_file(output.path() / kManifestName, dump_json(result.manifest));
   const std::vector<std::string> notes = packed_notes(found, scheme);
-  write_card(output.path(), "compressed-tensors", model, result.manifest, {.notes = notes});
+  write_card(output.path(), "compressed-tensors", model, result.manifest, {.notes = notes},
+             request.card);
   output.commit();
   for (const std::string& note : notes) diagnostics.note(note);
   return result;

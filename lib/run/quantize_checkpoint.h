@@ -7,6 +7,7 @@
 #include "core/diagnostics.h"
 #include "core/json.h"
 #include "export/weights_by_name.h"
+#include "run/output_formats.h"
 
 namespace kvcal {
 
@@ -17,6 +18,7 @@ struct QuantizeRequest {
   std::vector<std::string> ignore = {};  ///< names of modules or "re:…"
   std::string output;
   bool overwrite = false;
+  CardNames card = {};
   int threads = 0;      ///< 0: one for each core
   std::string version;  ///< of the program, for the manifest
 };

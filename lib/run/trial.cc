@@ -237,10 +237,13 @@ Json to_json(const Trial& trial) {
   return json;
 }
 
-LabelledLines trial_lines(const Trial& trial) {
+LabelledLines trial_lines(const Trial& trial, bool is_whole) {
   LabelledLines lines{{"advice", advice_text(findings_of(trial))}};
-  for (const auto& more : {scored_lines(trial.measured), made_lines(trial.result)})
+  const auto add = [&](const LabelledLines& more) {
     lines.insert(lines.end(), more.begin(), more.end());
+  };
+  add(scored_lines(trial.measured));
+  add(made_lines(trial.result, /*answers=*/true));
   if (trial.budget) lines.emplace_back("KL budget", budget_text(*trial.budget));
   if (trial.attention)
     lines.emplace_back("attention",
@@ -253,6 +256,8 @@ LabelledLines trial_lines(const Trial& trial) {
         "rewritten",
         "for fp8_e4m3 with one scale a layer or head; E5M2 and dynamic caches may lose far "
         "more than with the model that this was made of");
+  if (!is_whole) return lines;
+  add(made_lines(trial.result, /*answers=*/false));
   lines.emplace_back("context", context_text(trial.result.summary->cache_bytes_fp8));
   return lines;
 }

@@ -67,7 +67,8 @@ void try_model(CalibrateRequest request, RankSession& session, Diagnostics& diag
 
 /// What --json prints.
 Json to_json(const Trial& trial);
-/// Pairs of a label and a text of one line.
-LabelledLines trial_lines(const Trial& trial);
+/// Pairs of a label and a text of one line, the advice first. is_whole: those too that no answer
+/// needs.
+LabelledLines trial_lines(const Trial& trial, bool is_whole);
 
 }  // namespace kvcal

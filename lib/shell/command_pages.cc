@@ -133,10 +133,12 @@ std::string start_of_program(const ProgramDescription& program) {
          commands_of(program);
 }
 
-std::string page_of_command(const ProgramDescription& program, const CommandDescription& command) {
+constexpr const char* kMoreHelp =
+    "kvcal help environment lists variables of the environment and exit statuses.\n";
+
+std::string page_of_command(const CommandDescription& command) {
   return usage_of(command) + "\n" + hung("", command.help, 0) + arguments_of(command) +
-         options_of(command) + examples_of(command) + environment_of(command) +
-         exit_statuses_of(program);
+         options_of(command) + examples_of(command) + "\n" + kMoreHelp;
 }
 
 /// A line longer than this is bad style to those who check pages.
@@ -297,10 +299,13 @@ std::string man_of_program(const ProgramDescription& program, const std::string&
 }  // namespace
 
 std::string help_page(const ProgramDescription& program, const std::string& command) {
-  if (!command.empty()) return page_of_command(program, command_named(program, command, "help"));
+  if (command == kEnvironmentPage)
+    return "What kvcal reads of the environment, and how it ends\n" +
+           environment_of(program.program) + exit_statuses_of(program);
+  if (!command.empty()) return page_of_command(command_named(program, command, "help"));
   return start_of_program(program) + options_of(program.program) + examples_of(program.program) +
-         environment_of(program.program) + exit_statuses_of(program) +
-         "\nkvcal help COMMAND explains a command, kvcal man COMMAND prints its man page.\n";
+         "\nkvcal help COMMAND explains a command, kvcal man COMMAND prints its man page.\n" +
+         kMoreHelp;
 }
 
 std::string short_help(const ProgramDescription& program) {

@@ -63,7 +63,7 @@ void add_environment(CommandDescription& command) {
   if (is_program || takes_models(command)) add(kOfHub);
   if (is_program || has_option(command, "--device")) add(kOfDevices);
   if (is_program || has_option(command, "--quiet")) add(kOfProgress);
-  if (command.name == "man")
+  if (is_program || command.name == "man")
     add({{"SOURCE_DATE_EPOCH", "Seconds since 1970 of the date that stands on the page"}});
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/registry.h"
 #include "core/text.h"
 
 namespace kvcal {
@@ -65,18 +66,43 @@ Option& Option::of_kind(ValueKind of) {
   return *this;
 }
 
+namespace {
+
+/// A message for a word that is none of some; empty: it is one. Case, '-' and '_' count only where
+/// it has to be exact.
+std::string unknown_choice(std::string_view word, const std::vector<std::string>& of,
+                           bool is_exact = false) {
+  const bool is_one = std::ranges::any_of(of, [&](const std::string& one) {
+    return is_exact ? one == word : normalised_name(one) == normalised_name(word);
+  });
+  if (is_one) return "";
+  return shown_name(word) + " is unknown" + did_you_mean(word, of) + "; known are " +
+         join(of, ", ");
+}
+
+}  // namespace
+
 Option& Option::choices_of(std::vector<std::string> of, bool joined) {
   kind = ValueKind::kChoice;
+  check = [of, joined](const std::string& word) {
+    const std::vector<std::string_view> parts =
+        joined ? split(word, '+') : std::vector<std::string_view>{word};
+    for (const std::string_view part : parts)
+      if (const std::string fault = unknown_choice(part, of); !fault.empty()) return fault;
+    return std::string();
+  };
   choices = std::move(of);
   are_choices_joined = joined;
   return *this;
 }
 
 Option& Option::only(std::vector<std::string> of) {
+  choices_of(of);
   check = [of](const std::string& word) {
-    return std::ranges::find(of, word) == of.end() ? word + " not in {" + join(of, ",") + "}" : "";
+    return std::ranges::find(of, word) == of.end() ? unknown_choice(word, of, /*is_exact=*/true)
+                                                   : "";
   };
-  return choices_of(std::move(of));
+  return *this;
 }
 
 Option& Option::not_empty() {

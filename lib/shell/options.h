@@ -60,9 +60,9 @@ struct Option : OptionDescription {
   /// A file or folder; written: that the command writes.
   Option& of_kind(ValueKind of);
   Option& written(ValueKind of) { return of_kind(of).set(is_written, true); }
-  /// Values that shells offer, and pages list; joined: several with '+' between them.
+  /// The values, in any case and with '-' for '_'; joined: several with '+' between them.
   Option& choices_of(std::vector<std::string> of, bool joined = false);
-  /// The only values.
+  /// The same, as they are written.
   Option& only(std::vector<std::string> of);
   /// Texts must not be empty, and those of a list may be, where nothing else is said.
   Option& may_be_empty() { return set(check, nullptr); }

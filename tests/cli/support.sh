@@ -91,7 +91,7 @@ stable_text() {
     -e 's#n{250}#LONG_NAME#g' -e 's#\.partial-[0-9]+#.partial-PID#g' \
     -e 's#(tokens, which take) [0-9]+ bytes#\1 NUMBER bytes#' \
     -e 's/ in [0-9.]+ s, peak memory [0-9.]+ [kMG]?B$/ in TIME, peak memory SIZE/' \
-    -e '/^[a-z ]+: +[0-9]+ %, [0-9.]+ [kM]?.*\/s, [0-9:]+ left$/d'
+    -e '/^[a-z0-9, ]+: +[0-9]+ %, [0-9.]+ [kM]?.*\/s, [0-9a-z ]+ left$/d'
 }
 
 # Whether text $1 is what $2 expects; * stands for any text, also for several lines.
@@ -115,6 +115,6 @@ export -f make_sweep
 
 # The first line and the layers of `kvcal inspect`; what it says of the architecture has cases of its own.
 inspect_layers() {
-  "$KVCAL" inspect "$@" | sed -n '1p; /^layer /,$p'
+  "$KVCAL" inspect --verbose "$@" | sed -n '1p; /^layer /,$p'
 }
 export -f inspect_layers

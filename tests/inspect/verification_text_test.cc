@@ -34,17 +34,37 @@ TEST_CASE("verification text: a row a layer with the source of its scales") {
   report.layers[0].v.source = "";
   report.layers[1].k.values.clear();
   report.layers[1].k.source = report.layers[1].v.source = "scales.json";
-  CHECK(verification_text(report, "OUT", false) == kTitle +
-                                                       ", OUT: KV cache fp8_e4m3\n"
-                                                       "layer  k_scale   v_scale       source\n"
-                                                       "    0    0.125  2 values   k, default\n"
-                                                       "    1        ?  2 values  scales.json\n");
+  CHECK(verification_text(report, "OUT", true) == kTitle +
+                                                      ", OUT: KV cache fp8_e4m3\n"
+                                                      "layer  k_scale   v_scale       source\n"
+                                                      "    0    0.125  2 values   k, default\n"
+                                                      "    1        ?  2 values  scales.json\n");
 }
 
-TEST_CASE("verification text: a summary has a row for the layers of one source") {
-  const std::string text = verification_text(report_of_vllm(), "OUT", true);
-  CHECK(test::contains(text,
-                       "     2  0.125 to 0.5  0.25 to 0.5  model.layers.*.self_attn.k_scale, "));
+TEST_CASE("verification text: layers and notes are for those who ask for all") {
+  VerifyReport report = report_of_vllm();
+  report.findings = {
+      {.severity = Severity::kWarning, .layers = {}, .message = "beware", .remedy = ""},
+      {.severity = Severity::kNote, .layers = {}, .message = "hear", .remedy = ""}};
+  CHECK(verification_text(report, "OUT", false) ==
+        kTitle + ", OUT: KV cache fp8_e4m3\nwarning: beware\n");
+  const std::string whole = verification_text(report, "OUT", true);
+  CHECK(test::contains(whole, "\nnote: hear\nlayer  k_scale"));
+}
+
+TEST_CASE("verification JSON: one verdict, whatever the number of engines") {
+  const VerifyReport used = report_of_vllm();
+  VerifyReport lost = used;
+  lost.engine = "tgi";
+  lost.findings = {{.severity = Severity::kError, .layers = {}, .message = "lost", .remedy = ""}};
+  const Json one = verification_json({used}, "");
+  CHECK(one.at("engine") == "vllm");
+  CHECK(one.at("verdict") == "used");
+  CHECK(one.at("problem").is_null());
+  const Json both = verification_json({used, lost}, "scales would be lost in tgi");
+  CHECK(both.at("reports").size() == 2);
+  CHECK(both.at("verdict") == "lost");
+  CHECK(both.at("problem") == "scales would be lost in tgi");
 }
 
 TEST_CASE("verification text: findings name their layers and what to do") {
@@ -56,15 +76,15 @@ TEST_CASE("verification text: findings name their layers and what to do") {
   report.findings = {
       {.severity = Severity::kError, .layers = {2}, .message = "is lost", .remedy = "write it"},
       {.severity = Severity::kNote, .layers = {0, 1, 4}, .message = "hear", .remedy = ""}};
-  CHECK(verification_text(report, "OUT", false) == kTitle +
-                                                       ", OUT: refused\n"
-                                                       "error, layer 2: is lost\n"
-                                                       "  remedy: write it\n"
-                                                       "note, layers 0-1, 4: hear\n");
+  CHECK(verification_text(report, "OUT", true) == kTitle +
+                                                      ", OUT: refused\n"
+                                                      "error, layer 2: is lost\n"
+                                                      "  remedy: write it\n"
+                                                      "note, layers 0-1, 4: hear\n");
   report.loads = true;
   report.kv_cache_dtype = "auto";
   report.findings.clear();
-  CHECK(verification_text(report, "OUT", false) == kTitle + ", OUT: KV cache of 16 bits\n");
+  CHECK(verification_text(report, "OUT", true) == kTitle + ", OUT: KV cache of 16 bits\n");
 }
 
 TEST_CASE("verification text: the verdict names the engines that use the scales") {

@@ -28,17 +28,18 @@ CalibrationResult result_of(size_t num_layers) {
 }  // namespace
 
 TEST_CASE("calibration text: a row a layer, with clipped parts where they were counted") {
-  CHECK(calibration_text(result_of(2), 2) ==
+  CHECK(calibration_text(result_of(2), true) ==
         "layer  k_scale  v_scale  k_amax  v_amax  k_clipped  v_clipped\n"
         "    0     0.25    0.125     112      56      0.5 %          -\n"
         "    1     0.25     0.25     112      56      0.5 %          -\n");
 }
 
-TEST_CASE("calibration text: more rows than are wanted become one line of ranges") {
+TEST_CASE("calibration text: a line of ranges stands for the layers") {
   CalibrationResult result = result_of(3);
   result.calibration.layers[2].ignored = true;
-  CHECK(calibration_text(result, 2) ==
-        "3 layers: k_scale 0.25 to 0.25, v_scale 0.125 to 0.25 (--verbose lists them)\n");
+  CHECK(calibration_text(result, false) ==
+        "scales      3 layers: k_scale 0.25 to 0.25, v_scale 0.125 to 0.25, 1 ignored (--verbose "
+        "lists them)\n");
 }
 
 TEST_CASE("calibration text: queries get a column, ignored layers, heads and channels a word") {
@@ -49,7 +50,7 @@ TEST_CASE("calibration text: queries get a column, ignored layers, heads and cha
   layers[0].k.head_ranges.push_back(layers[0].k.head_ranges[0]);
   layers[0].v.scales.resize(4, Scale{1.0f});
   layers[1].ignored = true;
-  CHECK(calibration_text(result, 9) ==
+  CHECK(calibration_text(result, true) ==
         "layer  q_scale  k_scale     v_scale  k_amax  v_amax  k_clipped  v_clipped\n"
         "    0      0.5  2 heads  4 channels     112      56      0.5 %          -\n"
         "    1  ignored  ignored     ignored     112      56      0.5 %          -\n");
@@ -63,16 +64,16 @@ TEST_CASE("calibration text: inputs of Linears, each or by their last names") {
                                           .input_scale = Scale{1.0f},
                                           .input_tokens = 7});
   result.calibration.linears[1].input_scale = Scale{2.0f};
-  CHECK(calibration_text(result, 3) ==
+  CHECK(calibration_text(result, true) ==
         "     module  input_scale  input_amax  tokens\n"
         " a.0.q_proj            1         448       7\n"
         " a.1.q_proj            2         448       7\n"
-        "a.0.up_proj            1         448       7\n");
-  CHECK(calibration_text(result, 2) ==
+        "a.0.up_proj            1         448       7\n"
         "modules  count  input_scale  input_amax\n"
         " q_proj      2       1 to 2  448 to 448\n"
-        "up_proj      1       1 to 1  448 to 448\n"
-        "3 inputs have static scales (--verbose lists them)\n");
+        "up_proj      1       1 to 1  448 to 448\n");
+  CHECK(calibration_text(result, false) ==
+        "inputs      3 static scales of Linears (--verbose lists them)\n");
 }
 
 TEST_CASE("calibration text: a stable end names its samples, another end is no line") {
@@ -94,10 +95,10 @@ TEST_CASE("calibration text: a row a rank") {
                       .processor_seconds = 1.5,
                       .peak_bytes = 20'000'000};
   CHECK(shares_text({{.host = "north", .work = work}}) ==
-        "rank   host  samples  tokens     TFLOP  MB of layers read  MB from storage  processor s  "
-        "peak MB\n"
-        "   0  north        3      96  0.002000                1.5              0.0         1.50  "
-        "   20.0\n");
+        "rank   host  samples  tokens     TFLOP   MB of  MB from  processor s  peak MB\n"
+        "                                        layers  storage\n"
+        "                                          read\n"
+        "   0  north        3      96  0.002000     1.5      0.0         1.50     20.0\n");
 }
 
 TEST_CASE("calibration text: labels have a column of twelve") {

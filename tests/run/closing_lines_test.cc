@@ -22,7 +22,8 @@ CalibrationResult result_of(ScaleSummary summary) {
 
 std::map<std::string, std::string> lines_of(const CalibrationResult& result) {
   std::map<std::string, std::string> lines;
-  for (const auto& [label, text] : closing_lines(result)) lines[label] = text;
+  for (const bool answers : {true, false})
+    for (const auto& [label, text] : closing_lines(result, answers)) lines[label] = text;
   return lines;
 }
 
@@ -45,7 +46,10 @@ TEST_CASE("closing_lines: a run says its cost, its cache and its worst layers fi
         "2 (K 2.2 %, V 1.0 %)");
   CHECK(lines.count("samples") == 0);
   CHECK(lines.count("device") == 0);
-  for (const auto& [label, text] : closing_lines(result)) CHECK(label.size() < 12);
+  std::vector<std::string> answers;
+  for (const auto& [label, text] : closing_lines(result, true)) answers.push_back(label);
+  CHECK(answers == std::vector<std::string>{"calibrated", "KV cache", "rounding"});
+  for (const auto& [label, text] : closing_lines(result, false)) CHECK(label.size() < 12);
   result.cost->device = "cuda:0 (H200, sm_90, cuBLASLt 13.1.0), attention on tensor cores";
   CHECK(lines_of(result).at("device") == result.cost->device);
 }
@@ -67,7 +71,8 @@ TEST_CASE("closing_lines: growth over a twentieth asks for more samples") {
 }
 
 TEST_CASE("closing_lines: a result without scales of a cache has none") {
-  CHECK(closing_lines(CalibrationResult{}).empty());
+  CHECK(closing_lines(CalibrationResult{}, true).empty());
+  CHECK(closing_lines(CalibrationResult{}, false).empty());
 }
 
 TEST_CASE("closing_lines: values that still grow at the last positions ask for longer samples") {
@@ -78,4 +83,22 @@ TEST_CASE("closing_lines: values that still grow at the last positions ask for l
   CHECK(lines_of(result_of(summary)).at("positions") ==
         "K of layers 0-2 is still largest at the last positions, from 384 on: choose "
         "samples of 1024 tokens or more");
+}
+
+TEST_CASE("closing_lines: few tokens, and scales that still move, are warnings") {
+  ScaleSummary summary;
+  summary.layers.push_back({.layer = 0, .k = errors_of(0.02, 0.02), .v = errors_of(0.01, 0.01)});
+  summary.growth = LateGrowth{
+      .ratio = 0.05, .layer = 7, .is_key = true, .from_samples = 256, .num_samples = 512};
+  CalibrationResult result = result_of(summary);
+  result.cost = RunCost{.num_samples = 512, .num_tokens = 1000};
+  CHECK(warnings_of(result).empty());
+  result.cost->num_tokens = 999;
+  result.summary->growth->ratio = 0.25;
+  CHECK(warnings_of(result) ==
+        std::vector<std::string>{
+            "999 tokens may not show the largest values of other text: calibrate on 1000 or more",
+            "scales still move: largest values grew by at most 25 % in the last 256 of 512 samples "
+            "(K of layer 7): more samples may move scales"});
+  CHECK(warnings_of(CalibrationResult{}).empty());
 }

@@ -83,3 +83,26 @@ TEST_CASE("engines served: an output that cannot be read is a warning, and an er
   CHECK(message.starts_with("OUT: was written, and is not for sglang ("));
   CHECK(engines_served({written}, config(), true, kModel.string(), {}, diagnostics).empty());
 }
+
+TEST_CASE("output text: the engines that load in one line and a command, or a line each") {
+  const std::vector<ServedEngine> engines{
+      {.name = "vllm",
+       .title = "vLLM 1",
+       .outcome = LoadOutcome::kLoaded,
+       .note = "vllm serve OUT"},
+      {.name = "tgi", .title = "TGI 2", .outcome = LoadOutcome::kLoaded, .note = "tgi OUT"},
+      {.name = "a", .title = "A 3", .outcome = LoadOutcome::kRefused, .note = "it refuses scales"},
+      {.name = "b", .title = "B 4", .outcome = LoadOutcome::kLost, .note = "no name"},
+      {.name = "c", .title = "C 5", .outcome = LoadOutcome::kNotKnown, .note = ""}};
+  const std::vector<WrittenFolder> folders{{.format = "tgi", .path = "OUT"}};
+  CHECK(output_text(folders, engines, EngineLines::kLoading) ==
+        "wrote tgi: OUT\n"
+        "loaded by vLLM 1, TGI 2 (--verbose tells why, and what the others do)\n"
+        "  $ vllm serve OUT\n");
+  CHECK(output_text(folders, engines, EngineLines::kEach) ==
+        "wrote tgi: OUT\nvLLM 1: loaded: vllm serve OUT\nTGI 2: loaded: tgi OUT\n"
+        "A 3: refuses scales\nB 4: lost: no name\nC 5: not known\n");
+  CHECK(output_text({}, {engines.back()}, EngineLines::kLoading) ==
+        "loaded by no engine that was run (--verbose tells why, and what the others do)\n");
+  CHECK(output_text(folders, {}, EngineLines::kLoading) == "wrote tgi: OUT\n");
+}

@@ -81,7 +81,7 @@ Outcome run(CalibrateRequest request) {
                    outcome.folder = trial.result.output.folders.at(0).path;
                    outcome.was_there = is_there(outcome.folder);
                    outcome.is_whole = is_there(outcome.folder / "model.safetensors");
-                   outcome.lines = trial_lines(trial);
+                   outcome.lines = trial_lines(trial, true);
                    outcome.json = to_json(trial);
                  }});
   session.done();
@@ -108,7 +108,7 @@ TEST_CASE("trial: no advice to serve comes with a verdict against it, whatever w
         const TrialAdvice advice = advice_of(found);
         const Damage best = std::min(found.unit.damage, found.calibrated.damage);
         const DamageVerdict certain{.damage = Damage::kFine, .needs_more_text = false};
-        const std::string text = trial_lines(trial).front().second;
+        const std::string text = trial_lines(trial, true).front().second;
         CAPTURE(unit.kl, unit.error, unit.increase, unit.clips, calibrated.kl, calibrated.error,
                 calibrated.increase, calibrated.clips, gain, text);
         ++seen[advice];
@@ -155,7 +155,7 @@ TEST_CASE("trial: the numbers of Qwen2.5-Coder-1.5B are no advice to serve") {
   // KL 0.37 and +34 % with calibrated scales, +27 % with 1.0, which clips nothing.
   const Cell unit{.kl = 0.3, .error = 0.01, .increase = 0.27, .clips = false};
   const Cell calibrated{.kl = 0.37, .error = 0.01, .increase = 0.34, .clips = false};
-  const auto lines = trial_lines(trial_of(unit, calibrated, 0));
+  const auto lines = trial_lines(trial_of(unit, calibrated, 0), true);
   CHECK(lines.at(0) == std::pair<std::string, std::string>(
                            "advice",
                            "do not serve this model with an FP8 cache of these scales or of 1.0: "
@@ -184,8 +184,8 @@ TEST_CASE("trial: without an output nothing is kept, and one record of two is le
   }
   CHECK(labels == std::vector<std::string>{"advice", "verdict", "verdict 1.0", "difference",
                                            "measured", "KL", "perplexity", "calibrated", "KV cache",
-                                           "rounding", "scale 1.0", "margin 1.0", "KL budget",
-                                           "attention", "context"});
+                                           "rounding", "KL budget", "attention", "scale 1.0",
+                                           "margin 1.0", "context"});
   CHECK(outcome.json.at("advice") == "weigh");  // few tokens, and what they show is not fine
   CHECK(outcome.json.at("calibration").at("num_samples") == 1);
   CHECK(outcome.json.at("cache_bytes_per_token").at("16-bit") ==

@@ -80,7 +80,7 @@ TEST_CASE("options: words become values") {
   CHECK(declared.options.written_paths() == std::vector<std::string>{"out"});
   CHECK(contains(declared.options.at("--count").check("10"), "expected an integer from 1 to 9"));
   CHECK(declared.options.at("--count").check("9").empty());
-  CHECK(declared.options.at("--form").check("c") == "c not in {a,b}");
+  CHECK(declared.options.at("--form").check("c") == "'c' is unknown; known are a, b");
   CHECK(declared.options.at("--share").check("soon") == "found 'soon', expected a share");
   CHECK(declared.options.at("--share").check("01") == "found '01', expected no leading zero");
 }

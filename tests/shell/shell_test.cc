@@ -98,11 +98,20 @@ TEST_CASE("shell: the help of a command has usage, options by group, and what su
         "  kvcal eval M --task kl\n"
         "  # Long\n"
         "  kvcal eval \\\n      M\n\n"
-        "Environment:\n"
-        "  A, B=1                      Letters\n\n"
-        "Exit status:\n"
-        "  0    Done.\n"
-        "  3    A limit is missed.\n");
+        "kvcal help environment lists variables of the environment and exit statuses.\n");
+}
+
+TEST_CASE("shell: the environment and the exit statuses have a page of their own") {
+  ProgramDescription whole = program();
+  whole.program.environment = {{"A, B=1", "Letters"}};
+  CHECK(contains(help_page(whole, kEnvironmentPage),
+                 "\nEnvironment:\n"
+                 "  A, B=1                      Letters\n\n"
+                 "Exit status:\n"
+                 "  0    Done.\n"
+                 "  3    A limit is missed.\n"));
+  CHECK(contains(help_page(program(), kEnvironmentPage),
+                 "\nEnvironment:\n  No variable changes what it does.\n"));
 }
 
 TEST_CASE("shell: no line of a help is wider than a terminal") {
@@ -125,7 +134,6 @@ TEST_CASE("shell: the help of the program lists its commands, and knows no other
       "Commands:\n  eval  Measure\n"));
   const std::string page = help_page(program(), "");
   CHECK(contains(page, "\nOptions:\n      --version"));
-  CHECK(contains(page, "\nEnvironment:\n  No variable changes what it does.\n"));
   CHECK(message_of([] { help_page(program(), "evil"); }) ==
         "help: unknown command 'evil' (did you mean 'eval'?); commands are eval");
 }

@@ -66,7 +66,7 @@ bad "An unknown scale dtype" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --scale-dtype float16
 CASE
 
-bad "An unknown format" <<'CASE'
+bad "An unknown format" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --format compressed-tensor
 CASE
 
@@ -83,7 +83,24 @@ sed -i 's/      kv_cache_scheme:/      ignore: [model.layers.1.self_attn]\n&/' r
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --format scales-json
 CASE
 
-bad "An unknown device" <<'CASE'
+bad "A task by its abbreviation" 2 <<'CASE'
+$ kvcal eval model --task ppl --dataset data.jsonl
+CASE
+
+bad "A task that has no data set of its own" 2 <<'CASE'
+$ kvcal eval model --task gsm8k
+CASE
+
+bad "The start of the names of several recipes" <<'CASE'
+$ kvcal calibrate model --recipe fp8_kv --dataset data.jsonl --output out
+CASE
+
+bad "An output that nothing says how it was made" <<'CASE'
+mkdir out && printf '{}' >out/kvcal_manifest.json
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --if-done skip
+CASE
+
+bad "An unknown device" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device gpu
 CASE
 
@@ -109,7 +126,7 @@ add_tokenizer
 $ kvcal generate model --prompt a --device cuda:0,1
 CASE
 
-bad "An unknown compute dtype" <<'CASE'
+bad "An unknown compute dtype" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --compute-dtype bf16
 CASE
 
@@ -118,7 +135,7 @@ bad "A compute dtype the device does not have" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device cpu --compute-dtype float16
 CASE
 
-bad "An unknown forward mode" <<'CASE'
+bad "An unknown forward mode" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-forward quantised
 CASE
 
@@ -130,7 +147,7 @@ bad "A memory limit with an unknown unit" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --memory-limit 8Gig
 CASE
 
-bad "An unknown cache dtype" <<'CASE'
+bad "An unknown cache dtype" 2 <<'CASE'
 add_tokenizer
 $ kvcal generate model --prompt Hello --kv-cache-dtype int9
 CASE

@@ -1,19 +1,23 @@
 topic "Weights without a model" \
   "\`quantize\` knows names and shapes alone, of any architecture."
 
-bad "An unknown scheme of weights" <<'CASE'
+bad "An unknown scheme of weights" 2 <<'CASE'
 $ kvcal quantize model --scheme W4A61 --output out
 CASE
 
-bad "Static inputs without data" <<'CASE'
+bad "A scheme by another name" 2 <<'CASE'
+$ kvcal quantize model --scheme INT4 --output out
+CASE
+
+bad "Static inputs without data" 2 <<'CASE'
 $ kvcal quantize model --scheme FP8 --output out
 CASE
 
-bad "A global scale of inputs without data" <<'CASE'
+bad "A global scale of inputs without data" 2 <<'CASE'
 $ kvcal quantize model --scheme NVFP4 --output out
 CASE
 
-bad "A scheme that quantizes nothing" <<'CASE'
+bad "A scheme that quantizes nothing" 2 <<'CASE'
 $ kvcal quantize model --scheme UNQUANTIZED --output out
 CASE
 

@@ -36,7 +36,7 @@ bad "No form to convert to" 2 <<'CASE'
 $ kvcal convert model --output out
 CASE
 
-bad "An unknown form to convert to" <<'CASE'
+bad "An unknown form to convert to" 2 <<'CASE'
 make_checkpoint
 $ kvcal convert checkpoint --format modelop --output out
 CASE

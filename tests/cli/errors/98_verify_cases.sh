@@ -5,7 +5,7 @@ bad "No engine" 2 <<'CASE'
 $ kvcal verify model
 CASE
 
-bad "An unknown engine" <<'CASE'
+bad "An unknown engine" 2 <<'CASE'
 $ kvcal verify model --engine vlm
 CASE
 
