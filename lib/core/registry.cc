@@ -5,17 +5,20 @@
 namespace kvcal {
 namespace {
 
-/// Levenshtein distance.
+/// How many characters are put in, left out, changed or swapped with their neighbour between two
+/// words.
 size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> two_before(b.size() + 1), before(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
+    two_before.swap(before);
+    before.swap(row);
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+      row[j] =
+          std::min({before[j] + 1, row[j - 1] + 1, before[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], two_before[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -61,7 +64,7 @@ bool shortens(std::string_view shorter, std::string_view name) {
     at = name.find(c, at);
     if (at++ == name.npos) return false;
   }
-  return name.size() >= 3 * shorter.size();
+  return name.size() >= 2 * shorter.size();
 }
 
 }  // namespace
@@ -70,7 +73,8 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
   if (name.size() > 200) return "";
   const std::string wanted = normalised_name(name);
   const std::string *best = nullptr, *longer = nullptr;
-  size_t best_distance = std::max<size_t>(2, wanted.size() / 3) + 1;
+  // Of a word of which nothing is left no other is meant.
+  size_t best_distance = std::min(std::max<size_t>(2, wanted.size() / 3) + 1, wanted.size());
   for (const std::string& candidate : candidates) {
     const std::string known = normalised_name(candidate);
     if (candidate.empty() || candidate == name) continue;

@@ -158,7 +158,7 @@ TEST_CASE("sweep file: what is wrong is told with its place") {
   CHECK(contains(message("evaluation: {dataset: a, seed: 0}"), "unknown key 'seed'"));
   CHECK(contains(message("pareto: {y: kl}"),
                  "line 1, column 13: sweep.pareto.y: unknown metric 'kl'"));
-  CHECK(contains(of_grid("{models: m3}"), "which the sweep does not list (did you mean 'm1'?)"));
+  CHECK(contains(of_grid("{models: mm1}"), "which the sweep does not list (did you mean 'm1'?)"));
   CHECK(contains(of_grid("{recipes: [max, mxe]}"), "sweep.grid.recipes[1]: found 'mxe'"));
   CHECK(contains(of_grid("{kv_cache_dtypes: fp7}"), "unknown KV cache dtype 'fp7'"));
   CHECK(contains(of_grid("{kv_cache_dtypes: []}"), "expected one value or more"));

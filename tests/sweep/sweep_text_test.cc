@@ -48,9 +48,9 @@ TEST_CASE("sweep text: the remaining work lists kinds of tasks that are left, ti
   CHECK(text.starts_with("grid: 2 cells of 5 combinations; "));
   CHECK(test::contains(text, "left out: 2 combinations, they need text\n"));
   CHECK(
-      text.ends_with("     to do  tasks  tokens  time\n"
-                     "statistics      3    1000  3:00\n"
-                     "about 1:30, 2 at a time, and 2.0 GB of memory\n"));
+      text.ends_with("     to do  tasks  tokens   time\n"
+                     "statistics      3    1000  3 min\n"
+                     "about 90 s, 2 at a time, and 2.0 GB of memory\n"));
 }
 
 TEST_CASE("sweep text: columns that are equal in all cells are left out, failed cells have none") {

@@ -75,7 +75,7 @@ TEST_CASE("data sets: a record longer than the limit is refused, as many blank l
   CHECK(error("a.jsonl", "{}\n", 'x') ==
         "a.jsonl:2: the line has 8388609 bytes, the limit is 8388608" + advice);
   CHECK(error("b.txt", "one\n\n", 'x') ==
-        "b.txt:3: the paragraph is longer than 8388608 bytes; separate records by a blank line, or "
+        "b.txt:3: the paragraph is longer than 8 MiB; separate records by a blank line, or "
         "set --max-record-bytes");
   CHECK(error("c.json", "[{}, {\"text\": 1", '0') ==
         "c.json: the file ends inside the value that begins at line 1");
@@ -85,12 +85,12 @@ TEST_CASE("data sets: a record longer than the limit is refused, as many blank l
   const auto path = scratch.write("f.jsonl", R"({"text": "one"})");
   CHECK(test::error_of(scratch.path(), [&] {
           open_dataset(path, {.records = {.max_bytes = 14}});
-        }) == "f.jsonl:1: the line has 15 bytes, the limit is 14" + advice);
+        }) == "f.jsonl:1: the line has 15 B, the limit is 14 B" + advice);
   CHECK(open_dataset(path, {.records = {.max_bytes = 15}})->size() == 1);
   // A line without an end in sight.
   for (const auto& [name, message] :
-       {std::pair("g.jsonl", "the line has over 8388608 bytes, which is the limit" + advice),
-        std::pair("g.txt", std::string("the paragraph is longer than 8388608 bytes"))}) {
+       {std::pair("g.jsonl", "the line has over 8 MiB, which is the limit" + advice),
+        std::pair("g.txt", std::string("the paragraph is longer than 8 MiB"))}) {
     const auto endless = scratch.write(name, std::string(100, '{'));
     std::filesystem::resize_file(endless, uintmax_t{1} << 28);
     const std::string found = test::error_of(scratch.path(), [&] { open_dataset(endless); });

@@ -46,12 +46,12 @@ TEST_CASE("csv: chats, pairs and ids are recognized by the header, under any nam
 TEST_CASE("csv: another delimiter is named, and a header that needs one is answered with it") {
   const test::ScratchFolder scratch;
   const auto path = scratch.write("a.csv", "prompt;response\n\"p;1\";r, s\n");
-  CHECK(test::message_of([&] { open_dataset(path); }) ==
-        path.string() +
-            ":1: the header is one column, 'prompt;response'; where ';' parts its columns, add "
-            "--delimiter ';'");
+  const auto error = [&](auto&& body) { return test::error_of(scratch.path(), body); };
+  CHECK(error([&] { open_dataset(path); }) ==
+        "a.csv:1: the header is one column, 'prompt;response'; where ';' parts its columns, add "
+        "--delimiter ';'");
   const auto tabs = scratch.write("b.csv", "prompt\tresponse\np\tr\n");
-  CHECK(test::message_of([&] { open_dataset(tabs); }).ends_with("add --delimiter tab"));
+  CHECK(error([&] { open_dataset(tabs); }).ends_with("add --delimiter tab"));
   const Json chat = Json::parse(
       R"([{"role": "user", "content": "p;1"}, {"role": "assistant", "content": "r, s"}])");
   const auto with = [](const std::string& delimiter) {
@@ -59,22 +59,22 @@ TEST_CASE("csv: another delimiter is named, and a header that needs one is answe
   };
   CHECK(std::get<Json>(open_dataset(path, with(";"))->record(0).content) == chat);
   CHECK(open_dataset(tabs, with("tab"))->size() == 1);
-  CHECK(open_dataset(scratch.path(), with("tab"))->size() == 2);
+  const test::ScratchFolder several;
+  for (const char* name : {"a.csv", "b.csv"}) several.write(name, "prompt|response\np|r\n");
+  CHECK(open_dataset(several.path(), with("|"))->size() == 2);
   CHECK(
       open_dataset(
           path,
           {.records = {.columns = {.prompt = "prompt", .response = "response", .delimiter = ";"}}})
           ->size() == 1);
   // A column whose name holds the character, where that is said.
-  CHECK(test::message_of([&] {
-          open_dataset(path, with(","))->record(0);
-        }).find("--delimiter ';'") == std::string::npos);
+  CHECK(error([&] { open_dataset(path, with(","))->record(0); }).find("--delimiter ';'") ==
+        std::string::npos);
   const auto lines = scratch.write("c.jsonl", "{\"text\": \"t\"}\n");
-  CHECK(test::message_of([&] { open_dataset(lines, with(";")); }) ==
-        lines.string() + ": --delimiter is for CSV, in files that end in .csv or .tsv");
+  CHECK(error([&] { open_dataset(lines, with(";")); }) ==
+        "c.jsonl: --delimiter is for CSV, in files that end in .csv or .tsv");
   for (const char* bad : {"", ";;", "\"", " "})
-    CHECK(test::message_of([&] { parse_delimiter(bad); }).find("is no delimiter") !=
-          std::string::npos);
+    CHECK(error([&] { parse_delimiter(bad); }).find("is no delimiter") != std::string::npos);
 }
 
 TEST_CASE("columns: named ones are read in place of those that are recognized") {
