@@ -322,7 +322,7 @@ Evaluated EvalCommand::likelihood(Diagnostics& diagnostics) {
   const EvalResult result =
       evaluate_likelihood(eval_, likelihood_, diagnostics, [&](const EvalResult& scores) {
         json = likelihood_json(eval_, likelihood_, scores.report);
-        print(json, likelihood_text(scores.report, most_rows()));
+        print(json, likelihood_text(scores.report, most_rows(), is_verbose()));
       });
   write_files(result.report, "", "", diagnostics);
   return {json, result.missed};

@@ -120,15 +120,21 @@ using Cells = std::vector<std::string>;
 
 constexpr size_t kMostColumns = 80, kBetweenColumns = 2;
 
-/// The last space in text from begin on that leaves at most `columns` before it, else the first;
-/// npos: none. A number and its "%" stay together.
+/// Whether the space in text at `at` parts words, and not a number from its unit ("35.5 kB").
+bool parts_words(const std::string& text, size_t at) {
+  constexpr size_t kLongestUnit = 3;
+  const size_t end = std::min(text.find(' ', at + 1), text.size());
+  return at == 0 || text[at - 1] < '0' || text[at - 1] > '9' || end - at - 1 > kLongestUnit;
+}
+
+/// The last space in text from begin on that parts words and leaves at most `columns` before it,
+/// else the first; npos: none.
 size_t break_at(const std::string& text, size_t begin, size_t columns) {
-  const auto parts = [&](size_t at) { return text.compare(at + 1, 1, "%") != 0; };
   for (size_t at = text.rfind(' ', begin + columns); at != text.npos && at > begin;
        at = text.rfind(' ', at - 1))
-    if (parts(at)) return at;
+    if (parts_words(text, at)) return at;
   size_t at = text.find(' ', begin);
-  while (at != text.npos && !parts(at)) at = text.find(' ', at + 1);
+  while (at != text.npos && !parts_words(text, at)) at = text.find(' ', at + 1);
   return at;
 }
 

@@ -13,9 +13,9 @@ namespace kvcal {
 
 /// Limits that a checkpoint's predictions must keep, for pipelines that publish it.
 struct Gates {
-  std::optional<double> max_kl;                   ///< of the mean, in nats
-  std::optional<double> max_perplexity_increase;  ///< of the reference's, as a fraction
-  std::optional<double> min_top1;                 ///< same top token, as a fraction
+  std::optional<double> max_kl = {};                   ///< of the mean, in nats
+  std::optional<double> max_perplexity_increase = {};  ///< of the reference's, as a fraction
+  std::optional<double> min_top1 = {};                 ///< same top token, as a fraction
 
   bool has_any() const { return max_kl || max_perplexity_increase || min_top1; }
 };

@@ -82,7 +82,7 @@ void put_layers(const std::vector<InspectedLayer>& layers, std::ostream& out) {
   const bool has_queries = std::ranges::any_of(
       layers, [](const InspectedLayer& layer) { return !layer.q_scales.empty(); });
   std::vector<std::string> headings{"layer",  "dtype",  "size",      "k_scale",  "v_scale",
-                                    "k_amax", "v_amax", "k_clipped", "v_clipped"};
+                                    "k_amax", "v_amax", "k clipped", "v clipped"};
   const auto after_v_scale = [](auto& cells) { return cells.begin() + 5; };
   if (has_queries) headings.insert(after_v_scale(headings), "q_scale");
   TextTable table(headings);

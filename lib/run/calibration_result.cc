@@ -142,7 +142,7 @@ std::string attention_table(const Calibration& calibration) {
   const bool has_queries = std::ranges::any_of(
       calibration.layers, [](const AttentionCalibration& layer) { return layer.q.has_value(); });
   std::vector<std::string> head{"layer",  "k_scale",   "v_scale",  "k_amax",
-                                "v_amax", "k_clipped", "v_clipped"};
+                                "v_amax", "k clipped", "v clipped"};
   if (has_queries) head.insert(head.begin() + 1, "q_scale");
   TextTable table(head);
   const auto clipped = [](const KvTensorCalibration& side) {

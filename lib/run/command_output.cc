@@ -197,7 +197,14 @@ std::string loading_text(const std::vector<ServedEngine>& engines) {
   for (const ServedEngine& engine : engines)
     if (engine.outcome == LoadOutcome::kLoaded) loading.push_back(engine.title);
   const std::string rest = " (--verbose tells why, and what the others do)\n";
-  if (loading.empty()) return "loaded by no engine that was run" + rest;
+  if (loading.empty()) {
+    const bool is_known = std::ranges::any_of(engines, [](const ServedEngine& engine) {
+      return engine.outcome != LoadOutcome::kNotKnown;
+    });
+    return (is_known ? "loaded by no engine that was run with such models"
+                     : "engines: not known, none was run with such models") +
+           rest;
+  }
   const auto first = std::ranges::find(engines, LoadOutcome::kLoaded, &ServedEngine::outcome);
   return "loaded by " + join(loading, ", ") + rest + "  $ " + first->note + '\n';
 }

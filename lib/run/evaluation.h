@@ -41,7 +41,8 @@ EvalResult evaluate_likelihood(const EvalOptions& options, const LikelihoodOptio
 /// A single variant's numbers are beside the run's own.
 Json likelihood_json(const EvalOptions& options, const LikelihoodOptions& asked,
                      const report::EvalReport& found);
-std::string likelihood_text(const report::EvalReport& found, size_t most_rows);
+/// is_whole: of several variants also the cache, the scales and the tail of KL.
+std::string likelihood_text(const report::EvalReport& found, size_t most_rows, bool is_whole);
 
 /// Options of GSM8K besides EvalOptions. Data set, folder and memory of `questions` are set for
 /// each variant; cache_bytes: nullopt: half of the free memory.

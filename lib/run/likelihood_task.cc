@@ -170,13 +170,6 @@ Json sequences_json(const std::vector<Likelihood>& sequences) {
   return list;
 }
 
-/// "fine", or "noticeable (measure more text)".
-std::string verdict_words(const Likelihood& result) {
-  const DamageVerdict verdict = judge(damage_of(result));
-  return std::string(words_of(verdict.damage)) +
-         (verdict.needs_more_text ? " (measure more text)" : "");
-}
-
 void put_one(const CacheLabel& cache, const Likelihood& result, const std::string& reference,
              std::ostream& out) {
   if (result.kl_mean) out << "verdict: " << verdict_text(damage_of(result)) << '\n';
@@ -191,33 +184,62 @@ void put_one(const CacheLabel& cache, const Likelihood& result, const std::strin
       << ", so this is " << fixed("%+.3f %%", 100.0 * *result.perplexity_increase) << '\n';
 }
 
-void put_several(const report::EvalReport& found, std::ostream& out) {
+constexpr const char* kUnsure = "*";
+
+/// "fine", or "noticeable*" where more text is needed to be sure.
+std::string verdict_words(const Likelihood& result) {
+  const DamageVerdict verdict = judge(damage_of(result));
+  return std::string(words_of(verdict.damage)) + (verdict.needs_more_text ? kUnsure : "");
+}
+
+/// What a variant is called, and how good it is; is_whole: with its cache, its scales and the tail
+/// of KL.
+using Column = std::pair<const char*, std::string (*)(const report::EvalVariant&)>;
+std::vector<Column> columns_of(bool has_kl, bool is_whole) {
+  using Variant = report::EvalVariant;
+  std::vector<Column> columns{{"variant", [](const Variant& one) { return one.cache.name; }}};
+  const auto add = [&](bool is_wanted, const Column& column) {
+    if (is_wanted) columns.push_back(column);
+  };
+  add(has_kl, {"verdict", [](const Variant& one) { return verdict_words(one.all); }});
+  add(is_whole, {"cache", [](const Variant& one) { return cache_text(one.cache); }});
+  add(is_whole, {"scales", [](const Variant& one) { return one.cache.scales_source; }});
+  add(true, {"bytes a token",
+             [](const Variant& one) { return std::to_string(one.cache.bytes_per_token); }});
+  add(true, {"perplexity", [](const Variant& one) { return fixed("%.4f", one.all.perplexity); }});
+  add(has_kl, {"change", [](const Variant& one) {
+                 return fixed("%+.3f %%", 100.0 * *one.all.perplexity_increase);
+               }});
+  add(has_kl, {"mean KL", [](const Variant& one) { return fixed("%.6f", *one.all.kl_mean); }});
+  add(has_kl && is_whole,
+      {"p99 KL", [](const Variant& one) { return fixed("%.6f", *one.all.kl_p99); }});
+  add(has_kl && is_whole,
+      {"largest KL", [](const Variant& one) { return fixed("%.6f", *one.all.kl_max); }});
+  add(has_kl,
+      {"same top", [](const Variant& one) { return exact_percent(*one.all.top1_agreement); }});
+  return columns;
+}
+
+void put_several(const report::EvalReport& found, bool is_whole, std::ostream& out) {
   const Likelihood& first = found.variants[0].all;
   const bool has_kl = first.kl_mean.has_value();
-  std::vector<std::string> heading{"variant", "cache", "scales", "bytes a token", "perplexity"};
-  if (has_kl) {
-    heading.insert(heading.begin() + 1, "verdict");
-    heading.insert(heading.end(), {"change", "mean KL", "p99 KL", "largest KL", "same top"});
-  }
+  const std::vector<Column> columns = columns_of(has_kl, is_whole);
+  std::vector<std::string> heading;
+  for (const Column& column : columns) heading.emplace_back(column.first);
   TextTable table(heading);
+  bool is_unsure = false;
   for (const report::EvalVariant& variant : found.variants) {
-    const Likelihood& all = variant.all;
-    std::vector<std::string> row{
-        variant.cache.name, cache_text(variant.cache), variant.cache.scales_source,
-        std::to_string(variant.cache.bytes_per_token), fixed("%.4f", all.perplexity)};
-    if (has_kl) {
-      row.insert(row.begin() + 1, verdict_words(all));
-      row.insert(row.end(), {fixed("%+.3f %%", 100.0 * *all.perplexity_increase),
-                             fixed("%.6f", *all.kl_mean), fixed("%.6f", *all.kl_p99),
-                             fixed("%.6f", *all.kl_max), exact_percent(*all.top1_agreement)});
-    }
+    std::vector<std::string> row;
+    for (const Column& column : columns) row.push_back(column.second(variant));
     table.add(std::move(row));
+    is_unsure |= has_kl && judge(damage_of(variant.all)).needs_more_text;
   }
   out << first.num_tokens << " tokens" << (has_kl ? ", KL from " + found.reference : "") << '\n';
   if (has_kl)
     out << "perplexity of " << found.reference << ": " << fixed("%.4f", *first.reference_perplexity)
         << '\n';
   out << table.text();
+  if (is_unsure) out << kUnsure << " measure more text to be sure\n";
 }
 
 void put_layers(const report::EvalVariant& variant, bool is_single, size_t most_rows,
@@ -284,12 +306,12 @@ Json likelihood_json(const EvalOptions& options, const LikelihoodOptions& asked,
   return flattened(std::move(json), found.is_single);
 }
 
-std::string likelihood_text(const report::EvalReport& found, size_t most_rows) {
+std::string likelihood_text(const report::EvalReport& found, size_t most_rows, bool is_whole) {
   std::ostringstream out;
   if (found.is_single)
     put_one(found.variants[0].cache, found.variants[0].all, found.reference, out);
   else
-    put_several(found, out);
+    put_several(found, is_whole, out);
   for (const report::EvalVariant& variant : found.variants)
     put_layers(variant, found.is_single, most_rows, out);
   return out.str();

@@ -17,12 +17,12 @@ namespace kvcal {
 /// Labels and texts of one line each, as terminals and model cards show them.
 using LabelledLines = std::vector<std::pair<std::string, std::string>>;
 
-/// Folder, formats and options of a calibration's output.
 /// What the model cards of an output say instead of what its source says; empty: the same.
 struct CardNames {
   std::string base_model, license;
 };
 
+/// Folder, formats and options of a calibration's output.
 struct OutputOptions {
   std::vector<std::string> formats;
   std::vector<std::string> engines;  ///< that must use the scales, as choose_engine takes them

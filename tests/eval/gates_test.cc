@@ -71,5 +71,5 @@ TEST_CASE("gates: JSON holds each with its limit, value and standard error, pass
   CHECK(json[1].at("passed") == true);
   // Of 100 tokens, 75 of which agree.
   CHECK(json[1].at("standard_error").get<double>() ==
-        Catch::Approx(std::sqrt(0.75 * 0.25 / 100)).epsilon(1e-12));
+        Approx(std::sqrt(0.75 * 0.25 / 100)).epsilon(1e-12));
 }

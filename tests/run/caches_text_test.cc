@@ -26,18 +26,17 @@ TEST_CASE("caches text: advice ranks caches, and lists their layers") {
                                          advised("nvfp4, 1.0", 72, 20)};
   CHECK(advice_text(caches, 4) ==
         "caches by what K and V are expected to lose, the least first:\n"
-        "        cache  bytes a token    K error  V error  K clipped  V clipped  K to zero  V to "
-        "zero\n"
-        "fp8, by layer            128  10.0000 %        0          0          0   0.0500 %        "
-        "  0\n"
-        "   nvfp4, 1.0             72  10.0000 %        0   1.0000 %          0   0.0500 %        "
-        "  0\n"
+        "        cache  bytes a    K error  V error         K        V      K to  V to\n"
+        "                 token                       clipped  clipped      zero  zero\n"
+        "fp8, by layer      128  10.0000 %        0         0        0  0.0500 %     0\n"
+        "   nvfp4, 1.0       72  10.0000 %        0  1.0000 %        0  0.0500 %     0\n"
         "by layer:\n"
-        "        cache  layer    K error  V error  K clipped  V clipped  K to zero  V to zero\n"
-        "fp8, by layer      0  10.0000 %        0          0          0   0.1000 %          0\n"
-        "fp8, by layer      1  10.0000 %        0          0          0          0          0\n"
-        "   nvfp4, 1.0      0  10.0000 %        0          0          0   0.1000 %          0\n"
-        "   nvfp4, 1.0      1  10.0000 %        0   2.0000 %          0          0          0\n");
+        "        cache  layer    K error  V error         K        V      K to  V to zero\n"
+        "                                           clipped  clipped      zero\n"
+        "fp8, by layer      0  10.0000 %        0         0        0  0.1000 %          0\n"
+        "fp8, by layer      1  10.0000 %        0         0        0         0          0\n"
+        "   nvfp4, 1.0      0  10.0000 %        0         0        0  0.1000 %          0\n"
+        "   nvfp4, 1.0      1  10.0000 %        0  2.0000 %        0         0          0\n");
 }
 
 TEST_CASE("caches text: too many layers are left out of advice") {
@@ -53,6 +52,7 @@ TEST_CASE("caches text: measured caches have bytes a token beside KL") {
   cache.result.perplexity_increase = 0.0186;
   cache.result.top1_agreement = 0.9925;
   CHECK(caches_text({cache}) ==
-        "     cache  bytes a token   mean KL  standard error  perplexity  same top     verdict\n"
-        "nvfp4, 1.0             72  0.010000        0.001000    +1.860 %   99.25 %  noticeable\n");
+        "     cache  bytes a token   mean KL  standard  perplexity  same top     verdict\n"
+        "                                        error\n"
+        "nvfp4, 1.0             72  0.010000  0.001000    +1.860 %   99.25 %  noticeable\n");
 }

@@ -145,16 +145,16 @@ TEST_CASE("preview: too little room on the disk is said") {
   CHECK(line_of(preview, "disk") == "output 100 B; 100 B are free at /data");
 }
 
-TEST_CASE("preview: durations have hours where they need them") {
-  CHECK(duration_text(0.1) == "0:01");
-  CHECK(duration_text(61) == "1:01");
-  CHECK(duration_text(3909) == "1:05:09");
+TEST_CASE("preview: durations are seconds or minutes") {
+  CHECK(duration_text(0.1) == "1 s");
+  CHECK(duration_text(61) == "61 s");
+  CHECK(duration_text(3909) == "65 min");
 }
 
 TEST_CASE("preview: a busy machine makes an estimate longer, and an idle one is not told of") {
-  CHECK(estimate_text(110, 110) == "about 1:50");
-  CHECK(estimate_text(110, 110.2) == "about 1:50");
-  CHECK(estimate_text(110, 517) == "about 1:50, or 8:37 while other programs are as busy as now");
+  CHECK(estimate_text(110, 110) == "about 110 s");
+  CHECK(estimate_text(110, 110.2) == "about 110 s");
+  CHECK(estimate_text(110, 517) == "about 110 s, or 9 min while other programs are as busy as now");
   const TextCheckpoint files;
   const CalibrationPreview preview = preview_of(request_of(files));
   CHECK(preview.busy_seconds >= preview.seconds);

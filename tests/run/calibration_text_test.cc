@@ -29,7 +29,7 @@ CalibrationResult result_of(size_t num_layers) {
 
 TEST_CASE("calibration text: a row a layer, with clipped parts where they were counted") {
   CHECK(calibration_text(result_of(2), true) ==
-        "layer  k_scale  v_scale  k_amax  v_amax  k_clipped  v_clipped\n"
+        "layer  k_scale  v_scale  k_amax  v_amax  k clipped  v clipped\n"
         "    0     0.25    0.125     112      56      0.5 %          -\n"
         "    1     0.25     0.25     112      56      0.5 %          -\n");
 }
@@ -51,7 +51,7 @@ TEST_CASE("calibration text: queries get a column, ignored layers, heads and cha
   layers[0].v.scales.resize(4, Scale{1.0f});
   layers[1].ignored = true;
   CHECK(calibration_text(result, true) ==
-        "layer  q_scale  k_scale     v_scale  k_amax  v_amax  k_clipped  v_clipped\n"
+        "layer  q_scale  k_scale     v_scale  k_amax  v_amax  k clipped  v clipped\n"
         "    0      0.5  2 heads  4 channels     112      56      0.5 %          -\n"
         "    1  ignored  ignored     ignored     112      56      0.5 %          -\n");
 }

@@ -102,7 +102,9 @@ TEST_CASE("output text: the engines that load in one line and a command, or a li
   CHECK(output_text(folders, engines, EngineLines::kEach) ==
         "wrote tgi: OUT\nvLLM 1: loaded: vllm serve OUT\nTGI 2: loaded: tgi OUT\n"
         "A 3: refuses scales\nB 4: lost: no name\nC 5: not known\n");
-  CHECK(output_text({}, {engines.back()}, EngineLines::kLoading) ==
-        "loaded by no engine that was run (--verbose tells why, and what the others do)\n");
+  CHECK(
+      output_text({}, {engines.back()}, EngineLines::kLoading) ==
+      "engines: not known, none was run with such models (--verbose tells why, and what the others "
+      "do)\n");
   CHECK(output_text(folders, {}, EngineLines::kLoading) == "wrote tgi: OUT\n");
 }

@@ -55,7 +55,7 @@ TEST_CASE("evaluation: KL is given for each variant and layer before texts are w
       });
   const report::EvalReport& result = found.report;
   CHECK(has_scores);
-  CHECK(result.reference == "the same with an unquantized cache");
+  CHECK(result.reference == "the same model with an unquantized cache");
   CHECK(*result.variants[0].all.kl_mean == 0.0);
   CHECK(*result.variants[1].all.kl_mean > 0.0);
   CHECK(result.variants[0].layers.empty());

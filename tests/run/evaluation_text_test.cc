@@ -49,11 +49,11 @@ GsmResult answered() {
 TEST_CASE("evaluation text: one cache is sentences") {
   report::EvalReport result;
   result.variants = {variant("fp8", scored())};
-  CHECK(likelihood_text(result, 40) ==
+  CHECK(likelihood_text(result, 40, false) ==
         "fp8_e4m3 cache, 100 tokens: perplexity 4.4817 (NLL 1.500000)\n");
   result.reference = "float16";
   result.variants = {variant("fp8", compared())};
-  CHECK(likelihood_text(result, 40) ==
+  CHECK(likelihood_text(result, 40, false) ==
         "verdict: noticeable: KL 0.0100, perplexity +1.86 % (fine up to 0.02, +1 %)\n"
         "fp8_e4m3 cache, 100 tokens: perplexity 4.4817 (NLL 1.500000)\n"
         "KL from float16: mean 0.010000 (standard error 0.001000), p99 0.200000, largest 0.500000 "
@@ -67,18 +67,27 @@ TEST_CASE("evaluation text: several caches are a table, and their layers further
   result.reference = "float16";
   result.variants = {variant("one", compared()), variant("second", compared())};
   result.variants[1].layers = {{.layer = 3, .result = compared()}};
-  CHECK(likelihood_text(result, 40) ==
+  CHECK(likelihood_text(result, 40, false) ==
         "100 tokens, KL from float16\n"
         "perplexity of float16: 4.4000\n"
-        "variant     verdict     cache  scales  bytes a token  perplexity    change   mean KL    "
-        "p99 KL  largest KL  same top\n"
-        "    one  noticeable  fp8_e4m3    unit            128      4.4817  +1.860 %  0.010000  "
-        "0.200000    0.500000   99.25 %\n"
-        " second  noticeable  fp8_e4m3    unit            128      4.4817  +1.860 %  0.010000  "
-        "0.200000    0.500000   99.25 %\n"
+        "variant     verdict  bytes a token  perplexity    change   mean KL  same top\n"
+        "    one  noticeable            128      4.4817  +1.860 %  0.010000   99.25 %\n"
+        " second  noticeable            128      4.4817  +1.860 %  0.010000   99.25 %\n"
         "second: KL with only one layer's cache quantized:\n"
         "layer   mean KL    p99 KL  largest KL  same top\n"
         "    3  0.010000  0.200000    0.500000   99.25 %\n");
+  const std::string whole = likelihood_text(result, 40, true);
+  for (const char* more : {"cache", "scales", "p99 KL", "largest", "fp8_e4m3", "unit", "0.200000"})
+    CHECK(test::contains(whole, more));
+}
+
+TEST_CASE("evaluation text: what more text would settle is marked in a table") {
+  report::EvalReport result;
+  result.is_single = false;
+  result.variants = {variant("one", compared()), variant("second", compared())};
+  result.variants[1].all.num_tokens = 10;
+  CHECK(test::contains(likelihood_text(result, 40, false), " fine* "));
+  CHECK(likelihood_text(result, 40, false).ends_with("\n* measure more text to be sure\n"));
 }
 
 TEST_CASE("evaluation text: of too many layers the worst are listed") {
@@ -90,12 +99,13 @@ TEST_CASE("evaluation text: of too many layers the worst are listed") {
     one.kl_mean = layer == 1 ? 0.2 : 0.1;
     result.variants[0].layers.push_back({.layer = layer, .result = one});
   }
-  CHECK(test::contains(likelihood_text(result, 3), "quantized:\n"));
-  CHECK(likelihood_text(result, 2).ends_with(
-      "KL with only one layer's cache quantized (the worst 2 of 3 layers; --verbose lists all):\n"
-      "layer   mean KL    p99 KL  largest KL  same top\n"
-      "    1  0.200000  0.200000    0.500000   99.25 %\n"
-      "    0  0.100000  0.200000    0.500000   99.25 %\n"));
+  CHECK(test::contains(likelihood_text(result, 3, false), "quantized:\n"));
+  CHECK(likelihood_text(result, 2, false)
+            .ends_with("KL with only one layer's cache quantized (the worst 2 of 3 layers; "
+                       "--verbose lists all):\n"
+                       "layer   mean KL    p99 KL  largest KL  same top\n"
+                       "    1  0.200000  0.200000    0.500000   99.25 %\n"
+                       "    0  0.100000  0.200000    0.500000   99.25 %\n"));
 }
 
 TEST_CASE("evaluation text: answers have an error of the mean where there are several") {

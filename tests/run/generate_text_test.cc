@@ -77,7 +77,12 @@ TEST_CASE("generate text: a request that contradicts itself is refused") {
 }
 
 TEST_CASE("generate text: a comparison names where the texts part, and the largest KLs") {
-  ComparedTexts texts{.kl = {0.001, 0.25, 0.0, 0.125}, .pieces = {"The", " moon", " is", "."}};
+  const GeneratedText none{
+      .cache = parse_cache_type("fp8_e4m3"), .prompt_ids = {}, .generation = {}, .text = {}};
+  ComparedTexts texts{.unquantized = none, .other = none};
+  CHECK(comparison_text(texts) == "the texts are equal\n");
+  texts.kl = {0.001, 0.25, 0.0, 0.125};
+  texts.pieces = {"The", " moon", " is", "."};
   const std::string kls =
       "KL a token: mean 0.0940 nats; largest at token 1 (' moon', KL 0.2500), token 3 ('.', KL "
       "0.1250), token 0 ('The', KL 0.0010)\n";
@@ -87,5 +92,4 @@ TEST_CASE("generate text: a comparison names where the texts part, and the large
   CHECK(comparison_text(texts) ==
         "the texts part at token 1: ' moon' in 16 bits, ' sun' with this cache, KL 0.2500 nats\n" +
             kls);
-  CHECK(comparison_text({}) == "the texts are equal\n");
 }

@@ -257,9 +257,8 @@ TEST_CASE("progress: a stage that is a step of the job says which") {
   set_steps({"tokenizing", "calibrating"});
   Program program(80);
   program.half();
-  CHECK(
-      program.terminal.rows() ==
-      Rows{"step 2 of 2, calibrating [############............]  50 %  2.0 k tokens/s  3 s left"});
+  CHECK(program.terminal.rows() ==
+        Rows{"step 2 of 2, calibrating [##########..........]  50 %  2.0 k tokens/s  3 s left"});
   program.progress("observing", 0, 12000);
   program.now += 3s;
   program.progress("observing", 6000, 12000);
