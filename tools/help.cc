@@ -53,7 +53,7 @@ class HelpCommand : public Subcommand {
               "A command, or environment: variables of the environment and exit statuses; "
               "default: the help of kvcal itself")
         .check = check_of([](const std::string& name) {
-      if (name != kEnvironmentPage) command_named(program_description(), name, "help");
+      if (name != kEnvironmentPage) command_named(program_description(), name);
     });
   }
   void run() override { std::cout << help_page(program_description(), command_); }
@@ -67,8 +67,8 @@ class ManCommand : public Subcommand {
   ManCommand()
       : Subcommand("man", "Print the man page of kvcal or of a command",
                    {{"Read the page of a command", "man <(kvcal man calibrate)"}}) {
-    options.text("command", command_, "Default: the page of kvcal itself").check = check_of(
-        [](const std::string& name) { command_named(program_description(), name, "man"); });
+    options.text("command", command_, "Default: the page of kvcal itself").check =
+        check_of([](const std::string& name) { command_named(program_description(), name); });
     options.group(kOutput);
     options.flag("--list", is_list_, "Print the names of all pages");
   }

@@ -66,16 +66,11 @@ std::string unknown_word(const CLI::App& app, const std::string& word) {
   const ProgramDescription program = program_description();
   const std::string name = command_name(app);
   const bool is_option = word.starts_with('-');
-  if (name.empty() && !is_option) {
-    std::vector<std::string> names;
-    for (const CommandDescription& one : program.commands) names.push_back(one.name);
-    return "unknown command '" + word + "'" + did_you_mean(word, names) + "; commands are " +
-           join(names, ", ");
-  }
+  if (name.empty() && !is_option) return unknown_command(program, word);
   if (!is_option) return name + ": unexpected argument '" + word + "'";
   std::vector<std::string> known;
   for (const OptionDescription& option :
-       name.empty() ? program.program.options : command_named(program, name, "").options)
+       name.empty() ? program.program.options : command_named(program, name).options)
     known.insert(known.end(), option.names.begin(), option.names.end());
   const std::string option = word.substr(0, word.find('='));
   return (name.empty() ? "" : name + ": ") + "unknown option '" + option + "'" +

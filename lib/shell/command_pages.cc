@@ -302,7 +302,7 @@ std::string help_page(const ProgramDescription& program, const std::string& comm
   if (command == kEnvironmentPage)
     return "What kvcal reads of the environment, and how it ends\n" +
            environment_of(program.program) + exit_statuses_of(program);
-  if (!command.empty()) return page_of_command(command_named(program, command, "help"));
+  if (!command.empty()) return page_of_command(command_named(program, command));
   return start_of_program(program) + options_of(program.program) + examples_of(program.program) +
          "\nkvcal help COMMAND explains a command, kvcal man COMMAND prints its man page.\n" +
          kMoreHelp;
@@ -323,7 +323,7 @@ std::vector<std::string> man_page_names(const ProgramDescription& program) {
 std::string man_page(const ProgramDescription& program, const std::string& command,
                      const std::string& date) {
   if (command.empty()) return man_of_program(program, date);
-  return man_of_command(program, command_named(program, command, "man"), date);
+  return man_of_command(program, command_named(program, command), date);
 }
 
 std::string date_of_epoch(std::string_view seconds) {

@@ -104,14 +104,18 @@ bool names_choices(const OptionDescription& option) {
   });
 }
 
-const CommandDescription& command_named(const ProgramDescription& program, const std::string& name,
-                                        const std::string& where) {
-  const auto found = std::ranges::find(program.commands, name, &CommandDescription::name);
-  if (found != program.commands.end()) return *found;
+std::string unknown_command(const ProgramDescription& program, const std::string& name) {
   std::vector<std::string> names;
   for (const CommandDescription& one : program.commands) names.push_back(one.name);
-  fail(where, ": unknown command '", name, "'", did_you_mean(name, names), "; commands are ",
-       join(names, ", "));
+  return "unknown command '" + name + "'" + did_you_mean(name, names) + "; commands are " +
+         join(names, ", ");
+}
+
+const CommandDescription& command_named(const ProgramDescription& program,
+                                        const std::string& name) {
+  const auto found = std::ranges::find(program.commands, name, &CommandDescription::name);
+  if (found == program.commands.end()) fail(unknown_command(program, name));
+  return *found;
 }
 
 }  // namespace kvcal

@@ -93,8 +93,9 @@ constexpr const char* kNoVariables = "No variable changes what it does.";
 std::string upper_name(const OptionDescription& argument);
 /// Whether the help says all that there is to choose from.
 bool names_choices(const OptionDescription& option);
-/// The command with this name. Throws Error with the nearest name; `where` begins the message.
-const CommandDescription& command_named(const ProgramDescription& program, const std::string& name,
-                                        const std::string& where);
+/// The message for a name that no command has, with the nearest name.
+std::string unknown_command(const ProgramDescription& program, const std::string& name);
+/// The command with this name. Throws Error.
+const CommandDescription& command_named(const ProgramDescription& program, const std::string& name);
 
 }  // namespace kvcal

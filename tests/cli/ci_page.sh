@@ -46,7 +46,7 @@ has calibrate.json 'it["already_done"]'
 
 MAX_KL=0 expect 3 bash fp8_kv.sh
 has eval.json 'not it["gates"][0]["passed"]'
-echo '{"text": "Another text, and other numbers of tokens."}' >>small.jsonl
+echo '{"input_ids": [5, 9, 12]}' >>small.jsonl
 expect 1 bash fp8_kv.sh
 grep -q 'was made of other inputs' stderr || fail "other data was not told: $(<stderr)"
 expect 2 kvcal calibrate model -o new --if-done always

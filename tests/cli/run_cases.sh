@@ -2,7 +2,8 @@
 # Runs every commands/<case>/cmd in a fresh scratch folder and compares stdout, stderr and exit with
 # the files beside it; a missing stdout or stderr means empty, a missing exit means 0.
 #   tests/cli/run_cases.sh [--update] [CASE...]       KVCAL names the program
-# In an expectation * stands for any text. --update rewrites the ones that do not match.
+# In an expectation * stands for any text. --update rewrites the ones that do not match, and keeps their lines with * that
+# still do.
 
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 
@@ -14,6 +15,18 @@ fi
 find_program ""
 make_scratch
 
+# The lines of $1, each as the first line of $2 with a * that it matches, if there is one.
+with_old_lines() {
+  local line old lines
+  mapfile -t lines < <(grep -F '*' <<<"$2" | grep -vx '\*')
+  while IFS= read -r line; do
+    for old in ${lines[@]:+"${lines[@]}"}; do
+      matches "$line" "$old" && line=$old && break
+    done
+    printf '%s\n' "$line"
+  done <<<"$1"
+}
+
 # Compares one result with its expectation; rewrites it on request.
 compare() {
   local found=$1 file=$2 default=$3 wanted
@@ -21,7 +34,7 @@ compare() {
   [[ -f $file ]] && wanted=$(<"$file")
   matches "$found" "$wanted" && return 0
   if $update; then
-    if [[ $found == "$default" ]]; then rm -f "$file"; else printf '%s\n' "$found" >"$file"; fi
+    if [[ $found == "$default" ]]; then rm -f "$file"; else with_old_lines "$found" "$wanted" >"$file"; fi
     echo "updated ${file#"$SOURCE_FOLDER"/}"
     return 0
   fi

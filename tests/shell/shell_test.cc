@@ -135,7 +135,7 @@ TEST_CASE("shell: the help of the program lists its commands, and knows no other
   const std::string page = help_page(program(), "");
   CHECK(contains(page, "\nOptions:\n      --version"));
   CHECK(message_of([] { help_page(program(), "evil"); }) ==
-        "help: unknown command 'evil' (did you mean 'eval'?); commands are eval");
+        "unknown command 'evil' (did you mean 'eval'?); commands are eval");
 }
 
 TEST_CASE("shell: the program's page names the pages of the commands") {
@@ -144,7 +144,7 @@ TEST_CASE("shell: the program's page names the pages of the commands") {
   CHECK(contains(page, ".TP\n.BR kvcal\\-eval (1)\nMeasure.\n"));
   CHECK(contains(page, ".SH SEE ALSO\n.BR kvcal\\-eval (1)\n"));
   CHECK(message_of([] { man_page(program(), "evil", ""); }) ==
-        "man: unknown command 'evil' (did you mean 'eval'?); commands are eval");
+        "unknown command 'evil' (did you mean 'eval'?); commands are eval");
 }
 
 TEST_CASE("shell: the date of a page is the day of SOURCE_DATE_EPOCH") {
