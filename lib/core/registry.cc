@@ -46,10 +46,11 @@ std::string digits_of(std::string_view name) {
   return digits;
 }
 
-/// Whether known has the digits that the name has, if any.
+/// Whether the digits of two words do not tell them apart: a digit may be swapped, doubled or
+/// forgotten, but another one means another thing.
 bool may_mean(std::string_view name, std::string_view known) {
-  const std::string digits = digits_of(name);
-  return digits.empty() || digits == digits_of(known);
+  const std::string digits = digits_of(name), others = digits_of(known);
+  return digits.empty() || digits.size() != others.size() || digits == others;
 }
 
 /// Whether shorter is the start of name, or its letters stand in it in their order, as of an

@@ -28,6 +28,6 @@ PY
 
 # The table that rank 0 tells, of these columns: told NAME COLUMN...
 told() {
-  awk -v columns="${*:2}" '$1 == "rank" && $2 == "host" { on = 1; next } on && !/^ *[0-9]+ / { exit }
-    on { n = split(columns, c, " "); for (i = 1; i <= n; i++) printf "%s%s", $c[i], i < n ? " " : "\n" }' "$scratch/$1.log"
+  awk -v columns="${*:2}" '$1 == "rank" && $2 == "host" { on = 1; next } on && !/^ *[0-9]+ / { if (seen) exit; next }  # a heading may have several rows
+    on { seen = 1; n = split(columns, c, " "); for (i = 1; i <= n; i++) printf "%s%s", $c[i], i < n ? " " : "\n" }' "$scratch/$1.log"
 }

@@ -40,6 +40,8 @@ TEST_CASE("did_you_mean: suggests what is near, and nothing else") {
 TEST_CASE("did_you_mean: other numbers mean other things, a name without them may mean any") {
   CHECK(did_you_mean("int4", {"int8"}).empty());
   CHECK(did_you_mean("nvfp8", {"nvfp4"}).empty());
+  CHECK(did_you_mean("qwen33", {"qwen3"}) == " (did you mean 'qwen3'?)");
+  CHECK(did_you_mean("mes", {"memoryless", "mse"}) == " (did you mean 'mse'?)");
   CHECK(did_you_mean("w4a61", {"w4a16", "w4a8"}) == " (did you mean 'w4a16'?)");
   CHECK(did_you_mean("gsm", {"gsm8k"}) == " (did you mean 'gsm8k'?)");
   CHECK(did_you_mean("int8_kv_tensr", {"int8_kv_tensor"}) == " (did you mean 'int8_kv_tensor'?)");

@@ -263,8 +263,8 @@ TEST_CASE("cache types have the names that engines give them") {
   CHECK(needs_scales(CacheFormat::kNvfp4));
   CHECK(needs_scales(KvDType::kFp8E5m2));
   CHECK(!is_quantized(KvDType::kFloat16));
-  const std::string message = message_of([] { parse_cache_type("nvfp5"); });
-  CHECK(contains(message, "unknown KV cache dtype 'nvfp5' (did you mean 'nvfp4'?)"));
+  const std::string message = message_of([] { parse_cache_type("nvpf4"); });
+  CHECK(contains(message, "unknown KV cache dtype 'nvpf4' (did you mean 'nvfp4'?)"));
   CHECK(contains(message, "known are float32, "));
 }
 
