@@ -271,15 +271,13 @@ std::vector<ServedEngine> CalibrateCommand::engines_of(const CalibrationResult& 
 std::vector<ServedEngine> CalibrateCommand::print_result(const CalibrationResult& result) const {
   TerminalDiagnostics diagnostics;
   const std::vector<ServedEngine> engines = engines_of(result, diagnostics);
-  const std::vector<std::string> warnings = warnings_of(result);
-  for (const std::string& warning : warnings) diagnostics.warn(warning);
+  warn_of_scales(result.output, diagnostics);
   const bool is_printed_later = json_ && measures_ && result.summary;
   if (is_printed_later) return engines;
   const std::vector<Remedy> remedies =
       measures_ ? std::vector<Remedy>()
                 : predicted_remedies(request_, name_of_source(request_.model), result);
   WrittenOutput shown = result.output;
-  shown.manifest["warnings"] = warnings;
   if (!remedies.empty()) shown.manifest["remedies"] = to_json(remedies);
   print_output(shown, engines, request_.output, json_, [&] {
     std::cout << calibration_text(result, is_verbose());
@@ -300,9 +298,7 @@ void CalibrateCommand::print_scored(CalibrationResult& result,
       keep_scored(request_, name_of_source(request_.model), measured, result);
   redraw_report(request_, result);
   if (json_) {
-    WrittenOutput shown = result.output;
-    shown.manifest["warnings"] = warnings_of(result);
-    std::cout << dump_json(manifest_with_outputs(shown, engines));
+    std::cout << dump_json(manifest_with_outputs(result.output, engines));
   } else {
     std::cout << labelled_text(scored_lines(measured)) << remedies_text(remedies);
   }

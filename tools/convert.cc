@@ -88,6 +88,7 @@ void ScalesCommand::run() {
   if (advises_) return run_advice();
   TerminalDiagnostics diagnostics;
   const CalibrationResult result = scales_from_statistics(request_, diagnostics);
+  warn_of_scales(result.output, diagnostics);
   const std::vector<ServedEngine> engines = engines_of(result, diagnostics);
   print_output(result.output, engines, request_.output, json_,
                [&] { std::cout << calibration_text(result, is_verbose()); });

@@ -350,6 +350,11 @@ Json folders_json(const std::vector<WrittenFolder>& folders) {
 
 }  // namespace
 
+void warn_of_scales(const WrittenOutput& output, Diagnostics& diagnostics) {
+  if (const Json* warnings = member(output.manifest, "summary", "warnings"))
+    for (const Json& warning : *warnings) diagnostics.warn(warning.get<std::string>());
+}
+
 Json manifest_with_outputs(const WrittenOutput& output, const std::vector<ServedEngine>& engines) {
   Json json = output.manifest;
   json["outputs"] = folders_json(output.folders);

@@ -91,6 +91,8 @@ void declare_verbosity(Options& options);
 void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines,
                   const OutputOptions& options, bool json,
                   const std::function<void()>& print_result);
+/// Warns of what the summary of an output's scales warns of.
+void warn_of_scales(const WrittenOutput& output, Diagnostics& diagnostics);
 /// The manifest with what was written where, and what the engines make of it.
 Json manifest_with_outputs(const WrittenOutput& output, const std::vector<ServedEngine>& engines);
 /// What Python gets of a written output.

@@ -207,6 +207,18 @@ std::vector<std::string> verdicts_of(const Json& manifest) {
   return in_context("summary.predicted", [&] { return both_verdicts(*predicted, 0, true); });
 }
 
+std::vector<std::string> warnings_of_run(const Json& manifest) {
+  std::vector<std::string> warnings;
+  const Json* found = member(manifest, "summary", "warnings");
+  if (!found) return warnings;
+  if (!found->is_array()) fail("summary.warnings: found ", kind_of(*found), ", expected a list");
+  for (const Json& warning : *found) {
+    if (!warning.is_string()) fail("summary.warnings: found ", kind_of(warning), ", expected text");
+    warnings.push_back(warning.get<std::string>());
+  }
+  return warnings;
+}
+
 std::optional<StopOutcome> stop_outcome(const Json& manifest) {
   const Json* stop = member(manifest, "stop");
   if (!stop) return std::nullopt;

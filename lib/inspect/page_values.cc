@@ -93,27 +93,55 @@ std::vector<report::Fp8Linear> fp8_linears(const InspectionResult& checkpoint) {
   return linears;
 }
 
-/// "a.b: text" for each number or text of an object, in its order; lists by their length.
-void add_pairs(report::Pairs& pairs, const std::string& name, const Json& value) {
-  if (value.is_null()) return;
-  if (value.is_object()) {
-    for (const auto& [key, part] : value.items())
-      add_pairs(pairs, name.empty() ? key : name + " " + key, part);
-    return;
-  }
-  std::string text = value.is_string()  ? value.get<std::string>()
-                     : value.is_array() ? std::to_string(value.size()) + " entries"
-                                        : value.dump();
-  if (pairs.size() < 100 && !text.empty()) pairs.emplace_back(key_words(name), std::move(text));
+/// A number or text of the manifest; empty where there is none.
+template <class... Keys>
+std::string text_at(const Json& manifest, const Keys&... keys) {
+  const Json* value = member(manifest, keys...);
+  if (!value || value->is_null() || value->is_structured()) return {};
+  return value->is_string() ? value->get<std::string>() : value->dump();
 }
 
+/// The number behind the key in words; empty where there is none.
+template <class... Keys>
+std::string number_at(const Json& manifest, std::string (*words)(double), const Keys&... keys) {
+  const Json* value = member(manifest, keys...);
+  return value && value->is_number() ? words(value->get<double>()) : std::string();
+}
+
+/// "one file, sha256 1234abcd"
+std::string named_source(const Json& manifest, const char* key) {
+  const std::string path = text_at(manifest, key, "path"), sha = text_at(manifest, key, "sha256");
+  return path + (path.empty() || sha.empty() ? "" : ", ") + (sha.empty() ? "" : "sha256 " + sha);
+}
+
+/// Seconds of all stages; empty where none is told.
+std::string all_seconds(const Json& manifest) {
+  const Json* stages = member(manifest, "seconds");
+  if (!stages || !stages->is_object()) return {};
+  double sum = 0;
+  for (const auto& [stage, seconds] : stages->items())
+    if (seconds.is_number()) sum += seconds.get<double>();
+  return time_text(sum);
+}
+
+/// What a reader asks of a calibration; the manifest has the rest.
 report::Pairs origin_of(const Json& manifest) {
-  report::Pairs pairs;
-  if (manifest.is_object())
-    for (const auto& [key, value] : manifest.items())
-      if (key != "layers" && key != "linears" && key != "kvcal_version" && key != "stop" &&
-          key != "remedies")
-        add_pairs(pairs, key, value);
+  const std::string samples = text_at(manifest, "dataset", "num_samples"),
+                    tokens = text_at(manifest, "dataset", "num_tokens");
+  report::Pairs pairs{{"written by", text_at(manifest, "created_by")},
+                      {"model", named_source(manifest, "model")},
+                      {"recipe", named_source(manifest, "recipe")},
+                      {"observer", text_at(manifest, "recipe", "kv_cache_scheme", "observer")},
+                      {"scales by", text_at(manifest, "recipe", "kv_cache_scheme", "strategy")},
+                      {"data set", named_source(manifest, "dataset")},
+                      {"samples", samples + (tokens.empty() ? "" : ", " + tokens + " tokens")},
+                      {"longest sample, tokens", text_at(manifest, "dataset", "longest_sample")},
+                      {"computed in", text_at(manifest, "compute_dtype")},
+                      {"cache while calibrating", text_at(manifest, "kv_forward")},
+                      {"device", text_at(manifest, "device")},
+                      {"time", all_seconds(manifest)},
+                      {"peak memory", number_at(manifest, byte_text, "peak_rss_bytes")}};
+  std::erase_if(pairs, [](const auto& pair) { return pair.second.empty(); });
   return pairs;
 }
 
@@ -240,10 +268,12 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   if (!checkpoint.has_scales_elsewhere) page.engines = engine_reports(checkpoint);
   page.late = in_context(kManifestName, [&] { return late_positions_of(checkpoint.manifest); });
   page.verdicts = in_context(kManifestName, [&] { return verdicts_of(checkpoint.manifest); });
+  page.warnings = in_context(kManifestName, [&] { return warnings_of_run(checkpoint.manifest); });
   page.stop = in_context(kManifestName, [&] { return stop_outcome(checkpoint.manifest); });
   page.origin = origin_of(checkpoint.manifest);
   page.dataset = dataset_name(checkpoint.manifest);
   page.architecture = shown(checkpoint.properties);
+  page.served = checkpoint.consumers.served;
   page.engine_words = checkpoint.consumers.engines;
   return page;
 }
@@ -259,10 +289,12 @@ CheckpointReport page_values(const fs::path& output, const fs::path& place,
   }
   CheckpointReport page = page_values(InspectionResult(checkpoint.string(), {}, family), version);
   const fs::path shown = checkpoint == output ? place : place / checkpoint.filename();
+  std::vector<std::string*> texts;
   for (VerifyReport& report : page.engines)
     for (Finding& finding : report.findings)
-      for (std::string* text : {&finding.message, &finding.remedy})
-        *text = replaced(*text, checkpoint.string(), shown.string());
+      texts.insert(texts.end(), {&finding.message, &finding.remedy});
+  for (ServedEngine& engine : page.served) texts.push_back(&engine.note);
+  for (std::string* text : texts) *text = replaced(*text, checkpoint.string(), shown.string());
   page.path = shown.string();
   page.name = name_of_folder(shown);
   return page;

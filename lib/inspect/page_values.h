@@ -37,6 +37,8 @@ std::optional<LatePositions> late_positions_of(const Json& manifest);
 /// Sentences on what the cache costs, as calibrate measured it or, where it did not, predicts;
 /// empty where neither is known.
 std::vector<std::string> verdicts_of(const Json& manifest);
+/// What the run warned of; none where the manifest does not say.
+std::vector<std::string> warnings_of_run(const Json& manifest);
 
 /// The outcome of a calibration's stop rule; nullopt where it had none.
 std::optional<StopOutcome> stop_outcome(const Json& manifest);

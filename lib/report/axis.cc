@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/text.h"
 #include "core/utf8.h"
 #include "report/markup.h"
 
@@ -157,7 +158,13 @@ std::string error_bar(const MarkPlace& place, double low, double high) {
 }
 
 std::string with_error(double value, double error) {
-  return number_text(value) + (error > 0.0 ? " ± " + number_text(error, 2) : std::string());
+  if (!(error > 0.0) || !std::isfinite(value)) return number_text(value);
+  // As many places as the error's second digit has.
+  const int places = 1 - static_cast<int>(std::floor(std::log10(error)));
+  constexpr int kMostPlaces = 6;
+  if (places > kMostPlaces) return number_text(value, 3) + " ± " + number_text(error, 2);
+  const std::string format = "%." + std::to_string(std::max(0, places)) + "f";
+  return fixed(format.c_str(), value) + " ± " + fixed(format.c_str(), error);
 }
 
 MarkStyle look_of(size_t i) {

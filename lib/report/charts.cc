@@ -101,6 +101,8 @@ void draw_row(Drawing& drawing, const Axis& axis, const SpreadRow& row, double y
   const std::string ticks = ticks_path(axis, row.values, y);
   if (ticks.empty()) return;
   draw_path(content, row.css_class + " ticks", ticks);
+  constexpr size_t kLeastOfBox = 5;  // of fewer the ticks say all
+  if (row.values.size() < kLeastOfBox) return;
   const double first = axis.at(quantile(row.values, 0.25));
   const double last = axis.at(quantile(row.values, 0.75));
   content.open("rect", {{"class", "box"},

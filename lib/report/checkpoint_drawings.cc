@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kLevels = 8;
 constexpr size_t kBlockLayers = 32;
-constexpr double kMapLeft = 34, kMapTop = 22, kRowHeight = 17;
+constexpr double kMapLeft = 34, kMapTop = 22, kRowHeight = 17, kKeyStep = 48;
 
 /// How numbers become levels: even steps of their logarithm. A level has its cells' paths.
 struct Levels {
@@ -85,10 +85,10 @@ void draw_digits(Markup& content, const HeatMap& map, const Levels& levels, cons
     const std::vector<float>& values = map.rows[block.first + row];
     for (size_t head = 0; head < values.size(); ++head) {
       const auto value = static_cast<double>(values[head]);
-      draw_label(content,
-                 {kMapLeft + width * (static_cast<double>(head) + 0.5),
-                  kMapTop + kRowHeight * static_cast<double>(row) + 12.5, number_text(value),
-                  "middle", levels.of(value) > kLevels / 2 ? "on-dark" : "on-light"});
+      draw_label(content, {kMapLeft + width * (static_cast<double>(head) + 0.5),
+                           kMapTop + kRowHeight * static_cast<double>(row) + 12.5,
+                           number_text(value, width < 50 ? 3 : 4), "middle",
+                           levels.of(value) > kLevels / 2 ? "on-dark" : "on-light"});
     }
   }
 }
@@ -141,16 +141,16 @@ Drawing draw_key(const HeatMap& map, const Levels& levels) {
   Drawing drawing = drawing_of(map.id + "-key", "Key of " + map.what,
                                "Eight levels from " + number_text(levels.least) + " to " +
                                    number_text(levels.largest) + ", each the same ratio wide.",
-                               64.0 * kLevels + 60, 36, "key");
+                               kKeyStep * kLevels + 60, 36, "key");
   for (int level = 1; level <= kLevels; ++level) {
     const double height = filling(level, false);
-    drawing.content.leaf("path",
-                         {{"class", "level" + std::to_string(level)},
-                          {"stroke-width", coordinate(height)},
-                          {"d", move_to(30 + 64.0 * (level - 1), 18 - height / 2) + "h62"}});
+    drawing.content.leaf("path", {{"class", "level" + std::to_string(level)},
+                                  {"stroke-width", coordinate(height)},
+                                  {"d", move_to(30 + kKeyStep * (level - 1), 18 - height / 2) +
+                                            "h" + coordinate(kKeyStep - 2)}});
   }
   for (int level = 0; level <= kLevels; ++level)
-    draw_label(drawing.content, {29 + 64.0 * level, 32, number_text(levels.edge(level))});
+    draw_label(drawing.content, {29 + kKeyStep * level, 32, number_text(levels.edge(level), 3)});
   return drawing;
 }
 

@@ -52,25 +52,49 @@ bool is_calibrated(const CheckpointReport& report) {
          });
 }
 
+/// "Scales are loaded by vLLM 0.33 (run 2026-11-30), lost or refused by LMDeploy 0.18.0".
+std::string engines_sentence(const std::vector<ServedEngine>& engines) {
+  std::array<std::vector<std::string>, 3> titles;
+  constexpr const char* kWords[] = {"loaded by ", "lost or refused by ", "not known of "};
+  for (const ServedEngine& engine : engines) {
+    const LoadOutcome outcome = engine.outcome;
+    const bool is_loaded = outcome == LoadOutcome::kLoaded;
+    titles[is_loaded ? 0 : outcome == LoadOutcome::kNotKnown ? 2 : 1].push_back(engine.title);
+  }
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < titles.size(); ++i)
+    if (!titles[i].empty()) parts.push_back(kWords[i] + join(titles[i], ", "));
+  return "Scales are " + join(parts, "; ");
+}
+
+/// What is good, what to do, and where it is served.
+std::vector<std::string> answers_of(const CheckpointReport& report) {
+  std::vector<std::string> answers = report.verdicts;
+  for (const std::string& warning : report.warnings) answers.push_back("Warning: " + warning);
+  if (!report.served.empty()) answers.push_back(engines_sentence(report.served));
+  return answers;
+}
+
 Section summary_section(const CheckpointReport& report) {
   const auto scaled = std::ranges::find_if(report.layers, has_scales);
-  const char* granularity = scaled == report.layers.end()  ? "none: engines take 1.0"
-                            : scaled->k.scales.size() == 1 ? "one a tensor"
-                            : scaled->has_channel_scales   ? "one a channel"
-                                                           : "one a head";
+  const char* granularity = scaled == report.layers.end()  ? "engines take 1.0"
+                            : scaled->k.scales.size() == 1 ? "by tensor"
+                            : scaled->has_channel_scales   ? "by channel"
+                                                           : "by head";
   Tiles tiles;
   tiles.add(report.format.is_int8() ? "INT8 scales of the cache" : "FP8 scales of the cache",
             std::to_string(std::ranges::count_if(report.layers, has_scales)) + " of " +
                 std::to_string(report.layers.size()) + " layers",
-            report.scale_format + ", " + granularity);
+            (scaled == report.layers.end() ? "" : report.scale_format + ", ") + granularity);
   tiles.add("Cache of one token", byte_text(report.cache_bytes_fp8),
             byte_text(report.cache_bytes_16_bit) + " in 16 bits");
+  const bool is_seen = is_calibrated(report);
   add_worst(
-      tiles, "Most clipped", report, true,
+      tiles, "Most clipped", report, is_seen,
       [](const CacheTensor& tensor) { return tensor.saturated.value_or(std::nan("")); },
       share_text);
   add_worst(
-      tiles, "Most rounded to 0", report, true,
+      tiles, "Most rounded to 0", report, is_seen,
       [&](const CacheTensor& tensor) { return zero_share(tensor, report.format); }, share_text);
   add_worst(tiles, "Heads furthest apart", report, false, head_spread,
             [](double spread) { return number_text(spread) + " ×"; });
@@ -79,7 +103,7 @@ Section summary_section(const CheckpointReport& report) {
                 (report.linears.empty()
                      ? std::string()
                      : ", " + std::to_string(report.linears.size()) + " modules in FP8"));
-  Markup body = verdicts_list(report.verdicts);
+  Markup body = verdicts_list(answers_of(report));
   body.append(tiles.finish());
   if (!report.gaps.empty()) {
     body.open("div", {{"class", "gaps"}, {"role", "note"}}).element("h3", "What is missing");
@@ -89,8 +113,6 @@ Section summary_section(const CheckpointReport& report) {
   }
   return {"summary", "At a glance", body};
 }
-
-constexpr size_t kLeft = 280, kCell = 16, kRow = 26, kTop = 18;
 
 std::string name_of(const VerifyReport& engine) {
   return engine.engine + " " + dated_version(engine.version, engine.run_on);
@@ -116,73 +138,16 @@ std::string source_text(const EngineLayer& layer, const EngineScale& scale) {
   return scale.source.empty() ? "default" : scale.source;
 }
 
-/// The outcome of one layer's scales in an engine.
-enum class ScaleOutcome { kLoaded, kHalf, kDefault, kNone };
-
-ScaleOutcome outcome_of(const EngineLayer& layer) {
-  if (layer.is_16_bit) return ScaleOutcome::kNone;
-  const bool has_k = !layer.k.source.empty(), has_v = !layer.v.source.empty();
-  if (has_k && has_v) return ScaleOutcome::kLoaded;
-  return has_k || has_v ? ScaleOutcome::kHalf : ScaleOutcome::kDefault;
-}
-
-struct OutcomeMark {
-  const char *css_class, *path, *words;
-};
-/// A shape each, in a cell of 16 by 26.
-constexpr std::array<OutcomeMark, 4> kMarks{
-    {{"fate loaded", "h12v18h-12z", "both scales are loaded"},
-     {"fate half", "v18h12z", "only one of K and V is loaded"},
-     {"fate default", "l12 18m0-18l-12 18", "the default, 1.0"},
-     {"fate none", "m3 9h6", "no cache scale"}}};
-
-void draw_outcomes(Markup& content, const VerifyReport& engine, size_t row) {
-  std::array<std::string, kMarks.size()> paths;
-  size_t column = 0;
-  for (const EngineLayer& layer : engine.layers) {
-    const auto outcome = static_cast<size_t>(outcome_of(layer));
-    paths[outcome] += "M" + std::to_string(kLeft + kCell * column++ + 2) + " " +
-                      std::to_string(kTop + kRow * row + 4) + kMarks[outcome].path;
-  }
-  for (size_t outcome = 0; outcome < kMarks.size(); ++outcome)
-    if (!paths[outcome].empty()) draw_path(content, kMarks[outcome].css_class, paths[outcome]);
-}
-
-Markup outcomes_drawing(const std::vector<VerifyReport>& engines) {
-  size_t layers = 0;
-  for (const VerifyReport& engine : engines) layers = std::max(layers, engine.layers.size());
-  if (layers == 0) return {};
-  Drawing drawing = drawing_of("engines-chart", "What each engine loads, by layer",
-                               "A row an engine, a column a layer. Filled: both scales loaded. "
-                               "Cross: the default 1.0. The values are in the tables below.",
-                               static_cast<double>(kLeft + kCell * layers + 10),
-                               static_cast<double>(kTop + kRow * engines.size() + 6), "chart");
-  size_t row = 0;
-  for (const VerifyReport& engine : engines) {
-    draw_label(drawing.content,
-               {kLeft - 8.0, static_cast<double>(kTop + kRow * row) + 17,
-                (engine.loads && !loses_scales(engine) ? "✓ " : "✗ ") + name_of(engine), "end"});
-    draw_outcomes(drawing.content, engine, row++);
-  }
-  const std::vector<EngineLayer>& first = engines[0].layers;
-  for (size_t i = 0; i < first.size(); i += 4)
-    draw_label(drawing.content, {static_cast<double>(kLeft + kCell * i) + 8, kTop - 5.0,
-                                 std::to_string(first[i].layer)});
-  return svg(drawing);
-}
-
-Markup outcomes_legend() {
-  Legend legend;
-  for (const OutcomeMark& outcome : kMarks)
-    legend.push_back(
-        {outcome.words, Markup().leaf("path", {{"class", outcome.css_class},
-                                               {"d", std::string("M2 1") + outcome.path}})});
-  return legend_list("fate-", legend, "the mark of a layer", 16, 20);
+/// The answer as the terminal has it, behind a mark.
+std::string outcome_words(LoadOutcome outcome) {
+  const char* mark = outcome == LoadOutcome::kLoaded     ? "✓ "
+                     : outcome == LoadOutcome::kNotKnown ? "? "
+                                                         : "✗ ";
+  return mark + std::string(kvcal::name_of(outcome));
 }
 
 Markup findings(const VerifyReport& engine) {
   Markup out;
-  if (engine.findings.empty()) return words("Nothing is amiss.");
   out.open("ul", {{"class", "findings"}});
   for (const Finding& finding : engine.findings) {
     const std::string severity(kvcal::name_of(finding.severity));
@@ -192,10 +157,11 @@ Markup findings(const VerifyReport& engine) {
     if (!finding.remedy.empty()) out.text(" ").element("em", finding.remedy);
     out.close("li");
   }
-  return out.close("ul");
+  return engine.findings.empty() ? Markup() : out.close("ul");
 }
 
-Markup values_table(const VerifyReport& engine, size_t index) {
+/// What the engine's rules find, and the scale of each layer that it would hold.
+Markup engine_details(const VerifyReport& engine, size_t index) {
   TableMarkup table({.id = "engine-" + std::to_string(index),
                      .caption = "What " + name_of(engine) + " would hold",
                      .is_sortable = false,
@@ -207,7 +173,9 @@ Markup values_table(const VerifyReport& engine, size_t index) {
         .cell(value_text(layer, layer.v))
         .cell(source_text(layer, layer.k))
         .cell(source_text(layer, layer.v));
-  return folded("Values, layer by layer", table.finish());
+  Markup body = findings(engine);
+  if (engine.loads) body.append(table.finish());
+  return body.empty() ? body : folded(name_of(engine), body);
 }
 
 Markup engine_words(const CheckpointReport& report) {
@@ -215,39 +183,39 @@ Markup engine_words(const CheckpointReport& report) {
                      .caption = "Engines and formats, as far as they were tried",
                      .is_sortable = true,
                      .has_text = true},
-                    {{"engine"}, {"version"}, {"format"}, {"uses the scales"}, {"note"}});
+                    {{"engine"}, {"format"}, {"uses the scales"}, {"note"}});
   for (const EngineVerdict& word : report.engine_words)
-    table.row(word.engine)
-        .cell(dated_version(word.version, word.run_on))
+    table.row(std::string(word.engine) + " " + dated_version(word.version, word.run_on))
         .cell(word.format)
         .cell(kvcal::name_of(word.reads))
         .cell(word.note);
   return table.finish();
 }
 
+Markup outcomes_table(const std::vector<ServedEngine>& engines) {
+  TableMarkup table({.id = "served-table",
+                     .caption = "The KV scales of this checkpoint in each engine",
+                     .is_sortable = true,
+                     .has_text = true},
+                    {{"engine"}, {"the scales are"}, {"how to serve it, or why not"}});
+  for (const ServedEngine& engine : engines)
+    table.row(engine.title).cell(outcome_words(engine.outcome)).cell(engine.note);
+  return table.finish();
+}
+
 Section engines_section(const CheckpointReport& report) {
   Section section{"engines", "What each engine would load"};
-  const std::vector<VerifyReport>& engines = report.engines;
-  if (engines.empty()) {
+  if (report.served.empty()) {
     section.body.append(
-        words("The tensors of this checkpoint were not held against each engine's "
-              "rules; this is what is known of the engines for its model type."));
+        words("Which formats of scales engines read for this model type, as far as it is known."));
     section.body.append(engine_words(report));
     return section;
   }
-  section.body.append(figure({.label = "What each engine loads, by layer",
-                              .caption = "Whether an engine finds the scales of each layer.",
-                              .drawings = outcomes_drawing(engines).append(outcomes_legend())}));
-  for (size_t i = 0; i < engines.size(); ++i) {
-    const VerifyReport& engine = engines[i];
-    section.body.open("div", {{"class", "engine"}}).element("h3", name_of(engine));
-    const char* verdict = !engine.loads          ? "✗ Does not load"
-                          : loses_scales(engine) ? "✗ Loads without the scales as they are"
-                                                 : "✓ Loads";
-    section.body.element("p",
-                         std::string(verdict) + "; cache dtype " + engine.kv_cache_dtype + ".");
-    section.body.append(findings(engine)).append(values_table(engine, i)).close("div");
-  }
+  section.body.append(outcomes_table(report.served));
+  Markup details;
+  for (size_t i = 0; i < report.engines.size(); ++i)
+    details.append(engine_details(report.engines[i], i));
+  if (!details.empty()) section.body.element("h3", "What each holds").append(details);
   return section;
 }
 

@@ -73,16 +73,18 @@ struct CheckpointReport {
   /// Bytes of one token's K and V of all layers.
   uint64_t cache_bytes_16_bit = 0, cache_bytes_fp8 = 0;
   std::vector<std::string> verdicts = {};  ///< what its cache costs, sentences; empty: not known
+  std::vector<std::string> warnings = {};  ///< of the calibration, sentences
   std::vector<std::string> gaps;           ///< what the page cannot show, and why
   Pairs architecture, origin;              ///< origin: what the calibration was made of
   std::vector<TensorKind> tensors;
   std::vector<CacheLayer> layers;
   std::vector<Fp8Linear> linears;
-  std::optional<LatePositions> late;  ///< nullopt: no layer, or not known
-  std::optional<StopOutcome> stop;    ///< of a calibration that could end early
+  std::optional<LatePositions> late;      ///< nullopt: no layer, or not known
+  std::optional<StopOutcome> stop;        ///< of a calibration that could end early
+  std::vector<ServedEngine> served = {};  ///< answers for its scales; empty: it has none
   /// Each engine's state after it has loaded this checkpoint; empty where they were not asked.
   std::vector<VerifyReport> engines;
-  std::vector<EngineVerdict> engine_words;  ///< shown where engines is empty
+  std::vector<EngineVerdict> engine_words;  ///< shown where served is empty
 };
 
 /// One HTML file, complete in itself. Same input, same bytes.

@@ -310,9 +310,6 @@ Section convergence_section(const CheckpointReport& report) {
                   "larger values.",
        .numbers = folded("Numbers of all layers", convergence_table(report))});
   if (chart.empty()) {
-    section.body.append(
-        words("How the extremes grew over the samples is not known: it is in manifests of "
-              "calibrations, where layers have a cache."));
     return section;
   }
   Markup layers = words(
@@ -365,9 +362,6 @@ Section positions_section(const CheckpointReport& report) {
                   "high beginning is the first token, on which attention rests.",
        .numbers = folded("Numbers of all layers", positions_table(report, chart.places))});
   if (drawn.empty()) {
-    section.body = words(
-        "How large values are by position is not known: it is in manifests of calibrations "
-        "of this version, where layers have a cache.");
     return section;
   }
   if (report.late) section.body.append(words(late_positions_text(*report.late) + "."));
@@ -420,10 +414,6 @@ Section damage_section(const CheckpointReport& report) {
                                 "is the one to keep in 16 bits.",
                      .drawings = heads,
                      .numbers = folded("Numbers of all layers", numbers)})};
-  if (section.body.empty())
-    section.body = words(
-        "What the cache does to attention is not known: it is in manifests of calibrations "
-        "of this version, where a forward pass ran.");
   return section;
 }
 

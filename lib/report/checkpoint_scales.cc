@@ -275,8 +275,6 @@ Section scales_section(const CheckpointReport& report) {
     section.body.append(clipped_figure(report));
     return section;
   }
-  section.body = words("The checkpoint has no scale and no extreme was kept.");
-  if (!report.layers.empty()) section.body.append(scales_table(report));
   return section;
 }
 
@@ -295,9 +293,7 @@ Section heads_section(const CheckpointReport& report) {
   }
   if (std::ranges::any_of(report.layers, has_head_scales))
     for (const CacheSide& side : kCacheSides) numbers.append(head_scales_table(report, side));
-  if (drawings.empty() && numbers.empty())
-    section.body = words("No extremes of single heads were kept.");
-  else
+  if (!drawings.empty() || !numbers.empty())
     section.body = figure(
         {.label = "Extremes by layer and head",
          .caption = "The largest magnitude of every KV head: a row a layer, a column a head. "
@@ -310,10 +306,7 @@ Section heads_section(const CheckpointReport& report) {
 
 Section magnitudes_section(const CheckpointReport& report) {
   Section section{"magnitudes", "Magnitudes against FP8's range"};
-  if (std::ranges::none_of(report.layers, has_histogram)) {
-    section.body = words("No histogram of K or V was kept.");
-    return section;
-  }
+  if (std::ranges::none_of(report.layers, has_histogram)) return section;
   section.body = words(
       "How often K and V had which magnitude, all heads of a layer together, between the ends "
       "of what FP8 can say with the layer's scale. Heights are shares of an octave, the "
@@ -327,7 +320,6 @@ Section magnitudes_section(const CheckpointReport& report) {
 Section layers_section(const CheckpointReport& report) {
   Section section{"layers", "Layer by layer"};
   const MagnitudeDomain domain = common_domain(report);
-  if (report.layers.empty()) section.body.append(words("No layer has a KV cache."));
   if (std::ranges::any_of(report.layers, has_histogram))
     section.body.append(magnitude_axes(domain));
   for (const CacheLayer& layer : report.layers) {
@@ -350,10 +342,7 @@ Section layers_section(const CheckpointReport& report) {
 
 Section weights_section(const CheckpointReport& report) {
   Section section{"weights", "FP8 weights and inputs"};
-  if (report.linears.empty()) {
-    section.body = words("No module has FP8 weights.");
-    return section;
-  }
+  if (report.linears.empty()) return section;
   const std::map<std::string, Kind> kinds = kinds_of(report);
   if (kinds.size() > kMostKinds) {
     section.body =

@@ -112,25 +112,36 @@ const EvalVariant* first_by(const EvalReport& report, std::string_view metric,
 
 /// A metric as tables have it.
 std::string text_of(const EvalVariant& variant, std::string_view metric) {
-  const Metric& found = find_metric(metric);
-  const Metrics metrics = metrics_of(variant);
-  const double error = metrics.error_of(metric);
-  return found.text(metrics.at(metric)) + (error > 0.0 ? " ± " + found.text(error) : std::string());
+  return find_metric(metric).text_with_error(metrics_of(variant));
+}
+
+/// The variant, and how many others do not differ from it by more than two standard errors.
+std::string named_with_ties(const EvalReport& report, std::string_view metric,
+                            const EvalVariant& best) {
+  const auto number = [&](const EvalVariant& one) { return metrics_of(one).at(metric); };
+  const auto error = [&](const EvalVariant& one) {
+    const double found = metrics_of(one).error_of(metric);
+    return std::isnan(found) ? 0.0 : found;
+  };
+  const int64_t ties = std::ranges::count_if(report.variants, [&](const EvalVariant& one) {
+    return std::abs(number(one) - number(best)) <= 2 * std::hypot(error(one), error(best));
+  });
+  return best.cache.name +
+         (ties > 1 ? " and " + std::to_string(ties - 1) + " that tie with it" : "");
 }
 
 void add_extremes(Tiles& tiles, const EvalReport& report) {
   const auto add = [&](const char* name, const char* metric, const EvalVariant* variant) {
-    if (variant) tiles.add(name, text_of(*variant, metric), variant->cache.name);
+    if (variant)
+      tiles.add(name, text_of(*variant, metric), named_with_ties(report, metric, *variant));
   };
   const EvalVariant* least = first_by(report, "kl_mean", std::less());
   const EvalVariant* largest = first_by(report, "kl_mean", std::greater());
   add("Least mean KL", "kl_mean", least);
   add("Largest mean KL", "kl_mean", largest == least ? nullptr : largest);
-  if (const EvalVariant* variant = first_by(report, "perplexity", std::less())) {
-    const std::string reference = text_of(*variant, "reference_perplexity");
-    tiles.add("Least perplexity", text_of(*variant, "perplexity"),
-              variant->cache.name + (reference == "–" ? "" : "; reference " + reference));
-  }
+  // Where KL tells caches apart, the least perplexity is one of noise.
+  if (const EvalVariant* variant = first_by(report, "perplexity", std::less()); variant && !least)
+    tiles.add("Least perplexity", text_of(*variant, "perplexity"), variant->cache.name);
   add("Same top token", "top1_agreement", first_by(report, "top1_agreement", std::greater()));
   add("Exact match, strict", "exact_match_strict",
       first_by(report, "exact_match_strict", std::greater()));

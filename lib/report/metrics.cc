@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "report/axis.h"
 #include "report/markup.h"
 
 namespace kvcal::report {
@@ -29,7 +30,7 @@ constexpr Metric kMetrics[] = {
     {"kl_mean", "mean KL",
      "mean divergence of the next token's distribution from the reference's, nats", plain_text,
      true, "kl_stderr"},
-    {"kl_stderr", "± mean KL", "standard error of the mean KL, nats", plain_text},
+    {"kl_stderr", "± mean KL", "standard error of the mean KL, nats", plain_text, false},
     {"kl_p99", "p99 KL", "99 of 100 tokens have less, nats", plain_text},
     {"kl_max", "largest KL", "of any token, nats", plain_text},
     {"top1_agreement", "same top token",
@@ -37,11 +38,11 @@ constexpr Metric kMetrics[] = {
     {"exact_match_strict", "exact match, strict",
      "answers found by the filter strict-match that are right", share_text, true,
      "exact_match_strict_stderr", false},
-    {"exact_match_strict_stderr", "± strict", "its standard error", share_text},
+    {"exact_match_strict_stderr", "± strict", "its standard error", share_text, false},
     {"exact_match_flexible", "exact match, flexible",
      "answers found by the filter flexible-extract that are right", share_text, true,
      "exact_match_flexible_stderr", false},
-    {"exact_match_flexible_stderr", "± flexible", "its standard error", share_text},
+    {"exact_match_flexible_stderr", "± flexible", "its standard error", share_text, false},
     {"bytes_per_token", "cache of one token", "K and V of all layers", byte_text},
     {"weight_bytes", "weights", "all tensors of the checkpoint", byte_text},
     {"seconds", "time", "that this one took", seconds_text},
@@ -57,6 +58,13 @@ const Metric& find_metric(std::string_view key) {
   for (const Metric& metric : kMetrics)
     if (metric.key == key) return metric;
   fail("'", key, "' is no metric, expected one of ", join(kMetrics, ", ", &Metric::key));
+}
+
+std::string Metric::text_with_error(const Metrics& values) const {
+  const double value = values.at(key), error = values.error_of(key);
+  if (!(error > 0.0)) return text(value);
+  const bool is_share = text == share_text;
+  return is_share ? with_error(100 * value, 100 * error) + " %" : with_error(value, error);
 }
 
 void Metrics::set(std::string_view key, std::optional<double> value) {
@@ -92,7 +100,7 @@ void add_cells(TableMarkup& table, const Metrics& values,
   for (const Metric* metric : metrics) {
     const double value = values.at(metric->key);
     if (std::isfinite(value))
-      table.cell(metric->text(value), value);
+      table.cell(metric->text_with_error(values), value);
     else
       table.cell("–");
   }

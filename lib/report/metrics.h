@@ -11,6 +11,8 @@
 
 namespace kvcal::report {
 
+class Metrics;
+
 /// A number that evaluations and sweeps give, by its key in their JSON.
 struct Metric {
   std::string_view key;
@@ -19,6 +21,9 @@ struct Metric {
   bool is_column = true;        ///< of tables; what is the same in all rows is none
   std::string_view error = {};  ///< key of its standard error; empty: none is known
   bool is_less_better = true;
+
+  /// The number, with its standard error where one is known, to the error's two digits.
+  std::string text_with_error(const Metrics& values) const;
 };
 
 /// All that are known, in the order of tables.

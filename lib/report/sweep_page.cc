@@ -162,16 +162,34 @@ int64_t count_of(const SweepReport& report, std::string_view status) {
   return std::ranges::count(report.cells, status, &SweepCell::status);
 }
 
+/// Whether its cache is the reference that the others are compared with, so that it wins nothing.
+bool is_reference(const SweepCell& cell) {
+  return cell.metrics.at("kl_mean") == 0.0;
+}
+
 /// The done cell with the best of a metric; nullptr where none has it.
 const SweepCell* best_of(const SweepReport& report, const Metric& metric) {
   const SweepCell* best = nullptr;
   for (const SweepCell& cell : report.cells) {
     const double value = cell.metrics.at(metric.key);
-    if (!cell.is_done() || std::isnan(value)) continue;
+    if (!cell.is_done() || std::isnan(value) || is_reference(cell)) continue;
     const double least = best ? best->metrics.at(metric.key) : value;
     if (!best || (metric.is_less_better ? value < least : value > least)) best = &cell;
   }
   return best;
+}
+
+/// The cells that are as good as the best within two standard errors of the difference, itself
+/// among them: one is its id, several are their number.
+std::string winners(const SweepReport& report, const Metric& metric, const SweepCell& best) {
+  const double least = best.metrics.at(metric.key), error = error_in(best, std::string(metric.key));
+  const int64_t ties = std::ranges::count_if(report.cells, [&](const SweepCell& cell) {
+    const double value = cell.metrics.at(metric.key);
+    return cell.is_done() && !std::isnan(value) && !is_reference(cell) &&
+           std::abs(value - least) <=
+               2 * std::hypot(error, error_in(cell, std::string(metric.key)));
+  });
+  return ties == 1 ? best.id : best.id + " and " + std::to_string(ties - 1) + " that tie with it";
 }
 
 Section summary_section(const SweepReport& report) {
@@ -188,7 +206,7 @@ Section summary_section(const SweepReport& report) {
     if (metric.key != report.pareto_x && metric.key != report.pareto_y) continue;
     if (const SweepCell* cell = best_of(report, metric))
       tiles.add((metric.is_less_better ? "Least " : "Largest ") + std::string(metric.title),
-                metric.text(cell->metrics.at(metric.key)), cell->id);
+                metric.text_with_error(cell->metrics), winners(report, metric, *cell));
   }
   return {"summary", "At a glance", tiles.finish()};
 }
@@ -227,20 +245,22 @@ Section cells_section(const SweepReport& report) {
   std::vector<Metrics> all;
   for (const SweepCell& cell : report.cells) all.push_back(cell.metrics);
   const std::vector<const Metric*> metrics = known_metrics(all);
-  std::vector<Column> columns{{"cell"}, {.title = "status", .kind = Column::Kind::kChoice}};
-  for (const std::string& dimension : report.dimensions)
-    columns.push_back({.title = key_words(dimension), .kind = Column::Kind::kChoice});
+  // What was measured stands first, and needs no scrolling; a cell's name has its choices.
+  std::vector<Column> columns{{"cell"}};
   columns.push_back(
       {.title = "front", .hint = "on the Pareto front", .kind = Column::Kind::kChoice});
   add_columns(columns, metrics);
+  columns.push_back({.title = "status", .kind = Column::Kind::kChoice});
+  for (const std::string& dimension : report.dimensions)
+    columns.push_back({.title = key_words(dimension), .kind = Column::Kind::kChoice});
   TableMarkup table({.id = "cells-table", .caption = "Every cell of the grid", .is_sortable = true},
                     columns);
   for (const SweepCell& cell : report.cells) {
-    table.keyed_row(cell.id, cell.id).word(status_words(cell));
+    table.keyed_row(cell.id, cell.id).word(cell.is_pareto ? "yes" : "no");
+    add_cells(table, cell.metrics, metrics);
+    table.word(status_words(cell));
     for (const std::string& choice : cell.choices)
       table.word(choice.empty() ? "–" : choice_words(choice));
-    table.word(cell.is_pareto ? "yes" : "no");
-    add_cells(table, cell.metrics, metrics);
   }
   section.body.append(table.finish());
   return section;
@@ -318,7 +338,9 @@ std::vector<SpreadChart> choice_charts(const SweepReport& report) {
                       .spacing = spacing_of(report.pareto_y)};
     const std::vector<std::string> choices = choices_of(report, dimension);
     for (size_t i = 0; i < choices.size(); ++i) {
-      SpreadRow row{choice_words(choices[i]), look_of(i).css_class, {}};
+      // Colours mean the choices of one dimension on the whole page.
+      const bool is_marked = dimension == marked_dimension(report);
+      SpreadRow row{choice_words(choices[i]), is_marked ? look_of(i).css_class : "plain", {}};
       for (const SweepCell& cell : report.cells)
         if (cell.is_done() && cell.choices[dimension] == choices[i])
           row.values.push_back(cell.metrics.at(report.pareto_y));

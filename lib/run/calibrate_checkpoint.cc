@@ -67,7 +67,8 @@ ManifestInput manifest_input(const CalibrateRequest& request, const PlannedModel
   input.leave_out_machine = request.reproducible;
   input.seconds = clock.seconds();
   input.peak_rss_bytes = peak_resident_bytes();
-  if (result.summary) input.summary = to_json(*result.summary);
+  if (result.summary)
+    input.summary = summary_json(*result.summary, run ? tokens_of(run->samples) : 0);
   if (result.budget) input.kl_budget = to_json(*result.budget);
   if (!run) return input;
   origin.dataset_path =

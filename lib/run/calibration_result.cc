@@ -24,7 +24,7 @@ Json result_json(const std::vector<int64_t>& layers, const Likelihood& result) {
 }
 
 constexpr size_t kWorstLayers = 3;
-constexpr uint64_t kAdvisedTokens = 1000;
+constexpr int64_t kAdvisedTokens = 1000;
 constexpr double kUnsettled = 0.05;  ///< growth from which more samples are likely to move scales
 
 std::string cache_text(const ScaleSummary& summary) {
@@ -290,16 +290,21 @@ std::string calibration_text(const CalibrationResult& result, bool is_whole) {
   return text;
 }
 
-std::vector<std::string> warnings_of(const CalibrationResult& result) {
+std::vector<std::string> warnings_of(const ScaleSummary& summary, int64_t num_tokens) {
   std::vector<std::string> warnings;
-  if (!result.summary) return warnings;
-  if (result.cost && result.cost->num_tokens < kAdvisedTokens)
-    warnings.push_back(counted(result.cost->num_tokens, "token") +
+  if (num_tokens > 0 && num_tokens < kAdvisedTokens)
+    warnings.push_back(counted(num_tokens, "token") +
                        " may not show the largest values of other text: calibrate on " +
                        std::to_string(kAdvisedTokens) + " or more");
-  if (const auto& growth = result.summary->growth; growth && growth->ratio > kUnsettled)
+  if (const auto& growth = summary.growth; growth && growth->ratio > kUnsettled)
     warnings.push_back("scales still move: " + growth_text(*growth));
   return warnings;
+}
+
+Json summary_json(const ScaleSummary& summary, int64_t num_tokens) {
+  Json json = to_json(summary);
+  json["warnings"] = warnings_of(summary, num_tokens);
+  return json;
 }
 
 std::string stop_text(const StopOutcome& stop) {

@@ -78,7 +78,9 @@ OutputTexts output_texts(const CalibrationResult& result,
 std::string calibration_text(const CalibrationResult& result, bool is_whole);
 
 /// What lets other text exceed the scales: few tokens, or values that still grew. A sentence each.
-std::vector<std::string> warnings_of(const CalibrationResult& result);
+std::vector<std::string> warnings_of(const ScaleSummary& summary, int64_t num_tokens);
+/// "summary" of the manifest: to_json of the summary, with "warnings".
+Json summary_json(const ScaleSummary& summary, int64_t num_tokens);
 
 /// The reason for which a run ended before its last sample; empty where scales were not stable,
 /// which is a warning of the run.

@@ -78,7 +78,7 @@ Json manifest_of(const ScalesRequest& request, const ModelDir* model, const Stat
   input.origin.model_sha256 = statistics.origin.model_sha256;
   input.recipe_path = request.recipe;
   input.leave_out_machine = true;
-  if (result.summary) input.summary = to_json(*result.summary);
+  if (result.summary) input.summary = summary_json(*result.summary, input.origin.num_tokens);
   return make_manifest(input, recipe, result.calibration, written);
 }
 

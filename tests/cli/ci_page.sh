@@ -34,7 +34,7 @@ while IFS= read -r command; do expect 0 bash -euo pipefail -c "$command"; done <
 has calibrate.json 'it["outputs"][0]["path"] == "out" and it["outputs"][0]["format"] == "compressed-tensors"'
 has calibrate.json 'any(one["verdict"] == "loaded" and "out" in one["command"] for one in it["engines"])'
 has calibrate.json 'all("reason" in one for one in it["engines"] if one["verdict"] != "loaded")'
-has calibrate.json 'len(it["warnings"]) > 0'  # some 50 tokens
+has calibrate.json 'len(it["summary"]["warnings"]) > 0'  # some 50 tokens
 has verify.json 'it["verdict"] == "used" and it["problem"] is None and it["engine"] == "vllm"'
 has eval.json 'len(it["gates"]) == 1 and it["gates"][0]["gate"] == "--max-kl" and it["gates"][0]["passed"]'
 has eval.json 'it["gates"][0]["value"] == it["kl_mean"] and it["gates"][0]["standard_error"] == it["kl_stderr"]'

@@ -105,6 +105,13 @@ matches() {
   [[ $1 == $pattern ]]
 }
 
+# The manifest in the JSON that a command printed: without what was written where, and for whom.
+manifest_of() {  # FILE
+  sed '/^  "outputs": \[$/,$d' "$1" | sed '$s/,$//'
+  echo '}'
+}
+export -f manifest_of
+
 # What data/sweep.yaml is run on, and the file itself, in the folder one is in.
 make_sweep() {
   copy_model llama model

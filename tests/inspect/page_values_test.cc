@@ -37,7 +37,8 @@ TEST_CASE("page_values: statistics come from the manifest, typed") {
   CHECK(page.layers[0].k.head_amax == std::vector<float>{4.0f, 1.0f});
   CHECK(page.layers[0].k.saturated == 0.25);
   CHECK(page.layers[0].k.scales.empty());
-  CHECK(page.origin == report::Pairs{{"recipe", "kv.yaml"}});
+  CHECK(page.origin == report::Pairs{{"data set", "chats.jsonl"}, {"samples", "4, 512 tokens"}});
+  CHECK(page.warnings == std::vector<std::string>{"scales still move"});
 }
 
 TEST_CASE("page_values: positions come from the manifest, in this version's buckets") {

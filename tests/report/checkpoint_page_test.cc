@@ -36,6 +36,7 @@ std::string page_with(const std::string& hostile, bool has_engines = false) {
     engine.engine = engine.version = engine.kv_cache_dtype = hostile;
     engine.layers = {{.layer = 0, .k = {{1.0f}, hostile}, .v = {{1.0f}, hostile}}};
     engine.findings = {{Severity::kNote, {}, hostile, hostile}};
+    report.served = {{.name = hostile, .title = hostile, .note = hostile}};
   }
   report.engine_words = {
       {.name = hostile, .engine = hostile, .version = hostile, .format = hostile, .note = hostile}};
@@ -125,15 +126,15 @@ TEST_CASE("page: stays small for the largest models") {
 
 TEST_CASE("page: says what is missing instead of showing nothing") {
   CheckpointReport report = sample_report({.layers = 3, .heads = 2});
-  for (report::CacheLayer& layer : report.layers)
+  for (report::CacheLayer& layer : report.layers) {
+    layer.damage.reset();
     for (report::CacheTensor* tensor : {&layer.k, &layer.v})
       *tensor = with_scales_alone(tensor->scales);
+  }
   report.gaps = {"There is no manifest."};
   const std::string scales_alone = checkpoint_page(report);
   check_page(scales_alone);
   CHECK(count_of(scales_alone, "There is no manifest.") == 1);
-  CHECK(count_of(scales_alone, "No histogram of K or V was kept.") == 1);
-  CHECK(count_of(scales_alone, "No extremes of single heads were kept.") == 1);
   CHECK(count_of(scales_alone, "needs the manifest") == 2);
   CHECK(count_of(scales_alone, "id=\"scales-chart\"") == 1);  // the limits
 
@@ -141,10 +142,12 @@ TEST_CASE("page: says what is missing instead of showing nothing") {
   const std::string nothing = checkpoint_page(report);
   check_page(nothing);
   CHECK(count_of(nothing, "0 of 3 layers") == 1);
-  // Nothing was calibrated: there is no empty section of it.
+  // There are no empty sections.
+  CHECK(count_of(scales_alone, "<section id=\"scales\"") == 1);
+  CHECK(count_of(nothing, "<section id=\"scales\"") == 0);
   for (const std::string id :
-       {"scales", "heads", "magnitudes", "convergence", "positions", "weights"}) {
-    CHECK(count_of(scales_alone, "<section id=\"" + id + "\"") == 1);
+       {"damage", "heads", "magnitudes", "convergence", "positions", "weights"}) {
+    CHECK(count_of(scales_alone, "<section id=\"" + id + "\"") == 0);
     CHECK(count_of(nothing, "<section id=\"" + id + "\"") == 0);
   }
 
@@ -163,7 +166,7 @@ TEST_CASE("page: what the cache does to attention, by layer and head") {
   CHECK(count_of(section, "51.5 %") >= 1);
   CHECK(count_of(section, "id=\"damage-heads") >= 1);
   for (report::CacheLayer& layer : report.layers) layer.damage.reset();
-  CHECK(count_of(checkpoint_page(report), "What the cache does to attention is not known") == 1);
+  CHECK(count_of(checkpoint_page(report), "<section id=\"damage\"") == 0);
 }
 
 TEST_CASE("page: the title names model and data, the chart of scales has scales") {
@@ -202,25 +205,31 @@ TEST_CASE("page: shares against FP8's range are those of the histogram") {
   CHECK(count_of(row, "<td>30 %<td>30 %<td>100") == 1);  // zeros and [2^-11, …); [2^-9, …)
 }
 
-TEST_CASE("page: what each engine loads comes from the reports of verify") {
+TEST_CASE("page: what each engine loads is what the terminal says, with the reports of verify") {
   CheckpointReport report = sample_report({.layers = 3, .heads = 2});
   report.engines = sample_engines();
+  report.served = {
+      {.name = "", .title = "vLLM 0.32", .outcome = LoadOutcome::kLost, .note = "v_scale"},
+      {.name = "", .title = "SGLang 1", .outcome = LoadOutcome::kLoaded, .note = "serve <it>"},
+      {.name = "", .title = "TGI 2", .outcome = LoadOutcome::kNotKnown, .note = "not run"},
+      {.name = "", .title = "LMDeploy 3", .outcome = LoadOutcome::kRefused, .note = "no format"}};
+  report.warnings = {"scales still move"};
   const std::string page = checkpoint_page(report);
   check_page(page);
   CHECK(count_of(page, "id=\"engines-table\"") == 0);  // what is known in general
-  CHECK(count_of(page, "✗ vllm 0.32") == 1);
-  CHECK(count_of(page, "✗ tgi 2026-01") == 1);
-  CHECK(count_of(page, "✗ Loads without the scales as they are") == 1);
-  CHECK(count_of(page, "✗ Does not load") == 1);
+  const std::string table = between(page, "id=\"served-table\"", "</table>");
+  for (const char* answer : {"<td>✗ lost<td>v_scale", "<td>✓ loaded<td>serve &lt;it&gt;",
+                             "<td>? not known<td>not run", "<td>✗ refused<td>no format"})
+    CHECK(count_of(table, answer) == 1);
+  const std::string answers = between(page, "class=\"verdicts\"", "</ul>");
+  CHECK(count_of(answers,
+                 "Scales are loaded by SGLang 1; lost or refused by vLLM 0.32, LMDeploy 3; not "
+                 "known of TGI 2") == 1);
+  CHECK(count_of(answers, "Warning: scales still move") == 1);
   CHECK(count_of(page, "v_scale is lost: &lt;script&gt;alert(1)") == 1);
   CHECK(count_of(page, "kvcal convert --format compressed-tensors") == 1);
   CHECK(count_of(page, "model.layers.1.self_attn.k_scale") == 1);
   CHECK(count_of(page, "0.01 – 0.03") == 1);
-  const std::string chart = between(page, "<svg id=\"engines-chart\"", "</svg>");
-  CHECK(count_of(chart, "class=\"fate loaded\"") == 1);
-  CHECK(count_of(chart, "class=\"fate half\"") == 1);
-  CHECK(count_of(chart, "class=\"fate default\"") == 1);
-  CHECK(count_of(chart, "class=\"fate none\"") == 1);
   // An engine of which nothing is known is shown, too.
   report.engines = {{}};
   check_page(checkpoint_page(report));
@@ -280,7 +289,7 @@ TEST_CASE("page: how many samples the extremes took, and why calibration ended")
   for (report::CacheLayer& layer : report.layers) layer.k.convergence = layer.v.convergence = {};
   page = checkpoint_page(report);
   check_page(page);
-  CHECK(count_of(page, "How the extremes grew over the samples is not known") == 1);
+  CHECK(count_of(page, "<section id=\"convergence\"") == 0);
   CHECK(count_of(page, "Calibration stopped") == 0);
 }
 

@@ -90,15 +90,14 @@ TEST_CASE("closing_lines: few tokens, and scales that still move, are warnings")
   summary.layers.push_back({.layer = 0, .k = errors_of(0.02, 0.02), .v = errors_of(0.01, 0.01)});
   summary.growth = LateGrowth{
       .ratio = 0.05, .layer = 7, .is_key = true, .from_samples = 256, .num_samples = 512};
-  CalibrationResult result = result_of(summary);
-  result.cost = RunCost{.num_samples = 512, .num_tokens = 1000};
-  CHECK(warnings_of(result).empty());
-  result.cost->num_tokens = 999;
-  result.summary->growth->ratio = 0.25;
-  CHECK(warnings_of(result) ==
+  CHECK(warnings_of(summary, 1000).empty());
+  CHECK(summary_json(summary, 1000).at("warnings").empty());
+  summary.growth->ratio = 0.25;
+  const std::vector<std::string> found = warnings_of(summary, 999);
+  CHECK(summary_json(summary, 999).at("warnings") == Json(found));
+  CHECK(found ==
         std::vector<std::string>{
             "999 tokens may not show the largest values of other text: calibrate on 1000 or more",
             "scales still move: largest values grew by at most 25 % in the last 256 of 512 samples "
             "(K of layer 7): more samples may move scales"});
-  CHECK(warnings_of(CalibrationResult{}).empty());
 }

@@ -34,7 +34,9 @@ inline Json sample_manifest() {
                       {"v_saturated", 0.0},
                       {"k_head_amax", {4.0, 1.0}}};
   const Json second = {{"layer", 1}, {"k_scale", 1.0}, {"v_scale", 1.0}, {"k_amax", 3.0}};
-  return {{"recipe", "kv.yaml"}, {"layers", {first, second}}};
+  return {{"dataset", {{"path", "chats.jsonl"}, {"num_samples", 4}, {"num_tokens", 512}}},
+          {"summary", {{"warnings", Json::array({"scales still move"})}}},
+          {"layers", {first, second}}};
 }
 
 }  // namespace kvcal::test
