@@ -32,7 +32,7 @@ on_disk() {
 can_mount=false
 mount -t tmpfs -o size=64k none "$here/try" 2>/dev/null && umount "$here/try" && can_mount=true
 for size in 4k 16k 64k 128k 192k 1m; do
-  on_disk "a full disk (tmpfs)" "No space left on device|the disk of" "mount -t tmpfs -o size=$size none sub"
+  on_disk "a full disk (tmpfs)" "No space left on device|the disk of| free" "mount -t tmpfs -o size=$size none sub"
 done
 for inodes in 2 3 4 6 9; do
   on_disk "a disk without inodes (tmpfs)" "No space left on device" "mount -t tmpfs -o nr_inodes=$inodes none sub"
