@@ -75,9 +75,9 @@ for folder in "$FORMS"/*/; do
   run eval runs "$KVCAL" eval model --task perplexity --dataset data.jsonl "${quiet[@]}"
   run inspect runs "$KVCAL" inspect model
   if [[ -f out/config.json ]]; then
-    run verify verdict "$KVCAL" verify out --engine vllm --kv-cache-dtype fp8
+    run verify verdict "$KVCAL" verify --verbose out --engine vllm --kv-cache-dtype fp8
   else
-    run verify verdict "$KVCAL" verify model --engine sglang --kv-cache-dtype fp8_e4m3 --scales out/kv_cache_scales.json
+    run verify verdict "$KVCAL" verify --verbose model --engine sglang --kv-cache-dtype fp8_e4m3 --scales out/kv_cache_scales.json
   fi
   run scales formats_written "$KVCAL" scales --statistics statistics --recipe recipe.yaml --model model --output out_scales
   run convert formats_written "$KVCAL" convert model --scales out --format compressed-tensors --output out_convert
