@@ -15,12 +15,13 @@ fi
 find_program ""
 make_scratch
 
-# The lines of $1, each as the first line of $2 with a * that it matches, if there is one.
+# The lines of $1, each as the first line of $2 with a * that it matches, if there is one and none that is the same.
 with_old_lines() {
   local line old lines
-  mapfile -t lines < <(grep -F '*' <<<"$2" | grep -vx '\*')
+  mapfile -t lines < <(grep -F '*' <<<"$2" | grep -vxF '*')
   while IFS= read -r line; do
     for old in ${lines[@]:+"${lines[@]}"}; do
+      if grep -qxF -- "$line" <<<"$2"; then break; fi
       matches "$line" "$old" && line=$old && break
     done
     printf '%s\n' "$line"
