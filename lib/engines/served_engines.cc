@@ -147,6 +147,15 @@ ServedEngine served(const ServedFolder& folder, const ModelConfig& config, const
 
 }  // namespace
 
+std::string titles_of(const std::vector<ServedEngine>& engines,
+                      std::initializer_list<LoadOutcome> outcomes) {
+  std::vector<std::string> titles;
+  for (const ServedEngine& engine : engines)
+    if (std::ranges::find(outcomes, engine.outcome) != outcomes.end())
+      titles.push_back(engine.title);
+  return join(titles, ", ");
+}
+
 std::string_view name_of(LoadOutcome outcome) {
   constexpr std::string_view kWords[] = {"loaded", "not known", "lost", "refused"};
   return kWords[static_cast<size_t>(outcome)];

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -110,6 +111,10 @@ struct ServedEngine {
   std::string note_inside = {};  ///< the same of a command that runs in the folder
   bool is_used = false;          ///< by the rules, whether the engine was run or not
 };
+
+/// Titles of the engines with one of these outcomes, with commas; empty: none.
+std::string titles_of(const std::vector<ServedEngine>& engines,
+                      std::initializer_list<LoadOutcome> outcomes);
 
 /// A checkpoint as an engine is given it.
 struct ServedFolder {

@@ -14,13 +14,17 @@ namespace {
 
 using report::Pairs;
 
-/// "heading" and below it one line a pair, the second words in a column of their own.
-void put_pairs(const std::string& heading, const Pairs& pairs, std::ostream& out) {
-  out << '\n' << heading << '\n';
+/// One line a pair, the second words in a column of their own.
+void put_lines(const std::string& indent, const Pairs& pairs, std::ostream& out) {
   size_t width = 0;
   for (const auto& [label, text] : pairs) width = std::max(width, label.size());
   for (const auto& [label, text] : pairs)
-    out << "  " << label << std::string(width - label.size() + 2, ' ') << text << '\n';
+    out << indent << label << std::string(width - label.size() + 2, ' ') << text << '\n';
+}
+
+void put_pairs(const std::string& heading, const Pairs& pairs, std::ostream& out) {
+  out << '\n' << heading << '\n';
+  put_lines("  ", pairs, out);
 }
 
 void put_sizes(const InspectionResult& found, std::ostream& out) {
@@ -165,15 +169,14 @@ std::string largest_text(const std::vector<InspectedLayer>& layers) {
 
 /// The engines that load the scales, or could load those of a calibration.
 std::string engines_line(const Consumers& consumers) {
-  std::vector<std::string> titles;
-  const auto add = [&](const std::string& title) {
-    if (std::ranges::find(titles, title) == titles.end()) titles.push_back(title);
-  };
-  for (const ServedEngine& engine : consumers.served)
-    if (engine.outcome == LoadOutcome::kLoaded) add(engine.title);
+  std::vector<std::string> could;  // an engine has a verdict for each format
   for (const EngineVerdict& engine : consumers.engines)
-    if (consumers.served.empty() && engine.reads == Reads::kYes) add(title_of(engine));
-  return titles.empty() ? "none that was run" : join(titles, ", ");
+    if (engine.reads == Reads::kYes && (could.empty() || could.back() != title_of(engine)))
+      could.push_back(title_of(engine));
+  const std::string titles = consumers.served.empty()
+                                 ? join(could, ", ")
+                                 : titles_of(consumers.served, {LoadOutcome::kLoaded});
+  return titles.empty() ? "none that was run" : titles;
 }
 
 /// What most users look for.
@@ -193,10 +196,7 @@ void put_answers(const InspectionResult& found, std::ostream& out) {
                                           ? "yes: kvcal try tells what an FP8 cache costs"
                                           : support_text(consumers.calibration_refusal));
   pairs.emplace_back(is_scaled ? "loaded by" : "could serve", engines_line(consumers));
-  size_t width = 0;
-  for (const auto& [label, text] : pairs) width = std::max(width, label.size());
-  for (const auto& [label, text] : pairs)
-    out << label << std::string(width - label.size() + 2, ' ') << text << '\n';
+  put_lines("", pairs, out);
 }
 
 }  // namespace

@@ -101,13 +101,6 @@ std::string text_at(const Json& manifest, const Keys&... keys) {
   return value->is_string() ? value->get<std::string>() : value->dump();
 }
 
-/// The number behind the key in words; empty where there is none.
-template <class... Keys>
-std::string number_at(const Json& manifest, std::string (*words)(double), const Keys&... keys) {
-  const Json* value = member(manifest, keys...);
-  return value && value->is_number() ? words(value->get<double>()) : std::string();
-}
-
 /// "one file, sha256 1234abcd"
 std::string named_source(const Json& manifest, const char* key) {
   const std::string path = text_at(manifest, key, "path"), sha = text_at(manifest, key, "sha256");
@@ -128,19 +121,21 @@ std::string all_seconds(const Json& manifest) {
 report::Pairs origin_of(const Json& manifest) {
   const std::string samples = text_at(manifest, "dataset", "num_samples"),
                     tokens = text_at(manifest, "dataset", "num_tokens");
-  report::Pairs pairs{{"written by", text_at(manifest, "created_by")},
-                      {"model", named_source(manifest, "model")},
-                      {"recipe", named_source(manifest, "recipe")},
-                      {"observer", text_at(manifest, "recipe", "kv_cache_scheme", "observer")},
-                      {"scales by", text_at(manifest, "recipe", "kv_cache_scheme", "strategy")},
-                      {"data set", named_source(manifest, "dataset")},
-                      {"samples", samples + (tokens.empty() ? "" : ", " + tokens + " tokens")},
-                      {"longest sample, tokens", text_at(manifest, "dataset", "longest_sample")},
-                      {"computed in", text_at(manifest, "compute_dtype")},
-                      {"cache while calibrating", text_at(manifest, "kv_forward")},
-                      {"device", text_at(manifest, "device")},
-                      {"time", all_seconds(manifest)},
-                      {"peak memory", number_at(manifest, byte_text, "peak_rss_bytes")}};
+  const Json* peak = member(manifest, "peak_rss_bytes");
+  report::Pairs pairs{
+      {"written by", text_at(manifest, "created_by")},
+      {"model", named_source(manifest, "model")},
+      {"recipe", named_source(manifest, "recipe")},
+      {"observer", text_at(manifest, "recipe", "kv_cache_scheme", "observer")},
+      {"scales by", text_at(manifest, "recipe", "kv_cache_scheme", "strategy")},
+      {"data set", named_source(manifest, "dataset")},
+      {"samples", samples + (tokens.empty() ? "" : ", " + tokens + " tokens")},
+      {"longest sample, tokens", text_at(manifest, "dataset", "longest_sample")},
+      {"computed in", text_at(manifest, "compute_dtype")},
+      {"cache while calibrating", text_at(manifest, "kv_forward")},
+      {"device", text_at(manifest, "device")},
+      {"time", all_seconds(manifest)},
+      {"peak memory", peak && peak->is_number() ? byte_text(peak->get<double>()) : ""}};
   std::erase_if(pairs, [](const auto& pair) { return pair.second.empty(); });
   return pairs;
 }

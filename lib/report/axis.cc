@@ -176,12 +176,12 @@ double text_width(std::string_view text) {
   return 6.2 * static_cast<double>(utf8::length(text));
 }
 
-Markup legend_list(const std::string& id, const Legend& legend, const std::string& how,
-                   double width, double height) {
+Markup legend_list(const std::string& id, const Legend& legend) {
   Markup list;
   list.open("ul", {{"class", "legend"}});
   for (size_t i = 0; i < legend.size(); ++i) {
-    Drawing drawing = drawing_of(id + std::to_string(i), legend[i].words, how, width, height, "");
+    Drawing drawing =
+        drawing_of(id + std::to_string(i), legend[i].words, "how it is drawn", 28, 16, "");
     drawing.content = legend[i].sample;
     list.open("li").append(svg(drawing)).text(legend[i].words).close("li");
   }

@@ -86,10 +86,8 @@ struct LegendEntry {
 };
 using Legend = std::vector<LegendEntry>;
 
-/// A list for pages; its drawings' ids begin with id, and how describes them.
-Markup legend_list(const std::string& id, const Legend& legend,
-                   const std::string& how = "how it is drawn", double width = 28,
-                   double height = 16);
+/// A list for pages; its drawings' ids begin with id.
+Markup legend_list(const std::string& id, const Legend& legend);
 
 /// The same as a drawing, in lines of at most that width.
 Drawing legend_drawing(const std::string& id, const Legend& legend, double width);

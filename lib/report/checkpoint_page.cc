@@ -54,16 +54,13 @@ bool is_calibrated(const CheckpointReport& report) {
 
 /// "Scales are loaded by vLLM 0.33 (run 2026-11-30), lost or refused by LMDeploy 0.18.0".
 std::string engines_sentence(const std::vector<ServedEngine>& engines) {
-  std::array<std::vector<std::string>, 3> titles;
-  constexpr const char* kWords[] = {"loaded by ", "lost or refused by ", "not known of "};
-  for (const ServedEngine& engine : engines) {
-    const LoadOutcome outcome = engine.outcome;
-    const bool is_loaded = outcome == LoadOutcome::kLoaded;
-    titles[is_loaded ? 0 : outcome == LoadOutcome::kNotKnown ? 2 : 1].push_back(engine.title);
-  }
   std::vector<std::string> parts;
-  for (size_t i = 0; i < titles.size(); ++i)
-    if (!titles[i].empty()) parts.push_back(kWords[i] + join(titles[i], ", "));
+  const auto add = [&](const std::string& words, const std::string& titles) {
+    if (!titles.empty()) parts.push_back(words + titles);
+  };
+  add("loaded by ", titles_of(engines, {LoadOutcome::kLoaded}));
+  add("lost or refused by ", titles_of(engines, {LoadOutcome::kLost, LoadOutcome::kRefused}));
+  add("not known of ", titles_of(engines, {LoadOutcome::kNotKnown}));
   return "Scales are " + join(parts, "; ");
 }
 

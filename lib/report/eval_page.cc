@@ -115,25 +115,18 @@ std::string text_of(const EvalVariant& variant, std::string_view metric) {
   return find_metric(metric).text_with_error(metrics_of(variant));
 }
 
-/// The variant, and how many others do not differ from it by more than two standard errors.
-std::string named_with_ties(const EvalReport& report, std::string_view metric,
-                            const EvalVariant& best) {
-  const auto number = [&](const EvalVariant& one) { return metrics_of(one).at(metric); };
-  const auto error = [&](const EvalVariant& one) {
-    const double found = metrics_of(one).error_of(metric);
-    return std::isnan(found) ? 0.0 : found;
-  };
-  const int64_t ties = std::ranges::count_if(report.variants, [&](const EvalVariant& one) {
-    return std::abs(number(one) - number(best)) <= 2 * std::hypot(error(one), error(best));
+/// The variants that tie with the best, itself among them.
+int64_t num_tied(const EvalReport& report, std::string_view metric, const EvalVariant& best) {
+  return std::ranges::count_if(report.variants, [&](const EvalVariant& one) {
+    return find_metric(metric).are_tied(metrics_of(one), metrics_of(best));
   });
-  return best.cache.name +
-         (ties > 1 ? " and " + std::to_string(ties - 1) + " that tie with it" : "");
 }
 
 void add_extremes(Tiles& tiles, const EvalReport& report) {
   const auto add = [&](const char* name, const char* metric, const EvalVariant* variant) {
     if (variant)
-      tiles.add(name, text_of(*variant, metric), named_with_ties(report, metric, *variant));
+      tiles.add(name, text_of(*variant, metric),
+                named_with_ties(variant->cache.name, num_tied(report, metric, *variant)));
   };
   const EvalVariant* least = first_by(report, "kl_mean", std::less());
   const EvalVariant* largest = first_by(report, "kl_mean", std::greater());

@@ -67,6 +67,18 @@ std::string Metric::text_with_error(const Metrics& values) const {
   return is_share ? with_error(100 * value, 100 * error) + " %" : with_error(value, error);
 }
 
+bool Metric::are_tied(const Metrics& a, const Metrics& b) const {
+  const auto error_in = [&](const Metrics& values) {
+    const double found = values.error_of(key);
+    return std::isnan(found) ? 0.0 : found;
+  };
+  return std::abs(a.at(key) - b.at(key)) <= 2 * std::hypot(error_in(a), error_in(b));
+}
+
+std::string named_with_ties(const std::string& name, int64_t count) {
+  return count > 1 ? name + " and " + std::to_string(count - 1) + " that tie with it" : name;
+}
+
 void Metrics::set(std::string_view key, std::optional<double> value) {
   if (value) values_[find_metric(key).key] = *value;
 }

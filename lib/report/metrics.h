@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -24,7 +25,12 @@ struct Metric {
 
   /// The number, with its standard error where one is known, to the error's two digits.
   std::string text_with_error(const Metrics& values) const;
+  /// Whether two numbers differ by no more than two standard errors of their difference.
+  bool are_tied(const Metrics& a, const Metrics& b) const;
 };
+
+/// "fp8", or "fp8 and 2 that tie with it" where count with it have the same.
+std::string named_with_ties(const std::string& name, int64_t count);
 
 /// All that are known, in the order of tables.
 std::span<const Metric> all_metrics();

@@ -179,17 +179,11 @@ const SweepCell* best_of(const SweepReport& report, const Metric& metric) {
   return best;
 }
 
-/// The cells that are as good as the best within two standard errors of the difference, itself
-/// among them: one is its id, several are their number.
-std::string winners(const SweepReport& report, const Metric& metric, const SweepCell& best) {
-  const double least = best.metrics.at(metric.key), error = error_in(best, std::string(metric.key));
-  const int64_t ties = std::ranges::count_if(report.cells, [&](const SweepCell& cell) {
-    const double value = cell.metrics.at(metric.key);
-    return cell.is_done() && !std::isnan(value) && !is_reference(cell) &&
-           std::abs(value - least) <=
-               2 * std::hypot(error, error_in(cell, std::string(metric.key)));
+/// The cells that tie with the best, itself among them.
+int64_t num_tied(const SweepReport& report, const Metric& metric, const SweepCell& best) {
+  return std::ranges::count_if(report.cells, [&](const SweepCell& cell) {
+    return cell.is_done() && !is_reference(cell) && metric.are_tied(cell.metrics, best.metrics);
   });
-  return ties == 1 ? best.id : best.id + " and " + std::to_string(ties - 1) + " that tie with it";
 }
 
 Section summary_section(const SweepReport& report) {
@@ -206,7 +200,8 @@ Section summary_section(const SweepReport& report) {
     if (metric.key != report.pareto_x && metric.key != report.pareto_y) continue;
     if (const SweepCell* cell = best_of(report, metric))
       tiles.add((metric.is_less_better ? "Least " : "Largest ") + std::string(metric.title),
-                metric.text_with_error(cell->metrics), winners(report, metric, *cell));
+                metric.text_with_error(cell->metrics),
+                named_with_ties(cell->id, num_tied(report, metric, *cell)));
   }
   return {"summary", "At a glance", tiles.finish()};
 }

@@ -37,15 +37,14 @@ std::string dataset_id(const std::string& path) {
 }
 
 std::vector<std::string> serving_lines(const std::vector<ServedEngine>& engines) {
-  std::vector<std::string> lines, lost, unknown;
-  for (const ServedEngine& engine : engines) {
+  std::vector<std::string> lines;
+  for (const ServedEngine& engine : engines)
     if (engine.outcome == LoadOutcome::kLoaded)
       lines.push_back(engine.title + ": `" + engine.note_inside + "`");
-    else
-      (engine.outcome == LoadOutcome::kNotKnown ? unknown : lost).push_back(engine.title);
-  }
-  if (!lost.empty()) lines.push_back("not used by " + join(lost, ", "));
-  if (!unknown.empty()) lines.push_back("not run with such models: " + join(unknown, ", "));
+  const std::string lost = titles_of(engines, {LoadOutcome::kLost, LoadOutcome::kRefused});
+  const std::string unknown = titles_of(engines, {LoadOutcome::kNotKnown});
+  if (!lost.empty()) lines.push_back("not used by " + lost);
+  if (!unknown.empty()) lines.push_back("not run with such models: " + unknown);
   return lines;
 }
 
@@ -193,20 +192,16 @@ std::string answer_line(const ServedEngine& engine) {
 
 /// The engines that load the scales in one line, and how the first is started.
 std::string loading_text(const std::vector<ServedEngine>& engines) {
-  std::vector<std::string> loading;
-  for (const ServedEngine& engine : engines)
-    if (engine.outcome == LoadOutcome::kLoaded) loading.push_back(engine.title);
+  const std::string loading = titles_of(engines, {LoadOutcome::kLoaded});
   const std::string rest = " (--verbose tells why, and what the others do)\n";
   if (loading.empty()) {
-    const bool is_known = std::ranges::any_of(engines, [](const ServedEngine& engine) {
-      return engine.outcome != LoadOutcome::kNotKnown;
-    });
+    const bool is_known = !titles_of(engines, {LoadOutcome::kLost, LoadOutcome::kRefused}).empty();
     return (is_known ? "loaded by no engine that was run with such models"
                      : "engines: not known, none was run with such models") +
            rest;
   }
   const auto first = std::ranges::find(engines, LoadOutcome::kLoaded, &ServedEngine::outcome);
-  return "loaded by " + join(loading, ", ") + rest + "  $ " + first->note + '\n';
+  return "loaded by " + loading + rest + "  $ " + first->note + '\n';
 }
 
 }  // namespace
