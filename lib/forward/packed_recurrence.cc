@@ -125,7 +125,7 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
       linears.take([&] { return pack_mixer_in(weights, config, layer, linears.group(), type); });
   std::vector<float> in_bias = values(Role::kMixerInBias);
   if (config.architecture->recurrence == Mixer::kMamba)  // as the rows
-    std::ranges::rotate(in_bias, in_bias.begin() + std::ssize(in_bias) / 2);
+    std::rotate(in_bias.begin(), in_bias.begin() + std::ssize(in_bias) / 2, in_bias.end());
   packed.in.bias = {std::move(in_bias), backend};
   packed.in.factors = {in_factors(config.recurrent), backend};
   packed.out = linear(Role::kMixerOut);
