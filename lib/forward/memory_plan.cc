@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/byte_units.h"
 #include "family/architecture.h"
 #include "forward/compared_attention.h"
 #include "forward/layer_context.h"
@@ -194,8 +195,9 @@ MemoryPlan::MemoryPlan(const ModelConfig& config, const Weights& weights, const 
                        : backend.is_host() ? "the available memory of "
                                            : "the device's free memory of ";
     const char* layers = backend.packs_beside() ? "two layers" : "one layer";
-    fail(what, *limit_, " bytes cannot hold ", backend.is_host() ? "the program, " : "", layers,
-         " and the longest sample of ", longest, " tokens, which take ", least, " bytes");
+    fail(what, limit_text(*limit_), " cannot hold ", backend.is_host() ? "the program, " : "",
+         layers, " and the longest sample of ", longest, " tokens, which take ",
+         byte_text_beside(*limit_, least));
   }
   // Half of the remaining memory is for hidden states.
   const uint64_t room = (*limit_ - needs_.with_batch(0)) / 2 / needs_.per_token;

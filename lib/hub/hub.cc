@@ -275,8 +275,8 @@ void Hub::check_space(const HubId& id, std::span<const HubFile> files) const {
   std::error_code error;
   const fs::space_info space = fs::space(cache_.root(), error);
   if (!error && space.available < needed)
-    fail(id.text(), ": needs ", needed, " bytes in ", cache_.root().string(), ", which has ",
-         space.available, " left; HF_HUB_CACHE names another folder");
+    fail(id.text(), ": needs ", byte_text(needed), " in ", cache_.root().string(), ", which has ",
+         byte_text(space.available), " left; HF_HUB_CACHE names another folder");
 }
 
 void Hub::download(const HubId& id, const Listing& listing, std::span<const HubFile> files) {

@@ -90,7 +90,7 @@ stable_text() {
     -e 's#cpu \([^)]*\); use (bfloat16 or )?float32#cpu (NAME); use bfloat16 or float32#' \
     -e 's#n{250}#LONG_NAME#g' -e 's#\.partial-[0-9]+#.partial-PID#g' \
     -e 's#\(run [0-9-]{10}\)#(run *)#g' \
-    -e 's#(tokens, which take) [0-9]+ bytes#\1 NUMBER bytes#' \
+    -e 's#(tokens, which take) [0-9.]+ [kMG]?i?B#\1 SIZE#' \
     -e 's/ in [0-9.]+ s, peak memory [0-9.]+ [kMG]?B$/ in TIME, peak memory SIZE/' \
     -e '/^[a-z0-9, ]+: +[0-9]+ %, [0-9.]+ [kM]?.*\/s, [0-9a-z ]+ left$/d'
 }

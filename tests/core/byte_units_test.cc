@@ -10,5 +10,8 @@ TEST_CASE("byte units: a size is told in the kind of unit that the limit was typ
   CHECK(limit_text(1000) == "1 kB");
   CHECK(limit_text(77) == "77 B");
   CHECK(byte_text_beside(uint64_t{1} << 20, uint64_t{3} << 19) == "1.5 MiB");
-  CHECK(byte_text_beside(1'000'000, 150'305'504) == "150.3 MB");
+  CHECK(byte_text_beside(1'000'000, 150'305'504) == "150.4 MB");
+  CHECK(byte_text_beside(1, 3'500'001) == "3.501 MB");
+  CHECK(byte_text_beside(1, 3'500'000) == "3.5 MB");
+  CHECK(byte_text_beside(1, 999) == "999 B");
 }

@@ -1,5 +1,6 @@
 #include "forward/memory_plan.h"
 
+#include <cmath>
 #include <numeric>
 
 #include "forward/layer_prefetch.h"
@@ -73,9 +74,14 @@ TEST_CASE("memory plan: the smallest limit is what the error of a smaller one na
     const std::string last = " tokens, which take ";
     const size_t at = message.find(last);
     REQUIRE(at != std::string::npos);
-    CHECK(message.starts_with("the memory limit of 1 bytes cannot hold the program, one layer"));
-    const uint64_t least = std::stoull(message.substr(at + last.size()));
+    CHECK(message.starts_with("the memory limit of 1 B cannot hold the program, one layer"));
+    CHECK(message.ends_with(" MB"));
+    const auto named =
+        static_cast<uint64_t>(std::llround(1e6 * std::stod(message.substr(at + last.size()))));
+    const uint64_t least = needs_of(fixture, options).with_batch(30);
     CHECK(least > 3 * kMiB);
+    CHECK(named >= least);
+    CHECK(named < least + 10'000);  // four digits
     options.memory_limit = least - 1;
     CHECK_THROWS_AS(plan_of(fixture, options), Error);
     options.memory_limit = least;
@@ -134,7 +140,7 @@ TEST_CASE("memory plan: what the process can have is the limit where none is giv
   CHECK_FALSE(given.is_limit_found());
   CHECK(given.limit() == least + 9);
   CHECK_THROWS_WITH(plan_of(fixture, {.process_can_take = 1000}),
-                    Catch::Matchers::Contains("the available memory of 1000 bytes cannot hold"));
+                    Catch::Matchers::Contains("the available memory of 1 kB cannot hold"));
 }
 
 TEST_CASE("a process that can have little memory says so, and sees the same bytes") {

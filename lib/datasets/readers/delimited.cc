@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/byte_units.h"
 #include "core/error.h"
 #include "core/json_append.h"
 #include "core/safe_points.h"
@@ -140,8 +141,8 @@ size_t read_row_within(std::string_view text, size_t begin, char delimiter, size
   const std::string_view seen = text.substr(0, begin + std::min(max_bytes + 3, text.size()));
   const auto check = [&](size_t end) {
     if (end == seen.size() && end < text.size())
-      fail("the row has over ", max_bytes,
-           " bytes, which is the limit; --max-record-bytes sets another");
+      fail("the row has over ", limit_text(max_bytes),
+           ", which is the limit; --max-record-bytes sets another");
     check_record_size("the row", end - begin, max_bytes);
     return end;
   };
