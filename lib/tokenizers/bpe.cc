@@ -306,8 +306,9 @@ namespace {
 constexpr size_t kLongestPiece = 512;
 
 bool has_plain_settings(const ModelProto& model) {
-  return model.is_bpe && !model.has_charsmap && !model.remove_extra_whitespaces &&
-         model.escape_whitespaces && !model.treat_whitespace_as_suffix;
+  return model.kind == ModelProto::Kind::kBpe && model.charsmap.empty() &&
+         !model.remove_extra_whitespaces && model.escape_whitespaces &&
+         !model.treat_whitespace_as_suffix;
 }
 
 /// Ranks by score, the highest first; equal scores have equal ranks, so that the leftmost pair goes
@@ -330,9 +331,36 @@ bool has_mark_inside(std::string_view text) {
   return first != std::string_view::npos && text.find(kSpaceMark, first) != std::string_view::npos;
 }
 
+class ScoredBpe : public PieceEncoder {
+ public:
+  ScoredBpe(std::unique_ptr<TokenModel> bpe, bool has_prefix)
+      : bpe_(std::move(bpe)), has_prefix_(has_prefix) {}
+
+  void encode(std::string_view text, bool has_prefix, std::vector<TokenId>& ids) const override {
+    if (text.empty()) return;
+    std::string marked;
+    marked.reserve(text.size() + text.size() / 2 + kSpaceMark.size());
+    if (has_prefix && has_prefix_) marked += kSpaceMark;
+    for (const char c : text) {
+      if (c == ' ')
+        marked += kSpaceMark;
+      else
+        marked += c;
+    }
+    auto scratch = scratch_.take();
+    bpe_->encode(marked, *scratch, ids);
+    scratch_.give_back(std::move(scratch));
+  }
+
+ private:
+  std::unique_ptr<TokenModel> bpe_;
+  bool has_prefix_;
+  ScratchPool scratch_;
+};
+
 }  // namespace
 
-std::unique_ptr<ScoredBpe> ScoredBpe::make(const ModelProto& model) {
+std::unique_ptr<PieceEncoder> make_scored_bpe(const ModelProto& model) {
   using Type = ModelProto::PieceType;
   if (!has_plain_settings(model)) return nullptr;
   Vocabulary symbols, all;
@@ -371,24 +399,8 @@ std::unique_ptr<ScoredBpe> ScoredBpe::make(const ModelProto& model) {
   options.unknown = unknown;
   options.has_unknown = options.fuse_unknown = true;
   options.byte_fallback = model.byte_fallback;
-  return std::unique_ptr<ScoredBpe>(
-      new ScoredBpe(make_bpe(std::move(options), std::move(all), std::move(merges))));
-}
-
-void ScoredBpe::encode(std::string_view text, bool mark_start, std::vector<TokenId>& ids) const {
-  if (text.empty()) return;
-  std::string marked;
-  marked.reserve(text.size() + text.size() / 2 + kSpaceMark.size());
-  if (mark_start) marked += kSpaceMark;
-  for (const char c : text) {
-    if (c == ' ')
-      marked += kSpaceMark;
-    else
-      marked += c;
-  }
-  auto scratch = scratch_.take();
-  bpe_->encode(marked, *scratch, ids);
-  scratch_.give_back(std::move(scratch));
+  return std::make_unique<ScoredBpe>(
+      make_bpe(std::move(options), std::move(all), std::move(merges)), model.add_dummy_prefix);
 }
 
 }  // namespace kvcal::tokenizers

@@ -108,9 +108,6 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& json, const std::string&
 
 /// "Precompiled": the character map that sentencepiece compiles into its models.
 std::unique_ptr<Normalizer> make_precompiled_charsmap(const Json& object);
-/// Throws Error unless every walk through the map in blob stays inside it, for libraries that do
-/// not check.
-void check_charsmap(std::string_view blob);
 
 /// A part of the normalized text. Borrows the text for the length of a call.
 struct Piece {

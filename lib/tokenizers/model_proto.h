@@ -12,6 +12,7 @@ namespace kvcal::tokenizers {
 /// The fields of a sentencepiece model that kvcal uses. Source: sentencepiece_model.proto. Borrows
 /// the file's bytes.
 struct ModelProto {
+  enum class Kind { kUnigram = 1, kBpe, kWord, kCharacter };
   enum class PieceType { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
   struct Piece {
     std::string_view text;
@@ -19,9 +20,10 @@ struct ModelProto {
     PieceType type = PieceType::kNormal;
   };
   std::vector<Piece> pieces;  ///< by id
-  bool is_bpe = false, byte_fallback = false, treat_whitespace_as_suffix = false;
-  bool has_charsmap = false, add_dummy_prefix = true, remove_extra_whitespaces = true,
-       escape_whitespaces = true;
+  Kind kind = Kind::kUnigram;
+  bool byte_fallback = false, treat_whitespace_as_suffix = false;
+  std::string_view charsmap;  ///< empty: none
+  bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
 };
 
 /// Throws Error for bytes that are no ModelProto that sentencepiece's library can be trusted with:
@@ -29,22 +31,20 @@ struct ModelProto {
 /// with loose ends.
 ModelProto read_model_proto(std::string_view bytes);
 
-/// sentencepiece's BPE in our own BPE, for the models where both give the same ids: no character
-/// map, spaces kept, no pieces of unusual types, every character of a piece a piece itself, no
-/// piece with a space mark behind another character. Llama's and Mistral's are of this kind.
-class ScoredBpe {
+/// Text to ids as sentencepiece's library has them. Thread-safe.
+class PieceEncoder {
  public:
-  /// nullptr when the model is of another kind.
-  static std::unique_ptr<ScoredBpe> make(const ModelProto& model);
-
-  /// Appends the ids of text; with mark_start a space mark goes before it.
-  void encode(std::string_view text, bool mark_start, std::vector<TokenId>& ids) const;
-
- private:
-  explicit ScoredBpe(std::unique_ptr<TokenModel> bpe) : bpe_(std::move(bpe)) {}
-
-  std::unique_ptr<TokenModel> bpe_;
-  ScratchPool scratch_;
+  virtual ~PieceEncoder() = default;
+  /// Appends the ids of text, which is UTF-8; with has_prefix the model's dummy prefix goes before
+  /// it, where the model has one.
+  virtual void encode(std::string_view text, bool has_prefix, std::vector<TokenId>& ids) const = 0;
 };
+
+/// The fastest that gives the library's ids for this model.
+std::unique_ptr<PieceEncoder> make_piece_encoder(const ModelProto& model);
+/// One by our own BPE, for the models where both give the same ids: no character map, spaces kept,
+/// no pieces of unusual types, every character of a piece a piece itself, no piece with a space
+/// mark behind another character. Llama's and Mistral's are of this kind; nullptr for others.
+std::unique_ptr<PieceEncoder> make_scored_bpe(const ModelProto& model);
 
 }  // namespace kvcal::tokenizers

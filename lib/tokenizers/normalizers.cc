@@ -5,65 +5,12 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tokenizers/charsmap.h"
 #include "tokenizers/components.h"
 #include "unicode/unicode.h"
 
 namespace kvcal::tokenizers {
 namespace {
-
-/// A double-array trie (darts-clone): a unit is a leaf's value, or label, offset to the children
-/// and whether a key ends here.
-class DoubleArray {
- public:
-  explicit DoubleArray(std::vector<uint32_t> units) : units_(std::move(units)) {}
-
-  /// Value of the shortest key that text begins with, or -1. Reads no unit outside the array,
-  /// whatever is in it.
-  int64_t shortest_prefix(std::string_view text) const {
-    size_t position = offset(0);
-    for (const char c : text) {
-      const auto label = static_cast<unsigned char>(c);
-      if (label == 0) return -1;
-      position ^= label;
-      if (position >= units_.size() || (units_[position] & 0x800000ffu) != label) return -1;
-      const bool has_leaf = ((units_[position] >> 8) & 1) != 0;
-      position ^= offset(position);
-      if (has_leaf) return position < units_.size() ? int64_t{units_[position] & 0x7fffffffu} : -1;
-    }
-    return -1;
-  }
-
-  /// Throws Error if a walk from the root can leave the array or find a value that is not below
-  /// values.
-  void check(size_t values) const {
-    std::vector<bool> seen(units_.size());
-    std::vector<size_t> open{0};
-    while (!open.empty()) {
-      const size_t position = open.back();
-      open.pop_back();
-      const size_t children = position ^ offset(position);
-      const size_t last_block = children | 0xff;
-      if (last_block >= units_.size()) fail("the character map's trie points outside itself");
-      if (position != 0 && ((units_[position] >> 8) & 1) != 0 &&
-          (units_[children] & 0x7fffffffu) >= values)
-        fail("the character map's trie names a replacement that is not there");
-      for (size_t label = 1; label < 256; ++label) {
-        const size_t child = children ^ label;
-        if ((units_[child] & 0x800000ffu) != label || seen[child]) continue;
-        seen[child] = true;
-        open.push_back(child);
-      }
-    }
-  }
-
- private:
-  size_t offset(size_t position) const {
-    const uint32_t unit = units_[position];
-    return size_t{unit >> 10} << ((unit & (1u << 9)) >> 6);
-  }
-
-  std::vector<uint32_t> units_;
-};
 
 /// The normalized text, and for its first code points how the library accounts for them: 1 for an
 /// inserted one, -n for one that stands before n removed ones. It forgets what is removed before
@@ -101,36 +48,11 @@ struct Rewritten {
   std::vector<int> changes;
 };
 
-struct Charsmap {
-  std::vector<uint32_t> units;
-  std::string replacements;  ///< each ends with NUL
-};
-
-/// Layout: size of the trie in bytes, the trie, the replacements; numbers are little-endian and 32
-/// bits wide.
-Charsmap parse_charsmap(std::string_view blob) {
-  const auto number = [&](size_t at) {
-    uint32_t value = 0;
-    for (size_t i = 4; i-- > 0;) value = (value << 8) | static_cast<unsigned char>(blob[at + i]);
-    return value;
-  };
-  if (blob.size() < 8) fail("the character map holds ", blob.size(), " bytes, too few for a trie");
-  const size_t trie_size = number(0);
-  if (trie_size % 4 != 0 || trie_size == 0 || trie_size > blob.size() - 4)
-    fail("the character map gives its trie ", trie_size, " bytes and has ", blob.size() - 4);
-  Charsmap map;
-  map.units.resize(trie_size / 4);
-  for (size_t i = 0; i < map.units.size(); ++i) map.units[i] = number(4 + i * 4);
-  map.replacements = blob.substr(4 + trie_size);
-  return map;
-}
-
 /// Source: `tokenizers`, normalizers/precompiled.rs: a grapheme of fewer than 6 bytes is replaced
 /// as a whole by the entry of its shortest prefix; else its code points are replaced one by one.
 class PrecompiledCharsmap : public Normalizer {
  public:
-  PrecompiledCharsmap(DoubleArray trie, std::string replacements)
-      : trie_(std::move(trie)), replacements_(std::move(replacements)) {
+  explicit PrecompiledCharsmap(Charsmap map) : map_(std::move(map)) {
     for (char32_t c = 0; c < 128; ++c) changes_[c] = find(unicode::encode(c)).has_value();
   }
 
@@ -153,10 +75,7 @@ class PrecompiledCharsmap : public Normalizer {
 
  private:
   std::optional<std::string_view> find(std::string_view text) const {
-    const int64_t at = trie_.shortest_prefix(text);
-    if (at < 0 || static_cast<size_t>(at) >= replacements_.size()) return std::nullopt;
-    const std::string_view rest = std::string_view(replacements_).substr(static_cast<size_t>(at));
-    return rest.substr(0, rest.find('\0'));
+    return map_.of_shortest_prefix(text);
   }
   /// An unchanged ASCII character before another one is a grapheme for itself.
   bool is_plain(std::string_view text, size_t at) const {
@@ -178,8 +97,7 @@ class PrecompiledCharsmap : public Normalizer {
     }
   }
 
-  DoubleArray trie_;
-  std::string replacements_;
+  Charsmap map_;
   std::array<bool, 128> changes_{};
 };
 
@@ -188,18 +106,10 @@ class PrecompiledCharsmap : public Normalizer {
 std::unique_ptr<Normalizer> make_precompiled_charsmap(const Json& object) {
   const auto blob = decode_base64(required_string(object, "precompiled_charsmap"));
   if (!blob) fail("key 'precompiled_charsmap' is not base64");
-  Charsmap map = parse_charsmap(*blob);
-  if (!unicode::is_valid(map.replacements))
+  Charsmap map(*blob);
+  if (!unicode::is_valid(map.replacements()))
     fail("the character map holds replacements that are not UTF-8");
-  return std::make_unique<PrecompiledCharsmap>(DoubleArray(std::move(map.units)),
-                                               std::move(map.replacements));
-}
-
-void check_charsmap(std::string_view blob) {
-  Charsmap map = parse_charsmap(blob);
-  if (!map.replacements.empty() && map.replacements.back() != '\0')
-    fail("the character map is cut off");
-  DoubleArray(std::move(map.units)).check(map.replacements.size());
+  return std::make_unique<PrecompiledCharsmap>(std::move(map));
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include "core/json.h"
 #include "core/safe_points.h"
 #include "tokenizers/added_tokens.h"
+#include "tokenizers/charsmap.h"
 #include "tokenizers/components.h"
 #include "tokenizers/model_proto.h"
 #include "tokenizers/tokenizer_files.h"
@@ -103,7 +104,9 @@ ModelProto::Piece read_piece(std::string_view bytes) {
 void read_trainer(std::string_view bytes, ModelProto& model) {
   Message message(bytes);
   for (Field field; message.next(field);) {
-    if (field.number == 3) model.is_bpe = field.value == 2;
+    // As protobuf does it, an unknown kind leaves the one before.
+    if (field.number == 3 && field.value >= 1 && field.value <= 4)
+      model.kind = static_cast<ModelProto::Kind>(field.value);
     if (field.number == 24) model.treat_whitespace_as_suffix = field.value != 0;
     if (field.number == 35) model.byte_fallback = field.value != 0;
   }
@@ -112,9 +115,9 @@ void read_trainer(std::string_view bytes, ModelProto& model) {
 void read_normalizer(std::string_view bytes, ModelProto& model) {
   Message message(bytes);
   for (Field field; message.next(field);) {
-    if (field.number == 2 && !field.bytes.empty()) {
-      check_charsmap(field.bytes);
-      model.has_charsmap = true;
+    if (field.number == 2) {
+      if (!field.bytes.empty()) Charsmap(field.bytes).check();
+      model.charsmap = field.bytes;
     }
     if (field.number == 3) model.add_dummy_prefix = field.value != 0;
     if (field.number == 4) model.remove_extra_whitespaces = field.value != 0;
@@ -194,10 +197,9 @@ class SentencePieceTokenizer : public Tokenizer {
                     token_id(id, "'" + text.substr(0, 40) + "'"));
       });
     in_context("tokenizer_config.json", [&] { add_tokens(config); });
-    fast_ = ScoredBpe::make(proto);
-    has_dummy_prefix_ = options_.legacy && proto.add_dummy_prefix;
+    encoder_ = make_piece_encoder(proto);
     unknown_text_ = unknown_piece(proto);
-    check(processor_.Encode(unknown_text_, &unknown_ids_));
+    encoder_->encode(unknown_text_, options_.legacy, unknown_ids_);
   }
 
   std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override {
@@ -342,17 +344,13 @@ class SentencePieceTokenizer : public Tokenizer {
 
   void encode_text(std::string_view text, std::vector<TokenId>& ids) const {
     if (text.empty()) return;
-    if (fast_) return fast_->encode(text, has_dummy_prefix_, ids);
-    std::vector<int> part;
-    if (options_.legacy || !(text.starts_with(' ') || text.starts_with(kSpaceMark))) {
-      check(processor_.Encode(text, &part));
-    } else {
-      // The unknown token's text in front keeps sentencepiece from dropping the spaces.
-      check(processor_.Encode(unknown_text_ + std::string(text), &part));
-      if (part.size() >= unknown_ids_.size())
-        part.erase(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(unknown_ids_.size()));
-    }
-    ids.insert(ids.end(), part.begin(), part.end());
+    if (options_.legacy || !(text.starts_with(' ') || text.starts_with(kSpaceMark)))
+      return encoder_->encode(text, options_.legacy, ids);
+    // The unknown token's text in front keeps sentencepiece from dropping the spaces.
+    std::vector<TokenId> part;
+    encoder_->encode(unknown_text_ + std::string(text), false, part);
+    const size_t before = part.size() >= unknown_ids_.size() ? unknown_ids_.size() : 0;
+    ids.insert(ids.end(), part.begin() + static_cast<std::ptrdiff_t>(before), part.end());
   }
 
   sentencepiece::SentencePieceProcessor processor_;
@@ -361,9 +359,8 @@ class SentencePieceTokenizer : public Tokenizer {
   std::unordered_map<std::string, TokenId> by_content_;
   TokenTrie trie_;
   std::string unknown_text_;
-  std::vector<int> unknown_ids_;
-  std::unique_ptr<ScoredBpe> fast_;  ///< encodes instead of processor_, where it can
-  bool has_dummy_prefix_ = true;
+  std::vector<TokenId> unknown_ids_;
+  std::unique_ptr<PieceEncoder> encoder_;  ///< what the library would give, also where that is slow
 };
 
 }  // namespace
