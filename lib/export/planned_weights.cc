@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 #include <span>
@@ -66,6 +67,33 @@ void change_tied_head(const ModelDir& model, const Calibration& calibration,
   const TensorView& embedding = weight_of(model, plan.tied_embedding, calibration);
   changes.renamed.push_back(
       {.name = name, .source = &embedding, .shard = shard_of(model, embedding.name)});
+}
+
+/// Modules of the checkpoint that the plan has in no list, because the model does not run them and
+/// engines run them as one with quantized queries: K and V of layers that read another layer's
+/// cache. llm-compressor's outputs lack them, too.
+std::vector<std::string> left_out(const ModelDir& model, const QuantPlan& plan) {
+  constexpr std::string_view kEnding = ".weight";
+  std::set<std::string_view> quantized, listed(plan.unquantized.begin(), plan.unquantized.end());
+  for (const PlannedLinear& linear : plan.linears) quantized.insert(linear.module);
+  listed.insert(plan.unrun.begin(), plan.unrun.end());
+  listed.insert(quantized.begin(), quantized.end());
+  std::vector<std::string> names;
+  for (const std::string& tensor : model.tensor_names())
+    if (tensor.ends_with(kEnding))
+      names.push_back(tensor.substr(0, tensor.size() - kEnding.size()));
+  std::vector<std::string> found;
+  for (const FusedModules& fused : fused_modules(names))
+    if (quantized.contains(fused.members[0]))
+      std::ranges::copy_if(fused.members, std::back_inserter(found),
+                           [&](const std::string& name) { return !listed.contains(name); });
+  return found;
+}
+
+void leave_out(const ModelDir& model, const QuantPlan& plan, WeightChanges& changes) {
+  for (const std::string& module : left_out(model, plan))
+    for (const char* part : {".weight", ".bias"})
+      if (model.find(module + part)) changes.replaced.insert(module + part);
 }
 
 void check_input_scales_fit(const WeightChanges& changes, const Calibration& calibration) {
@@ -208,6 +236,15 @@ void note_blocks(const WeightChanges& changes, const ExportInput& input, Notes& 
   }
 }
 
+void note_left_out(const ModelDir& model, const QuantPlan& plan, Notes& notes) {
+  const std::vector<std::string> modules = left_out(model, plan);
+  if (modules.empty()) return;
+  notes.push_back(
+      "what engines would run as one with FP8 weights, and the model does not run, is left out: " +
+      std::to_string(modules.size()) + (modules.size() == 1 ? " matrix (" : " matrices (") +
+      modules.front() + (modules.size() == 1 ? ")" : ", ...)"));
+}
+
 void note_kinds(const QuantPlan& plan, Notes& notes) {
   if (const size_t count = plan.unrun.size(); count > 0)
     notes.push_back("what of the checkpoint the text model does not run stays in 16 bits: " +
@@ -278,6 +315,7 @@ WeightChanges weight_changes(const ModelDir& model, const Calibration& calibrati
       changes.quantized.back().tied_module = plan.tied_head;
   }
   if (!plan.tied_head.empty()) change_tied_head(model, calibration, changes);
+  leave_out(model, plan, changes);
   for (const auto& [name, planned] : slices) {
     const TensorView& source = stacked_of(model, planned->slice);
     shape_of(planned->slice, source.shape);  // refuses a slice that does not fit
@@ -341,6 +379,7 @@ std::vector<std::string> weight_notes(const ExportInput& input) {
   if (!plan.quantizes_weights()) return notes;
   const WeightChanges changes = weight_changes(input.model, input.calibration);
   note_kinds(plan, notes);
+  note_left_out(input.model, plan, notes);
   if (const PlannedWeight* gate = find_weight(changes, [](const PlannedWeight& weight) {
         return weight.module.ends_with(".shared_expert_gate");
       }))

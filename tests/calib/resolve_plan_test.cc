@@ -319,6 +319,30 @@ TEST_CASE("plan: what the checkpoint holds and the text model does not run keeps
         std::vector<std::string>{"model.layers.2.eh_proj"});
 }
 
+TEST_CASE("plan: K and V that are not run are left out where their queries are quantized") {
+  // Published checkpoints have them in layers that read another layer's cache, here from 3 on.
+  const ModelFixture fixture("gemma4_e2b");
+  const std::string attention = "model.layers.3.self_attn.";
+  const std::vector<std::string> unrun{attention + "k_proj", attention + "v_proj"};
+  const auto plan_with = [&](const std::string& ignore) {
+    const std::string recipe =
+        "s_stage: {g_modifiers: {QuantizationModifier: {scheme: FP8, "
+        "ignore: [lm_head" +
+        ignore + "]}}}";
+    SilentDiagnostics silent;
+    std::vector<UnrunModule> modules{{attention + "k_norm", ""}};
+    for (const std::string& name : unrun) modules.push_back({name, "Linear"});
+    return resolve_plan(parse_recipe(recipe), fixture.config, silent, std::move(modules));
+  };
+  const QuantPlan plan = plan_with("");
+  CHECK(plan.unrun.empty());
+  CHECK(plan.ignore == std::vector<std::string>{"lm_head"});
+  CHECK(plan.groups.at(0).targets == std::vector<std::string>{"Linear"});
+  // Beside queries of 16 bits they stay.
+  const QuantPlan without = plan_with(", 're:.*layers.3.self_attn.q_proj'");
+  CHECK(without.unrun == unrun);
+}
+
 TEST_CASE("plan: equal schemes of two modifiers are one group") {
   const ModelFixture fixture("llama");
   const auto modifier = [](const char* group, const char* ignore) {

@@ -124,3 +124,22 @@ TEST_CASE("notes: how much of a checkpoint the text model does not run") {
         std::vector<std::string>{"what of the checkpoint the text model does not run stays in 16 "
                                  "bits: 2 matrices (vision_tower.fc1, ...)"});
 }
+
+TEST_CASE("notes: what is left out because engines fuse it with FP8 weights, which outputs lack") {
+  const ModelDir model(model_fixture("llama"));
+  const std::string attention = "model.layers.0.self_attn.";
+  Calibration calibration;
+  calibration.plan.groups = {kDynamic};
+  calibration.plan.linears = {{.module = attention + "q_proj", .layer = 0}};
+  for (const std::string name : {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"})
+    calibration.plan.unquantized.push_back("model.layers.0." + name);
+  const Recipe recipe;
+  CHECK(weight_notes({.model = model, .calibration = calibration, .recipe = &recipe}) ==
+        std::vector<std::string>{"what engines would run as one with FP8 weights, and the model "
+                                 "does not run, is left out: 2 matrices (" +
+                                 attention + "k_proj, ...)"});
+  const WeightChanges changes = weight_changes(model, calibration);
+  for (const char* name : {"q_proj", "k_proj", "v_proj"})
+    CHECK(changes.replaced.contains(attention + name + ".weight"));
+  CHECK(changes.quantized.size() == 1);
+}

@@ -1,6 +1,7 @@
 #include "calib/plan/resolve_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
@@ -129,6 +130,7 @@ class Planner {
     if (!plan_.quantizes_kv() && !plan_.quantizes_weights() && !has_group_for_weights())
       fail("the recipe quantizes nothing of this model");
     check_used(diagnostics);
+    find_left_out();
     list_unquantized();
     plan_split();
     plan_tied();
@@ -260,6 +262,26 @@ class Planner {
                     : text;
   }
 
+  /// Finds modules that are not run and are fused with quantized queries. No list of the plan has
+  /// them, so that outputs lack them: engines refuse a fused Linear of codes and 16 bits. Source:
+  /// SGLang 0.5.23 and vLLM 0.33, `should_ignore_layer`.
+  void find_left_out() {
+    std::set<std::string_view> unrun;
+    std::vector<std::string> names;
+    for (const UnrunModule& module : modules_.unrun) {
+      unrun.insert(module.name);
+      names.push_back(module.name);
+    }
+    for (const auto& [name, group] : quantized_) names.push_back(name);
+    for (const FusedModules& fused : fused_modules(names)) {
+      const auto is_unrun = [&](const std::string& member) { return unrun.contains(member); };
+      if (is_unrun(fused.members[0])) continue;
+      std::ranges::copy_if(fused.members, std::inserter(left_out_, left_out_.end()), is_unrun);
+    }
+  }
+
+  bool is_left_out(const UnrunModule& module) const { return left_out_.contains(module.name); }
+
   /// Lists unquantized modules of quantized classes: class by class, in the order of their first
   /// such module. Source: compressed-tensors `QuantizationConfig.from_pretrained`.
   void list_unquantized() {
@@ -270,7 +292,7 @@ class Planner {
       own->second.push_back(module);
     };
     for (const UnrunModule& module : modules_.unrun)
-      if (classes_.contains(module.class_name)) {
+      if (classes_.contains(module.class_name) && !is_left_out(module)) {
         add(module.class_name, module.name);
         plan_.unrun.push_back(module.name);
       }
@@ -294,7 +316,7 @@ class Planner {
     const std::set<std::string_view> ignored(plan_.ignore.begin(), plan_.ignore.end());
     std::vector<ReadModule> all;
     for (const UnrunModule& module : modules_.unrun)
-      if (!module.class_name.empty())
+      if (!module.class_name.empty() && !is_left_out(module))
         all.push_back({.name = module.name,
                        .class_name = module.class_name,
                        .group = {},
@@ -349,6 +371,7 @@ class Planner {
   std::vector<const QuantScheme*> used_;
   std::map<std::string, size_t, std::less<>> quantized_;  ///< module → group
   std::set<std::string, std::less<>> classes_;
+  std::set<std::string, std::less<>> left_out_;
 };
 
 }  // namespace
