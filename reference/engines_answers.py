@@ -239,6 +239,27 @@ def strays_of(recorded, engine, checkpoints):
     return {other: sorted(types[other] - types[usual])}
 
 
+# Cases of engines_fused.py: the parts of fused Linears, as engine_answers.h has them.
+PARTS = {"k_proj": "k_proj", "up_proj": "up_proj", "kv_a_proj_with_mqa": "kv_a_proj", "expert": "expert", "shared": "shared"}
+
+
+def parts_of(recorded, engine, checkpoints):
+    """{"apart", "unfused": {part: types}} of engines_fused.py's record: of models whose parts the engine does not compare, and does not run as one."""
+    path, found, refused = RECORDS / f"fused_{recorded}.json", {"apart": {}, "unfused": {}}, set()
+    if not path.exists():
+        return {}
+    for family, methods in read(path)["families"].items():
+        model_type = config_of(family, checkpoints["families"][family])["model_type"]
+        for case, answer in methods.get("compressed-tensors", {}).items():
+            if answer in ("parts", "refused"):
+                refused.add((PARTS.get(case), model_type))
+            elif case in PARTS:
+                is_fused = case in explained.ALWAYS_FUSED and model_type not in explained.UNFUSED.get((engine, case), [])
+                found["apart" if is_fused else "unfused"].setdefault(PARTS[case], set()).add(model_type)
+    rows = {key: {part: sorted(one for one in types if (part, one) not in refused) for part, types in sorted(by_part.items())} for key, by_part in found.items()}
+    return {key: {part: types for part, types in row.items() if types} for key, row in rows.items() if row}
+
+
 def inner_types(record, checkpoints):
     """["OUTER INNER ...": a multimodal type and those of the text models inside, of the families that were run; "-" where config.json names none]"""
     found = {}
@@ -278,6 +299,7 @@ def table_of(name):
     names = names_by_rows(names_of(recorded, read(RECORDS / "families.json")))
     table["inner"] = inner_types(record, read(RECORDS / "families.json"))
     strays = strays_of(recorded, engine, read(RECORDS / "families.json"))
+    table |= parts_of(row.get("fused", recorded), engine, read(RECORDS / "families.json"))
     return table | dict(drafts=drafts_of(recorded)) | (dict(tried=tried_names(), names=names) if names else {}) | (dict(strays=strays) if strays else {})
 
 
@@ -287,7 +309,7 @@ def differences(table, name, base):
     own = {key: row for key, row in explanations.items() if known.get(key) != row}
     types = {key: names for key, names in table["types"].items() if base["types"].get(key) != names or any(one in own for one in names)}
     not_run = sorted(base["types"].keys() - table["types"].keys())
-    further = {key: table.get(key, []) for key in ("scales_file", "drafts", "tried", "names", "strays", "inner") if table.get(key) != base.get(key)}
+    further = {key: table.get(key, []) for key in ("scales_file", "drafts", "tried", "names", "strays", "inner", "apart", "unfused") if table.get(key) != base.get(key)}
     head = {key: table[key] for key in ("engine", "version", "recorded", "date", "records")}
     return head | dict(like=name, explanations=own, types=types) | (dict(not_run=not_run) if not_run else {}) | further
 

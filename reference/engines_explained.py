@@ -233,3 +233,7 @@ TRANSFORMERS_5_24 = [
     RENAMED,
     *[known for known in TRANSFORMERS if known["effect"] not in ("no model", "refused without groups")],
 ]
+
+# Parts of Linears that engines run as one in all models whose code was read, but for those in UNFUSED: vLLM 0.33, laguna.py:84.
+ALWAYS_FUSED = {"k_proj", "up_proj", "expert"}
+UNFUSED = {("vllm", "up_proj"): ["laguna"], ("aphrodite", "up_proj"): ["laguna"]}

@@ -2,7 +2,7 @@
 
 usage of a judge: engines_ENGINE.py --jobs JOBS.json OUT.jsonl
 HOLLOW_TENSORS=N in the environment: tensors of more than N elements have no memory, as in `python -m kvcal.check_engine`. Its answers are the same.
-JOBS.json: [{"name", "folder", or "made", of which engines_names.py makes a folder, "kv_cache_dtype" (default "auto"),
+JOBS.json: [{"name", "folder", or "made", of which engines_names.py or, with a "case", engines_fused.py makes a folder, "kv_cache_dtype" (default "auto"),
   "scales" (a kv_cache_scales.json, or absent), "base" (the job of the model without scales; default: NAME/base of NAME/...)}].
 OUT.jsonl, a line a job, in the order of JOBS, written as soon as it is known:
   {"name", "engine", "version", "loads": true, "cache_dtype", "layers": {"0": {"k", "v"}}, "warnings": [...]}
@@ -11,6 +11,7 @@ k and v: a number, or a list where they are of heads; null where the attention h
 already are not asked again, so a judge that died is started again for the rest. Where a job's base does not load, it gets the base's answer.
 """
 import contextlib
+import importlib
 import json
 import os
 import pathlib
@@ -54,8 +55,8 @@ class NoModel(Exception):
 
 def folder_of(job):
     if "made" in job:
-        from engines_names import checkpoint
-        return checkpoint(job["made"])
+        maker = importlib.import_module("engines_fused" if "case" in job["made"] else "engines_names")
+        return maker.checkpoint(job["made"])
     return contextlib.nullcontext(job["folder"])
 
 

@@ -106,6 +106,12 @@ EngineAnswers parse_answers(const Json& table, const EngineAnswers& like) {
       for (const std::string& type : texts(row, "of"))
         answers.names[type].push_back(parse_names(row, tried));
   }
+  for (const auto& [key, types] :
+       {std::pair{"apart", &answers.apart}, {"unfused", &answers.unfused}})
+    if (const auto parts = table.find(key); parts != table.end()) {
+      types->clear();
+      for (const auto& [part, row] : parts->items()) (*types)[part] = texts(*parts, part);
+    }
   if (const auto strays = table.find("strays"); strays != table.end()) {
     answers.stop_at_strays = texts(*strays, "refused");
     answers.pass_strays = texts(*strays, "passed");

@@ -103,6 +103,10 @@ struct EngineAnswers {
   /// Types whose loaders stop at a tensor for which the model has no place, or pass over it, where
   /// that is another thing than EngineRules::unknown says.
   std::vector<std::string> stop_at_strays, pass_strays;
+  /// Types of models, by a part of a fused Linear ("k_proj", "up_proj", "kv_a_proj"; "shared", K of
+  /// a layer that reads another layer's cache; "expert"): those whose parts it does not compare,
+  /// and those whose parts it does not run as one.
+  std::map<std::string, std::vector<std::string>, std::less<>> apart, unfused;
   /// Of prediction layers; else it passes over their tensors.
   bool runs_drafts = true;
 

@@ -85,6 +85,25 @@ enum class FnuzRule : uint8_t {
 /// Caches for which an engine holds 1.0, whatever the checkpoint has.
 enum class OnesFor : uint8_t { kNone, kSixteenBits, kFp8 };
 
+/// How an engine finds a Linear in a configuration's list of what is not quantized.
+enum class PartNames : uint8_t {
+  kNotAsked,     ///< it fuses no Linears, or does not compare their parts
+  kNames,        ///< equal names
+  kExpressions,  ///< equal names, or "re:" and an expression
+  kEnds,         ///< the same, or ends of names, behind a dot
+  kPaths,        ///< parts between dots
+};
+
+/// What an engine makes of a fused Linear of which some parts are quantized and others are not: it
+/// refuses it, as far as it compares them.
+struct FusedParts {
+  PartNames names = PartNames::kNotAsked;
+  /// It compares the parts that the model's class names, and takes those of others for quantized.
+  bool by_model = true;
+  bool prefers_whole = false;     ///< an entry that names the whole counts before its parts
+  bool compares_experts = false;  ///< the Linears of the first expert
+};
+
 /// How an engine reads the checkpoints of one quant_method.
 struct MethodRules {
   /// As config.json names it; "" where there is none; one that ends in '*' stands for all that
@@ -104,6 +123,7 @@ struct MethodRules {
   Rounding rounding = Rounding::kNone;
   FnuzRule dialect = FnuzRule::kKept;
   OnesFor ones = OnesFor::kNone;
+  FusedParts parts = {};
   bool needs_algorithm = false;     ///< refuses a configuration without quant_algo
   bool needs_cache_config = false;  ///< places exist only where it configures the cache
   bool needs_scheme = false;        ///< refuses to find neither a kv_cache_scheme nor config_groups

@@ -9,6 +9,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "engines/engine_verdicts.h"
+#include "engines/fused_parts.h"
 #include "engines/loaded_checkpoint.h"
 #include "engines/scale_loading.h"
 #include "engines/scale_tensors.h"
@@ -266,6 +267,7 @@ void fill(VerifyReport& report, const VerifyCase& subject, const ModelDir& model
     heads.insert(subject.config.cache(layer).heads);
   for (const int64_t count : heads) check_ranks(subject, count, findings, report.loads);
   check_described(subject, model_dir, findings, report.loads);
+  check_fused_parts(subject, model_dir, findings, report.loads);
   if (!subject.miss) check_foreign(subject, model_dir, findings, report.loads);
   const MissEffect effect = model_effect(subject, findings);
   if (effect == MissEffect::kRefused || effect == MissEffect::kRefusedWithoutGroups ||

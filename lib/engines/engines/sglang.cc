@@ -40,6 +40,7 @@ MethodRules sglang_compressed_tensors() {
                   {.key = "strategy", .accepted = {"\"tensor\""}},
                   {.key = "symmetric", .accepted = {"something"}, .may_lack = true},
                   {.key = "dynamic", .accepted = {"nothing"}, .may_lack = true}};
+  rules.parts = {.names = PartNames::kEnds, .compares_experts = true};
   return rules;
 }
 
@@ -105,6 +106,9 @@ EngineRules sglang_engine(std::string_view) {
                      {.key = "ignore",
                       .accepted = {"nothing", "a list", "a text", "an object"},
                       .may_lack = true}};
+  // Source: SGLang 0.5.23, quantization/utils.py, `is_layer_skipped`, quark/utils.py and
+  // compressed_tensors/utils.py, `should_ignore_layer`.
+  modelopt.parts = {.names = PartNames::kPaths, .by_model = false};
   modelopt.needs_algorithm = true;
   modelopt.needs_cache_config = true;
   MethodRules quark = sglang_base("quark", CacheSwitch::kNever);
@@ -116,6 +120,8 @@ EngineRules sglang_engine(std::string_view) {
        {.key = "layer_type_quant_config", .accepted = {"a list", "a text", "an object"}}});
   MethodRules fp8 = sglang_base("fp8", CacheSwitch::kCacheQuantAlgo);
   fp8.config = kFp8Checks;
+  fp8.parts = {.names = PartNames::kPaths, .by_model = false};
+  quark.parts = {.names = PartNames::kExpressions, .prefers_whole = true};
   return {
       .title = "SGLang",
       .source =

@@ -51,6 +51,13 @@ const Names kOutputScales{{".k_proj.output_scale", kKey},
                           {".q_proj.output_scale", kTaken},
                           {".prob_output_scale", kTaken}};
 
+/// Source: vLLM 0.33, quant_utils.py, `is_layer_skipped`; config_utils.py,
+/// `find_matching_patterns`.
+FusedParts vllm_parts(PartNames names) {
+  return {
+      .names = names, .prefers_whole = true, .compares_experts = names == PartNames::kExpressions};
+}
+
 MethodRules vllm_compressed_tensors() {
   return {
       .method = "compressed-tensors",
@@ -72,6 +79,7 @@ MethodRules vllm_compressed_tensors() {
       .scheme = kVllmScheme,
       .refuses_other_schemes = true,
       .heads = HeadScales::kCut,
+      .parts = vllm_parts(PartNames::kExpressions),
       .takes_e5m2 = false};
 }
 
@@ -93,6 +101,7 @@ MethodRules vllm_modelopt() {
   rules.cache = CacheSwitch::kModelOptCache;
   rules.fp8_name = "fp8_e4m3";
   rules.takes_nvfp4 = true;
+  rules.parts = vllm_parts(PartNames::kNames);
   // Source: vLLM 0.32, `ModelOptQuantConfigBase.from_config`, LINEAR_ALGOS.
   rules.config = {
       {.key = "quant_algo",
@@ -116,12 +125,14 @@ MethodRules vllm_quark() {
   MethodRules rules = vllm_base("quark", joined(vllm_names(), kOutputScales));
   rules.config = kQuarkChecks;
   rules.groups_by_pattern = true;
+  rules.parts = vllm_parts(PartNames::kExpressions);
   return rules;
 }
 
 MethodRules vllm_fp8() {
   MethodRules rules = vllm_base("fp8", joined(vllm_names(), kOutputScales));
   rules.config = kFp8Checks;
+  rules.parts = vllm_parts(PartNames::kNames);
   return rules;
 }
 
