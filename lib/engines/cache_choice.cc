@@ -38,7 +38,7 @@ Json declared_config(const Json& config, const ConfigReading& reading) {
 
 /// hf_quant_config.json, where the engine asks for it; null otherwise.
 Json read_quant_file(const ModelDir& model_dir, const ConfigReading& reading, bool has_config) {
-  const fs::path file = model_dir.path() / kModelOptFileName;
+  const fs::path file = model_dir.path() / reading.file_name;
   const bool is_asked = reading.quant_file == QuantFile::kFirst ||
                         (reading.quant_file == QuantFile::kWithoutConfig && !has_config);
   if (!is_asked || !is_there(file)) return nullptr;
@@ -84,7 +84,7 @@ void name_method(CacheDeclaration& declaration, const ConfigReading& reading, bo
   for (const AlgorithmRule& alias : reading.aliases)
     if (declaration.method == alias.algorithm) declaration.method = alias.method;
   if (reading.algorithms.empty()) {
-    if (from_file && declaration.method.empty()) declaration.method = "modelopt";
+    if (from_file && declaration.method.empty()) declaration.method = reading.file_method;
   } else if (is_from_modelopt(declaration, reading, from_file)) {
     name_by_algorithm(declaration, reading, from_file);
   }
@@ -205,7 +205,7 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, const ConfigReading
           failed_key(from_file ? reading.file : reading.config, declaration.config);
       !declaration.config.is_null() && !failed.empty())
     declaration.refusal =
-        std::string(from_file ? kModelOptFileName : "quantization_config") + ": " + failed;
+        std::string(from_file ? reading.file_name : "quantization_config") + ": " + failed;
   const Json inner = value_of(declaration.config, "quantization");
   declaration.fields =
       inner.is_object() && (from_file || reading.reads_nested) ? inner : declaration.config;
@@ -220,6 +220,9 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, const ConfigReading
     if (declaration.cache_algorithm.empty())
       declaration.cache_algorithm = ascii_lower(text_of(place, "kv_cache_quant_algo"));
   }
+  if (declaration.method == "ascend" &&
+      text_of(declaration.config, kAscendCacheKey) == kAscendCacheWord)
+    declaration.cache_algorithm = "int8";
   if ((reading.false_scheme_is_none || is_modelopt) && is_nothing(declaration.scheme))
     declaration.scheme = nullptr;
   return declaration;

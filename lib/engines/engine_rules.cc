@@ -18,6 +18,7 @@ namespace kvcal {
   ROW("lmdeploy", lmdeploy)          \
   ROW("transformers", transformers)  \
   ROW("lightllm", lightllm)          \
+  ROW("vllm-ascend", vllm_ascend)    \
   ROW("onnxruntime-genai", onnxruntime_genai)
 
 #define KVCAL_DECLARE(name, engine) EngineRules engine##_engine(std::string_view version);
@@ -77,7 +78,7 @@ const Registry<EngineRules>& engine_rules() {
 std::vector<std::string> checkpoint_engines() {
   std::vector<std::string> names;
   for (const auto& [name, rules] : engine_rules().rows())
-    if (!rules.scales_file.read) names.emplace_back(name);
+    if (!rules.is_asked_by_name) names.emplace_back(name);
   return names;
 }
 
@@ -109,6 +110,10 @@ bool takes_scales_file(const EngineRules& engine, std::string_view model_type) {
   return engine.scales_file.is_read &&
          (engine.scales_file.read || contains(engine.scales_file.model_types, model_type) ||
           contains(engine.seen().scales_file, model_type));
+}
+
+std::string file_argument(const ScalesFileRules& rules, const std::string& file) {
+  return std::string(rules.argument) + (rules.argument.ends_with('=') ? "" : " ") + file;
 }
 
 const EngineRules& EngineChoice::rules() const {

@@ -10,6 +10,8 @@
 #include "engines/engine_answers.h"
 #include "engines/key_checks.h"
 #include "family/model_config.h"
+#include "stored/kv_scales.h"
+#include "stored/quantization_config.h"
 #include "stored/stored_format.h"
 
 namespace kvcal {
@@ -63,6 +65,7 @@ enum class ScaleShapes : uint8_t {
   kElements,  ///< one element, or one a head, in any number of dimensions
   kExact,     ///< [1], or [heads, 1, 1]
   kAny,       ///< all; its forward pass stops where they do not fit
+  kChannels,  ///< one a channel of a head
 };
 
 /// What an engine makes of a scale a head, where the strategy is attn_head.
@@ -148,6 +151,9 @@ struct ScalesFileRules {
   std::vector<std::string_view> model_types = {};
   /// Cannot be given where the checkpoint's configuration made parameters of the scales.
   bool conflicts_with_parameters = false;
+  std::string_view name = kScalesJsonName;  ///< of the file in a folder
+  /// What tells it the kind of cache of a file of its own form; nullptr: nothing does.
+  std::string (*kind_argument)(bool is_int8, size_t scales_of_layer) = nullptr;
   /// Of a file of its own form, whatever the model: throws Error for one that the engine refuses.
   ScalesBeside (*read)(const std::filesystem::path& path, const ModelConfig& config) = nullptr;
 };
@@ -177,6 +183,7 @@ struct AlgorithmRule {
 /// How an engine finds the configuration of a quantization, and its quant_method.
 struct ConfigReading {
   QuantFile quant_file = QuantFile::kNotRead;
+  std::string_view file_name = kModelOptFileName, file_method = "modelopt";  ///< of that file
   bool needs_method = false;             ///< refuses a quantization_config without quant_method
   bool method_has_case = false;          ///< COMPRESSED-TENSORS is another method
   bool reads_compression_config = true;  ///< the old key of compressed-tensors
@@ -250,6 +257,7 @@ struct EngineRules {
   /// layers alike.
   std::string_view skip_argument = {};
   std::string_view format = {};           ///< of ours that it reads best, for remedies
+  bool is_asked_by_name = false;          ///< it reads no form that others read, too
   std::vector<MethodRules> methods = {};  ///< the first that matches; none: `otherwise`
   MethodRules otherwise = {};             ///< of any other quant_method
   ScalesFileRules scales_file = {};
@@ -266,7 +274,8 @@ struct EngineRules {
 /// its code was seen to do in answers/<name>_<version>.json.
 const Registry<EngineRules>& engine_rules();
 
-/// Names of the engines that read checkpoints; the others read a file of their own alone.
+/// Names of the engines that read checkpoints of forms that others read, too; the others read a
+/// form or a file of their own alone.
 std::vector<std::string> checkpoint_engines();
 
 /// An engine of one version.
@@ -292,6 +301,9 @@ std::string dated_version(std::string_view version, std::string_view run_on);
 EngineChoice choose_engine(std::string_view asked);
 /// Every version of an engine that was run, the newest first; one that was not run has one.
 std::vector<EngineChoice> versions_of(std::string_view name);
+
+/// The engine's argument and a file: "--quantization-param-path FILE", "kv_cache_scale_file=FILE".
+std::string file_argument(const ScalesFileRules& rules, const std::string& file);
 
 /// Whether the engine takes kv_cache_scales.json for models of a type.
 bool takes_scales_file(const EngineRules& engine, std::string_view model_type);

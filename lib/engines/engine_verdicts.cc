@@ -24,7 +24,9 @@ namespace {
 Reads reads_of(const EngineRules& engine, const EngineFormat& row, const MissQuery& query,
                const Miss* miss) {
   if (row.is_scales_file && engine.scales_file.is_read)
-    return takes_scales_file(engine, query.model_type) ? Reads::kYes : Reads::kNo;
+    return !takes_scales_file(engine, query.model_type) ? Reads::kNo
+           : engine.scales_file.read                    ? Reads::kNotKnown  // of models it runs
+                                                        : Reads::kYes;
   if (row.otherwise == Reads::kNo || (miss && !goes_by_rules(miss->effect))) return Reads::kNo;
   if (!engine.seen().has_run(query.model_type)) return Reads::kNotKnown;
   return row.names.empty() || holds_names(engine, query) ? row.otherwise : Reads::kNo;
@@ -62,7 +64,7 @@ std::vector<EngineVerdict> engine_verdicts(const EngineChoice& choice, std::stri
                          version = *std::ranges::find(engine.versions, choice.version);
   for (const EngineFormat& row : engine.formats) {
     const bool is_beside = row.is_scales_file && goes_beside_scales(engine, model_type);
-    if (has_weights && row.method.empty() && !is_beside) continue;
+    if (has_weights && row.method.empty() && !is_beside && !engine.scales_file.read) continue;
     const MissQuery query = query_of(row, model_type, has_weights);
     const Miss* miss = row.is_scales_file ? nullptr : find_miss(engine.seen(), query);
     const Reads reads = reads_of(engine, row, query, miss);
@@ -147,10 +149,10 @@ std::string formats_text(const EngineChoice& engine, std::string_view model_type
   return older ? "none; " + older->version + ": " + formats_text(*older, model_type) : "none";
 }
 
-/// The newest versions of those that have verdicts.
+/// The newest versions of those that have verdicts and are not asked by name alone.
 std::vector<EngineChoice> engines_with_formats() {
   std::vector<EngineChoice> engines;
-  for (const std::string& name : engine_rules().names())
+  for (const std::string& name : checkpoint_engines())
     if (EngineChoice engine = choose_engine(name); !engine.rules().formats.empty())
       engines.push_back(std::move(engine));
   return engines;

@@ -122,7 +122,7 @@ class Placer {
                  std::to_string(subject_.config.cache(tensor.layer).heads),
              "calibrate with a scale a tensor");
     else
-      check_shape(tensor);
+      check_shape(tensor, side);
     PlacedScales& layer = placement_.layers.at(tensor.layer);
     const ScaleTensor*& place = side == ScaleSide::kKey     ? layer.k
                                 : side == ScaleSide::kValue ? layer.v
@@ -164,12 +164,25 @@ class Placer {
            (has_heads && count == heads);
   }
 
-  void check_shape(const ScaleTensor& tensor) {
+  int64_t channels_of(const ScaleTensor& tensor, ScaleSide side) const {
+    const LayerCache& cache = subject_.config.cache(tensor.layer);
+    return cache.heads * (side == ScaleSide::kKey ? cache.k_dim : cache.v_dim);
+  }
+
+  void check_shape(const ScaleTensor& tensor, ScaleSide side) {
     const int64_t heads = subject_.config.cache(tensor.layer).heads,
                   count = element_count_of(tensor);
     if (tensor.values.empty() && count > 0) {
       findings_.add(tensor.layer, Severity::kError,
                     name_of(tensor) + " is no tensor of a few numbers", "store it as F32");
+      return;
+    }
+    if (subject_.rules.shapes == ScaleShapes::kChannels) {
+      if (const int64_t channels = channels_of(tensor, side); count != channels)
+        refuse(tensor,
+               "it refuses " + name_of(tensor) + " of shape " + shape_text(tensor.shape) +
+                   ", it takes " + std::to_string(channels) + " elements, one a channel",
+               subject_.remedy);
       return;
     }
     const bool has_heads = takes_head_scales(subject_);

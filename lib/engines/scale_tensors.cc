@@ -74,9 +74,9 @@ std::optional<float> value_at(const TensorView& tensor, size_t i) {
   }
 }
 
-/// Scales are a few numbers; anything larger is none and is not read.
+/// Scales are a few numbers, at most one a channel; anything larger is none and is not read.
 std::vector<float> values_of(const TensorView& tensor) {
-  constexpr uint64_t kMost = 4096;
+  constexpr uint64_t kMost = 65536;
   const uint64_t count = element_count(tensor.shape);
   std::vector<float> values;
   for (size_t i = 0; count <= kMost && i < count; ++i)

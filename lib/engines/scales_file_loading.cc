@@ -112,7 +112,7 @@ void apply_own_file(const VerifyCase& subject, VerifyReport& report, Findings& f
     }
     report.kv_cache_dtype = scales.format.is_int8() ? "int8" : "fp8_e4m3";
     findings.add(Severity::kNote, "it takes the scales from " + source + " alone",
-                 "give it " + std::string(subject.engine.scales_file.argument) + " " + source);
+                 "give it " + file_argument(subject.engine.scales_file, source));
   } catch (const SystemError&) {
     throw;  // a file that is not there is the user's mistake
   } catch (const Error& error) {
@@ -137,7 +137,7 @@ void apply_scales_file(const VerifyCase& subject, VerifyReport& report, Findings
   const ScalesFileContent content =
       read_scales_file(subject.options.scales, subject.config, subject.options.tp_size);
   const std::string arguments =
-      std::string(subject.engine.fp8_argument) + " " + std::string(rules.argument) + " " + source;
+      std::string(subject.engine.fp8_argument) + " " + file_argument(rules, source);
   if (!subject.choice.is_fp8 || subject.choice.dtype == "fp8_e5m2") {
     findings.add(Severity::kNote, "it reads " + source + " for FP8 E4M3 caches only",
                  "give " + arguments);

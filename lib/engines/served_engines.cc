@@ -34,9 +34,9 @@ LoadOutcome outcome_of(const Trial& trial) {
 }
 
 /// The file beside the scales, or in the checkpoint; empty: none.
-fs::path scales_file_of(const ServedFolder& folder) {
+fs::path scales_file_of(const ServedFolder& folder, const EngineRules& rules) {
   if (!folder.scales.empty()) return folder.scales;
-  const fs::path inside = folder.checkpoint / kScalesJsonName;
+  const fs::path inside = folder.checkpoint / rules.scales_file.name;
   return is_there(inside) ? inside : fs::path();
 }
 
@@ -56,6 +56,13 @@ std::vector<int64_t> layers_without_scales(const VerifyReport& report) {
     if (layer.k.source.empty() && layer.v.source.empty()) layers.push_back(layer.layer);
   if (layers.size() == report.layers.size()) layers.clear();
   return layers;
+}
+
+/// What tells an engine the cache of a file of its own form.
+std::string kind_argument(const ScalesFileRules& file, const VerifyReport& report) {
+  if (!file.kind_argument || report.layers.empty()) return {};
+  return " " +
+         file.kind_argument(report.kv_cache_dtype == "int8", report.layers.front().k.values.size());
 }
 
 /// Tries the engine's own settings, an FP8 cache, and the file of scales; where layers have no
@@ -83,14 +90,19 @@ Trial best_trial(const ServedFolder& folder, const ModelConfig& config, const st
         join(options.skip_layers, " ", [](int64_t layer) { return std::to_string(layer); });
     return trial;
   };
+  if (rules.scales_file.read) options.scales = scales_file_of(folder, rules);
   Trial best = run("");
+  if (!options.scales.empty()) {
+    best.arguments = kind_argument(rules.scales_file, best.report);
+    return best;
+  }
   if (is_used(best) || rules.fp8_argument.empty()) return best;
   options.kv_cache_dtype = "fp8_e4m3";
   const std::string arguments = " " + std::string(rules.fp8_argument);
   Trial told = run(arguments);
   if (is_used(told)) return told;
   if (best.report.loads && best.report.kv_cache_dtype == "auto") best = std::move(told);
-  options.scales = scales_file_of(folder);
+  options.scales = scales_file_of(folder, rules);
   if (!rules.scales_file.is_read || options.scales.empty()) return best;
   told = run(arguments);
   return is_used(told) ? told : best;
@@ -104,8 +116,8 @@ std::string command_of(const EngineRules& rules, const ServedFolder& folder, con
   std::string line = command + (command.empty() ? "" : " ") +
                      shell_word(shown_path(folder, folder.checkpoint, shown)) + trial.arguments;
   if (!trial.scales.empty())
-    line += " " + std::string(rules.scales_file.argument) + " " +
-            shell_word(shown_path(folder, trial.scales, shown));
+    line +=
+        " " + file_argument(rules.scales_file, shell_word(shown_path(folder, trial.scales, shown)));
   return line + trial.skipped + (trial.is_rocm ? ", on MI300" : "");
 }
 

@@ -162,11 +162,11 @@ std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folde
       served.push_back({.checkpoint = folder.path, .known = folder.engines});
       continue;
     }
-    // The engines with rules read no other file.
-    const fs::path file = is_folder(folder.path) ? folder.path / kScalesJsonName : folder.path;
-    const bool is_read = any_has(
-        folder.format, [](const OutputFormat& format) { return format.file == kScalesJsonName; });
-    if (is_read) served.push_back({.checkpoint = model, .scales = file});
+    // Engines of other files are asked by name.
+    const OutputFormat* format = kWriters.find(folder.format);
+    if (!format || (options.engines.empty() && format->file != kScalesJsonName)) continue;
+    const fs::path file = is_folder(folder.path) ? folder.path / format->file : folder.path;
+    served.push_back({.checkpoint = model, .scales = file});
   }
   if (served.empty()) return {};
   try {

@@ -27,8 +27,9 @@ std::map<std::string, bool> seen_by(const std::string& engine) {
 }
 
 /// The names of --format; tests of tools see that they are the writers'.
-const std::vector<std::string_view> kFormats{"compressed-tensors", "fp8",      "tgi",
-                                             "scales-json",        "modelopt", "quark"};
+const std::vector<std::string_view> kFormats{
+    "compressed-tensors", "ascend", "fp8",         "lightllm", "modelopt",
+    "onnxruntime-genai",  "quark",  "scales-json", "tgi"};
 
 Reads verdict(std::string_view engine, std::string_view format, std::string_view model_type) {
   for (const EngineVerdict& verdict : engine_verdicts(choose_engine(engine), model_type))

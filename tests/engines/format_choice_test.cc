@@ -100,6 +100,23 @@ TEST_CASE("formats_for: a text model inside with which the wrapper was not run")
   CHECK(test::contains(diagnostics.all[0], "mistral3 is not known"));
 }
 
+TEST_CASE("formats_for: engines of a form of their own, whose models are not known") {
+  for (const auto& [engine, format] : {std::pair{"lightllm", "lightllm"},
+                                       {"onnxruntime-genai", "onnxruntime-genai"},
+                                       {"vllm-ascend", "ascend"},
+                                       {"trtllm", "modelopt"}}) {
+    INFO(engine);
+    Warnings diagnostics;
+    const Json json = test::recorded_config("qwen3");
+    CHECK(chosen_of({engine}, json, diagnostics) == Names{format});
+    REQUIRE(diagnostics.all.size() == 1);
+    CHECK(test::contains(diagnostics.all[0], "qwen3 is not known"));
+  }
+  Warnings diagnostics;
+  CHECK(formats_for({"lightllm"}, {.model_type = "llama", .has_weights = true}, diagnostics) ==
+        Names{"lightllm"});
+}
+
 TEST_CASE("formats_for: a model that was not run is written in the usual format, with a warning") {
   Warnings diagnostics;
   CHECK(formats_for({"vllm"}, {.model_type = "new_model"}, diagnostics) ==

@@ -277,7 +277,8 @@ TEST_CASE("an unknown engine is told with the known ones") {
   const std::string message = test::message_of([&] { subject.verify("vlm"); });
   CHECK(message ==
         "unknown engine 'vlm' (did you mean 'vllm'?); known are vllm, sglang, tgi, tgi-branch, "
-        "aphrodite, aphrodite-0.6, trtllm, lmdeploy, transformers, lightllm, onnxruntime-genai");
+        "aphrodite, aphrodite-0.6, trtllm, lmdeploy, transformers, lightllm, vllm-ascend, "
+        "onnxruntime-genai");
 }
 
 TEST_CASE("remedies: a conversion where the scales are there, else a calibration") {

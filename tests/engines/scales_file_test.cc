@@ -196,3 +196,23 @@ TEST_CASE("engines with files of their own read no scales of a checkpoint") {
     CHECK(report.findings.front().remedy.find("--format " + engine) != std::string::npos);
   }
 }
+
+TEST_CASE("vLLM-Ascend holds the scales of an INT8 cache by channel") {
+  EngineCase subject(kLlama);
+  subject.write("quant_model_description.json", {{"kv_cache_type", "C8"}});
+  for (const char* layer : {"0", "1"})
+    for (const char* side : {"k", "v"})
+      subject.add(
+          "model.layers." + std::string(layer) + ".self_attn." + side + "_proj.kv_cache_scale",
+          "F32", {32}, std::vector<float>(32, side[0] == 'k' ? 0.5f : 0.25f));
+  const VerifyReport report = subject.verify("vllm-ascend");
+  INFO(dump_json(report_json(report)));
+  CHECK(report.kv_cache_dtype == "int8");
+  REQUIRE(report.layers.size() == 2);
+  CHECK(report.layers[1].k.values == std::vector<float>(32, 0.5f));
+  CHECK(report.layers[1].v.values == std::vector<float>(32, 0.25f));
+  CHECK_FALSE(loses_scales(report));
+  // One a head, as other engines take them.
+  subject.add("model.layers.1.self_attn.v_proj.kv_cache_scale", "F32", {2}, {0.5f, 0.5f});
+  CHECK_FALSE(subject.verify("vllm-ascend").loads);
+}

@@ -72,6 +72,35 @@ TEST_CASE("served_engines: commands call the checkpoint as they are told to") {
                             "kv_cache_scales.json"));
 }
 
+TEST_CASE("served_engines: an engine that reads a file of its own alone, with its arguments") {
+  const test::ScratchFolder folder;
+  const ModelConfig config = config_of("llama");
+  const int64_t heads = config.num_key_value_heads;
+  Json scales = Json::array();
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    scales.push_back(std::vector<double>(static_cast<size_t>(2 * heads), 0.25));
+  const fs::path file = folder / "kv_cache_calib.json";
+  test::write_file(file, dump_json({{"version", "1.0"},
+                                    {"architectures", "LlamaForCausalLM"},
+                                    {"quant_type", "per_head"},
+                                    {"qmin", -448.0},
+                                    {"qmax", 448.0},
+                                    {"num_layers", config.num_hidden_layers},
+                                    {"num_head", heads},
+                                    {"scales_shape", {config.num_hidden_layers, 2 * heads}},
+                                    {"scales", scales}}));
+  const fs::path model = model_fixture("llama");
+  const ServedEngine engine =
+      only(served_engines({{.checkpoint = model, .scales = file}}, config, {"lightllm"}, 1));
+  CHECK(engine.outcome == LoadOutcome::kNotKnown);
+  CHECK(engine.is_used);
+  CHECK(engine.note ==
+        "not run with such a model; by its rules: python -m "
+        "lightllm.server.api_server --model_dir " +
+            model.string() + (heads > 1 ? " --llm_kv_type fp8kv_sph" : " --llm_kv_type fp8kv_spt") +
+            " --kv_quant_calibration_config_path " + file.string());
+}
+
 TEST_CASE("served_engines: an engine that was not run with such a model is not known") {
   const auto engine = only(
       served_engines({{.checkpoint = model_fixture("llama")}}, config_of("llama"), {"trtllm"}, 1));

@@ -81,7 +81,10 @@ EngineRules trtllm_engine(std::string_view) {
                        .takes_int8 = true}},
           .otherwise = {.method = "*"},
           // Source: TensorRT-LLM, quant_config_utils.py.
-          .formats = {{.format = "compressed-tensors",
+          .formats = {{.format = "modelopt",
+                       .method = "modelopt",
+                       .note = "INT8 and NVFP4 caches; an FP8 cache has 1.0, whatever it is given"},
+                      {.format = "compressed-tensors",
                        .method = "compressed-tensors",
                        .otherwise = Reads::kNo,
                        .note = "refuses empty config_groups; it reads ModelOpt checkpoints"}}};
