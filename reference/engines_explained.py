@@ -117,6 +117,8 @@ VLLM = [
     explanation("tensors not found", "no model", "its Transformers backend does not find the tensors of the model", seen="TransformersMultiModalForCausalLM"),
     explanation("asks for first_k_dense_replace", "no model", "its model file asks config.json for first_k_dense_replace, which transformers does not write (ValueError)",
                 settings=[setting("first_k_dense_replace", None)], seen="first_k_dense_replace not exist"),
+    explanation("Mistral 4 without architectures", "no model", "it asks text_config for architectures, which Mistral 4 inside Mistral 3 does not name (ValueError)",
+                settings=[setting("text_config.model_type", "mistral4"), setting("text_config.architectures", None)], seen="No model architectures"),
     explanation("not run", "no model", "it does not run the model"),
     # Run with llama and ministral3, and with mistral3, whose loader renames them (mistral3.py:435).
     explanation("activation_scale", "no model", "its loader stops at activation_scale, a name that it knows in mistral3 alone", methods=["fp8"], names=[".activation_scale"],
