@@ -209,10 +209,12 @@ def names_of(recorded, checkpoints):
         for method, letters in methods.items():
             asked = [methods[other] for other in told & methods.keys()]
             outcomes = [outcome_of(letter, method in told, {row[i] for row in asked}) for i, letter in enumerate(letters)]
-            seen.setdefault(model_type, {}).setdefault(method, []).append(outcomes)
+            seen.setdefault(model_type, {}).setdefault(method, {})[family] = None if set(letters) == {"-"} else outcomes
     found = {}
     for model_type, methods in sorted(seen.items()):
-        for method, rows in methods.items():
+        for method, by_family in methods.items():
+            # Of families of the type that do not start, other answers tell.
+            rows = [row for row in by_family.values() if row] or [["?"] * len(tried_names())]
             letters = [outcomes[0] if len(set(outcomes)) == 1 else "?" for outcomes in zip(*rows)]
             if len(set(letters) - {"?"}) > 1 or not set(letters) <= SAY_NOTHING:
                 found.setdefault(model_type, {})[method] = "".join(letters)
