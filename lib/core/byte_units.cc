@@ -25,10 +25,4 @@ std::string byte_text_beside(uint64_t limit, uint64_t bytes) {
   return fixed("%.4g ", value) + kUnits[unit][is_binary ? 1 : 0];
 }
 
-std::string over_limit_text(uint64_t limit, uint64_t bytes) {
-  const std::string found = byte_text_beside(limit, bytes), most = limit_text(limit);
-  return found == most ? std::to_string(bytes) + " bytes, the limit is " + std::to_string(limit)
-                       : found + ", the limit is " + most;
-}
-
 }  // namespace kvcal

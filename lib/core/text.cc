@@ -88,13 +88,21 @@ uint64_t parse_byte_size(const std::string& text) {
                                           {"MiB", uint64_t{1} << 20},
                                           {"GiB", uint64_t{1} << 30},
                                           {"TiB", uint64_t{1} << 40}}};
-  uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const uint64_t* unit = kUnits.find(std::string(end, text.data() + text.size()));
-  if (error != std::errc() || end == text.data() || !unit)
-    fail(shown_name(text), " is no size, expected a whole number and a unit like 8GiB",
+  const char* const last = text.data() + text.size();
+  uint64_t whole = 0;
+  double fraction = 0.0;
+  auto [end, error] = std::from_chars(text.data(), last, whole);
+  const bool is_number = error == std::errc() && end != text.data();
+  const bool has_fraction =
+      is_number && last - end > 1 && end[0] == '.' && end[1] >= '0' && end[1] <= '9';
+  if (has_fraction) end = std::from_chars(end, last, fraction).ptr;
+  if (is_number && end != last && *end == ' ') ++end;  // as messages write sizes
+  const uint64_t* unit = kUnits.find(std::string(end, last));
+  if (!is_number || !unit || (has_fraction && *unit == 1))
+    fail(shown_name(text), " is no size, expected a number and a unit like 8GiB",
          did_you_mean(end, kUnits.names()));
-  return checked_mul(number, *unit);
+  const auto more = static_cast<uint64_t>(std::ceil(fraction * static_cast<double>(*unit) - 1e-6));
+  return checked_add(checked_mul(whole, *unit), more);
 }
 
 std::string time_text(double seconds) {

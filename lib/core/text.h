@@ -105,7 +105,7 @@ double parse_fraction(std::string_view text);
 /// Parses a fraction of at most 1. Throws Error.
 double parse_part(std::string_view text);
 
-/// Parses "8GiB", "512MiB", "4GB" or "1000000". Throws Error.
+/// Parses "8GiB", "512 MiB", "1.5GB" or "1000000". Throws Error.
 uint64_t parse_byte_size(const std::string& text);
 
 /// Seconds as people read them: "40 s", "15 min", "2 h 30 min".

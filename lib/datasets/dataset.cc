@@ -134,7 +134,8 @@ std::unique_ptr<Dataset> map_dataset(const fs::path& path, RecordMapping mapping
 
 void check_record_size(std::string_view what, uint64_t bytes, size_t most) {
   if (bytes > most)
-    fail(what, " has ", over_limit_text(most, bytes), "; --max-record-bytes sets another");
+    fail(what, " has ", byte_text_beside(most, bytes), ", the limit is ", limit_text(most),
+         "; --max-record-bytes sets another");
 }
 
 std::unique_ptr<RecordSource> open_records(const fs::path& path, const RecordRequest& request) {

@@ -83,8 +83,8 @@ CASE
 bad "The disk takes no scratch file" <<'CASE'
 # --memory-limit moves hidden states to a scratch file beside the output. The limit is a little over what is needed without them.
 for i in $(seq 200); do cat "$DATA/data.jsonl"; done >data.jsonl
-least=$(kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --threads 1 --memory-limit 1 2>&1 | sed -n 's/.* which take \([0-9]*\) bytes$/\1/p')
-echo $((least + 1000000)) >limit
+least=$(kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --threads 1 --memory-limit 1 2>&1 | sed -n 's/.* which take \([0-9.]*\) MB$/\1/p')
+awk "BEGIN { print $least + 1 \"MB\" }" >limit
 $ (ulimit -f 32; kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --threads 1 --memory-limit "$(<limit)")
 CASE
 

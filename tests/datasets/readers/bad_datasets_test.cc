@@ -73,14 +73,14 @@ TEST_CASE("data sets: a record longer than the limit is refused, as many blank l
     return test::error_of(scratch.path(), [&] { open_dataset(path); });
   };
   CHECK(error("a.jsonl", "{}\n", 'x') ==
-        "a.jsonl:2: the line has 8388609 bytes, the limit is 8388608" + advice);
+        "a.jsonl:2: the line has 8.001 MiB, the limit is 8 MiB" + advice);
   CHECK(error("b.txt", "one\n\n", 'x') ==
         "b.txt:3: the paragraph is longer than 8 MiB; separate records by a blank line, or "
         "set --max-record-bytes");
   CHECK(error("c.json", "[{}, {\"text\": 1", '0') ==
         "c.json: the file ends inside the value that begins at line 1");
   CHECK(error("d.json", "{\"a\": 1", '0') ==
-        "d.json: line 1: the value has 8388610 bytes, the limit is 8388608" + advice);
+        "d.json: line 1: the value has 8.001 MiB, the limit is 8 MiB" + advice);
   CHECK(error("e.jsonl", "{}", '\n') == "");
   const auto path = scratch.write("f.jsonl", R"({"text": "one"})");
   CHECK(test::error_of(scratch.path(), [&] {
