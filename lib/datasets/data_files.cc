@@ -12,6 +12,7 @@
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/hash.h"
+#include "core/interrupt.h"
 #include "core/links.h"
 #include "core/text.h"
 #include "datasets/dataset.h"
@@ -107,16 +108,6 @@ std::vector<fs::path> files_of_pattern(const fs::path& pattern) {
   return files;
 }
 
-/// The folder before the first part with a wildcard.
-fs::path fixed_part(const fs::path& pattern) {
-  fs::path fixed;
-  for (const fs::path& part : pattern) {
-    if (part.string().find_first_of(kPatternCharacters) != std::string::npos) break;
-    fixed /= part;
-  }
-  return fixed;
-}
-
 /// Throws Error unless every shard that a name counts is there.
 void check_shards(const FileSet& set) {
   std::map<std::pair<std::string, int64_t>, std::set<int64_t>> seen;
@@ -166,6 +157,15 @@ bool is_pattern(const fs::path& path) {
   return path.string().find_first_of(kPatternCharacters) != std::string::npos && !is_there(path);
 }
 
+fs::path fixed_part(const fs::path& pattern) {
+  fs::path fixed;
+  for (const fs::path& part : pattern) {
+    if (part.string().find_first_of(kPatternCharacters) != std::string::npos) break;
+    fixed /= part;
+  }
+  return fixed;
+}
+
 bool has_files(const fs::path& path) {
   glob_t found{};
   const bool has_some = is_pattern(path) && ::glob(path.c_str(), GLOB_NOSORT, nullptr, &found) == 0;
@@ -180,6 +180,7 @@ FileSet find_data_files(const fs::path& path, const std::optional<std::string>& 
   std::ranges::sort(set.files, {}, [](const fs::path& file) { return file.string(); });
   const AllowedLinks links(set.folder, "data folder");
   for (const fs::path& file : set.files) {
+    throw_if_interrupted();
     links.check(file);
     check_kind(file);
   }
