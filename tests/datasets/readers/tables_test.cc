@@ -1,6 +1,9 @@
 // Parquet and Arrow files, judged by the JSON lines that hold the same records. The test programs
 // of builds without Arrow leave these cases out (tests/CMakeLists.txt). Fixtures:
 // reference/make_data.py.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -12,6 +15,7 @@
 #include "datasets/dataset.h"
 #include "datasets/readers/dataset_files.h"
 #include "support/folders.h"
+#include "support/scoped_variable.h"
 
 namespace kvcal {
 namespace {
@@ -87,6 +91,7 @@ TEST_CASE("tables: shards of the hub, by folder and pattern", "[.][tables]") {
 
 TEST_CASE("tables: a descriptor reads the columns that it names", "[.][tables]") {
   const test::ScratchFolder scratch;
+  const test::ScopedVariable follows("KVCAL_FOLLOW_LINKS", "1");  // the table is in another folder
   const auto text = [&](const std::string& record) {
     const auto path =
         scratch.write("d.yaml",
@@ -188,6 +193,93 @@ TEST_CASE("tables: files with changed bytes are read or refused, and nothing els
       }
   }
   CHECK(refused > 1000);
+}
+
+/// A limit of the system on the memory that this process may take from now on.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(rlim_t more) {
+    REQUIRE(::getrlimit(RLIMIT_DATA, &before_) == 0);
+    std::ifstream statm("/proc/self/statm");
+    rlim_t pages[6] = {};
+    for (rlim_t& one : pages) statm >> one;
+    const rlimit limit{pages[5] * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + more,
+                       before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_DATA, &limit) == 0);
+  }
+  ~MemoryLimit() { ::setrlimit(RLIMIT_DATA, &before_); }
+  MemoryLimit(const MemoryLimit&) = delete;
+  MemoryLimit& operator=(const MemoryLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+/// Damage that a change of single bytes does not do: other numbers of several bytes, counts that
+/// need more bytes than before, parts that are missing, twice or elsewhere. The footer of Parquet
+/// keeps its true length, so that what it says is believed.
+std::string mutated(std::string content, std::mt19937& random) {
+  const auto below = [&](size_t count) { return static_cast<size_t>(random()) % count; };
+  const bool is_parquet = content.starts_with("PAR1");
+  constexpr size_t kEnd = 8;  // the footer's length and a mark
+  const size_t footer =
+      is_parquet ? static_cast<unsigned char>(content[content.size() - kEnd]) +
+                       256u * static_cast<unsigned char>(content[content.size() - kEnd + 1])
+                 : 0;
+  const bool is_in_footer = is_parquet && below(2) == 0;
+  const size_t first = is_in_footer ? content.size() - kEnd - footer : 4;
+  const size_t last = content.size() - kEnd - (is_parquet && !is_in_footer ? footer : 0);
+  const size_t at = first + below(last - first), size = 1 + below(std::min<size_t>(last - at, 16));
+  const std::string numbers[] = {
+      std::string(1, '\0'),         "\x7f",
+      "\xff\xff\xff\xff\x0f",       "\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+      "\x80\x80\x80\x80\x08",       "\xff\xff\xff\x7f",
+      std::string("\0\0\0\x80", 4), "\xff\xff\xff\xff\xff\xff\xff\x7f",
+      std::string(8, '\xff')};
+  const std::string& number = numbers[below(std::size(numbers))];
+  const size_t before = content.size();
+  switch (below(5)) {
+    case 0:
+      content.replace(at, number.size(), number);
+      break;
+    case 1:
+      content.replace(at, 1, number);
+      break;
+    case 2:
+      content.erase(at, size);
+      break;
+    case 3:
+      content.insert(at, content.substr(at, size));
+      break;
+    default:
+      content.replace(at, size, content.substr(first + below(last - first), size));
+  }
+  if (is_in_footer && content.size() > kEnd) {
+    const size_t now = footer + content.size() - before;
+    content[content.size() - kEnd] = static_cast<char>(now & 0xff);
+    content[content.size() - kEnd + 1] = static_cast<char>(now >> 8);
+  }
+  return content;
+}
+
+TEST_CASE("tables: wrong counts, offsets and pages are refused in bounded memory", "[.][tables]") {
+  const test::ScratchFolder scratch;
+  const MemoryLimit limit(rlim_t{1} << 30);
+  int64_t refused = 0, tried = 0;
+  for (const char* folder : {"messages", "extra_fields", "input_ids", "text", "tool_calls"}) {
+    for (const auto& entry : fs::directory_iterator(kFolder / "same" / folder)) {
+      const std::string own = entry.path().filename().string();
+      if (own == "saved" || own == "rows.jsonl") continue;
+      const std::string whole = read_text(entry.path());
+      std::mt19937 seeded(static_cast<uint32_t>(57 + whole.size()));
+      for (int i = 0; i < 200; ++i, ++tried) {
+        INFO(own << ", change " << i);
+        refused += is_refused(scratch, own, mutated(whole, seeded));
+      }
+    }
+  }
+  CHECK(tried > 5000);
+  CHECK(refused > tried / 2);
 }
 
 TEST_CASE("tables: a build without Arrow says so and how to get it", "[.][no_tables]") {
