@@ -201,7 +201,7 @@ fs::path resolved(const fs::path& path) {
   std::error_code error;
   const auto absolute = fs::absolute(path, error);
   const auto result = fs::weakly_canonical(absolute, error);
-  return error ? absolute.lexically_normal() : result;
+  return error ? absolute : result;
 }
 
 namespace {

@@ -5,6 +5,7 @@
 
 #include "calib/plan/resolve_plan.h"
 #include "core/file.h"
+#include "core/files_read.h"
 #include "core/folder.h"
 #include "core/process.h"
 #include "core/text.h"
@@ -191,6 +192,10 @@ class Calibrating {
       inputs_.backends = open_backends(devices, told());
       inputs_.layerwise = layerwise_options(request_, *inputs_.backends[0], plan_.subject->config,
                                             scratch_folder());
+      // By now what is read is known: the forward passes need not run in vain.
+      for (const std::string& path : {request_.output.output, request_.save_statistics,
+                                      request_.report.page, request_.report.plots})
+        if (!path.empty()) check_not_read(output_place(path));
     });
     clock_.end("load");
   }
