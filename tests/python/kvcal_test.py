@@ -206,10 +206,15 @@ class DataInMemory(Case):
         odd = [[1.0, 2.7], array.array("d", [1, 2]), [None], [[1, 2]], ["a", 1]]
         if numpy:
             odd += [numpy.array([1.0, 2.7]), numpy.zeros((2, 2), "i8"), numpy.array([True]), numpy.array(["a", "b"])]
+            odd += [numpy.array([1, 2], "f2"), numpy.array([1 + 2j]), numpy.array(["2026-11-30"], "M8[D]"), numpy.array(5),
+                    numpy.zeros(2, [("a", "i4")]), numpy.ma.masked_array([1, 2], [False, True])]
         for one in odd:
             with self.assertRaises(TypeError, msg=repr(one)):
                 self.scales_of([one])
-        for one in ([-1], [2**40], [2**70], [10**6]):
+        outside = [[-1], [2**40], [2**70], [10**6]]
+        if numpy:
+            outside += [numpy.array([2**63], "u8"), numpy.broadcast_to(numpy.int64(-2), 3)]
+        for one in outside:
             with self.assertRaisesRegex(kvcal.Error, r"input_ids\[0\]", msg=repr(one)):
                 self.scales_of([one])
         self.assertEqual(os.listdir("."), [])
