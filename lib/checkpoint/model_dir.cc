@@ -20,6 +20,7 @@
 #include "core/output.h"
 #include "core/posix_file.h"
 #include "core/registry.h"
+#include "core/safe_points.h"
 #include "core/text.h"
 
 namespace kvcal {
@@ -27,7 +28,9 @@ namespace {
 
 void check_entries(const fs::path& inner, const AllowedLinks& links) {
   if (!is_folder(inner)) return;
+  SafePoints points(1024);
   for (const fs::path& path : paths_in(inner)) {
+    points.pass();
     const std::string name = path.filename().string();
     if (name.starts_with('.')) continue;
     std::error_code error;
@@ -55,7 +58,9 @@ constexpr size_t kMostShards = 1000;
 /// ones.
 std::vector<std::string> files_in(const fs::path& folder) {
   std::vector<std::string> names;
+  SafePoints points(1024);
   for (const fs::path& path : paths_in(folder)) {
+    points.pass();
     const std::string name = path.filename().string();
     if (name.starts_with('.')) continue;
     const fs::file_type type = type_of(path);

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "core/posix_file.h"
+#include "core/safe_points.h"
 
 namespace kvcal {
 namespace {
@@ -29,10 +30,14 @@ fs::file_type told_type(const fs::path& path, fs::file_status status, std::error
 std::vector<fs::path> paths_in(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+  SafePoints points(1024);
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    points.pass();
     paths.push_back(it->path());
+  }
   if (error) fail_code(folder, "cannot list the folder", error);
-  std::ranges::sort(paths);
+  std::ranges::sort(
+      paths, {}, [](const fs::path& path) -> auto& { return path.native(); });
   return paths;
 }
 

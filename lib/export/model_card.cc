@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 
 #include "core/file.h"
 #include "core/folder.h"
@@ -150,8 +151,9 @@ std::string yaml_field(const CardField& field) {
 /// The source's values and ours, each once.
 CardField merged(std::string key, const SourceCard& source, const std::vector<std::string>& ours) {
   CardField field{.key = std::move(key), .values = {}, .is_list = true};
+  std::unordered_set<std::string> seen;
   const auto add = [&](const std::string& value) {
-    if (std::ranges::find(field.values, value) == field.values.end()) field.values.push_back(value);
+    if (seen.insert(value).second) field.values.push_back(value);
   };
   if (const CardField* theirs = source.find(field.key)) std::ranges::for_each(theirs->values, add);
   std::ranges::for_each(ours, add);

@@ -20,8 +20,8 @@
 namespace kvcal::tokenizers {
 namespace {
 
-/// Four times the largest published; the library that makes its table of them cannot be stopped.
-constexpr size_t kMostPieces = size_t{1} << 20;
+/// Twice the largest published; the library that makes its table of them cannot be stopped.
+constexpr size_t kMostPieces = size_t{1} << 19;
 constexpr size_t kLongestPiece = 64 * 1024;
 
 /// One field of a protobuf message.

@@ -1,9 +1,12 @@
-// Runs a program and tells what it cost: measure [--stop MILLISECONDS] SECONDS OUT COMMAND...
+// Runs a program and tells what it cost: measure [--stop FILE MILLISECONDS] SECONDS OUT COMMAND...
 // writes "status seconds megabytes seconds-after-stop" to OUT. Seconds are the processor's, so that
 // a busy machine changes nothing; megabytes the most that lay in memory at one time. A program that
 // takes longer than SECONDS of real time is killed and has status 124. --stop: SIGTERM once it has
-// had so much of the processor; the last number is "-" where it ended before.
+// opened FILE and then had so much of the processor; the last number is "-" where it ended before.
+#include <poll.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +21,8 @@ namespace {
 volatile sig_atomic_t child = 0;
 volatile sig_atomic_t is_late = 0;
 volatile sig_atomic_t is_stopped = 0;
+clockid_t child_clock{};
+timespec stopped_at{};
 
 void kill_child(int) {
   is_late = 1;
@@ -25,36 +30,54 @@ void kill_child(int) {
 }
 
 void stop_child(int) {
-  is_stopped = 1;
-  kill(child, SIGTERM);
+  clock_gettime(child_clock, &stopped_at);
+  is_stopped = kill(child, SIGTERM) == 0;
 }
 
 double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
+double seconds_of(const timespec& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
 
-/// A timer of the child's processor time. false: the system has none.
-bool stop_after(long milliseconds) {
-  clockid_t clock{};
-  if (clock_getcpuclockid(child, &clock) != 0) return false;
+/// Sets a timer of the child's processor time, from now on.
+void stop_after(long milliseconds) {
   sigevent event{};
   event.sigev_notify = SIGEV_SIGNAL;
   event.sigev_signo = SIGUSR1;
   timer_t timer{};
-  if (timer_create(clock, &event, &timer) != 0) return false;
+  if (timer_create(child_clock, &event, &timer) != 0) return;
+  timespec now{};
+  clock_gettime(child_clock, &now);
+  const long nanoseconds = now.tv_nsec + milliseconds % 1000 * 1'000'000;
   itimerspec when{};
-  when.it_value = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1'000'000};
-  return timer_settime(timer, TIMER_ABSTIME, &when, nullptr) == 0;
+  when.it_value = {.tv_sec = now.tv_sec + milliseconds / 1000 + nanoseconds / 1'000'000'000,
+                   .tv_nsec = nanoseconds % 1'000'000'000};
+  timer_settime(timer, TIMER_ABSTIME, &when, nullptr);
+}
+
+/// Waits until the child opens the watched file, or has ended. false: it has ended.
+bool await_opening(int watch) {
+  pollfd both[2] = {
+      {.fd = watch, .events = POLLIN, .revents = 0},
+      {.fd = static_cast<int>(syscall(SYS_pidfd_open, child, 0)), .events = POLLIN, .revents = 0}};
+  while (poll(both, 2, -1) < 0) {
+  }
+  return (both[0].revents & POLLIN) != 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   long stop = 0;
-  if (argc > 2 && std::strcmp(argv[1], "--stop") == 0) {
-    stop = std::atol(argv[2]);
-    argv += 2;
-    argc -= 2;
+  int watch = -1;
+  if (argc > 3 && std::strcmp(argv[1], "--stop") == 0) {
+    watch = inotify_init1(IN_CLOEXEC);
+    if (inotify_add_watch(watch, argv[2], IN_OPEN) < 0) return 2;
+    stop = std::atol(argv[3]);
+    argv += 3;
+    argc -= 3;
   }
   if (argc < 4) return 2;
   std::signal(SIGALRM, kill_child);
@@ -65,8 +88,14 @@ int main(int argc, char** argv) {
     execvp(argv[3], argv + 3);
     _exit(127);
   }
-  if (stop > 0 && !stop_after(stop)) return 2;
   alarm(static_cast<unsigned>(std::atoi(argv[1])));
+  // Where a clock or timer fails the program has ended.
+  if (watch >= 0 && await_opening(watch) && clock_getcpuclockid(child, &child_clock) == 0) {
+    if (stop <= 0)
+      stop_child(0);
+    else
+      stop_after(stop);
+  }
   int status = 0;
   rusage used{};
   while (wait4(child, &status, 0, &used) < 0) {
@@ -77,7 +106,7 @@ int main(int argc, char** argv) {
   const double seconds = seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
   std::fprintf(out, "%d %.2f %ld ", code, seconds, used.ru_maxrss / 1024);
   if (is_stopped)
-    std::fprintf(out, "%.2f\n", seconds - static_cast<double>(stop) * 1e-3);
+    std::fprintf(out, "%.2f\n", seconds - seconds_of(stopped_at));
   else
     std::fprintf(out, "-\n");
   return std::fclose(out) == 0 ? 0 : 2;

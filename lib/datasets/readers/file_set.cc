@@ -2,6 +2,7 @@
 #include "datasets/data_files.h"
 
 #include "core/folder.h"
+#include "core/interrupt.h"
 #include "datasets/dataset_reader.h"
 
 namespace kvcal {
@@ -28,8 +29,10 @@ class JoinedDataset : public Joined<Dataset> {
 std::unique_ptr<Dataset> open_file_set(const fs::path& path, const DatasetOverrides& overrides) {
   FileSet set = find_data_files(path, overrides.split);
   std::vector<std::unique_ptr<Dataset>> parts;
-  for (const fs::path& file : set.files)
+  for (const fs::path& file : set.files) {
+    throw_if_interrupted();
     parts.push_back(open_dataset(file, {.records = overrides.records}));
+  }
   return std::make_unique<JoinedDataset>(std::move(parts), std::move(set));
 }
 
@@ -37,11 +40,13 @@ std::unique_ptr<RecordSource> open_records_of_set(const fs::path& path,
                                                   const RecordRequest& request) {
   FileSet set = find_data_files(path, request.split);
   std::vector<std::unique_ptr<RecordSource>> parts;
-  for (const fs::path& file : set.files)
+  for (const fs::path& file : set.files) {
+    throw_if_interrupted();
     parts.push_back(open_records(file, {.fields = request.fields,
                                         .what = request.what,
                                         .max_record_bytes = request.max_record_bytes,
                                         .delimiter = request.delimiter}));
+  }
   return join_records(std::move(parts), std::move(set), path);
 }
 

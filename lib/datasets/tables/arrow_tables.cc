@@ -21,6 +21,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/interrupt.h"
 #include "core/json_append.h"
 
 namespace kvcal {
@@ -189,6 +190,7 @@ class ParquetTable : public ArrowTable {
       next_ = begin_of(group);
     }
     do {
+      throw_if_interrupted();
       piece.begin = next_;
       piece.batch = nullptr;
       check(batches_->ReadNext(&piece.batch));
@@ -288,6 +290,7 @@ class IpcTable : public ArrowTable {
   }
 
   void add_batch(const arrow::RecordBatch& batch) {
+    throw_if_interrupted();
     check(batch.Validate());
     add_rows("batch", batch.num_rows());
   }
