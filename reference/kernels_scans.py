@@ -2,11 +2,11 @@
 
     python reference/kernels_scans.py tests/fixtures/kernels
 
-Needs torch 2.13.0 and transformers 5.17.0. Each recurrence is written out in float64 and compared here with the
+Needs torch 2.13.0 and transformers 5.24.0. Each recurrence is written out in float64 and compared here with the
 functions of transformers that it stands for (which compute in float32): causal_conv1d_fn and causal_conv1d_update,
 mamba2_chunk_scan (nemotron_h), mamba_selective_scan and mamba_selective_state_update (jamba),
-torch_recurrent_gated_delta_rule and torch_chunk_gated_delta_rule (qwen3_next), and the gated norms of zamba2 and
-qwen3_next. Inputs are multiples of 1/1024, exact in float32; outputs are rounded to 9 digits.
+torch_recurrent_gated_delta_rule and torch_chunk_gated_delta_rule (qwen3_next), recurrent_kimi_delta_attention and
+chunk_kimi_delta_attention (kimi_linear), and the gated norms of zamba2 and qwen3_next. Inputs are multiples of 1/1024, exact in float32; outputs are rounded to 9 digits.
 """
 
 import json
@@ -16,6 +16,7 @@ import sys
 import torch
 import torch.nn.functional as F
 from transformers.models.jamba import modeling_jamba as jamba
+from transformers.models.kimi_linear import modeling_kimi_linear as kimi
 from transformers.models.nemotron_h import modeling_nemotron_h as nemotron
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 from transformers.models.zamba2.modeling_zamba2 import Zamba2RMSNormGated
@@ -96,13 +97,14 @@ def ssm_scan(rows, heads, head_dim, groups, state_dim, limits=(0.0, float("inf")
             "state": listed(before), "out": listed(out), "after": listed(state)}
 
 
-def delta_scan(rows, k_heads, v_heads, k_dim, v_dim, normalize=True, raw=False, continued=True):
+def delta_scan(rows, k_heads, v_heads, k_dim, v_dim, normalize=True, raw=False, continued=True, by_key=False):
+    wide = (v_heads, k_dim) if by_key else (v_heads,)
     q, k = values(rows, k_heads, k_dim), values(rows, k_heads, k_dim, deviation=1.0 if normalize else 0.3)
-    v, g, beta = values(rows, v_heads, v_dim), values(rows, v_heads), values(rows, v_heads)
-    rate, bias = (-values(v_heads).abs(), values(v_heads)) if raw else (None, None)
+    v, g, beta = values(rows, v_heads, v_dim), values(rows, *wide), values(rows, v_heads)
+    rate, bias = (-values(v_heads).abs(), values(*wide)) if raw else (None, None)
     if not raw:
         g, beta = -g.abs(), beta.sigmoid().mul(1024).round() / 1024
-    decay = rate * F.softplus(g + bias) if raw else g
+    decay = (rate[:, None] if by_key else rate) * F.softplus(g + bias) if raw else g
     share = beta.sigmoid() if raw else beta
     state = values(v_heads, k_dim, v_dim) if continued else torch.zeros(v_heads, k_dim, v_dim).double()
     before = state.clone()
@@ -110,11 +112,12 @@ def delta_scan(rows, k_heads, v_heads, k_dim, v_dim, normalize=True, raw=False, 
     queries, keys = (x.repeat_interleave(v_heads // k_heads, 1) for x in units)
     out = torch.zeros_like(v)
     for t in range(rows):
-        state = state * decay[t].exp()[:, None, None]
+        state = state * decay[t].exp().view(v_heads, -1, 1)
         delta = share[t][:, None] * (v[t] - (state * keys[t][..., None]).sum(1))
         state = state + keys[t][..., None] * delta[:, None, :]
         out[t] = (state * queries[t][..., None]).sum(1) * k_dim**-0.5
-    for rule in (qwen.torch_recurrent_gated_delta_rule, qwen.torch_chunk_gated_delta_rule):
+    for rule in ((kimi.recurrent_kimi_delta_attention, kimi.chunk_kimi_delta_attention) if by_key else
+                 (qwen.torch_recurrent_gated_delta_rule, qwen.torch_chunk_gated_delta_rule)):
         repeated = [x.repeat_interleave(v_heads // k_heads, 1)[None].float() for x in (q, k)]
         theirs, kept = rule(*repeated, v[None].float(), g=decay[None].float(), beta=share[None].float(),
                             initial_state=before[None].float(), output_final_state=True,
@@ -122,7 +125,7 @@ def delta_scan(rows, k_heads, v_heads, k_dim, v_dim, normalize=True, raw=False, 
         close(out, theirs[0])
         close(state, kept)
     return {"rows": rows, "k_heads": k_heads, "v_heads": v_heads, "k_dim": k_dim, "v_dim": v_dim,
-            "normalize": normalize, "logistic_beta": raw, "q": listed(q), "k": listed(k), "v": listed(v),
+            "normalize": normalize, "logistic_beta": raw, "decay_per_key": by_key, "q": listed(q), "k": listed(k), "v": listed(v),
             "g": listed(g), "beta": listed(beta), "decay_rate": listed(rate), "g_bias": listed(bias),
             "state": listed(before), "out": listed(out), "after": listed(state)}
 
@@ -165,6 +168,8 @@ cases = {
                    for gate_first in (False, True) for function in ("silu", "sigmoid")],
     "multiply_gate": [multiply_gate("sigmoid"), multiply_gate("silu")],
 }
+# Last, so that the others keep their inputs.
+cases["delta_scan"] += [delta_scan(9, 2, 2, 6, 5, raw=True, by_key=True), delta_scan(5, 1, 3, 9, 18, by_key=True)]
 folder = pathlib.Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "scans.json").write_text(json.dumps(cases, indent=None, separators=(",", ":")) + "\n")

@@ -108,29 +108,47 @@ HWY_INLINE void unit_row(const float* x, int64_t count, bool normalize, float sc
   for (int64_t i = 0; i < count; ++i) out[i] = x[i] * scale;
 }
 
-/// Decay and beta of several tokens.
+/// Decay, unless it is by key, and beta of several tokens.
 struct Gates {
   HWY_ALIGN float decay[kScanSteps] = {};
   HWY_ALIGN float beta[kScanSteps] = {};
 };
 
+/// exp(g), where decay_rate is given of g's softplus.
+HWY_INLINE VF decay_of(const DeltaScanArgs& args, int64_t head, VF g, VF bias) {
+  if (args.decay_rate) g = hn::Mul(set(args.decay_rate[head]), softplus(hn::Add(g, bias)));
+  return exp(g);
+}
+
 HWY_INLINE void gates_of(const DeltaScanArgs& args, int64_t head, int64_t row, int64_t count,
                          Gates& gates) {
   for (int64_t i = 0; i < count; ++i) {
-    gates.decay[i] = args.g.data[(row + i) * args.g.row_stride + head];
+    if (!args.decay_per_key) gates.decay[i] = args.g.data[(row + i) * args.g.row_stride + head];
     gates.beta[i] = args.beta.data[(row + i) * args.beta.row_stride + head];
   }
-  const VF rate = set(args.decay_rate ? args.decay_rate[head] : 1.0f);
-  const VF bias = set(args.g_bias ? args.g_bias[head] : 0.0f);
+  const VF bias = set(args.g_bias && !args.decay_per_key ? args.g_bias[head] : 0.0f);
   for (int64_t i = 0; i < count; i += lanes()) {  // the arrays hold whole vectors
-    VF g = hn::Load(DF(), gates.decay + i);
-    if (args.decay_rate) g = hn::Mul(rate, softplus(hn::Add(g, bias)));
-    hn::Store(exp(g), DF(), gates.decay + i);
+    if (!args.decay_per_key)
+      hn::Store(decay_of(args, head, hn::Load(DF(), gates.decay + i), bias), DF(), gates.decay + i);
     if (args.logistic_beta)
       hn::Store(hn::Mul(set(args.beta_range),
                         gate_of<GateFunction::kSigmoid>(hn::Load(DF(), gates.beta + i))),
                 DF(), gates.beta + i);
   }
+}
+
+/// Decays of one token's keys, and k times them.
+HWY_INLINE void key_decays(const DeltaScanArgs& args, int64_t head, int64_t row, const float* k,
+                           float* decays, float* faded_k) {
+  const float* g = args.g.data + row * args.g.row_stride + head * args.k_dim;
+  const std::vector<float> none(args.g_bias ? 0 : static_cast<size_t>(args.k_dim));
+  const float* bias = args.g_bias ? args.g_bias + head * args.k_dim : none.data();
+  for_vectors(args.k_dim, [&](auto at) HWY_ATTR {
+    const VF decay = decay_of(args, head, at.load(g), at.load(bias));
+    const VF faded = hn::Mul(decay, at.load(k));
+    at.store(decay, decays);
+    at.store(faded, faded_k);
+  });
 }
 
 /// One token: the input q and k [k_dim], v and y [kWidth].
@@ -139,16 +157,19 @@ struct DeltaStep {
   const float* k = nullptr;
   const float* v = nullptr;
   float* y = nullptr;
+  const float* decays = nullptr;   ///< [k_dim]; null: decay, of all
+  const float* faded_k = nullptr;  ///< k times them
   float decay = 0.0f, beta = 0.0f;
 };
 
 /// beta · (v - decay · Sᵀk) for state [k_dim, kWidth]. Sums even and odd rows separately.
+template <bool kPerKey>
 HWY_INLINE void correction(const DeltaStep& step, const float* state, int64_t k_dim,
                            VF (&delta)[kStrip]) {
   VF even[kStrip], odd[kStrip];
   for (int64_t j = 0; j < kStrip; ++j) even[j] = odd[j] = set(0.0f);
   const auto add_row = [&](int64_t i, VF(&sums)[kStrip]) HWY_ATTR {
-    const VF k = set(step.k[i]);
+    const VF k = set(kPerKey ? step.faded_k[i] : step.k[i]);
     for (int64_t j = 0; j < kStrip; ++j)
       sums[j] = hn::MulAdd(k, hn::Load(DF(), state + i * kWidth + j * lanes()), sums[j]);
   };
@@ -159,18 +180,20 @@ HWY_INLINE void correction(const DeltaStep& step, const float* state, int64_t k_
   }
   if (i < k_dim) add_row(i, even);
   for (int64_t j = 0; j < kStrip; ++j) {
-    const VF known = hn::Mul(set(step.decay), hn::Add(even[j], odd[j]));
+    VF known = hn::Add(even[j], odd[j]);
+    if (!kPerKey) known = hn::Mul(set(step.decay), known);
     delta[j] = hn::Mul(set(step.beta), hn::Sub(hn::Load(DF(), step.v + j * lanes()), known));
   }
 }
 
+template <bool kPerKey>
 HWY_INLINE void delta_step(const DeltaStep& step, int64_t k_dim, float* state) {
   VF delta[kStrip], y[kStrip];
-  correction(step, state, k_dim, delta);
+  correction<kPerKey>(step, state, k_dim, delta);
   for (int64_t j = 0; j < kStrip; ++j) y[j] = set(0.0f);
-  const VF decay = set(step.decay);
   for (int64_t i = 0; i < k_dim; ++i) {
     const VF k = set(step.k[i]), q = set(step.q[i]);
+    const VF decay = set(kPerKey ? step.decays[i] : step.decay);
     for (int64_t j = 0; j < kStrip; ++j) {
       float* at = state + i * kWidth + j * lanes();
       const VF moved = hn::MulAdd(k, delta[j], hn::Mul(decay, hn::Load(DF(), at)));
@@ -182,7 +205,7 @@ HWY_INLINE void delta_step(const DeltaStep& step, int64_t k_dim, float* state) {
 }
 
 /// Runs columns [begin, begin + width) of a state, width <= kWidth, through a segment. scratch:
-/// kWidth + 2 floats for each of k_dim.
+/// kWidth + 4 floats for each of k_dim.
 HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const StatePart& part, int64_t begin,
                              int64_t width, float* scratch) {
   const int64_t k_dim = args.k_dim, size = k_dim * args.v_dim;
@@ -194,7 +217,8 @@ HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const StatePart& part, i
                          (static_cast<int64_t>(part.segment) * args.v_heads + part.head) * size +
                          begin
                    : nullptr;
-  float* q = scratch + k_dim * kWidth;
+  float* const q = scratch + k_dim * kWidth;
+  float *const k = q + k_dim, *const decays = k + k_dim, *const faded_k = decays + k_dim;
   std::fill_n(scratch, k_dim * kWidth, 0.0f);
   if (own)
     for (int64_t i = 0; i < k_dim; ++i)
@@ -211,15 +235,19 @@ HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const StatePart& part, i
     unit_row(args.q.data + row * args.q.row_stride + k_head * k_dim, k_dim, args.normalize, scale,
              q);
     unit_row(args.k.data + row * args.k.row_stride + k_head * k_dim, k_dim, args.normalize, 1.0f,
-             q + k_dim);
+             k);
     std::memcpy(v, args.v.data + row * args.v.row_stride + column, bytes);
-    delta_step({.q = q,
-                .k = q + k_dim,
-                .v = v,
-                .y = y,
-                .decay = gates.decay[t % kScanSteps],
-                .beta = gates.beta[t % kScanSteps]},
-               k_dim, scratch);
+    if (args.decay_per_key) key_decays(args, part.head, row, k, decays, faded_k);
+    const DeltaStep step{.q = q,
+                         .k = k,
+                         .v = v,
+                         .y = y,
+                         .decays = decays,
+                         .faded_k = faded_k,
+                         .decay = gates.decay[t % kScanSteps],
+                         .beta = gates.beta[t % kScanSteps]};
+    args.decay_per_key ? delta_step<true>(step, k_dim, scratch)
+                       : delta_step<false>(step, k_dim, scratch);
     std::memcpy(args.out + row * out_stride + column, y, bytes);
   }
   if (own)
@@ -383,7 +411,7 @@ void CpuBackend::do_delta_scan(const DeltaScanArgs& args) {
                          .begin = begin,
                          .end = std::min(args.v_dim, begin + kDeltaColumns)};
     float* scratch =
-        scratch_[static_cast<size_t>(thread)].get<float>((kDeltaColumns + 2) * args.k_dim);
+        scratch_[static_cast<size_t>(thread)].get<float>((kDeltaColumns + 4) * args.k_dim);
     HWY_DYNAMIC_DISPATCH(delta_part)(args, part, scratch);
   });
 }

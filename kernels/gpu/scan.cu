@@ -78,8 +78,9 @@ struct OnDevice {
   Args args;
   const Segment* segments = nullptr;
   int64_t segment_count = 0;
-  int lanes = 1;                ///< of a group
-  const Four* gates = nullptr;  ///< of delta_scan
+  int lanes = 1;                  ///< of a group
+  const Four* gates = nullptr;    ///< of delta_scan
+  const float* decays = nullptr;  ///< of delta_scan, by key
 };
 
 // ---- ssm_scan ----
@@ -155,10 +156,21 @@ __global__ void __launch_bounds__(kThreads) ssm_kernel(OnDevice<SsmScanArgs> sca
 
 // ---- delta_scan ----
 
+/// Decay by g at `at` of a row, of a head. In double, because its error repeats at every row.
+__device__ double decay_of(const DeltaScanArgs& args, int64_t row, int64_t head, int64_t at) {
+  double g = args.g.data[row * args.g.row_stride + at];
+  if (args.decay_rate) {
+    g += args.g_bias ? args.g_bias[at] : 0.0f;
+    g = args.decay_rate[head] * ((g < 0.0 ? 0.0 : g) + log1p(exp(-fabs(g))));
+  }
+  return exp(g);
+}
+
 /// Computes the multipliers of q and k, the decay and beta of every row and value head, into
-/// gates[row * v_heads + head]. A warp each; threads along x go through heads and rows of a
-/// segment.
-__global__ void delta_gates_kernel(OnDevice<DeltaScanArgs> scan, Four* gates) {
+/// gates[row * v_heads + head], and where they are by key the decays of
+/// decays[(row * v_heads + head) * k_dim]. A warp each; threads along x go through heads and rows
+/// of a segment.
+__global__ void delta_gates_kernel(OnDevice<DeltaScanArgs> scan, Four* gates, float* decays) {
   const DeltaScanArgs& args = scan.args;
   const Place place = place_of(int64_t{blockIdx.x} * (blockDim.x / kWarp) + warp(), args.v_heads);
   const int64_t head = place.piece, k_head = head / (args.v_heads / args.k_heads);
@@ -173,30 +185,31 @@ __global__ void delta_gates_kernel(OnDevice<DeltaScanArgs> scan, Four* gates) {
       q_squares = fmaf(q[i], q[i], q_squares);
       k_squares = fmaf(k[i], k[i], k_squares);
     }
+    if (decays)
+      for (int64_t i = lane(); i < args.k_dim; i += kWarp)
+        decays[(row * args.v_heads + head) * args.k_dim + i] =
+            static_cast<float>(decay_of(args, row, head, head * args.k_dim + i));
     const double q_sum = warp_sum(q_squares), k_sum = warp_sum(k_squares);
     if (lane() != 0) continue;
-    double g = args.g.data[row * args.g.row_stride + head];
-    if (args.decay_rate) {
-      g += args.g_bias ? args.g_bias[head] : 0.0f;
-      g = args.decay_rate[head] * ((g < 0.0 ? 0.0 : g) + log1p(exp(-fabs(g))));
-    }
+    const double decay = decays ? 1.0 : decay_of(args, row, head, head);
     double beta = args.beta.data[row * args.beta.row_stride + head];
     if (args.logistic_beta) beta = args.beta_range / (1.0 + exp(-beta));
     const double scale = 1.0 / sqrt(static_cast<double>(args.k_dim));
     const double q_scale = args.normalize ? scale / sqrt(q_sum + 1e-6) : scale;
     const double k_scale = args.normalize ? 1.0 / sqrt(k_sum + 1e-6) : 1.0;
     gates[row * args.v_heads + head] = {{static_cast<float>(q_scale), static_cast<float>(k_scale),
-                                         static_cast<float>(exp(g)), static_cast<float>(beta)}};
+                                         static_cast<float>(decay), static_cast<float>(beta)}};
   }
 }
 
 struct DeltaRow {
   Four gates;
   float v = 0.0f;
-  Part q, k;
+  Part q, k, decays;
 };
 
 /// Runs one row through the kept numbers of a column; returns its output.
+template <bool kPerKey>
 __device__ float delta_step(const Group& group, const DeltaRow& row, Part& state) {
   const auto [q_scale, k_scale, decay, beta] = row.gates.values;
   Part k;
@@ -204,7 +217,7 @@ __device__ float delta_step(const Group& group, const DeltaRow& row, Part& state
   KVCAL_UNROLL
   for (int i = 0; i < kPart; ++i) {
     k.values[i] = row.k.values[i] * k_scale;
-    state.values[i] *= decay;
+    state.values[i] *= kPerKey ? row.decays.values[i] : decay;
     known = fmaf(k.values[i], state.values[i], known);
   }
   const float change = beta * (row.v - group.sum(known));
@@ -217,17 +230,21 @@ __device__ float delta_step(const Group& group, const DeltaRow& row, Part& state
   return q_scale * group.sum(sum);
 }
 
-template <bool kAligned>
+template <bool kAligned, bool kPerKey>
 __global__ void __launch_bounds__(kThreads) delta_kernel(OnDevice<DeltaScanArgs> scan) {
   const DeltaScanArgs& args = scan.args;
   const Group group(scan.lanes, args.v_heads * args.v_dim);
   const int64_t head = group.line / args.v_dim, column = group.line % args.v_dim;
   const int64_t k_first = head / (args.v_heads / args.k_heads) * args.k_dim;
   const auto load = [&](int64_t row) {
-    return DeltaRow{
-        scan.gates[row * args.v_heads + head], args.v.data[row * args.v.row_stride + group.line],
+    const int64_t gates = row * args.v_heads + head;
+    DeltaRow loaded{
+        scan.gates[gates], args.v.data[row * args.v.row_stride + group.line],
         load_part<kAligned>(group, args.q.data + row * args.q.row_stride + k_first, args.k_dim),
         load_part<kAligned>(group, args.k.data + row * args.k.row_stride + k_first, args.k_dim)};
+    if constexpr (kPerKey)
+      loaded.decays = load_part<kAligned>(group, scan.decays + gates * args.k_dim, args.k_dim);
+    return loaded;
   };
   for (int64_t s = blockIdx.y; s < scan.segment_count; s += gridDim.y) {
     const Segment segment = scan.segments[s];
@@ -241,7 +258,7 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(OnDevice<DeltaScanArgs>
       const DeltaRow row = next;
       // Loaded before out is written, as that could be v's rows.
       if (t + 1 < segment.q_count) next = load(segment.q_begin + t + 1);
-      const float out = delta_step(group, row, state);
+      const float out = delta_step<kPerKey>(group, row, state);
       if (group.is_real && group.lane == 0)
         args.out[(segment.q_begin + t) * args.out_stride + group.line] = out;
     }
@@ -297,16 +314,22 @@ void GpuBackend::do_delta_scan(const DeltaScanArgs& args) {
     longest = std::max(longest, segment.q_count);
     end = std::max(end, segment.q_begin + segment.q_count);
   }
-  const size_t gate_bytes = static_cast<size_t>(end * args.v_heads) * sizeof(Four);
-  auto* gates = reinterpret_cast<Four*>(lasting_scratch(gate_bytes));
+  const auto gate_count = static_cast<size_t>(end * args.v_heads);
+  const size_t decay_count = args.decay_per_key ? gate_count * static_cast<size_t>(args.k_dim) : 0;
+  auto* gates = reinterpret_cast<Four*>(
+      lasting_scratch(gate_count * sizeof(Four) + decay_count * sizeof(float)));
+  auto* decays = args.decay_per_key ? reinterpret_cast<float*>(gates + gate_count) : nullptr;
   scan.gates = gates;
+  scan.decays = decays;
   launch("delta_scan's gates",
          scan_launch(stream(), scan, ceil_div(longest * args.v_heads, kThreads / kWarp)),
-         delta_gates_kernel, scan, gates);
+         delta_gates_kernel, scan, gates, decays);
   const bool aligned = args.k_dim % 4 == 0 && holds_fours(args.q.data, args.q.row_stride) &&
                        holds_fours(args.k.data, args.k.row_stride);
   const Launch where = scan_launch(stream(), scan, ceil_div(lines * scan.lanes, kThreads));
-  launch("delta_scan", where, aligned ? delta_kernel<true> : delta_kernel<false>, scan);
+  const auto per_head = aligned ? delta_kernel<true, false> : delta_kernel<false, false>;
+  const auto per_key = aligned ? delta_kernel<true, true> : delta_kernel<false, true>;
+  launch("delta_scan", where, args.decay_per_key ? per_key : per_head, scan);
 }
 
 namespace {

@@ -90,19 +90,24 @@ void delta_step(const DeltaScanArgs& args, int64_t row, int64_t head, float* sta
   const float* v = args.v.data + row * args.v.row_stride + head * v_dim;
   const int64_t stride = args.out_row_stride();
   float* out = args.out + row * stride + head * v_dim;
-  double g = args.g.data[row * args.g.row_stride + head];
-  if (args.decay_rate)
-    g = args.decay_rate[head] * softplus(g + (args.g_bias ? args.g_bias[head] : 0.0f));
+  std::vector<double> decay(static_cast<size_t>(args.k_dim));
+  for (int64_t i = 0; i < args.k_dim; ++i) {
+    const int64_t at = args.decay_per_key ? head * args.k_dim + i : head;
+    double g = args.g.data[row * args.g.row_stride + at];
+    if (args.decay_rate)
+      g = args.decay_rate[head] * softplus(g + (args.g_bias ? args.g_bias[at] : 0.0f));
+    decay[static_cast<size_t>(i)] = std::exp(g);
+  }
   double beta = args.beta.data[row * args.beta.row_stride + head];
   if (args.logistic_beta) beta = args.beta_range * reference::logistic(beta);
   for (int64_t c = 0; c < v_dim; ++c) {
     double known = 0.0, sum = 0.0;
     for (int64_t i = 0; i < args.k_dim; ++i)
-      known += k[static_cast<size_t>(i)] * std::exp(g) * state[i * v_dim + c];
+      known += k[static_cast<size_t>(i)] * decay[static_cast<size_t>(i)] * state[i * v_dim + c];
     const double delta = beta * (v[c] - known);
     for (int64_t i = 0; i < args.k_dim; ++i) {
       float& s = state[i * v_dim + c];
-      s = static_cast<float>(std::exp(g) * s + k[static_cast<size_t>(i)] * delta);
+      s = static_cast<float>(decay[static_cast<size_t>(i)] * s + k[static_cast<size_t>(i)] * delta);
       sum += q[static_cast<size_t>(i)] * s;
     }
     out[c] = static_cast<float>(sum);

@@ -64,15 +64,18 @@ struct SsmScanArgs {
 /// The gated delta rule: S = exp(g) · S; d = beta · (v - Sᵀk); S = S + k dᵀ; out = Sᵀq. q is scaled
 /// by k_dim^-0.5; with normalize, q and k are first divided by sqrt(sum of squares + 1e-6). v head
 /// h uses k head h / (v_heads / k_heads). With decay_rate, g becomes decay_rate · softplus(g +
-/// g_bias), and with logistic_beta, beta becomes beta_range · sigmoid(beta), as in Qwen3-Next.
-/// Source: transformers qwen3_next, `torch_recurrent_gated_delta_rule`.
+/// g_bias), and with logistic_beta, beta becomes beta_range · sigmoid(beta), as in Qwen3-Next. With
+/// decay_per_key, each row of S fades by a g of its own. Source: transformers qwen3_next,
+/// `torch_recurrent_gated_delta_rule`, and kimi_linear, `recurrent_kimi_delta_attention`.
 struct DeltaScanArgs {
   RowsView q, k;                      ///< [rows, k_heads, k_dim]
   RowsView v;                         ///< [rows, v_heads, v_dim]
-  RowsView g;                         ///< [rows, v_heads]: logarithm of the decay
+  RowsView g;                         ///< [rows, v_heads]: logarithm of the decay; with
+                                      ///< decay_per_key [rows, v_heads, k_dim]
   RowsView beta;                      ///< [rows, v_heads]
   const float* decay_rate = nullptr;  ///< [v_heads], negative; or null: g is used as it is
-  const float* g_bias = nullptr;      ///< [v_heads], or null; only with decay_rate
+  const float* g_bias = nullptr;      ///< as a row of g, or null; only with decay_rate
+  bool decay_per_key = false;
   bool logistic_beta = false;
   float beta_range = 1.0f;  ///< 2: a state may change its sign; only with logistic_beta
   bool normalize = true;

@@ -111,13 +111,15 @@ TEST_CASE("reference: delta_scan is the gated delta rule") {
       const std::vector<Segment> segments{{.q_count = number(c, "rows")}};
       const int64_t k_heads = number(c, "k_heads"), v_heads = number(c, "v_heads");
       const int64_t k_dim = number(c, "k_dim"), v_dim = number(c, "v_dim");
+      const bool by_key = flag(c, "decay_per_key");
       backend.delta_scan({.q = {q.data(), k_heads * k_dim},
                           .k = {k.data(), k_heads * k_dim},
                           .v = {v.data(), v_heads * v_dim},
-                          .g = {g.data(), v_heads},
+                          .g = {g.data(), by_key ? v_heads * k_dim : v_heads},
                           .beta = {beta.data(), v_heads},
                           .decay_rate = rate.data(),
                           .g_bias = bias.data(),
+                          .decay_per_key = by_key,
                           .logistic_beta = flag(c, "logistic_beta"),
                           .normalize = flag(c, "normalize"),
                           .segments = segments,

@@ -97,27 +97,29 @@ ScanOperation ssm(const SsmShape& s) {
 
 struct DeltaShape {
   int64_t k_heads = 0, v_heads = 0, k_dim = 0, v_dim = 0;
-  bool raw = false;
+  bool raw = false, by_key = false;
 };
 
 ScanOperation delta(const DeltaShape& s) {
   const int64_t keys = s.k_heads * s.k_dim, width = s.v_heads * s.v_dim;
+  const int64_t decays = s.v_heads * (s.by_key ? s.k_dim : 1);
   return {"delta_scan of " + std::to_string(s.v_heads) + " heads, " + std::to_string(s.k_dim) +
-              " by " + std::to_string(s.v_dim),
+              " by " + std::to_string(s.v_dim) + (s.by_key ? ", decays by key" : ""),
           width, width + 2, width * s.k_dim,
           [=](Backend& backend, const std::vector<Segment>& segments, float* state, float* out) {
             const int64_t stride = 2 * keys + width;
             const Floats all(backend, input(stride, 8)),
-                g(backend, s.raw ? input(s.v_heads, 9) : negative(kTokens * s.v_heads, 9)),
+                g(backend, s.raw ? input(decays, 9) : negative(kTokens * decays, 9)),
                 beta(backend, input(s.v_heads, 10, s.raw ? 1.0f : 0.25f)),
-                rate(backend, negative(s.v_heads, 11)), bias(backend, test::normal(s.v_heads, 12));
+                rate(backend, negative(s.v_heads, 11)), bias(backend, test::normal(decays, 12));
             backend.delta_scan({.q = {all.data(), stride},
                                 .k = {all.data() + keys, stride},
                                 .v = {all.data() + 2 * keys, stride},
-                                .g = {g.data(), s.v_heads},
+                                .g = {g.data(), decays},
                                 .beta = {beta.data(), s.v_heads},
                                 .decay_rate = s.raw ? rate.data() : nullptr,
                                 .g_bias = s.raw ? bias.data() : nullptr,
+                                .decay_per_key = s.by_key,
                                 .logistic_beta = s.raw,
                                 .beta_range = s.raw && s.v_heads % 2 == 0 ? 2.0f : 1.0f,
                                 .segments = segments,
@@ -133,10 +135,20 @@ ScanOperation delta(const DeltaShape& s) {
 
 const std::vector<ScanOperation>& operations() {
   static const std::vector<ScanOperation> all{
-      conv(37, 4, true, true),         conv(600, 4, true, false), conv(16, 2, false, true),
-      conv(5, 1, false, false),        ssm({4, 16, 2, 37}),       ssm({3, 20, 1, 128}),
-      ssm({2, 7, 2, 16, false, true}), ssm({70, 1, 1, 16, true}), ssm({150, 1, 1, 21, true}),
-      delta({2, 4, 24, 20, true}),     delta({1, 2, 33, 70}),     delta({1, 1, 8, 128, true}),
+      conv(37, 4, true, true),
+      conv(600, 4, true, false),
+      conv(16, 2, false, true),
+      conv(5, 1, false, false),
+      ssm({4, 16, 2, 37}),
+      ssm({3, 20, 1, 128}),
+      ssm({2, 7, 2, 16, false, true}),
+      ssm({70, 1, 1, 16, true}),
+      ssm({150, 1, 1, 21, true}),
+      delta({2, 4, 24, 20, true}),
+      delta({1, 2, 33, 70}),
+      delta({1, 1, 8, 128, true}),
+      delta({2, 2, 24, 20, true, true}),
+      delta({1, 2, 33, 70, false, true}),
   };
   return all;
 }
