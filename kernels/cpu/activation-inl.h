@@ -142,11 +142,15 @@ HWY_INLINE VF gated(VF gate, VF up, const ActivationFunction& function) {
   const bool has_limit = function.limit > 0.0f;
   const VF limit = set(has_limit ? function.limit : std::numeric_limits<float>::infinity());
   const VF lowest = hn::Neg(limit);
+  const auto at_most = [&](VF x) HWY_ATTR {
+    return hn::IfThenElse(hn::Gt(x, limit), limit, x);  // NaN stays
+  };
   const VF multiplied = hn::Mul(gate, set(function.gate_multiplier));
-  const VF cut_gate = hn::IfThenElse(hn::Gt(multiplied, limit), limit, multiplied);  // NaN stays
   VF cut_up = hn::IfThenElse(hn::Gt(up, limit), limit, up);
   cut_up = hn::IfThenElse(hn::Lt(up, lowest), lowest, cut_up);
-  return hn::Mul(activated<kActivation>(cut_gate, function),
+  if (function.limits_activated)
+    return hn::Mul(at_most(activated<kActivation>(multiplied, function)), cut_up);
+  return hn::Mul(activated<kActivation>(at_most(multiplied), function),
                  hn::Add(cut_up, set(has_limit ? 1.0f : 0.0f)));
 }
 

@@ -45,10 +45,22 @@ __global__ void clamp_kernel(ClampArgs args) {
   });
 }
 
-/// Clamps gate and up where there is a limit. The comparisons keep NaN.
-__device__ void cut(float limit, float& gate, float& up) {
-  gate = gate > limit ? limit : gate;
-  up = (up > limit ? limit : up < -limit ? -limit : up) + 1.0f;
+/// The comparisons keep NaN.
+__device__ float at_most(float x, float limit) {
+  return x > limit ? limit : x;
+}
+__device__ float within(float x, float limit) {
+  return x < -limit ? -limit : at_most(x, limit);
+}
+
+/// activation(gate) · up, cut where there is a limit.
+template <Activation kActivation>
+__device__ float gated(float gate, float up, const ActivationFunction& function) {
+  const float limit = function.limit;
+  if (limit == 0.0f) return activated<kActivation>(gate, function) * up;
+  if (function.limits_activated)
+    return at_most(activated<kActivation>(gate, function), limit) * within(up, limit);
+  return activated<kActivation>(at_most(gate, limit), function) * (within(up, limit) + 1.0f);
 }
 
 /// in stands for args.x.
@@ -64,11 +76,9 @@ __global__ void activate_kernel(const From* in, ActivationArgs args) {
     Four gate = load_four<kAligned>(x, left), up = {{1.0f, 1.0f, 1.0f, 1.0f}};
     if (args.gated) up = load_four<kAligned>(x + args.width, left);
     KVCAL_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      gate.values[j] *= function.gate_multiplier;
-      if (function.limit > 0.0f) cut(function.limit, gate.values[j], up.values[j]);
-      gate.values[j] = activated<kActivation>(gate.values[j], function) * up.values[j];
-    }
+    for (int j = 0; j < 4; ++j)
+      gate.values[j] =
+          gated<kActivation>(gate.values[j] * function.gate_multiplier, up.values[j], function);
     const auto written =
         store_four<kAligned>(static_cast<T*>(args.out) + place.row * args.width + i, gate, left);
     if (args.seen.amax) see_four<kAligned>(written, left, seen);

@@ -87,13 +87,15 @@ void ReferenceBackend::do_activate(const ActivationArgs& args) {
       const float* x = args.x + r * stride + i;
       double gate = x[0], up = args.gated ? x[args.width] : 1.0f;
       gate *= function.gate_multiplier;
-      if (function.limit > 0.0f) {
-        const double limit = function.limit;  // comparisons that leave a NaN as it is
-        gate = gate > limit ? limit : gate;
-        up = (up > limit ? limit : up < -limit ? -limit : up) + 1.0;
-      }
+      const double limit = function.limit;  // comparisons that leave a NaN as it is
+      const bool has_limit = function.limit > 0.0f, cuts_last = function.limits_activated;
+      if (has_limit && !cuts_last) gate = gate > limit ? limit : gate;
+      double factor = activated(function, gate);
+      if (has_limit && cuts_last) factor = factor > limit ? limit : factor;
+      if (has_limit)
+        up = (up > limit ? limit : up < -limit ? -limit : up) + (cuts_last ? 0.0 : 1.0);
       reference::store_float(args.out_type, args.out, r * args.width + i,
-                             static_cast<float>(activated(function, gate) * up));
+                             static_cast<float>(factor * up));
     }
   observe_written(args.seen, args.out_type, args.out, args.rows * args.width);
 }

@@ -24,6 +24,7 @@ void check_segments(std::span<const Segment> segments,
 /// Numbers of a gate need one.
 void check_activation(const ActivationFunction& function, bool gated) {
   KVCAL_CHECK(function.limit >= 0.0f);
+  KVCAL_CHECK(function.limit > 0.0f || !function.limits_activated);
   KVCAL_CHECK(gated || (function.limit == 0.0f && function.gate_multiplier == 1.0f));
 }
 

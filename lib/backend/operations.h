@@ -70,6 +70,8 @@ struct ActivationFunction {
   /// gpt-oss, gated only: the gate is at most limit, up within ±limit, and up + 1 is the factor. 0:
   /// none.
   float limit = 0.0f;
+  /// Step 3.5: the activated gate is at most limit, and up is the factor.
+  bool limits_activated = false;
   float gate_multiplier = 1.0f;  ///< of the gate before all else; gated only
   float alpha_p = 0.0f, alpha_n = 0.0f, beta = 0.0f, eps = 0.0f;  ///< kXielu
 };

@@ -28,6 +28,7 @@ struct ActivationCase {
   float limit = 0.0f;
   ComputeType type = ComputeType::kFloat32;
   float gate_multiplier = 1.0f;
+  bool limits_activated = false;
 };
 
 std::vector<float> activate(Backend& backend, const std::vector<float>& values,
@@ -36,9 +37,11 @@ std::vector<float> activate(Backend& backend, const std::vector<float>& values,
   const test::OnBackend<float> x(backend, values);
   const test::OnBackend<std::byte> out(
       backend, std::vector<std::byte>(static_cast<size_t>(rows * c.width) * bytes_of(c.type)));
+  ActivationFunction function = function_of(c.activation, c.limit, c.gate_multiplier);
+  function.limits_activated = c.limits_activated;
   backend.activate({.x = x.data(),
                     .gated = c.gated,
-                    .activation = function_of(c.activation, c.limit, c.gate_multiplier),
+                    .activation = function,
                     .rows = rows,
                     .width = c.width,
                     .out_type = c.type,
@@ -135,6 +138,12 @@ TEST_CASE("activate: the limit cuts the gate above, the other half on both sides
   const auto cuts = [&](Backend& backend) {
     const auto out = activate(backend, x, {Activation::kRelu, 4, true, 7.0f});
     CHECK(out == std::vector<float>{7.0f * 8.0f, 7.0f * -6.0f, 0.0f, 0.5f * 8.0f});
+    ActivationCase last{Activation::kSquaredRelu, 4, true, 7.0f};
+    last.limits_activated = true;  // 0.5² is below the limit, 9² and 7² above
+    CHECK(activate(backend, x, last) ==
+          std::vector<float>{7.0f * 7.0f, 7.0f * -7.0f, 0.0f, 0.25f * 7.0f});
+    CHECK(std::isnan(
+        activate(backend, {NAN, 1.0f}, {.width = 1, .limit = 7.0f, .limits_activated = true})[0]));
   };
   test::for_every_backend(cuts);
 }
