@@ -140,11 +140,20 @@ class ExpertChoice {
       args_.chosen[row_ * rule_.per_token + slot] = static_cast<int32_t>(last.index);
     }
     if (rule_.score == RouterScore::kSigmoid) sum += 1e-20f;
+    if (rule_.norm_order != 1.0f) sum = norm_of_chosen();
     for (int64_t slot = 0; slot < rule_.per_token; ++slot) {
       const int64_t expert = args_.chosen[row_ * rule_.per_token + slot];
       const float weight = rule_.normalizes ? score(expert) / sum : score(expert);
       put(slot, expert, weight * rule_.factor);
     }
+  }
+
+  KVCAL_HD float norm_of_chosen() const {
+    const double order = rule_.norm_order;
+    double sum = 0.0;
+    for (int64_t slot = 0; slot < rule_.per_token; ++slot)
+      sum += power(score(args_.chosen[row_ * rule_.per_token + slot]), order);
+    return static_cast<float>(power(sum, 1.0 / order));
   }
 
   KVCAL_HD float score_of_group(int64_t group) const {

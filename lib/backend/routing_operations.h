@@ -25,7 +25,8 @@ struct RouterRule {
   int64_t groups = 1, groups_per_token = 1;
   float softcap = 0.0f;            ///< of the logits; 0: none
   float jitter = 0.0f;             ///< of the sparse mixer: rivals within twice this share are near
-  bool normalizes = false;         ///< the chosen weights of a token by their sum
+  bool normalizes = false;         ///< the chosen weights of a token by their norm
+  float norm_order = 1.0f;         ///< of that norm, above 0; 1: their sum
   float factor = 1.0f;             ///< of all weights
   float shared_multiplier = 1.0f;  ///< weight of the shared expert
   bool shared_is_gated = false;    ///< times the sigmoid of the last logit, behind the experts'

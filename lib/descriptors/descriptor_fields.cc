@@ -84,7 +84,8 @@ NameTable<float ModelConfig::*> words_of(float ModelConfig::*const*) {
            KVCAL_NAMED(routed_scaling_factor),
            KVCAL_NAMED(qkv_limit),
            KVCAL_NAMED(value_multiplier),
-           KVCAL_NAMED(router_jitter)}};
+           KVCAL_NAMED(router_jitter),
+           KVCAL_NAMED(topk_norm_order)}};
 }
 
 #undef KVCAL_NAMED

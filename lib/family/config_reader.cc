@@ -279,6 +279,7 @@ const std::vector<NumberRow>& number_rows() {
       {"block_ffn_dim_multiplier", {.most = 1024.0, .is_above = true}},
       {"activation_sparsity_pattern", {.most = 0.999999}},
       {"moe_router_logit_softcapping", {.least = -1e6, .most = 1e6}},
+      {"moe_normalize_expert_weights", {.least = 0.125, .most = 16.0}},
       {"mlp_multipliers", kFactorRange},
       {"ssm_multipliers", kFactorRange},
       {"time_step_limit", kOrNone},

@@ -254,6 +254,7 @@ struct ModelConfig {
   float qkv_limit = 0.0f;  ///< Q, K and V are cut to [-limit, limit] after their norms; 0: none
   float value_multiplier = 1.0f;  ///< of V, before it enters the cache
   float router_jitter = 0.0f;     ///< sparse mixer's margin
+  float topk_norm_order = 1.0f;   ///< where norm_topk_prob: of the norm of the chosen weights
 
   MoeConfig moe;
   LatentConfig latent;

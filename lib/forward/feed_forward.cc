@@ -32,6 +32,7 @@ RouterRule router_rule(const ModelConfig& config, int64_t per_token, const Packe
           .softcap = moe.logits_softcap,
           .jitter = config.router_jitter,
           .normalizes = config.norm_topk_prob,
+          .norm_order = config.topk_norm_order,
           .factor = config.routed_scaling_factor,
           .shared_multiplier = moe.shared_multiplier,
           .shared_is_gated = packed.shared_is_gated};

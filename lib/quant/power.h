@@ -15,18 +15,18 @@ namespace kvcal {
 /// a where is_a, else b, as arithmetic: with a conditional on floating-point values GCC would not
 /// vectorize the loop.
 template <class T>
-KVCAL_INLINE T choose(bool is_a, T a, T b) {
+KVCAL_INLINE KVCAL_HD T choose(bool is_a, T a, T b) {
   const T mask = T{0} - static_cast<T>(is_a);
   return (a & mask) | (b & ~mask);
 }
 
-KVCAL_INLINE double chosen(bool is_a, double a, double b) {
+KVCAL_INLINE KVCAL_HD double chosen(bool is_a, double a, double b) {
   return __builtin_bit_cast(
       double, choose(is_a, __builtin_bit_cast(uint64_t, a), __builtin_bit_cast(uint64_t, b)));
 }
 
 /// log2 of a normal positive double, within 1e-13 of 1 + its magnitude.
-KVCAL_INLINE double log2_of(double value) {
+KVCAL_INLINE KVCAL_HD double log2_of(double value) {
   // value = 2^exponent m with m from sqrt(1/2) to sqrt(2).
   const uint64_t bits = __builtin_bit_cast(uint64_t, value);
   const uint64_t shifted = bits - 0x3fe6a09e667f3bcdull;
@@ -75,7 +75,7 @@ KVCAL_INLINE KVCAL_HD double exp2_of(double y) {
 
 /// value^exponent, within 1e-12 relative; 0 for 0. value is 0 or a normal positive double; results
 /// are limited to 2^-1021 and 2^1022.
-KVCAL_INLINE double power(double value, double exponent) {
+KVCAL_INLINE KVCAL_HD double power(double value, double exponent) {
   const double wanted = log2_of(value) * exponent;
   const double above = chosen(wanted > -1021.0, wanted, -1021.0);
   const double result = exp2_of(chosen(above < 1022.0, above, 1022.0));

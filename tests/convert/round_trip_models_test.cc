@@ -39,10 +39,24 @@ const Names kHybrids{"bamba",
                      "qwen3_5_text",
                      "qwen3_next",
                      "qwen3_next_biased"};
-const Names kNoSelfAttention{
-    "dbrx",    "exaone",      "falcon_11b",        "falcon_40b", "falcon_7b", "falcon_sequential",
-    "gpt2",    "gpt2_scaled", "sarvam_moe",        "gpt_neox",   "internlm2", "gpt_neox_sequential",
-    "codegen", "gpt_bigcode", "gpt_bigcode_heads", "gpt_neo",    "gptj"};
+const Names kNoSelfAttention{"dbrx",
+                             "dbrx_norm",
+                             "exaone",
+                             "falcon_11b",
+                             "falcon_40b",
+                             "falcon_7b",
+                             "falcon_sequential",
+                             "gpt2",
+                             "gpt2_scaled",
+                             "sarvam_moe",
+                             "gpt_neox",
+                             "internlm2",
+                             "gpt_neox_sequential",
+                             "codegen",
+                             "gpt_bigcode",
+                             "gpt_bigcode_heads",
+                             "gpt_neo",
+                             "gptj"};
 /// Matrices are Conv1D.
 const Names kConv1D{"gpt2", "gpt2_scaled"};
 /// Two shards or more.

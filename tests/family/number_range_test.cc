@@ -56,7 +56,7 @@ class Absurd {
     factor("value", config.value_multiplier);
     for (const float one : config.recurrent.in_multipliers) factor("mixer", one);
     for (const float one : {config.attention_softcap, config.logits_softcap, config.qkv_limit,
-                            config.activation_limit, config.router_jitter,
+                            config.activation_limit, config.router_jitter, config.topk_norm_order,
                             config.moe.logits_softcap, config.recurrent.dt_min})
       number("limit", one, 0.0, 1e7);
   }

@@ -22,6 +22,14 @@ std::vector<RoutingCase> routing_cases() {
   return {
       {"softmax", {.experts = 8, .per_token = 2}},
       {"softmax of 128, normalized", {.experts = 128, .per_token = 8, .normalizes = true}},
+      {"normalized by the root of squares",
+       {.experts = 16, .per_token = 4, .normalizes = true, .norm_order = 2.0f}},
+      {"normalized by a norm of a half",
+       {.experts = 8,
+        .per_token = 3,
+        .score = RouterScore::kSigmoid,
+        .normalizes = true,
+        .norm_order = 0.5f}},
       {"one expert of three, gated shared",
        {.experts = 3,
         .per_token = 1,
@@ -191,9 +199,10 @@ std::vector<Chosen> judged_choice(const RoutingInput& input, int64_t row) {
     std::vector<size_t> order = best_of(ranks);
     order.resize(static_cast<size_t>(rule.per_token));
     double sum = 0.0;
-    for (const size_t expert : order) sum += scores[expert];
+    for (const size_t expert : order) sum += std::pow(scores[expert], rule.norm_order);
+    const double norm = rule.normalizes ? std::pow(sum, 1.0 / rule.norm_order) : 1.0;
     for (const size_t expert : order)
-      result.push_back({expert, scores[expert] / (rule.normalizes ? sum : 1.0) * rule.factor});
+      result.push_back({expert, scores[expert] / norm * rule.factor});
   }
   if (!input.scales.empty())
     for (Chosen& one : result) one.weight *= input.scales[one.expert];

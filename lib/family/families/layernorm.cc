@@ -1,3 +1,4 @@
+#include "family/config_reader.h"
 #include "family/tensor_tables.h"
 
 namespace kvcal {
@@ -94,16 +95,15 @@ TensorRows layer_rows() {
   };
 }
 
-/// The experts' weights are divided by their norm of this order; only the sum is.
+/// The experts' weights are divided by their norm of this order.
 void resolve_experts(const Json& config, ModelConfig& resolved) {
   const Json* feed_forward = find_field(config, "ffn_config");
   const Json none = Json::object();
   const Json& nested = feed_forward && feed_forward->is_object() ? *feed_forward : none;
   const auto order = nested.find("moe_normalize_expert_weights");
   resolved.norm_topk_prob = order == nested.end() || !order->is_null();
-  if (order != nested.end() && !order->is_null() && *order != 1.0)
-    fail("key 'ffn_config.moe_normalize_expert_weights' is ", order->dump(),
-         ", which is not supported; expected 1 or null");
+  if (const auto number = number_of(nested, "moe_normalize_expert_weights"))
+    resolved.topk_norm_order = static_cast<float>(*number);
   const auto function = nested.find("ffn_act_fn");
   if (function != nested.end() && function->is_object() &&
       function->value("name", "silu") != "silu")
