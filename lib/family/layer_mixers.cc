@@ -55,12 +55,16 @@ std::vector<Block> listed_blocks(const ConfigReader& reader, std::string_view ke
 /// Mixers by the counting keys, for configs without a list.
 std::vector<Block> counted_blocks(const ConfigReader& reader, int64_t num_layers) {
   std::vector<Block> blocks(static_cast<size_t>(num_layers), Block::kRecurrence);
-  if (const Json* indices = reader.find("attn_layer_indices")) {
-    if (!indices->is_array()) fail_kind("attn_layer_indices", "a list of layers", *indices);
-    for (const Json& index : *indices) {
-      if (!index.is_number_integer() || index < 0 || index >= num_layers)
-        fail("key 'attn_layer_indices' holds ", index.dump(), ", expected 0 to ", num_layers - 1);
-      blocks[index.get<size_t>()] = Block::kAttention;
+  // Layers counted from 0, or from 1.
+  for (const auto& [key, first] : {std::pair("attn_layer_indices", 0), {"attn_layer_numbers", 1}}) {
+    const Json* list = reader.find(key);
+    if (!list) continue;
+    if (!list->is_array()) fail_kind(reader.name_of(key), "a list of layers", *list);
+    for (const Json& layer : *list) {
+      if (!layer.is_number_integer() || layer < first || layer >= num_layers + first)
+        fail("key '", reader.name_of(key), "' holds ", layer.dump(), ", expected ", first, " to ",
+             num_layers + first - 1);
+      blocks[static_cast<size_t>(layer.get<int64_t>() - first)] = Block::kAttention;
     }
     return blocks;
   }
@@ -142,7 +146,8 @@ void parse_mamba2(const ConfigReader& reader, RecurrentConfig& recurrent) {
 
 /// Sizes that config.json leaves out are OLMo Hybrid's. Source: transformers 5.23
 /// `OlmoHybridConfig`.
-void parse_delta_net(const ConfigReader& reader, RecurrentConfig& recurrent) {
+void parse_delta_net(const ConfigReader& reader, const Architecture& architecture,
+                     RecurrentConfig& recurrent) {
   const auto heads = [&](std::string_view key, int64_t most) {
     return reader.size(reader.integer(key) ? key : "num_attention_heads", most);
   };
@@ -161,6 +166,7 @@ void parse_delta_net(const ConfigReader& reader, RecurrentConfig& recurrent) {
     fail("key 'linear_num_key_heads' is ", recurrent.groups, ", expected a divisor of ",
          recurrent.heads, " value heads");
   recurrent.channels = recurrent.inner() + 2 * recurrent.keys();
+  if (has_row(architecture, Role::kMixerZDown)) recurrent.gate_rank = recurrent.head_dim;
 }
 
 void parse_mamba(const ConfigReader& reader, RecurrentConfig& recurrent) {
@@ -206,7 +212,8 @@ void parse_mixers(const ConfigReader& reader, ModelConfig& config) {
   if (architecture.recurrence == Mixer::kNone) return;
   if (architecture.recurrence == Mixer::kMamba) parse_mamba(reader, config.recurrent);
   if (architecture.recurrence == Mixer::kMamba2) parse_mamba2(reader, config.recurrent);
-  if (architecture.recurrence == Mixer::kDeltaNet) parse_delta_net(reader, config.recurrent);
+  if (architecture.recurrence == Mixer::kDeltaNet)
+    parse_delta_net(reader, architecture, config.recurrent);
   if (architecture.recurrence == Mixer::kShortConvolution)
     parse_short_convolution(reader, config.recurrent);
   if (architecture.recurrence == Mixer::kLightning) parse_lightning(config, config.recurrent);

@@ -258,7 +258,8 @@ void parse_numbers(const ConfigReader& reader, ModelConfig& config) {
 /// DeepSeek scales the scores along with YaRN. Source: transformers `yarn_apply_mscale`.
 float default_softmax_scale(const ModelConfig& config) {
   double scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
-  if (config.architecture->has_latent_attention && config.ropes[0].mscale_all_dim != 0.0) {
+  if (config.architecture->has_latent_attention && !config.ropes.empty() &&
+      config.ropes[0].mscale_all_dim != 0.0) {
     const double mscale = yarn_mscale(config.ropes[0].factor, config.ropes[0].mscale_all_dim);
     scale *= mscale * mscale;
   }

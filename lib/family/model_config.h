@@ -123,12 +123,17 @@ struct RecurrentConfig {
       1.0f;  ///< delta net: update strengths are below this; 2: states may change sign
 
   int64_t step_rank = 0;  ///< Mamba 1: of the step sizes' projection
-  int64_t channels = 0;   ///< of the convolution
+  /// Kimi's delta net, whose states fade by key: of the projections of decays and of the output's
+  /// gates; 0: both are rows of the input's.
+  int64_t gate_rank = 0;
+  int64_t channels = 0;  ///< of the convolution
   MixerMultipliers in_multipliers{1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
 
   int64_t inner() const { return heads * head_dim; }
   /// Width of all keys, or queries, of a delta net.
   int64_t keys() const { return groups * state_dim; }
+  /// Width of what precedes the convolution's channels in the input's projection.
+  int64_t gates_width() const { return gate_rank > 0 ? 2 * gate_rank : inner(); }
   bool operator==(const RecurrentConfig&) const = default;
 };
 

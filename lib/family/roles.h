@@ -42,6 +42,7 @@ namespace kvcal {
   DIM(kMixerConvValueWidth, recurrent.channels - 2 * size_of(Dim::kMixerConvKeyWidth))          \
   DIM(kMixerStateDim, recurrent.state_dim)                                                      \
   DIM(kMixerStepRank, recurrent.step_rank)                                                      \
+  DIM(kMixerGateRank, recurrent.gate_rank)                                                      \
   DIM(kMixerStatesWidth, recurrent.step_rank + 2 * recurrent.state_dim)                         \
   /* gate and channels; Mamba 2 also step sizes */                                              \
   DIM(kMixerInWidth, recurrent.inner() + recurrent.channels +                                   \
@@ -170,6 +171,12 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kMixerZ, "recurrent mixers", Class::kMatrix, {kMixerInner, kHidden}, Role::kMixerIn)        \
   /* its update strengths, where kMixerGates does not hold them */                                 \
   ROLE(kMixerBeta, "recurrent mixers", Class::kMatrix, {kMixerHeads, kHidden}, Role::kMixerIn)     \
+  /* its gates of the output and its decays by key, each through a low rank */                     \
+  ROLE(kMixerZDown, "recurrent mixers", Class::kMatrix, {kMixerGateRank, kHidden}, Role::kMixerIn) \
+  ROLE(kMixerZUp, "recurrent mixers", Class::kMatrix, {kMixerInner, kMixerGateRank})               \
+  ROLE(kMixerAlphaDown, "recurrent mixers", Class::kMatrix, {kMixerGateRank, kHidden},             \
+       Role::kMixerIn)                                                                             \
+  ROLE(kMixerAlphaUp, "recurrent mixers", Class::kMatrix, {kMixerKeyWidth, kMixerGateRank})        \
   /* all of a delta net's, one behind the other */                                                 \
   ROLE(kMixerAll, "recurrent mixers", Class::kMatrix, {kMixerAllWidth, kHidden}, {},               \
        {Role::kMixerQuery, Role::kMixerKey, Role::kMixerValue, Role::kMixerZ, Role::kMixerBeta,    \

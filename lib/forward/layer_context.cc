@@ -54,6 +54,7 @@ std::vector<Activations::Row> Activations::rows_of(const ModelConfig& c, const B
   const int64_t channels = is_recurrent ? c.recurrent.channels : 0;
   const int64_t step_rank = c.recurrent.step_rank;
   const bool steps_have_rank = step_rank > 0;
+  const int64_t low_rank = std::max(step_rank, c.recurrent.gate_rank);
   const bool has_streams = c.streams > 1;
   // The fused operation cannot look at a whole row of the gate.
   const bool is_sparse = std::ranges::any_of(

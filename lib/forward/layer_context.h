@@ -39,13 +39,15 @@
   row(indexer_key, kFloat32, kIndexed, c.indexer.head_dim)                                       \
   row(indexer_keys, kFloat32, kIndexed, c.indexer.head_dim)                                      \
   /* A recurrent mixer, one after the other: mixed_in to convolved to scanned to mixed. */       \
-  row(mixed_in, kFloat32, kBatch, is_recurrent ? c.recurrent.inner() + channels +                \
+  row(mixed_in, kFloat32, kBatch, is_recurrent ? c.recurrent.gates_width() + channels +          \
                                                  2 * c.recurrent.heads : 0)                      \
   row(convolved, kFloat32, kBatch, channels)                                                     \
   row(states, kFloat32, kBatch, steps_have_rank ? step_rank + 2 * c.recurrent.state_dim : 0)     \
-  row(step_rows, kFloat32, kBatch, step_rank)                                                    \
-  row(step_input, kCompute, kBatch, step_rank)                                                   \
-  row(steps, kFloat32, kBatch, steps_have_rank ? c.recurrent.inner() : 0)                        \
+  row(step_rows, kFloat32, kBatch, low_rank)                                                     \
+  row(step_input, kCompute, kBatch, low_rank)                                                    \
+  /* Mamba 1's step sizes; Kimi's decays by key, then its gates of the output. */                \
+  row(steps, kFloat32, kBatch,                                                                   \
+      low_rank > 0 ? std::max(c.recurrent.inner(), c.recurrent.keys()) : 0)                      \
   row(scanned, kFloat32, kBatch, c.recurrent.inner())                                            \
   row(mixed, kCompute, kBatch, c.recurrent.inner())                                              \
   /* MLP and experts: gate and up of the widest, where the matmul does not activate itself. */   \

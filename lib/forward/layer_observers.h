@@ -20,7 +20,7 @@ namespace kvcal {
 
 /// Input shared by one or more Linears. One role names it: kQuery (and K, V), kQueryUp, kLatentUp,
 /// kOutput, kUp (and gate), kDown, kExpertUp, kExpertDown, kRouter, kSharedUp, kSharedDown,
-/// kMixerIn, kMixerStates, kMixerStep, kMixerOut, kLmHead.
+/// kMixerIn, kMixerStates, kMixerStep, kMixerAlphaUp, kMixerZUp, kMixerOut, kLmHead.
 struct LinearInput {
   int64_t layer = 0;
   Role role;

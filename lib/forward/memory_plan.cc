@@ -35,7 +35,8 @@ int64_t recurrence_elements(const ModelConfig& config) {
   const int64_t inner = config.recurrent.inner();
   return config.hidden_size *
              (config.size_of(Dim::kMixerInWidth) + config.size_of(Dim::kMixerGatesWidth) + inner) +
-         inner * (config.size_of(Dim::kMixerStatesWidth) + config.recurrent.step_rank);
+         inner * (config.size_of(Dim::kMixerStatesWidth) + config.recurrent.step_rank) +
+         (inner + config.recurrent.keys()) * config.recurrent.gate_rank;
 }
 
 /// Storage of K and V, and what the passes keep beside the runner's activations.

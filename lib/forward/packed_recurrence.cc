@@ -64,9 +64,11 @@ std::vector<PackedLinear> pack_mixer_in(const Weights& weights, const ModelConfi
   const auto add = [&](Role role, WeightRows of_role) {
     rows.push_back({std::move(of_role), weights.quantization(layer, role)});
   };
-  if (weights.has(layer, Role::kMixerZ)) {  // a delta net in parts, each with the heads in order
-    for (const Role role : {Role::kMixerZ, Role::kMixerIn, Role::kMixerQuery, Role::kMixerKey,
-                            Role::kMixerValue, Role::kMixerBeta, Role::kMixerAlpha})
+  // A delta net in parts, each with the heads in order.
+  if (weights.has(layer, Role::kMixerZ) || weights.has(layer, Role::kMixerZDown)) {
+    for (const Role role : {Role::kMixerZ, Role::kMixerZDown, Role::kMixerAlphaDown, Role::kMixerIn,
+                            Role::kMixerQuery, Role::kMixerKey, Role::kMixerValue, Role::kMixerBeta,
+                            Role::kMixerAlpha})
       if (weights.has(layer, role)) {
         WeightRows part = weights.rows(layer, role);
         if (config.architecture->recurrence == Mixer::kLightning && role == Role::kMixerIn)
@@ -136,6 +138,10 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
     packed.step_norm = packed_values(Role::kMixerStepNorm);
     packed.b_norm = packed_values(Role::kMixerBNorm);
     packed.c_norm = packed_values(Role::kMixerCNorm);
+  }
+  if (config.recurrent.gate_rank > 0) {
+    packed.gates = linear(Role::kMixerZUp);
+    packed.decays = linear(Role::kMixerAlphaUp);
   }
   packed.norm = packed_values(Role::kMixerNorm);
   if (config.architecture->recurrence == Mixer::kLightning) {

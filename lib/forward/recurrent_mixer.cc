@@ -57,7 +57,7 @@ void RecurrentMixer::convolve(const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const bool is_short = config_.architecture->recurrence == Mixer::kShortConvolution;
   backend_.causal_conv({.x = is_short ? columns(buffers_.scanned, 0, recurrent.channels)
-                                      : projected(recurrent.inner()),
+                                      : projected(recurrent.gates_width()),
                         .weight = mixer().conv_weight.get(),
                         .bias = mixer().conv_bias.get(),
                         .silu = !is_short,
@@ -72,6 +72,8 @@ void RecurrentMixer::scan(std::span<const StateRun> runs) {
   const Mixer kind = config_.architecture->recurrence;
   if (kind == Mixer::kShortConvolution) return;
   if (kind == Mixer::kMamba) project_mamba();
+  const int64_t rank = config_.recurrent.gate_rank;
+  if (rank > 0) project_low(Role::kMixerAlphaUp, projected(rank), rank, mixer().decays);
   for (const StateRun& run : runs)
     if (kind == Mixer::kDeltaNet)
       scan_delta(run);
@@ -93,12 +95,16 @@ void RecurrentMixer::project_mamba() {
         {.x = view(part, count, width), .weight = norm->get(), .epsilon = config_.norm_eps});
     part += count;
   }
+  project_low(Role::kMixerStep, columns(buffers_.states, 0, width), rank, mixer().step);
+}
+
+void RecurrentMixer::project_low(Role role, RowsView low, int64_t rank,
+                                 const PackedLinear& linear) {
   const float* step_rows = buffers_.step_rows.as<float>();
-  backend_.copy_heads({.x = view(buffers_.states.as<float>(), rank, width),
-                       .out = view(step_rows, rank),
-                       .width = rank});
-  convert_input(Role::kMixerStep, step_rows, rank, buffers_.step_input);
-  project(buffers_.step_input, mixer().step, buffers_.steps);
+  backend_.copy_heads(
+      {.x = view(low.data, rank, low.row_stride), .out = view(step_rows, rank), .width = rank});
+  convert_input(role, step_rows, rank, buffers_.step_input);
+  project(buffers_.step_input, linear, buffers_.steps);
 }
 
 void RecurrentMixer::scan_states(const StateRun& run) {
@@ -136,23 +142,26 @@ void RecurrentMixer::scan_delta(const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const int64_t channels = recurrent.channels;
   const int64_t keys = recurrent.keys();
-  const int64_t gates = recurrent.inner() + channels;
-  backend_.delta_scan({.q = columns(buffers_.convolved, 0, channels),
-                       .k = columns(buffers_.convolved, keys, channels),
-                       .v = columns(buffers_.convolved, 2 * keys, channels),
-                       .g = projected(gates + recurrent.heads),
-                       .beta = projected(gates),
-                       .decay_rate = mixer().decay.get(),
-                       .g_bias = mixer().dt_bias.get(),
-                       .logistic_beta = true,
-                       .beta_range = recurrent.beta_range,
-                       .segments = run.segments,
-                       .k_heads = recurrent.groups,
-                       .v_heads = recurrent.heads,
-                       .k_dim = recurrent.state_dim,
-                       .v_dim = recurrent.head_dim,
-                       .state = run.scan,
-                       .out = buffers_.scanned.as<float>()});
+  const int64_t gates = recurrent.gates_width() + channels;
+  const bool fades_by_key = recurrent.gate_rank > 0;
+  backend_.delta_scan(
+      {.q = columns(buffers_.convolved, 0, channels),
+       .k = columns(buffers_.convolved, keys, channels),
+       .v = columns(buffers_.convolved, 2 * keys, channels),
+       .g = fades_by_key ? columns(buffers_.steps, 0, keys) : projected(gates + recurrent.heads),
+       .beta = projected(gates),
+       .decay_rate = mixer().decay.get(),
+       .g_bias = mixer().dt_bias.get(),
+       .decay_per_key = fades_by_key,
+       .logistic_beta = true,
+       .beta_range = recurrent.beta_range,
+       .segments = run.segments,
+       .k_heads = recurrent.groups,
+       .v_heads = recurrent.heads,
+       .k_dim = recurrent.state_dim,
+       .v_dim = recurrent.head_dim,
+       .state = run.scan,
+       .out = buffers_.scanned.as<float>()});
 }
 
 void RecurrentMixer::gate_scanned() {
@@ -168,20 +177,22 @@ void RecurrentMixer::gate_scanned() {
   const Mixer kind = config_.architecture->recurrence;
   const bool is_mamba = kind == Mixer::kMamba2 || kind == Mixer::kLightning;
   const int64_t groups = is_mamba ? recurrent.norm_groups : recurrent.heads;
-  backend_.gated_norm(
-      {.x = columns(buffers_.scanned, 0, inner),
-       .gate = projected(0),
-       .weight = mixer().norm.get(),
-       .weight_per_group = is_mamba,
-       .gate_first = is_mamba && !config_.norms_before_gate,
-       .function = kind == Mixer::kLightning ? GateFunction::kSigmoid : GateFunction::kSilu,
-       .epsilon = recurrent.norm_eps > 0.0f ? recurrent.norm_eps : config_.norm_eps,
-       .rows = rows(),
-       .groups = groups,
-       .width = inner / groups,
-       .out_type = type_,
-       .out = buffers_.mixed.data(),
-       .seen = seen});
+  const bool has_rank = recurrent.gate_rank > 0;
+  if (has_rank) project_low(Role::kMixerZUp, projected(0), recurrent.gate_rank, mixer().gates);
+  backend_.gated_norm({.x = columns(buffers_.scanned, 0, inner),
+                       .gate = has_rank ? columns(buffers_.steps, 0, inner) : projected(0),
+                       .weight = mixer().norm.get(),
+                       .weight_per_group = is_mamba,
+                       .gate_first = is_mamba && !config_.norms_before_gate,
+                       .function = kind == Mixer::kLightning || has_rank ? GateFunction::kSigmoid
+                                                                         : GateFunction::kSilu,
+                       .epsilon = recurrent.norm_eps > 0.0f ? recurrent.norm_eps : config_.norm_eps,
+                       .rows = rows(),
+                       .groups = groups,
+                       .width = inner / groups,
+                       .out_type = type_,
+                       .out = buffers_.mixed.data(),
+                       .seen = seen});
 }
 
 }  // namespace kvcal

@@ -26,6 +26,8 @@ class RecurrentMixer : private LayerPart {
   /// Mamba 1 or 2.
   void scan_states(const StateRun& run);
   void scan_delta(const StateRun& run);
+  /// Projects rows of a low rank, the input of the Linear with this role, to steps.
+  void project_low(Role role, RowsView low, int64_t rank, const PackedLinear& linear);
   void gate_scanned();
 };
 

@@ -294,11 +294,13 @@ void add_layer_ends(Words& words, const Architecture& architecture, const Family
   add(words, family.always(Role::kLayerScalar), "scalar a layer");
 }
 
-void add_recurrence(Words& words, const Architecture& architecture) {
+void add_recurrence(Words& words, const Architecture& architecture, const Family& family) {
   add(words, architecture.recurrence == Mixer::kMamba, "Mamba layers");
   add(words, architecture.recurrence == Mixer::kMamba2,
       architecture.mixes_beside_attention ? "Mamba 2 beside attention" : "Mamba 2 layers");
-  add(words, architecture.recurrence == Mixer::kDeltaNet, "gated delta net layers");
+  add(words, architecture.recurrence == Mixer::kDeltaNet,
+      family.has_row(Role::kMixerZDown) ? "delta net layers with decays by key"
+                                        : "gated delta net layers");
   add(words, architecture.recurrence == Mixer::kShortConvolution, "short convolution layers");
   add(words, architecture.recurrence == Mixer::kLightning, "lightning attention layers");
   add(words, architecture.has_single_blocks, "a mixer or an MLP a layer");
@@ -400,7 +402,7 @@ std::vector<std::string> variation_words(const Architecture& architecture) {
   Words words;
   add_norms(words, architecture, family);
   add_attention(words, architecture, family);
-  add_recurrence(words, architecture);
+  add_recurrence(words, architecture, family);
   add_positions(words, architecture, family);
   const std::string window = window_word(architecture, family);
   add(words, !window.empty(), window);

@@ -31,6 +31,8 @@ std::string recurrence_text(const ModelConfig& config) {
             ", " + std::to_string(mixer.groups) +
             (kind == Mixer::kDeltaNet ? " keys of " : " groups of states of ") +
             std::to_string(mixer.state_dim);
+    if (mixer.gate_rank > 0)
+      text += ", decays by key and gates of rank " + std::to_string(mixer.gate_rank);
   }
   return text + ", convolution over " + std::to_string(mixer.kernel) + " tokens, ";
 }
