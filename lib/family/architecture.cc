@@ -24,7 +24,8 @@ namespace kvcal {
   ROW(mistral)              \
   ROW(olmo)                 \
   ROW(phi)                  \
-  ROW(qwen)
+  ROW(qwen)                 \
+  ROW(step)
 
 #define KVCAL_DECLARE(lineage) Lineage lineage##_lineage();
 KVCAL_LINEAGES(KVCAL_DECLARE)

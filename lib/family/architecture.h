@@ -115,6 +115,9 @@ struct JsonObject {
   void merge(std::string_view changes);
 };
 
+/// Writes keys of published files as the tables read them, before any key is read.
+using PrepareHook = void (*)(Json& config);
+
 /// Handles keys of config.json that the tables cannot express.
 using ResolveHook = void (*)(const Json& config, ModelConfig& resolved);
 
@@ -167,6 +170,8 @@ using ResolveHook = void (*)(const Json& config, ModelConfig& resolved);
   FIELD(bool, has_experts_by_layer, false, "num_experts_per_tok may list a number a layer")       \
   FIELD(bool, has_value_dim, false, "v_head_dim is the width of V's heads")                       \
   FIELD(bool, has_window_heads, false, "layers with a window have twice the KV heads")            \
+  FIELD(bool, has_window_query_heads, false,                                                      \
+        "num_sliding_attention_heads are the heads of Q in layers with a window")                 \
   FIELD(bool, has_global_heads, false, "layers without a window have heads of their own sizes")   \
   FIELD(bool, shares_caches, false, "the last num_kv_shared_layers layers read earlier caches")   \
   FIELD(bool, has_mlp_by_layer, false,                                                            \
@@ -221,6 +226,7 @@ struct Architecture {
 #define KVCAL_FIELD(type, name, usual, about) type name = usual;
   KVCAL_ARCHITECTURE_FIELDS(KVCAL_FIELD)
 #undef KVCAL_FIELD
+  PrepareHook prepare = nullptr;  ///< of a built-in family; no file has one
 
   bool has_experts() const {
     return expert_layers != ExpertLayers::kNone;

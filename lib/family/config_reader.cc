@@ -283,6 +283,8 @@ const std::vector<NumberRow>& number_rows() {
       {"mlp_multipliers", kFactorRange},
       {"ssm_multipliers", kFactorRange},
       {"time_step_limit", kOrNone},
+      {"swiglu_limits", kOrNone},
+      {"swiglu_limits_shared", kOrNone},
   };
   return kRows;
 }

@@ -63,18 +63,26 @@ void parse_window_heads(const ConfigReader& reader, ModelConfig& config,
   }
 }
 
-/// Sets a layer's sizes. Throws Error, naming the keys that said them.
-void set_heads(ModelConfig& config, LayerConfig& layer, int64_t kv_heads, int64_t head_dim,
-               std::string_view heads_key, std::string_view dim_key) {
-  if (kv_heads < 1 || config.num_attention_heads % kv_heads != 0)
+/// Sets a layer's sizes, for its heads of Q. Throws Error, naming the keys that said them.
+void set_heads(LayerConfig& layer, int64_t kv_heads, int64_t head_dim, std::string_view heads_key,
+               std::string_view dim_key) {
+  const int64_t heads = layer.attention.heads;
+  if (kv_heads < 1 || heads % kv_heads != 0)
     fail("key '", heads_key, "' is ", kv_heads, ", expected a divisor of num_attention_heads ",
-         config.num_attention_heads);
-  if (head_dim < 2 || head_dim % 2 != 0 || head_dim > 4096 ||
-      config.num_attention_heads * head_dim > kMaxWidth)
+         heads);
+  if (head_dim < 2 || head_dim % 2 != 0 || head_dim > 4096 || heads * head_dim > kMaxWidth)
     fail("key '", dim_key, "' is ", head_dim, ", expected an even number up to 4096");
   layer.attention.kv_heads = kv_heads;
   layer.attention.head_dim = layer.attention.value_dim = head_dim;
   layer.cache = {.heads = kv_heads, .k_dim = head_dim, .v_dim = head_dim};
+}
+
+/// Sets the heads of Q of a layer. Throws Error, naming the key that said them.
+void set_query_heads(LayerConfig& layer, int64_t heads, std::string_view key) {
+  if (heads < 1 || heads > kMaxWidth / layer.attention.head_dim)
+    fail("key '", key, "' is ", heads, ", expected 1 or more");
+  layer.attention.heads = heads;
+  check_kv_heads(layer.attention, key);
 }
 
 /// transformers 5 writes the layers that differ as {"5": {"head_dim": 512}}.
@@ -89,12 +97,14 @@ void read_layer_overrides(const Json& overrides, ModelConfig& config) {
     if (at < 0)
       fail("key '", key, "' names no layer, expected 0 to ", config.num_hidden_layers - 1);
     for (const auto& [name, value] : values.items())
-      if (name != "head_dim" && name != "num_key_value_heads")
+      if (name != "head_dim" && name != "num_key_value_heads" && name != "num_attention_heads")
         fail("key '", key, "' holds '", name,
-             "', which is not supported; expected head_dim and num_key_value_heads");
+             "', which is not supported; expected num_attention_heads, head_dim and "
+             "num_key_value_heads");
     LayerConfig& layer = config.layers[static_cast<size_t>(at)];
-    set_heads(config, layer,
-              optional_int(values, "num_key_value_heads").value_or(layer.attention.kv_heads),
+    if (const auto heads = optional_int(values, "num_attention_heads"))
+      set_query_heads(layer, *heads, key + ".num_attention_heads");
+    set_heads(layer, optional_int(values, "num_key_value_heads").value_or(layer.attention.kv_heads),
               optional_int(values, "head_dim").value_or(layer.attention.head_dim),
               key + ".num_key_value_heads", key + ".head_dim");
   }
@@ -114,10 +124,23 @@ void parse_global_heads(const ConfigReader& reader, ModelConfig& config,
     if (overrides) continue;
     const auto kv_heads =
         has_one_projection ? reader.integer("num_global_key_value_heads") : std::nullopt;
-    set_heads(config, layer, kv_heads.value_or(config.num_key_value_heads),
+    set_heads(layer, kv_heads.value_or(config.num_key_value_heads),
               reader.size("global_head_dim", 4096), "num_global_key_value_heads",
               "global_head_dim");
   }
+}
+
+/// Heads of Q of layers with a window. Source: transformers 5.24 `Step3p7TextConfig`.
+void parse_window_query_heads(const ConfigReader& reader, ModelConfig& config,
+                              const std::vector<bool>& sliding) {
+  constexpr std::string_view kKey = "num_sliding_attention_heads";
+  if (const Json* overrides = reader.find("per_layer_config")) {
+    reader.knows({kKey});
+    return read_layer_overrides(*overrides, config);
+  }
+  const auto heads = reader.integer(kKey);
+  for (size_t i = 0; heads && i < sliding.size(); ++i)
+    if (sliding[i]) set_query_heads(config.layers[i], *heads, reader.name_of(kKey));
 }
 
 /// The last layers read the cache of the last layer before them that has, or has not, a window as
@@ -158,6 +181,8 @@ void parse_attention_sizes(const ConfigReader& reader, ModelConfig& config,
   set_common_sizes(config, has_value_dim ? reader.size("v_head_dim", 4096) : config.head_dim);
   if (config.architecture->has_heads_by_layer) parse_heads_by_layer(reader, config);
   if (config.architecture->has_window_heads) parse_window_heads(reader, config, sliding);
+  if (config.architecture->has_window_query_heads)
+    parse_window_query_heads(reader, config, sliding);
   if (config.architecture->has_global_heads) parse_global_heads(reader, config, sliding);
   if (config.architecture->shares_caches) share_caches(reader, config, sliding);
 }

@@ -327,7 +327,8 @@ void refuse_unread_keys(const ModelConfig& config) {
 
 ModelConfig parse_text_config(const TextModel& model) {
   const Architecture& architecture = *model.architecture;
-  const Json& json = *model.config;
+  Json json = *model.config;
+  if (architecture.prepare) architecture.prepare(json);
   const ConfigReader reader(json, architecture,
                             model.wrapper_type.empty() ? "{}" : architecture.text_defaults);
   ModelConfig config;

@@ -182,7 +182,10 @@ struct LayerConfig {
   bool has_mlp = true;               ///< a dense one
   bool is_moe = false;
   float softmax_factor = 1.0f;  ///< of ModelConfig::softmax_scale
-  bool norms_heads = true;      ///< Q and K, where that norm has no weight
+  /// Of the activated gates of experts, of an MLP and of the shared expert; 0: none. See
+  /// ActivationFunction::limits_activated.
+  float expert_limit = 0.0f, mlp_limit = 0.0f;
+  bool norms_heads = true;   ///< Q and K, where that norm has no weight
   bool is_draft = false;     ///< runs behind the model, as engines run a draft; see draft_layer.h
   bool has_indexer = false;  ///< false beside an IndexerConfig: the layer before selects the keys
 

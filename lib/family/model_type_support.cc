@@ -122,7 +122,6 @@ const std::vector<Refusal>& refusals() {
       {"its n-gram embeddings and its gated residuals are not run", {"qwen4_exp_text"}},
       {"its recurrent blocks are not run", {"recurrent_gemma"}},
       {"its attention hashes tokens and keeps no K and V", {"reformer"}},
-      {"its layers have different numbers of heads", {"step3p7"}},
       {"its windows keep the tokens of the prompt", {"unlimited_ocr"}},
       {"its speech is made by diffusion", {"vibevoice"}},
       {"the norms of its text model depend on the delay of its audio", {"voxtral_realtime"}},

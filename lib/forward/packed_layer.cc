@@ -248,10 +248,12 @@ class Packer {
 
   float number(Role role) const { return as_float32(weights_.rows(layer_, role).parts).at(0); }
 
-  ActivationFunction activation(bool is_gated) const {
+  /// limit: of the activated gate, in the layer; 0: none.
+  ActivationFunction activation(bool is_gated, float limit) const {
     ActivationFunction function{.kind = config_.activation};
     if (is_gated) {
-      function.limit = config_.activation_limit;
+      function.limit = limit > 0.0f ? limit : config_.activation_limit;
+      function.limits_activated = limit > 0.0f;
       function.gate_multiplier = config_.gate_multiplier;
     }
     if (function.kind != Activation::kXielu) return function;
@@ -277,11 +279,12 @@ class Packer {
   /// roles: of gate, up and down.
   PackedMlp mlp_of(const Roles& roles, int64_t width, int64_t index = 0) const {
     const bool gated = weights_.has(layer_, roles[0]);
+    const bool is_expert = roles[1] == Role::kExpertUp;
     return {.in = linear({roles.begin() + (gated ? 0 : 1), roles.begin() + 2}, index),
             .down = linear({roles[2]}, index),
             .gated = gated,
             .width = width,
-            .activation = activation(gated),
+            .activation = activation(gated, is_expert ? own().expert_limit : own().mlp_limit),
             .inner_norm = {},
             .deviations = {}};
   }

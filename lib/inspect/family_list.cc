@@ -282,6 +282,7 @@ void add_attention(Words& words, const Architecture& architecture, const Family&
   add(words, family.reads_number(&ModelConfig::qkv_limit), "optional limit of q/k/v");
   add(words, family.reads_number(&ModelConfig::value_multiplier), "scale of V");
   add(words, architecture.norms_values, "norm of V");
+  add(words, architecture.has_window_query_heads, "other heads of Q in layers with a window");
   add(words, architecture.has_global_heads, "other heads, and optionally V = K, without a window");
   add(words, architecture.shares_caches, "optional layers that read another layer's cache");
 }

@@ -119,6 +119,11 @@ void add_feed_forward(Properties& properties, const ModelConfig& config, const W
       has_any(config, weights, {Role::kGate, Role::kExpertGate, Role::kSharedGate});
   std::string text = std::string(name_of(config.activation)) + (is_gated ? ", gated" : "");
   if (config.activation_limit > 0) text += ", clamped at " + short_float(config.activation_limit);
+  const auto limits = [](const LayerConfig& layer) {
+    return layer.expert_limit > 0.0f || layer.mlp_limit > 0.0f;
+  };
+  const auto limited = std::ranges::count_if(config.layers, limits);
+  if (limited > 0) text += ", clamped behind it in " + std::to_string(limited) + " layers";
   properties.push_back(
       {"activation",
        {{"name", name_of(config.activation)},
