@@ -164,6 +164,9 @@ using ResolveHook = void (*)(const Json& config, ModelConfig& resolved);
   FIELD(bool, has_rope_alpha, false, "rope_scaling's alpha raises theta")                         \
   FIELD(Indexer, indexer, Indexer::kNone,                                                         \
         "indexer of sparse attention beside a latent, by the RoPE of its queries and keys")       \
+  FIELD(bool, reads_blocks_of_keys, false,                                                        \
+        "attention over more keys than index_topk_blocks blocks hold, which is refused, reads "   \
+        "those that an indexer selects")                                                          \
   FIELD(bool, has_query_gate, false, "a sigmoid of the input multiplies the output of attention") \
   FIELD(bool, has_softplus_gate, false, "a softplus, instead of the sigmoid")                     \
   FIELD(bool, has_heads_by_layer, false, "num_attention_heads_per_layer lists the heads of Q")    \

@@ -20,6 +20,14 @@ int64_t ModelConfig::last_attention_layer() const {
   return layer;
 }
 
+void ModelConfig::check_length(int64_t tokens) const {
+  if (most_tokens > 0 && tokens > most_tokens)
+    fail("a sequence of ", tokens, " tokens: of more than ", most_tokens, ", attention of ",
+         architecture->name,
+         " reads blocks of keys that its indexer selects, which is not run; expected up to ",
+         most_tokens, " tokens");
+}
+
 std::vector<int64_t> ModelConfig::shared_layers() const {
   std::set<int64_t> shared;
   for (const LayerConfig& layer : layers)
@@ -312,6 +320,9 @@ void parse_sizes(const ConfigReader& reader, ModelConfig& config) {
   config.output_vocab_size = config.vocab_size;
   config.num_hidden_layers = num_layers(reader, *config.architecture);
   config.max_position_embeddings = reader.size("max_position_embeddings", kMaxPositions);
+  if (config.architecture->reads_blocks_of_keys)
+    config.most_tokens =
+        reader.size("index_topk_blocks", kMaxWidth) * reader.size("index_block_size", kMaxWidth);
 }
 
 /// As strict as the check of tensors: a key may stand for a variation that the family lacks.

@@ -206,6 +206,8 @@ struct ModelConfig {
   int64_t output_vocab_size = 0;  ///< width of the logits; vocab_size in most models
   int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   int64_t max_position_embeddings = 0;
+  /// Of longer sequences, attention reads blocks of keys that no backend selects; 0: no limit.
+  int64_t most_tokens = 0;
   float norm_eps = 0.0f;
   Activation activation = Activation::kSilu;
   float activation_limit = 0.0f;  ///< gpt-oss' clamped gate; 0: none
@@ -320,6 +322,8 @@ struct ModelConfig {
   /// and V that later layers read, and carried_words.
   int64_t carried_width(int64_t longest_sample) const;
   int64_t last_attention_layer() const;
+  /// Throws Error for a sequence of more than most_tokens.
+  void check_length(int64_t tokens) const;
   /// The last layer that computes K and V.
   int64_t last_cached_layer() const { return cached_layers().back(); }
 

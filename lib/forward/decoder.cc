@@ -162,6 +162,7 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
 
 KvCache Decoder::make_cache(const CacheType& type, const std::vector<LayerKvScales>& scales,
                             int64_t capacity, int64_t slots) const {
+  config_.check_length(capacity);
   return KvCache(config_, backend_, type, scales, capacity, slots);
 }
 

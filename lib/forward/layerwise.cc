@@ -52,6 +52,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
       planes_(planes_of(config, longest_sample_)) {
   if (!backend.supports(type_))
     fail("compute dtype ", name_of(type_), " is not supported by ", backend.description());
+  config.check_length(longest_sample_);
   const std::vector<int64_t> lengths = lengths_of(samples);
   const MemoryPlan plan(config, weights, backend, options, lengths);
   make_batches(samples, lengths, plan.batch_tokens());

@@ -224,6 +224,10 @@ void add_attention_kind(Properties& properties, const ModelConfig& config, const
   } else {
     properties.push_back({"latent_attention", nullptr, ""});
   }
+  if (config.most_tokens > 0)
+    properties.push_back({"most_tokens", config.most_tokens,
+                          "sequences of up to " + std::to_string(config.most_tokens) +
+                              ", whose keys an indexer selects whole"});
   const bool has_sinks = has_in_layers(config, weights, Role::kSinks);
   properties.push_back({"sinks", has_sinks, has_sinks ? "one a head" : ""});
   const bool has_gate = config.architecture->has_query_gate;

@@ -417,6 +417,47 @@ TEST_CASE("model_config: KV heads and widths of MiMo's layers, as published and 
   CHECK(test::contains(refusal(), "key 'swa_head_dim' is 16"));
 }
 
+TEST_CASE("model_config: the keys that attention of MiniMax-M3 may read") {
+  Json json = config_of("minimax_m3_vl");
+  Json& text = json["text_config"];
+  CHECK(parse_model_config(json).most_tokens == 64);
+  text["sparse_attention_config"]["sparse_attention_freq"] = {0, 0, 0};
+  CHECK(parse_model_config(json).most_tokens == 0);
+  text["layer_types"] = {"full_attention", "minimax_m3_sparse", "full_attention"};
+  CHECK(parse_model_config(json).most_tokens == 64);
+  text["layer_types"] = {"full_attention", "sliding_attention", "full_attention"};
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "layer 1 has attention \"sliding_attention\""));
+}
+
+TEST_CASE("model_config: Step 3.5's lists go on for layers of multi-token prediction") {
+  Json json = config_of("step3p7");
+  Json& text = json["text_config"];
+  const ModelConfig config = parse_model_config(json);
+  const auto is = [&](size_t layer, bool is_moe, int64_t heads, int64_t rope, float limit) {
+    const LayerConfig& own = config.layers.at(layer);
+    CHECK(own.is_moe == is_moe);
+    CHECK(own.attention.heads == heads);
+    CHECK(own.rope == rope);
+    CHECK(own.mlp_limit == limit);
+  };
+  is(0, false, 4, 0, 0.5f);
+  is(1, true, 6, 1, 0.0f);
+  is(2, false, 6, 1, 0.0f);
+  is(3, true, 4, 0, 0.3f);
+  CHECK(config.ropes.at(0).theta == 50000.0);
+  CHECK(config.ropes.at(0).rotary_dim == 4);
+  CHECK(config.ropes.at(0).type == RopeConfig::Type::kLlama3);
+  CHECK(config.ropes.at(1).type == RopeConfig::Type::kDefault);
+  const auto refusal = [&] { return test::message_of([&] { parse_model_config(json); }); };
+  text["moe_layers_enum"] = "1,x";
+  CHECK(test::contains(refusal(), "key 'moe_layers_enum' is \"1,x\", expected numbers of layers"));
+  text["moe_layers_enum"] = {1, 3};
+  CHECK(refusal() == "no error");
+  text["rope_theta"] = {50000.0, 1000.0};
+  CHECK(test::contains(refusal(), "key 'rope_theta' has 2 entries, expected 4, one a layer"));
+}
+
 TEST_CASE("model_config: keys inside DBRX's objects") {
   Json json = config_of("dbrx");
   CHECK(parse_model_config(json).qkv_limit == 1.0f);

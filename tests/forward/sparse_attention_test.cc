@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "forward/decoder.h"
+#include "forward/layerwise.h"
 #include "forward/memory_plan.h"
 #include "forward/support/family_check.h"
 #include "support/catch.h"
+#include "support/scratch_folder.h"
 
 using namespace kvcal;
 using test::ModelFixture;
@@ -124,4 +126,22 @@ TEST_CASE("sparse attention: the memory plan and caches count an indexer where i
   CHECK(slot(indexer.topk) == static_cast<uint64_t>(indexer.topk) * token);
   const auto keys = static_cast<uint64_t>(3 * indexer.head_dim) * sizeof(float);
   CHECK(slot(24) == 24 * (token + keys));
+}
+
+TEST_CASE("sparse attention: sequences whose blocks of keys an indexer would select are refused") {
+  ModelFixture fixture("minimax_m3_vl", "cpu");
+  CHECK(fixture.config.most_tokens == 64);  // 8 blocks of 8 keys
+  const Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+  CHECK_NOTHROW(decoder.make_cache(KvDType::kFloat32, {}, 64));
+  const std::string expected =
+      "a sequence of 65 tokens: of more than 64, attention of minimax_m3 reads blocks of keys that "
+      "its indexer selects, which is not run; expected up to 64 tokens";
+  CHECK(test::message_of([&] { decoder.make_cache(KvDType::kFloat32, {}, 65); }) == expected);
+  const std::vector<TokenId> tokens(65, 3);
+  const std::vector<std::span<const TokenId>> samples{tokens};
+  SilentDiagnostics silent;
+  CHECK(test::message_of([&] {
+          LayerwiseForward(fixture.config, fixture.weights, *fixture.backend, samples,
+                           {.compute_type = ComputeType::kFloat32}, silent);
+        }) == expected);
 }
