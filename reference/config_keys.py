@@ -189,7 +189,7 @@ def new_cache(config):
     if config.model_type == "minimax":
         return MiniMaxCache()
     types = getattr(config.get_text_config(), "layer_types", None) or []
-    is_special = {"linear_attention", "indexed_attention", "conv", "hybrid"} & set(types)
+    is_special = {"linear_attention", "indexed_attention", "minimax_m3_sparse", "conv", "hybrid"} & set(types)
     return DynamicCache(config=config) if is_special else DynamicCache()
 
 

@@ -88,11 +88,18 @@ std::vector<bool> sliding_by_max_window_layers(const ConfigReader& reader,
   const int64_t count = config.num_hidden_layers;
   reader.knows({"use_sliding_window", "layer_types", "max_window_layers"});
   const SlidingWindow kind = config.architecture->sliding_window;
+  const Json* types = reader.find("layer_types");
   if (kind != SlidingWindow::kFromMaxWindowLayers &&
-      !reader.boolean("use_sliding_window").value_or(false))
+      !reader.boolean("use_sliding_window").value_or(false)) {
+    // transformers 5.24, `Qwen2MoeConfig`, gives such layers a window of 0.
+    if (kind == SlidingWindow::kEvenBelowMaxWindowLayers && types && types->is_array() &&
+        std::ranges::find(*types, Json("sliding_attention")) != types->end())
+      fail(
+          "key 'layer_types' holds 'sliding_attention', which is not supported where "
+          "use_sliding_window is not true");
     return layers_where(count, [](int64_t) { return false; });
-  if (const Json* types = reader.find("layer_types"))
-    return layers_by_word(kWindowWords, *types, count);
+  }
+  if (types) return layers_by_word(kWindowWords, *types, count);
   const int64_t border = reader.size("max_window_layers", kMaxLayers, 0);
   const bool is_after = kind != SlidingWindow::kEvenBelowMaxWindowLayers;
   return layers_where(count,

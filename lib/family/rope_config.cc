@@ -170,6 +170,9 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
   }
   rope.type = parse_rope_type(scaling);
   if (rope.type == RopeConfig::Type::kDefault) return rope;
+  // It scales latent attention's scores, whatever the type.
+  if (config.architecture->has_latent_attention)
+    rope.mscale_all_dim = number_of(scaling, "mscale_all_dim").value_or(0.0);
   if (rope.type == RopeConfig::Type::kProportional) {
     if (config.architecture->has_latent_attention)
       fail("rope type 'proportional' is not supported for the latent attention of ",

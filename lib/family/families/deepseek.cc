@@ -250,7 +250,9 @@ constexpr FamilyRow kRows[] = {
          "index_n_heads": 64})");
        family.switches = {{"attention_bias", &ModelConfig::attention_bias},
                           {"norm_topk_prob", &ModelConfig::norm_topk_prob}};
-       family.fixed = {{"mlp_bias", "false"}, {"indexer_rope_interleave", "false"}};
+       family.fixed = {{"mlp_bias", "false"},
+                       {"topk_method", "\"noaux_tc\""},
+                       {"indexer_rope_interleave", "false"}};
        family.known_keys = {"scoring_func"};
        family.rope_is_interleaved = true;
        family.indexer = Indexer::kHalves;
@@ -272,7 +274,9 @@ constexpr FamilyRow kRows[] = {
          "n_group": 1, "topk_group": 1, "num_experts_per_tok": 8, "norm_topk_prob": true,
          "routed_scaling_factor": 2.5, "index_topk": 2048, "index_head_dim": 128,
          "index_n_heads": 32})";
-       family.fixed = {{"mlp_bias", "false"}, {"indexer_rope_interleave", "true"}};
+       family.fixed = {{"mlp_bias", "false"},
+                       {"topk_method", "\"noaux_tc\""},
+                       {"indexer_rope_interleave", "true"}};
        family.indexer = Indexer::kInterleaved;
        family.ignored_suffixes = indexer_suffixes();
      }},

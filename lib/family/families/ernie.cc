@@ -1,3 +1,4 @@
+#include "family/config_reader.h"
 #include "family/tensor_tables.h"
 
 namespace kvcal {
@@ -10,6 +11,10 @@ namespace {
 /// moe_layer_end_index, where -1 means the last.
 void resolve_ernie_layers(const Json& config, ModelConfig& resolved) {
   resolved.norm_topk_prob = true;
+  // The least sum that divides the chosen experts' weights: published, one that no sum falls below.
+  const double least = optional_number(config, "moe_norm_min").value_or(0.0);
+  if (!(least >= 0.0 && least <= 1e-9))
+    fail("key 'moe_norm_min' is ", least, ", which is not supported; expected 0 to 1e-9");
   const int64_t interval = optional_int(config, "moe_layer_interval").value_or(1);
   if (interval < 1) fail("key 'moe_layer_interval' is ", interval, ", expected 1 or more");
   const int64_t first = optional_int(config, "moe_layer_start_index").value_or(1);

@@ -201,9 +201,9 @@ constexpr FamilyRow kRows[] = {
     {"apertus", "", "ApertusAttention", "Apertus 8B, 70B",
      [](Architecture& family) {
        family.defaults = R"({"hidden_act": "xielu", "rms_norm_eps": 1e-5, "rope_theta": 12000000.0,
-         "max_position_embeddings": 65536, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
-         "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
-         "high_freq_factor": 4.0}})";
+         "max_position_embeddings": 65536, "rope_parameters": {"rope_type": "llama3",
+         "rope_theta": 12000000.0, "factor": 8.0, "original_max_position_embeddings": 8192,
+         "low_freq_factor": 1.0, "high_freq_factor": 4.0}})";
        family.switches = attention_bias_switches();
        family.fixed = {{"hidden_act", "\"xielu\""}};
        family.known_keys = {"post_norm", "qk_norm"};
@@ -263,7 +263,7 @@ constexpr FamilyRow kRows[] = {
     {"bitnet", "", "BitNetAttention", "BitNet b1.58 in 16 bits",
      [](Architecture& family) {
        family.defaults = R"({"num_key_value_heads": 5, "hidden_act": "relu2",
-         "rms_norm_eps": 1e-5, "max_position_embeddings": 2048})";
+         "rms_norm_eps": 1e-5, "rope_theta": 500000, "max_position_embeddings": 2048})";
        family.switches = attention_bias_switches();
        family.layer_tensors = joined({pre_norm_rows(),
                                       attention_rows(),
