@@ -108,6 +108,16 @@ std::vector<fs::path> files_of_pattern(const fs::path& pattern) {
   return files;
 }
 
+/// The folder before the first part with a wildcard.
+fs::path fixed_part(const fs::path& pattern) {
+  fs::path fixed;
+  for (const fs::path& part : pattern) {
+    if (part.string().find_first_of(kPatternCharacters) != std::string::npos) break;
+    fixed /= part;
+  }
+  return fixed;
+}
+
 /// Throws Error unless every shard that a name counts is there.
 void check_shards(const FileSet& set) {
   std::map<std::pair<std::string, int64_t>, std::set<int64_t>> seen;
@@ -155,15 +165,6 @@ std::string FileSet::sha256() const {
 
 bool is_pattern(const fs::path& path) {
   return path.string().find_first_of(kPatternCharacters) != std::string::npos && !is_there(path);
-}
-
-fs::path fixed_part(const fs::path& pattern) {
-  fs::path fixed;
-  for (const fs::path& part : pattern) {
-    if (part.string().find_first_of(kPatternCharacters) != std::string::npos) break;
-    fixed /= part;
-  }
-  return fixed;
 }
 
 bool has_files(const fs::path& path) {

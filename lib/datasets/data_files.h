@@ -26,8 +26,6 @@ struct FileSet {
 
 /// Whether path is a pattern of file names (`data/*.jsonl`) and no file of that name is there.
 bool is_pattern(const std::filesystem::path& path);
-/// The folder before the first part of a pattern that has a wildcard.
-std::filesystem::path fixed_part(const std::filesystem::path& pattern);
 /// Whether path is such a pattern, and files match it.
 bool has_files(const std::filesystem::path& path);
 /// Whether a folder is what `Dataset.save_to_disk` or `DatasetDict.save_to_disk` writes.

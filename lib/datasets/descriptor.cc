@@ -10,10 +10,8 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/links.h"
 #include "core/registry.h"
 #include "core/text.h"
-#include "datasets/data_files.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/named_dataset.h"
 #include "hub/hub.h"
@@ -274,14 +272,6 @@ void use_hub_copy(DatasetDescriptor& descriptor) {
   if (cached) descriptor.local_copy = *cached;
 }
 
-/// A stranger's descriptor must not have any file of the user read.
-void check_place(const fs::path& copy, const fs::path& descriptor) {
-  in_context("key 'path'", [&] {
-    AllowedLinks(descriptor.parent_path(), "descriptor's folder")
-        .check(is_pattern(copy) ? fixed_part(copy) : copy);
-  });
-}
-
 }  // namespace
 
 DatasetDescriptor read_descriptor(const fs::path& path, const DatasetOverrides& overrides) {
@@ -290,11 +280,7 @@ DatasetDescriptor read_descriptor(const fs::path& path, const DatasetOverrides& 
   return in_context(path.string(), [&] {
     try {
       DatasetDescriptor descriptor = parse_descriptor(text, path, overrides);
-      if (overrides.local_copy) return descriptor;
-      if (named)
-        use_hub_copy(descriptor);
-      else
-        check_place(descriptor.local_copy, path);
+      if (named && !overrides.local_copy) use_hub_copy(descriptor);
       return descriptor;
     } catch (const YAML::DeepRecursion& error) {
       fail("line ", error.mark.line + 1, ": YAML nests too deep");

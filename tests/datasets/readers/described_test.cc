@@ -1,11 +1,9 @@
 #include <set>
 
-#include "core/error.h"
 #include "datasets/dataset.h"
 #include "datasets/descriptor.h"
 #include "datasets/readers/dataset_files.h"
 #include "support/folders.h"
-#include "support/scoped_variable.h"
 
 namespace kvcal {
 namespace {
@@ -67,35 +65,6 @@ TEST_CASE("descriptor: messages, conversations and ids come from the named field
         Json::parse(R"([{"role": "assistant", "content": "b"}])"));
   CHECK(std::get<std::vector<TokenId>>(content("  input_ids: tokens\n")) ==
         std::vector<TokenId>{5, 6});
-}
-
-TEST_CASE("descriptor: names nothing outside of its folder, unless links may be followed") {
-  const test::ScratchFolder scratch;
-  const auto secret = scratch.write("secret.jsonl", R"({"q": "secret"})");
-  std::filesystem::create_directories(scratch.path() / "given" / "part");
-  scratch.write("given/within.jsonl", R"({"q": "within"})");
-  std::filesystem::create_symlink(secret, scratch.path() / "given" / "link.jsonl");
-  const auto open = [&](const std::string& path) {
-    return first_text(scratch.write("given/d.yaml", descriptor("  text: \"{q}\"\n", path)));
-  };
-  CHECK(open("within.jsonl") == "within");
-  CHECK(open("../given/within.jsonl") == "within");
-  CHECK(open("w*.jsonl") == "within");
-  for (const std::string& path :
-       {std::string("../secret.jsonl"), secret.string(), std::string("link.jsonl"),
-        std::string("../*.jsonl"), std::string("p*/../../secret.jsonl"), std::string("..")}) {
-    INFO(path);
-    std::string said = "no error";
-    try {
-      open(path);
-    } catch (const Error& error) {
-      said = error.what();
-    }
-    CHECK(said.starts_with((scratch.path() / "given" / "d.yaml").string() + ": "));
-    CHECK(said.find("outside of the ") != std::string::npos);
-    const test::ScopedVariable follows("KVCAL_FOLLOW_LINKS", "1");
-    if (path != "p*/../../secret.jsonl" && path != "..") CHECK(open(path) == "secret");
-  }
 }
 
 TEST_CASE("descriptor: split and local copy can be chosen by the caller") {
