@@ -57,7 +57,8 @@ const Names kOutsideOfList{"deepseek_ocr2_text",
                            "qwen2_vl_text",
                            "qwen3_omni_moe_text",
                            "qwen3_vl_moe_text",
-                           "qwen3_vl_text"};
+                           "qwen3_vl_text",
+                           "step3p5"};
 
 Names family_types() {
   Names types;

@@ -361,7 +361,8 @@ constexpr FamilyRow kRows[] = {
     {"dots1", "solar_open", "Dots1Attention", "dots.llm1",
      [](Architecture& family) {
        family.defaults = R"({"num_key_value_heads": 32, "n_group": 1, "topk_group": 1,
-         "first_k_dense_replace": 0, "sliding_window": 4096, "max_window_layers": 62})";
+         "moe_intermediate_size": 1408, "first_k_dense_replace": 0, "sliding_window": 4096,
+         "max_window_layers": 62})";
        family.switches =
            attention_bias_switches({{"norm_topk_prob", &ModelConfig::norm_topk_prob}});
        family.known_keys = {"scoring_func"};

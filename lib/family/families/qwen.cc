@@ -88,7 +88,8 @@ void resolve_gates(const Json& config, ModelConfig& resolved) {
 constexpr FamilyRow kRows[] = {
     {"qwen2", "", "Qwen2Attention", "Qwen2, Qwen2.5, QwQ, DeepSeek-R1 distills on Qwen",
      [](Architecture& family) {
-       family.defaults = R"({"sliding_window": 4096, "max_window_layers": 28})";
+       family.defaults = R"({"num_key_value_heads": 32, "sliding_window": 4096,
+         "max_window_layers": 28})";
        family.text_defaults = R"({"vocab_size": 151936, "hidden_size": 4096,
          "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
          "num_key_value_heads": 32, "max_position_embeddings": 32768})";
@@ -99,8 +100,8 @@ constexpr FamilyRow kRows[] = {
     {"qwen2_vl", "qwen2", "Qwen2VLAttention", "text model of Qwen2-VL, QVQ",
      [](Architecture& family) {
        family.model_types = {"qwen2_vl_text"};
-       family.defaults.merge(R"({"max_window_layers": 80, "rms_norm_eps": 1e-5,
-         "rope_theta": 1e6})");
+       family.defaults.merge(R"({"num_key_value_heads": null, "max_window_layers": 80,
+         "rms_norm_eps": 1e-5, "rope_theta": 1e6})");
        family.text_defaults.merge(R"({"vocab_size": 152064, "hidden_size": 8192,
          "intermediate_size": 29568, "num_hidden_layers": 80, "num_attention_heads": 64,
          "num_key_value_heads": 8})");
