@@ -186,10 +186,10 @@ def drafts_of(recorded):
 
 
 def outcome_of(letter, is_told, told_letters):
-    """Of a letter of engines_names.py. told_letters: those of the name beside methods for which the engine was told an FP8 cache. A loader does with a name what it
-    does beside these."""
-    if letter == "6" and not is_told:
-        return "l" if told_letters and told_letters <= {"L", "r"} else "o"
+    """Of a letter of engines_names.py. told_letters: those of the name beside methods for which the engine was told an FP8 cache; none, where it cannot be told. A
+    loader does with a name what it does beside these."""
+    if letter == "6" and not is_told and told_letters:
+        return "l" if told_letters <= {"L", "r"} else "o"
     return {"r": "L", "P": "?", "-": "?"}.get(letter, letter)
 
 

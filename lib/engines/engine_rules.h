@@ -173,6 +173,7 @@ struct EngineFormat {
   Reads otherwise = Reads::kYes;             ///< for tried models that are not missed
   std::string_view note = {};                ///< what it needs, or why it reads none
   bool is_scales_file = false;               ///< read as ScalesFileRules say
+  bool is_of_int8 = false;  ///< of INT8 and NVFP4 caches, of which tables do not tell
 };
 
 /// A value of ModelOpt's quant_algo and the quant_method that it stands for.

@@ -1,6 +1,7 @@
 #include "engines/engine_verdicts.h"
 
 #include <algorithm>
+#include <functional>
 #include <iomanip>
 #include <iterator>
 #include <optional>
@@ -80,16 +81,17 @@ std::vector<EngineVerdict> engine_verdicts(const EngineChoice& choice, std::stri
                         .note = is_told       ? std::string_view(miss->why)
                                 : is_of_names ? "its loader does not take the names of the scales"
                                               : row.note,
-                        .goes_beside_scales = is_beside});
+                        .goes_beside_scales = is_beside,
+                        .is_of_int8 = row.is_of_int8});
   }
   return verdicts;
 }
 
 std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights) {
   std::vector<EngineVerdict> verdicts;
-  for (const std::string& name : engine_rules().names())
-    std::ranges::move(engine_verdicts(choose_engine(name), model_type, has_weights),
-                      std::back_inserter(verdicts));
+  for (const std::string& name : checkpoint_engines())
+    std::ranges::copy_if(engine_verdicts(choose_engine(name), model_type, has_weights),
+                         std::back_inserter(verdicts), std::not_fn(&EngineVerdict::is_of_int8));
   return verdicts;
 }
 
@@ -139,7 +141,8 @@ std::optional<EngineChoice> newest_reader(std::string_view name, std::string_vie
 /// The formats that an engine reads for a family: "compressed-tensors, quark", "not known", or
 /// "none", with what an older version reads: "none; 5.23: compressed-tensors".
 std::string formats_text(const EngineChoice& engine, std::string_view model_type) {
-  const std::vector<EngineVerdict> verdicts = engine_verdicts(engine, model_type);
+  std::vector<EngineVerdict> verdicts = engine_verdicts(engine, model_type);
+  std::erase_if(verdicts, std::mem_fn(&EngineVerdict::is_of_int8));
   std::vector<std::string_view> read;
   for (const EngineVerdict& verdict : verdicts)
     if (verdict.reads == Reads::kYes) read.push_back(verdict.format);

@@ -23,6 +23,7 @@ struct EngineVerdict {
   std::string_view note;
   /// A file that the engine takes beside a checkpoint with scales, too, which serves other engines.
   bool goes_beside_scales = false;
+  bool is_of_int8 = false;  ///< as EngineFormat has it
 };
 
 /// For every format of an engine; model_type: that of config.json, of a multimodal checkpoint the
@@ -30,7 +31,7 @@ struct EngineVerdict {
 /// quantization_config do not hold.
 std::vector<EngineVerdict> engine_verdicts(const EngineChoice& choice, std::string_view model_type,
                                            bool has_weights = false);
-/// The same of the newest version of every engine.
+/// The same of the newest version of every engine that reads forms which others read, too.
 std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights = false);
 
 /// The format of checkpoints of a type whose scales the engine uses, its usual one where it uses

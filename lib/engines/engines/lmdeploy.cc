@@ -83,7 +83,8 @@ EngineRules trtllm_engine(std::string_view) {
           // Source: TensorRT-LLM, quant_config_utils.py.
           .formats = {{.format = "modelopt",
                        .method = "modelopt",
-                       .note = "INT8 and NVFP4 caches; an FP8 cache has 1.0, whatever it is given"},
+                       .note = "INT8 and NVFP4 caches; an FP8 cache has 1.0, whatever it is given",
+                       .is_of_int8 = true},
                       {.format = "compressed-tensors",
                        .method = "compressed-tensors",
                        .otherwise = Reads::kNo,
