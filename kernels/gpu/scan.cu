@@ -239,9 +239,11 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(OnDevice<DeltaScanArgs>
   const auto load = [&](int64_t row) {
     const int64_t gates = row * args.v_heads + head;
     DeltaRow loaded{
-        scan.gates[gates], args.v.data[row * args.v.row_stride + group.line],
+        scan.gates[gates],
+        args.v.data[row * args.v.row_stride + group.line],
         load_part<kAligned>(group, args.q.data + row * args.q.row_stride + k_first, args.k_dim),
-        load_part<kAligned>(group, args.k.data + row * args.k.row_stride + k_first, args.k_dim)};
+        load_part<kAligned>(group, args.k.data + row * args.k.row_stride + k_first, args.k_dim),
+        {}};
     if constexpr (kPerKey)
       loaded.decays = load_part<kAligned>(group, scan.decays + gates * args.k_dim, args.k_dim);
     return loaded;
