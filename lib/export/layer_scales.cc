@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -36,6 +37,16 @@ std::span<const std::string> names_under(const std::vector<std::string>& sorted_
   const auto end = std::find_if(begin, sorted_names.end(),
                                 [&](const std::string& name) { return !name.starts_with(prefix); });
   return {begin, end};
+}
+
+/// The first words below a module: "k_proj" of "k_proj.weight".
+std::set<std::string> parts_of(const std::string& module, std::span<const std::string> names) {
+  std::set<std::string> parts;
+  for (std::string name : names) {
+    name.erase(0, module.size() + 1);
+    parts.insert(name.substr(0, name.find('.')));
+  }
+  return parts;
 }
 
 /// Dtype of an attention module's first tensor, by name, which llm-compressor gives the scales.
@@ -174,28 +185,31 @@ Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& val
 
 void check_covers_model(const ModelDir& model, const Calibration& calibration) {
   const std::vector<std::string> names = model.tensor_names();
-  std::set<std::string> calibrated, parts;  // parts: of calibrated modules, "k_proj.weight"
-  std::set<std::pair<std::string, std::string>> patterns;
+  std::set<std::string> calibrated;
+  std::map<std::pair<std::string, std::string>, std::set<std::string>> patterns;  // to shared parts
   for (const AttentionCalibration& layer : calibration.layers) {
     const auto own = names_under(names, layer.module);
     if (own.empty())
       fail(model.path().string(), ": has no tensor of the calibrated module ", layer.module);
     calibrated.insert(layer.module);
-    for (const std::string& name : own) parts.insert(name.substr(layer.module.size() + 1));
     // Of several multi-token prediction layers, engines run the first.
     if (layer.layer >= calibration.num_hidden_layers) continue;
-    if (auto pattern = around_number(layer.module)) patterns.insert(*std::move(pattern));
+    const auto pattern = around_number(layer.module);
+    if (!pattern) continue;
+    const std::set<std::string> parts = parts_of(layer.module, own);
+    const auto [shared, is_first] = patterns.emplace(*pattern, parts);
+    if (!is_first) std::erase_if(shared->second, [&](auto& part) { return !parts.contains(part); });
   }
-  // Layers from num_hidden_layers on serve other purposes (multi-token prediction), and modules
-  // with other parts are no attention (hybrids give all mixers one name).
-  for (const auto& [before, after] : patterns) {
+  // Layers from num_hidden_layers on serve other purposes (multi-token prediction), and a module
+  // without a part that all calibrated ones have keeps no such cache (hybrids give their linear
+  // attention the same name).
+  for (const auto& [pattern, shared] : patterns) {
     std::set<std::string> missing;  // the first by the names of tensors is told
     for (int64_t layer = 0; layer < calibration.num_hidden_layers; ++layer) {
-      const std::string module = before + std::to_string(layer) + after;
-      const auto is_part = [&](const std::string& name) {
-        return parts.contains(name.substr(module.size() + 1));
-      };
-      if (!calibrated.contains(module) && std::ranges::any_of(names_under(names, module), is_part))
+      const std::string module = pattern.first + std::to_string(layer) + pattern.second;
+      if (calibrated.contains(module)) continue;
+      const auto own = names_under(names, module);
+      if (!own.empty() && std::ranges::includes(parts_of(module, own), shared))
         missing.insert(module + ".");
     }
     if (!missing.empty())
