@@ -18,25 +18,36 @@ namespace kvcal {
 namespace {
 
 // Keys of config.json with one entry per layer, and with numbers of layers.
-constexpr std::array<std::string_view, 10> kListsByLayer{"activation_sparsity_pattern",
-                                                         "hybrid_override_pattern",
-                                                         "intermediate_size",
-                                                         "layer_rope_theta",
-                                                         "layer_types",
-                                                         "layers_block_type",
-                                                         "mlp_layer_types",
-                                                         "moe_topk",
-                                                         "no_rope_layers",
-                                                         "num_attention_heads_per_layer"};
+constexpr std::array<std::string_view, 16> kListsByLayer{
+    "activation_sparsity_pattern",
+    "hybrid_override_pattern",
+    "intermediate_size",
+    "layer_rope_theta",
+    "layer_types",
+    "layers_block_type",
+    "mlp_layer_types",
+    "moe_layer_freq",
+    "moe_topk",
+    "no_rope_layers",
+    "num_attention_heads_per_layer",
+    "partial_rotary_factors",
+    "rope_theta",
+    "sparse_attention_config.sparse_attention_freq",
+    "swiglu_limits",
+    "swiglu_limits_shared"};
 constexpr std::array<std::string_view, 3> kListsOfLayers{"attn_layer_indices", "mlp_only_layers",
                                                          "moe_layers"};
 // Keys of quantized weights and caches.
 constexpr std::array<std::string_view, 3> kQuantizationKeys{
     "compression_config", "kv_cache_torch_dtype", "quantization_config"};
 
+/// key: "a.b" for b in the object a.
 Json* mutable_field(Json& object, std::string_view key) {
-  const auto it = object.find(std::string(key));
-  return it == object.end() ? nullptr : &*it;
+  const size_t dot = key.find('.');
+  const auto it = object.find(std::string(key.substr(0, dot)));
+  if (it == object.end()) return nullptr;
+  if (dot == std::string_view::npos) return &*it;
+  return it->is_object() ? mutable_field(*it, key.substr(dot + 1)) : nullptr;
 }
 
 /// The object that describes the text model, wherever the wrapper keeps it.
