@@ -119,7 +119,7 @@ TEST_CASE("preview: scoring adds its time, and hidden states past a limit go to 
   CHECK(preview_of(request, 3).seconds > 10 * preview_of(request).seconds);
   const uint64_t needed = preview_of(request).memory_bytes;
   request.memory_limit = "1";
-  CHECK(contains(message_of([&] { preview_of(request); }), "the memory limit of 1 bytes"));
+  CHECK(contains(message_of([&] { preview_of(request); }), "the memory limit of 1 B "));
   request.memory_limit = std::to_string(2 * needed);
   const CalibrationPreview limited = preview_of(request);
   CHECK(limited.memory_available == 2 * needed);
