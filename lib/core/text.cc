@@ -96,7 +96,7 @@ uint64_t parse_byte_size(const std::string& text) {
   const bool has_fraction =
       is_number && last - end > 1 && end[0] == '.' && end[1] >= '0' && end[1] <= '9';
   if (has_fraction) end = std::from_chars(end, last, fraction).ptr;
-  if (is_number && end != last && *end == ' ') ++end;  // as messages write sizes
+  if (is_number && last - end > 1 && *end == ' ') ++end;  // as messages write sizes
   const uint64_t* unit = kUnits.find(std::string(end, last));
   if (!is_number || !unit || (has_fraction && *unit == 1))
     fail(shown_name(text), " is no size, expected a number and a unit like 8GiB",

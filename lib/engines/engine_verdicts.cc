@@ -89,9 +89,9 @@ std::vector<EngineVerdict> engine_verdicts(const EngineChoice& choice, std::stri
 
 std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights) {
   std::vector<EngineVerdict> verdicts;
-  for (const std::string& name : checkpoint_engines())
-    std::ranges::copy_if(engine_verdicts(choose_engine(name), model_type, has_weights),
-                         std::back_inserter(verdicts), std::not_fn(&EngineVerdict::is_of_int8));
+  for (const std::string& name : engine_rules().names())
+    std::ranges::move(engine_verdicts(choose_engine(name), model_type, has_weights),
+                      std::back_inserter(verdicts));
   return verdicts;
 }
 

@@ -31,7 +31,7 @@ struct EngineVerdict {
 /// quantization_config do not hold.
 std::vector<EngineVerdict> engine_verdicts(const EngineChoice& choice, std::string_view model_type,
                                            bool has_weights = false);
-/// The same of the newest version of every engine that reads forms which others read, too.
+/// The same of the newest version of every engine.
 std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights = false);
 
 /// The format of checkpoints of a type whose scales the engine uses, its usual one where it uses
