@@ -301,7 +301,7 @@ def table_of(name):
     names = names_by_rows(names_of(recorded, read(RECORDS / "families.json")))
     table["inner"] = inner_types(record, read(RECORDS / "families.json"))
     strays = strays_of(recorded, engine, read(RECORDS / "families.json"))
-    table |= parts_of(row.get("fused", recorded), engine, read(RECORDS / "families.json"))
+    table |= parts_of(recorded, engine, read(RECORDS / "families.json"))
     return table | dict(drafts=drafts_of(recorded)) | (dict(tried=tried_names(), names=names) if names else {}) | (dict(strays=strays) if strays else {})
 
 

@@ -236,6 +236,7 @@ TRANSFORMERS_5_24 = [
     *[known for known in TRANSFORMERS if known["effect"] not in ("no model", "refused without groups")],
 ]
 
-# Parts of Linears that engines run as one in all models whose code was read, but for those in UNFUSED: vLLM 0.33, laguna.py:84.
+# Parts of Linears that engines run as one in all models whose code was read, but for those in UNFUSED: vLLM 0.33, laguna.py:84, as in Aphrodite; Aphrodite 0.24.1's
+# Transformers backend, whose modules were looked at.
 ALWAYS_FUSED = {"k_proj", "up_proj", "expert"}
-UNFUSED = {("vllm", "up_proj"): ["laguna"], ("aphrodite", "up_proj"): ["laguna"]}
+UNFUSED = {("vllm", "up_proj"): ["laguna"], ("aphrodite", "up_proj"): ["laguna"], ("aphrodite", "k_proj"): ["gemma4_unified_text"]}

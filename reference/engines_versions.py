@@ -2,7 +2,6 @@
   "release": that was installed, "records": families_RECORDS.json and others of tests/fixtures/engines are its answers, "packages": of its environment,
   "explanations": the list of engines_explained.py, "not_run": families of which it needs kernels that are not here, or names of tensors and keys that a
   fixture has not: verify says "not known" of these,
-  "fused": another version's records of engines_fused.py, where it was not run with this one and has the same code,
   "later": {"families": that are run with other "packages", those of its own environment know them not}}}}
 """
 import json
