@@ -103,6 +103,8 @@ struct FusedParts {
   PartNames names = PartNames::kNotAsked;
   /// It compares the parts that the model's class names, and takes those of others for quantized.
   bool by_model = true;
+  /// Parts that it compares in every model, whatever the class names.
+  std::vector<std::string_view> compared = {};
   bool prefers_whole = false;     ///< an entry that names the whole counts before its parts
   bool compares_experts = false;  ///< the Linears of the first expert
 };

@@ -147,7 +147,9 @@ class PartChecker {
     std::vector<std::string> excepted, others;
     for (const std::string& member : set.modules.members)
       (is_excepted(member) ? excepted : others).push_back(last_part(member));
-    const bool is_compared = !rules.by_model || !has_type(subject_.engine.seen().apart, set.kind);
+    const bool is_compared = !rules.by_model ||
+                             std::ranges::find(rules.compared, set.kind) != rules.compared.end() ||
+                             !has_type(subject_.engine.seen().apart, set.kind);
     if ((rules.prefers_whole || !is_compared) && is_excepted(set.modules.name)) return;
     if (!is_compared || excepted.empty())
       check_codes(set, is_compared);

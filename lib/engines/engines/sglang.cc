@@ -121,7 +121,10 @@ EngineRules sglang_engine(std::string_view) {
   MethodRules fp8 = sglang_base("fp8", CacheSwitch::kCacheQuantAlgo);
   fp8.config = kFp8Checks;
   fp8.parts = {.names = PartNames::kPaths, .by_model = false};
-  quark.parts = {.names = PartNames::kExpressions, .prefers_whole = true};
+  // Source: SGLang 0.5.23, model_loader/loader.py, `_get_quantization_config`.
+  quark.parts = {.names = PartNames::kExpressions,
+                 .compared = {"up_proj", "kv_a_proj"},
+                 .prefers_whole = true};
   return {
       .title = "SGLang",
       .source =
