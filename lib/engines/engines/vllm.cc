@@ -53,9 +53,8 @@ const Names kOutputScales{{".k_proj.output_scale", kKey},
 
 /// Source: vLLM 0.33, quant_utils.py, `is_layer_skipped`; config_utils.py,
 /// `find_matching_patterns`.
-FusedParts vllm_parts(PartNames names) {
-  return {
-      .names = names, .prefers_whole = true, .compares_experts = names == PartNames::kExpressions};
+FusedParts vllm_parts(PartNames names, bool compares_experts = false) {
+  return {.names = names, .prefers_whole = true, .compares_experts = compares_experts};
 }
 
 MethodRules vllm_compressed_tensors() {
@@ -79,7 +78,7 @@ MethodRules vllm_compressed_tensors() {
       .scheme = kVllmScheme,
       .refuses_other_schemes = true,
       .heads = HeadScales::kCut,
-      .parts = vllm_parts(PartNames::kExpressions),
+      .parts = vllm_parts(PartNames::kExpressions, true),
       .takes_e5m2 = false};
 }
 
