@@ -89,9 +89,12 @@ void compare(const std::string& engine, const std::string& family, const std::st
     const VerifyReport report = PartCase(family, list, entry).subject.verify(engine, options);
     ++tally.cases;
     tally.refused += static_cast<size_t>(answer == "parts");
+    // One of an expert's Linears leaves all experts in 16 bits: it stops at the scales of the
+    // others.
+    const bool is_refused = answer == "parts" || (answer == "refused" && name == "expert");
     // Of what it refuses for other reasons, the weights decide, which are not here.
     const bool is_same =
-        answer == "parts" ? refuses_parts(report) && !report.loads : !refuses_parts(report);
+        is_refused ? refuses_parts(report) && !report.loads : !refuses_parts(report);
     if (!is_same)
       tally.differ += family + " " + method + " " + name + ": " + answer.get<std::string>() + "\n";
   }

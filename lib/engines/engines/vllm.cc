@@ -53,8 +53,8 @@ const Names kOutputScales{{".k_proj.output_scale", kKey},
 
 /// Source: vLLM 0.33, quant_utils.py, `is_layer_skipped`; config_utils.py,
 /// `find_matching_patterns`.
-FusedParts vllm_parts(PartNames names, bool compares_experts = false) {
-  return {.names = names, .prefers_whole = true, .compares_experts = compares_experts};
+FusedParts vllm_parts(PartNames names) {
+  return {.names = names, .prefers_whole = true, .compares_experts = true};
 }
 
 MethodRules vllm_compressed_tensors() {
@@ -78,7 +78,7 @@ MethodRules vllm_compressed_tensors() {
       .scheme = kVllmScheme,
       .refuses_other_schemes = true,
       .heads = HeadScales::kCut,
-      .parts = vllm_parts(PartNames::kExpressions, true),
+      .parts = vllm_parts(PartNames::kExpressions),
       .takes_e5m2 = false};
 }
 
