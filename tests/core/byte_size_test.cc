@@ -21,7 +21,8 @@ TEST_CASE("byte size: anything else is refused with what was found") {
   const auto refusal = [](const std::string& text) {
     return message_of([&] { parse_byte_size(text); });
   };
-  for (const char* text : {"", "GiB", "1.5", "1.GiB", "1 ", "1  GiB", " 1", "-1", "nan", "inf", "1 GiB x"})
+  for (const char* text :
+       {"", "GiB", "1.5", "1.GiB", "1 ", "1  GiB", " 1", "-1", "nan", "inf", "1 GiB x"})
     CHECK(refusal(text).starts_with("'" + std::string(text) + "'" + expected));
   CHECK(refusal("8GoB") == "'8GoB'" + expected + " (did you mean 'GB'?)");
   CHECK(refusal("8\x1b").starts_with("'8\\x1b'" + expected));
