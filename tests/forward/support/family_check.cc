@@ -329,15 +329,6 @@ void set_attributes(ModelConfig& config, const Json& attributes) {
   }
 }
 
-/// rms_distance; of a model with experts that of the median token: a rounding may send a token of
-/// random weights to another expert, most keep theirs.
-double rounded_distance(const ModelFixture& fixture, const std::vector<float>& logits,
-                        const std::vector<float>& expected) {
-  if (!fixture.config.architecture->has_experts()) return rms_distance(logits, expected);
-  const auto distances = token_distances(logits, expected, expected.size() / fixture.ids.size());
-  return distances[distances.size() / 2];
-}
-
 void check_fixture(const std::string& name) {
   INFO(name);
   const fs::path folder = model_fixture(name);
@@ -353,7 +344,7 @@ void check_fixture(const std::string& name) {
       extremes.check_linear_inputs(fixture.expected["linear_input_amax"]);
     check_greedy(fixture);
     if (fixture.backend->supports(ComputeType::kBFloat16))
-      CHECK(rounded_distance(fixture, all_logits(fixture, ComputeType::kBFloat16), expected) <=
+      CHECK(rms_distance(all_logits(fixture, ComputeType::kBFloat16), expected) <=
             kBFloat16Tolerance);
   }
 }
