@@ -146,7 +146,7 @@ HWY_INLINE VF gated(VF gate, VF up, const ActivationFunction& function) {
     return hn::IfThenElse(hn::Gt(x, limit), limit, x);  // NaN stays
   };
   const VF multiplied = hn::Mul(gate, set(function.gate_multiplier));
-  VF cut_up = hn::IfThenElse(hn::Gt(up, limit), limit, up);
+  VF cut_up = at_most(up);
   cut_up = hn::IfThenElse(hn::Lt(up, lowest), lowest, cut_up);
   if (function.limits_activated)
     return hn::Mul(at_most(activated<kActivation>(multiplied, function)), cut_up);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <map>
 #include <set>
 #include <span>
@@ -69,29 +68,8 @@ void change_tied_head(const ModelDir& model, const Calibration& calibration,
       {.name = name, .source = &embedding, .shard = shard_of(model, embedding.name)});
 }
 
-/// Modules of the checkpoint that the plan has in no list, because the model does not run them and
-/// engines run them as one with quantized queries: K and V of layers that read another layer's
-/// cache. llm-compressor's outputs lack them, too.
-std::vector<std::string> left_out(const ModelDir& model, const QuantPlan& plan) {
-  constexpr std::string_view kEnding = ".weight";
-  std::set<std::string_view> quantized, listed(plan.unquantized.begin(), plan.unquantized.end());
-  for (const PlannedLinear& linear : plan.linears) quantized.insert(linear.module);
-  listed.insert(plan.unrun.begin(), plan.unrun.end());
-  listed.insert(quantized.begin(), quantized.end());
-  std::vector<std::string> names;
-  for (const std::string& tensor : model.tensor_names())
-    if (tensor.ends_with(kEnding))
-      names.push_back(tensor.substr(0, tensor.size() - kEnding.size()));
-  std::vector<std::string> found;
-  for (const FusedModules& fused : fused_modules(names))
-    if (quantized.contains(fused.members[0]))
-      std::ranges::copy_if(fused.members, std::back_inserter(found),
-                           [&](const std::string& name) { return !listed.contains(name); });
-  return found;
-}
-
 void leave_out(const ModelDir& model, const QuantPlan& plan, WeightChanges& changes) {
-  for (const std::string& module : left_out(model, plan))
+  for (const std::string& module : plan.left_out)
     for (const char* part : {".weight", ".bias"})
       if (model.find(module + part)) changes.replaced.insert(module + part);
 }
@@ -236,8 +214,8 @@ void note_blocks(const WeightChanges& changes, const ExportInput& input, Notes& 
   }
 }
 
-void note_left_out(const ModelDir& model, const QuantPlan& plan, Notes& notes) {
-  const std::vector<std::string> modules = left_out(model, plan);
+void note_left_out(const QuantPlan& plan, Notes& notes) {
+  const std::vector<std::string>& modules = plan.left_out;
   if (modules.empty()) return;
   notes.push_back(
       "what engines would run as one with FP8 weights, and the model does not run, is left out: " +
@@ -379,7 +357,7 @@ std::vector<std::string> weight_notes(const ExportInput& input) {
   if (!plan.quantizes_weights()) return notes;
   const WeightChanges changes = weight_changes(input.model, input.calibration);
   note_kinds(plan, notes);
-  note_left_out(input.model, plan, notes);
+  note_left_out(plan, notes);
   if (const PlannedWeight* gate = find_weight(changes, [](const PlannedWeight& weight) {
         return weight.module.ends_with(".shared_expert_gate");
       }))

@@ -65,6 +65,11 @@ struct QuantPlan {
   /// Unquantized modules of those classes that the checkpoint holds and the model does not run
   /// (UnrunModule).
   std::vector<std::string> unrun;
+  /// Modules that the model does not run and engines run as one with quantized queries: K and V of
+  /// layers that read another layer's cache. Outputs lack them, and no other list has them: engines
+  /// refuse a fused Linear of codes and 16 bits. Source: SGLang 0.5.23 and vLLM 0.33,
+  /// `should_ignore_layer`; llm-compressor's outputs lack them, too.
+  std::vector<std::string> left_out;
   /// config.json's ignore: unquantized, unrun and the ignored attention modules, by class.
   std::vector<std::string> ignore;
   /// All matrices and biases of the stacked tensors in each layer with a quantized expert in one,

@@ -262,9 +262,7 @@ class Planner {
                     : text;
   }
 
-  /// Finds modules that are not run and are fused with quantized queries. No list of the plan has
-  /// them, so that outputs lack them: engines refuse a fused Linear of codes and 16 bits. Source:
-  /// SGLang 0.5.23 and vLLM 0.33, `should_ignore_layer`.
+  /// Finds QuantPlan::left_out.
   void find_left_out() {
     std::set<std::string_view> unrun;
     std::vector<std::string> names;
@@ -276,11 +274,13 @@ class Planner {
     for (const FusedModules& fused : fused_modules(names)) {
       const auto is_unrun = [&](const std::string& member) { return unrun.contains(member); };
       if (is_unrun(fused.members[0])) continue;
-      std::ranges::copy_if(fused.members, std::inserter(left_out_, left_out_.end()), is_unrun);
+      std::ranges::copy_if(fused.members, std::back_inserter(plan_.left_out), is_unrun);
     }
   }
 
-  bool is_left_out(const UnrunModule& module) const { return left_out_.contains(module.name); }
+  bool is_left_out(const UnrunModule& module) const {
+    return std::ranges::find(plan_.left_out, module.name) != plan_.left_out.end();
+  }
 
   /// Lists unquantized modules of quantized classes: class by class, in the order of their first
   /// such module. Source: compressed-tensors `QuantizationConfig.from_pretrained`.
@@ -371,7 +371,6 @@ class Planner {
   std::vector<const QuantScheme*> used_;
   std::map<std::string, size_t, std::less<>> quantized_;  ///< module → group
   std::set<std::string, std::less<>> classes_;
-  std::set<std::string, std::less<>> left_out_;
 };
 
 }  // namespace
