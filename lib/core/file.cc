@@ -82,8 +82,11 @@ std::string read_text(const fs::path& path, size_t max_bytes) {
   return text;
 }
 
+// A link where a file is to be written would lead to another's.
+constexpr int kAnew = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW;
+
 FileWriter::FileWriter(const fs::path& path)
-    : path_(path), descriptor_(open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0666)) {
+    : path_(path), descriptor_(open_file(path, kAnew, 0666)) {
   if (descriptor_ < 0) fail_errno(path, "cannot create");
 }
 
@@ -187,7 +190,7 @@ void copy_file(const fs::path& source, const fs::path& target) {
 #ifdef FICLONE
   {
     const Descriptor from(source, O_RDONLY);
-    const Descriptor to(target, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    const Descriptor to(target, kAnew, 0666);
     if (to.get() < 0) fail_errno(target, "cannot create");
     if (::ioctl(to.get(), FICLONE, from.get()) == 0) return flush_file(to.get(), target);
   }
@@ -206,40 +209,40 @@ fs::path resolved(const fs::path& path) {
 
 namespace {
 
-/// The system finds nothing behind the ".." of a folder that is not there, though the text of the
-/// path names a place.
-void check_way_back(const fs::path& path) {
+/// The part of path before a ".." that is no folder; empty: none. The system finds nothing there,
+/// though the text of the path names a place.
+fs::path way_lost_at(const fs::path& path) {
   fs::path so_far;
   for (const fs::path& part : path) {
-    if (part == ".." && !so_far.empty() && !is_folder(so_far))
-      fail(path.string(), ": no such place, for ", so_far.string(), " is no folder");
+    if (part == ".." && !so_far.empty() && !is_folder(so_far)) return so_far;
     so_far /= part;
   }
+  return {};
 }
 
 }  // namespace
 
 fs::path output_place(const fs::path& target) {
-  const fs::path place = target.has_filename() ? target : target.parent_path();
+  const fs::path place = without_slash(target);
   const fs::path name = place.filename();
   if (name.empty() || name == "." || name == "..") return resolved(place);
-  check_way_back(place);
+  if (const fs::path lost = way_lost_at(place); !lost.empty())
+    fail(place.string(), ": no such place, for ", lost.string(), " is no folder");
   return resolved(place.has_parent_path() ? place.parent_path() : fs::path(".")) / name;
 }
 
 fs::path shortened(const fs::path& path) {
   fs::path shorter = path.lexically_normal();
-  return resolved(shorter) == resolved(path) ? shorter : path;
+  return way_lost_at(path).empty() && resolved(shorter) == resolved(path) ? shorter : path;
 }
 
 bool lies_in(const fs::path& inner, const fs::path& outer) {
-  const fs::path inside = resolved(inner);
-  auto it = inside.begin();
-  for (const auto& part : resolved(outer)) {
-    if (part.empty()) continue;  // a trailing slash
-    if (it == inside.end() || *it++ != part) return false;
+  const fs::path holder = resolved(without_slash(outer));
+  std::error_code error;
+  for (fs::path place = resolved(without_slash(inner));; place = place.parent_path()) {
+    if (place == holder || fs::equivalent(place, holder, error)) return true;
+    if (!place.has_relative_path()) return false;
   }
-  return true;
 }
 
 ScratchMapping::ScratchMapping(const fs::path& folder, size_t size) : size_(size) {

@@ -12,31 +12,35 @@
 namespace kvcal {
 namespace {
 
-namespace fs = std::filesystem;
-using Identity = std::pair<dev_t, ino_t>;
-
 /// Process-wide, as the command line is.
 struct FilesRead {
   static inline std::mutex mutex;
-  static inline std::optional<std::map<Identity, std::string>> names;  ///< nullopt: nobody asked
+  static inline std::optional<std::map<FileIdentity, std::string>>
+      names;  ///< nullopt: nobody asked
 
-  static std::optional<std::string> name_of(const fs::path& path) {
-    struct stat status {};
-    if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
+  static std::optional<std::string> name_of(const struct stat& status) {
     const std::lock_guard lock(mutex);
     if (!names) return std::nullopt;
-    const auto known = names->find({status.st_dev, status.st_ino});
+    const auto known = names->find(identity_of(status));
     return known == names->end() ? std::nullopt : std::optional(known->second);
   }
 };
 
-void check(const fs::path& path, const fs::path& place) {
-  if (const auto name = FilesRead::name_of(path)) {
-    if (path == place) fail(place.string(), ": is ", *name, ", which is read; name another output");
-    fail(place.string(), ": holds ", *name, ", which is read; name another output");
-  }
-  if (own_type_of(path) != fs::file_type::directory) return;
-  for (const fs::path& inside : paths_in(path)) check(inside, place);
+/// what: "is" the place, or "holds" it.
+void check(const OpenFolder& folder, const std::string& name, const fs::path& place,
+           std::string_view what) {
+  const auto status = folder.status_of(name);
+  if (!status) return;
+  if (const auto read = FilesRead::name_of(*status))
+    fail(place.string(), ": ", what, " ", *read, ", which is read; name another output");
+  if (!S_ISDIR(status->st_mode)) return;
+  const OpenFolder inside = folder.inside(name);
+  for (const std::string& below : inside.names()) check(inside, below, place, "holds");
+}
+
+bool has_read() {
+  const std::lock_guard lock(FilesRead::mutex);
+  return FilesRead::names && !FilesRead::names->empty();
 }
 
 }  // namespace
@@ -53,16 +57,15 @@ void forget_files_read() {
 
 void note_file_read(const fs::path& file, const struct stat& status) {
   const std::lock_guard lock(FilesRead::mutex);
-  if (FilesRead::names)
-    FilesRead::names->emplace(Identity{status.st_dev, status.st_ino}, file.string());
+  if (FilesRead::names) FilesRead::names->emplace(identity_of(status), file.string());
+}
+
+void check_not_read(const OpenFolder& folder, const std::string& name) {
+  if (has_read()) check(folder, name, folder / name, "is");
 }
 
 void check_not_read(const fs::path& place) {
-  {
-    const std::lock_guard lock(FilesRead::mutex);
-    if (!FilesRead::names || FilesRead::names->empty()) return;
-  }
-  check(place, place);
+  if (const auto entry = entry_at(place)) check_not_read(entry->folder, entry->name);
 }
 
 }  // namespace kvcal

@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <string>
 
 namespace kvcal {
+
+class OpenFolder;
 
 /// Begins to remember files that are read, and forgets those of before. A command calls it first.
 void remember_files_read();
@@ -20,5 +23,7 @@ void note_file_read(const std::filesystem::path& file, const struct stat& status
 /// Throws Error where place, or something below it, is a file that has been read. Follows no links;
 /// nothing at place is fine.
 void check_not_read(const std::filesystem::path& place);
+/// The same of a name in an open folder.
+void check_not_read(const OpenFolder& folder, const std::string& name);
 
 }  // namespace kvcal

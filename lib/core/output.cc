@@ -1,19 +1,15 @@
 #include "core/output.h"
 
+#include <cstdio>
 #include <new>
-#include <string>
 #include <utility>
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/file_in_use.h"
 #include "core/files_read.h"
-#include "core/folder.h"
-#include "core/posix_file.h"
-#include "core/process.h"
 
 namespace kvcal {
 namespace {
@@ -38,30 +34,43 @@ std::string_view name_of(fs::file_type type) {
   }
 }
 
-bool has_mark(const fs::path& folder) {
+bool has_mark(const OpenFolder& folder) {
   for (const std::string_view name : {kManifestName, kMarkName})
-    if (own_type_of(folder / name) == fs::file_type::regular) return true;
+    if (folder.type_of(std::string(name)) == fs::file_type::regular) return true;
   return false;
+}
+
+/// check_replaceable for a name in an open folder. target: what it is called in messages.
+void check_entry(const OpenFolder& folder, const std::string& name, const fs::path& target,
+                 OutputKind kind, bool overwrite) {
+  const fs::file_type type = folder.type_of(name);
+  if (type == fs::file_type::not_found) return;
+  const bool is_folder = kind == OutputKind::kFolder;
+  const bool is_of_kind = type == (is_folder ? fs::file_type::directory : fs::file_type::regular);
+  if (is_of_kind && folder.is_mount(name))
+    fail(target.string(), ": something is mounted there, so no output can take its place; name ",
+         is_folder ? "a folder in it" : "another output");
+  if (!overwrite) fail(target.string(), ": exists; pass --overwrite to replace it");
+  if (!is_of_kind)
+    fail(target.string(), ": is ", name_of(type), "; --overwrite replaces only ",
+         is_folder ? "a folder" : "a regular file", " here");
+  if (!is_folder) return;
+  const OpenFolder old = folder.inside(name);
+  const std::vector<std::string> inside = old.names();
+  if (!inside.empty() && !has_mark(old))
+    fail(target.string(), ": is a folder that kvcal did not write (it holds ", inside.front(),
+         ", and neither ", kManifestName, " nor ", kMarkName,
+         "); --overwrite replaces only its own outputs");
+  if (const auto mount = old.mount_inside())
+    fail(target.string(), ": holds ", mount->string(),
+         ", where something is mounted; unmount it, or name another output");
 }
 
 }  // namespace
 
 void check_replaceable(const fs::path& target, OutputKind kind, bool overwrite) {
-  // A name with a slash at its end would be what a link leads to.
-  const fs::path place = target.has_filename() ? target : target.parent_path();
-  const fs::file_type type = own_type_of(place);
-  if (type == fs::file_type::not_found) return;
-  if (!overwrite) fail(target.string(), ": exists; pass --overwrite to replace it");
-  const bool is_folder = kind == OutputKind::kFolder;
-  if (type != (is_folder ? fs::file_type::directory : fs::file_type::regular))
-    fail(target.string(), ": is ", name_of(type), "; --overwrite replaces only ",
-         is_folder ? "a folder" : "a regular file", " here");
-  if (!is_folder) return;
-  const std::vector<fs::path> inside = paths_in(place);
-  if (!inside.empty() && !has_mark(place))
-    fail(target.string(), ": is a folder that kvcal did not write (it holds ",
-         inside.front().filename().string(), ", and neither ", kManifestName, " nor ", kMarkName,
-         "); --overwrite replaces only its own outputs");
+  if (const auto entry = entry_at(target))
+    check_entry(entry->folder, entry->name, target, kind, overwrite);
 }
 
 void check_holds_no_links(const fs::path& folder) {
@@ -83,59 +92,8 @@ void mark_output(const fs::path& folder) {
 
 namespace {
 
-/// Whether the name exists, also as a broken link.
-bool has_name(const fs::path& path) {
-  return own_type_of(path) != fs::file_type::not_found;
-}
-
-/// ".name.partial-<pid>" beside the target.
-fs::path scratch_beside(const fs::path& target) {
-  return target.parent_path() /
-         ("." + target.filename().string() + ".partial-" + std::to_string(::getpid()));
-}
-
-/// Makes a file or folder beside the target that no other process has, not even one with the same
-/// number in another container. make: creates it, or sets errno; error: start of the message then.
-fs::path made_scratch(const fs::path& target, TargetLock& lock, std::string_view error,
-                      bool (*make)(const fs::path& scratch)) {
-  const fs::path name = scratch_beside(target);
-  for (int more = 0;; ++more) {
-    fs::path scratch = name;
-    if (more > 0) scratch += "-" + std::to_string(more);
-    if (!has_name(scratch)) lock.record(scratch);  // before it is there: a kill may come between
-    if (make(scratch)) return scratch;
-    if (errno != EEXIST) fail_errno(scratch, error);
-  }
-}
-
-fs::path made_scratch_folder(const fs::path& target, TargetLock& lock) {
-  return made_scratch(target, lock, "cannot create folder",
-                      [](const fs::path& scratch) { return ::mkdir(scratch.c_str(), 0777) == 0; });
-}
-
-fs::path made_scratch_file(const fs::path& target, TargetLock& lock) {
-  return made_scratch(target, lock, "cannot create", [](const fs::path& scratch) {
-    return Descriptor(scratch, O_WRONLY | O_CREAT | O_EXCL, 0666).get() >= 0;
-  });
-}
-
-/// Exchanges a finished output with an existing one atomically; false where the system cannot.
-bool exchange(const fs::path& finished, const fs::path& target) {
-#ifdef RENAME_EXCHANGE
-  return ::renameat2(AT_FDCWD, finished.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0;
-#else
-  return false;
-#endif
-}
-
-/// Device and inode; zeros where nothing exists. Throws Error where the system cannot tell.
-std::pair<uint64_t, uint64_t> identity_of(const fs::path& path) {
-  struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0) {
-    if (errno != ENOENT && errno != ENOTDIR) fail_errno(path, "cannot look at it");
-    return {};
-  }
-  return {static_cast<uint64_t>(status.st_dev), static_cast<uint64_t>(status.st_ino)};
+[[noreturn]] void fail_appeared(const fs::path& target) {
+  fail(target.string(), ": appeared while the output was written; nothing was replaced");
 }
 
 fs::path checked_target(const fs::path& target, OutputKind kind, bool overwrite) {
@@ -144,23 +102,125 @@ fs::path checked_target(const fs::path& target, OutputKind kind, bool overwrite)
   return output_place(target);
 }
 
+/// Flushes the names in a folder and below it; its files are.
+void sync_names(const OpenFolder& folder) {
+  for (const std::string& name : folder.names())
+    if (folder.type_of(name) == fs::file_type::directory) sync_names(folder.inside(name));
+  folder.sync();
+}
+
 }  // namespace
 
-AtomicDirectory::Parents::Parents(const fs::path& folder) {
-  for (fs::path path = folder; !path.empty() && !has_name(path); path = path.parent_path())
-    made_.push_back(path);
+AtomicOutput::Parents::Parents(const fs::path& folder, OutputKind kind) {
+  const bool may_make = kind == OutputKind::kFolder;
+  fs::path there = folder;
+  std::vector<std::string> missing;
+  while (may_make && there.has_relative_path() && own_type_of(there) == fs::file_type::not_found) {
+    missing.push_back(there.filename().string());
+    there = there.parent_path();
+  }
+  way_.emplace_back(there, may_make ? "cannot create folder" : "cannot create a file here");
   try {
-    make_folders(folder);
-  } catch (const Error&) {
+    for (auto name = missing.rbegin(); name != missing.rend(); ++name) make(*name);
+  } catch (...) {
     take_back();
     throw;
   }
 }
 
-void AtomicDirectory::Parents::take_back() {
-  std::error_code error;
-  for (const fs::path& folder : made_)
-    if (!fs::remove(folder, error) && error) return;  // not empty: somebody else uses it by now
+void AtomicOutput::Parents::make(const std::string& name) {
+  const bool is_made = innermost().make_folder(name);
+  if (!is_made && errno != EEXIST) fail_errno(innermost() / name, "cannot create folder");
+  OpenFolder made = innermost().inside(name);
+  if (!is_made) way_.clear();  // made by another process, which so keeps the others too
+  way_.push_back(std::move(made));
+}
+
+void AtomicOutput::Parents::take_back() {
+  if (are_kept_) return;
+  for (size_t i = way_.size(); i-- > 1;)
+    if (::unlinkat(way_[i - 1].get(), way_[i].path().filename().c_str(), AT_REMOVEDIR) != 0)
+      return;  // not empty: somebody else uses it by now
+}
+
+AtomicOutput::AtomicOutput(const fs::path& target, OutputKind kind, bool overwrite, Of of)
+    : target_(checked_target(target, kind, overwrite)),
+      kind_(kind),
+      overwrite_(overwrite),
+      of_(of),
+      parents_(target_.parent_path(), kind),
+      name_(target_.has_filename() ? target_.filename().string() : ".") {
+  check_unread();
+  const bool is_folder = kind == OutputKind::kFolder;
+  lock_.emplace(folder(), name_,
+                is_folder ? TargetLock::Taken::kRefused : TargetLock::Taken::kShared);
+  make_scratch();
+}
+
+/// Makes one that no other process has, not even one with the same number in another container.
+void AtomicOutput::make_scratch() {
+  const bool is_folder = kind_ == OutputKind::kFolder;
+  const std::string first = "." + name_ + ".partial-" + std::to_string(::getpid());
+  for (int more = 0;; ++more) {
+    const std::string scratch = more == 0 ? first : first + "-" + std::to_string(more);
+    path_ = folder() / scratch;
+    if (!folder().has(scratch)) lock_->record(scratch);  // first: a kill may come between
+    if (is_folder ? folder().make_folder(scratch) : folder().make_file(scratch)) {
+      scratch_ = scratch;
+      break;
+    }
+    if (errno != EEXIST) fail_errno(path_, is_folder ? "cannot create folder" : "cannot create");
+  }
+  try {
+    const auto status = folder().status_of(scratch_);
+    if (status) scratch_identity_ = identity_of(*status);
+    check_scratch();
+  } catch (...) {
+    folder().remove_tree(scratch_);
+    throw;
+  }
+}
+
+AtomicOutput::~AtomicOutput() {
+  if (!scratch_.empty()) folder().remove_tree(scratch_);
+}
+
+void AtomicOutput::check_unread() const {
+  if (of_ == Of::kUser) check_not_read(folder(), name_);
+}
+
+void AtomicOutput::check_scratch() const {
+  struct stat status {};
+  const bool is_found = ::lstat(path_.c_str(), &status) == 0;
+  if (!is_found && errno != ENOENT && errno != ENOTDIR) fail_errno(path_, "cannot look at it");
+  if (!is_found || identity_of(status) != scratch_identity_)
+    fail(path_.string(), ": was moved or removed while the output was written there");
+}
+
+void AtomicOutput::commit() {
+  StagedOutputs alone;
+  alone.add(*this);
+  alone.commit();
+}
+
+void AtomicOutput::prepare() {
+  check_files_in_use();
+  check_scratch();
+  if (kind_ == OutputKind::kFolder) {
+    mark_output(path_);
+    sync_names(folder().inside(scratch_));
+  }
+  if (!overwrite_ && folder().has(name_)) fail_appeared(target_);
+  check_entry(folder(), name_, target_, kind_, overwrite_);
+  check_unread();
+}
+
+void AtomicOutput::settle() {
+  scratch_.clear();
+  parents_.keep();
+  folder().sync();
+  if (!placement_.old().empty()) folder().remove_tree(placement_.old());
+  lock_.reset();
 }
 
 constexpr size_t kReserveBytes = size_t{512} << 10;
@@ -170,109 +230,49 @@ AtomicDirectory::Reserve::Reserve()
   if (data_ == MAP_FAILED) throw std::bad_alloc();
 }
 
-void AtomicDirectory::Reserve::release() {
-  if (void* data = std::exchange(data_, nullptr)) ::munmap(data, kReserveBytes);
+AtomicDirectory::Reserve::~Reserve() {
+  ::munmap(data_, kReserveBytes);
 }
 
-AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
-    : target_(checked_target(target, OutputKind::kFolder, overwrite)),
-      overwrite_(overwrite),
-      parents_(target_.parent_path()),
-      lock_(target_) {
-  check_not_read(target_);
-  scratch_ = made_scratch_folder(target_, *lock_);
-  try {
-    scratch_id_ = identity_of(scratch_);
-  } catch (const Error&) {
-    std::error_code error;
-    fs::remove(scratch_, error);
-    throw;
-  }
-}
+constexpr std::string_view kCannotRename = "cannot rename the finished output";
 
-AtomicDirectory::~AtomicDirectory() {
-  reserve_.release();
-  if (!scratch_.empty()) remove_tree(scratch_);
-}
-
-/// Throws Error where the folder was moved away and made again, without earlier files.
-void AtomicDirectory::check_scratch() const {
-  if (identity_of(scratch_) != scratch_id_)
-    fail(scratch_.string(), ": was moved or removed while the output was written there");
-}
-
-void AtomicDirectory::commit() {
-  StagedOutputs alone;
-  alone.add(*this);
-  alone.commit();
-}
-
-void AtomicDirectory::prepare() {
-  check_files_in_use();
-  check_scratch();
-  mark_output(scratch_);
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(scratch_, error), end; !error && it != end;
-       it.increment(error)) {
-    std::error_code ignored;
-    if (it->is_directory(ignored)) sync_folder(it->path());
-  }
-  if (error) fail_code(scratch_, "cannot list the folder", error);
-  sync_folder(scratch_);
-  if (!has_name(target_)) return;
-  if (!overwrite_)
-    fail(target_.string(), ": appeared while the output was written; nothing was replaced");
-  check_replaceable(target_, OutputKind::kFolder, overwrite_);
-  check_not_read(target_);
-}
-
-void AtomicDirectory::place() {
-  // What has appeared since prepare has not been looked at.
-  if (!overwrite_ && has_name(target_))
-    fail(target_.string(), ": appeared while the output was written; nothing was replaced");
-  placement_.place(scratch_, target_);
-}
-
-void AtomicDirectory::settle() {
-  scratch_.clear();
-  parents_.keep();
-  sync_folder(target_.parent_path());
-  if (!placement_.old().empty()) remove_tree(placement_.old());
-  lock_.reset();
-}
-
-void FilePlacement::place(const fs::path& finished, const fs::path& target) {
+void FilePlacement::place(const std::string& finished, const std::string& target,
+                          bool may_replace) {
   finished_ = finished;
   target_ = target;
-  if (has_name(target)) {
-    if (exchange(finished, target)) {
+  is_placed_ = folder_.rename(finished, target, RENAME_NOREPLACE);
+  if (is_placed_) return;
+  const bool is_told = errno != EINVAL && errno != ENOSYS;  // else the file system has no such flag
+  if (is_told && errno != EEXIST) fail_errno(folder_ / target, kCannotRename);
+  if (is_told || folder_.has(target)) {
+    // What has appeared since the output was prepared has not been looked at.
+    if (!may_replace) fail_appeared(folder_ / target);
+    is_placed_ = folder_.rename(finished, target, RENAME_EXCHANGE);
+    if (is_placed_) {
       old_ = finished;
-      is_placed_ = true;
       return;
     }
-    const fs::path aside = finished.string() + ".old";
-    if (::rename(target.c_str(), aside.c_str()) != 0)
-      fail_errno(target, "cannot move the old output aside");
+    const std::string aside = finished + ".old";
+    if (!folder_.rename(target, aside))
+      fail_errno(folder_ / target, "cannot move the old output aside");
     old_ = aside;
   }
-  if (::rename(finished.c_str(), target.c_str()) != 0) {
-    const int code = errno;
-    if (!old_.empty()) ::rename(old_.c_str(), target.c_str());
-    old_.clear();
-    errno = code;
-    fail_errno(target, "cannot rename the finished output");
-  }
-  is_placed_ = true;
+  is_placed_ = folder_.rename(finished, target);
+  if (is_placed_) return;
+  const int code = errno;
+  if (!old_.empty()) folder_.rename(old_, target);
+  old_.clear();
+  errno = code;
+  fail_errno(folder_ / target, kCannotRename);
 }
 
 void FilePlacement::take_back() noexcept {
-  if (!is_placed_) return;
-  is_placed_ = false;
+  if (!std::exchange(is_placed_, false)) return;
   if (old_ == finished_) {
-    exchange(finished_, target_);
+    folder_.rename(finished_, target_, RENAME_EXCHANGE);
   } else {
-    ::rename(target_.c_str(), finished_.c_str());
-    if (!old_.empty()) ::rename(old_.c_str(), target_.c_str());
+    folder_.rename(target_, finished_);
+    if (!old_.empty()) folder_.rename(old_, target_);
   }
   old_.clear();
 }
@@ -287,42 +287,6 @@ void StagedOutputs::commit() {
     throw;
   }
   for (StagedOutput* output : outputs_) output->settle();
-}
-
-AtomicFile::AtomicFile(const fs::path& target, bool overwrite, Of of)
-    : target_(checked_target(target, OutputKind::kFile, overwrite)),
-      overwrite_(overwrite),
-      of_(of) {
-  check_unread();
-  lock_.emplace(target_, TargetLock::Taken::kShared);
-  scratch_ = made_scratch_file(target_, *lock_);
-}
-
-void AtomicFile::check_unread() const {
-  if (of_ == Of::kUser) check_not_read(target_);
-}
-
-AtomicFile::~AtomicFile() {
-  if (!scratch_.empty()) ::unlink(scratch_.c_str());
-}
-
-void AtomicFile::commit() {
-  StagedOutputs alone;
-  alone.add(*this);
-  alone.commit();
-}
-
-void AtomicFile::prepare() {
-  check_files_in_use();
-  check_replaceable(target_, OutputKind::kFile, overwrite_);
-  check_unread();
-}
-
-void AtomicFile::settle() {
-  scratch_.clear();
-  if (!placement_.old().empty()) ::unlink(placement_.old().c_str());
-  sync_folder(target_.parent_path());
-  lock_.reset();
 }
 
 void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite) {

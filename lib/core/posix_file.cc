@@ -1,9 +1,8 @@
 #include "core/posix_file.h"
 
 #include <stdlib.h>
-#include <sys/stat.h>
 
-#include <string>
+#include "core/folder.h"
 
 namespace kvcal {
 namespace {
@@ -55,21 +54,22 @@ Locked try_lock(int descriptor, int mode) {
   return errno == EWOULDBLOCK ? Locked::kNo : Locked::kCannot;
 }
 
-bool is_still_at(int descriptor, const fs::path& path) {
+bool is_still_at(int descriptor, const fs::path& path, int folder) {
   struct stat open {
   }, named{};
-  return ::fstat(descriptor, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+  return ::fstat(descriptor, &open) == 0 &&
+         ::fstatat(folder, path.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         identity_of(open) == identity_of(named);
 }
 
 namespace {
 
 /// Opens as flags say, and says whether it made the file.
-int open_or_make(const fs::path& path, int flags, mode_t mode, bool& is_made) {
+int open_or_make(int folder, const fs::path& name, int flags, mode_t mode, bool& is_made) {
   for (;;) {
-    const int found = open_file(path, flags & ~O_CREAT);
+    const int found = open_file(name, flags & ~O_CREAT, 0, folder);
     if (found >= 0 || errno != ENOENT || (flags & O_CREAT) == 0) return found;
-    const int made = open_file(path, flags | O_EXCL, mode);
+    const int made = open_file(name, flags | O_EXCL, mode, folder);
     is_made = made >= 0;
     if (is_made || errno != EEXIST) return made;  // else another process made it in between
   }
@@ -77,19 +77,23 @@ int open_or_make(const fs::path& path, int flags, mode_t mode, bool& is_made) {
 
 }  // namespace
 
-OwnFile::OwnFile(const fs::path& path, int flags, mode_t mode, bool is_made)
-    : descriptor_(open_or_make(path, flags | O_NOFOLLOW | O_NONBLOCK, mode, is_made)) {
+OwnFile::OwnFile(const OpenFolder& folder, const std::string& name, int flags, mode_t mode)
+    : OwnFile(folder.get(), name, folder / name, flags, mode, /*is_made=*/false) {}
+
+OwnFile::OwnFile(int folder, const fs::path& name, const fs::path& shown, int flags, mode_t mode,
+                 bool is_made)
+    : descriptor_(open_or_make(folder, name, flags | O_NOFOLLOW | O_NONBLOCK, mode, is_made)) {
   if (descriptor_.get() < 0 && errno == ELOOP)
-    fail(path.string(), ": is a link, expected a file of kvcal's own");
+    fail(shown.string(), ": is a link, expected a file of kvcal's own");
   struct stat status {};
   if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0) {
     const int reason = errno;
-    if (is_made) ::unlink(path.c_str());
+    if (is_made) ::unlinkat(folder, name.c_str(), 0);
     errno = reason;
-    fail_open(path, (flags & O_CREAT) != 0);
+    fail_open(shown, (flags & O_CREAT) != 0);
   }
   if (!S_ISREG(status.st_mode) || status.st_nlink > 1)
-    fail(path.string(),
+    fail(shown.string(),
          ": is no regular file or has a second name, expected a file of kvcal's own");
   size_ = static_cast<uint64_t>(status.st_size);
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -19,6 +21,7 @@
 namespace kvcal {
 
 namespace fs = std::filesystem;
+class OpenFolder;
 
 /// Throws SystemError, or Error where path does not exist: path, what failed, and the system's
 /// reason.
@@ -35,9 +38,9 @@ auto retried(const Call& call) {
 }
 
 /// Opens path with a descriptor that other programs do not inherit; -1, and errno, where that
-/// fails.
-inline int open_file(const fs::path& path, int flags, mode_t mode = 0) {
-  return retried([&] { return ::open(path.c_str(), flags | O_CLOEXEC, mode); });
+/// fails. folder: the open folder in which a relative path begins.
+inline int open_file(const fs::path& path, int flags, mode_t mode = 0, int folder = AT_FDCWD) {
+  return retried([&] { return ::openat(folder, path.c_str(), flags | O_CLOEXEC, mode); });
 }
 
 /// Sets the size of a file; flushes a file to disk. Both throw Error: path and reason.
@@ -52,20 +55,27 @@ enum class Locked {
 /// Locks an open file, mode LOCK_SH or LOCK_EX, without waiting.
 Locked try_lock(int descriptor, int mode);
 
+/// Device and inode: the same file has the same, by whatever name.
+using FileIdentity = std::pair<dev_t, ino_t>;
+inline FileIdentity identity_of(const struct stat& status) {
+  return {status.st_dev, status.st_ino};
+}
+
 /// Whether path, no link, still names the open file: who held its lock before may have removed it.
-bool is_still_at(int descriptor, const fs::path& path);
+/// folder: as open_file has it.
+bool is_still_at(int descriptor, const fs::path& path, int folder = AT_FDCWD);
 
 /// A descriptor that closes itself.
 class Descriptor {
  public:
-  Descriptor(const fs::path& path, int flags, mode_t mode = 0)
-      : value_(open_file(path, flags, mode)) {}
+  Descriptor(const fs::path& path, int flags, mode_t mode = 0, int folder = AT_FDCWD)
+      : value_(open_file(path, flags, mode, folder)) {}
   explicit Descriptor(int value) : value_(value) {}
   ~Descriptor() {
     if (value_ >= 0) ::close(value_);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : value_(other.release()) {}
+  Descriptor& operator=(Descriptor&&) = delete;
   int get() const { return value_; }
   int release() { return std::exchange(value_, -1); }
 
@@ -79,14 +89,17 @@ class Descriptor {
 class OwnFile {
  public:
   OwnFile(const fs::path& path, int flags, mode_t mode = 0666)
-      : OwnFile(path, flags, mode, /*is_made=*/false) {}
+      : OwnFile(AT_FDCWD, path, path, flags, mode, /*is_made=*/false) {}
+  /// The file of this name in an open folder.
+  OwnFile(const OpenFolder& folder, const std::string& name, int flags, mode_t mode = 0666);
   int get() const { return descriptor_.get(); }
   /// The descriptor, which the caller closes.
   int release() { return descriptor_.release(); }
   uint64_t size() const { return size_; }
 
  private:
-  OwnFile(const fs::path& path, int flags, mode_t mode, bool is_made);
+  OwnFile(int folder, const fs::path& name, const fs::path& shown, int flags, mode_t mode,
+          bool is_made);
   Descriptor descriptor_;
   uint64_t size_ = 0;  ///< when it was opened
 };
@@ -103,11 +116,5 @@ size_t read_at(int descriptor, std::span<std::byte> bytes, uint64_t offset, cons
 /// Makes a file without a name in folder, which vanishes with its descriptor; -1, and errno, where
 /// that fails.
 int unnamed_file(const fs::path& folder);
-
-/// Flushes the names in folder to disk; ignored where the file system cannot.
-inline void sync_folder(const fs::path& folder) {
-  const Descriptor descriptor(folder.empty() ? fs::path(".") : folder, O_RDONLY | O_DIRECTORY);
-  if (descriptor.get() >= 0) retried([&] { return ::fsync(descriptor.get()); });
-}
 
 }  // namespace kvcal

@@ -1,15 +1,12 @@
 #include "core/target_lock.h"
 
-#include <sys/stat.h>
-
 #include <array>
 #include <chrono>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
-#include "core/file.h"
-#include "core/folder.h"
 #include "core/posix_file.h"
 #include "core/process.h"
 
@@ -43,35 +40,40 @@ std::string holder(int descriptor, const fs::path& file) {
   return "another process";
 }
 
-/// Whether name is one that a run with this target gives to what it makes: ".NAME.partial-12-1".
-bool is_scratch_name(std::string_view name, const fs::path& target) {
-  const std::string prefix = "." + target.filename().string() + ".partial-";
+bool is_of_this_user(int descriptor) {
+  struct stat status {};
+  return ::fstat(descriptor, &status) == 0 && status.st_uid == ::geteuid();
+}
+
+/// Whether name is one that a run with this target gives to what it makes: ".TARGET.partial-12-1".
+bool is_scratch_name(std::string_view name, const std::string& target) {
+  const std::string prefix = "." + target + ".partial-";
   return name.starts_with(prefix) && name.size() > prefix.size() &&
          name.find_first_not_of("0123456789-", prefix.size()) == std::string_view::npos;
 }
 
 }  // namespace
 
-TargetLock::TargetLock(const fs::path& target, Taken taken)
-    : target_(target),
-      file_(target.parent_path() / ("." + target.filename().string() + ".kvcal-lock")) {
+TargetLock::TargetLock(const OpenFolder& folder, std::string target, Taken taken)
+    : folder_(folder), target_(std::move(target)), file_("." + target_ + ".kvcal-lock") {
   if (take(taken)) write(this_process() + "\n");
 }
 
 bool TargetLock::take(Taken taken) {
+  const fs::path path = folder_ / file_;
   for (;;) {
-    OwnFile file(file_, O_RDWR | O_CREAT);
+    OwnFile file(folder_, file_, O_RDWR | O_CREAT);
     const Locked locked = try_lock(file.get(), LOCK_EX);
     if (locked == Locked::kNo && taken == Taken::kShared) return false;
     if (locked == Locked::kNo)
-      fail(target_.string(), ": is being written by ", holder(file.get(), file_),
+      fail((folder_ / target_).string(), ": is being written by ", holder(file.get(), path),
            "; let it end, or give another output");
-    const std::string before = text_of(file.get(), file_);
+    const std::string before = text_of(file.get(), path);
     if (!before.empty() && !before.starts_with(kFirstWord))
-      fail(file_.string(), ": is no lock that kvcal wrote; remove it, or give another output");
+      fail(path.string(), ": is no lock that kvcal wrote; remove it, or give another output");
     if (locked == Locked::kYes) {
-      if (!is_still_at(file.get(), file_)) continue;
-      remove_left_behind(before);
+      if (!is_still_at(file.get(), file_, folder_.get())) continue;
+      if (is_of_this_user(file.get())) remove_left_behind(before);
     }
     descriptor_ = file.release();
     return true;
@@ -80,7 +82,8 @@ bool TargetLock::take(Taken taken) {
 
 TargetLock::~TargetLock() {
   if (descriptor_ < 0) return;
-  ::unlink(file_.c_str());  // still held: nobody else has this name open and locked
+  ::unlinkat(folder_.get(), file_.c_str(),
+             0);  // still held: nobody else has this name open and locked
   ::close(descriptor_);
 }
 
@@ -89,7 +92,7 @@ void TargetLock::remove_left_behind(const std::string& lines) const {
   std::string name;
   std::getline(text, name);  // the process
   while (std::getline(text, name))
-    if (is_scratch_name(name, target_)) remove_tree(target_.parent_path() / name);
+    if (is_scratch_name(name, target_)) folder_.remove_tree(name);
 }
 
 void TargetLock::write(const std::string& text) {
@@ -100,8 +103,8 @@ void TargetLock::write(const std::string& text) {
         retried([&] { return ::pwrite(descriptor_, text_.data(), text_.size(), 0); }));
 }
 
-void TargetLock::record(const fs::path& scratch) {
-  if (descriptor_ >= 0) write(text_ + scratch.filename().string() + "\n");
+void TargetLock::record(const std::string& scratch) {
+  if (descriptor_ >= 0) write(text_ + scratch + "\n");
 }
 
 }  // namespace kvcal

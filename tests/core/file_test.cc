@@ -262,6 +262,16 @@ TEST_CASE("atomic outputs: what a killed run wrote down goes with the next, all 
   CHECK(contents_of(scratch.path()) == left);
 }
 
+TEST_CASE("atomic outputs: what a lock of another user names stays") {
+  const ScratchFolder scratch;
+  write_file(scratch / ".out.partial-11" / "weights", "1");
+  write_file(scratch / ".out.kvcal-lock", "process 11 on host\n.out.partial-11\n");
+  // Only the administrator can give a file away.
+  const bool is_given = ::chown((scratch / ".out.kvcal-lock").c_str(), 65534, 65534) == 0;
+  { AtomicDirectory output(scratch / "out", false); }
+  CHECK(fs::exists(scratch / ".out.partial-11") == is_given);
+}
+
 TEST_CASE("atomic outputs: a lock that kvcal did not write is refused and stays as it is") {
   const ScratchFolder scratch;
   const fs::path lock = scratch / ".out.kvcal-lock";
@@ -312,6 +322,7 @@ TEST_CASE("atomic outputs: dots behind a link lead where the system says") {
   CHECK_FALSE(fs::exists(scratch / "out"));
   CHECK(shortened(scratch / "e/../data.jsonl") == scratch / "data.jsonl");
   CHECK(shortened(scratch / "link/../data.jsonl") == scratch / "link/../data.jsonl");
+  CHECK(shortened(scratch / "none/../data.jsonl") == scratch / "none/../data.jsonl");
   write_file_atomically(scratch / "link/../data.jsonl", "new", /*overwrite=*/true);
   {
     AtomicDirectory output(scratch / "link/../out", false);
@@ -397,13 +408,14 @@ TEST_CASE("atomic directory: a folder that vanished and came again is no output"
 
 TEST_CASE("target lock: of who asks at once one gets it, and its file goes") {
   const ScratchFolder scratch;
+  const OpenFolder folder(scratch.path());
   std::atomic<int> inside{0}, most{0}, got{0}, refused{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i)
     threads.emplace_back([&] {
       for (int k = 0; k < 200; ++k) {
         try {
-          const TargetLock lock(scratch / "out");
+          const TargetLock lock(folder, "out", TargetLock::Taken::kRefused);
           most = std::max(most.load(), ++inside);
           ++got;
           --inside;

@@ -75,6 +75,46 @@ TEST_CASE("folder: what the system cannot do is told from what is not there") {
   }
 }
 
+TEST_CASE("folder: an open one stays the same when its path leads elsewhere") {
+  const ScratchFolder scratch;
+  write_file(scratch / "a" / "b" / "c", "1");
+  write_file(scratch / "a" / "file", "22");
+  fs::create_directory_symlink("b", scratch / "a" / "link");
+  const OpenFolder open(scratch / "a");
+  fs::rename(scratch / "a", scratch / "moved");
+  write_file(scratch / "a" / "other", "");
+  CHECK(open.names() == std::vector<std::string>{"b", "file", "link"});
+  CHECK(open.inside("b").names() == std::vector<std::string>{"c"});
+  CHECK(open.status_of("file")->st_size == 2);
+  CHECK(open.type_of("link") == fs::file_type::symlink);
+  CHECK_FALSE(open.has("other"));
+  CHECK(message_of([&] { open.inside("link"); }) ==
+        (scratch / "a" / "link").string() + ": cannot open the folder: Not a directory");
+  CHECK(open.make_folder("made"));
+  CHECK_FALSE(open.make_file("file"));
+  CHECK(open.rename("file", "made/file"));
+  open.remove_tree("link");
+  open.remove_tree("b");
+  CHECK(test::contents_of(scratch / "moved") ==
+        std::map<std::string, std::string>{{"made/file", "22"}});
+  CHECK(message_of([&] { OpenFolder none(scratch / "a" / "other"); }) ==
+        (scratch / "a" / "other").string() + ": cannot open the folder: Not a directory");
+}
+
+TEST_CASE("folder: the entry of a path is the name itself, without a slash behind it") {
+  const ScratchFolder scratch;
+  fs::create_directory(scratch / "folder");
+  fs::create_directory_symlink("folder", scratch / "link");
+  for (const char* name : {"link", "link/"}) {
+    const auto entry = entry_at(scratch / name);
+    REQUIRE(entry);
+    CHECK(entry->folder.type_of(entry->name) == fs::file_type::symlink);
+  }
+  CHECK_FALSE(entry_at(scratch / "none"));
+  CHECK(entry_at("/")->folder.type_of(entry_at("/")->name) == fs::file_type::directory);
+  CHECK(entry_at(".")->name == ".");
+}
+
 TEST_CASE("folder: for temporary files, as the environment names it") {
   const ScratchFolder scratch;
   write_file(scratch / "file", "");

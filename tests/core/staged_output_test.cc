@@ -105,6 +105,56 @@ TEST_CASE("staged outputs: a file that appeared meanwhile is not replaced, nor a
   outputs.add(late);
   write_file(scratch / "late", "theirs");
   CHECK(message_of([&] { outputs.commit(); }) ==
-        (scratch / "late").string() + ": exists; pass --overwrite to replace it");
+        (scratch / "late").string() +
+            ": appeared while the output was written; nothing was replaced");
   CHECK(!fs::exists(scratch / "file"));
+}
+
+TEST_CASE("outputs: a folder that is replaced by a link meanwhile keeps what is there") {
+  const ScratchFolder scratch;
+  write_file(scratch / "victim" / "out" / "x", "precious");
+  mark_output(scratch / "victim" / "out");
+  write_file(scratch / "victim" / "page", "precious");
+  write_file(scratch / "a" / "page", "old");
+  const Contents before = contents_of(scratch / "victim");
+  {
+    AtomicDirectory folder(scratch / "a" / "out", true);
+    AtomicFile file(scratch / "a" / "page", true);
+    write_file(folder.path() / "x", "new");
+    // As somebody would who may write in the folder above.
+    fs::rename(scratch / "a", scratch / "moved");
+    fs::create_directory_symlink("victim", scratch / "a");
+    for (AtomicOutput* output :
+         {static_cast<AtomicOutput*>(&folder), static_cast<AtomicOutput*>(&file)})
+      CHECK(message_of([&] { output->commit(); }) ==
+            output->path().string() + ": was moved or removed while the output was written there");
+  }
+  CHECK(contents_of(scratch / "victim") == before);
+  CHECK(contents_of(scratch / "moved") == Contents{{"page", "old"}});
+}
+
+TEST_CASE("outputs: a folder that was moved gets its outputs where its path leads to it again") {
+  const ScratchFolder scratch;
+  fs::create_directory(scratch / "a");
+  AtomicDirectory folder(scratch / "a" / "out", false);
+  AtomicFile file(scratch / "a" / "page", false);
+  fs::rename(scratch / "a", scratch / "moved");
+  fs::create_directory_symlink("moved", scratch / "a");
+  write_file(folder.path() / "x", "new");
+  write_text_file(file.path(), "new");
+  folder.commit();
+  file.commit();
+  CHECK(unmarked_in(scratch / "moved") == Contents{{"out/x", "new"}, {"page", "new"}});
+}
+
+TEST_CASE("outputs: a link in the place of an unfinished file is not followed") {
+  const ScratchFolder scratch;
+  write_file(scratch / "victim", "precious");
+  AtomicFile file(scratch / "page", false);
+  fs::remove(file.path());
+  fs::create_symlink("victim", file.path());
+  CHECK_THROWS_AS(write_text_file(file.path(), "new"), Error);
+  CHECK_THROWS_AS(file.commit(), Error);
+  CHECK(read_text(scratch / "victim") == "precious");
+  CHECK_FALSE(fs::exists(scratch / "page"));
 }

@@ -153,6 +153,14 @@ static const char* path_of(int descriptor, char* path) {
   return path;
 }
 
+/* The path of a name in an open folder. */
+static const char* path_in(int descriptor, const char* name, char* path) {
+  if (name[0] == '/' || descriptor == AT_FDCWD) return name;
+  const size_t length = strlen(path_of(descriptor, path));
+  if (length) snprintf(path + length, PATH_MAX - length, "/%s", name);
+  return path;
+}
+
 static uint64_t drawn(uint64_t number) { /* splitmix64 */
   uint64_t z = seed + number * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -206,6 +214,11 @@ static int fails_on(enum kind kind, int descriptor) {
   return fails(kind, path_of(descriptor, path));
 }
 
+static int fails_in(enum kind kind, int descriptor, const char* name) {
+  char path[PATH_MAX];
+  return fails(kind, path_in(descriptor, name, path));
+}
+
 /* How many of size bytes a transfer is to do; -1 with errno set where it is to fail. */
 static ssize_t allowed(enum kind kind, int descriptor, size_t size) {
   char path[PATH_MAX];
@@ -229,14 +242,16 @@ static ssize_t allowed(enum kind kind, int descriptor, size_t size) {
 OPENING(open)
 OPENING(open64)
 
-#define OPENING_AT(name)                                                                          \
-  int name(int folder, const char* path, int flags, ...) {                                        \
-    REAL(int, name, int, const char*, int, ...);                                                  \
-    va_list more;                                                                                 \
-    va_start(more, flags);                                                                        \
-    const mode_t mode = va_arg(more, mode_t);                                                     \
-    va_end(more);                                                                                 \
-    return fails(flags & O_DIRECTORY ? LIST : OPEN, path) ? -1 : real(folder, path, flags, mode); \
+#define OPENING_AT(name)                                             \
+  int name(int folder, const char* path, int flags, ...) {           \
+    REAL(int, name, int, const char*, int, ...);                     \
+    va_list more;                                                    \
+    va_start(more, flags);                                           \
+    const mode_t mode = va_arg(more, mode_t);                        \
+    va_end(more);                                                    \
+    return fails_in(flags & O_DIRECTORY ? LIST : OPEN, folder, path) \
+               ? -1                                                  \
+               : real(folder, path, flags, mode);                    \
   }
 OPENING_AT(openat)
 OPENING_AT(openat64)
@@ -300,6 +315,14 @@ LOOKING(lstat64, stat64)
   }
 LOOKING_AT(fstat, stat)
 LOOKING_AT(fstat64, stat64)
+
+#define LOOKING_IN(name, about)                                                           \
+  int name(int descriptor, const char* path, struct about* status, int flags) {           \
+    REAL(int, name, int, const char*, struct about*, int);                                \
+    return fails_in(STAT, descriptor, path) ? -1 : real(descriptor, path, status, flags); \
+  }
+LOOKING_IN(fstatat, stat)
+LOOKING_IN(fstatat64, stat64)
 
 /* Bytes */
 
@@ -394,12 +417,17 @@ int rename(const char* from, const char* to) {
 
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
   REAL(int, renameat2, int, const char*, int, const char*, unsigned);
-  return fails(RENAME, to) ? -1 : real(from_folder, from, to_folder, to, flags);
+  return fails_in(RENAME, to_folder, to) ? -1 : real(from_folder, from, to_folder, to, flags);
 }
 
 int mkdir(const char* path, mode_t mode) {
   REAL(int, mkdir, const char*, mode_t);
   return fails(MKDIR, path) ? -1 : real(path, mode);
+}
+
+int mkdirat(int descriptor, const char* path, mode_t mode) {
+  REAL(int, mkdirat, int, const char*, mode_t);
+  return fails_in(MKDIR, descriptor, path) ? -1 : real(descriptor, path, mode);
 }
 
 /* Mapping */
