@@ -136,10 +136,10 @@ class CheckEngine(unittest.TestCase):
         self.engines = os.path.join(self.folder, "engines")
         write_files(self.engines, {**TORCH, "transformers/__init__.py": ENGINE})
 
-    def checkpoint(self, scales=None, **does):
-        """The folder of a checkpoint of 3 layers, whose engine does what is said."""
+    def checkpoint(self, scales=None, layers=3, **does):
+        """The folder of a checkpoint, whose engine does what is said."""
         folder = os.path.join(self.folder, "model")
-        config = {"model_type": "llama", "num_hidden_layers": 3, "does": does,
+        config = {"model_type": "llama", "num_hidden_layers": layers, "does": does,
                   "quantization_config": {"quant_method": "compressed-tensors", "config_groups": {}, "kv_cache_scheme": {"num_bits": 8}}}
         write_files(folder, {"config.json": json.dumps(config)})
         if scales is None:
@@ -155,14 +155,14 @@ class CheckEngine(unittest.TestCase):
         return done.returncode, done.stdout, done.stderr
 
     def answer(self, *words, **more):
-        """The status and the line of the verdict, and the lines behind it but the last, which says what stood in."""
+        """The status and the line of the verdict, and the lines behind it."""
         status, out, err = self.run_it("transformers", *words, **more)
         self.assertEqual(err, "")
+        self.assertNotIn("\x1b", out)
         lines = out.splitlines()
-        self.assertEqual(lines[-1], "  stood in: the CPU for a GPU")
         prefix = "transformers 9.9 (installed): "
         self.assertEqual(lines[0][: len(prefix)], prefix)
-        return status, lines[0][len(prefix) :], lines[1:-1]
+        return status, lines[0][len(prefix) :], lines[1:]
 
     def test_loaded(self):
         self.assertEqual(self.answer(self.checkpoint()), (0, "loaded: K and V scales of 3 layers, cache fp8", []))
@@ -177,14 +177,24 @@ class CheckEngine(unittest.TestCase):
 
     def test_lost_in_a_layer(self):
         found = self.answer(self.checkpoint(drops=[1]))
-        self.assertEqual(found, (1, "lost: scales of layers 1, of 3 layers with scales, cache fp8", [
+        self.assertEqual(found, (1, "lost: scales of layer 1, of 3 layers with scales, cache fp8", [
             "  layer 1: K none, V none; stored: K 0.0625, V 0.03125",
-            "  dropped: model.layers.1.self_attn.k_scale and 1 more scales"]))
+            "  dropped: model.layers.1.self_attn.k_scale and 1 more scale"]))
 
     def test_other_numbers_are_lost(self):
         status, line, differences = self.answer(self.checkpoint(times=2))
         self.assertEqual((status, line), (1, "lost: scales of layers 0-2, of 3 layers with scales, cache fp8"))
         self.assertEqual(differences[0], "  layer 0: K 0.0625, V 0.03125; stored: K 0.03125, V 0.015625")
+
+    def test_three_layers_are_told_and_all_with_verbose(self):
+        scales = {f"model.layers.{layer}.self_attn.{side}_scale": [0.5] for layer in range(5) for side in "kv"}
+        model = self.checkpoint(scales, layers=5, times=2)
+        _, _, lines = self.answer(model)
+        self.assertEqual([line[:9] for line in lines[:3]], ["  layer 0", "  layer 1", "  layer 2"])
+        self.assertEqual(lines[3:], ["  and 2 more layers (--verbose lists them)"])
+        _, out, _ = self.run_it("transformers", model, "-v")
+        self.assertEqual([line[:9] for line in out.splitlines()[1:6]], [f"  layer {layer}" for layer in range(5)])
+        self.assertEqual(out.splitlines()[-1], "  stood in: the CPU for a GPU")
 
     def test_cache_of_16_bits(self):
         self.assertEqual(self.answer(self.checkpoint(quantizes=False)), (1, "not used: K and V stay in 16 bits, cache auto", []))
@@ -202,7 +212,7 @@ class CheckEngine(unittest.TestCase):
 
     def test_what_a_cpu_lacks_is_no_refusal(self):
         status, line, _ = self.answer(self.checkpoint(needs="flashinfer.attend"))
-        self.assertEqual(status, 2)
+        self.assertEqual(status, 1)
         self.assertIn("not known: RuntimeError: flashinfer.attend was called, which is not here", line)
 
     def test_no_scales(self):
@@ -234,17 +244,20 @@ class CheckEngine(unittest.TestCase):
         self.assertEqual((status, out.splitlines()[0]), (0, "transformers 9.9 (installed): loaded: K and V scales of 3 layers, cache fp8"))
         self.assertIn("noise of the engine", err)
 
-    def expect_error(self, found, text):
-        self.assertEqual((found[0], found[1]), (2, ""))
+    def expect_error(self, found, text, status=1):
+        """Of kvcal's form: 1 for what an input or the machine does not allow, 2 for a wrong command line."""
+        self.assertEqual((found[0], found[1]), (status, ""))
+        self.assertTrue(found[2].startswith("error: "), found[2])
+        self.assertEqual(found[2].endswith("\nRun with --help for usage.\n"), status == 2, found[2])
         self.assertIn(text, found[2])
 
     def test_errors(self):
         model = self.checkpoint()
-        self.expect_error(self.run_it("nothing", model), "invalid choice: 'nothing'")
+        self.expect_error(self.run_it("nothing", model), "invalid choice: 'nothing'", status=2)
         self.expect_error(self.run_it("transformers", self.folder), f"error: {self.folder}: found no config.json, expected the folder of a checkpoint")
-        self.expect_error(self.run_it("transformers", model, "--scales", "x.json"), "error: transformers has no option for a file of scales: --scales x.json")
+        self.expect_error(self.run_it("transformers", model, "--scales", "x.json"), "error: transformers has no option for a file of scales: --scales x.json", status=2)
         self.expect_error(self.run_it("transformers", model, "--kv-cache-dtype", "fp8"),
-                          "error: transformers has no option for the dtype of its cache: --kv-cache-dtype fp8")
+                          "error: transformers has no option for the dtype of its cache: --kv-cache-dtype fp8", status=2)
         self.expect_error(self.run_it("sglang", model, "--scales", "x.json"), "error: x.json: its scales cannot be read: FileNotFoundError")
         os.remove(os.path.join(model, "model.safetensors"))
         self.expect_error(self.run_it("transformers", model), f"error: {model}: found no *.safetensors file")

@@ -8,8 +8,8 @@ from typing import Any
 
 from .checkpoint import Scale, Scales
 
-#: Layers that are told one by one, at most.
-SHOWN = 8
+#: Layers that are told one by one, at most, without --verbose.
+SHOWN = 3
 
 
 def same(a: Scale, b: Scale, within: float = 0.0) -> bool:
@@ -61,8 +61,8 @@ def shown(scale: Scale) -> str:
     return "none" if scale is None else scale if isinstance(scale, str) else f"{scale:.6g}"
 
 
-def counted(layers: int) -> str:
-    return f"{layers} layer{'s' * (layers != 1)}"
+def counted(count: int, unit: str = "layer") -> str:
+    return f"{count} {unit}{'s' * (count != 1)}"
 
 
 def compared(wanted: Scales, seen: dict[str, Any]) -> list[dict[str, Any]]:
@@ -105,7 +105,7 @@ def sentence(answer: str, wanted: Scales, seen: dict[str, Any]) -> str:
     return {
         "loaded": lambda: f"loaded: K and V scales of {counted(len(wanted))}, {cache}",
         "rounded": lambda: f"loaded: K and V scales of {counted(len(wanted))}, rounded by {100 * rounding(wanted, seen):.2g} % at most, {cache}",
-        "partly": lambda: f"lost: scales of layers {ranges(lost)}, of {counted(len(wanted))} with scales, {cache}",
+        "partly": lambda: f"lost: scales of layer{'s' * (len(lost) != 1)} {ranges(lost)}, of {counted(len(wanted))} with scales, {cache}",
         "lost": lambda: f"lost: 1.0 stands for the scales of all {counted(len(wanted))}, {cache}",
         "16-bit": lambda: f"not used: K and V stay in 16 bits, cache {seen.get('cache_dtype')}",
         "no scales": lambda: f"no scales: the checkpoint has no K and V scales, {cache}",
@@ -115,9 +115,11 @@ def sentence(answer: str, wanted: Scales, seen: dict[str, Any]) -> str:
     }[answer]()
 
 
-def differences(wanted: Scales, seen: dict[str, Any]) -> list[str]:
-    """Layers whose numbers are others than the file's."""
+def differences(wanted: Scales, seen: dict[str, Any], is_whole: bool) -> list[str]:
+    """Layers whose numbers are others than the file's; is_whole: all of them."""
     rows = [row for row in compared(wanted, seen) if not (same(row["k_scale"], row["k_stored"]) and same(row["v_scale"], row["v_stored"]))]
     lines = [f"layer {row['layer']}: K {shown(row['k_scale'])}, V {shown(row['v_scale'])}; stored: K {shown(row['k_stored'])}, V {shown(row['v_stored'])}"
-             for row in rows[:SHOWN]]  # fmt: skip
-    return lines + ([f"and {len(rows) - SHOWN} more layers"] if len(rows) > SHOWN else [])
+             for row in rows]  # fmt: skip
+    if is_whole or len(lines) <= SHOWN:
+        return lines
+    return [*lines[:SHOWN], f"and {counted(len(lines) - SHOWN, 'more layer')} (--verbose lists them)"]
