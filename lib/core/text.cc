@@ -13,6 +13,7 @@
 #include "core/number.h"
 #include "core/registry.h"
 #include "core/utf8.h"
+#include "core/wrapping.h"
 
 namespace kvcal {
 
@@ -128,45 +129,13 @@ using Cells = std::vector<std::string>;
 
 constexpr size_t kMostColumns = 80, kBetweenColumns = 2;
 
-/// Whether the space in text at `at` parts words, and not a number from its unit ("35.5 kB").
-bool parts_words(const std::string& text, size_t at) {
-  constexpr size_t kLongestUnit = 3;
-  const size_t end = std::min(text.find(' ', at + 1), text.size());
-  return at == 0 || text[at - 1] < '0' || text[at - 1] > '9' || end - at - 1 > kLongestUnit;
-}
-
-/// The last space in text from begin on that parts words and leaves at most `columns` before it,
-/// else the first; npos: none.
-size_t break_at(const std::string& text, size_t begin, size_t columns) {
-  for (size_t at = text.rfind(' ', begin + columns); at != text.npos && at > begin;
-       at = text.rfind(' ', at - 1))
-    if (parts_words(text, at)) return at;
-  size_t at = text.find(' ', begin);
-  while (at != text.npos && !parts_words(text, at)) at = text.find(' ', at + 1);
-  return at;
-}
-
-/// text in lines of at most `columns` where its words, which spaces part, allow it.
-std::vector<std::string> folded(const std::string& text, size_t columns) {
-  std::vector<std::string> lines;
-  size_t begin = 0;
-  while (text.size() - begin > columns) {
-    const size_t end = break_at(text, begin, columns);
-    if (end == text.npos) break;
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  lines.push_back(text.substr(begin));
-  return lines;
-}
-
-size_t width_of(const std::vector<std::string>& lines) {
+size_t width_of(const std::vector<std::string_view>& rows) {
   size_t width = 0;
-  for (const std::string& line : lines) width = std::max(width, line.size());
+  for (const std::string_view row : rows) width = std::max(width, columns_of(row));
   return width;
 }
 
-size_t columns_of(const std::vector<size_t>& widths) {
+size_t width_of(const std::vector<size_t>& widths) {
   const size_t gaps = widths.empty() ? 0 : kBetweenColumns * (widths.size() - 1);
   return std::accumulate(widths.begin(), widths.end(), gaps);
 }
@@ -177,7 +146,8 @@ size_t column_width(const std::vector<Cells>& rows, size_t column, size_t num_fo
   for (size_t row = 0; row < rows.size(); ++row)
     if (column < rows[row].size()) {
       const std::string& cell = rows[row][column];
-      width = std::max(width, row < num_folded ? width_of(folded(cell, most)) : cell.size());
+      width =
+          std::max(width, row < num_folded ? width_of(word_rows(cell, most)) : columns_of(cell));
     }
   return width;
 }
@@ -186,7 +156,7 @@ size_t column_width(const std::vector<Cells>& rows, size_t column, size_t num_fo
 /// lets them.
 void narrow(const std::vector<Cells>& rows, size_t num_folded, std::vector<size_t>& widths) {
   std::vector<bool> is_least(widths.size(), false);
-  while (columns_of(widths) > kMostColumns) {
+  while (width_of(widths) > kMostColumns) {
     size_t widest = widths.size();
     for (size_t i = 0; i < widths.size(); ++i)
       if (!is_least[i] && (widest == widths.size() || widths[i] > widths[widest])) widest = i;
@@ -208,18 +178,19 @@ std::vector<size_t> fitting_widths(const std::vector<Cells>& rows, size_t num_co
 
 /// A row, of as many lines as its highest cell has.
 std::string row_lines(const Cells& row, const std::vector<size_t>& widths) {
-  std::vector<std::vector<std::string>> cells;
+  std::vector<std::vector<std::string_view>> cells;
   size_t height = 1;
   for (size_t i = 0; i < row.size(); ++i) {
-    cells.push_back(folded(row[i], widths[i]));
+    cells.push_back(word_rows(row[i], widths[i]));
     height = std::max(height, cells.back().size());
   }
   std::string text;
   for (size_t line = 0; line < height; ++line) {
     std::string whole;
     for (size_t i = 0; i < cells.size(); ++i) {
-      const std::string part = line < cells[i].size() ? cells[i][line] : "";
-      whole += (i ? "  " : "") + std::string(widths[i] - part.size(), ' ') + part;
+      const std::string_view part = line < cells[i].size() ? cells[i][line] : "";
+      whole += (i ? "  " : "") + std::string(widths[i] - columns_of(part), ' ');
+      whole += part;
     }
     if (line > 0) whole.erase(whole.find_last_not_of(' ') + 1);
     text += whole + '\n';

@@ -117,7 +117,7 @@ class TextTable {
   explicit TextTable(std::vector<std::string> heading) { add(std::move(heading)); }
   /// Adds a row; its cells are shown as shown_text has them.
   void add(std::vector<std::string> row);
-  /// The lines, each with its end. A byte counts as a column.
+  /// The lines, each with its end.
   std::string text() const;
 
  private:

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "core/wrapping.h"
 
 namespace kvcal {
 namespace {
@@ -28,17 +29,7 @@ std::string hung(const std::string& first, const std::string& text, size_t inden
     line.clear();
   }
   line += spaces(indent - line.size());
-  bool has_word = false;
-  std::istringstream words(text);
-  for (std::string word; words >> word; has_word = true) {
-    if (has_word && line.size() + 1 + word.size() > kHelpColumns) {
-      lines += line + '\n';
-      line = spaces(indent);
-      has_word = false;
-    }
-    line += (has_word ? " " : "") + word;
-  }
-  return lines + line + '\n';
+  return lines + line + join(word_rows(text, kHelpColumns - indent), '\n' + spaces(indent)) + '\n';
 }
 
 /// "MODEL", "[MODEL_TYPE]..."
@@ -167,17 +158,12 @@ std::string italic(const std::string& text) {
 
 /// Lines of running text; none begins as a request does.
 std::string filled(const std::string& text) {
-  std::istringstream words(text);
-  std::string lines, line;
-  for (std::string word; words >> word;) {
-    if (!line.empty() && line.size() + 1 + word.size() > kManLineLength) {
-      lines += line + '\n';
-      line.clear();
-    }
-    if (line.empty() && (word.front() == '.' || word.front() == '\'')) word = "\\&" + word;
-    line += (line.empty() ? "" : " ") + word;
+  std::string lines;
+  for (const std::string_view row : word_rows(text, kManLineLength)) {
+    const bool is_request = row.starts_with('.') || row.starts_with('\'');
+    lines += (is_request ? "\\&" : "") + std::string(row) + '\n';
   }
-  return lines + line + '\n';
+  return lines;
 }
 
 std::string man_heading(const std::string& page, const ProgramDescription& program,

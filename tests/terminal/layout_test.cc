@@ -1,6 +1,7 @@
 #include "terminal/layout.h"
 
 #include "core/text.h"
+#include "core/wrapping.h"
 #include "support/catch.h"
 
 using namespace kvcal;
@@ -44,13 +45,6 @@ TEST_CASE("layout: no row is wider than the terminal, from 20 columns on") {
       "über Überschriften und Ähnliches, 日本語 の 文字 も 二つ の 列 を 取る"};
   for (size_t columns = 20; columns <= 120; ++columns)
     for (const std::string& line : lines) check_rows(in_rows(line, columns), columns);
-}
-
-TEST_CASE("layout: wide characters count as two columns, marks of drawings as one") {
-  CHECK(columns_of("abc") == 3);
-  CHECK(columns_of("±é") == 2);
-  CHECK(columns_of("▁█…") == 3);
-  CHECK(columns_of("日本") == 4);
 }
 
 TEST_CASE("layout: first words and verdicts have colours, other text has none") {

@@ -8,9 +8,6 @@ namespace kvcal {
 
 // How a line of text is laid out on a terminal: in rows that words part, and with colours.
 
-/// Columns that text takes: two for what may be wide, none for half of a character.
-size_t columns_of(std::string_view text);
-
 /// The line, without its end, in rows of at most `columns`, parted at spaces. Later rows begin
 /// below the line's second column of text, where that leaves half of the width. A word that is
 /// longer than a row, and a line that is a command to type ("  $ vllm serve OUT"), stay whole: the
