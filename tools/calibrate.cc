@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "datasets/named_dataset.h"
 #include "hub/hub_cache.h"
 #include "inspect/page_values.h"
@@ -11,6 +12,7 @@
 #include "run/calibrate_checkpoint.h"
 #include "run/calibration_preview.h"
 #include "run/calibration_result.h"
+#include "run/command_paths.h"
 #include "run/devices.h"
 #include "run/kl_budget.h"
 #include "run/sample_preview.h"
@@ -313,9 +315,7 @@ void CalibrateCommand::run_dry() const {
   else
     std::cout << labelled_text(preview_lines(preview));
   std::cout.flush();
-  if (!preview.has_room())
-    fail(request_.output.output, ": the run takes ", byte_text(preview.disk_bytes()), ", and ",
-         preview.disk.string(), " has ", byte_text(*preview.free_bytes), " free");
+  check_room(request_.output.output, preview.disk_bytes());
 }
 
 void CalibrateCommand::show_samples() const {
@@ -327,8 +327,8 @@ void CalibrateCommand::show_samples() const {
 void CalibrateCommand::settle() {
   const bool has_budget = request_.kl_budget.has_value();
   if (options.is_given("--measure-sequences") && !measures_ && !has_budget)
-    fail(options.shown("--measure-sequences"), " is for ", options.shown("--measure"), " and ",
-         options.shown("--kl-budget"));
+    fail_usage(options.shown("--measure-sequences"), " is for ", options.shown("--measure"),
+               " and ", options.shown("--kl-budget"));
   if ((measures_ || has_budget) && !options.is_given("--num-samples"))
     request_.num_held_out = request_.score.num_sequences;
   request_.is_measured = measures_;
@@ -389,6 +389,7 @@ Json CalibrateCommand::call(Diagnostics& diagnostics) {
   calibrate_checkpoint(request_, session, diagnostics,
                        {.written = [&](const CalibrationResult& written) { result = written; }});
   session.done();
+  warn_of_scales(result->output, diagnostics);
   Json json = output_json(result->output, engines_of(*result, diagnostics), request_.output);
   if (measures_ && !result->summary) warn_unscored(diagnostics);
   if (!measures_ || !result->summary) return json;

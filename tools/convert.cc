@@ -2,6 +2,7 @@
 
 #include "commands.h"
 #include "core/error.h"
+#include "core/usage_error.h"
 #include "kvcal_version.h"
 #include "run/calibration_result.h"
 #include "run/convert_checkpoint.h"
@@ -77,7 +78,7 @@ std::vector<ServedEngine> ScalesCommand::engines_of(const CalibrationResult& res
 
 void ScalesCommand::run_advice() const {
   if (!request_.output.output.empty() || !request_.model.empty())
-    fail("--advise writes nothing; --output and --model are for scales");
+    fail_usage("--advise writes nothing; --output and --model are for scales");
   TerminalDiagnostics diagnostics;
   const std::vector<AdvisedCache> caches =
       advise_caches(scales_from_statistics(request_, diagnostics));
@@ -97,6 +98,7 @@ void ScalesCommand::run() {
 
 Json ScalesCommand::call(Diagnostics& diagnostics) {
   const CalibrationResult result = scales_from_statistics(request_, diagnostics);
+  warn_of_scales(result.output, diagnostics);
   return output_json(result.output, engines_of(result, diagnostics), request_.output);
 }
 

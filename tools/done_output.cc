@@ -9,6 +9,7 @@
 #include "core/hash.h"
 #include "core/json.h"
 #include "core/output.h"
+#include "core/usage_error.h"
 #include "datasets/dataset.h"
 
 namespace kvcal {
@@ -89,7 +90,8 @@ DoneOutput::DoneOutput(Options& options, const std::string& output, bool& overwr
 bool DoneOutput::is_done(const std::string& command, const std::string& version) {
   if (!is_asked_for()) return false;
   if (fs::path(output_).extension() == ".json")
-    fail("--if-done: ", output_, ": a file of scales has no manifest to compare; name a folder");
+    fail_usage("--if-done: ", output_,
+               ": a file of scales has no manifest to compare; name a folder");
   request_sha256_ = request_of(options_, command, version);
   overwrite_ = choice_ == "redo";
   if (choice_ != "skip" || !is_there(output_)) return false;

@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "core/registry.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "datasets/named_dataset.h"
 #include "kvcal_version.h"
 #include "run/command_paths.h"
@@ -239,8 +240,8 @@ void EvalCommand::check_options_of_task() const {
     if (std::ranges::find(of->tasks, task_) != of->tasks.end()) continue;
     for (const auto& option : options.all())
       if (option->group == of->title && option->is_given)
-        fail(options.shown(option->name()), " is for ", options.shown("--task"), " ",
-             join(of->tasks, ", "), "; ", options.shown("--task"), " is ", task_);
+        fail_usage(options.shown(option->name()), " is for ", options.shown("--task"), " ",
+                   join(of->tasks, ", "), "; ", options.shown("--task"), " is ", task_);
   }
 }
 
@@ -270,13 +271,13 @@ void EvalCommand::settle() {
   const std::string needed = options.shown("--apply-chat-template");
   const ChatOptions& chat = eval_.sequences.records.chat;
   if (fewshot_as_multiturn_ && !questions.apply_chat_template)
-    fail(options.shown("--fewshot-as-multiturn"), " needs ", needed);
+    fail_usage(options.shown("--fewshot-as-multiturn"), " needs ", needed);
   if (!to_json(chat).empty() && !questions.apply_chat_template)
-    fail(options.shown("--chat-template"), " and ", options.shown("--chat-template-kwargs"),
-         " need ", needed);
+    fail_usage(options.shown("--chat-template"), " and ", options.shown("--chat-template-kwargs"),
+               " need ", needed);
   if (questions.batch_size > 0 && questions.cache_bytes)
-    fail(options.shown("--batch-size"), " and ", options.shown("--cache-memory"),
-         " both say how many questions go together; give one");
+    fail_usage(options.shown("--batch-size"), " and ", options.shown("--cache-memory"),
+               " both say how many questions go together; give one");
   questions.chat = chat;
   questions.fewshot_as_multiturn = fewshot_as_multiturn_.value_or(true);
   questions.fewshot_dataset = fewshot_dataset_;
@@ -289,7 +290,7 @@ std::string EvalCommand::missing() const {
 
 void EvalCommand::choose_dataset(Diagnostics& diagnostics) {
   if (!eval_.dataset.empty()) return;
-  if (const std::string needed = missing(); !needed.empty()) fail(needed, " is required");
+  if (const std::string needed = missing(); !needed.empty()) fail_usage(needed, " is required");
   eval_.dataset = kEvaluationDataset;
   diagnostics.note("no --dataset is given: measuring on the program's own '" + eval_.dataset + "'");
 }
@@ -341,7 +342,7 @@ Evaluated EvalCommand::gsm8k(Diagnostics& diagnostics) {
 Evaluated EvalCommand::sensitivity(Diagnostics& diagnostics) {
   sensitivity_.needs_recipe = !output_recipe_.empty();
   if (sensitivity_.needs_recipe && !sensitivity_.kl_budget)
-    fail("--output-recipe needs --kl-budget, which says how many layers to keep");
+    fail_usage("--output-recipe needs --kl-budget, which says how many layers to keep");
   const report::EvalReport found = evaluate_sensitivity(eval_, sensitivity_, diagnostics).report;
   const Json json = sensitivity_json(eval_, found);
   const std::string recipe = found.sensitivity->proposal ? found.sensitivity->proposal->recipe : "";
@@ -360,7 +361,7 @@ std::string lines_of(const std::vector<std::string>& missed) {
 void EvalCommand::run() {
   settle();
   if (options.is_given("--texts") && report_.page.empty())
-    fail("--texts is for --html, which is not given");
+    fail_usage("--texts is for --html, which is not given");
   report_.overwrite = overwrite_;
   check_outputs();
   TerminalDiagnostics diagnostics;

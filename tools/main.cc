@@ -20,6 +20,7 @@
 #include "core/process.h"
 #include "core/registry.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "hub/hub_id.h"
 #include "ranks/rank_session.h"
 #include "run/command_paths.h"
@@ -95,15 +96,18 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   return error.what();
 }
 
+int wrong_command_line(const std::string& message) {
+  std::cerr << "error: " << shown_message(message) << "\nRun with --help for usage.\n";
+  return code(ExitStatus::kUsage);
+}
+
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::CallForHelp*>(&error)) {
     std::cout << help_page(program_description(), command_name(app));
     return code(ExitStatus::kDone);
   }
   if (error.get_exit_code() == 0) return app.exit(error);
-  std::cerr << "error: " << shown_text(usage_message(app, error))
-            << "\nRun with --help for usage.\n";
-  return code(ExitStatus::kUsage);
+  return wrong_command_line(shown_text(usage_message(app, error)));
 }
 
 /// A sweep keeps what it has done; all else appears complete or not at all.
@@ -207,7 +211,7 @@ void keep_to_outputs(const Subcommand& command) {
 bool is_done(const Subcommand& command) {
   if (!command.done || !command.done->is_asked_for()) return false;
   if (find_launch([](const char* name) { return std::getenv(name); }))
-    fail("--if-done: the command runs in one process, without a launcher of ranks");
+    fail_usage("--if-done: the command runs in one process, without a launcher of ranks");
   if (!command.done->is_done(command.name, program_description().version)) return false;
   std::cout << command.done->told();
   return true;
@@ -253,6 +257,8 @@ int run_main(int argc, char** argv) {
   } catch (const GateMissed& missed) {
     std::cerr << shown_message(missed.what()) << '\n';
     return code(ExitStatus::kGateMissed);
+  } catch (const UsageError& error) {
+    return wrong_command_line(error.message());
   } catch (const Error& error) {
     std::cerr << "error: " << shown_message(error.message()) << '\n';
     return code(ExitStatus::kBadInput);

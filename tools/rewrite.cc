@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "engines/engine_rules.h"
 #include "kvcal_version.h"
 #include "recipe/presets.h"
@@ -42,9 +43,7 @@ void print_kept(const QuantizeResult& result) {
 Json quantized_json(const QuantizeRequest& request, const QuantizeResult& result) {
   const EngineChoice vllm = choose_engine("vllm");
   Json json = result.manifest;
-  json["outputs"] = Json::array();
-  json["outputs"].push_back(
-      {{"format", "compressed-tensors"}, {"path", request.output}, {"is_overlay", false}});
+  json["outputs"] = folders_json({{.format = "compressed-tensors", .path = request.output}});
   json["engines"] = Json::array();
   json["engines"].push_back(
       {{"name", "vllm"},
@@ -55,8 +54,8 @@ Json quantized_json(const QuantizeRequest& request, const QuantizeResult& result
 }
 
 void print_result(const QuantizeRequest& request, const QuantizeResult& result) {
-  std::cout << "quantized: " << result.num_quantized << " weights, " << result.scheme << " ("
-            << result.format << ")\n";
+  std::cout << "quantized: " << counted(result.num_quantized, "weight") << ", " << result.scheme
+            << " (" << result.format << ")\n";
   print_kept(result);
   std::cout << "bytes: " << result.source_bytes << " became " << result.output_bytes
             << ", of which " << result.kept_bytes << " are left alone\n"
@@ -186,7 +185,7 @@ SyntheticOptions checked_options(const SynthOptions& options) {
     if (options.dtype == word) checked.dtype = dtype;
   checked.max_shard_bytes =
       in_context("--max-shard-size", [&] { return parse_byte_size(options.max_shard_size); });
-  if (checked.max_shard_bytes == 0) fail("--max-shard-size is 0, expected a size like 4GiB");
+  if (checked.max_shard_bytes == 0) fail_usage("--max-shard-size is 0, expected a size like 4GiB");
   return checked;
 }
 
@@ -227,7 +226,7 @@ void run_outliers(const SynthOptions& options) {
   }
   if (is_quiet()) return;
   std::cout << options.output << ": " << options.from << " with " << options.outliers << ", "
-            << made.changed << " tensors changed";
+            << counted(made.changed, "tensor") << " changed";
   if (made.widened > 0) std::cout << ", " << made.widened << " of them float32 now";
   std::cout << "; "
             << (outliers.bias_norm          ? "another function"
@@ -253,9 +252,9 @@ void run_synth(const SynthOptions& options) {
   }
   if (is_quiet()) return;
   std::cout << options.output << ": " << made.model_type << " with random weights, "
-            << counted(made.num_layers, "layer") << ", " << made.num_tensors << " tensors, "
-            << made.bytes << " bytes of " << made.dtype << " in " << counted(made.num_files, "file")
-            << '\n';
+            << counted(made.num_layers, "layer") << ", " << counted(made.num_tensors, "tensor")
+            << ", " << made.bytes << " bytes of " << made.dtype << " in "
+            << counted(made.num_files, "file") << '\n';
 }
 
 class SynthCommand : public Subcommand {

@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "kvcal_version.h"
 #include "shared_options.h"
 #include "sweep/sweep_inputs.h"
@@ -43,8 +44,13 @@ class TerminalEvents : public SweepEvents {
   void said(const std::string& line) override {
     if (!is_quiet()) std::cerr << line + "\n";
   }
-  void progressed(const std::string& line) override {
-    if (!is_quiet()) status_line().show("        " + line);
+  void progressed(size_t number, const std::string& line) override {
+    if (is_quiet()) return;
+    const std::string text = "        task " + std::to_string(number) + ", " + line;
+    if (status_line().is_drawn())
+      status_line().show(text);
+    else
+      status_line().add_row(text);
   }
   void failed(const std::string& why) override { std::cerr << "failed: " + why + "\n"; }
   void ended(double seconds, double seconds_left) override {
@@ -63,7 +69,7 @@ class ReportedEvents : public SweepEvents {
   void started(size_t, size_t, const std::string& description) override {
     diagnostics_.inform(description);
   }
-  void progressed(const std::string&) override { report(); }
+  void progressed(size_t, const std::string&) override { report(); }
   void said(const std::string& line) override { diagnostics_.inform(line); }
   void failed(const std::string& why) override { diagnostics_.warn(why); }
   void ended(double, double) override {
@@ -164,11 +170,11 @@ Tasks run in processes of their own, so that a crash of one leaves the others al
 
 void SweepCommand::check() const {
   if (is_dry_run_ + is_list_ + is_collect_ > 1)
-    fail("--dry-run, --list and --collect exclude each other");
+    fail_usage("--dry-run, --list and --collect exclude each other");
   if (!settings_.cells.empty() && (is_collect_ || is_list_))
-    fail("--cell and ", is_collect_ ? "--collect" : "--list", " exclude each other");
+    fail_usage("--cell and ", is_collect_ ? "--collect" : "--list", " exclude each other");
   if (settings_.output.empty() && !is_dry_run_ && !is_list_)
-    fail("needs ", options.shown("--output"), ", the folder of the results");
+    fail_usage("needs ", options.shown("--output"), ", the folder of the results");
 }
 
 /// A child is the program again, with --task.
@@ -203,8 +209,8 @@ void SweepCommand::print_list() const {
 std::string SweepCommand::failure(const SweepResult& result) const {
   if (result.failed.empty()) return "";
   const fs::path folder = settings_.output;
-  return std::to_string(result.failed.size()) + " of " + std::to_string(result.num_wanted) +
-         " cells failed: " + join(result.failed, ", ") + "; " +
+  return std::to_string(result.failed.size()) + " of " + counted(result.num_wanted, "cell") +
+         " failed: " + join(result.failed, ", ") + "; " +
          (result.results ? folder / "results.json" : folder).string() + " says why";
 }
 

@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "export/checkpoint_copy.h"
 #include "hub/hub_cache.h"
 #include "kvcal_version.h"
@@ -117,14 +118,15 @@ void run_try(TryOptions options) {
   options.model = name_of_source(calibration.model);
   calibration.score.every_cache = !options.fp8_only;
   RankSession session({});
-  if (!session.is_alone()) fail("try runs in one process; kvcal calibrate runs on several ranks");
+  if (!session.is_alone())
+    fail_usage("try runs in one process; kvcal calibrate runs on several ranks");
   TerminalDiagnostics diagnostics;
   const TrialSteps steps{
       .estimated =
           [&](const CalibrationPreview& preview) {
             diagnostics.inform(estimate_text(preview.seconds, preview.busy_seconds) + ": " +
                                counted(preview.num_samples, "sample") + ", " +
-                               std::to_string(preview.num_tokens) + " tokens, and " +
+                               counted(preview.num_tokens, "token") + ", and " +
                                counted(calibration.score.num_sequences, "sequence") +
                                " to measure, on " + preview.device);
           },

@@ -8,6 +8,7 @@
 #include "core/hash.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/record_columns.h"
 
@@ -225,11 +226,12 @@ RecordMapping mapping_of(const RecordColumns& columns) {
   const int kinds = (columns.text.empty() ? 0 : 1) + (columns.messages.empty() ? 0 : 1) +
                     (columns.prompt.empty() && columns.response.empty() ? 0 : 1);
   if (kinds != 1)
-    fail("columns of ", kinds,
-         " kinds are named, expected one of --text-column, --prompt-column (with "
-         "--response-column) and --messages-column");
+    fail_usage("columns of ", kinds,
+               " kinds are named, expected one of --text-column, --prompt-column (with "
+               "--response-column) and --messages-column");
   if (columns.prompt.empty() && !columns.response.empty())
-    fail("--response-column is given without --prompt-column; one alone goes with --text-column");
+    fail_usage(
+        "--response-column is given without --prompt-column; one alone goes with --text-column");
   if (!columns.text.empty()) return {.kind = Kind::kText, .field = columns.text};
   if (!columns.messages.empty()) return {.kind = Kind::kMessages, .field = columns.messages};
   return {.kind = Kind::kPair, .field = columns.prompt, .response = columns.response};

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/folder.h"
 #include "core/json.h"
+#include "core/usage_error.h"
 #include "datasets/dataset.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/descriptor.h"
@@ -191,7 +192,7 @@ std::vector<std::string> gsm_prompts(std::span<const GsmRecord> questions,
                                      std::span<const GsmRecord> examples,
                                      const GsmPromptOptions& options) {
   if (std::ssize(examples) < options.num_fewshot)
-    fail(options.num_fewshot, " examples are wanted, there are ", examples.size());
+    fail("wanted: ", counted(options.num_fewshot, "example"), ", there are ", examples.size());
   PythonRandom random(kFewshotSeed);
   std::vector<std::string> prompts;
   for (const GsmRecord& question : questions) {
@@ -248,8 +249,8 @@ void check(const GsmOptions& options) {
   if (options.fewshot_dataset.empty() && options.num_fewshot > 0 &&
       options.dataset.extension() != ".yaml" && options.dataset.extension() != ".yml" &&
       !is_folder(options.dataset))
-    fail("no data set of worked examples (fewshot_dataset) is given, ", options.num_fewshot,
-         " are wanted");
+    fail_usage("no data set of worked examples (fewshot_dataset) is given, ", options.num_fewshot,
+               " are wanted");
 }
 
 std::vector<std::string> read_prompts(const GsmOptions& options,
@@ -295,8 +296,8 @@ GsmTask prepare(const Tokenizer& tokenizer, const GenerationSettings& settings,
     answer.target = questions[i].answer;
   }
   if (num_cut > 0)
-    diagnostics.warn("prompts of more than " + std::to_string(longest) +
-                     " tokens lose their beginning: " + std::to_string(num_cut) + " of " +
+    diagnostics.warn("prompts of more than " + counted(longest, "token") +
+                     " lose their beginning: " + std::to_string(num_cut) + " of " +
                      std::to_string(questions.size()));
   return task;
 }

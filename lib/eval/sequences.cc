@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/usage_error.h"
 #include "datasets/dataset.h"
 
 namespace kvcal {
@@ -49,8 +50,9 @@ std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
                                            int64_t vocab_size, const SequenceOptions& options,
                                            Diagnostics& diagnostics) {
   if (options.stride > options.max_seq_length)
-    fail("the stride is ", options.stride, ", more than the ", options.max_seq_length,
-         " tokens of a window: tokens between windows would not be scored");
+    fail_usage("the stride is ", options.stride, ", more than the ",
+               counted(options.max_seq_length, "token"),
+               " of a window: tokens between windows would not be scored");
   const auto dataset = open_dataset(path, {.records = options.records});
   const auto first = first_record(*dataset, options.records.skip);
   if (std::holds_alternative<std::string>(first.content))

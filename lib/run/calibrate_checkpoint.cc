@@ -9,6 +9,7 @@
 #include "core/folder.h"
 #include "core/process.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "hub/hub_cache.h"
@@ -128,6 +129,26 @@ Calibration left_out(Calibration calibration, const QuantPlan& plan) {
   return calibration;
 }
 
+/// Names the tokens at which K and V are largest, where each is one: a manifest goes with the
+/// model, and longer pieces of the data are not for everybody. Data of token ids has no text.
+void name_largest_tokens(const PlannedModel& subject, const Dataset& dataset,
+                         const RecordOptions& records, std::span<const Sample> samples,
+                         Calibration& calibration) {
+  const Record first = first_record(dataset, records.skip);
+  if (std::holds_alternative<std::vector<TokenId>>(first.content)) return;
+  const auto tokenizer = make_tokenizer(subject.model_dir.path());
+  for (AttentionCalibration& layer : calibration.layers) {
+    if (subject.config.is_draft(layer.layer)) continue;  // its rows are of two tokens each
+    for (KvTensorCalibration* side : {&layer.k, &layer.v}) {
+      if (!side->amax_place || !side->amax_place->is_one_token()) continue;
+      const Sample& sample = samples[static_cast<size_t>(side->amax_place->sample)];
+      const TokenId id = sample.ids.at(static_cast<size_t>(side->amax_place->first));
+      side->amax_place->text =
+          shown_text(tokenizer->decode(std::span(&id, 1), /*skip_special_tokens=*/false));
+    }
+  }
+}
+
 /// Calibration on one rank: all ranks calibrate, and the first writes.
 class Calibrating {
  public:
@@ -158,8 +179,9 @@ class Calibrating {
   void prepare() {
     plan_run(request_, plan_, told());
     if (request_.kl_budget && !session_.is_alone())
-      fail("--kl-budget runs in one process: calibrate on several ranks without it, and let kvcal ",
-           "eval --task sensitivity choose the layers");
+      fail_usage(
+          "--kl-budget runs in one process: calibrate on several ranks without it, and let kvcal ",
+          "eval --task sensitivity choose the layers");
     inputs_.inputs = plan_.inputs;
     if (!session_.is_first()) return;
     warn_of_idle_options(request_, *plan_.subject, told());
@@ -273,6 +295,9 @@ class Calibrating {
   /// inputs: null where the recipe needs no calibration.
   void write(CalibrationResult result, Statistics& statistics, const RunInputs* inputs) {
     StagedOutputs outputs;
+    if (inputs)
+      name_largest_tokens(*plan_.subject, *inputs->dataset, request_.records, inputs->samples,
+                          result.calibration);
     result.summary = summarize_scales(result.calibration, result.config,
                                       inputs ? longest_of(inputs->samples) : 0);
     const auto manifest = [&](const WrittenCheckpoint& written) {

@@ -8,6 +8,7 @@
 #include "core/hash.h"
 #include "core/registry.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "datasets/named_dataset.h"
 #include "export/writer.h"
 #include "quant/cache_type.h"
@@ -47,8 +48,9 @@ void check_targets(const CalibrateRequest& request, const PlannedModel& subject)
   check_output_files(outputs, request.output.overwrite, inputs);
   // A page shows a checkpoint, and an overlay is none.
   if (request.report.is_asked_for() && request.output.scales_only)
-    fail("--html and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
-         "apply makes of it with kvcal inspect");
+    fail_usage(
+        "--html and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
+        "apply makes of it with kvcal inspect");
   check_report_files(request.report);
   if (has_state) in_context("--state", [&] { check_keeps_inputs(state, inputs); });
 }
@@ -60,17 +62,18 @@ void check_smooths(const CalibrateRequest& request, const PlannedModel& subject,
   const KvDType dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype);
   const bool is_for_int8 = request.output.kv_cache_dtype == name_of(CacheFormat::kInt8);
   if (dtype != KvDType::kFp8E4m3 || is_for_int8 || formats.is_for_nvfp4())
-    fail("--smooth rewrites K for a cache of fp8_e4m3, and --kv-cache-dtype is ",
-         request.output.kv_cache_dtype);
+    fail_usage("--smooth rewrites K for a cache of fp8_e4m3, and --kv-cache-dtype is ",
+               request.output.kv_cache_dtype);
   const auto& names = formats.names();
   if (request.output.scales_only || formats.is_file() ||
       !std::ranges::all_of(names, [](const std::string& format) {
         return any_has(format, &OutputFormat::is_checkpoint);
       }))
-    fail("--smooth rewrites weights, which the output has to hold: expected a format of whole ",
-         "checkpoints, without --scales-only");
+    fail_usage(
+        "--smooth rewrites weights, which the output has to hold: expected a format of whole ",
+        "checkpoints, without --scales-only");
   if (!request.save_statistics.empty())
-    fail(
+    fail_usage(
         "--smooth and --save-statistics exclude each other: statistics are of a model that stays; ",
         "kvcal smooth ", request.model, " --for fp8_e4m3 makes it");
   check_can_be_rewritten(subject.model_dir);
@@ -81,8 +84,8 @@ void check_stop_rule(const CalibrateRequest& request) {
   if (request.stable_ratio.empty()) return;
   const int64_t window = stop_rule(request).window, most = request.samples.num_calibration_samples;
   if (most / 2 < window)
-    fail("--stop-when-stable compares scales that are --stable-samples ", window,
-         " apart, which takes twice as many samples; --num-samples is ", most);
+    fail_usage("--stop-when-stable compares scales that are --stable-samples ", window,
+               " apart, which takes twice as many samples; --num-samples is ", most);
 }
 
 /// Chooses the default data set where text runs and none is named, holds records out, and notes
@@ -93,7 +96,7 @@ void settle_dataset(CalibrateRequest& request, const PlannedModel& subject,
   if (!runs_text(request, subject) || !(is_default || request.num_held_out > 0)) return;
   if (is_default) {
     if (!to_json(request.records.columns).empty())
-      fail("columns are named, expected a --dataset that has them");
+      fail_usage("columns are named, expected a --dataset that has them");
     request.dataset = kDefaultDataset;
   }
   const int64_t records = open_dataset(request.dataset, {.records = request.records})->size();
@@ -135,7 +138,7 @@ void check_request(const CalibrateRequest& request, const PlannedModel& subject,
   check_state_options(request.state);
   wanted_weights(request.ranks);
   if (calibration.observes_all && calibration.kv_forward != KvForward::kExact)
-    fail(
+    fail_usage(
         "--save-statistics needs --kv-forward exact: with quantized, what later layers show "
         "depends on the recipe");
   in_context(request.recipe, [&] { check_headroom(subject.plan, request.headroom); });
@@ -151,7 +154,8 @@ void check_request(const CalibrateRequest& request, const PlannedModel& subject,
   }
   check_targets(request, subject);
   if (request.report.is_asked_for() && formats.is_file())
-    fail("--html and --plots draw a folder, and ", request.output.output, " is a file of scales");
+    fail_usage("--html and --plots draw a folder, and ", request.output.output,
+               " is a file of scales");
 }
 
 }  // namespace
@@ -177,7 +181,8 @@ DeviceOptions timed_devices(const CalibrateRequest& request, DeviceOptions devic
 StopRule stop_rule(const CalibrateRequest& request) {
   return in_context("--stop-when-stable", [&] {
     const double ratio = parse_fraction(request.stable_ratio);
-    if (ratio >= 1.0) fail("'", request.stable_ratio, "' is no limit, expected less than 100%");
+    if (ratio >= 1.0)
+      fail_usage("'", request.stable_ratio, "' is no limit, expected less than 100%");
     return StopRule{.ratio = ratio, .window = request.stable_samples};
   });
 }

@@ -5,6 +5,7 @@
 #include "core/folder.h"
 #include "core/registry.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "datasets/data_files.h"
 #include "datasets/descriptor.h"
 #include "datasets/named_dataset.h"
@@ -101,8 +102,8 @@ void check_are_apart(const std::vector<OutputFile>& outputs) {
     for (size_t k = 0; k < i; ++k)
       if (!outputs[k].path.empty() &&
           (lies_in(outputs[i].path, outputs[k].path) || lies_in(outputs[k].path, outputs[i].path)))
-        fail(outputs[i].option, ": ", outputs[i].path, ": is, holds or lies in ", outputs[k].path,
-             ", which ", outputs[k].option, " writes");
+        fail_usage(outputs[i].option, ": ", outputs[i].path, ": is, holds or lies in ",
+                   outputs[k].path, ", which ", outputs[k].option, " writes");
   }
 }
 
@@ -131,8 +132,8 @@ void check_room(const fs::path& output, uint64_t bytes) {
   const fs::path folder = existing_folder_of(output);
   const auto free = free_bytes_at(folder);
   if (free && *free < bytes)
-    fail(output.string(), ": takes ", byte_text(bytes), ", and ", folder.string(), " has ",
-         byte_text(*free), " free");
+    fail((output.empty() ? folder : output).string(), ": takes ", byte_text(bytes), ", and ",
+         folder.string(), " has ", byte_text(*free), " free");
 }
 
 void check_report_files(const ReportFiles& files) {
@@ -164,7 +165,7 @@ void stage_report_files(const ReportFiles& files, const std::string& page,
 void tell_report_files(const ReportFiles& files, size_t num_plots, Diagnostics& diagnostics) {
   if (!files.page.empty()) diagnostics.inform("wrote " + files.page);
   if (!files.plots.empty())
-    diagnostics.inform("wrote " + std::to_string(num_plots) + " plots to " + files.plots);
+    diagnostics.inform("wrote " + counted(num_plots, "plot") + " to " + files.plots);
 }
 
 void write_report_files(const ReportFiles& files, const std::string& page,

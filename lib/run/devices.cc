@@ -13,6 +13,7 @@
 #include "core/registry.h"
 #include "core/stopwatch.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "kernels/backends.h"
 
 namespace kvcal {
@@ -34,9 +35,9 @@ DeviceChoice parse_device(const std::string& text) {
     int index = 0;
     const auto [rest, error] = std::from_chars(at + 1, end, index);
     if (error != std::errc() || index < 0 || (rest != end && *rest != ','))
-      fail("'", text, "' is no list of devices, expected one like cuda:0,1");
+      fail_usage("'", text, "' is no list of devices, expected one like cuda:0,1");
     if (std::ranges::find(choice.indices, index) != choice.indices.end())
-      fail("'", text, "' names device ", index, " twice");
+      fail_usage("'", text, "' names device ", index, " twice");
     choice.indices.push_back(index);
     at = rest;
   }
@@ -180,7 +181,7 @@ std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options
     const MakeBackend make = kBackends.at(choice.name);
     const bool takes_gpu = is_gpu(choice.name, gpu_device_name());
     if (!takes_gpu && !choice.indices.empty())
-      fail("'", options.device, "': ", choice.name, " is one device, leave the numbers out");
+      fail_usage("'", options.device, "': ", choice.name, " is one device, leave the numbers out");
     if (choice.indices.empty()) choice.indices.push_back(takes_gpu ? options.default_index : 0);
     std::vector<std::unique_ptr<Backend>> backends;
     for (const int index : choice.indices)
@@ -197,7 +198,8 @@ std::unique_ptr<Backend> open_backend(const DeviceOptions& options, Diagnostics&
   const size_t count =
       in_context("--device", [&] { return parse_device(options.device).indices.size(); });
   if (count > 1)
-    fail("--device: '", options.device, "' names ", count, " devices, this command runs on one");
+    fail_usage("--device: '", options.device, "' names ", counted(count, "device"),
+               ", this command runs on one");
   return std::move(open_backends(options, diagnostics).front());
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/usage_error.h"
 #include "forward/engine_cache.h"
 #include "forward/kv_cache.h"
 #include "stored/kv_scales.h"
@@ -64,8 +65,8 @@ void check_sequences(const EvalOptions& options, const LoadedModel& model,
   const auto longer = std::ranges::count_if(
       sequences, [&](const auto& one) { return std::ssize(one.ids) - 1 > most; });
   if (longer > 0)
-    diagnostics.warn(std::to_string(longer) + " sequences are longer than the " +
-                     std::to_string(most) +
+    diagnostics.warn(counted(longer, "sequence") + (longer == 1 ? " is" : " are") +
+                     " longer than the " + std::to_string(most) +
                      " positions the model was made for; cut them with "
                      "--max-seq-length");
 }
@@ -122,9 +123,9 @@ std::vector<int64_t> EvalVariant::quantized_layers() const {
 VariantSpec parse_variant(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-    fail("--variant is '", text,
-         "', expected NAME=CACHE[+attention][:SCALES] or NAME=model:FOLDER, such as "
-         "unit=fp8_e4m3:unit");
+    fail_usage("--variant is '", text,
+               "', expected NAME=CACHE[+attention][:SCALES] or NAME=model:FOLDER, such as "
+               "unit=fp8_e4m3:unit");
   VariantSpec spec{.name = text.substr(0, equals)};
   const std::string value = text.substr(equals + 1);
   const size_t colon = value.find(':');
@@ -134,17 +135,18 @@ VariantSpec parse_variant(const std::string& text) {
   if (spec.cache.fp8_attention) cache.resize(cache.size() - kAttention.size());
   const std::string source = colon == std::string::npos ? "" : value.substr(colon + 1);
   if (colon != std::string::npos && source.empty())
-    fail("--variant ", text, ": nothing stands behind the colon");
+    fail_usage("--variant ", text, ": nothing stands behind the colon");
   if (cache == "model") {
-    if (source.empty()) fail("--variant ", text, ": expected a folder, as in ", cache, ":FOLDER");
+    if (source.empty())
+      fail_usage("--variant ", text, ": expected a folder, as in ", cache, ":FOLDER");
     spec.folder = source;
     return spec;
   }
   if (cache != "auto") {
     const CacheType type = in_context("--variant " + text, [&] { return parse_cache_type(cache); });
     if (!needs_scales(type) && !source.empty())
-      fail("--variant ", text, ": a ", cache, " cache has no ",
-           is_quantized(type) ? "scales but those that it makes for each token" : "scales");
+      fail_usage("--variant ", text, ": a ", cache, " cache has no ",
+                 is_quantized(type) ? "scales but those that it makes for each token" : "scales");
   }
   spec.cache.kv_cache_dtype = cache;
   spec.cache.unit_scales = source == "unit";
@@ -156,17 +158,17 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagn
     : backend_(open_backend(options.device, diagnostics)), threads_(options.device.threads) {
   check(options.cache);
   if (!options.variants.empty() && is_named(options.cache))
-    fail(
+    fail_usage(
         "--variant says which caches are scored; --kv-cache-dtype, --scales, --unit-scales and "
         "--fp8-attention are for a single one");
   if (!options.variants.empty() && options.every_cache)
-    fail("--variant and --every-cache both say which caches are scored");
+    fail_usage("--variant and --every-cache both say which caches are scored");
   std::vector<VariantSpec> specs;
   std::set<std::string> names;
   for (const std::string& text : options.variants) {
     specs.push_back(parse_variant(text));
     if (!names.insert(specs.back().name).second)
-      fail("--variant ", text, ": the name '", specs.back().name, "' is given twice");
+      fail_usage("--variant ", text, ": the name '", specs.back().name, "' is given twice");
   }
   specs.insert(specs.end(), options.more_variants.begin(), options.more_variants.end());
   LoadedModel& model = load(options.model, options, diagnostics);
@@ -327,8 +329,9 @@ std::vector<VariantSpec> every_cache(const LoadedModel& model, const CacheOption
                              : cache.kv_cache_dtype != "auto" ? "--kv-cache-dtype"
                                                               : "";
   if (!single.empty())
-    fail("--every-cache scores all types of cache, with scale 1.0 and with calibrated scales; ",
-         single, " is for a single one");
+    fail_usage(
+        "--every-cache scores all types of cache, with scale 1.0 and with calibrated scales; ",
+        single, " is for a single one");
   CalibratedScales calibrated;
   calibrated.source = cache.scales.empty() ? "checkpoint" : cache.scales;
   if (!cache.scales.empty() || read_checkpoint_scales(model.model_dir, model.config)) {

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/process.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "family/architecture.h"
 #include "forward/engine_cache.h"
 #include "run/subject.h"
@@ -135,7 +136,7 @@ void tie_groups(std::vector<Scale>& q, int64_t kv_heads) {
 
 void check(const CacheOptions& options) {
   if (options.unit_scales && !options.scales.empty())
-    fail("--unit-scales and --scales exclude each other");
+    fail_usage("--unit-scales and --scales exclude each other");
 }
 
 LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& device,

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/text.h"
+#include "core/usage_error.h"
 
 namespace kvcal {
 namespace {
@@ -44,7 +45,7 @@ struct Prepared {
     for (const TokenId id : prompt)
       if (id >= model.config.vocab_size)
         fail(request.model, ": the tokenizer gives id ", id, ", the model's vocabulary has ",
-             model.config.vocab_size, " ids; is this the model's own tokenizer?");
+             counted(model.config.vocab_size, "id"), "; is this the model's own tokenizer?");
     type = cache_type_of(request.cache, model, diagnostics);
   }
 
@@ -62,7 +63,7 @@ struct Prepared {
 };
 
 void check_request(const TextRequest& request) {
-  if (!request.system.empty() && !request.is_chat) fail("--system needs --chat");
+  if (!request.system.empty() && !request.is_chat) fail_usage("--system needs --chat");
   check(request.cache);
   Sampler check_options(request.generate.sampling);
 }
@@ -180,8 +181,8 @@ ComparedTexts compare_texts(const TextRequest& request, TextSink& sink, Diagnost
   const KvDType plain = unquantized_cache_dtype(run.model.config);
   if (run.type == plain) {
     if (request.cache.kv_cache_dtype != "auto")
-      fail("--kv-cache-dtype ", request.cache.kv_cache_dtype,
-           " is what --compare compares with; name another dtype");
+      fail_usage("--kv-cache-dtype ", request.cache.kv_cache_dtype,
+                 " is what --compare compares with; name another dtype");
     run.type = KvDType::kFp8E4m3;
   }
   KvCache first = run.make_cache(plain, {});

@@ -6,6 +6,7 @@
 #include "core/folder.h"
 #include "core/output.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "engines/engine_rules.h"
 #include "engines/engine_verdicts.h"
 #include "export/checkpoint_copy.h"
@@ -41,8 +42,9 @@ bool is_nvfp4(const std::string& kv_cache_dtype) {
 void check_nvfp4(const std::vector<std::string>& formats, const ExportInput& input) {
   for (const std::string& format : formats)
     if (!kWriters.find(format) || !kWriters.at(format).holds_nvfp4)
-      fail("--kv-cache-dtype nvfp4: engines read its scales of ModelOpt's form alone; --format ",
-           format, " has no word for it, give --format modelopt");
+      fail_usage(
+          "--kv-cache-dtype nvfp4: engines read its scales of ModelOpt's form alone; --format ",
+          format, " has no word for it, give --format modelopt");
   const ModelConfig config = read_model_config(input.model);
   for (const int64_t layer : config.cached_layers()) {
     const std::string problem = head_problem(CacheFormat::kNvfp4, config, layer);
@@ -55,7 +57,7 @@ void check_nvfp4(const std::vector<std::string>& formats, const ExportInput& inp
 void settle_formats(OutputOptions& options, const ModelDir& model, const FamilyChoice& family,
                     const OutputWeights& weights, Diagnostics& diagnostics) {
   if (!options.engines.empty() && options.scales_only)
-    fail("--for asks what engines make of a checkpoint, --scales-only writes an overlay");
+    fail_usage("--for asks what engines make of a checkpoint, --scales-only writes an overlay");
   for (const std::string& engine : options.engines)
     if (const std::string newer =
             in_context("--for", [&] { return choose_engine(engine); }).warning();
@@ -88,7 +90,7 @@ OutputFormats::OutputFormats(OutputOptions options) : options_(std::move(options
   for (auto format = formats.begin(); format != formats.end(); ++format) {
     writers_.push_back(make_writer(*format));
     if (std::find(formats.begin(), format, *format) != format)
-      fail("--format ", *format, " is given twice");
+      fail_usage("--format ", *format, " is given twice");
   }
 }
 
@@ -208,12 +210,12 @@ KvDType parse_fp8_cache_dtype(const std::string& name) {
     return KvDType::kFp8E4m3;
   const CacheType type = parse_cache_type(name);
   if (type.format)
-    fail("--kv-cache-dtype ", name,
-         needs_scales(type) ? ": no checkpoint holds its scales"
-                            : " makes its scales for each token",
-         ", expected an FP8 type, int8 or nvfp4");
+    fail_usage("--kv-cache-dtype ", name,
+               needs_scales(type) ? ": no checkpoint holds its scales"
+                                  : " makes its scales for each token",
+               ", expected an FP8 type, int8 or nvfp4");
   if (!is_fp8(type.dtype))
-    fail("--kv-cache-dtype ", name, " needs no scales, expected an FP8 type, int8 or nvfp4");
+    fail_usage("--kv-cache-dtype ", name, " needs no scales, expected an FP8 type, int8 or nvfp4");
   return type.dtype;
 }
 

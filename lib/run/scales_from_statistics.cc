@@ -10,6 +10,7 @@
 #include "convert/output_model.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "family/expected_tensors.h"
@@ -85,12 +86,12 @@ Json manifest_of(const ScalesRequest& request, const ModelDir* model, const Stat
 /// Checks that model, output and format are given together.
 void check_output(const ScalesRequest& request) {
   if (request.output.output.empty() != request.model.empty())
-    fail(request.model.empty() ? "--output needs the model it is written for, give --model"
-                               : "--model is for what is written, give --output");
+    fail_usage(request.model.empty() ? "--output needs the model it is written for, give --model"
+                                     : "--model is for what is written, give --output");
   if (!request.model.empty()) return;
   if (!request.output.formats.empty() || !request.output.engines.empty())
-    fail(request.output.formats.empty() ? "--for" : "--format",
-         " is for what is written, give --model and --output");
+    fail_usage(request.output.formats.empty() ? "--for" : "--format",
+               " is for what is written, give --model and --output");
 }
 
 /// Writes the output of a calibration of the model.
@@ -270,8 +271,7 @@ std::string advice_text(const std::vector<AdvisedCache>& caches, size_t most_row
   const std::string text =
       "caches by what K and V are expected to lose, the least first:\n" + ranking.text();
   if (num_rows > most_rows)
-    return text + "(--verbose lists each layer of each cache: " + std::to_string(num_rows) +
-           " rows)\n";
+    return text + "(--verbose lists each layer of each cache: " + counted(num_rows, "row") + ")\n";
   return text + "by layer:\n" + by_layer.text();
 }
 

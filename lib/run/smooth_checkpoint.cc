@@ -10,6 +10,7 @@
 #include "core/folder.h"
 #include "core/output.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "datasets/named_dataset.h"
 #include "export/writer.h"
 #include "forward/divided_forward.h"
@@ -100,9 +101,9 @@ std::string aligned_text(const std::map<int64_t, LayerAlignment>& aligned) {
     after += made.error_after;
   }
   std::ostringstream text;
-  text << std::setprecision(3) << turned << " pairs turned";
+  text << std::setprecision(3) << counted(turned, "pair") << " turned";
   if (scaled > 0) text << ", " << scaled << " scaled";
-  if (shifted > 0) text << ", " << shifted << " channels without their mean";
+  if (shifted > 0) text << ", " << counted(shifted, "channel") << " without their mean";
   text << ", in " << counted(aligned.size(), "layer") << "; the squared error of K in them is "
        << after / before << " times what it was";
   return text.str();
@@ -134,7 +135,7 @@ std::string function_text(const RewrittenCheckpoint& written, const Smoothing& s
   if (!smoothing.aligned.empty())
     return written.rounded == 0 ? "the same, but for rounding in float32"
                                 : "the same, but for one more rounding of " +
-                                      std::to_string(written.rounded) + " tensors to 16 bits";
+                                      counted(written.rounded, "tensor") + " to 16 bits";
   return written.largest_error == 0.0 ? "the same, bit for bit"
                                       : "the same, but for rounding of norms";
 }
@@ -316,18 +317,18 @@ SmoothResult smooth_checkpoint(const SmoothRequest& request, Diagnostics& diagno
 
 LabelledLines smoothing_lines(const SmoothResult& result) {
   const RewrittenCheckpoint& written = result.written;
-  std::string changed = std::to_string(written.changed) + " tensors";
+  std::string changed = counted(written.changed, "tensor");
   if (written.widened > 0)
     changed += ", of which " + std::to_string(written.widened) +
                " are float32 now: their dtype does not hold the values";
-  LabelledLines lines{{"samples", std::to_string(result.num_samples) + ", " +
-                                      std::to_string(result.num_tokens) + " tokens"},
-                      {"K", result.smoothing.aligned.empty()
-                                ? side_text(result.smoothing.k, result.smoothing.k_reason)
-                                : aligned_text(result.smoothing.aligned)},
-                      {"V", side_text(result.smoothing.v, result.smoothing.v_reason)},
-                      {"changed", changed},
-                      {"function", function_text(written, result.smoothing)}};
+  LabelledLines lines{
+      {"samples", std::to_string(result.num_samples) + ", " + counted(result.num_tokens, "token")},
+      {"K", result.smoothing.aligned.empty()
+                ? side_text(result.smoothing.k, result.smoothing.k_reason)
+                : aligned_text(result.smoothing.aligned)},
+      {"V", side_text(result.smoothing.v, result.smoothing.v_reason)},
+      {"changed", changed},
+      {"function", function_text(written, result.smoothing)}};
   if (!result.gain) return lines;
   if (const std::string text = gain_text(*result.gain); !text.empty())
     lines.emplace_back("FP8 cache", text);
@@ -357,8 +358,8 @@ SmoothedModel::SmoothedModel(const CalibrateRequest& request, const RankSession&
                              Diagnostics& diagnostics)
     : request_(request) {
   if (!session.is_alone())
-    fail("--smooth runs in one process: kvcal smooth ", request.model,
-         " --for fp8_e4m3 first, and calibrate its output on several ranks");
+    fail_usage("--smooth runs in one process: kvcal smooth ", request.model,
+               " --for fp8_e4m3 first, and calibrate its output on several ranks");
   CalibrateRequest settled = request;
   PlannedRun plan;
   SilentDiagnostics silent;  // the calibration says it all again

@@ -11,6 +11,7 @@
 #include "core/hash.h"
 #include "core/process.h"
 #include "core/text.h"
+#include "core/usage_error.h"
 #include "run/command_paths.h"
 #include "run/rank_settings.h"
 #include "state/resumable_forward.h"
@@ -87,7 +88,7 @@ std::string beginning(const RunState& state, uint64_t bytes) {
 
 void check_state_options(const StateOptions& options) {
   if (options.resumes && options.folder == StateOptions::kNone)
-    fail("--resume needs a state, --state is none");
+    fail_usage("--resume needs a state, --state is none");
   in_context("--state-share", [&] { parse_fraction(options.share); });
 }
 

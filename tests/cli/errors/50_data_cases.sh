@@ -191,7 +191,7 @@ printf 'id,question,reply\n1,Is the sea calm?,It is.\n' >data.csv
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.csv --prompt-column question --response-column answer --output out
 CASE
 
-bad "Columns of two kinds" <<'CASE'
+bad "Columns of two kinds" 2 <<'CASE'
 printf 'id,question,reply\n1,Is the sea calm?,It is.\n' >data.csv
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.csv --text-column reply --prompt-column question --output out
 CASE
@@ -201,7 +201,7 @@ printf 'The sea was calm.\n' >notes.txt
 $ kvcal calibrate model --recipe recipe.yaml --dataset notes.txt --text-column body --output out
 CASE
 
-bad "A column without a data set" <<'CASE'
+bad "A column without a data set" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --text-column body --output out
 CASE
 

@@ -116,11 +116,11 @@ ln -s ../model/config.json out.kvcal-state/journal.bin
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --overwrite
 CASE
 
-bad "A state folder that is another output, too" <<'CASE'
+bad "A state folder that is another output, too" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-forward exact --state kept --save-statistics kept
 CASE
 
-bad "A state folder in the output" <<'CASE'
+bad "A state folder in the output" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state out/state
 CASE
 
@@ -128,7 +128,7 @@ bad "A state folder in the model" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state model/state
 CASE
 
-bad "Going on without a state" <<'CASE'
+bad "Going on without a state" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state none --resume
 CASE
 

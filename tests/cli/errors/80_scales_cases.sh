@@ -93,7 +93,7 @@ CASE
 
 topic "Statistics" "\`kvcal scales\` reads what \`calibrate --save-statistics\` kept."
 
-bad "Statistics of a quantized forward" <<'CASE'
+bad "Statistics of a quantized forward" 2 <<'CASE'
 # What later layers show there depends on the recipe.
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --save-statistics kept.safetensors
 CASE
@@ -119,15 +119,15 @@ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output old --k
 $ kvcal scales --statistics kept.safetensors --recipe fp8_kv_attention_mse --model model --output out
 CASE
 
-bad "Scales for no model" <<'CASE'
+bad "Scales for no model" 2 <<'CASE'
 $ kvcal scales --statistics kept.safetensors --recipe recipe.yaml --output out
 CASE
 
-bad "A cache type that is not FP8" <<'CASE'
+bad "A cache type that is not FP8" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-cache-dtype bfloat16
 CASE
 
-bad "Scales of an NVFP4 cache in a form that has no word for it" <<'CASE'
+bad "Scales of an NVFP4 cache in a form that has no word for it" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-cache-dtype nvfp4 --format quark
 CASE
 
@@ -135,7 +135,7 @@ bad "Scales of an NVFP4 cache for heads that its blocks do not divide" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-cache-dtype nvfp4
 CASE
 
-bad "Scales of a cache that makes its own" <<'CASE'
+bad "Scales of a cache that makes its own" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-cache-dtype int8_per_token_head
 CASE
 
@@ -149,7 +149,7 @@ add_tokenizer
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --overwrite --kv-forward exact --save-statistics data.jsonl
 CASE
 
-bad "Statistics in the output" <<'CASE'
+bad "Statistics in the output" 2 <<'CASE'
 add_tokenizer
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-forward exact --save-statistics out/kept.safetensors
 CASE

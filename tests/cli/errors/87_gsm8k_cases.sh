@@ -25,7 +25,7 @@ add_questions
 $GSM --num-fewshot 8
 CASE
 
-bad "Examples that are not given" <<CASE
+bad "Examples that are not given" 2 <<CASE
 add_questions
 \$ kvcal eval model --task gsm8k --dataset questions.jsonl
 CASE
@@ -35,7 +35,7 @@ add_questions
 \$ kvcal eval model --task gsm8k --dataset questions.jsonl --fewshot-dataset examples.jsonl --max-gen-toks 128
 CASE
 
-bad "Turns without a chat template" <<CASE
+bad "Turns without a chat template" 2 <<CASE
 add_questions
 $GSM --fewshot-as-multiturn true
 CASE
@@ -46,7 +46,7 @@ rm -f model/chat_template.jinja
 $GSM --apply-chat-template
 CASE
 
-bad "A chat template that is not applied" <<CASE
+bad "A chat template that is not applied" 2 <<CASE
 add_questions
 $GSM --chat-template model/chat_template.jinja
 CASE

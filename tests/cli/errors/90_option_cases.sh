@@ -1,5 +1,5 @@
 DATA_SET=
-topic "Options" "A command line that cannot be understood exits with 2, a value that cannot be had with 1."
+topic "Options" "A command line that cannot be understood, or whose options contradict each other, exits with 2; a value that cannot be had with 1."
 
 bad "An unknown command" 2 <<'CASE'
 $ kvcal calibrat model
@@ -42,11 +42,11 @@ bad "A limit for scales that is no number" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --stop-when-stable soon
 CASE
 
-bad "A limit for scales that none exceeds" <<'CASE'
+bad "A limit for scales that none exceeds" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --stop-when-stable 150%
 CASE
 
-bad "Fewer samples than scales are compared over" <<'CASE'
+bad "Fewer samples than scales are compared over" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --stop-when-stable 1% --num-samples 100
 CASE
 
@@ -54,11 +54,11 @@ bad "Samples to be stable over, and no limit" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --stable-samples 16
 CASE
 
-bad "A report in the output" <<'CASE'
+bad "A report in the output" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --html out/report.html
 CASE
 
-bad "A report of an overlay" <<'CASE'
+bad "A report of an overlay" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --scales-only --html report.html
 CASE
 
@@ -70,7 +70,7 @@ bad "An unknown format" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --format compressed-tensor
 CASE
 
-bad "A format given twice" <<'CASE'
+bad "A format given twice" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --format tgi --format tgi
 CASE
 
@@ -109,19 +109,19 @@ bad "A GPU in a build without its toolkit" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device cuda
 CASE
 
-bad "A device number of a device that is one" <<'CASE'
+bad "A device number of a device that is one" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device cpu:0
 CASE
 
-bad "A list of devices with a hole" <<'CASE'
+bad "A list of devices with a hole" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device cuda:0,,1
 CASE
 
-bad "A device twice" <<'CASE'
+bad "A device twice" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device cuda:0,1,0
 CASE
 
-bad "Several devices for a command that runs on one" <<'CASE'
+bad "Several devices for a command that runs on one" 2 <<'CASE'
 add_tokenizer
 $ kvcal generate model --prompt a --device cuda:0,1
 CASE
@@ -162,12 +162,12 @@ add_tokenizer
 $ kvcal generate model --prompt Hello --kv-cache-dtype fp8_ds_mla
 CASE
 
-bad "Options that exclude each other" <<'CASE'
+bad "Options that exclude each other" 2 <<'CASE'
 add_tokenizer
 $ kvcal generate model --prompt Hello --unit-scales --scales scales.json
 CASE
 
-bad "A system message without --chat" <<'CASE'
+bad "A system message without --chat" 2 <<'CASE'
 add_tokenizer
 $ kvcal generate model --prompt Hello --system "Be brief."
 CASE
@@ -189,7 +189,7 @@ edit_config '/"post_processor": \{/,/^ \},$/d' model/tokenizer.json
 $ kvcal generate model --prompt ""
 CASE
 
-bad "A comparison with the cache it compares with" <<'CASE'
+bad "A comparison with the cache it compares with" 2 <<'CASE'
 add_tokenizer
 $ kvcal generate model --prompt Hi --compare --kv-cache-dtype float16
 CASE

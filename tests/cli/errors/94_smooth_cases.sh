@@ -19,14 +19,14 @@ printf '' >empty.jsonl
 $ kvcal smooth model --dataset empty.jsonl --output out
 CASE
 
-bad "Rewriting for a calibration whose output has no weights" <<'CASE'
+bad "Rewriting for a calibration whose output has no weights" 2 <<'CASE'
 $ kvcal calibrate model --dataset data.jsonl --smooth --scales-only --output out
 CASE
 
-bad "Rewriting for an FP8 cache of another type" <<'CASE'
+bad "Rewriting for an FP8 cache of another type" 2 <<'CASE'
 $ kvcal calibrate model --dataset data.jsonl --smooth --kv-cache-dtype fp8_e5m2 --output out
 CASE
 
-bad "Statistics of a rewritten model" <<'CASE'
+bad "Statistics of a rewritten model" 2 <<'CASE'
 $ kvcal calibrate model --dataset data.jsonl --smooth --kv-forward exact --save-statistics kept --output out
 CASE

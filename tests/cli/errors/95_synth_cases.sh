@@ -39,7 +39,7 @@ bad "A shard size that is none" 2 <<'CASE'
 $ kvcal synth --config model/config.json --max-shard-size big out
 CASE
 
-bad "A shard size of nothing" <<'CASE'
+bad "A shard size of nothing" 2 <<'CASE'
 $ kvcal synth --config model/config.json --max-shard-size 0 out
 CASE
 

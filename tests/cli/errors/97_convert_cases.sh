@@ -41,7 +41,7 @@ make_checkpoint
 $ kvcal convert checkpoint --format modelop --output out
 CASE
 
-bad "A form given twice" <<'CASE'
+bad "A form given twice" 2 <<'CASE'
 make_checkpoint
 $ kvcal convert checkpoint --format tgi --format tgi --output out
 CASE

@@ -82,7 +82,7 @@ mv model elsewhere
 $ kvcal sweep sweep.yaml --output out
 CASE
 
-bad "A sweep without a folder for its results" <<'CASE'
+bad "A sweep without a folder for its results" 2 <<'CASE'
 write_sweep '{}'
 $ kvcal sweep sweep.yaml
 CASE
@@ -99,7 +99,7 @@ write_sweep '{}'
 $ kvcal sweep sweep.yaml --output model/sweep
 CASE
 
-bad "Two things to do with a sweep" <<'CASE'
+bad "Two things to do with a sweep" 2 <<'CASE'
 write_sweep '{}'
 $ kvcal sweep sweep.yaml --output out --list --collect
 CASE
