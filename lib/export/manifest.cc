@@ -49,14 +49,28 @@ Json convergence_json(const AttentionCalibration& layer) {
   return json;
 }
 
-/// The largest magnitudes by bucket of positions.
-Json positions_json(const AttentionCalibration& layer) {
+/// Where the largest magnitude is, with the number of its record.
+Json place_json(const AmaxPlace& place, const std::vector<int64_t>& records) {
+  Json json = {{"record", records[static_cast<size_t>(place.sample)]},
+               {"first", place.first},
+               {"last", place.last}};
+  if (!place.text.empty()) json["text"] = place.text;
+  return json;
+}
+
+/// The largest magnitudes by bucket of positions. records: of the samples.
+Json positions_json(const AttentionCalibration& layer, const std::vector<int64_t>& records) {
   Json first = Json::array();
   for (size_t bucket = 0; bucket < layer.k.position_amax.size(); ++bucket)
     first.push_back(first_position(bucket));
-  return {{"first", std::move(first)},
-          {"k_amax", amax_json(layer.k.position_amax)},
-          {"v_amax", amax_json(layer.v.position_amax)}};
+  Json json = {{"first", std::move(first)},
+               {"k_amax", amax_json(layer.k.position_amax)},
+               {"v_amax", amax_json(layer.v.position_amax)}};
+  for (const auto& [key, side] :
+       {std::pair{"k_largest", &layer.k}, std::pair{"v_largest", &layer.v}})
+    if (side->amax_place && side->amax_place->sample < std::ssize(records))
+      json[key] = place_json(*side->amax_place, records);
+  return json;
 }
 
 Json damage_json(const std::vector<AttentionError>& heads) {
@@ -88,7 +102,7 @@ Json side_json(const KvTensorCalibration& side, bool ignored) {
       {"histogram", histogram_json(side)}};
 }
 
-Json layer_json(const AttentionCalibration& layer) {
+Json layer_json(const AttentionCalibration& layer, const std::vector<int64_t>& records) {
   Json json = {{"layer", layer.layer}, {"module", layer.module}};
   const Json k = side_json(layer.k, layer.ignored), v = side_json(layer.v, layer.ignored);
   for (const auto& [name, value] : k.items()) {
@@ -96,7 +110,7 @@ Json layer_json(const AttentionCalibration& layer) {
     json["v_" + name] = v.at(name);
   }
   if (!layer.k.convergence.num_samples.empty()) json["convergence"] = convergence_json(layer);
-  if (!layer.k.position_amax.empty()) json["positions"] = positions_json(layer);
+  if (!layer.k.position_amax.empty()) json["positions"] = positions_json(layer, records);
   if (layer.damage) json["attention_damage"] = damage_json(*layer.damage);
   if (!layer.q) return json;
   const Json q = side_json(*layer.q, layer.ignored);
@@ -213,7 +227,7 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calib
   if (!input.kl_budget.is_null()) manifest["kl_budget"] = input.kl_budget;
   manifest["layers"] = Json::array();
   for (const AttentionCalibration& layer : calibration.layers)
-    manifest["layers"].push_back(layer_json(layer));
+    manifest["layers"].push_back(layer_json(layer, origin.sample_indices));
   manifest["linears"] = linears_json(calibration, written);
   return manifest;
 }

@@ -120,6 +120,23 @@ std::vector<float> position_amax(const Json& positions, const std::string& side)
   return amax;
 }
 
+/// Where the largest magnitude was; nullopt for a manifest of an earlier version.
+std::optional<report::LargestToken> largest_token(const Json& positions, const std::string& key) {
+  const Json* place = find_field(positions, key);
+  if (!place) return std::nullopt;
+  return in_context(key, [&] {
+    if (!place->is_object()) fail("found ", kind_of(*place), ", expected an object");
+    const report::LargestToken token{.record = required_int(*place, "record"),
+                                     .first = required_int(*place, "first"),
+                                     .last = required_int(*place, "last"),
+                                     .text = optional_string(*place, "text").value_or("")};
+    if (token.record < 0 || token.first < 0 || token.last < token.first)
+      fail("found record ", token.record, ", tokens ", token.first, " to ", token.last,
+           ", expected a record and a range of positions");
+    return std::optional(token);
+  });
+}
+
 }  // namespace
 
 std::optional<LatePositions> late_positions_of(const Json& manifest) {
@@ -152,7 +169,10 @@ CacheTensor cache_tensor(const Json& layer, const std::string& side) {
     tensor.convergence =
         in_context("convergence", [&] { return convergence_of(*convergence, side); });
   if (const Json* positions = find_field(layer, "positions"))
-    tensor.position_amax = in_context("positions", [&] { return position_amax(*positions, side); });
+    in_context("positions", [&] {
+      tensor.position_amax = position_amax(*positions, side);
+      tensor.largest = largest_token(*positions, side + "_largest");
+    });
   return tensor;
 }
 

@@ -23,6 +23,16 @@ struct AmaxConvergence {
   Amax low, high;
 };
 
+/// Tokens of one sample among which the largest magnitude of K or V is: those of a bucket of
+/// positions, which at the beginning of a sample is one token.
+struct AmaxPlace {
+  int64_t sample = 0;           ///< of the run, in its order
+  int64_t first = 0, last = 0;  ///< positions; last may lie behind the sample's end
+  std::string text = {};        ///< of the token; empty: there are several, or it is not known
+
+  bool is_one_token() const { return first == last; }
+};
+
 /// Statistics and scales of one tensor (K, V or Q) of one attention module. Heads are those of the
 /// tensor, without repetition.
 struct KvTensorCalibration {
@@ -31,7 +41,8 @@ struct KvTensorCalibration {
   uint64_t num_values = 0;
   AmaxConvergence convergence = {};      ///< over all heads; empty: unknown
   std::vector<Amax> position_amax = {};  ///< by bucket of positions, over all heads; empty: unknown
-  std::vector<Scale> scales = {};        ///< one (strategy tensor) or one a head (attn_head)
+  std::optional<AmaxPlace> amax_place = {};  ///< nullopt: positions are not known
+  std::vector<Scale> scales = {};            ///< one (strategy tensor) or one a head (attn_head)
   /// Values that codes of the format clip; nullopt where they were not counted.
   std::optional<uint64_t> num_saturated = {};
 

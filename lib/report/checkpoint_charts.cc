@@ -74,6 +74,15 @@ double zero_share(const CacheTensor& tensor, const KvFormat& format) {
   return shares_of(*tensor.histogram, range_of(tensor, format)).to_zero;
 }
 
+double outlier_ratio(const CacheTensor& tensor) {
+  if (!tensor.amax || !tensor.histogram || tensor.histogram->counts.empty()) return std::nan("");
+  const OctaveCounts& counts = *tensor.histogram;
+  const double most = 0.999 * static_cast<double>(counts.total());
+  size_t end = 1;
+  while (end < counts.counts.size() && count_below(counts, counts.edge(end)) < most) ++end;
+  return static_cast<double>(*tensor.amax) / counts.edge(end);
+}
+
 std::vector<std::string> layer_names(const CheckpointReport& report) {
   std::vector<std::string> names;
   for (const CacheLayer& layer : report.layers) names.push_back(std::to_string(layer.layer));

@@ -24,6 +24,12 @@ Fp8Range range_of(const CacheTensor& tensor, const KvFormat& format);
 /// The share of values that the coarsest scale rounds to 0; NaN where it is not known.
 double zero_share(const CacheTensor& tensor, const KvFormat& format);
 
+/// How many times the amax is what 999 of 1,000 values stay below, about; NaN where it is not
+/// known.
+double outlier_ratio(const CacheTensor& tensor);
+/// "position 0 of record 12: “<s>”", "positions 96 – 127 of record 3"
+std::string place_words(const LargestToken& token);
+
 std::vector<std::string> layer_names(const CheckpointReport& report);
 
 /// amax and limits by layer, those that are known.

@@ -13,6 +13,7 @@ namespace {
 constexpr int kLevels = 8;
 constexpr size_t kBlockLayers = 32;
 constexpr double kMapLeft = 34, kMapTop = 22, kRowHeight = 17, kKeyStep = 48;
+constexpr double kDigitsWidth = 50;
 
 /// How numbers become levels: even steps of their logarithm. A level has its cells' paths.
 struct Levels {
@@ -41,14 +42,16 @@ Levels levels_of(const HeatMap& map) {
   return levels;
 }
 
+/// Two maps, of K and of V, lie beside each other in a window of 1,200 pixels.
 double cell_width(size_t heads) {
-  if (heads <= 8) return 52;
-  if (heads <= 16) return 44;
-  return heads <= 40 ? 18 : heads <= 72 ? 11 : 7;
+  constexpr double kWidest = 52, kLeast = 3, kWidestMap = 510;
+  return std::clamp(std::floor(kWidestMap / static_cast<double>(std::max<size_t>(heads, 1))),
+                    kLeast, kWidest);
 }
 
+/// Whether cells have room for four digits.
 bool has_digits(size_t heads) {
-  return heads <= 16;
+  return cell_width(heads) >= kDigitsWidth;
 }
 
 /// The filled share of a cell: all under digits, else level/kLevels, so that it can be read without
@@ -73,7 +76,7 @@ void draw_row_labels(Markup& content, const HeatMap& map, const Block& block) {
     draw_label(content, {kMapLeft - 5, kMapTop + kRowHeight * static_cast<double>(row) + 12.5,
                          std::to_string(map.layers[block.first + row]), "end"});
   const double width = cell_width(block.heads);
-  const size_t step = width >= 18 ? (width >= 40 ? 1 : 4) : 8;
+  const size_t step = width >= 24 ? 1 : width >= 12 ? 4 : width >= 6 ? 8 : 16;
   for (size_t head = 0; head < block.heads; head += step)
     draw_label(content, {kMapLeft + width * (static_cast<double>(head) + 0.5), kMapTop - 7,
                          std::to_string(head)});
@@ -85,10 +88,10 @@ void draw_digits(Markup& content, const HeatMap& map, const Levels& levels, cons
     const std::vector<float>& values = map.rows[block.first + row];
     for (size_t head = 0; head < values.size(); ++head) {
       const auto value = static_cast<double>(values[head]);
-      draw_label(content, {kMapLeft + width * (static_cast<double>(head) + 0.5),
-                           kMapTop + kRowHeight * static_cast<double>(row) + 12.5,
-                           number_text(value, width < 50 ? 3 : 4), "middle",
-                           levels.of(value) > kLevels / 2 ? "on-dark" : "on-light"});
+      draw_label(content,
+                 {kMapLeft + width * (static_cast<double>(head) + 0.5),
+                  kMapTop + kRowHeight * static_cast<double>(row) + 12.5, number_text(value, 4),
+                  "middle", levels.of(value) > kLevels / 2 ? "on-dark" : "on-light"});
     }
   }
 }

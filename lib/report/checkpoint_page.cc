@@ -17,24 +17,44 @@ double head_spread(const CacheTensor& tensor) {
   return least > 0.0f ? static_cast<double>(largest) / static_cast<double>(least) : std::nan("");
 }
 
+/// The largest number of all K and V, and the tensor that has it; null where none is known.
+struct Worst {
+  double value = std::nan("");
+  std::string where = {};  ///< "K of layer 3"
+  const CacheTensor* tensor = nullptr;
+};
+template <class Number>
+Worst worst_of(const CheckpointReport& report, const Number& number) {
+  Worst worst;
+  for (const CacheLayer& layer : report.layers)
+    for (const CacheSide& side : kCacheSides) {
+      const CacheTensor& tensor = layer.*side.tensor;
+      const double value = number(tensor);
+      if (std::isnan(value) || value <= worst.value) continue;
+      worst = {value, std::string(side.name) + " of layer " + std::to_string(layer.layer), &tensor};
+    }
+  return worst;
+}
+
 /// Adds the largest number of all K and V, and the layer that has it. is_needed: says so where none
 /// is known.
 template <class Number, class Text>
 void add_worst(Tiles& tiles, std::string_view name, const CheckpointReport& report, bool is_needed,
                const Number& number, const Text& text) {
-  double worst = std::nan("");
-  std::string where;
-  for (const CacheLayer& layer : report.layers)
-    for (const CacheSide& side : kCacheSides) {
-      const double value = number(layer.*side.tensor);
-      if (std::isnan(value) || value <= worst) continue;
-      worst = value;
-      where = std::string(side.name) + " of layer " + std::to_string(layer.layer);
-    }
-  if (!std::isnan(worst))
-    tiles.add(name, text(worst), worst == 0.0 ? "in every layer" : where);
+  const Worst worst = worst_of(report, number);
+  if (worst.tensor)
+    tiles.add(name, text(worst.value), worst.value == 0.0 ? "in every layer" : worst.where);
   else if (is_needed)
     tiles.add(name, "not known", "needs the manifest");
+}
+
+/// The value furthest from the others, and the token that has it.
+void add_outlier(Tiles& tiles, const CheckpointReport& report) {
+  const Worst worst = worst_of(report, outlier_ratio);
+  if (!worst.tensor) return;
+  tiles.add("Furthest outlier", number_text(worst.value, 2) + " ×",
+            "what 99.9 % of " + worst.where + " stay below" +
+                (worst.tensor->largest ? "; " + place_words(*worst.tensor->largest) : ""));
 }
 
 bool has_scales(const CacheLayer& layer) {
@@ -81,7 +101,7 @@ Section summary_section(const CheckpointReport& report) {
   Tiles tiles;
   tiles.add(report.format.is_int8() ? "INT8 scales of the cache" : "FP8 scales of the cache",
             std::to_string(std::ranges::count_if(report.layers, has_scales)) + " of " +
-                std::to_string(report.layers.size()) + " layers",
+                counted(report.layers.size(), "layer"),
             (scaled == report.layers.end() ? "" : report.scale_format + ", ") + granularity);
   tiles.add("Cache of one token", byte_text(report.cache_bytes_fp8),
             byte_text(report.cache_bytes_16_bit) + " in 16 bits");
@@ -93,13 +113,14 @@ Section summary_section(const CheckpointReport& report) {
   add_worst(
       tiles, "Most rounded to 0", report, is_seen,
       [&](const CacheTensor& tensor) { return zero_share(tensor, report.format); }, share_text);
+  add_outlier(tiles, report);
   add_worst(tiles, "Heads furthest apart", report, false, head_spread,
             [](double spread) { return number_text(spread) + " ×"; });
-  tiles.add("Weights", byte_text(report.bytes),
-            number_text(static_cast<double>(report.parameters) / 1e6) + " M parameters" +
-                (report.linears.empty()
-                     ? std::string()
-                     : ", " + std::to_string(report.linears.size()) + " modules in FP8"));
+  tiles.add(
+      "Weights", byte_text(report.bytes),
+      number_text(static_cast<double>(report.parameters) / 1e6) + " M parameters" +
+          (report.linears.empty() ? std::string()
+                                  : ", " + counted(report.linears.size(), "module") + " in FP8"));
   Markup body = verdicts_list(answers_of(report));
   body.append(tiles.finish());
   if (!report.gaps.empty()) {

@@ -17,6 +17,13 @@
 
 namespace kvcal::report {
 
+/// Tokens of a record among which the largest magnitude is.
+struct LargestToken {
+  int64_t record = 0;
+  int64_t first = 0, last = 0;  ///< positions
+  std::string text = {};        ///< of the token; empty: there are several, or it is not known
+};
+
 /// Scales and statistics of K or V of one layer; empty where they are not known.
 struct CacheTensor {
   std::vector<float> scales;  ///< one, or one a head; empty: the checkpoint has none
@@ -26,6 +33,7 @@ struct CacheTensor {
   std::optional<OctaveCounts> histogram;
   AmaxConvergence convergence;            ///< empty where it is not known
   std::vector<float> position_amax = {};  ///< by bucket of positions; empty: not known
+  std::optional<LargestToken> largest = {};
 };
 
 /// What a cache does to a layer's attention: quant/damage_verdict.h over all heads, and by head.

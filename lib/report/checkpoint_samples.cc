@@ -165,11 +165,11 @@ std::string move_words(const std::optional<ScaleMove>& move) {
 Markup stop_words(const StopOutcome& stop) {
   const std::string used = std::to_string(stop.num_samples);
   const std::string rule = "no scale moved by more than " + share_text(stop.rule.ratio) + " over " +
-                           std::to_string(stop.rule.window) + " samples";
+                           counted(stop.rule.window, "sample");
   const std::string move = move_words(stop.largest_move);
   if (stop.is_stable)
     return words("Calibration stopped after " + used + " of at most " +
-                 std::to_string(stop.max_samples) + " samples, when " + rule + "; " + move + ".");
+                 counted(stop.max_samples, "sample") + ", when " + rule + "; " + move + ".");
   return words("Calibration used all " + used + " samples: it was to stop when " + rule +
                ", which did not happen; " + move + ".");
 }
@@ -210,6 +210,14 @@ std::vector<std::string> position_names(size_t buckets) {
   return names;
 }
 
+/// "position 0 of record 12: “<s>”", "positions 96 – 127 of record 3"; of other manifests the
+/// positions alone.
+std::string place_words(const CacheTensor& tensor, const std::vector<std::string>& positions) {
+  if (tensor.largest) return place_words(*tensor.largest);
+  const auto largest = std::ranges::max_element(tensor.position_amax);
+  return positions[static_cast<size_t>(largest - tensor.position_amax.begin())];
+}
+
 Markup positions_table(const CheckpointReport& report, const std::vector<std::string>& positions) {
   if (positions.empty()) return {};
   std::vector<Column> columns{{"layer"}};
@@ -219,7 +227,7 @@ Markup positions_table(const CheckpointReport& report, const std::vector<std::st
     columns.push_back({name + " behind", "amax of all other tokens"});
     columns.push_back({name + " at the end", "amax at the positions " + positions.back()});
     columns.push_back({.title = name + " largest at",
-                       .hint = "positions with the largest value",
+                       .hint = "where the largest value is, and its token where it is known",
                        .kind = Column::Kind::kWord});
   }
   TableMarkup table({.id = "positions-table",
@@ -235,11 +243,10 @@ Markup positions_table(const CheckpointReport& report, const std::vector<std::st
         table.cell("–").cell("–").cell("–").word("–");
         continue;
       }
-      const auto largest = std::ranges::max_element(amax);
       table.cell(number_text(amax.front()))
           .cell(number_text(*std::max_element(amax.begin() + 1, amax.end())))
           .cell(amax.size() == positions.size() ? number_text(amax.back()) : "–")
-          .word(positions[static_cast<size_t>(largest - amax.begin())]);
+          .word(place_words(layer.*side.tensor, positions));
     }
   }
   return table.finish();
@@ -266,6 +273,13 @@ Markup damage_table(const CheckpointReport& report) {
 }
 
 }  // namespace
+
+std::string place_words(const LargestToken& token) {
+  const bool is_one = token.first == token.last;
+  return (is_one ? "position " : "positions ") + std::to_string(token.first) +
+         (is_one ? "" : " – " + std::to_string(token.last)) + " of record " +
+         std::to_string(token.record) + (token.text.empty() ? "" : ": “" + token.text + "”");
+}
 
 SeriesChart convergence_chart(const CheckpointReport& report) {
   SeriesChart chart{.id = "convergence-chart",

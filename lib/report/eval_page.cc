@@ -165,12 +165,12 @@ Section summary_section(const EvalReport& report) {
   for (const EvalVariant& variant : report.variants)
     tokens = std::max(tokens, variant.all.num_tokens);
   if (tokens > 0)
-    tiles.add("Tokens scored", std::to_string(tokens),
-              report.num_sequences ? "in " + std::to_string(*report.num_sequences) + " sequences"
-                                   : std::string());
+    tiles.add(
+        "Tokens scored", std::to_string(tokens),
+        report.num_sequences ? "in " + counted(*report.num_sequences, "sequence") : std::string());
   if (const GsmResult* only = single_answers(report))
     tiles.add("Questions", std::to_string(only->answers.size()),
-              std::to_string(only->num_fewshot) + " examples before each");
+              counted(only->num_fewshot, "example") + " before each");
   Markup body = verdicts_list(verdicts_of(report));
   body.append(tiles.finish());
   return {"summary", "At a glance", body};

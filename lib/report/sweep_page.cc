@@ -352,8 +352,8 @@ std::string sweep_page(const SweepReport& report) {
                      (report.dataset.empty() ? "" : " on " + report.dataset),
             .footer = "Written by kvcal " + report.version};
   page.heading.element("p", {{"class", "lead"}},
-                       std::to_string(report.cells.size()) + " cells over " +
-                           std::to_string(report.dimensions.size()) + " dimensions");
+                       counted(report.cells.size(), "cell") + " over " +
+                           counted(report.dimensions.size(), "dimension"));
   page.sections = {summary_section(report), failures_section(report), pareto_section(report),
                    choices_section(report), cells_section(report)};
   return html(page);

@@ -163,6 +163,15 @@ TEST_CASE("manifest: how large K and V were by position, where it is known") {
   CHECK(layers_of()[0].at("positions") == Json{{"first", {0, 1, 2, 3, 4}},
                                                {"k_amax", {4.0, 0.0, 2.0, 1.0, 3.0}},
                                                {"v_amax", {1.0, 0.0, 2.0, 1.0, 0.5}}});
+  ManifestInput input = run_over("d");
+  input.origin.sample_indices = {7, 9};
+  layer.k.amax_place = {.sample = 1, .first = 4, .last = 5};
+  layer.v.amax_place = {.sample = 0, .first = 2, .last = 2, .text = "\n"};
+  const Json positions =
+      make_manifest(input, parts.recipe, parts.calibration).at("layers")[0].at("positions");
+  CHECK(positions.at("k_largest") == Json{{"record", 9}, {"first", 4}, {"last", 5}});
+  CHECK(positions.at("v_largest") ==
+        Json{{"record", 7}, {"first", 2}, {"last", 2}, {"text", "\n"}});
 }
 
 TEST_CASE("manifest: what the cache does to attention, where it was compared") {

@@ -55,6 +55,18 @@ TEST_CASE("page_values: positions come from the manifest, in this version's buck
   REQUIRE(page.late);
   CHECK(page.late->k_layers == std::vector<int64_t>{0});
   CHECK(contains(checkpoint_page(page), "K of layer 0 is still largest"));
+  manifest["layers"][0]["positions"]["k_largest"] = {
+      {"record", 12}, {"first", 0}, {"last", 0}, {"text", "<s>"}};
+  manifest["layers"][0]["positions"]["v_largest"] = {{"record", 3}, {"first", 96}, {"last", 127}};
+  copy.write_manifest(manifest);
+  const std::string named = checkpoint_page(page_values(InspectionResult(copy.path()), "1.2"));
+  CHECK(contains(named, "position 0 of record 12: “&lt;s&gt;”"));
+  CHECK(contains(named, "positions 96 – 127 of record 3"));
+  manifest["layers"][0]["positions"]["v_largest"]["last"] = 95;
+  copy.write_manifest(manifest);
+  CHECK(contains(test::message_of([&] { page_values(InspectionResult(copy.path()), "1.2"); }),
+                 "positions: v_largest: found record 3, tokens 96 to 95"));
+  manifest["layers"][0]["positions"]["v_largest"]["last"] = 127;
   manifest["layers"][0]["positions"]["first"][2] = 5;
   copy.write_manifest(manifest);
   CHECK(contains(test::message_of([&] { page_values(InspectionResult(copy.path()), "1.2"); }),

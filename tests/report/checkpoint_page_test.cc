@@ -40,7 +40,11 @@ std::string page_with(const std::string& hostile, bool has_engines = false) {
   }
   report.engine_words = {
       {.name = hostile, .engine = hostile, .version = hostile, .format = hostile, .note = hostile}};
-  for (report::CacheLayer& layer : report.layers) layer.dtype = hostile;
+  for (report::CacheLayer& layer : report.layers) {
+    layer.dtype = hostile;
+    for (report::CacheTensor* side : {&layer.k, &layer.v})
+      side->largest = {.record = 1, .text = hostile};
+  }
   for (report::Fp8Linear& linear : report.linears) linear.kind = linear.input = hostile;
   return checkpoint_page(report);
 }

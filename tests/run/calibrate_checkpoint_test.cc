@@ -4,6 +4,7 @@
 #include "core/interrupt.h"
 #include "run/convert_checkpoint.h"
 #include "run/scales_from_statistics.h"
+#include "run/support/text_checkpoint.h"
 #include "support/catch.h"
 #include "support/folders.h"
 #include "support/scratch_folder.h"
@@ -176,6 +177,37 @@ TEST_CASE("run: a calibration gives values and writes the output they are of") {
   CHECK(read_text(scratch / "out/kvcal_manifest.json") == dump_json(result.output.manifest));
   CHECK(fs::exists(scratch / "out/model.safetensors"));
   CHECK(!fs::exists(scratch / "out.kvcal-state"));
+}
+
+TEST_CASE("run: the token with the largest value is named where it is one, of text") {
+  const test::TextCheckpoint files;
+  const std::vector<std::string> records{"sea", "ship", "calm"};
+  std::string lines;
+  for (const std::string& record : records) lines += Json({{"text", record}}).dump() + '\n';
+  test::write_file(files.folder / "records.jsonl", lines);
+  const ScratchFolder scratch;
+  CalibrateRequest request = request_in(scratch);
+  request.model = files.path();
+  request.dataset = (files.folder / "records.jsonl").string();
+  int64_t num_named = 0;
+  for (const Json& layer : calibrated(request).output.manifest.at("layers"))
+    for (const char* side : {"k_largest", "v_largest"}) {
+      const Json& place = layer.at("positions").at(side);
+      const std::string& record = records.at(place.at("record").get<size_t>());
+      CHECK(place.at("first").get<int64_t>() <= place.at("last").get<int64_t>());
+      CHECK(place.contains("text") == (place.at("first") == place.at("last")));
+      if (!place.contains("text")) continue;
+      ++num_named;
+      INFO(place.dump());
+      CHECK(test::contains(record, place.at("text").get<std::string>()));
+      if (place.at("first") == 0) CHECK(record.starts_with(place.at("text").get<std::string>()));
+    }
+  CHECK(num_named > 0);
+  // Data of token ids has no text.
+  request.dataset = ids_file(files.folder);
+  request.output.overwrite = true;
+  for (const Json& layer : calibrated(request).output.manifest.at("layers"))
+    CHECK_FALSE(layer.at("positions").at("k_largest").contains("text"));
 }
 
 TEST_CASE("run: two calibrations of the same inputs write the same bytes") {

@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "family/architecture.h"
 #include "family/expected_tensors.h"
+#include "quant/observations.h"
 #include "quant/observer.h"
 
 namespace kvcal {
@@ -58,6 +59,21 @@ void share(std::vector<TensorStatistics>& k, std::vector<TensorStatistics>& v) {
   }
 }
 
+/// The first of the largest; amax: not empty.
+int64_t largest_of(const std::vector<Amax>& amax) {
+  return std::ranges::max_element(amax, {}, &Amax::value) - amax.begin();
+}
+
+/// The first sample with the largest magnitude, and the first bucket of positions that has it.
+std::optional<AmaxPlace> amax_place(const std::vector<Amax>& by_sample,
+                                    const std::vector<Amax>& by_position) {
+  if (by_sample.empty() || by_position.empty()) return std::nullopt;
+  const auto bucket = static_cast<size_t>(largest_of(by_position));
+  return AmaxPlace{.sample = largest_of(by_sample),
+                   .first = first_position(bucket),
+                   .last = first_position(bucket + 1) - 1};
+}
+
 /// Statistics of all samples, still without scales.
 KvTensorCalibration pooled(const TensorStatistics& seen) {
   KvTensorCalibration all{.head_ranges = std::vector<Range>(static_cast<size_t>(seen.heads)),
@@ -69,6 +85,7 @@ KvTensorCalibration pooled(const TensorStatistics& seen) {
     amax = std::max(amax, seen.ranges[i].amax().value);
   }
   for (const Range& range : seen.positions) all.position_amax.push_back(range.amax());
+  all.amax_place = amax_place(by_sample, all.position_amax);
   all.convergence = convergence_of(by_sample);
   for (const MagnitudeHistogram& histogram : seen.histograms)
     all.num_values =
@@ -152,7 +169,7 @@ struct TokenReport {
 void check_heads(const AttentionStatistics& seen, const ModelConfig& config, int64_t layer) {
   const auto check = [&](const TensorStatistics& side, int64_t heads, std::string_view name) {
     if (side.heads != heads)
-      fail("the statistics hold ", side.heads, " heads of ", name, " of ", seen.module,
+      fail("the statistics hold ", counted(side.heads, "head"), " of ", name, " of ", seen.module,
            ", the model has ", heads);
   };
   check(seen.k, config.cache(layer).heads, "K");
@@ -171,8 +188,8 @@ void check_channels(const AttentionStatistics& seen, const ModelConfig& config, 
            "; calibrate keeps them where its recipe has strategy 'channel', such as --recipe "
            "int8_kv_channel, and --save-statistics");
     if (std::ssize(side->channels) != wanted)
-      fail("the statistics hold ", side->channels.size(), " ranges of channels of ", name, " of ",
-           seen.module, ", expected ", wanted);
+      fail("the statistics hold ", counted(side->channels.size(), "range"), " of channels of ",
+           name, " of ", seen.module, ", expected ", wanted);
   }
 }
 
