@@ -15,27 +15,39 @@
 namespace kvcal {
 namespace {
 
-/// Reports the progress of the weights: every value counts twice, every byte of a rearranged tensor
-/// once.
+/// Reports the progress of the weights. Of those that are quantized every value counts twice, every
+/// byte of a rearranged tensor once; where nothing is, every shard that is copied, in bytes.
 class Progress {
  public:
-  Progress(Diagnostics* sink, const WeightChanges& changes, const Calibration& calibration)
-      : sink_(sink) {
+  Progress(const ExportInput& input, const WeightChanges& changes) : sink_(input.progress) {
+    const Calibration& calibration = input.calibration;
     for (const PlannedWeight& weight : changes.quantized)
       if (!calibration.stored_weights.contains(weight.module))
         total_ += 2 * static_cast<int64_t>(element_count(weight.shape));
     for (const RenamedTensor& copy : changes.renamed)
       if (copy.slice && !copy.slice->is_contiguous())
         total_ += static_cast<int64_t>(byte_count(copy.shape(), copy.source->dtype));
+    copies_ = total_ == 0;
+    if (copies_)
+      for (const SafetensorsFile& shard : input.model.shards())
+        total_ += static_cast<int64_t>(shard.file().bytes().size());
   }
   void add(uint64_t values) {
-    done_ += static_cast<int64_t>(values);
-    if (sink_ && total_ > 0) sink_->progress("quantizing weights", done_, total_, "values");
+    if (!copies_) tell("quantizing weights", values, "values");
+  }
+  void add_shard(const SafetensorsFile& shard) {
+    if (copies_) tell("writing", shard.file().bytes().size(), "B");
   }
 
  private:
+  void tell(std::string_view stage, uint64_t more, std::string_view unit) {
+    done_ += static_cast<int64_t>(more);
+    if (sink_) sink_->progress(stage, std::min(done_, total_), total_, unit);
+  }
+
   Diagnostics* sink_;
   int64_t done_ = 0, total_ = 0;
+  bool copies_ = false;  ///< nothing is quantized
 };
 
 /// A weight with known scales. Its codes are made on demand, or copied where the source has them.
@@ -123,7 +135,7 @@ class WeightsCopy {
         folder_(folder),
         has_scales_shard_(input.shares_weights || (input.model.index() && !is_quantized())),
         changes_(weight_changes(input.model, input.calibration)),
-        progress_(input.progress, changes_, input.calibration),
+        progress_(input, changes_),
         added_(input.model.shards().size()) {
     for (const Tensor& tensor : parts.tensors)
       added_to(has_scales_shard_ || added_.size() == 1 ? 0 : shard_beside(tensor.name))
@@ -185,6 +197,7 @@ class WeightsCopy {
     kvcal::write_shard(file, shard, folder_ / output_name(shard), std::move(sources), changes_,
                        {.pool = input_.pool, .written = [this](uint64_t n) { progress_.add(n); }},
                        !is_quantized() && !has_scales_shard_);
+    progress_.add_shard(file);
     added_[shard].clear();
     added_[shard].shrink_to_fit();
   }

@@ -14,8 +14,7 @@ namespace {
 using Kind = SweepTask::Kind;
 
 std::string samples_text(int64_t count, const std::optional<uint64_t>& seed) {
-  return ", " + std::to_string(count) + " samples" +
-         (seed ? " of seed " + std::to_string(*seed) : "");
+  return ", " + counted(count, "sample") + (seed ? " of seed " + std::to_string(*seed) : "");
 }
 
 class Scheduler {
@@ -106,7 +105,7 @@ std::string description_of(const SweepTask& task, const SweepFile& sweep, const 
   const std::string& cell = plan.cells[part].id;
   if (task.kind == Kind::kAnswer) return "questions for " + cell;
   if (task.parts.size() == 1) return "evaluate " + cell;
-  return "evaluate " + std::to_string(task.parts.size()) + " cells, the first " + cell;
+  return "evaluate " + counted(task.parts.size(), "cell") + ", the first " + cell;
 }
 
 std::string argument_of(const SweepTask& task, const SweepPlan& plan) {

@@ -116,9 +116,9 @@ void run_work(const SweepTask& work, const TaskContext& context) {
 }
 
 void put_counts(const SweepPlan& plan, const std::string& name, std::ostream& out) {
-  out << name << ": " << plan.cells.size() << " cells";
+  out << name << ": " << counted(plan.cells.size(), "cell");
   if (const int64_t merged = plan.num_merged())
-    out << " of " << plan.num_combinations << " combinations; " << merged
+    out << " of " << counted(plan.num_combinations, "combination") << "; " << merged
         << (merged == 1 ? " means" : " mean") << " the same as others";
   out << '\n';
   for (const auto& [why, count] : plan.meaningless)
@@ -142,7 +142,7 @@ std::string cell_counts(const std::vector<report::SweepCell>& cells) {
     return std::to_string(count.second) + " " + count.first;
   };
   const bool has_front = std::ranges::any_of(cells, &report::SweepCell::is_pareto);
-  return std::to_string(cells.size()) + " cells: " + join(counts, ", ", text) +
+  return counted(cells.size(), "cell") + ": " + join(counts, ", ", text) +
          (has_front ? "; those of the front (--verbose lists all):\n"
                     : " (--verbose lists them)\n");
 }
@@ -245,8 +245,8 @@ void run_task(const SweepSettings& settings, const std::string& task, Diagnostic
 
 std::string reuse_text(const RemainingWork& remaining) {
   if (remaining.num_there == 0) return "";
-  return std::to_string(remaining.num_there) + " of " + std::to_string(remaining.num_wanted) +
-         " cells are there already: their model, texts and settings are the same\n";
+  return "already there: " + std::to_string(remaining.num_there) + " of " +
+         counted(remaining.num_wanted, "cell") + ", of the same models, texts and settings\n";
 }
 
 std::string remaining_text(const Sweep& sweep, const RemainingWork& remaining) {

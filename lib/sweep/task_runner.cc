@@ -70,6 +70,7 @@ void learn(const Json& timing, SweepEstimate& estimate) {
 
 struct Running {
   size_t task = 0;
+  size_t number = 0;  ///< of those that were started
   TaskSlot* slot = nullptr;
   ChildProcess child;
   Clock::time_point begin = Clock::now();
@@ -140,11 +141,13 @@ class Runner {
     SweepTask& task = tasks_[index];
     drop_hopeless(task);
     if (task.parts.empty()) return end(index, State::kFailed);
-    events_.started(num_ended_ + running_.size() + 1, tasks_.size(), description(task));
+    const size_t number = num_ended_ + running_.size() + 1;
+    events_.started(number, tasks_.size(), description(task));
     states_[index] = State::kRunning;
     slot.is_busy = true;
     const Command command = settings_.command(argument_of(task, sweep_.plan), slot.device);
-    running_.push_back({.task = index, .slot = &slot, .child = ChildProcess(command)});
+    running_.push_back(
+        {.task = index, .number = number, .slot = &slot, .child = ChildProcess(command)});
   }
 
   std::string description(const SweepTask& task) const {
@@ -202,7 +205,7 @@ class Runner {
     } else if (!one.error.empty()) {
       one.error += "\n" + line;  // messages may have several lines
     } else if (is_progress(line)) {
-      events_.progressed(line);
+      events_.progressed(one.number, line);
     } else {
       events_.said(line);
     }

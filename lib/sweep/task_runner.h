@@ -44,8 +44,9 @@ class TaskEvents {
  public:
   virtual ~TaskEvents() = default;
   virtual void started(size_t number, size_t num_tasks, const std::string& description) = 0;
-  /// A line that a task wrote: how far it is, or something that the user should know.
-  virtual void progressed(const std::string& line) = 0;
+  /// A line that a task wrote: how far it is, with the number that it was started with, or
+  /// something that the user should know.
+  virtual void progressed(size_t number, const std::string& line) = 0;
   virtual void said(const std::string& line) = 0;
   /// A task, or one of its cells, failed.
   virtual void failed(const std::string& why) = 0;

@@ -94,6 +94,29 @@ void write_watched(const ModelDir& model, const Calibration& calibration, Memory
 
 }  // namespace
 
+TEST_CASE("FP8 weights: where none is quantized, every byte that is copied is told") {
+  struct Bytes : SilentDiagnostics {
+    void progress(std::string_view stage, int64_t done, int64_t total,
+                  std::string_view unit) override {
+      CHECK(stage == "writing");
+      CHECK(unit == "B");
+      CHECK(done > last);
+      last = done;
+      end = total;
+    }
+    int64_t last = 0, end = 0;
+  } bytes;
+  const ScratchFolder scratch, target;
+  write_large_model(scratch.path(), 2, 64, 128);
+  const ModelDir model(scratch.path());
+  const Calibration nothing;
+  write_weights({.model = model, .calibration = nothing, .progress = &bytes}, {}, target.path(),
+                nullptr);
+  CHECK(bytes.last == bytes.end);
+  CHECK(static_cast<uint64_t>(bytes.end) == fs::file_size(scratch / "model.safetensors"));
+  CHECK(read_text(target / "model.safetensors") == read_text(scratch / "model.safetensors"));
+}
+
 TEST_CASE("FP8 weights: memory holds a weight, its scales and two buffers, not the shard") {
   constexpr int kWeights = 8;
   constexpr uint64_t kMiB = uint64_t{1} << 20, kWeightBytes = 16 * kMiB;

@@ -20,7 +20,9 @@ class RecordedEvents : public SweepEvents {
     started_tasks.push_back(std::to_string(number) + "/" + std::to_string(num_tasks) + " " +
                             description);
   }
-  void progressed(const std::string& line) override { progress.push_back(line); }
+  void progressed(size_t number, const std::string& line) override {
+    progress.push_back(std::to_string(number) + " " + line);
+  }
   void said(const std::string& line) override { lines.push_back(line); }
   void failed(const std::string& why) override { failures.push_back(why); }
   void ended(double, double) override { ++num_ended; }
@@ -103,7 +105,9 @@ TEST_CASE("sweep run: every cell is measured, and a second run has nothing to do
                                  "3/4 scales of model by max, fp8_e4m3, exact, 2 samples",
                                  "4/4 evaluate 3 cells, the first " + kQuantized});
   CHECK(sweep.events.num_ended == 4);
-  CHECK(sweep.events.progress.size() == 4);
+  REQUIRE(sweep.events.progress.size() == 4);
+  for (size_t i = 0; i < 4; ++i)
+    CHECK(sweep.events.progress[i].starts_with(std::to_string(i + 1) + " "));
   CHECK(sweep.events.lines == std::vector<std::string>(4, "done"));
   CHECK(sweep.events.remaining.num_tasks == 4);
   CHECK(sweep.events.remaining.num_there == 0);

@@ -30,7 +30,7 @@ TEST_CASE("sweep text: cells that are there are counted") {
   remaining.num_there = 2;
   remaining.num_wanted = 3;
   CHECK(reuse_text(remaining) ==
-        "2 of 3 cells are there already: their model, texts and settings are the same\n");
+        "already there: 2 of 3 cells, of the same models, texts and settings\n");
 }
 
 TEST_CASE("sweep text: the remaining work lists kinds of tasks that are left, time and memory") {
