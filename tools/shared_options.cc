@@ -337,14 +337,26 @@ void declare_verbosity(Options& options) {
   declare_quiet(options);
 }
 
-namespace {
-
 Json folders_json(const std::vector<WrittenFolder>& folders) {
   Json list = Json::array();
   for (const WrittenFolder& folder : folders)
     list.push_back({{"format", folder.format},
                     {"path", folder.path.string()},
                     {"is_overlay", folder.is_overlay}});
+  return list;
+}
+
+namespace {
+
+Json served_json(const std::vector<ServedEngine>& engines) {
+  Json list = Json::array();
+  for (const ServedEngine& engine : engines) {
+    const bool is_loaded = engine.outcome == LoadOutcome::kLoaded;
+    list.push_back({{"name", engine.name},
+                    {"title", engine.title},
+                    {"verdict", name_of(engine.outcome)},
+                    {is_loaded ? "command" : "reason", engine.note}});
+  }
   return list;
 }
 
@@ -358,14 +370,7 @@ void warn_of_scales(const WrittenOutput& output, Diagnostics& diagnostics) {
 Json manifest_with_outputs(const WrittenOutput& output, const std::vector<ServedEngine>& engines) {
   Json json = output.manifest;
   json["outputs"] = folders_json(output.folders);
-  json["engines"] = Json::array();
-  for (const ServedEngine& engine : engines) {
-    const bool is_loaded = engine.outcome == LoadOutcome::kLoaded;
-    json["engines"].push_back({{"name", engine.name},
-                               {"title", engine.title},
-                               {"verdict", name_of(engine.outcome)},
-                               {is_loaded ? "command" : "reason", engine.note}});
-  }
+  json["engines"] = served_json(engines);
   return json;
 }
 
@@ -388,12 +393,7 @@ Json output_json(const WrittenOutput& written, const std::vector<ServedEngine>& 
                  const OutputOptions& options) {
   Json result{{"manifest", written.manifest},
               {"folders", folders_json(written.folders)},
-              {"engines", Json::array()}};
-  for (const ServedEngine& engine : engines)
-    result["engines"].push_back({{"name", engine.name},
-                                 {"title", engine.title},
-                                 {"fate", name_of(engine.outcome)},
-                                 {"note", engine.note}});
+              {"engines", served_json(engines)}};
   try {
     check_engines_asked(engines, options);
   } catch (const Error& error) {

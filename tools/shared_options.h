@@ -93,6 +93,8 @@ void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& 
                   const std::function<void()>& print_result);
 /// Warns of what the summary of an output's scales warns of.
 void warn_of_scales(const WrittenOutput& output, Diagnostics& diagnostics);
+/// "outputs" of a command: the folders and files of its formats.
+Json folders_json(const std::vector<WrittenFolder>& folders);
 /// The manifest with what was written where, and what the engines make of it.
 Json manifest_with_outputs(const WrittenOutput& output, const std::vector<ServedEngine>& engines);
 /// What Python gets of a written output.

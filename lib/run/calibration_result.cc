@@ -38,14 +38,13 @@ std::string cache_text(const ScaleSummary& summary) {
 }
 
 std::string cost_text(const RunCost& cost) {
-  return counted(cost.num_samples, "sample") + ", " + std::to_string(cost.num_tokens) +
-         " tokens in " + fixed("%.1f s", cost.seconds) + ", peak memory " +
-         byte_text(cost.peak_bytes);
+  return counted(cost.num_samples, "sample") + ", " + counted(cost.num_tokens, "token") + " in " +
+         fixed("%.1f s", cost.seconds) + ", peak memory " + byte_text(cost.peak_bytes);
 }
 
 std::string growth_text(const LateGrowth& growth) {
   const std::string last = "the last " + std::to_string(growth.num_samples - growth.from_samples) +
-                           " of " + std::to_string(growth.num_samples) + " samples";
+                           " of " + counted(growth.num_samples, "sample");
   if (growth.ratio == 0) return "no largest value grew in " + last;
   return "largest values grew by at most " + percent(growth.ratio) + " in " + last + " (" +
          (growth.is_key ? "K" : "V") + " of layer " + std::to_string(growth.layer) + ")" +
@@ -59,30 +58,34 @@ std::string layer_text(const LayerErrors* layer) {
   return std::to_string(layer->layer) + " (K " + error(layer->k) + ", V " + error(layer->v) + ")";
 }
 
-LabelledLines summary_lines(const ScaleSummary& summary) {
-  LabelledLines lines;
-  lines.emplace_back("KV cache", cache_text(summary));
-  if (summary.growth) lines.emplace_back("samples", growth_text(*summary.growth));
-  if (summary.late) lines.emplace_back("positions", late_positions_text(*summary.late));
+/// A line that says how good the scales are (an answer), or what they were made of.
+struct SummaryLine {
+  std::string label, text;
+  bool is_answer = false;
+};
+using SummaryLines = std::vector<SummaryLine>;
+
+SummaryLines summary_lines(const ScaleSummary& summary) {
+  SummaryLines lines;
+  lines.push_back({"KV cache", cache_text(summary), true});
+  if (summary.growth) lines.push_back({"samples", growth_text(*summary.growth)});
+  if (summary.late) lines.push_back({"positions", late_positions_text(*summary.late)});
   const auto worst = worst_layers(summary, kWorstLayers);
-  lines.emplace_back("rounding", std::string("largest error against the values in layer") +
-                                     (worst.size() == 1 ? " " : "s ") +
-                                     join(worst, ", ", layer_text));
-  lines.emplace_back("scale 1.0", unit_scale_text(summary));
-  lines.emplace_back("margin 1.0", unit_margin_text(summary.margin));
+  lines.push_back({"rounding",
+                   std::string("largest error against the values in layer") +
+                       (worst.size() == 1 ? " " : "s ") + join(worst, ", ", layer_text),
+                   true});
+  lines.push_back({"scale 1.0", unit_scale_text(summary)});
+  lines.push_back({"margin 1.0", unit_margin_text(summary.margin)});
   return lines;
 }
 
-/// The lines of a summary that say how good it is, or, if `answers` is false, the others.
-LabelledLines chosen_lines(const LabelledLines& lines, bool answers) {
-  LabelledLines part;
-  for (const auto& line : lines) {
-    const std::string& label = line.first;
-    const bool is_answer =
-        label == "rounding" || label == "KV cache" || label == "KL budget" || label == "calibrated";
-    if (is_answer == answers) part.push_back(line);
-  }
-  return part;
+/// The answers, the others, or, without `answers`, all.
+LabelledLines labelled(const SummaryLines& lines, std::optional<bool> answers = {}) {
+  LabelledLines labelled;
+  for (const SummaryLine& line : lines)
+    if (!answers || line.is_answer == *answers) labelled.emplace_back(line.label, line.text);
+  return labelled;
 }
 
 LabelledLines predicted_lines(const ScaleSummary& summary) {
@@ -203,7 +206,7 @@ std::string linears_table(const std::vector<LinearCalibration>& linears) {
 std::string budget_text(const KlBudgetOutcome& outcome) {
   const std::string data = "the budget is " + short_float(outcome.kl_budget) + " (" +
                            counted(outcome.num_sequences, "sequence") + ", " +
-                           std::to_string(outcome.measured.front().result.num_tokens) + " tokens" +
+                           counted(outcome.measured.front().result.num_tokens, "token") +
                            (outcome.is_held_out ? " that the calibration did not see)" : ")");
   const std::string none = with_error(outcome.measured.front().result);
   if (!outcome.layers)
@@ -226,18 +229,14 @@ Json to_json(const KlBudgetOutcome& outcome) {
   return json;
 }
 
-LabelledLines made_lines(const CalibrationResult& result) {
-  if (!result.summary) return {};
-  LabelledLines lines = summary_lines(*result.summary);
-  if (result.budget) lines.emplace_back("KL budget", budget_text(*result.budget));
-  if (!result.cost) return lines;
-  if (!result.cost->device.empty()) lines.emplace(lines.begin(), "device", result.cost->device);
-  lines.emplace(lines.begin(), "calibrated", cost_text(*result.cost));
-  return lines;
-}
-
 LabelledLines made_lines(const CalibrationResult& result, bool answers) {
-  return result.summary ? chosen_lines(made_lines(result), answers) : LabelledLines();
+  if (!result.summary) return {};
+  SummaryLines lines;
+  if (result.cost) lines.push_back({"calibrated", cost_text(*result.cost), true});
+  if (result.cost && !result.cost->device.empty()) lines.push_back({"device", result.cost->device});
+  for (SummaryLine& line : summary_lines(*result.summary)) lines.push_back(std::move(line));
+  if (result.budget) lines.push_back({"KL budget", budget_text(*result.budget), true});
+  return labelled(lines, answers);
 }
 
 LabelledLines closing_lines(const CalibrationResult& result, bool answers) {
@@ -253,7 +252,7 @@ OutputTexts output_texts(const CalibrationResult& result,
   OutputTexts texts{.manifest = std::move(manifest), .config = result.config};
   if (result.summary) {
     texts.accuracy = predicted_lines(*result.summary);
-    texts.card_lines = summary_lines(*result.summary);
+    texts.card_lines = labelled(summary_lines(*result.summary));
   }
   if (result.budget) texts.card_lines.emplace_back("KL budget", budget_text(*result.budget));
   return texts;
@@ -311,9 +310,8 @@ std::string stop_text(const StopOutcome& stop) {
   if (!stop.is_stable) return "";
   const ScaleMove& move = *stop.largest_move;
   return "stable after " + std::to_string(stop.num_samples) + " of at most " +
-         std::to_string(stop.max_samples) + " samples: in the last " +
-         std::to_string(move.num_samples) + " no scale moved by more than " + percent(*move.ratio) +
-         '\n';
+         counted(stop.max_samples, "sample") + ": in the last " + std::to_string(move.num_samples) +
+         " no scale moved by more than " + percent(*move.ratio) + '\n';
 }
 
 std::string shares_text(const std::vector<RankShare>& shares) {

@@ -58,10 +58,8 @@ struct CalibrationResult {
   std::vector<RankShare> shares = {};          ///< of several ranks; empty: one process ran alone
 };
 
-/// The cost of a calibration, and what its scales are worth: pairs of a label and a text of one
-/// line. Empty where no cache was calibrated.
-LabelledLines made_lines(const CalibrationResult& result);
-/// Those of them that say how good the scales are, or, if `answers` is false, the others.
+/// Lines that say how good the scales are and what they cost, or, if `answers` is false, those that
+/// say more: pairs of a label and a text of one line. Empty where no cache was calibrated.
 LabelledLines made_lines(const CalibrationResult& result, bool answers);
 
 /// The same, and what the cache is predicted to cost, where that is known, in front of the answers.

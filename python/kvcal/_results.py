@@ -18,12 +18,13 @@ class Folder:
 
 @dataclass(frozen=True)
 class EngineAnswer:
-    """The fate of an output's KV scales in a serving engine."""
+    """What becomes of an output's KV scales in a serving engine, as `--json` has it."""
 
     name: str  #: "vllm"
     title: str  #: "vLLM 0.32"
-    fate: str  #: "loaded", "not known", "lost" or "refused"
-    note: str  #: the command that serves it, or the reason
+    verdict: str  #: "loaded", "not known", "lost" or "refused"
+    command: str | None = None  #: that serves it, where they are loaded
+    reason: str | None = None  #: where they are not
 
 
 @dataclass(frozen=True)

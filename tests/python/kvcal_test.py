@@ -100,7 +100,7 @@ class EqualsProgram(Case):
         self.assertIn("model.safetensors", files_of("call"))
         self.assertEqual(out.manifest, json.loads(files_of("cli")["kvcal_manifest.json"]))
         self.assertEqual([(one.format, str(one.path)) for one in out.folders], [("compressed-tensors", "call")])
-        self.assertIn(("vllm", "loaded"), [(one.name, one.fate) for one in out.engines])
+        self.assertIn(("vllm", "loaded"), [(one.name, one.verdict) for one in out.engines])
 
     def test_measure(self):
         self.calibrate("cli", "--num-samples", "2", "--measure")
