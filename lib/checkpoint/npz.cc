@@ -359,7 +359,7 @@ NpzFile::NpzFile(const fs::path& path) : file_(path) {
       entries_.push_back(std::move(entry));
     }
     if (count != directory.count)
-      fail("directory has ", count, " entries, the end record says ", directory.count);
+      fail("directory has ", counted(count, "file"), ", the end record says ", directory.count);
   });
 }
 

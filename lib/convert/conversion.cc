@@ -150,7 +150,7 @@ std::vector<LayerKvScales> unmerged(const SourceScales& source) {
 /// Scale of each head: that of its rank, or the largest where several ranks hold it.
 std::vector<Scale> spread_over_heads(const std::vector<Scale>& ranks, size_t heads) {
   if (heads % ranks.size() != 0 && ranks.size() % heads != 0)
-    fail(ranks.size(), " ranks do not divide ", heads, " KV heads");
+    fail(ranks.size(), " ranks do not divide ", counted(heads, "KV head"));
   std::vector<Scale> all;
   for (size_t head = 0; head < heads; ++head) {
     const size_t first = head * ranks.size() / heads;

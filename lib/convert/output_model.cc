@@ -95,7 +95,7 @@ std::string caveat_of(const QuantArgs& args) {
     return "its columns are ordered by activations (desc_act), which vLLM 0.32 and "
            "compressed-tensors from 0.19 on refuse";
   if (args.num_bits != 4 && args.num_bits != 8)
-    return "vLLM 0.32 has no kernel of its own for " + std::to_string(args.num_bits) + " bits";
+    return "vLLM 0.32 has no kernel of its own for " + counted(args.num_bits, "bit");
   return "";
 }
 

@@ -113,8 +113,9 @@ SourceScales read_overlay_scales(const fs::path& folder, const ModelConfig& conf
   const Overlay overlay = read_overlay(folder);
   if (!is_type_of(overlay.model_type, config) ||
       overlay.num_hidden_layers != config.num_hidden_layers)
-    fail(folder.string(), ": is of a '", overlay.model_type, "' of ", overlay.num_hidden_layers,
-         " layers, the checkpoint is a '", config.model_type, "' of ", config.num_hidden_layers);
+    fail(folder.string(), ": is of a '", overlay.model_type, "' of ",
+         counted(overlay.num_hidden_layers, "layer"), ", the checkpoint is a '", config.model_type,
+         "' of ", config.num_hidden_layers);
   const SafetensorsFile file(folder / kScalesFileName);
   SourceScales source =
       read_tensors({.path = folder.string(),
@@ -206,8 +207,9 @@ SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
   const ModelDir other(place);
   const ModelConfig own = read_model_config(other, config.chosen);
   if (own.model_type != config.model_type || own.num_hidden_layers != config.num_hidden_layers)
-    fail(place.string(), ": is a '", own.model_type, "' of ", own.num_hidden_layers,
-         " layers, the checkpoint is a '", config.model_type, "' of ", config.num_hidden_layers);
+    fail(place.string(), ": is a '", own.model_type, "' of ",
+         counted(own.num_hidden_layers, "layer"), ", the checkpoint is a '", config.model_type,
+         "' of ", config.num_hidden_layers);
   SourceScales source = read_scales_of_checkpoint(other, config);
   if (source.layers.empty() && beside) return scales_beside(*beside, config);
   if (source.layers.empty()) fail(place.string(), ": has no KV scales");

@@ -142,8 +142,8 @@ std::vector<TokenId> to_ids(const Json& value, std::string_view key) {
 void check_mask(const Json& value, std::string_view key, size_t tokens) {
   const Json mask = array_of(value, key, "an array of 1s");
   if (mask.size() != tokens)
-    fail("key '", key, "' has ", mask.size(), " entries, expected one for each of ", tokens,
-         " token ids");
+    fail("key '", key, "' has ", counted(mask.size(), "value"), ", expected one for each of ",
+         tokens, " token ids");
   check_hides_nothing(mask, std::string(key));
 }
 

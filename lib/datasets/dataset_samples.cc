@@ -112,7 +112,7 @@ class Pcg64 {
 std::vector<int64_t> shuffled_indices(int64_t count, uint64_t seed) {
   constexpr int64_t kMost = int64_t{1} << 32;
   if (count < 0 || count > kMost)
-    fail("a data set of ", count, " records cannot be shuffled, the limit is ", kMost);
+    fail("a data set of ", counted(count, "record"), " cannot be shuffled, the limit is ", kMost);
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});
   Pcg64 random(seed);
@@ -161,9 +161,10 @@ void check_ids(const std::vector<TokenId>& ids, int64_t vocab_size, bool is_give
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= 0 && ids[i] < vocab_size) continue;
     if (is_given)
-      fail("input_ids[", i, "] is ", ids[i], ", the model's vocabulary has ", vocab_size, " ids");
-    fail("the tokenizer gives id ", ids[i], ", the model's vocabulary has ", vocab_size,
-         " ids; is this the model's own tokenizer?");
+      fail("input_ids[", i, "] is ", ids[i], ", the model's vocabulary has ",
+           counted(vocab_size, "id"));
+    fail("the tokenizer gives id ", ids[i], ", the model's vocabulary has ",
+         counted(vocab_size, "id"), "; is this the model's own tokenizer?");
   }
 }
 
@@ -181,11 +182,11 @@ void warn_of_missing(const SampleOptions& options, int64_t records, int64_t kept
       diagnostics.warn("skipped " + std::to_string(dropped) + " empty records of the data set");
     return;
   }
-  std::string message = std::to_string(options.num_calibration_samples) +
-                        " samples were asked for, the data set has " + std::to_string(records) +
-                        " records";
+  std::string message = counted(options.num_calibration_samples, "sample") +
+                        " were asked for, the data set has " + counted(records, "record");
   if (dropped > 0) message += ", of which " + std::to_string(dropped) + " are empty";
-  diagnostics.warn(message + ": " + std::to_string(kept) + " samples are used");
+  diagnostics.warn(message + ": " + counted(kept, "sample") + (kept == 1 ? " is" : " are") +
+                   " used");
 }
 
 }  // namespace
@@ -279,8 +280,8 @@ class SampleReader {
       diagnostics_.progress("tokenizing", std::ssize(samples_), wanted, "samples");
     }
     if (samples_.empty())
-      fail("the data set gives no sample: all of its ", dataset_.size(), " records are empty",
-           skipped_.count > 0 ? " or cannot be used" : "");
+      fail("the data set gives no sample: of its ", counted(dataset_.size(), "record"),
+           ", each is empty", skipped_.count > 0 ? " or cannot be used" : "");
     warn();
     return std::move(samples_);
   }
@@ -363,8 +364,9 @@ class SampleReader {
     ++skipped_.count;
     ++skipped_.reasons[reason_of(message)];
     if (skipped_.count > most_skipped_)
-      fail(skipped_.count, " records cannot be used, and --skip-bad-records lets at most ",
-           most_skipped_, " of ", dataset_.size(), " be passed over; the last: ", message);
+      fail(counted(skipped_.count, "record"),
+           " cannot be used, and --skip-bad-records lets at most ", most_skipped_, " of ",
+           dataset_.size(), " be passed over; the last: ", message);
   }
 
   void warn() const {

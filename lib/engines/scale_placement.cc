@@ -181,7 +181,7 @@ class Placer {
       if (const int64_t channels = channels_of(tensor, side); count != channels)
         refuse(tensor,
                "it refuses " + name_of(tensor) + " of shape " + shape_text(tensor.shape) +
-                   ", it takes " + std::to_string(channels) + " elements, one a channel",
+                   ", it takes " + counted(channels, "element") + ", one a channel",
                subject_.remedy);
       return;
     }
@@ -189,7 +189,7 @@ class Placer {
     if (fits(tensor, has_heads)) return;
     const std::string found = name_of(tensor) + " of shape " + shape_text(tensor.shape);
     const std::string wanted =
-        has_heads ? std::to_string(heads) + " elements, one a head" : "one element";
+        has_heads ? counted(heads, "element") + ", one a head" : "one element";
     if (subject_.rules.shapes == ScaleShapes::kAny)
       findings_.add(tensor.layer, Severity::kError,
                     "its forward pass stops at " + found + ", it takes " + wanted, subject_.remedy);

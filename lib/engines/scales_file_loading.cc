@@ -29,7 +29,7 @@ void check_header(const Json& file, const ModelConfig& config) {
 std::vector<float> rank_scales(const Json& rank, const std::string& name, int64_t num_layers) {
   if (!rank.is_object()) fail_kind(name, "an object", rank);
   if (static_cast<int64_t>(rank.size()) != num_layers)
-    fail(name, " has ", rank.size(), " layers, the model ", num_layers);
+    fail(name, " has ", counted(rank.size(), "layer"), ", the model ", num_layers);
   std::vector<float> scales(static_cast<size_t>(num_layers), std::nanf(""));
   for (const auto& [key, value] : rank.items()) {
     const std::optional<int64_t> layer = key_number(key);
@@ -50,7 +50,8 @@ std::vector<std::vector<float>> parse_scales(const Json& file, const ModelConfig
   const Json* ranks = find_field(*cache, "scaling_factor");
   if (!ranks || !ranks->is_object()) fail_missing("kv_cache.scaling_factor", "an object");
   if (static_cast<int64_t>(ranks->size()) != tp_size)
-    fail("kv_cache.scaling_factor has ", ranks->size(), " ranks, the engine runs ", tp_size);
+    fail("kv_cache.scaling_factor has ", counted(ranks->size(), "rank"), ", the engine runs ",
+         tp_size);
   std::vector<std::vector<float>> layers(static_cast<size_t>(config.num_hidden_layers));
   for (int64_t rank = 0; rank < tp_size; ++rank) {
     const Json* scales = find_field(*ranks, std::to_string(rank));

@@ -62,17 +62,16 @@ void check_ranks(const VerifyCase& subject, int64_t heads, Findings& findings, b
   if (ranks == 1 || subject.config.latent.latent_rank > 0) return;
   if (heads % ranks != 0 && ranks % heads != 0) {
     loads = false;
-    findings.add(
-        Severity::kError,
-        "it refuses " + std::to_string(heads) + " KV heads on " + std::to_string(ranks) + " ranks",
-        "choose a --tp-size that divides the KV heads, or a multiple of them");
+    findings.add(Severity::kError,
+                 "it refuses " + counted(heads, "KV head") + " on " + counted(ranks, "rank"),
+                 "choose a --tp-size that divides the KV heads, or a multiple of them");
     return;
   }
   if (takes_head_scales(subject) && subject.engine.takes_sharded_heads)
-    findings.add(Severity::kNote, heads >= ranks ? "each rank holds the scales of its " +
-                                                       std::to_string(heads / ranks) + " heads"
-                                                 : "each head's scale is on " +
-                                                       std::to_string(ranks / heads) + " ranks");
+    findings.add(Severity::kNote,
+                 heads >= ranks
+                     ? "each rank holds the scales of its " + counted(heads / ranks, "head")
+                     : "each head's scale is on " + counted(ranks / heads, "rank"));
 }
 
 /// A cache of 16 bits beside scales, and what turns it on.

@@ -77,8 +77,8 @@ Scorer::Scorer(std::vector<ScoredModel> models, std::optional<ScoredModel> refer
   const ModelConfig& first = (reference_ ? *reference_ : models_[0]).decoder.config();
   for (const ScoredModel& model : models_)
     if (model.decoder.config().output_vocab_size != first.output_vocab_size)
-      fail("the vocabulary has ", model.decoder.config().output_vocab_size, " tokens, that of the ",
-           reference_ ? "reference " : "first model ", first.output_vocab_size);
+      fail("the vocabulary has ", counted(model.decoder.config().output_vocab_size, "token"),
+           ", that of the ", reference_ ? "reference " : "first model ", first.output_vocab_size);
 }
 
 Scorer::~Scorer() = default;

@@ -245,7 +245,7 @@ std::vector<Scale> tied_over_ranks(const std::vector<Scale>& scales, int64_t num
   const auto heads = static_cast<int64_t>(scales.size());
   if (num_ranks <= 1 || heads <= 1) return scales;
   if (heads % num_ranks != 0 && num_ranks % heads != 0)
-    fail(heads, " heads cannot be divided over ", num_ranks, " ranks");
+    fail(counted(heads, "head"), " cannot be divided over ", counted(num_ranks, "rank"));
   const int64_t heads_of_rank = std::max<int64_t>(1, heads / num_ranks);
   std::vector<Scale> tied = scales;
   for (auto first = tied.begin(); first != tied.end(); first += heads_of_rank) {

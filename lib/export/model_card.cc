@@ -71,7 +71,7 @@ std::string number_text(const Json& layer, std::string_view key) {
     heads.push_back(one.get<double>());
   }
   return short_float(std::ranges::min(heads)) + " to " + short_float(std::ranges::max(heads)) +
-         " (" + std::to_string(heads.size()) + " heads)";
+         " (" + counted(heads.size(), "head") + ")";
 }
 
 std::string scale_table(const Json& manifest) {
@@ -96,10 +96,10 @@ std::string data_text(const Json& manifest) {
   if (text.empty()) return {};
   text = code(source_text(text));
   for (const auto& [key, noun] :
-       {std::pair("num_samples", " samples"), std::pair("num_tokens", " tokens")})
+       {std::pair("num_samples", "sample"), std::pair("num_tokens", "token")})
     if (const Json* number = member(manifest, "dataset", key);
         number && number->is_number_integer())
-      text += ", " + number->dump() + noun;
+      text += ", " + counted(number->get<int64_t>(), noun);
   return text;
 }
 
@@ -114,7 +114,7 @@ std::string held_text(const Json& manifest) {
 std::string weights_text(const Json& manifest) {
   const std::string scheme = text_of(manifest, "scheme");
   if (const Json* quantized = member(manifest, "quantized"); quantized && !scheme.empty())
-    return scheme + ", " + std::to_string(quantized->size()) + " weights, rounded to the nearest";
+    return scheme + ", " + counted(quantized->size(), "weight") + ", rounded to the nearest";
   const Json* linears = member(manifest, "linears");
   size_t count = 0;
   if (linears && linears->is_object())

@@ -205,7 +205,7 @@ void note_blocks(const WeightChanges& changes, const ExportInput& input, Notes& 
     for (const int64_t rows : rows_before_others(weight, input.model, first_members))
       if (rows % block != 0) {
         const std::string part = rows == weight.shape[0] ? "its " : "a part of it has ";
-        notes.push_back(weight.module + ": " + part + std::to_string(rows) + " rows" +
+        notes.push_back(weight.module + ": " + part + counted(rows, "row") +
                         (rows == weight.shape[0] ? "" : ", which") +
                         " end within a block, and vLLM refuses that where it puts several "
                         "matrices together; choose FP8_DYNAMIC");

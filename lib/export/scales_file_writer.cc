@@ -50,7 +50,8 @@ void ScalesFileWriter::check_has_every_layer(const Calibration& calibration) con
   }
   const int64_t count = calibration.num_hidden_layers;
   if (next != count || layers_of_model(calibration).size() != static_cast<size_t>(count))
-    fail("layer ", next, " has no scale; ", file_, " must have one for each of ", count, " layers");
+    fail("layer ", next, " has no scale; ", file_, " must have one for each of ",
+         counted(count, "layer"));
 }
 
 }  // namespace kvcal

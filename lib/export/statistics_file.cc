@@ -270,8 +270,8 @@ class StatisticsReader {
     const TensorView* found = file_.find(name);
     if (!found) fail("has no tensor ", name);
     if (found->dtype != dtype || found->shape.rank() != rank)
-      fail(name, " is ", found->dtype, " ", found->shape, ", expected ", dtype, " with ", rank,
-           " dimensions");
+      fail(name, " is ", found->dtype, " ", found->shape, ", expected ", dtype, " with ",
+           counted(rank, "dimension"));
     return *found;
   }
 

@@ -74,8 +74,8 @@ class Search {
     });
     ignore_.check_all_matched(modules_);
     if (found_.quantized.empty())
-      fail(model_.path().string(), ": has no weight to quantize; ", found_.kept.size(),
-           " tensors are left alone");
+      fail(model_.path().string(), ": has no weight to quantize; ",
+           counted(found_.kept.size(), "tensor"), " left alone");
     if (!has_head_) found_.ignore.emplace_back("lm_head");
     return std::move(found_);
   }
@@ -126,7 +126,7 @@ class Search {
     if (ignored) return ignored;
     if (const auto reason = reason_by_name(name)) return std::string(*reason);
     if (is_matrix) return std::nullopt;
-    if (tensor.shape.rank() > 2) return std::to_string(tensor.shape.rank()) + " dimensions";
+    if (tensor.shape.rank() > 2) return counted(tensor.shape.rank(), "dimension");
     return "not called weight";
   }
 

@@ -18,11 +18,12 @@ void check_side(const KvTensorCalibration& side, Strategy strategy) {
   const size_t heads = side.head_ranges.size();
   if (side.scales.empty()) fail("has no scale");
   if (strategy == Strategy::kTensor && side.scales.size() != 1)
-    fail("has ", side.scales.size(), " scales, strategy tensor has one");
+    fail("has ", counted(side.scales.size(), "scale"), ", strategy tensor has one");
   if (strategy == Strategy::kAttnHead && heads != 0 && side.scales.size() != heads)
-    fail("has ", side.scales.size(), " scales for ", heads, " heads");
+    fail("has ", counted(side.scales.size(), "scale"), " for ", counted(heads, "head"));
   if (strategy == Strategy::kChannel && heads != 0 && side.scales.size() % heads != 0)
-    fail("has ", side.scales.size(), " scales for the channels of ", heads, " heads");
+    fail("has ", counted(side.scales.size(), "scale"), " for the channels of ",
+         counted(heads, "head"));
   for (size_t i = 0; i < side.scales.size(); ++i) {
     const float value = side.scales[i].value;
     if (!is_usable({value}))
@@ -35,7 +36,7 @@ void check_layer(const AttentionCalibration& layer, Strategy strategy) {
   in_context("K", [&] { check_side(layer.k, strategy); });
   in_context("V", [&] { check_side(layer.v, strategy); });
   if (strategy != Strategy::kChannel && layer.k.scales.size() != layer.v.scales.size())
-    fail(layer.k.scales.size(), " scales of K, ", layer.v.scales.size(), " of V");
+    fail(counted(layer.k.scales.size(), "scale"), " of K, ", layer.v.scales.size(), " of V");
 }
 
 void check_layers(const Calibration& calibration) {

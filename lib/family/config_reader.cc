@@ -176,7 +176,8 @@ std::vector<std::string> ConfigReader::unread_keys(const Json& file) const {
 void check_one_a_layer(std::string_view key, const Json& list, int64_t num_layers) {
   if (!list.is_array()) fail_kind(key, "a list with one entry a layer", list);
   if (std::ssize(list) != num_layers)
-    fail("key '", key, "' has ", list.size(), " entries, expected ", num_layers, ", one a layer");
+    fail("key '", key, "' has ", counted(list.size(), "value"), ", expected ", num_layers,
+         ", one a layer");
 }
 
 bool has_row(const Architecture& architecture, Role role) {

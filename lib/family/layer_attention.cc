@@ -29,7 +29,7 @@ void set_common_sizes(ModelConfig& config, int64_t own_value_dim) {
 
 void check_kv_heads(const AttentionSizes& sizes, std::string_view key) {
   if (sizes.kv_heads < 1 || sizes.heads % sizes.kv_heads != 0)
-    fail("key '", key, "' gives ", sizes.heads, " heads and ", sizes.kv_heads,
+    fail("key '", key, "' gives ", counted(sizes.heads, "head"), " and ", sizes.kv_heads,
          " KV heads, expected a multiple");
 }
 
@@ -193,7 +193,8 @@ namespace {
 void set_layers(ModelConfig& config, std::string_view key, const std::vector<bool>& has_indexer) {
   const auto count = static_cast<size_t>(config.num_hidden_layers);
   if (has_indexer.size() < count)
-    fail("key '", key, "' has ", has_indexer.size(), " entries, expected ", count, ", one a layer");
+    fail("key '", key, "' has ", counted(has_indexer.size(), "value"), ", expected ", count,
+         ", one a layer");
   if (!has_indexer[0])
     fail("key '", key, "' gives layer 0 no indexer of its own; no layer before it selects keys");
   for (size_t i = 0; i < count; ++i) config.layers[i].has_indexer = has_indexer[i];

@@ -45,7 +45,8 @@ std::vector<Block> listed_blocks(const ConfigReader& reader, std::string_view ke
   const bool may_slide = config.architecture->sliding_window != SlidingWindow::kNone;
   const std::vector<std::string> words = words_of(*reader.find(key), key);
   if (words.size() != static_cast<size_t>(num_layers))
-    fail("key '", key, "' has ", words.size(), " entries, expected ", num_layers, ", one a layer");
+    fail("key '", key, "' has ", counted(words.size(), "value"), ", expected ", num_layers,
+         ", one a layer");
   std::vector<Block> blocks;
   for (const std::string& word : words)
     blocks.push_back(block_of(word, key, blocks.size(), may_slide));
@@ -101,10 +102,10 @@ int64_t mamba_head_dim(const ConfigReader& reader, int64_t heads) {
                 : reader.size("mamba_expand", 1024) * reader.size("hidden_size", kMaxWidth);
   if (inner % heads != 0)
     fail(has_width ? "mamba_d_ssm" : "mamba_expand times hidden_size", " is ", inner,
-         ", which is no multiple of ", heads, " Mamba heads");
+         ", which is no multiple of ", counted(heads, "Mamba head"));
   if (has_dim && reader.size("mamba_head_dim", 4096) != inner / heads)
     fail("key '", reader.name_of("mamba_head_dim"), "' is ", reader.size("mamba_head_dim", 4096),
-         ", expected mamba_d_ssm ", inner, " divided by ", heads, " heads");
+         ", expected mamba_d_ssm ", inner, " divided by ", counted(heads, "head"));
   return inner / heads;
 }
 
@@ -139,7 +140,7 @@ void parse_mamba2(const ConfigReader& reader, RecurrentConfig& recurrent) {
   recurrent.kernel = reader.size("mamba_d_conv", 64, 2);
   if (recurrent.heads % recurrent.groups != 0)
     fail("key '", reader.name_of("mamba_n_groups"), "' is ", recurrent.groups,
-         ", expected a divisor of ", recurrent.heads, " heads");
+         ", expected a divisor of ", counted(recurrent.heads, "head"));
   recurrent.norm_groups = recurrent.groups;
   recurrent.channels = recurrent.inner() + 2 * recurrent.groups * recurrent.state_dim;
 }

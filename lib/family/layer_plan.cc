@@ -45,7 +45,8 @@ std::vector<bool> layers_by_mark(const ConfigReader& reader, std::string_view ke
     chosen.push_back(mark == 1);
   }
   if (std::ssize(chosen) != num_layers)
-    fail("key '", key, "' has ", chosen.size(), " entries, expected ", num_layers, ", one a layer");
+    fail("key '", key, "' has ", counted(chosen.size(), "value"), ", expected ", num_layers,
+         ", one a layer");
   return chosen;
 }
 
@@ -141,7 +142,8 @@ std::vector<bool> sliding_by_attention_types(const ConfigReader& reader, int64_t
       }
   }
   if (std::ssize(sliding) != num_layers)
-    fail("key 'attention_types' has words for ", sliding.size(), " layers, expected ", num_layers);
+    fail("key 'attention_types' has words for ", counted(sliding.size(), "layer"), ", expected ",
+         num_layers);
   return sliding;
 }
 
@@ -155,7 +157,7 @@ std::vector<bool> sliding_from_first(const ConfigReader& reader, int64_t num_lay
 std::vector<bool> listed_turns(const ConfigReader& reader, int64_t num_layers) {
   const std::vector<int64_t> listed = integer_list(reader, "no_rope_layers");
   if (!listed.empty() && std::ssize(listed) != num_layers)
-    fail("key 'no_rope_layers' has ", listed.size(), " entries, expected ", num_layers,
+    fail("key 'no_rope_layers' has ", counted(listed.size(), "value"), ", expected ", num_layers,
          ", one a layer");
   const int64_t interval = reader.size("no_rope_layer_interval", kMaxLayers);
   return layers_where(num_layers, [&](int64_t i) {

@@ -22,8 +22,8 @@ int64_t ModelConfig::last_attention_layer() const {
 
 void ModelConfig::check_length(int64_t tokens) const {
   if (most_tokens > 0 && tokens > most_tokens)
-    fail("a sequence of ", tokens, " tokens: of more than ", most_tokens, ", attention of ",
-         architecture->name,
+    fail("a sequence of ", counted(tokens, "token"), ": of more than ", most_tokens,
+         ", attention of ", architecture->name,
          " reads blocks of keys that its indexer selects, which is not run; expected up to ",
          most_tokens, " tokens");
 }
@@ -159,11 +159,11 @@ void parse_groups(const ConfigReader& reader, MoeConfig& moe) {
   const int64_t size = moe.num_experts / moe.num_groups;
   const int64_t least = moe.group_score == GroupScore::kSumOfTwoLargest ? 2 : 1;
   if (moe.num_experts % moe.num_groups != 0 || size < least)
-    fail("key 'n_group' is ", moe.num_groups, ", expected a divisor of ", moe.num_experts,
-         " experts with at least ", least, " in each group");
+    fail("key 'n_group' is ", moe.num_groups, ", expected a divisor of ",
+         counted(moe.num_experts, "expert"), " with at least ", least, " in each group");
   if (moe.groups_per_token * size < moe.experts_per_token)
-    fail("key 'topk_group' is ", moe.groups_per_token, ": ", moe.groups_per_token, " groups of ",
-         size, " experts cannot give ", moe.experts_per_token, " a token");
+    fail("key 'topk_group' is ", moe.groups_per_token, ": ", counted(moe.groups_per_token, "group"),
+         " of ", counted(size, "expert"), " cannot give ", moe.experts_per_token, " a token");
 }
 
 /// Width of the expert for all tokens, where the family has one.
@@ -210,7 +210,7 @@ void parse_experts(const ConfigReader& reader, ModelConfig& config) {
   moe.num_experts = reader.size("num_experts", 65536, least);
   if (moe.num_experts * config.num_hidden_layers > kMaxExpertsOfAllLayers)
     fail("key '", reader.name_of("num_experts"), "' is ", moe.num_experts, " in each of ",
-         config.num_hidden_layers, " layers, the limit for all together is ",
+         counted(config.num_hidden_layers, "layer"), ", the limit for all together is ",
          kMaxExpertsOfAllLayers);
   // A single expert is an MLP (Jamba), for any number of experts per token.
   moe.experts_per_token = moe.num_experts > 1 ? experts_per_token(reader, config) : moe.num_experts;
@@ -302,7 +302,7 @@ int64_t num_layers(const ConfigReader& reader, const Architecture& architecture)
       architecture.has_single_blocks && !is_said ? listed_layers(reader) : std::nullopt;
   if (!listed) return reader.size("num_hidden_layers", kMaxLayers);
   if (*listed < 1 || *listed > kMaxLayers)
-    fail("the list of layer types has ", *listed, " entries, expected 1 to ", kMaxLayers);
+    fail("the list of layer types has ", counted(*listed, "value"), ", expected 1 to ", kMaxLayers);
   return *listed;
 }
 

@@ -42,7 +42,7 @@ std::vector<double> parse_factors(const Json& scaling, std::string_view key, int
     fail("key '", key, "' is ",
          list->is_array() ? "a list of " + std::to_string(list->size())
                           : std::string(kind_of(*list)),
-         ", expected a list of ", count, " numbers: half of the dimensions that turn");
+         ", expected a list of ", counted(count, "number"), ": half of the dimensions that turn");
   std::vector<double> factors;
   for (size_t i = 0; i < list->size(); ++i) factors.push_back(number_at(*list, i, key));
   return factors;
@@ -110,7 +110,7 @@ int64_t shared_dim(const Json& scaling, const ConfigReader& reader, const ModelC
   const auto dim = static_cast<int64_t>(static_cast<double>(head_dim) * share);
   if (dim < 2 || dim % 2 != 0)
     fail("key '", reader.name_of("partial_rotary_factor"), "' is ", share, ", which turns ", dim,
-         " of ", head_dim, " dimensions of a head; expected an even number of them");
+         " of ", counted(head_dim, "dimension"), " of a head; expected an even number of them");
   if (dim != head_dim && !reads_share(scaling, reader, config))
     fail("key '", reader.name_of("partial_rotary_factor"), "' is ", share, ", which ",
          config.architecture->name,
@@ -137,8 +137,8 @@ int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const Mod
     return static_cast<int64_t>(static_cast<double>(width) * *share) == dim;
   };
   if (share && !turns(head_dim) && !(is_latent && turns(dim)))
-    fail("key '", reader.name_of("partial_rotary_factor"), "' is ", *share, " of ", head_dim,
-         " dimensions, and '", key, "' ", dim, "; expected the same in both");
+    fail("key '", reader.name_of("partial_rotary_factor"), "' is ", *share, " of ",
+         counted(head_dim, "dimension"), ", and '", key, "' ", dim, "; expected the same in both");
   return dim;
 }
 

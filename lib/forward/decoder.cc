@@ -276,7 +276,7 @@ void Decoder::check(std::span<const TokenId> ids, const KvCache& cache, int64_t 
       fail("token id ", id, " is outside the vocabulary of ", config_.vocab_size);
   const int64_t after = cache.length(slot) + static_cast<int64_t>(ids.size());
   if (after > cache.capacity())
-    fail("the KV cache holds ", cache.capacity(), " tokens, ", after, " are needed");
+    fail("the KV cache holds ", counted(cache.capacity(), "token"), ", ", after, " are needed");
 }
 
 TokenBatch Decoder::place(std::span<const SequenceTokens> sequences, const KvCache& cache) {

@@ -23,7 +23,8 @@ void add(MagnitudeHistogram& sum, const MagnitudeHistogram& more) {
 void place(std::vector<ObservedRange>& all, std::span<const ObservedRange> own,
            std::span<const size_t> samples, size_t width) {
   if (own.size() != samples.size() * width)
-    fail("has ", own.size(), " ranges, expected ", samples.size(), " samples of ", width);
+    fail("has ", counted(own.size(), "range"), ", expected ", counted(samples.size(), "sample"),
+         " of ", width);
   for (size_t i = 0; i < samples.size(); ++i)
     std::ranges::copy(own.subspan(i * width, width),
                       all.begin() + static_cast<std::ptrdiff_t>(samples[i] * width));
@@ -44,7 +45,7 @@ void add_part(KvObservation& all, const KvObservation& part, std::span<const siz
     all.ranges.assign(num_samples * heads, kEmptyRange);
   }
   if (heads != all.histograms.size())
-    fail("has ", heads, " heads, expected ", all.histograms.size());
+    fail("has ", counted(heads, "head"), ", expected ", all.histograms.size());
   place(all.ranges, part.ranges, samples, heads);
   for (size_t head = 0; head < heads; ++head) add(all.histograms[head], part.histograms[head]);
   if (is_first) all.channels.assign(num_samples * channels_of(part, samples.size()), kEmptyRange);
@@ -58,7 +59,8 @@ void add_part(KvObservation& all, const KvObservation& part, std::span<const siz
 /// Folds magnitudes of the same channels into all, which is empty before the first part.
 void fold_channels(const std::vector<float>& part, std::vector<float>& all) {
   if (all.empty()) all.resize(part.size(), 0.0f);
-  if (part.size() != all.size()) fail("has ", part.size(), " channels, expected ", all.size());
+  if (part.size() != all.size())
+    fail("has ", counted(part.size(), "channel"), ", expected ", all.size());
   for (size_t i = 0; i < part.size(); ++i) all[i] = std::max(all[i], part[i]);
 }
 
@@ -105,7 +107,8 @@ void for_each_part(std::span<const std::optional<Part>> parts, const SampleParts
     const auto& own = samples.samples_of[i];
     in_context(std::string(samples.name) + " " + std::to_string(i), [&] {
       if (parts[i].has_value() == own.empty())
-        fail("saw ", parts[i] ? "something" : "nothing", ", but has ", own.size(), " samples");
+        fail("saw ", parts[i] ? "something" : "nothing", ", but has ",
+             counted(own.size(), "sample"));
       if (parts[i]) body(*parts[i], std::span<const size_t>(own));
     });
   }
@@ -137,7 +140,8 @@ LayerObservation merged_parts(std::span<const std::optional<LayerObservation>> p
     }
     if (!part.key_rows.empty()) {
       if (part.key_rows.size() != own.size())
-        fail("has rows of K of ", part.key_rows.size(), " samples, expected ", own.size());
+        fail("has rows of K of ", counted(part.key_rows.size(), "sample"), ", expected ",
+             own.size());
       all.key_rows.resize(count);
       for (size_t i = 0; i < own.size(); ++i) all.key_rows[own[i]] = part.key_rows[i];
     }
@@ -166,7 +170,8 @@ LinearObservation merged_parts(std::span<const std::optional<LinearObservation>>
   for_each_part(parts, samples,
                 [&](const LinearObservation& part, auto own) { linears.add_part(part, own); });
   std::vector<LinearObservation> all = linears.take();
-  if (all.size() != 1) fail("the parts saw ", all.size(), " inputs, expected the same one");
+  if (all.size() != 1)
+    fail("the parts saw ", counted(all.size(), "input"), ", expected the same one");
   return std::move(all[0]);
 }
 
@@ -183,7 +188,7 @@ AttentionComparison merged_parts(std::span<const std::optional<AttentionComparis
   std::map<size_t, std::vector<std::vector<AttentionError>>> by_sample;
   for_each_part(parts, samples, [&](const AttentionComparison& part, auto own) {
     if (part.samples.size() > own.size())
-      fail("compared ", part.samples.size(), " samples, but has ", own.size());
+      fail("compared ", counted(part.samples.size(), "sample"), ", but has ", own.size());
     for (size_t i = 0; i < part.samples.size(); ++i) by_sample[own[i]] = part.samples[i];
   });
   AttentionComparison all;

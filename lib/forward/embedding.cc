@@ -55,7 +55,8 @@ void embed_quantized(const ModelConfig& config, const TensorView& table,
   std::vector<float> rows(ids.size() * width);
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= coded.rows())
-      fail("token id ", ids[i], " leaves '", coded.codes().name, "' of ", coded.rows(), " rows");
+      fail("token id ", ids[i], " leaves '", coded.codes().name, "' of ",
+           counted(coded.rows(), "row"));
     coded.decode(ids[i], 1, rows.data() + i * width);
   }
   embed_in_order(float_table(coded.codes().name, rows, coded.width()), config.embedding_multiplier,
@@ -117,8 +118,8 @@ void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<c
   if (!weights.has(Role::kPositionEmbedding)) return;
   const int32_t last = *std::ranges::max_element(positions);
   if (last >= config.max_position_embeddings)
-    fail("a sequence of ", last + 1, " tokens is longer than the ", config.max_position_embeddings,
-         " positions the model has learned");
+    fail("a sequence of ", last + 1, " tokens is longer than the ",
+         counted(config.max_position_embeddings, "position"), " the model has learned");
   backend.embed(
       {.table = weights.at(Role::kPositionEmbedding), .ids = rows, .accumulate = true, .out = out});
 }
@@ -148,7 +149,7 @@ void embed_layer_input(const ModelConfig& config, const Weights& weights, int64_
   for (size_t i = 0; i < ids.size(); ++i) {
     const bool is_inside = ids[i] >= 0 && ids[i] < all.shape[0];
     if (!is_inside && !config.architecture->replaces_layer_inputs)
-      fail("token id ", ids[i], " leaves '", all.name, "' of ", all.shape[0], " rows");
+      fail("token id ", ids[i], " leaves '", all.name, "' of ", counted(all.shape[0], "row"));
     const size_t row = is_inside ? static_cast<size_t>(ids[i]) : 0;
     std::memcpy(bytes.data() + i * size * element, all.bytes.data() + row * row_bytes + first,
                 size * element);

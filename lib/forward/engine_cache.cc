@@ -51,7 +51,7 @@ std::string head_problem(CacheFormat format, const ModelConfig& config, int64_t 
       return of_layer + "has heads of " + std::to_string(size) + ", " + name + " caches need " +
              expected_heads(layout, is_value);
   if (sizes.rotated % layout.rotated_multiple != 0)
-    return of_layer + "rotates " + std::to_string(sizes.rotated) + " dimensions of K, " + name +
+    return of_layer + "rotates " + counted(sizes.rotated, "dimension") + " of K, " + name +
            " caches need a multiple of " + std::to_string(layout.rotated_multiple);
   return {};
 }

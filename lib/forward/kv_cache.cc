@@ -11,7 +11,8 @@ std::vector<float> per_head(const std::vector<Scale>& scales, int64_t heads, int
                             int64_t layer, std::string_view what) {
   const bool is_per_channel = channels > 0 && std::ssize(scales) == channels;
   if (!is_per_channel && scales.size() != 1 && std::ssize(scales) != heads)
-    fail("layer ", layer, " has ", scales.size(), " values of ", what, ", expected 1 or ", heads);
+    fail("layer ", layer, " has ", counted(scales.size(), "value"), " of ", what,
+         ", expected 1 or ", heads);
   std::vector<float> result;
   for (int64_t i = 0; i < (is_per_channel ? channels : heads); ++i) {
     const float value = scales[scales.size() == 1 ? 0 : static_cast<size_t>(i)].value;
@@ -39,8 +40,8 @@ RecurrentState new_state(const RecurrentConfig& config, Backend& backend, int64_
 void check_scales(const ModelConfig& config, const CacheType& type,
                   const std::vector<LayerKvScales>& scales) {
   if (needs_scales(type) && scales.size() != static_cast<size_t>(config.num_hidden_layers))
-    fail("an ", name_of(type), " cache needs scales for ", config.num_hidden_layers,
-         " layers, found ", scales.size());
+    fail("an ", name_of(type), " cache needs scales for ",
+         counted(config.num_hidden_layers, "layer"), ", found ", scales.size());
 }
 
 CacheType type_of_layer(const ModelConfig& config, const CacheType& type,

@@ -197,7 +197,7 @@ MemoryPlan::MemoryPlan(const ModelConfig& config, const Weights& weights, const 
                                            : "the device's free memory of ";
     const char* layers = backend.packs_beside() ? "two layers" : "one layer";
     fail(what, limit_text(*limit_), " cannot hold ", backend.is_host() ? "the program, " : "",
-         layers, " and the longest sample of ", longest, " tokens, which take ",
+         layers, " and the longest sample of ", counted(longest, "token"), ", which take ",
          byte_text_beside(*limit_, least));
   }
   // Half of the remaining memory is for hidden states.

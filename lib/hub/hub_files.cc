@@ -211,9 +211,8 @@ HubDataFiles data_files(const HubId& id, std::span<const std::string> names) {
     for (const auto& [group, shards] : groups)
       if (choices.size() < kShown)
         choices.push_back("'" + id.text() + "/" + group + (shards[0].count > 0 ? "-*'" : "'"));
-    fail(id.text(), ": holds ", groups.size(),
-         " splits or parts; choose one: ", join(choices, ", "),
-         groups.size() > kShown ? ", ..." : "");
+    fail(id.text(), ": holds ", counted(groups.size(), "split"),
+         " or parts; choose one: ", join(choices, ", "), groups.size() > kShown ? ", ..." : "");
   }
   const auto& [group, shards] = *groups.begin();
   if (shards.front().count > 0) check_shards(id, group, shards);

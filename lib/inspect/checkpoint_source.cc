@@ -214,11 +214,10 @@ RemoteCheckpoint::RemoteCheckpoint(Hub& hub, const HubId& id, Diagnostics& diagn
   const size_t num_tensors = HollowCopy(hub, id, model, path_).write();
   uint64_t all = 0;
   for (const HubFile& file : model.weights) all += file.size;
-  diagnostics.note(
-      id.text() + ": read " + byte_text(hub.received()) + " of " + byte_text(all) +
-      ": all headers and " + std::to_string(num_tensors) +
-      " tensors with scales of the cache or shapes; values of weights and of their own "
-      "scales were not checked");
+  diagnostics.note(id.text() + ": read " + byte_text(hub.received()) + " of " + byte_text(all) +
+                   ": all headers and " + counted(num_tensors, "tensor") +
+                   " with scales of the cache or shapes; values of weights and of their own "
+                   "scales were not checked");
 }
 
 CheckpointSource checkpoint_source(const std::string& given, bool offline_config,

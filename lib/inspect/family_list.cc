@@ -355,7 +355,7 @@ std::string window_word(const Architecture& architecture, const Family& family) 
   const Json* pattern = family.default_of("sliding_window_pattern");
   if (!pattern || !pattern->is_number_integer()) return "window by pattern";
   const auto every = pattern->get<int64_t>();
-  return "window in " + std::to_string(every - 1) + " of " + std::to_string(every) + " layers";
+  return "window in " + std::to_string(every - 1) + " of " + counted(every, "layer");
 }
 
 void add_numbers(Words& words, const Architecture& architecture, const Family& family) {

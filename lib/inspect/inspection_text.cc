@@ -205,8 +205,9 @@ std::string inspection_text(const InspectionResult& found, bool has_unicode, boo
   std::ostringstream out;
   const std::string family =
       found.config.chosen ? " as " + std::string(found.config.architecture->name) : "";
-  out << found.path << ": " << found.config.model_type << family << ", " << found.parameters
-      << " parameters, " << byte_text(found.bytes) << ", KV scales: " << found.scale_format
+  out << found.path << ": " << found.config.model_type << family << ", "
+      << counted(found.parameters, "parameter") << ", " << byte_text(found.bytes)
+      << ", KV scales: " << found.scale_format
       << (found.hollow ? ", without weights: as config.json describes them" : "") << '\n';
   put_answers(found, out);
   put_layer_lines(found.layers, has_unicode, out);

@@ -21,20 +21,20 @@ std::string recurrence_text(const ModelConfig& config) {
   const Mixer kind = config.architecture->recurrence;
   std::string text(name_of(kind));
   if (kind == Mixer::kMamba) {
-    text += ", " + std::to_string(mixer.channels) + " channels, states of " +
+    text += ", " + counted(mixer.channels, "channel") + ", states of " +
             std::to_string(mixer.state_dim) + ", step sizes of rank " +
             std::to_string(mixer.step_rank);
   } else if (kind == Mixer::kShortConvolution) {
-    text += ", " + std::to_string(mixer.channels) + " channels";
+    text += ", " + counted(mixer.channels, "channel");
   } else {
-    text += ", " + std::to_string(mixer.heads) + " heads of " + std::to_string(mixer.head_dim) +
-            ", " + std::to_string(mixer.groups) +
-            (kind == Mixer::kDeltaNet ? " keys of " : " groups of states of ") +
-            std::to_string(mixer.state_dim);
+    text += ", " + counted(mixer.heads, "head") + " of " + std::to_string(mixer.head_dim) + ", " +
+            (kind == Mixer::kDeltaNet ? counted(mixer.groups, "key")
+                                      : counted(mixer.groups, "group") + " of states") +
+            " of " + std::to_string(mixer.state_dim);
     if (mixer.gate_rank > 0)
       text += ", decays by key and gates of rank " + std::to_string(mixer.gate_rank);
   }
-  return text + ", convolution over " + std::to_string(mixer.kernel) + " tokens, ";
+  return text + ", convolution over " + counted(mixer.kernel, "token") + ", ";
 }
 
 /// Heads of layers, where they differ. Layers of one kind are one entry.
@@ -62,8 +62,8 @@ void add_attention_sizes(Properties& properties, const ModelConfig& config) {
                     {"head_dim", sizes.head_dim},
                     {"value_dim", sizes.value_dim}});
     text += (text.empty() ? "" : "; ") +
-            (has_one_count ? "" : std::to_string(sizes.heads) + " heads, ") +
-            std::to_string(sizes.kv_heads) + " KV heads of " + std::to_string(sizes.head_dim) +
+            (has_one_count ? "" : counted(sizes.heads, "head") + ", ") +
+            counted(sizes.kv_heads, "KV head") + " of " + std::to_string(sizes.head_dim) +
             (sizes.value_dim == sizes.head_dim ? "" : ", V of " + std::to_string(sizes.value_dim)) +
             " " + layers_text(layers, config);
   }
@@ -169,12 +169,12 @@ std::string rope_text(const RopeConfig& rope, const std::vector<int64_t>& users,
                       const ModelConfig& config) {
   std::string text = std::string(name_of(rope.type)) + ", theta " + short_float(rope.theta);
   if (rope.type == RopeConfig::Type::kProportional) {
-    text += ", " + std::to_string(rope.turning_dim) + " of " + std::to_string(rope.rotary_dim) +
-            " dimensions turn";
+    text += ", " + std::to_string(rope.turning_dim) + " of " +
+            counted(rope.rotary_dim, "dimension") + " turn";
     if (rope.factor != 1.0) text += ", factor " + short_float(rope.factor);
   } else if (rope.type != RopeConfig::Type::kDefault) {
     text += ", factor " + short_float(rope.factor) + " over " +
-            std::to_string(rope.original_max_position_embeddings) + " positions";
+            counted(rope.original_max_position_embeddings, "position");
   }
   if (rope.type == RopeConfig::Type::kLlama3)
     text += ", frequencies " + short_float(rope.low_freq_factor) + " to " +
@@ -186,7 +186,7 @@ std::string rope_text(const RopeConfig& rope, const std::vector<int64_t>& users,
                             ? config.latent.rope_dim
                             : config.attention(users.front()).head_dim;
   if (rope.rotary_dim != whole)
-    text += ", " + std::to_string(rope.rotary_dim) + " of " + std::to_string(whole) + " dimensions";
+    text += ", " + std::to_string(rope.rotary_dim) + " of " + counted(whole, "dimension");
   return text + (config.rope_is_interleaved ? ", interleaved" : "");
 }
 
@@ -225,7 +225,7 @@ void add_windows(Properties& properties, const ModelConfig& config) {
     const auto& [window, users] = *it;
     windows.push_back({{"sliding_window", window > 0 ? Json(window) : Json()}, {"layers", users}});
     text += (text.empty() ? "" : "; ") +
-            (window > 0 ? std::to_string(window) + " tokens " : std::string("all tokens ")) +
+            (window > 0 ? counted(window, "token") + " " : std::string("all tokens ")) +
             layers_text(users, config);
   }
   properties.push_back({"windows", windows, text});

@@ -123,7 +123,7 @@ void add_feed_forward(Properties& properties, const ModelConfig& config, const W
     return layer.expert_limit > 0.0f || layer.mlp_limit > 0.0f;
   };
   const auto limited = std::ranges::count_if(config.layers, limits);
-  if (limited > 0) text += ", clamped behind it in " + std::to_string(limited) + " layers";
+  if (limited > 0) text += ", clamped behind it in " + counted(limited, "layer");
   properties.push_back(
       {"activation",
        {{"name", name_of(config.activation)},
@@ -203,7 +203,7 @@ void add_experts(Properties& properties, const ModelConfig& config, const Weight
     text += ", times " + short_float(config.routed_scaling_factor);
   if (moe.num_groups > 1)
     text += ", from " + std::to_string(moe.groups_per_token) + " of " +
-            std::to_string(moe.num_groups) + " groups";
+            counted(moe.num_groups, "group");
   if (moe.shared_intermediate_size > 0)
     text += ", shared experts " + std::to_string(moe.shared_intermediate_size) + " wide";
   properties.push_back({"experts", json, text + ", " + layers_text(layers, config)});
@@ -276,7 +276,7 @@ Property quantization_property(const CheckpointQuantization& quantization) {
   words(json.at("weight_scales"), scales);
   words(json.at("inputs"), kinds);
   return {"quantization", json,
-          "FP8 weights of " + std::to_string(count) + " modules, scales: " + join(scales, ", ") +
+          "FP8 weights of " + counted(count, "module") + ", scales: " + join(scales, ", ") +
               "; inputs: " + join(kinds, ", ")};
 }
 

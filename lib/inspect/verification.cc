@@ -55,7 +55,7 @@ namespace {
 std::string held_text(const EngineScale& scale) {
   if (scale.values.empty()) return "?";
   if (scale.values.size() == 1) return short_float(scale.values[0]);
-  return std::to_string(scale.values.size()) + " values";
+  return counted(scale.values.size(), "value");
 }
 
 /// One source for both where they are the same.

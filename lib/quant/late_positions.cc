@@ -55,7 +55,7 @@ std::string late_positions_text(const LatePositions& late) {
     if (!layers->empty()) sides.push_back(std::string(name) + " of " + layer_range_text(*layers));
   return join(sides, " and ") + (sides.size() == 1 ? " is" : " are") +
          " still largest at the last positions, from " + std::to_string(late.first) +
-         " on: choose samples of " + std::to_string(late.advised) + " tokens or more";
+         " on: choose samples of " + counted(late.advised, "token") + " or more";
 }
 
 }  // namespace kvcal

@@ -39,7 +39,7 @@ void gather(const TensorView& expert, const StackedSlice& slice, size_t rows, st
 Shape with_experts(Shape shape, int64_t experts) {
   if (experts == 0) return shape;
   if (shape.rank() == 0 || shape[0] % experts != 0)
-    fail("a tensor ", shape, " cannot hold ", experts, " experts");
+    fail("a tensor ", shape, " cannot hold ", counted(experts, "expert"));
   shape.dims[0] /= experts;
   shape.dims.insert(shape.dims.begin(), experts);
   return shape;
@@ -63,7 +63,7 @@ Shape shape_of(const StackedSlice& slice, const Shape& in_file) {
   }
   if (!has_rank || slice.index >= stacked[0] || shape[0] % slice.parts != 0)
     fail(slice.tensor, " is ", stacked, ", expected ", slice.parts, " parts of more than ",
-         slice.index, " experts");
+         counted(slice.index, "expert"));
   shape.dims[0] /= slice.parts;
   return shape;
 }

@@ -185,7 +185,7 @@ class Outliers {
     const KeyUnits& units = of_head.turning.empty() ? of_head.fixed : of_head.turning;
     const int64_t count = spec_.bias_pairs.value_or(1);
     if (count > std::ssize(units))
-      fail("has ", units.size(), " pairs a head, ", count, " were asked for");
+      fail("has ", counted(units.size(), "pair"), " a head, ", count, " were asked for");
     std::vector<float> offset(static_cast<size_t>(sizes.key_width()), 0.0f);
     std::mt19937_64 random(seed_ * 1000003 + static_cast<uint64_t>(layer));
     for (int64_t head = 0; head < sizes.kv_heads; ++head)

@@ -185,7 +185,7 @@ LabelledLines preview_lines(const CalibrationPreview& preview) {
     lines.emplace_back("samples", "none: the recipe calibrates nothing");
   } else {
     lines.emplace_back("samples", counted(preview.num_samples, "sample") + ", " +
-                                      std::to_string(preview.num_tokens) + " tokens");
+                                      counted(preview.num_tokens, "token"));
     lines.emplace_back("time", estimate_text(preview.seconds, preview.busy_seconds));
     lines.emplace_back(
         "memory",

@@ -114,8 +114,8 @@ std::string losses_text(const FormatLosses& format, bool is_int8, bool is_whole)
 std::string source_text(const ConversionResult& result) {
   std::string text;
   if (result.num_scaled_layers > 0)
-    text += "scales: " + result.scales_format + " of " + std::to_string(result.num_scaled_layers) +
-            " layers, from " + result.scales_path + '\n';
+    text += "scales: " + result.scales_format + " of " +
+            counted(result.num_scaled_layers, "layer") + ", from " + result.scales_path + '\n';
   if (!result.kept_weights.empty())
     text += "weights: " + result.kept_weights + ", left as they are\n";
   else if (result.num_rewritten_linears > 0)

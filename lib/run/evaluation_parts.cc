@@ -62,8 +62,8 @@ size_t num_listed(size_t num_layers, size_t most_rows) {
 std::string listed_text(size_t num_layers, size_t most_rows) {
   const size_t listed = num_listed(num_layers, most_rows);
   if (listed == num_layers) return ":\n";
-  return " (the worst " + std::to_string(listed) + " of " + std::to_string(num_layers) +
-         " layers; --verbose lists all):\n";
+  return " (the worst " + std::to_string(listed) + " of " + counted(num_layers, "layer") +
+         "; --verbose lists all):\n";
 }
 
 }  // namespace kvcal

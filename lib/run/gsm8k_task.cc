@@ -87,8 +87,8 @@ std::string gsm8k_text(const report::EvalReport& found) {
                score_text(variant.answers->strict), score_text(variant.answers->flexible),
                fixed("%.1f", to_json(*variant.answers).at("tokens_per_second").get<double>())});
   const GsmResult& first = *found.variants[0].answers;
-  return std::to_string(first.answers.size()) + " questions, " + std::to_string(first.num_fewshot) +
-         " examples each\n" + table.text();
+  return counted(first.answers.size(), "question") + ", " + counted(first.num_fewshot, "example") +
+         " each\n" + table.text();
 }
 
 }  // namespace kvcal

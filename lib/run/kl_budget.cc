@@ -104,8 +104,8 @@ KlBudgetOutcome KlBudget::propose(const Calibration& calibration) {
 void KlBudget::fail_missed(const KlBudgetOutcome& outcome, double least, size_t num_kept) const {
   throw BudgetMissed("--kl-budget " + short_float(budget_) + ": the mean KL is " +
                      short_float(least) + " with " + std::to_string(num_kept) + " of " +
-                     std::to_string(ranked_.size()) +
-                     " layers in 16 bits, which is as many as may stay so, and " +
+                     counted(ranked_.size(), "layer") +
+                     " in 16 bits, which is as many as may stay so, and " +
                      short_float(*outcome.measured.front().result.kl_mean) + " with none");
 }
 

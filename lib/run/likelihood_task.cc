@@ -173,7 +173,7 @@ Json sequences_json(const std::vector<Likelihood>& sequences) {
 void put_one(const CacheLabel& cache, const Likelihood& result, const std::string& reference,
              std::ostream& out) {
   if (result.kl_mean) out << "verdict: " << verdict_text(damage_of(result)) << '\n';
-  out << cache_text(cache) << " cache, " << result.num_tokens << " tokens: perplexity "
+  out << cache_text(cache) << " cache, " << counted(result.num_tokens, "token") << ": perplexity "
       << fixed("%.4f", result.perplexity) << " (NLL " << fixed("%.6f", result.nll) << ")\n";
   if (!result.kl_mean) return;
   out << "KL from " << reference << ": mean " << fixed("%.6f", *result.kl_mean)
@@ -234,7 +234,8 @@ void put_several(const report::EvalReport& found, bool is_whole, std::ostream& o
     table.add(std::move(row));
     is_unsure |= has_kl && judge(damage_of(variant.all)).needs_more_text;
   }
-  out << first.num_tokens << " tokens" << (has_kl ? ", KL from " + found.reference : "") << '\n';
+  out << counted(first.num_tokens, "token") << (has_kl ? ", KL from " + found.reference : "")
+      << '\n';
   if (has_kl)
     out << "perplexity of " << found.reference << ": " << fixed("%.4f", *first.reference_perplexity)
         << '\n';

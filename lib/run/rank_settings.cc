@@ -107,7 +107,7 @@ RankedRun make_ranked_run(Communicator& ranks, const RankSettings& settings,
                           const ModelDir& model_dir, Diagnostics& diagnostics) {
   const WeightsChoice choice = choose_weights_mode(ranks, model_dir, wanted_weights(settings));
   if (ranks.size() > 1) {
-    std::string line = std::to_string(ranks.size()) + " ranks on " +
+    std::string line = counted(ranks.size(), "rank") + " on " +
                        counted(ranks.num_hosts(), "machine") + ", weights " +
                        std::string(name_of(choice.mode));
     if (choice.read_rate && choice.exchange_rate)

@@ -290,7 +290,7 @@ LabelledLines scored_lines(const ScoredScales& measured) {
           {"verdict 1.0", "with scale 1.0 " + verdict_text(unit_damage(measured))},
           {"difference", gain_text(measured)},
           {"measured", counted(measured.num_sequences, "sequence") + ", " +
-                           std::to_string(own.num_tokens) + " tokens" +
+                           counted(own.num_tokens, "token") +
                            (measured.is_held_out ? " that the calibration did not see" : "")},
           {"KL", with_error(*own.kl_mean, *own.kl_stderr) + " with these scales, " +
                      with_error(*unit.kl_mean, *unit.kl_stderr) +

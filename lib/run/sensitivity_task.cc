@@ -170,7 +170,7 @@ void put_proposal(const report::UnquantizedLayers& proposal, std::ostream& out) 
     out << "no FP8 cache is within " << budget << ": every layer would keep 16 bits\n";
   else
     out << "to stay within " << budget << " keep " << proposal.layers.size() << " of "
-        << proposal.num_layers << " layers in 16 bits: " << range_text(proposal.layers)
+        << counted(proposal.num_layers, "layer") << " in 16 bits: " << range_text(proposal.layers)
         << "\nvLLM: " << proposal.skip_layers_argument << '\n';
 }
 

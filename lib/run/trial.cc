@@ -124,8 +124,8 @@ Json tried_json(const Likelihood& result) {
 
 std::string context_text(uint64_t bytes) {
   constexpr uint64_t kGiB = uint64_t{1} << 30;
-  return "twice as long in the same memory: 1 GiB holds " + std::to_string(kGiB / bytes) +
-         " tokens, in 16 bits " + std::to_string(kGiB / (2 * bytes));
+  return "twice as long in the same memory: 1 GiB holds " + counted(kGiB / bytes, "token") +
+         ", in 16 bits " + std::to_string(kGiB / (2 * bytes));
 }
 
 }  // namespace

@@ -254,8 +254,8 @@ void HiddenFileReader::read(int64_t sample, std::span<float> rows) const {
   const Place& place = found->second;
   const File& file = *files_[place.file];
   if (place.values != rows.size())
-    fail(file.path().string(), ": sample ", sample, " has ", place.values, " values, expected ",
-         rows.size());
+    fail(file.path().string(), ": sample ", sample, " has ", counted(place.values, "value"),
+         ", expected ", rows.size());
   const auto bytes = std::as_writable_bytes(rows);
   file.read(bytes, place.offset);
   if ((hash64(bytes) ^ run_) != place.hash)

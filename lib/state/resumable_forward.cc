@@ -120,8 +120,9 @@ void ResumableForward::check(std::string_view what, const KvObservation& seen,
                              int64_t heads) const {
   const auto expected = static_cast<size_t>(heads);
   if (seen.histograms.size() != expected || seen.ranges.size() != expected * lengths_.size())
-    fail(what, " of ", seen.ranges.size(), " ranges and ", seen.histograms.size(),
-         " histograms, expected ", heads, " heads of ", lengths_.size(), " samples");
+    fail(what, " of ", counted(seen.ranges.size(), "range"), " and ",
+         counted(seen.histograms.size(), "histogram"), ", expected ", counted(heads, "head"),
+         " of ", counted(lengths_.size(), "sample"));
 }
 
 void ResumableForward::check(const LayerObservation& seen, int64_t layer) const {
@@ -134,7 +135,8 @@ void ResumableForward::check(const LayerObservation& seen, int64_t layer) const 
 
 void ResumableForward::check(const LinearObservation& seen) const {
   if (!seen.ranges.empty() && seen.ranges.size() != lengths_.size())
-    fail("a Linear's input of ", seen.ranges.size(), " samples, expected ", lengths_.size());
+    fail("a Linear's input of ", counted(seen.ranges.size(), "sample"), ", expected ",
+         lengths_.size());
 }
 
 void ResumableForward::check(const std::vector<LinearObservation>& linears) const {
@@ -145,10 +147,11 @@ void ResumableForward::check(const AttentionComparison& comparison, int64_t laye
   const auto heads = static_cast<size_t>(config_.attention(layer).heads);
   const int64_t expected = request_.compared_samples.value_or(0);
   if (std::cmp_not_equal(comparison.samples.size(), expected))
-    fail("attention of ", comparison.samples.size(), " samples, expected ", expected);
+    fail("attention of ", counted(comparison.samples.size(), "sample"), ", expected ", expected);
   for (const auto& candidates : comparison.samples)
     for (const auto& errors : candidates)
-      if (errors.size() != heads) fail("attention of ", errors.size(), " heads, expected ", heads);
+      if (errors.size() != heads)
+        fail("attention of ", counted(errors.size(), "head"), ", expected ", heads);
 }
 
 int64_t ResumableForward::num_tokens() const {

@@ -150,7 +150,8 @@ const TensorView& ModuleTensors::need(std::string_view end, std::initializer_lis
   const TensorView* tensor = find(end, dtypes);
   if (!tensor) fail("missing: ", module_, end, " of the quantized weight");
   if (tensor->shape.rank() != rank || element_count(tensor->shape) == 0)
-    fail("misshapen: ", tensor->name, " is ", tensor->shape, ", expected ", rank, " dimensions");
+    fail("misshapen: ", tensor->name, " is ", tensor->shape, ", expected ",
+         counted(rank, "dimension"));
   return *tensor;
 }
 

@@ -203,8 +203,8 @@ class Reader {
     if (scheme.infers_groups)
       linear.input = InputQuantization::kNone;
     else
-      problem("misshapen: ", name, ".weight takes ", width,
-              " inputs, no multiple of the groups of ", linear.group, " that share a scale");
+      problem("misshapen: ", name, ".weight takes ", counted(width, "input"),
+              ", no multiple of the groups of ", linear.group, " that share a scale");
   }
 
   /// Name of a scale of the module, by the names that its format may have.

@@ -25,8 +25,8 @@ std::vector<Scale> scales_of(const TensorView& tensor, int64_t heads, std::strin
     fail(tensor.name, " is ", tensor.dtype, ", expected F32, F16 or BF16");
   const uint64_t count = element_count(tensor.shape);
   if (channels > 0 && count != static_cast<uint64_t>(channels))
-    fail(tensor.name, " is ", tensor.shape, ", expected one value for each of ", channels,
-         " channels");
+    fail(tensor.name, " is ", tensor.shape, ", expected one value for each of ",
+         counted(channels, "channel"));
   if (channels == 0 && count != 1 && count != static_cast<uint64_t>(heads))
     fail(tensor.name, " is ", tensor.shape, ", expected one value or one for each of ", heads, " ",
          kind, " heads");
@@ -203,7 +203,7 @@ std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& te
   }
   if (count == 0) return std::nullopt;
   if (!without.empty())
-    fail(tensors.path, ": ", count, " of ", wanted, " layers have KV scales; ", without,
+    fail(tensors.path, ": ", count, " of ", counted(wanted, "layer"), " have KV scales; ", without,
          " has none, and quantization_config does not leave it out (ignore, or ",
          kQuantizedCachesKey, "), nor --kv-cache-dtype-skip-layers, where a command has that");
   return layers;

@@ -308,7 +308,8 @@ Strategy parse_fp8_args(const Json& args) {
   const std::string type = optional_string(args, "type").value_or("int");
   const int64_t bits = optional_int(args, "num_bits").value_or(8);
   if (type != "float" || bits != 8)
-    fail("type '", type, "' of ", bits, " bits is not read, expected 'float' of 8 bits (FP8)");
+    fail("type '", type, "' of ", counted(bits, "bit"),
+         " is not read, expected 'float' of 8 bits (FP8)");
   if (!optional_bool(args, "symmetric").value_or(true)) fail("asymmetric FP8 is not read");
   QuantArgs parsed;
   settle_strategy(args, parsed);

@@ -120,7 +120,7 @@ void find_draft_layer(const ModelDir& model_dir, ModelConfig& config, Diagnostic
     diagnostics.warn(model_dir.given_path().string() + ": config.json has " +
                      std::string(announced->first) + " " + std::to_string(announced->second) +
                      ", and " + std::to_string(missing.size()) + " of the " +
-                     std::to_string(wanted) + " tensors of its K and V are missing or have " +
+                     counted(wanted, "tensor") + " of its K and V are missing or have " +
                      "another shape, " + missing.front() + " first; the layer gets no scales");
   }
 }

@@ -251,8 +251,8 @@ class Weights::Binder {
     if (found == quantization_->stacked.end()) return false;
     const std::vector<const CodedMatrix*>& matrices = found->second;
     if (std::ssize(matrices) != tensor.count || tensor.row->is_flat) {
-      refused(problems_, "misshapen: ", tensor.name, " has codes of ", matrices.size(),
-              " experts, expected ", tensor.count);
+      refused(problems_, "misshapen: ", tensor.name, " has codes of ",
+              counted(matrices.size(), "expert"), ", expected ", tensor.count);
       return true;
     }
     for (int64_t i = 0; i < tensor.count; ++i)

@@ -132,11 +132,11 @@ Json synthetic_config(const Json& config, const SyntheticOptions& options) {
   const ModelConfig parsed = parse_model_config(result, options.family);
   if (options.num_layers) {
     if (*options.num_layers < 1 || *options.num_layers > parsed.num_hidden_layers)
-      fail("has ", parsed.num_hidden_layers, " layers, ", *options.num_layers,
+      fail("has ", counted(parsed.num_hidden_layers, "layer"), ", ", *options.num_layers,
            " were asked for; expected 1 to ", parsed.num_hidden_layers);
     cut_layers(text, *parsed.architecture, *options.num_layers);
     in_context("the first " + std::to_string(*options.num_layers) + " of " +
-                   std::to_string(parsed.num_hidden_layers) + " layers",
+                   counted(parsed.num_hidden_layers, "layer"),
                [&] { parse_model_config(result, options.family); });
   }
   set_dtype(result, text, options.dtype.value_or(weight_dtype(parsed)));

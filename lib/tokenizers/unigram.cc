@@ -148,7 +148,7 @@ std::unique_ptr<TokenModel> make_unigram(const Json& object) {
   std::optional<TokenId> unknown;
   if (const auto id = optional_int(object, "unk_id")) {
     if (*id < 0 || *id >= static_cast<int64_t>(scores.size()))
-      fail("key 'unk_id' is ", *id, ", the vocabulary has ", scores.size(), " tokens");
+      fail("key 'unk_id' is ", *id, ", the vocabulary has ", counted(scores.size(), "token"));
     unknown = static_cast<TokenId>(*id);
   }
   return std::make_unique<Unigram>(std::move(vocabulary), std::move(scores), unknown,

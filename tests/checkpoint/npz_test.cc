@@ -139,7 +139,7 @@ TEST_CASE("npz: bad archives are refused with what was found") {
            {plain().put(kEnd, 12, uint32_t{0}).message(), "directory of 0 bytes at byte "},
            {plain().put(kEnd, 12, kFar).message(), "bytes, the limit is 67108864"},
            {plain().put(kEnd, 8, uint32_t{0x00060006}).message(),
-            "directory has 5 entries, the end record says 6"},
+            "directory has 5 files, the end record says 6"},
            {plain().put(kEntry, 0, uint32_t{0}).message(),
             "entry 4 of the directory: has no entry's signature"},
            {plain().put(kEntry, 28, uint16_t{0xffff}).message(),

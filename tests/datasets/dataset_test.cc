@@ -226,7 +226,7 @@ TEST_CASE("read_samples: what cannot be used is an error with its place") {
   CHECK(error("{\"input_ids\": [1, 255, 256]}", nullptr) ==
         "a.jsonl:1: input_ids[2] is 256, the model's vocabulary has 256 ids");
   CHECK(error("{\"text\": \"\"}\n{\"input_ids\": []}\n", &tokenizer) ==
-        "the data set gives no sample: all of its 2 records are empty");
+        "the data set gives no sample: of its 2 records, each is empty");
   CHECK(error(text, &tokenizer,
               {.num_calibration_samples = 0, .max_seq_length = 1, .shuffle_seed = {}}) ==
         "num_calibration_samples is 0, expected at least 1");

@@ -211,7 +211,7 @@ TEST_CASE("heads are shared among tensor parallel ranks, or refused") {
       subject.add(module(layer) + side, "F32", {2, 1, 1}, {0.5f, 0.25f});
   VerifyOptions options;
   options.tp_size = 2;
-  CHECK(tells(subject.verify("vllm", options), Severity::kNote, "its 1 heads"));
+  CHECK(tells(subject.verify("vllm", options), Severity::kNote, "its 1 head"));
   options.tp_size = 4;
   CHECK(tells(subject.verify("vllm", options), Severity::kNote, "on 2 ranks"));
   options.tp_size = 3;

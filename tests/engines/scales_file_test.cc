@@ -77,7 +77,7 @@ TEST_CASE("what the validators reject") {
   check_rejected(file, "scaling_factor.0");
   file = good_file();
   file["kv_cache"]["scaling_factor"]["0"].erase("1");
-  check_rejected(file, "has 1 layers, the model 2");
+  check_rejected(file, "has 1 layer, the model 2");
   file = good_file();
   file["kv_cache"]["scaling_factor"]["0"] = {{"0", 0.25}, {"2", 0.5}};
   check_rejected(file, "has a layer '2'");

@@ -237,7 +237,7 @@ TEST_CASE("gsm8k: what cannot be run is told") {
     return message_of([&] { setup.run(options); });
   };
   CHECK(contains(message([](GsmOptions& options) { options.num_fewshot = 8; }),
-                 "8 examples are wanted, there are 7"));
+                 "wanted: 8 examples, there are 7"));
   CHECK(contains(message([](GsmOptions& options) { options.fewshot_dataset.clear(); }),
                  "no data set of worked examples (fewshot_dataset) is given, 2 are wanted"));
   CHECK(contains(message([](GsmOptions& options) { options.max_gen_toks = 128; }),

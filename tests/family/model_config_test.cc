@@ -338,7 +338,7 @@ TEST_CASE("model_config: heads of layers") {
         "key 'num_attention_heads_per_layer' gives 5 heads and 2 KV heads, expected a "
         "multiple");
   json["num_attention_heads_per_layer"] = {4, 6};
-  CHECK(test::contains(refusal(), "has 2 entries, expected 4, one a layer"));
+  CHECK(test::contains(refusal(), "has 2 values, expected 4, one a layer"));
   json["num_attention_heads_per_layer"] = "4";
   CHECK(refusal() ==
         "key 'num_attention_heads_per_layer' is a string (\"4\"), expected a list with one entry a "
@@ -359,7 +359,7 @@ TEST_CASE("model_config: MLPs of layers, and residual streams") {
   CHECK(config.streams == 4);
   CHECK(config.carried_width(36) == 4 * 32 + 4 * 2 * 8);
   json["intermediate_size"] = {48, 32};
-  CHECK(refusal() == "key 'intermediate_size' has 2 entries, expected 6, one a layer");
+  CHECK(refusal() == "key 'intermediate_size' has 2 values, expected 6, one a layer");
   json["intermediate_size"] = {48, 32, 48, 1.5, 48, 48};
   CHECK(refusal() ==
         "key 'intermediate_size' holds 1.5 for layer 3, expected an integer from 1 to 1048576");
@@ -411,7 +411,7 @@ TEST_CASE("model_config: KV heads and widths of MiMo's layers, as published and 
   json["hybrid_layer_pattern"] = {0, 2, 1, 0};
   CHECK(refusal() == "key 'hybrid_layer_pattern' holds 2, expected 0 or 1");
   json["hybrid_layer_pattern"] = {0, 1};
-  CHECK(test::contains(refusal(), "has 2 entries, expected 4, one a layer"));
+  CHECK(test::contains(refusal(), "has 2 values, expected 4, one a layer"));
   json.erase("hybrid_layer_pattern");
   json["swa_head_dim"] = 16;
   CHECK(test::contains(refusal(), "key 'swa_head_dim' is 16"));
@@ -455,7 +455,7 @@ TEST_CASE("model_config: Step 3.5's lists go on for layers of multi-token predic
   text["moe_layers_enum"] = {1, 3};
   CHECK(refusal() == "no error");
   text["rope_theta"] = {50000.0, 1000.0};
-  CHECK(test::contains(refusal(), "key 'rope_theta' has 2 entries, expected 4, one a layer"));
+  CHECK(test::contains(refusal(), "key 'rope_theta' has 2 values, expected 4, one a layer"));
 }
 
 TEST_CASE("model_config: keys inside DBRX's objects") {

@@ -134,8 +134,8 @@ TEST_CASE("merged: parts that do not fit their samples or each other are named")
   };
   CHECK(message(layer(2, {1, 2}), layer(2, {3})) == "no error");
   CHECK(message(layer(2, {1}), layer(2, {3})) == "rank 0: has 2 ranges, expected 2 samples of 2");
-  CHECK(message(layer(2, {1, 2}), layer(1, {3})) == "rank 1: has 1 heads, expected 2");
-  CHECK(message(layer(2, {1, 2}), std::nullopt) == "rank 1: saw nothing, but has 1 samples");
+  CHECK(message(layer(2, {1, 2}), layer(1, {3})) == "rank 1: has 1 head, expected 2");
+  CHECK(message(layer(2, {1, 2}), std::nullopt) == "rank 1: saw nothing, but has 1 sample");
   auto with_queries = layer(2, {3});
   with_queries->q = side(2, {3});
   CHECK(contains(message(layer(2, {1, 2}), with_queries), "rank 1: has queries where another"));

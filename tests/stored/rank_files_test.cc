@@ -142,7 +142,7 @@ TEST_CASE("rank files: config.json says how many ranks there are", "[rank_scales
   files.write_config(mapping(nullptr));
   CHECK(files.message() == "no error");
   files.write_config(mapping({{"world_size", 1}}));
-  CHECK(contains(files.message(), "rank1.safetensors is beyond the 1 ranks"));
+  CHECK(contains(files.message(), "rank1.safetensors is beyond the 1 rank"));
 
   const auto refused = [&](const Json& json, const char* message) {
     files.write_config(json);

@@ -120,7 +120,7 @@ TEST_CASE("scales files: channels of one head with scales of their own fit no FP
                  "layer 1: K: channels of head 1 have scales 0.25 and 0.125; scales of FP8 caches "
                  "are those of heads"));
   document["scales"]["k_scales"][1] = 0.5;
-  CHECK(contains(refusal(document, "onnxruntime-genai"), "layer 1: 1 scales of K, 2 of V"));
+  CHECK(contains(refusal(document, "onnxruntime-genai"), "layer 1: 1 scale of K, 2 of V"));
 }
 
 TEST_CASE("scales files: LightLLM takes any number, kvcal none that is no scale") {

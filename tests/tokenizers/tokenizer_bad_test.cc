@@ -173,7 +173,7 @@ TEST_CASE("tokenizer.json: models with wrong content") {
   CHECK(begins(with_model("continuing_subword_prefix", R"("####")"),
                "model: merges[0]: 'b' is shorter"));
   CHECK(begins(with("model", R"({"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": 1})"),
-               "model: key 'unk_id' is 1, the vocabulary has 1 tokens"));
+               "model: key 'unk_id' is 1, the vocabulary has 1 token"));
   CHECK(begins(with("model", R"({"type": "Unigram", "vocab": [["a"]], "unk_id": 0})"),
                "model: vocab[0] is not [\"text\", score]"));
   CHECK(begins(message_of(R"({"model": {"vocab": {"a": 0, "a": 1}}})"), "key 'a' appears twice"));

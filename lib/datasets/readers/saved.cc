@@ -57,7 +57,7 @@ fs::path folder_of_split(const fs::path& folder, const std::optional<std::string
     if (wanted && std::ranges::find(names, *wanted) == names.end())
       fail("unknown split '", *wanted, "'", did_you_mean(*wanted, names), "; found are ", all);
     if (!wanted && names.size() > 1)
-      fail("the data set has ", names.size(), " splits; give the folder of one: ", all);
+      fail("the data set has ", counted(names.size(), "split"), "; give the folder of one: ", all);
     return folder / wanted.value_or(names.front());
   });
 }

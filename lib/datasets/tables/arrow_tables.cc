@@ -134,7 +134,7 @@ class ArrowTable : public Table {
   /// Counts the rows of the next group, a row group or a batch.
   void add_rows(std::string_view group, int64_t rows) {
     if (rows < 0 || rows > std::numeric_limits<int64_t>::max() - size())
-      fail(group, " ", ends_.size(), " has ", rows, " rows");
+      fail(group, " ", ends_.size(), " has ", counted(rows, "row"));
     ends_.push_back(size() + rows);
   }
   /// The group that holds the row, and its first row.
@@ -217,7 +217,8 @@ class ParquetTable : public ArrowTable {
     for (int group = 0; group < metadata.num_row_groups(); ++group)
       add_rows("row group", metadata.RowGroup(group)->num_rows());
     if (size() != metadata.num_rows())
-      fail("says that it has ", metadata.num_rows(), " rows, its row groups have ", size());
+      fail("says that it has ", counted(metadata.num_rows(), "row"), ", its row groups have ",
+           size());
   }
 
   std::unique_ptr<parquet::arrow::FileReader> reader_;
@@ -302,7 +303,8 @@ class IpcTable : public ArrowTable {
     const auto at = static_cast<size_t>(end);
     if (at < kEnd.size() || at > bytes.size() ||
         std::memcmp(bytes.data() + at - kEnd.size(), kEnd.data(), kEnd.size()) != 0)
-      fail("the stream ends without its end mark after ", size(), " rows, it is cut short");
+      fail("the stream ends without its end mark after ", counted(size(), "row"),
+           ", it is cut short");
     if (at != bytes.size()) fail(bytes.size() - at, " bytes follow the end of the stream");
   }
 

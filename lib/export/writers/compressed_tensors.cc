@@ -20,8 +20,8 @@ void check_scheme(const Calibration& calibration) {
   check_holds(calibration, kTitle);
   const bool is_of_type = (args.type == QuantType::kInt) == calibration.kv_format.is_int8();
   if (!is_of_type || args.num_bits != 8 || !args.symmetric || args.dynamic)
-    fail("kv_cache_scheme of type ", name_of(args.type), ", ", args.num_bits, " bits, symmetric ",
-         args.symmetric, ", dynamic ", args.dynamic,
+    fail("kv_cache_scheme of type ", name_of(args.type), ", ", counted(args.num_bits, "bit"),
+         ", symmetric ", args.symmetric, ", dynamic ", args.dynamic,
          "; engines load float or int, 8 bits, symmetric, static");
   if (calibration.kv_format == fp8::Format::kE5m2)
     fail("a compressed-tensors checkpoint holds scales of E4M3, the calibration is of E5M2");

@@ -58,8 +58,8 @@ class LightllmWriter : public ScalesFileWriter {
     for (const AttentionCalibration& layer : layers_of_model(input.calibration)) {
       const int64_t own = config.cache(layer.layer).heads;
       if (heads != 0 && own != heads)
-        fail(layer.module, ": has ", own, " KV heads, an earlier layer ", heads, "; ", file(),
-             " holds one number for all");
+        fail(layer.module, ": has ", counted(own, "KV head"), ", an earlier layer ", heads, "; ",
+             file(), " holds one number for all");
       heads = own;
     }
     return heads;

@@ -57,9 +57,9 @@ class OnnxruntimeGenaiWriter : public ScalesFileWriter {
       const LayerCache& own = config.cache(layer.layer);
       if (!first) first = &own;
       if (own.heads != first->heads || own.k_dim != first->k_dim || own.v_dim != own.k_dim)
-        fail(layer.module, ": has ", own.heads, " KV heads of ", own.k_dim, " (K) and ", own.v_dim,
-             " (V) channels; ", file(), " holds scales of channels where all have ", first->heads,
-             " of ", first->k_dim);
+        fail(layer.module, ": has ", counted(own.heads, "KV head"), " of ", own.k_dim, " (K) and ",
+             own.v_dim, " (V) channels; ", file(), " holds scales of channels where all have ",
+             first->heads, " of ", first->k_dim);
     }
   }
 

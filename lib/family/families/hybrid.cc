@@ -84,7 +84,7 @@ std::optional<std::vector<float>> multipliers(const Json& json, std::string_view
   const Json* list = find_field(json, key);
   if (!list || list->is_null()) return std::nullopt;
   if (!list->is_array() || list->size() != count)
-    fail("key '", key, "' is ", list->dump(), ", expected ", count, " numbers");
+    fail("key '", key, "' is ", list->dump(), ", expected ", counted(count, "number"));
   std::vector<float> values;
   for (size_t i = 0; i < count; ++i) values.push_back(static_cast<float>(number_at(*list, i, key)));
   return values;

@@ -73,7 +73,7 @@ void resolve_chunks(const Json& config, ModelConfig& resolved) {
   const Json* types = find_field(config, "layer_types");
   if (types && (!types->is_array() || types->size() != resolved.layers.size()))
     fail("key 'layer_types' is ", types->dump(), ", expected a word for each of ",
-         resolved.layers.size(), " layers");
+         counted(resolved.layers.size(), "layer"));
   for (size_t i = 0; i < resolved.layers.size(); ++i) {
     LayerConfig& layer = resolved.layers[i];
     bool is_chunked = layer.rope != kNoRope;
@@ -114,7 +114,7 @@ void resolve_output_vocab(const Json& config, ModelConfig& resolved) {
     fail("key 'output_vocab_size' is ", *rows, ", expected 1 to vocab_size ", resolved.vocab_size);
   if (resolved.tie_word_embeddings && *rows != resolved.vocab_size)
     fail("key 'output_vocab_size' is ", *rows, " and lm_head is the embedding of ",
-         resolved.vocab_size, " ids; expected tie_word_embeddings false");
+         counted(resolved.vocab_size, "id"), "; expected tie_word_embeddings false");
   resolved.output_vocab_size = *rows;
 }
 

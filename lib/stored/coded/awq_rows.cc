@@ -19,8 +19,8 @@ int64_t padded_words(int64_t groups, int64_t group) {
 ColumnGroups whole_groups(const TensorView& codes, int64_t width, int64_t group) {
   ColumnGroups groups{.groups = 1, .group = group > 0 ? group : width, .index = {}};
   if (width == 0 || width % groups.group != 0)
-    fail("misshapen: ", codes.name, " is ", codes.shape, ", which is ", width,
-         " columns, expected a multiple of the ", groups.group, " that share a scale");
+    fail("misshapen: ", codes.name, " is ", codes.shape, ", which is ", counted(width, "column"),
+         ", expected a multiple of the ", groups.group, " that share a scale");
   groups.groups = width / groups.group;
   return groups;
 }

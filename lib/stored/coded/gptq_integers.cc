@@ -189,10 +189,10 @@ ColumnParts column_parts(ModuleTensors& tensors, const Shape& shape, int64_t gro
 std::unique_ptr<CodedMatrix> open_gptq(ModuleTensors& tensors, const GptqArgs& args) {
   const TensorView& codes = tensors.need(kQWeight, {DType::kI32}, 2);
   if (codes.shape[0] * 32 % args.bits != 0)
-    fail("misshapen: ", codes.name, " has ", codes.shape[0],
-         " rows of words, which hold no "
+    fail("misshapen: ", codes.name, " has ", counted(codes.shape[0], "row"),
+         " of words, which hold no "
          "whole number of codes of ",
-         args.bits, " bits");
+         counted(args.bits, "bit"));
   const Shape shape{codes.shape[1], codes.shape[0] * 32 / args.bits};
   ColumnParts parts = column_parts(tensors, shape, args.group, args.bits);
   if (args.needs_index || tensors.has(kGroupIndex)) {

@@ -97,7 +97,8 @@ Shape packed_shape(ModuleTensors& tensors, const TensorView& codes, PackedBits& 
   bits.crosses_words = bits.words_of(shape[1]) != codes.shape[1];
   if (!bits.fits(codes.shape[1], shape[1]))
     fail("misshapen: ", codes.name, " is ", codes.shape, ", expected ",
-         Shape{shape[0], bits.words_of(shape[1])}, " for ", shape, " of ", bits.bits, " bits");
+         Shape{shape[0], bits.words_of(shape[1])}, " for ", shape, " of ",
+         counted(bits.bits, "bit"));
   return shape;
 }
 

@@ -113,7 +113,7 @@ class LayerSchemes {
       if (bits == 8) return mxfp8_codes();
     }
     if (data_type_ != "int")
-      fail("data_type '", data_type_, "' of ", bits, " bits in groups of ", group,
+      fail("data_type '", data_type_, "' of ", counted(bits, "bit"), " in groups of ", group,
            " is not read; expected int, or mx_fp of 4 or 8 bits in groups of 32");
     const bool is_awq = packing_ == Packing::kAwq;
     if (is_awq ? bits != 4 : bits != 2 && bits != 3 && bits != 4 && bits != 8)

@@ -97,13 +97,13 @@ void check_holds(const QuantArgs& args, const std::optional<std::string>& format
       format ? std::ranges::find(kFormatRows, *format, &FormatRow::format) : kFormatRows.end();
   if (row != kFormatRows.end() && !row->holds(args))
     fail("key 'format' is '", *format, "', and weights are of type ", name_of(args.type), ", ",
-         args.num_bits, " bits, strategy ", name_of(*args.strategy),
+         counted(args.num_bits, "bit"), ", strategy ", name_of(*args.strategy),
          ", which that format does not hold");
 }
 
 CodeFormat integers(const QuantArgs& args, const std::optional<std::string>& format) {
   if (args.num_bits < 1 || args.num_bits > 8)
-    fail("integers of ", args.num_bits, " bits are not read, expected 1 to 8");
+    fail("integers of ", counted(args.num_bits, "bit"), " are not read, expected 1 to 8");
   const Strategy strategy = *args.strategy;
   if (strategy != Strategy::kTensor && strategy != Strategy::kChannel &&
       strategy != Strategy::kGroup)
@@ -143,7 +143,7 @@ std::optional<CodeFormat> compressed_tensors_storage(const Json& quant_args,
   if (args.num_bits == 4) return fp4(args);
   if (args.num_bits == 6 && has_groups_of_32(args)) return mxfp6_codes();
   if (args.num_bits != 8)
-    fail("type 'float' of ", args.num_bits, " bits, strategy ", name_of(*args.strategy),
+    fail("type 'float' of ", counted(args.num_bits, "bit"), ", strategy ", name_of(*args.strategy),
          ", is not read; expected 4 or 8 bits, or 6 in groups of 32");
   if (has_groups_of_32(args) && (format == "mxfp8-quantized" || args.scale_dtype))
     return mxfp8_codes();
@@ -250,7 +250,7 @@ class ConfigGroups {
       return parse_inputs(args, scheme);
     const QuantArgs parsed = parse_args(args);
     scheme.unrun_input = scheme.source + " quantizes inputs to " + name_of(parsed.type) + ", " +
-                         std::to_string(parsed.num_bits) + " bits";
+                         counted(parsed.num_bits, "bit");
   }
 
   /// Matches the name in the checkpoint, or transformers' name.

@@ -49,7 +49,7 @@ void check_header(const Json& file, const ModelConfig& config, int64_t heads, si
 /// One layer's row: the scales of K, then those of V.
 LayerKvScales read_row(const Json& row, size_t columns) {
   if (!row.is_array()) fail("expected a list of scales, found ", kind_of(row));
-  if (row.size() != columns) fail(row.size(), " scales, expected ", columns);
+  if (row.size() != columns) fail(counted(row.size(), "scale"), ", expected ", columns);
   LayerKvScales layer;
   for (size_t i = 0; i < columns; ++i)
     (i < columns / 2 ? layer.k : layer.v).push_back(scale_of(row[i]));
@@ -67,7 +67,8 @@ ScalesBeside read_lightllm_file(const fs::path& path, const ModelConfig& config)
     check_header(file, config, heads, columns);
     const Json& rows = required_list(file, "scales", "a list of layers");
     if (rows.size() != static_cast<size_t>(config.num_hidden_layers))
-      fail("scales of ", rows.size(), " layers, the model has ", config.num_hidden_layers);
+      fail("scales of ", counted(rows.size(), "layer"), ", the model has ",
+           config.num_hidden_layers);
     ScalesBeside scales;
     for (size_t layer = 0; layer < rows.size(); ++layer)
       scales.layers.push_back(in_context("layer " + std::to_string(layer),

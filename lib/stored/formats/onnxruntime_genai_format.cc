@@ -31,8 +31,8 @@ std::vector<int64_t> layers_of(const Json& file, const ModelConfig& config) {
   std::vector<int64_t> sorted = layers;
   std::ranges::sort(sorted);
   if (sorted != cached)
-    fail("has scales of ", layers.size(), " layers, expected each of the ", cached.size(),
-         " layers with attention once");
+    fail("has scales of ", counted(layers.size(), "layer"), ", expected each of the ",
+         counted(cached.size(), "layer"), " with attention once");
   return layers;
 }
 
@@ -72,7 +72,8 @@ std::vector<Scale> read_side(const Json& value, int64_t heads, int64_t width,
   std::vector<Scale> scales;
   flatten(value, scales);
   if (scales.size() != 1 && scales.size() != static_cast<size_t>(heads * width))
-    fail(scales.size(), " scales, expected 1 or ", heads, " heads of ", width, " channels");
+    fail(counted(scales.size(), "scale"), ", expected 1 or ", counted(heads, "head"), " of ",
+         counted(width, "channel"));
   if (file.format.is_int8() && scales.size() > 1)
     scales = joined_where_equal(std::move(scales), heads);
   else if (scales.size() > 1)
@@ -90,7 +91,7 @@ const Json& side_of(const Json& file, const char* key, size_t count) {
   const Json* scales = find_field(file, "scales");
   if (!scales || !scales->is_object()) fail_missing("scales", "an object");
   const Json& side = required_list(*scales, key, "a list of layers");
-  if (side.size() != count) fail(key, " has ", side.size(), " layers, expected ", count);
+  if (side.size() != count) fail(key, " has ", counted(side.size(), "layer"), ", expected ", count);
   return side;
 }
 
@@ -121,7 +122,7 @@ ScalesBeside read_onnxruntime_genai_file(const fs::path& path, const ModelConfig
         own.k = in_context("K", [&] { return read_side(k[i], cache.heads, cache.k_dim, made); });
         own.v = in_context("V", [&] { return read_side(v[i], cache.heads, cache.v_dim, made); });
         if (!made.format.is_int8() && own.k.size() != own.v.size())
-          fail(own.k.size(), " scales of K, ", own.v.size(), " of V");
+          fail(counted(own.k.size(), "scale"), " of K, ", own.v.size(), " of V");
       });
     return scales;
   });

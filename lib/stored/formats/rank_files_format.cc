@@ -155,7 +155,7 @@ Division read_division(const fs::path& folder, const ExportFiles& files,
   if (!division) return {.tp_size = files.ranks.back().rank + 1};
   if (division->pp_size > config.num_hidden_layers)
     fail(folder.string(), ": ", division->pp_size, " pipeline stages, the model has ",
-         config.num_hidden_layers, " layers");
+         counted(config.num_hidden_layers, "layer"));
   return *division;
 }
 
@@ -168,7 +168,8 @@ void check_ranks(const std::vector<RankFile>& files, int64_t ranks) {
     if (files[i].path.extension() != files[0].path.extension())
       fail(files[0].name(), " and ", files[i].name(), " are of two formats, expected one");
     if (files[i].rank >= ranks)
-      fail(files[i].name(), " is beyond the ", ranks, " ranks that tp_size times pp_size makes");
+      fail(files[i].name(), " is beyond the ", counted(ranks, "rank"),
+           " that tp_size times pp_size makes");
     if (files[i].rank != static_cast<int64_t>(i))
       fail("the file of rank ", i, " of ", ranks, " is missing, the next one is ", files[i].name());
   }
@@ -262,7 +263,7 @@ class RankReader {
                [&, kind = kind, layer = layer] {
                  if (layer >= range_.count)
                    fail("is of layer ", layer, ", the ", pipeline() ? "stage" : "model", " has ",
-                        range_.count, " layers");
+                        counted(range_.count, "layer"));
                  if (!config_.has_attention(range_.first + layer))
                    fail("is of ", place_of(layer), ", which has no attention");
                  auto& value = layers_[static_cast<size_t>(layer)].*(kind->value);

@@ -23,7 +23,7 @@ void read_rank(const Json& rank, const ModelConfig& config, ScalesFile& file) {
   std::vector<Scale>& own = file.ranks.emplace_back();
   if (!rank.is_object()) fail("expected an object of layers, found ", kind_of(rank));
   if (rank.size() != static_cast<size_t>(config.num_hidden_layers))
-    fail(rank.size(), " layers, the model has ", config.num_hidden_layers);
+    fail(counted(rank.size(), "layer"), ", the model has ", config.num_hidden_layers);
   // An object finds keys by a linear search, which is slow for many layers.
   std::unordered_map<std::string_view, const Json*> by_layer;
   for (const auto& [key, value] : rank.get_ref<const Json::object_t&>())
@@ -58,7 +58,8 @@ ScalesFile read_scales_json(const std::filesystem::path& path, const ModelConfig
     const Json* ranks = find_field(*cache, "scaling_factor");
     if (!ranks || !ranks->is_object() || ranks->empty())
       fail("key 'scaling_factor' is missing or empty, expected an object of ranks");
-    if (ranks->size() > kMostRanks) fail(ranks->size(), " ranks, expected at most ", kMostRanks);
+    if (ranks->size() > kMostRanks)
+      fail(counted(ranks->size(), "rank"), ", expected at most ", kMostRanks);
     file.layers.resize(static_cast<size_t>(config.num_hidden_layers));
     for (size_t rank = 0; rank < ranks->size(); ++rank) {
       const std::string key = std::to_string(rank);

@@ -131,7 +131,7 @@ TEST_CASE("json: a mask beside token ids must hide none") {
         "d.jsonl:1: attention_mask[1] is 0, expected 1: masked tokens are not supported; leave "
         "padding out of the record");
   CHECK(refusal("e.jsonl", R"({"input_ids": [1, 2], "attention_mask": [1]})") ==
-        "e.jsonl:1: key 'attention_mask' has 1 entries, expected one for each of 2 token ids");
+        "e.jsonl:1: key 'attention_mask' has 1 value, expected one for each of 2 token ids");
   CHECK(refusal("f.csv", "input_ids,attention_mask\n\"[5, 6]\",\"[0, 1]\"\n") ==
         "f.csv:2: attention_mask[0] is 0, expected 1: masked tokens are not supported; leave "
         "padding out of the record");

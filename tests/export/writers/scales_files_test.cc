@@ -167,7 +167,7 @@ TEST_CASE("scales files: layers must be alike where a file has one shape for all
   Parts parts("scales_json_tp2");
   parts.config.layers[1].cache.heads = 1;
   CHECK(refusal("lightllm", parts.input()) ==
-        "model.layers.1.self_attn: has 1 KV heads, an earlier layer 2; kv_cache_calib.json holds "
+        "model.layers.1.self_attn: has 1 KV head, an earlier layer 2; kv_cache_calib.json holds "
         "one number for all");
   parts = Parts("scales_json_tp2");
   parts.config.layers[1].cache.v_dim = 4;
