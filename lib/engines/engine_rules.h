@@ -35,6 +35,7 @@ enum class Absent : uint8_t {
   kDuplicateKeyOfZero,  ///< the same, where 0 is absent, too
   kOneForBoth,          ///< 1.0 for both, unless both are there
   kUndefined,           ///< what its memory held before
+  kUndescribed,  ///< 16 bits, unless a file describes K's scale; then 1.0 for that side alone
 };
 
 /// The outcome of a tensor whose name the loader does not know.

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view kUndefinedSource = "uninitialized memory";
 constexpr std::string_view kDynamicSource = "computed as it runs";
+constexpr std::string_view kDescribedScale = ".k_proj.kv_cache_scale";
 
 float rounded(float value, std::string_view dtype) {
   if (dtype == "float16") return to_float(to_f16(value));
@@ -60,9 +61,12 @@ class Arithmetic {
       tell_unused(layer, placed);
       return held;
     }
+    if (rules_.absent == Absent::kUndescribed && !is_described(layer))
+      return undescribed(layer, placed);
     switch (rules_.absent) {
       case Absent::kOneApart:
       case Absent::kUndefined:
+      case Absent::kUndescribed:
         hold_apart(held, placed);
         break;
       case Absent::kDuplicateKey:
@@ -92,9 +96,32 @@ class Arithmetic {
     return {.layer = layer, .k = {}, .v = {}, .is_16_bit = true};
   }
 
-  /// Reports the scale that it uses where the checkpoint has none; only for FP8 caches.
+  /// Whether the description of the tensors names the layer's scale of K.
+  bool is_described(int64_t layer) const {
+    const std::string number = "." + std::to_string(layer) + ".";
+    const Json& description = subject_.declaration.config;
+    if (!description.is_object()) return false;
+    for (const auto& [name, kind] : description.items())
+      if (name.ends_with(kDescribedScale) && name.find(number) != std::string::npos) return true;
+    return false;
+  }
+
+  EngineLayer undescribed(int64_t layer, const PlacedScales& placed) {
+    const std::string file(subject_.engine.reading.file_name);
+    if (placed.has_any())
+      findings_.add(layer, Severity::kError,
+                    "it passes over these scales, and keeps the cache in 16 bits: " + file +
+                        " does not name them",
+                    subject_.remedy);
+    else
+      findings_.add(layer, Severity::kNote,
+                    "it keeps the cache in 16 bits: " + file + " names no scales of it");
+    return {.layer = layer, .k = {}, .v = {}, .is_16_bit = true};
+  }
+
+  /// Reports the scale that it uses where the checkpoint has none; only for quantized caches.
   void tell_absent(int64_t layer, const std::string& sides) {
-    if (!subject_.choice.is_fp8) return;
+    if (!subject_.choice.is_fp8 && rules_.absent != Absent::kUndescribed) return;
     if (ignored_.contains(layer)) return tell_ignored(layer);
     if (rules_.absent == Absent::kUndefined) {
       findings_.add(layer, Severity::kError,

@@ -120,7 +120,8 @@ Json verification_json(const std::vector<VerifyReport>& reports, const std::stri
 std::string verdict_text(const Verdict& verdict) {
   if (!verdict.unknown.empty())
     return "not known: whether " + join(verdict.unknown, ", ") +
-           " use the scales: they were not run with such models";
+           (verdict.unknown.size() == 1 ? " uses the scales: it was not run with such models"
+                                        : " use the scales: they were not run with such models");
   const std::string idle = join(verdict.idle, ", ") + " in a cache of 16 bits";
   if (verdict.holding.empty())
     return verdict.idle.empty() ? "OK: no scales are meant" : "not used: the scales, by " + idle;

@@ -197,14 +197,32 @@ TEST_CASE("engines with files of their own read no scales of a checkpoint") {
   }
 }
 
+namespace {
+
+std::string ascend_scale(const std::string& layer, const std::string& side) {
+  return "model.layers." + layer + ".self_attn." + side + "_proj.kv_cache_scale";
+}
+
+/// Llama with an INT8 cache of vLLM-Ascend's.
+struct AscendCase : EngineCase {
+  /// described: layers whose scales the file names; held: those that have scales.
+  AscendCase(const std::vector<std::string>& described, const std::vector<std::string>& held)
+      : EngineCase(kLlama) {
+    Json description{{"kv_cache_type", "C8"}};
+    for (const std::string& layer : described)
+      for (const char* side : {"k", "v"}) description[ascend_scale(layer, side)] = "C8";
+    write("quant_model_description.json", description);
+    for (const std::string& layer : held)
+      for (const char* side : {"k", "v"})
+        add(ascend_scale(layer, side), "F32", {32},
+            std::vector<float>(32, side[0] == 'k' ? 0.5f : 0.25f));
+  }
+};
+
+}  // namespace
+
 TEST_CASE("vLLM-Ascend holds the scales of an INT8 cache by channel") {
-  EngineCase subject(kLlama);
-  subject.write("quant_model_description.json", {{"kv_cache_type", "C8"}});
-  for (const char* layer : {"0", "1"})
-    for (const char* side : {"k", "v"})
-      subject.add(
-          "model.layers." + std::string(layer) + ".self_attn." + side + "_proj.kv_cache_scale",
-          "F32", {32}, std::vector<float>(32, side[0] == 'k' ? 0.5f : 0.25f));
+  AscendCase subject({"0", "1"}, {"0", "1"});
   const VerifyReport report = subject.verify("vllm-ascend");
   INFO(dump_json(report_json(report)));
   CHECK(report.kv_cache_dtype == "int8");
@@ -213,6 +231,24 @@ TEST_CASE("vLLM-Ascend holds the scales of an INT8 cache by channel") {
   CHECK(report.layers[1].v.values == std::vector<float>(32, 0.25f));
   CHECK_FALSE(loses_scales(report));
   // One a head, as other engines take them.
-  subject.add("model.layers.1.self_attn.v_proj.kv_cache_scale", "F32", {2}, {0.5f, 0.5f});
+  subject.add(ascend_scale("1", "v"), "F32", {2}, {0.5f, 0.5f});
   CHECK_FALSE(subject.verify("vllm-ascend").loads);
+}
+
+TEST_CASE("vLLM-Ascend gives a layer an INT8 cache where its file names the layer's scales") {
+  const VerifyReport left_out = AscendCase({"1"}, {"1"}).verify("vllm-ascend");
+  INFO(dump_json(report_json(left_out)));
+  REQUIRE(left_out.layers.size() == 2);
+  CHECK(left_out.layers[0].is_16_bit);
+  CHECK_FALSE(left_out.layers[1].is_16_bit);
+  CHECK_FALSE(loses_scales(left_out));
+  CHECK(tells(left_out, Severity::kNote, "names no scales of it"));
+
+  const VerifyReport unnamed = AscendCase({"1"}, {"0", "1"}).verify("vllm-ascend");
+  CHECK(unnamed.layers[0].is_16_bit);
+  CHECK(tells(unnamed, Severity::kError, "does not name them"));
+
+  const VerifyReport missing = AscendCase({"0", "1"}, {"1"}).verify("vllm-ascend");
+  CHECK_FALSE(missing.layers[0].is_16_bit);
+  CHECK(tells(missing, Severity::kError, "it uses 1.0"));
 }

@@ -94,7 +94,7 @@ TEST_CASE("verification text: the verdict names the engines that use the scales"
   CHECK(verdict_text(verdict) == "OK: the scales are used by vllm, tgi");
   verdict.unknown = {"trtllm"};
   CHECK(verdict_text(verdict) ==
-        "not known: whether trtllm use the scales: they were not run with such models");
+        "not known: whether trtllm uses the scales: it was not run with such models");
 }
 
 TEST_CASE("verification text: OK is not said of a cache of 16 bits") {

@@ -20,6 +20,7 @@ EngineRules vllm_ascend_engine(std::string_view) {
       .is_asked_by_name = true,
       .methods = {{.method = "ascend",
                    .names = {{".k_proj.kv_cache_scale", kKey}, {".v_proj.kv_cache_scale", kValue}},
+                   .absent = Absent::kUndescribed,
                    .shapes = ScaleShapes::kChannels,
                    .rounding = Rounding::kToModel,
                    .takes_int8 = true}},
