@@ -37,8 +37,9 @@ const Registry<DatasetReader>& dataset_readers() {
 
 namespace {
 
-/// Enough to see whether a record's line is followed by another one.
-constexpr size_t kHeadBytes = kDefaultRecordBytes + 4096;
+/// Enough to see whether a record's line is followed by another one. The end of a longer line may
+/// be most of a disk away.
+constexpr size_t kHeadBytes = kDefaultRecordBytes + (size_t{256} << 10);
 
 /// The first reader that recognizes a path by the rule; empty where none does.
 template <class Rule>
@@ -66,7 +67,7 @@ std::string_view reader_by_path(const fs::path& path) {
 std::string_view reader_by_content(const fs::path& path, bool is_packed,
                                    std::string_view extension) {
   if (is_packed) return reader_of_text(head_of_packed(MappedFile(path), kHeadBytes), extension);
-  return reader_of_text(TextFile(path).text(), extension);
+  return reader_of_text(TextFile(path).text().substr(0, kHeadBytes), extension);
 }
 
 }  // namespace

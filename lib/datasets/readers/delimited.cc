@@ -108,8 +108,10 @@ size_t read_row(std::string_view text, size_t begin, char delimiter,
 }
 
 std::optional<char> delimiter_by_header(std::string_view text) {
+  // A header has the size of a record at most.
+  const std::string_view head = text.substr(0, kDefaultRecordBytes);
   for (const char delimiter : {',', '\t'})
-    if (has_header(text, delimiter)) return delimiter;
+    if (has_header(head, delimiter)) return delimiter;
   return std::nullopt;
 }
 

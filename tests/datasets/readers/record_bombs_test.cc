@@ -42,6 +42,13 @@ fs::path write_lines(const test::ScratchFolder& scratch, const char* name) {
   return write_long(scratch, name, R"({"text": ")", "\"}\n{\"text\": \"b\"}\n");
 }
 
+/// A line that takes no room on the disk; who seeks its end is busy for a minute.
+fs::path write_sparse(const test::ScratchFolder& scratch, const char* name) {
+  const fs::path path = scratch.write(name, "");
+  fs::resize_file(path, uint64_t{100} << 30);
+  return path;
+}
+
 using MakeBomb = std::function<std::vector<fs::path>(const test::ScratchFolder&)>;
 
 /// By the name of the reader.
@@ -49,7 +56,9 @@ const std::map<std::string_view, MakeBomb>& makers() {
   using Scratch = test::ScratchFolder;
   static const std::map<std::string_view, MakeBomb> kMakers{
       {"jsonl",
-       [](const Scratch& scratch) { return std::vector{write_lines(scratch, "a.jsonl")}; }},
+       [](const Scratch& scratch) {
+         return std::vector{write_lines(scratch, "a.jsonl"), write_sparse(scratch, "b.jsonl")};
+       }},
       {"json_array",
        [](const Scratch& scratch) {
          return std::vector{write_long(scratch, "a.json", R"([{"text": ")", "\"}]"),
@@ -58,10 +67,14 @@ const std::map<std::string_view, MakeBomb>& makers() {
       {"delimited",
        [](const Scratch& scratch) {
          return std::vector{write_long(scratch, "a.csv", "text\n", "\n"),
-                            write_long(scratch, "b.csv", "text\n\"", "\"\n")};
+                            write_long(scratch, "b.csv", "text\n\"", "\"\n"),
+                            write_sparse(scratch, "c.csv")};
        }},
       {"plain_text",
-       [](const Scratch& scratch) { return std::vector{write_long(scratch, "a.txt", "", "\n")}; }},
+       [](const Scratch& scratch) {
+         return std::vector{write_long(scratch, "a.txt", "", "\n"), write_sparse(scratch, "b.txt"),
+                            write_sparse(scratch, "no-extension")};
+       }},
       {"file_set",
        [](const Scratch& scratch) {
          return std::vector{write_lines(scratch, "folder/a.jsonl").parent_path()};
