@@ -331,9 +331,8 @@ class SampleReader {
     if (auto* ids = std::get_if<std::vector<TokenId>>(&record.content)) return std::move(*ids);
     if (!tokenizer_)
       fail(
-          "the record is not tokenized and there is no tokenizer; give the model's folder one, or "
-          "use a data "
-          "set of 'input_ids'");
+          "the record is not tokenized, and the first one is, so no tokenizer was loaded; give "
+          "'input_ids' in all records or in none");
     const auto* messages = std::get_if<Json>(&record.content);
     if (!messages)
       return tokenizer_->encode(std::get<std::string>(record.content),

@@ -212,13 +212,11 @@ TEST_CASE("read_samples: what cannot be used is an error with its place") {
   const std::string text = "\n{\"text\": \"abc\"}\n";
   const std::string chat = R"({"messages": [{"role": "user", "content": "hi"}]})";
   CHECK(error(text, nullptr) ==
-        "a.jsonl:2: the record is not tokenized and there is no tokenizer; give the model's folder "
-        "one, or use "
-        "a data set of 'input_ids'");
+        "a.jsonl:2: the record is not tokenized, and the first one is, so no tokenizer was loaded; "
+        "give 'input_ids' in all records or in none");
   CHECK(error(chat, nullptr) ==
-        "a.jsonl:1: the record is not tokenized and there is no tokenizer; give the model's folder "
-        "one, or use "
-        "a data set of 'input_ids'");
+        "a.jsonl:1: the record is not tokenized, and the first one is, so no tokenizer was loaded; "
+        "give 'input_ids' in all records or in none");
   CHECK(error(text, &foreign) ==
         "a.jsonl:2: the tokenizer gives id 1097, the model's vocabulary has 256 ids; is this the "
         "model's own "

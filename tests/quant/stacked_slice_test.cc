@@ -76,11 +76,11 @@ TEST_CASE("slices of stacked experts: biases, and tensors that do not hold the s
   const auto refused = [&](const Shape& shape) {
     return test::message_of([&] { shape_of(slice, shape); });
   };
-  CHECK(refused({1, 6}) == "stack is [1, 6], expected 2 parts of more than 1 experts");
-  CHECK(refused({2, 5}) == "stack is [2, 5], expected 2 parts of more than 1 experts");
-  CHECK(refused({6}) == "stack is [6], expected 2 parts of more than 1 experts");
+  CHECK(refused({1, 6}) == "stack is [1, 6], expected 2 parts of more than 1 expert");
+  CHECK(refused({2, 5}) == "stack is [2, 5], expected 2 parts of more than 1 expert");
+  CHECK(refused({6}) == "stack is [6], expected 2 parts of more than 1 expert");
   slice.is_transposed = true;
-  CHECK(refused({2, 6}) == "stack is [2, 6], expected 2 parts of more than 1 experts");
+  CHECK(refused({2, 6}) == "stack is [2, 6], expected 2 parts of more than 1 expert");
 }
 
 TEST_CASE("slices of stacked experts: a tensor without values has slices without values") {
