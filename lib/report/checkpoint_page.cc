@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "core/text.h"
 #include "report/checkpoint_charts.h"
@@ -84,11 +85,21 @@ std::string engines_sentence(const std::vector<ServedEngine>& engines) {
   return "Scales are " + join(parts, "; ");
 }
 
+/// "Start vLLM 0.33 (run 2026-11-30): vllm serve OUT", of the first engine that loads the scales;
+/// empty: none does.
+std::string start_sentence(const std::vector<ServedEngine>& engines) {
+  const auto loading = std::ranges::find(engines, LoadOutcome::kLoaded, &ServedEngine::outcome);
+  return loading == engines.end() ? "" : "Start " + loading->title + ": " + loading->note;
+}
+
 /// What is good, what to do, and where it is served.
 std::vector<std::string> answers_of(const CheckpointReport& report) {
   std::vector<std::string> answers = report.verdicts;
   for (const std::string& warning : report.warnings) answers.push_back("Warning: " + warning);
-  if (!report.served.empty()) answers.push_back(engines_sentence(report.served));
+  if (report.served.empty()) return answers;
+  answers.push_back(engines_sentence(report.served));
+  if (std::string start = start_sentence(report.served); !start.empty())
+    answers.push_back(std::move(start));
   return answers;
 }
 

@@ -229,6 +229,7 @@ TEST_CASE("page: what each engine loads is what the terminal says, with the repo
   CHECK(count_of(answers,
                  "Scales are loaded by SGLang 1; lost or refused by vLLM 0.32, LMDeploy 3; not "
                  "known of TGI 2") == 1);
+  CHECK(count_of(answers, "Start SGLang 1: serve &lt;it&gt;") == 1);
   CHECK(count_of(answers, "Warning: scales still move") == 1);
   CHECK(count_of(page, "v_scale is lost: &lt;script&gt;alert(1)") == 1);
   CHECK(count_of(page, "kvcal convert --format compressed-tensors") == 1);
