@@ -336,11 +336,13 @@ TEST_CASE("plan: K and V that are not run are left out where their queries are q
   };
   const QuantPlan plan = plan_with("");
   CHECK(plan.unrun.empty());
+  CHECK(plan.left_out == unrun);
   CHECK(plan.ignore == std::vector<std::string>{"lm_head"});
   CHECK(plan.groups.at(0).targets == std::vector<std::string>{"Linear"});
   // Beside queries of 16 bits they stay.
   const QuantPlan without = plan_with(", 're:.*layers.3.self_attn.q_proj'");
   CHECK(without.unrun == unrun);
+  CHECK(without.left_out.empty());
 }
 
 TEST_CASE("plan: equal schemes of two modifiers are one group") {

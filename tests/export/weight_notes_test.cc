@@ -131,8 +131,7 @@ TEST_CASE("notes: what is left out because engines fuse it with FP8 weights, whi
   Calibration calibration;
   calibration.plan.groups = {kDynamic};
   calibration.plan.linears = {{.module = attention + "q_proj", .layer = 0}};
-  for (const std::string name : {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"})
-    calibration.plan.unquantized.push_back("model.layers.0." + name);
+  calibration.plan.left_out = {attention + "k_proj", attention + "v_proj"};
   const Recipe recipe;
   CHECK(weight_notes({.model = model, .calibration = calibration, .recipe = &recipe}) ==
         std::vector<std::string>{"what engines would run as one with FP8 weights, and the model "

@@ -190,7 +190,8 @@ TEST_CASE("run: the token with the largest value is named where it is one, of te
   request.model = files.path();
   request.dataset = (files.folder / "records.jsonl").string();
   int64_t num_named = 0;
-  for (const Json& layer : calibrated(request).output.manifest.at("layers"))
+  const Json named = calibrated(request).output.manifest;
+  for (const Json& layer : named.at("layers"))
     for (const char* side : {"k_largest", "v_largest"}) {
       const Json& place = layer.at("positions").at(side);
       const std::string& record = records.at(place.at("record").get<size_t>());
@@ -206,7 +207,8 @@ TEST_CASE("run: the token with the largest value is named where it is one, of te
   // Data of token ids has no text.
   request.dataset = ids_file(files.folder);
   request.output.overwrite = true;
-  for (const Json& layer : calibrated(request).output.manifest.at("layers"))
+  const Json unnamed = calibrated(request).output.manifest;
+  for (const Json& layer : unnamed.at("layers"))
     CHECK_FALSE(layer.at("positions").at("k_largest").contains("text"));
 }
 

@@ -33,7 +33,7 @@ TEST_CASE("report files: the page and a file for each plot, which appear as a wh
   CHECK(read_text(files.page) == "<html>");
   CHECK(contains(read_text(scratch.path() / "plots" / "first.svg"), "<svg "));
   CHECK(lines.notes ==
-        std::vector<std::string>{"wrote " + files.page, "wrote 1 plots to " + files.plots});
+        std::vector<std::string>{"wrote " + files.page, "wrote 1 plot to " + files.plots});
   CHECK(contains(message_of([&] { check_report_files(files); }), "page.html"));
   files.overwrite = true;
   check_report_files(files);
