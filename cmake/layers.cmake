@@ -43,7 +43,8 @@ function(add_layer name)
     set_target_properties(${name} PROPERTIES OUTPUT_NAME kvcal_${name} POSITION_INDEPENDENT_CODE ON)
     if(L_UNITY AND KVCAL_UNITY)
       set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
-      list(FILTER sources INCLUDE REGEX "/(families|observers|readers|writers)/")  # have the same private names
+      # Files of these folders of the layer have the same private names.
+      list(FILTER sources INCLUDE REGEX "/${L_DIR}/(.*/)?(families|observers|readers|writers)/")
       set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   else()
