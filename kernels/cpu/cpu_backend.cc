@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "kernels/cpu/cpu_class.h"
 #include "kernels/cpu/targets.h"
 
 #include <hwy/highway.h>
@@ -43,10 +44,8 @@ CpuBackend::CpuBackend(const BackendOptions& options)
       gemms_(pool_.num_threads()) {}
 
 std::string CpuBackend::description() const {
-  int64_t best = hwy::SupportedTargets() & HWY_TARGETS;
-  best &= -best;  // the lowest bit is the best target
   const int threads = pool_.num_threads();
-  return "cpu (" + gemms_.implementation() + ", " + hwy::TargetName(best) + ", " +
+  return "cpu (" + gemms_.implementation() + ", " + hwy::TargetName(target_here()) + ", " +
          std::to_string(threads) + (threads == 1 ? " thread)" : " threads)");
 }
 
