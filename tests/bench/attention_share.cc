@@ -1,11 +1,12 @@
-// Attention's share of the product rate by processor time, for machines that do other work: after
-// each call a product of matrices runs on as many threads, and the middle of the pairs' ratios
-// counts. Products are of bfloat16 where the processor has them, else of float32.
+// Attention's share of the processor's limit for products by processor time, for machines that do
+// other work: after each call a loop of independent multiply-adds runs on as many threads, and the
+// middle of the pairs' ratios counts.
 //   attention_share [--threads N] [--pairs N] [--lengths N,...] [--head-dims N,...] [--json]
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "bench/instruction_loop.h"
 #include "bench/machine_rate.h"
 #include "bench/program.h"
 #include "core/error.h"
@@ -91,8 +92,8 @@ double cpu_seconds_of(const Body& body) {
   return process_cpu_seconds() - begin;
 }
 
-/// Of the product rate; long sequences run once a pair, short ones several times.
-double share(Sequence& sequence, Product& product, int64_t pairs) {
+/// Of the processor's limit; long sequences run once a pair, short ones several times.
+double share(Sequence& sequence, const InstructionLoop& loop, int threads, int64_t pairs) {
   sequence.run();
   const auto times = static_cast<int64_t>(1 + 5e9 / sequence.flop());
   std::vector<double> ratios;
@@ -100,38 +101,38 @@ double share(Sequence& sequence, Product& product, int64_t pairs) {
     const double seconds = cpu_seconds_of([&] {
       for (int64_t time = 0; time < times; ++time) sequence.run();
     });
-    const double whole = cpu_seconds_of([&] { product.run(); });
+    const double whole = cpu_seconds_of([&] { on_threads(threads, [&](int) { loop.run(); }); });
     ratios.push_back(static_cast<double>(times) * sequence.flop() / seconds * whole /
-                     product.flop());
+                     (threads * loop.flop()));
   }
   return middle_of(ratios);
 }
 
 void print(const Json& row) {
   std::printf(
-      "head_dim %3d, %5d tokens, of the %s product rate by processor time: bf16 cache %.1f %%, "
+      "head_dim %3d, %5d tokens, of the limit by processor time (%s): bf16 cache %.1f %%, "
       "FP8 %.1f %%, float32 %.1f %%\n",
       row["head_dim"].get<int>(), row["length"].get<int>(),
-      row["product"].get_ref<const std::string&>().c_str(), 100 * row["bf16"].get<double>(),
+      row["limit"].get_ref<const std::string&>().c_str(), 100 * row["bf16"].get<double>(),
       100 * row["fp8"].get<double>(), 100 * row["float32"].get<double>());
 }
 
 void run(const Options& options) {
   const auto backend = kBackends.at("cpu")({.num_threads = static_cast<int>(options.threads)});
   const ComputeType type = product_type(*backend);
-  Product product(*backend, type, 2048);
+  const InstructionLoop loop(type);
   Json rows = Json::array();
   for (const int64_t head_dim : options.head_dims)
     for (const int64_t length : options.lengths) {
       Json row{{"head_dim", head_dim},
                {"length", length},
                {"threads", options.threads},
-               {"product", type == ComputeType::kBFloat16 ? "bf16" : "float32"}};
+               {"limit", loop.name()}};
       for (const auto& [name, dtype] :
            {std::pair{"bf16", KvDType::kBFloat16}, std::pair{"fp8", KvDType::kFp8E4m3},
             std::pair{"float32", KvDType::kFloat32}}) {
         Sequence sequence(*backend, dtype, length, head_dim, options.threads);
-        row[name] = share(sequence, product, options.pairs);
+        row[name] = share(sequence, loop, static_cast<int>(options.threads), options.pairs);
       }
       if (!options.json) print(row);
       std::fflush(stdout);

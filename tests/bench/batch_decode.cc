@@ -1,11 +1,13 @@
 // New tokens a second when texts are written together, beside those of one text after the other in
-// the same run.
+// the same run, and beside what reading the weights once a step allows.
 //   batch_decode MODEL [--slots 1,4,16,32] [--prompt 512] [--tokens 32] [--cache-dtype float16]
 //   [--compute-dtype float32] [--threads N]
 // Prompts are random ids; their own time is not counted. FP8 caches have scale 1.0.
 #include <cstdio>
 #include <random>
+#include <thread>
 
+#include "bench/instruction_loop.h"
 #include "bench/program.h"
 #include "checkpoint/model_dir.h"
 #include "eval/generate.h"
@@ -64,6 +66,14 @@ std::vector<BatchPrompt> random_prompts(const Options& options, int64_t count, i
   return prompts;
 }
 
+/// Of all tensors as they are stored, each once.
+double stored_bytes(const ModelDir& model) {
+  double bytes = 0;
+  for (const std::string& name : model.tensor_names())
+    bytes += static_cast<double>(model.tensor(name).bytes.size());
+  return bytes;
+}
+
 void run(const Options& options) {
   const ModelDir model_dir(options.model);
   const ModelConfig config = read_model_config(model_dir);
@@ -87,7 +97,13 @@ void run(const Options& options) {
   std::printf("%s, %s cache, prompts of %lld tokens, %lld new ones\n",
               backend->description().c_str(), options.cache_dtype.c_str(),
               static_cast<long long>(options.prompt), static_cast<long long>(options.tokens));
-  std::printf("one by one: %8.1f tokens/s\n", one_by_one);
+  const int threads = options.threads > 0 ? static_cast<int>(options.threads)
+                                          : static_cast<int>(std::thread::hardware_concurrency());
+  const double reading = read_rate(threads), bytes = stored_bytes(model_dir);
+  std::printf("memory is read at %.1f GB/s: %.1f MB of weights at most %.1f times a second\n",
+              reading / 1e9, bytes / 1e6, reading / bytes);
+  std::printf("one by one: %8.1f tokens/s, %.1f %% of that\n", one_by_one,
+              100 * one_by_one * bytes / reading);
   for (const int64_t slots : options.slots) {
     const auto batch = random_prompts(options, slots, config.vocab_size);
     KvCache cache = decoder.make_cache(dtype, scales, longest_text(batch), slots);

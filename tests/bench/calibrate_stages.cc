@@ -1,5 +1,5 @@
 // Where the time of a calibration goes, and how near the needed arithmetic is to the machine's own
-// product rate in the same run.
+// processor's limit in the same run.
 //   calibrate_stages MODEL (TOKENS.json | --random SAMPLESxTOKENS) [--compute-dtype D]
 //   [--kv-forward exact|quantized] [--threads N] [--layers N] [--batch-tokens N]
 //   [--memory-limit BYTES|MiB|GiB] [--runs N] [--json]
@@ -188,7 +188,7 @@ void print_table(const Run& run, const NeededFlop& flop, const Start& start) {
   std::printf("needed %.3f TFLOP (linears %.3f, attention %.3f) in %.2f s, %.2f s of processors\n",
               flop.total() / 1e12, flop.linears / 1e12, flop.attention / 1e12, run.seconds,
               run.cpu_seconds);
-  std::printf("needed FLOP/s %.1f G, of the product rate %.1f G (%s): %.1f %%\n",
+  std::printf("needed FLOP/s %.1f G, of the processor's limit %.1f G (%s): %.1f %%\n",
               flop.total() / run.seconds / 1e9, run.rate.flop_per_second / 1e9,
               run.rate.source.c_str(), 100 * run.share(flop));
   std::printf("the same by processor time: %.1f G of %.1f G a thread: %.1f %%\n",
@@ -311,7 +311,7 @@ Run run_all(const Workload& work, const NeededFlop& flop, int64_t count, TimedBa
       };
       start = {age_at(backend.first_pack), age_at(backend.first_operation), peak_resident_bytes()};
     }
-    const MachineRate after = machine_rate(backend, work.type, work.threads);
+    const MachineRate after = machine_rate(work.type, work.threads);
     one.rate = after;
     one.rate.take_larger(before);
     before = after;

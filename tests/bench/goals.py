@@ -9,8 +9,8 @@ samples and with all of its ids in samples of 4,096. --layers-8b: of the synthet
 is calibrated under --memory-limit 4GiB; 32 are 16 GB of disk. --check: exit status 1 where a goal is missed.
 
 Names: rate_8b, rate_small, rate_small_f32, memory, memory_8b, start, attention, threads, recompute, transformers, vllm, oneshot.
-Shares of the product rate of a calibration are by the wall clock, those of attention by processor time. The last line has every goal's
-share by processor time, for machines that do other work.
+The limit is the processor's: a loop of multiply-adds of the class that runs, measured in the same run. Shares of it are by the wall clock for a
+calibration, and by processor time for attention. The last line has every goal's share by processor time, for machines that do other work.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ class Goals:
         self.scratch = pathlib.Path(scratch)
         self.rows = []
         self.smol = {}
-        self.shares = {}  # of the product rate by processor time
+        self.shares = {}  # of the processor's limit by processor time
 
     def add(self, name, what, wanted, value, met, note=""):
         self.rows.append({"goal": name, "what": what, "wanted": wanted, "measured": value, "met": met, "note": note})
@@ -63,18 +63,18 @@ class Goals:
     def add_rate(self, name, what, row, wanted):
         self.shares[name] = row["share_of_rate_by_cpu_time"]
         self.add(name, what, f">= {wanted:.0%}", f"{row['share_of_rate']:.1%}", row["share_of_rate"] >= wanted,
-                 f"{row['needed_flop'] / row['seconds'] / 1e9:.0f} of {row['rate_flop_per_second'] / 1e9:.0f} GFLOP/s; "
+                 f"{row['needed_flop'] / row['seconds'] / 1e9:.0f} of {row['rate_flop_per_second'] / 1e9:.0f} GFLOP/s ({row['rate_source']}); "
                  f"by processor time {row['share_of_rate_by_cpu_time']:.1%}")
 
     def rate_8b(self):
         row = self.stages(self.synthetic_8b(3, 32000), "--random", "64x512")
-        self.add_rate("rate_8b", "8B-shaped layers, bfloat16, of the product rate", row, 0.80)
+        self.add_rate("rate_8b", "8B-shaped layers, bfloat16, of the processor's limit", row, 0.75)
 
     def rate_small(self):
-        self.add_rate("rate_small", "SmolLM2-135M, bfloat16, of the product rate", self.small("bfloat16"), 0.75)
+        self.add_rate("rate_small", "SmolLM2-135M, bfloat16, of the processor's limit", self.small("bfloat16"), 0.75)
 
     def rate_small_f32(self):
-        self.add_rate("rate_small_f32", "SmolLM2-135M, float32, of the product rate", self.small("float32"), 0.83)
+        self.add_rate("rate_small_f32", "SmolLM2-135M, float32, of the processor's limit", self.small("float32"), 0.80)
 
     def memory(self):
         row = self.small("bfloat16")
@@ -106,8 +106,11 @@ class Goals:
         for row in json.loads(self.run(self.build / "tests/bench/attention_share", "--pairs", 5 * self.arguments.runs, "--json")):
             wanted = 0.45 if row["length"] == 512 else 0.60
             what = f"{row['length']} tokens, head_dim {row['head_dim']}"
-            self.add("attention", f"attention, {what}, of the product rate by processor time", f">= {wanted:.0%}", f"{row['bf16']:.1%}",
-                     row["bf16"] >= wanted, f"float32 cache {row['float32']:.1%}")
+            self.add("attention", f"attention, {what}, of the processor's limit by processor time", f">= {wanted:.0%}", f"{row['bf16']:.1%}",
+                     row["bf16"] >= wanted, row["limit"])
+            if "float32" in row["limit"] and row["length"] > 512:
+                self.add("attention", f"attention, {what}, float32, of the processor's limit by processor time", ">= 70%", f"{row['float32']:.1%}",
+                         row["float32"] >= 0.70, row["limit"])
             self.add("attention", f"attention, {what}, FP8 cache against bfloat16", ">= 97%", f"{row['fp8'] / row['bf16']:.1%}",
                      row["fp8"] >= 0.97 * row["bf16"])
             self.shares[f"attention {row['length']}/{row['head_dim']}"] = row["bf16"]
@@ -197,7 +200,7 @@ def main():
             getattr(goals, name)()
     print_table(goals.rows, arguments.markdown)
     if goals.shares:
-        print("of the product rate by processor time: " + ", ".join(f"{name} {share:.0%}" for name, share in goals.shares.items()))
+        print("of the processor's limit by processor time: " + ", ".join(f"{name} {share:.0%}" for name, share in goals.shares.items()))
     if arguments.json:
         arguments.json.write_text(json.dumps(goals.rows, indent=1) + "\n")
     return 1 if arguments.check and any(row["met"] is False for row in goals.rows) else 0

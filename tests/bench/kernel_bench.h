@@ -41,8 +41,8 @@ inline void set_share(benchmark::State& state, const char* name, double per_iter
                                             benchmark::Counter::kIsIterationInvariantRate);
 }
 
-/// The machine's product rate a second of processor time, measured within the last seconds: it
-/// changes with what else the machine does.
+/// The processor's limit for products a second of processor time, measured within the last seconds:
+/// it changes with what else the machine does.
 inline double recent_rate(ComputeType type, int64_t threads) {
   using Clock = std::chrono::steady_clock;
   struct Measured {
@@ -52,16 +52,15 @@ inline double recent_rate(ComputeType type, int64_t threads) {
   static std::map<std::pair<ComputeType, int64_t>, Measured> all;
   Measured& last = all[{type, threads}];
   if (last.rate == 0 || Clock::now() - last.when > std::chrono::seconds(15))
-    last = {machine_rate(backend(threads), type, static_cast<int>(threads)).flop_per_cpu_second,
-            Clock::now()};
+    last = {machine_rate(type, static_cast<int>(threads)).flop_per_cpu_second, Clock::now()};
   return last.rate;
 }
 
-/// GF/s, and percent of the machine's product rate on as many threads.
+/// GF/s, and percent of the processor's limit on as many threads.
 inline void set_flop(benchmark::State& state, double flop, ComputeType type, int64_t threads) {
   const double rate = recent_rate(type, threads);
   set_rate(state, "GF/s", flop);
-  set_share(state, "of_gemm_%", flop, rate);
+  set_share(state, "of_limit_%", flop, rate);
 }
 
 /// Bytes a memcpy on one thread moves in a second of processor time: those it reads and those it

@@ -1,8 +1,9 @@
-// Rates of the cpu backend's products, attention and packing, each beside the machine's own product
-// rate in the same run.
+// Rates of the cpu backend's products, attention and packing, each beside the processor's
+// limit in the same run.
 #include <cmath>
 #include <string>
 
+#include "bench/instruction_loop.h"
 #include "bench/kernel_bench.h"
 
 namespace kvcal::bench {
@@ -11,29 +12,24 @@ namespace {
 /// 0.75 as bfloat16 or float32, 1.875 as E4M3: zeros multiply at another clock rate.
 constexpr int kSomeByte = 0x3f;
 
-/// The machine's own rates: oneDNN's plain product and ours of large squares.
-void onednn(benchmark::State& state, ComputeType type) {
-  const auto threads = static_cast<int>(state.range(1));
+/// The processor's own limits.
+void limit(benchmark::State& state, ComputeType type) {
+  const auto threads = static_cast<int>(state.range(0));
   for (auto _ : state) {
-    const MachineRate rate = onednn_rate(type, state.range(0), threads);
+    const MachineRate rate = machine_rate(type, threads);
     state.counters["GF/s_thread"] = rate.flop_per_cpu_second * 1e-9;
     state.counters["GF/s_all"] = rate.flop_per_second * 1e-9;
+    state.SetLabel(rate.source);
   }
 }
-void own(benchmark::State& state, ComputeType type) {
-  for (auto _ : state) {
-    const MachineRate rate = backend_rate(backend(state.range(1)), type, state.range(0));
-    state.counters["GF/s_thread"] = rate.flop_per_cpu_second * 1e-9;
-    state.counters["GF/s_all"] = rate.flop_per_second * 1e-9;
-  }
+BENCHMARK_CAPTURE(limit, float32, ComputeType::kFloat32)->Arg(1)->Arg(2)->Iterations(1);
+BENCHMARK_CAPTURE(limit, bfloat16, ComputeType::kBFloat16)->Arg(1)->Arg(2)->Iterations(1);
+
+void reading(benchmark::State& state) {
+  for (auto _ : state)
+    state.counters["GB/s_all"] = read_rate(static_cast<int>(state.range(0))) * 1e-9;
 }
-void squares(benchmark::internal::Benchmark* bench) {
-  bench->ArgsProduct({{2048, 4096}, {1, 2}})->ArgNames({"size", "threads"})->Iterations(1);
-}
-BENCHMARK_CAPTURE(onednn, float32, ComputeType::kFloat32)->Apply(squares);
-BENCHMARK_CAPTURE(onednn, bfloat16, ComputeType::kBFloat16)->Apply(squares);
-BENCHMARK_CAPTURE(own, float32, ComputeType::kFloat32)->Apply(squares);
-BENCHMARK_CAPTURE(own, bfloat16, ComputeType::kBFloat16)->Apply(squares);
+BENCHMARK(reading)->Arg(1)->Arg(2)->Iterations(1);
 
 std::unique_ptr<PackedMatrix> packed(Backend& cpu, int64_t out, int64_t in, ComputeType type) {
   const auto w = values(out * in);

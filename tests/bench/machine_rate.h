@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,6 +12,8 @@ namespace kvcal::bench {
 
 /// Seconds of processor time that all threads of this process took so far.
 double process_cpu_seconds();
+/// Seconds of a clock that only goes on.
+double wall_seconds();
 /// Seconds since this process was started, to the kernel's hundredth.
 double seconds_since_process_start();
 
@@ -32,38 +34,21 @@ inline double attention_flop(int64_t history, int64_t queries, int64_t window, i
   return 2.0 * pairs * static_cast<double>(width);
 }
 
+/// Runs body on so many threads at once, which any processor of this process may take; thread: 0,
+/// 1, ... Rethrows the first exception.
+void on_threads(int threads, const std::function<void(int thread)>& body);
+
 /// The machine's limit for matrix products, as it is at this moment.
 struct MachineRate {
   double flop_per_second = 0;      ///< by the wall clock
   double flop_per_cpu_second = 0;  ///< by the time of all threads: other processes do not count
-  std::string source;              ///< "oneDNN 4096", what was fastest
+  std::string source;              ///< the name of its InstructionLoop
   void take_larger(const MachineRate& other);
 };
 
-/// oneDNN's plain product of two square matrices [size, size], its own layout for the weight,
-/// float32 sums; the middle of a few repeats on that many threads. Throws Error where oneDNN
-/// cannot.
-MachineRate onednn_rate(ComputeType type, int64_t size, int num_threads);
-
-/// A product of two square matrices [size, size] by a backend's matmul.
-class Product {
- public:
-  Product(Backend& backend, ComputeType type, int64_t size);
-  double flop() const;
-  void run();
-
- private:
-  Backend& backend_;
-  int64_t size_;
-  std::unique_ptr<PackedMatrix> weight_;
-  Buffer x_, out_;
-};
-
-/// The same product by the backend's matmul.
-MachineRate backend_rate(Backend& backend, ComputeType type, int64_t size);
-
-/// The best of both at some sizes: about a second of work. This is what "the GEMM rate measured in
-/// the same run" means in all tables.
-MachineRate machine_rate(Backend& backend, ComputeType type, int num_threads);
+/// That of InstructionLoop on so many threads at once: the middle of at least five repeats, and as
+/// many as take a quarter of a second. This is what "the processor's limit, measured in the same
+/// run" means in all tables.
+MachineRate machine_rate(ComputeType type, int threads);
 
 }  // namespace kvcal::bench
