@@ -227,13 +227,19 @@ void parse_experts(const ConfigReader& reader, ModelConfig& config) {
   parse_groups(reader, moe);
 }
 
+/// Of every family: with false, transformers turns the causal mask off. Source: transformers 5.24,
+/// masking_utils.py, `create_causal_mask`.
+constexpr FixedKey kCausal{"is_causal", "true"};
+
 void check_fixed_keys(const ConfigReader& reader, const Architecture& architecture) {
-  for (const FixedKey& fixed : architecture.fixed) {
+  const auto check = [&](const FixedKey& fixed) {
     const Json* found = reader.find(fixed.key);
     if (found && *found != parse_json(fixed.value))
       fail("key '", fixed.key, "' is ", found->dump(), ", which is not supported for ",
            architecture.name, "; supported is ", fixed.value);
-  }
+  };
+  check(kCausal);
+  std::ranges::for_each(architecture.fixed, check);
 }
 
 /// Embeddings that layers read beside the residual stream.

@@ -222,6 +222,9 @@ std::vector<RopeConfig> ropes_by_type(std::string_view key, const Json& object,
     const bool may_lack = config.architecture->positions == Positions::kRopeByLayerType || !is_full;
     if (!entry && !may_lack && user != config.layers.end())
       fail("key '", key, ".full_attention' is missing, and there are layers without a window");
+    const bool has_local_theta =
+        !is_full && config.architecture->local_rope == LocalRope::kOwnTheta;
+    if (!entry && has_local_theta) ropes.push_back(parse_local_rope(reader, config));
     if (!entry) continue;
     const int64_t dim = user == config.layers.end() ? config.head_dim : user->attention.head_dim;
     for (const LayerConfig& layer : config.layers)
@@ -230,6 +233,8 @@ std::vector<RopeConfig> ropes_by_type(std::string_view key, const Json& object,
              layer.attention.head_dim, ", expected heads of one size");
     ropes.push_back(in_context(std::string(key) + "." + std::string(type),
                                [&] { return parse_rope(*entry, reader, config, dim); }));
+    if (has_local_theta && !find_field(*entry, "rope_theta"))
+      ropes.back().theta = reader.required_number("rope_local_base_freq");
   }
   return ropes;
 }

@@ -41,7 +41,8 @@ TEST_CASE("config_defaults: a key that is missing means what transformers' class
                  {.has_python_constants = true});
   size_t compared = 0;
   for (const auto& [fixture, defaults] : recorded.at("defaults").items()) {
-    const Json file = parse_json(read_text(test::model_fixture(fixture) / "config.json"));
+    const Json file = parse_json(read_text(test::model_fixture(fixture) / "config.json"),
+                                 {.has_python_constants = true});
     const Architecture& family = *text_model_of(file).architecture;
     for (const auto& [key, value] : defaults.items()) {
       // A latent has no heads of K and V, whatever the class says.

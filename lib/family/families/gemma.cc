@@ -137,6 +137,7 @@ constexpr FamilyRow kRows[] = {
          "hidden_act": "gelu_pytorch_tanh"})";
        family.aliases = {{"hidden_act", "hidden_activation"}};
        family.switches = attention_bias_switches();
+       family.fixed = {{"use_bidirectional_attention", "false"}};
        // The first checkpoints have "gelu" but use its approximation.
        family.resolve = [](const Json&, ModelConfig& config) {
          if (config.activation == Activation::kGelu) config.activation = Activation::kGeluTanh;
@@ -229,6 +230,7 @@ constexpr FamilyRow kRows[] = {
          "partial_rotary_factor": 0.25}}})";
        add(family.aliases, {{"num_experts_per_tok", "top_k_experts"}});
        family.switches = attention_bias_switches();
+       family.fixed = {};
        family.known_keys = {"use_bidirectional_attention", "use_double_wide_mlp"};
        family.resolve = resolve_gemma4;
        family.has_global_heads = true;

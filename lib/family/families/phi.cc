@@ -45,7 +45,11 @@ constexpr FamilyRow kRows[] = {
          "partial_rotary_factor": 1.0})";
        // Phi-4-multimodal has the last two beside the text model's keys.
        family.known_keys = {"attention_bias", "vision_config", "audio_config"};
-       family.prepare = [](Json& config) {  // older files call longrope so
+       family.prepare = [](Json& config) {
+         if (config.value("model_type", Json()) == "phi4_multimodal" &&
+             !config.contains("num_key_value_heads"))
+           config["num_key_value_heads"] = 8;
+         // Older files call longrope so.
          for (const char* ropes : {"rope_scaling", "rope_parameters"})
            for (const char* key : {"type", "rope_type"})
              if (const auto rope = config.find(ropes); rope != config.end() && rope->is_object())

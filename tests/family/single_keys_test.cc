@@ -1,0 +1,71 @@
+// Single keys of single families, as the classes of transformers 5.24 read them.
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "family/model_config.h"
+#include "support/catch.h"
+#include "support/model_fixture.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+
+namespace {
+
+Json config_of(const std::string& fixture) {
+  return parse_json(read_text(test::model_fixture(fixture) / "config.json"),
+                    {.has_python_constants = true});
+}
+
+}  // namespace
+
+TEST_CASE("single_keys: a decoder that attends both ways is refused, by whatever key says so") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"llama", "is_causal"},
+      {"qwen2", "is_causal"},
+      {"gpt_neox", "is_causal"},
+      {"gemma", "use_bidirectional_attention"},
+      {"gemma2", "use_bidirectional_attention"},
+      {"gemma3n_text", "use_bidirectional_attention"}};
+  for (const auto& [name, key] : cases) {
+    INFO(name);
+    Json json = config_of(name);
+    const ModelConfig before = parse_model_config(json);
+    const bool causal = std::string_view(key) == "is_causal";
+    json[key] = causal;
+    CHECK(parse_model_config(json) == before);
+    json[key] = !causal;
+    CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                         std::string("key '") + key + "' is " + Json(!causal).dump()));
+  }
+}
+
+TEST_CASE(
+    "single_keys: Gemma's layers with a window turn by rope_local_base_freq, where "
+    "rope_parameters do not say how") {
+  for (const char* name : {"gemma3_text", "gemma3n_text"}) {
+    INFO(name);
+    Json json = config_of(name);
+    json["rope_scaling"] = nullptr;
+    json["rope_local_base_freq"] = 5000.0;
+    const ModelConfig before = parse_model_config(json);
+    REQUIRE(before.ropes.at(1).theta == 5000.0);
+    json["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}}};
+    CHECK(parse_model_config(json).ropes == before.ropes);
+    json["rope_parameters"]["sliding_attention"] = {{"rope_type", "default"}};
+    CHECK(parse_model_config(json).ropes == before.ropes);
+    json["rope_parameters"]["sliding_attention"]["rope_theta"] = 7000.0;
+    CHECK(parse_model_config(json).ropes.at(1).theta == 7000.0);
+  }
+}
+
+TEST_CASE("single_keys: Phi-4-multimodal has 8 KV heads where it says nothing, as its class has") {
+  Json json = config_of("phi4_multimodal");
+  json["num_attention_heads"] = 16;
+  json["hidden_size"] = 96;
+  json.erase("num_key_value_heads");
+  CHECK(parse_model_config(json).num_key_value_heads == 8);
+  json["num_key_value_heads"] = nullptr;
+  CHECK(parse_model_config(json).num_key_value_heads == 16);
+}
