@@ -30,8 +30,8 @@ def kvcal(options, *arguments):
     return subprocess.run([options.kvcal, *map(str, arguments)], capture_output=True, text=True)
 
 
-def make_family(options, name):
-    """Folders SCRATCH/NAME/FORM, those that kvcal writes; a refusal of kvcal is in FORM.refused."""
+def make_family(options, name, forms=(*RECIPE, *CONVERTED, *TRIED)):
+    """Folders SCRATCH/NAME/FORM, those of forms that kvcal writes; a refusal of kvcal is in FORM.refused."""
     home = options.scratch / name
     if (home / "made").exists():
         return
@@ -48,12 +48,16 @@ def make_family(options, name):
     ids = [[(31 * i * i + 7 * j * j + 13 * i * j) % vocab for i in range(24)] for j in range(4)]
     (home / "ids.jsonl").write_text("".join(json.dumps({"input_ids": line}) + "\n" for line in ids))
     for form, recipe in RECIPE.items():
+        if form not in forms:
+            continue
         note(home, form, kvcal(options, "calibrate", home / "base", "--recipe", RECIPES / recipe, "--dataset", home / "ids.jsonl",
                                "--num-samples", 4, "--max-seq-length", 24, "--reproducible", "--output", home / form))
     for form, (source, to) in CONVERTED.items():
-        if (home / source).exists():
+        if form in forms and (home / source).exists():
             note(home, form, kvcal(options, "convert", home / source, "--format", to, "--output", home / form))
     for form, source in TRIED.items():
+        if form not in forms:
+            continue
         if form == "names-v5" and not any(name.startswith("language_model.model.") for name in header(home / "base" / "model.safetensors")[0]):
             continue
         if (home / source / "config.json").exists() and (home / "compressed-tensors").exists():
