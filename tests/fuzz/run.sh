@@ -75,7 +75,7 @@ build() { # build FOLDER [CMAKE OPTION...]
 
 make_seeds() {
   rm -rf "$WORK/seeds"
-  python3 "$HERE/make_seeds.py" "$WORK/seeds"
+  python3 "$HERE/make_seeds.py" "$WORK/seeds" || return 1
   local target
   for target in "${targets[@]}"; do mkdir -p "$WORK/seeds/$target" "$WORK/grown/$target" "$HERE/corpus/$target"; done
 }
