@@ -135,7 +135,7 @@ constexpr FamilyRow kRows[] = {
        family.defaults = R"({"head_dim": 256, "num_attention_heads": 16, "num_key_value_heads": 16,
          "max_position_embeddings": 8192, "tie_word_embeddings": true,
          "hidden_act": "gelu_pytorch_tanh"})";
-       family.aliases = {{"hidden_act", "hidden_activation"}};
+       family.known_keys = {"hidden_activation"};  // of earlier versions of transformers
        family.switches = attention_bias_switches();
        family.fixed = {{"use_bidirectional_attention", "false"}};
        // The first checkpoints have "gelu" but use its approximation.
@@ -150,6 +150,8 @@ constexpr FamilyRow kRows[] = {
        family.defaults.merge(R"({"num_attention_heads": 8, "num_key_value_heads": 4,
          "query_pre_attn_scalar": 256, "sliding_window": 4096, "sliding_window_pattern": 2,
          "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0})");
+       family.known_keys = {};
+       family.aliases = {{"hidden_act", "hidden_activation"}};
        family.numbers = {{"query_pre_attn_scalar", &ModelConfig::softmax_scale,
                           NumberKey::Reading::kInverseSquareRoot},
                          {"attn_logit_softcapping", &ModelConfig::attention_softcap},
