@@ -124,7 +124,16 @@ std::vector<bool> sliding_by_hybrid_pattern(const ConfigReader& reader, int64_t 
   return layers_where(num_layers, [](int64_t i) { return i > 0 && (i + 1) % 6 != 0; });
 }
 
-/// Windows by [[words, times], ..]: the words, so many times.
+/// Adds whether a layer has a window, by its word under key.
+void add_window_by_word(std::string_view key, const Json& word, std::vector<bool>& sliding) {
+  if (word != "global" && word != "local")
+    fail("key '", key, "' holds ", word.dump(), ", expected global or local");
+  sliding.push_back(word == "local");
+}
+
+/// Windows by [[words, times], ..]: the words, so many times; or by attention_layers, a word a
+/// layer, which precede. Source: transformers 5.24 `GPTNeoConfig`, whose own list the file's
+/// replaces.
 std::vector<bool> sliding_by_attention_types(const ConfigReader& reader, int64_t num_layers) {
   const Json* list = reader.find("attention_types");
   if (!list || !list->is_array())
@@ -135,15 +144,18 @@ std::vector<bool> sliding_by_attention_types(const ConfigReader& reader, int64_t
         !entry[1].is_number_integer() || entry[1] < 0 || entry[1] > kMaxLayers)
       fail("key 'attention_types' holds ", entry.dump(), ", expected [words, times]");
     for (int64_t i = 0; i < entry[1].get<int64_t>() && std::ssize(sliding) <= num_layers; ++i)
-      for (const Json& word : entry[0]) {
-        if (word != "global" && word != "local")
-          fail("key 'attention_types' holds ", word.dump(), ", expected global or local");
-        sliding.push_back(word == "local");
-      }
+      for (const Json& word : entry[0]) add_window_by_word("attention_types", word, sliding);
   }
   if (std::ssize(sliding) != num_layers)
     fail("key 'attention_types' has words for ", counted(sliding.size(), "layer"), ", expected ",
          num_layers);
+  const Json* words = reader.find("attention_layers");
+  if (!words) return sliding;
+  if (!words->is_array() || std::ssize(*words) != num_layers)
+    fail("key 'attention_layers' is ", words->dump(), ", expected a word for each of ",
+         counted(num_layers, "layer"));
+  sliding.clear();
+  for (const Json& word : *words) add_window_by_word("attention_layers", word, sliding);
   return sliding;
 }
 

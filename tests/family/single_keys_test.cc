@@ -69,3 +69,19 @@ TEST_CASE("single_keys: Phi-4-multimodal has 8 KV heads where it says nothing, a
   json["num_key_value_heads"] = nullptr;
   CHECK(parse_model_config(json).num_key_value_heads == 16);
 }
+
+TEST_CASE("single_keys: GPT-Neo's words for each layer precede those with a number of times") {
+  Json json = config_of("gpt_neo");
+  json["attention_types"] =
+      Json::array({{{"global", "local"}, json.at("num_layers").get<int>() / 2}});
+  json["attention_layers"] = {"local", "global"};
+  const ModelConfig config = parse_model_config(json);
+  CHECK(config.layer(0).sliding_window > 0);
+  CHECK(config.layer(1).sliding_window == 0);
+  json["attention_layers"] = {"local", "sliding"};
+  CHECK(test::message_of([&] { parse_model_config(json); }) ==
+        "key 'attention_layers' holds \"sliding\", expected global or local");
+  json["attention_layers"] = {"local"};
+  CHECK(test::message_of([&] { parse_model_config(json); }) ==
+        "key 'attention_layers' is [\"local\"], expected a word for each of 2 layers");
+}

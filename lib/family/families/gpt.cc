@@ -193,7 +193,6 @@ constexpr FamilyRow kRows[] = {
                          {"hidden_act", "activation_function"},
                          {"rms_norm_eps", "layer_norm_epsilon"}};
        family.fixed = {};
-       family.known_keys = {"attention_layers"};
        family.resolve = [](const Json&, ModelConfig& config) {
          config.output_bias = config.mlp_bias = true;
          config.softmax_scale = 1.0f;
