@@ -262,7 +262,7 @@ class Planner {
                     : text;
   }
 
-  /// Finds QuantPlan::left_out.
+  /// Finds QuantPlan::left_out, sorted.
   void find_left_out() {
     std::set<std::string_view> unrun;
     std::vector<std::string> names;
@@ -276,10 +276,11 @@ class Planner {
       if (is_unrun(fused.members[0])) continue;
       std::ranges::copy_if(fused.members, std::back_inserter(plan_.left_out), is_unrun);
     }
+    std::ranges::sort(plan_.left_out);
   }
 
   bool is_left_out(const UnrunModule& module) const {
-    return std::ranges::find(plan_.left_out, module.name) != plan_.left_out.end();
+    return std::ranges::binary_search(plan_.left_out, module.name);
   }
 
   /// Lists unquantized modules of quantized classes: class by class, in the order of their first
