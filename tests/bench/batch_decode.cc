@@ -12,6 +12,7 @@
 #include "checkpoint/model_dir.h"
 #include "eval/generate.h"
 #include "kernels/backends.h"
+#include "run/subject.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal::bench {
@@ -66,14 +67,6 @@ std::vector<BatchPrompt> random_prompts(const Options& options, int64_t count, i
   return prompts;
 }
 
-/// Of all tensors as they are stored, each once.
-double stored_bytes(const ModelDir& model) {
-  double bytes = 0;
-  for (const std::string& name : model.tensor_names())
-    bytes += static_cast<double>(model.tensor(name).bytes.size());
-  return bytes;
-}
-
 void run(const Options& options) {
   const ModelDir model_dir(options.model);
   const ModelConfig config = read_model_config(model_dir);
@@ -99,7 +92,7 @@ void run(const Options& options) {
               static_cast<long long>(options.prompt), static_cast<long long>(options.tokens));
   const int threads = options.threads > 0 ? static_cast<int>(options.threads)
                                           : static_cast<int>(std::thread::hardware_concurrency());
-  const double reading = read_rate(threads), bytes = stored_bytes(model_dir);
+  const double reading = read_rate(threads), bytes = static_cast<double>(tensor_bytes(model_dir));
   std::printf("memory is read at %.1f GB/s: %.1f MB of weights at most %.1f times a second\n",
               reading / 1e9, bytes / 1e6, reading / bytes);
   std::printf("one by one: %8.1f tokens/s, %.1f %% of that\n", one_by_one,
