@@ -18,8 +18,9 @@ namespace kvcal {
 namespace {
 
 // Keys of config.json with one entry per layer, and with numbers of layers.
-constexpr std::array<std::string_view, 16> kListsByLayer{
+constexpr std::array<std::string_view, 17> kListsByLayer{
     "activation_sparsity_pattern",
+    "attention_layers",
     "hybrid_override_pattern",
     "intermediate_size",
     "layer_rope_theta",
