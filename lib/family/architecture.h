@@ -161,6 +161,7 @@ using ResolveHook = void (*)(const Json& config, ModelConfig& resolved);
   FIELD(bool, counts_rotary_dim, false, "rotary_dim is a number of dimensions, not a share")      \
   FIELD(bool, has_latent_attention, false, "MLA: the cache holds a latent")                       \
   FIELD(bool, norms_after_rope, false, "Q and K are normed after they turn")                      \
+  FIELD(bool, has_query_beta, false, "llama_4_scaling_beta lets queries grow")                    \
   FIELD(bool, has_rope_alpha, false, "rope_scaling's alpha raises theta")                         \
   FIELD(Indexer, indexer, Indexer::kNone,                                                         \
         "indexer of sparse attention beside a latent, by the RoPE of its queries and keys")       \

@@ -127,19 +127,20 @@ namespace {
 /// Keys of rope_scaling and rope_parameters, of any type of rope.
 constexpr auto kRopeKeys = std::to_array<std::string_view>({
     "attention_factor", "beta_fast", "beta_slow", "factor", "full_attention", "high_freq_factor",
-    "llama_4_scaling_beta", "long_factor", "long_mscale", "low_freq_factor",
-    "max_position_embeddings", "mrope_interleaved", "mrope_section", "mscale", "mscale_all_dim",
+    "long_factor", "long_mscale", "low_freq_factor", "max_position_embeddings",
+    "mrope_interleaved", "mrope_section", "mscale", "mscale_all_dim",
     "original_max_position_embeddings", "partial_rotary_factor", "rope_theta", "rope_type",
     "short_factor", "short_mscale", "sliding_attention", "truncate", "type", "xdrope_section"
 });
 // clang-format on
 
-void add_unread_rope_keys(const std::string& name, const Json& rope, bool reads_alpha,
-                          std::vector<std::string>& unread) {
+void add_unread_rope_keys(const std::string& name, const Json& rope,
+                          const Architecture& architecture, std::vector<std::string>& unread) {
   for (const auto& [key, value] : rope.items()) {
-    if (value.is_object()) add_unread_rope_keys(name + "." + key, value, reads_alpha, unread);
-    const bool is_read =
-        std::ranges::find(kRopeKeys, key) != kRopeKeys.end() || (reads_alpha && key == "alpha");
+    if (value.is_object()) add_unread_rope_keys(name + "." + key, value, architecture, unread);
+    const bool is_read = std::ranges::find(kRopeKeys, key) != kRopeKeys.end() ||
+                         (architecture.has_rope_alpha && key == "alpha") ||
+                         (architecture.has_query_beta && key == "llama_4_scaling_beta");
     if (!value.is_null() && !is_read) unread.push_back(name + "." + key);
   }
 }
@@ -158,7 +159,7 @@ std::vector<std::string> ConfigReader::unread_keys(const Json& file) const {
   for (const auto& [key, value] : file.items()) {
     const bool is_rope = key == "rope_scaling" || key == "rope_parameters";
     if (is_rope && value.is_object() && asked_.contains(key))
-      add_unread_rope_keys(key, value, architecture_.has_rope_alpha, unread);
+      add_unread_rope_keys(key, value, architecture_, unread);
     const std::string inside = key + ".";
     const auto names_inside = [&](const KeyAlias& alias) {
       return alias.alias.starts_with(inside);
@@ -284,6 +285,7 @@ const std::vector<NumberRow>& number_rows() {
       {"mlp_multipliers", kFactorRange},
       {"ssm_multipliers", kFactorRange},
       {"time_step_limit", kOrNone},
+      {"time_step_min", kOrNone},
       {"swiglu_limits", kOrNone},
       {"swiglu_limits_shared", kOrNone},
   };

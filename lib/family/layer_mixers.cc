@@ -117,6 +117,11 @@ std::optional<float> step_size(const Json& value) {
 
 /// [least, most] step size; most may be infinite.
 void parse_step_limit(const ConfigReader& reader, RecurrentConfig& recurrent) {
+  // Such a family names its default. Source: transformers 5.24 `Zamba2MambaMixer`.
+  if (reader.has_default("time_step_min")) {
+    recurrent.dt_min = static_cast<float>(reader.required_number("time_step_min"));
+    return;
+  }
   const Json* limit = reader.find("time_step_limit");
   if (!limit) return;
   const bool is_pair = limit->is_array() && limit->size() == 2;

@@ -64,10 +64,6 @@ void parse_yarn(const Json& scaling, RopeConfig& rope) {
   rope.attention_factor = number_of(scaling, "attention_factor").value_or(0.0);
   // transformers takes a null for false.
   rope.truncate = optional_bool(scaling, "truncate").value_or(!scaling.contains("truncate"));
-  rope.query_beta = number_of(scaling, "llama_4_scaling_beta").value_or(0.0);
-  if (rope.query_beta != 0.0 && rope.unturned_dim % 2 != 0)
-    fail("key 'qk_nope_head_dim' is ", rope.unturned_dim,
-         ", expected an even number where queries grow with the position");
 }
 
 void parse_longrope(const Json& scaling, RopeConfig& rope) {
@@ -79,6 +75,16 @@ void parse_longrope(const Json& scaling, RopeConfig& rope) {
   rope.attention_factor = number_of(scaling, "attention_factor").value_or(0.0);
   rope.short_mscale = number_of(scaling, "short_mscale").value_or(0.0);
   rope.long_mscale = number_of(scaling, "long_mscale").value_or(0.0);
+}
+
+/// Growth of queries with the position, whatever the type of rope. Source: transformers 5.24
+/// `Ministral3Attention`, `Mistral4Attention`.
+void parse_query_growth(const Json& scaling, const ModelConfig& config, RopeConfig& rope) {
+  if (!config.architecture->has_query_beta) return;
+  rope.query_beta = number_of(scaling, "llama_4_scaling_beta").value_or(0.0);
+  if (rope.query_beta != 0.0 && rope.unturned_dim % 2 != 0)
+    fail("key 'qk_nope_head_dim' is ", rope.unturned_dim,
+         ", expected an even number where queries grow with the position");
 }
 
 /// Whether Hunyuan's alpha raises theta, once for all lengths, whatever the type says. Source:
@@ -161,6 +167,7 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
     fail("key 'original_max_position_embeddings' is ", rope.original_max_position_embeddings,
          ", expected 1 to ", kMaxPositions);
   if (scaling.empty()) return rope;
+  parse_query_growth(scaling, config, rope);
   if (is_raised_by_alpha(scaling, config)) {
     const auto dim = static_cast<double>(config.head_dim);
     const double alpha = required_number_of(scaling, "alpha");
@@ -201,8 +208,22 @@ bool is_by_layer_type(const Json& parameters) {
   return parameters.contains("full_attention") || parameters.contains("sliding_attention");
 }
 
+/// Refuses what programs take differently where layers with a window turn without scaling: theta
+/// beside the types of layers. Source: transformers 5.24 `Olmo3Config.convert_rope_params_to_dict`,
+/// whose layers with a window have the class's theta whatever the file says; transformers 4.57
+/// `Olmo3RotaryEmbedding` takes the file's.
+void check_unscaled_theta(double theta, const ModelConfig& config) {
+  const double expected = parse_json(config.architecture->defaults).value("rope_theta", 10000.0);
+  if (theta != expected)
+    fail("key 'rope_theta' is ", theta, ", which programs take for all layers or for those ",
+         "without a window; expected ", expected,
+         ", or rope_parameters with entries 'full_attention' and 'sliding_attention'");
+}
+
 RopeConfig parse_local_rope(const ConfigReader& reader, const ModelConfig& config) {
   RopeConfig rope = parse_rope(Json::object(), reader, config, config.head_dim);
+  if (config.architecture->local_rope == LocalRope::kUnscaled)
+    check_unscaled_theta(rope.theta, config);
   if (config.architecture->local_rope == LocalRope::kOwnTheta)
     rope.theta = reader.required_number("rope_local_base_freq");
   return rope;

@@ -207,30 +207,6 @@ TEST_CASE("model_config: half of each of Bamba's heads turns, where its rope has
   CHECK(test::contains(test::message_of([&] { parse_model_config(json); }), "expected an even"));
 }
 
-// Source: transformers 5.23 `LagunaConfig.__post_init__`.
-TEST_CASE("model_config: ropes of the class take the place of null") {
-  for (const std::string fixture : {"laguna", "mellum"}) {
-    Json json = config_of(fixture);
-    json.erase("rope_parameters");
-    const ModelConfig absent = parse_model_config(json);
-    json["rope_parameters"] = nullptr;
-    const ModelConfig null = parse_model_config(json);
-    REQUIRE(absent.ropes.size() == 2);
-    REQUIRE(null.ropes.size() == 2);
-    CHECK(null.ropes[0].theta == 500000.0);
-    CHECK(null.ropes[1].theta == 10000.0);
-    CHECK(null.ropes[0].rotary_dim == absent.ropes[0].rotary_dim);
-  }
-}
-
-TEST_CASE("model_config: a latent cannot turn in proportion") {
-  Json json = config_of("youtu");
-  json.erase("rope_scaling");
-  json["rope_parameters"] = {{"rope_type", "proportional"}, {"partial_rotary_factor", 1.0}};
-  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
-                       "rope type 'proportional' is not supported for the latent attention"));
-}
-
 TEST_CASE("model_config: transformers 5 saves Nemotron-H with a list and no number of layers") {
   Json json = config_of("nemotron_h");
   const int64_t count = parse_model_config(json).num_hidden_layers;
@@ -240,6 +216,20 @@ TEST_CASE("model_config: transformers 5 saves Nemotron-H with a list and no numb
   json.erase("layers_block_type");
   CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
                        "key 'num_hidden_layers' is missing"));
+}
+
+// Source: transformers 5.24 `NemotronHMamba2Mixer`, `NemotronHConfig.__post_init__`.
+TEST_CASE("model_config: Nemotron-H's steps are bounded by time_step_min alone") {
+  Json json = config_of("nemotron_h");
+  json["time_step_limit"] = {0.25, 0.5};
+  json["time_step_min"] = 0.125;
+  CHECK(parse_model_config(json).recurrent.dt_min == 0.125f);
+  CHECK(std::isinf(parse_model_config(json).recurrent.dt_max));
+  json["mamba_dt_min"] = 0.0625;
+  CHECK(parse_model_config(json).recurrent.dt_min == 0.0625f);
+  json.erase("mamba_dt_min");
+  json.erase("time_step_min");
+  CHECK(parse_model_config(json).recurrent.dt_min == 0.001f);
 }
 
 TEST_CASE("model_config: transformers 5 saves infinity as an object") {

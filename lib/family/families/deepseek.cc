@@ -315,6 +315,7 @@ constexpr FamilyRow kRows[] = {
          "rope_theta": 1e4, "factor": 128.0, "original_max_position_embeddings": 8192,
          "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
          "llama_4_scaling_beta": 0.1}})");
+       family.has_query_beta = true;
        family.switches = {{"attention_bias", &ModelConfig::attention_bias},
                           {"norm_topk_prob", &ModelConfig::norm_topk_prob},
                           {"rope_interleave", &ModelConfig::rope_is_interleaved}};

@@ -264,9 +264,11 @@ constexpr FamilyRow kRows[] = {
          "layer_norm_epsilon": 1e-5, "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8,
          "ssm_state_size": 128, "conv_kernel": 4, "use_conv_bias": true, "n_routed_experts": 8,
          "num_experts_per_tok": 2, "moe_intermediate_size": 7688, "n_group": 1, "topk_group": 1,
-         "moe_shared_expert_intermediate_size": 7688, "norm_topk_prob": true})";
+         "moe_shared_expert_intermediate_size": 7688, "norm_topk_prob": true,
+         "time_step_min": 0.001})";
        family.aliases = {
            {"head_dim", "attention_head_dim"},
+           {"time_step_min", "mamba_dt_min"},
            {"rms_norm_eps", "layer_norm_epsilon"},
            {"hidden_act", "mlp_hidden_act"},
            {"mamba_n_groups", "n_groups"},
@@ -281,9 +283,15 @@ constexpr FamilyRow kRows[] = {
                           {"norm_topk_prob", &ModelConfig::norm_topk_prob}};
        family.numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}};
        family.fixed = {{"mamba_hidden_act", "\"silu\""}};
-       family.known_keys = {
-           "attention_bias", "mamba_proj_bias",       "expand",          "chunk_size", "norm_eps",
-           "rope_theta",     "partial_rotary_factor", "n_shared_experts"};
+       family.known_keys = {"attention_bias",
+                            "mamba_proj_bias",
+                            "expand",
+                            "chunk_size",
+                            "norm_eps",
+                            "rope_theta",
+                            "partial_rotary_factor",
+                            "n_shared_experts",
+                            "time_step_limit"};
        family.recurrence = Mixer::kMamba2;
        family.has_single_blocks = true;
        family.expert_layers = ExpertLayers::kAll;

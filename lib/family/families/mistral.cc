@@ -51,6 +51,7 @@ constexpr FamilyRow kRows[] = {
          "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0,
          "original_max_position_embeddings": 16384, "beta_fast": 32.0, "beta_slow": 1.0,
          "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}})";
+       family.has_query_beta = true;
        family.sliding_window = SlidingWindow::kAllLayers;
      }},
     {"mixtral", "mistral", "MixtralAttention", "Mixtral 8x7B, 8x22B",

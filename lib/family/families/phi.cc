@@ -21,6 +21,21 @@ TensorRows phi_layer_rows() {
   });
 }
 
+/// Refuses a trained length beside the ropes that is not the one in them: other families take the
+/// former. Source: transformers 5.24 `PhimoeConfig.validate_rope`, which takes the latter.
+void check_trained_length(const Json& json, ModelConfig& config) {
+  constexpr std::string_view kKey = "original_max_position_embeddings";
+  const auto outside = optional_int(json, kKey);
+  for (const std::string_view ropes : {"rope_scaling", "rope_parameters"}) {
+    const Json* object = find_field(json, ropes);
+    if (!outside || !object || object->empty()) continue;
+    const int64_t inside = optional_int(*object, kKey).value_or(config.max_position_embeddings);
+    if (inside != *outside)
+      fail("key '", kKey, "' is ", *outside, ", and in '", ropes, "' ", inside,
+           "; expected the same in both");
+  }
+}
+
 constexpr FamilyRow kRows[] = {
     {"phi", "", "PhiAttention", "Phi-1, Phi-1.5, Phi-2",
      [](Architecture& family) {
@@ -67,7 +82,7 @@ constexpr FamilyRow kRows[] = {
        family.defaults.merge(R"({"num_local_experts": 16, "router_jitter_noise": 0.01})");
        family.switches = attention_bias_switches({{"lm_head_bias", &ModelConfig::lm_head_bias}});
        family.numbers = {{"router_jitter_noise", &ModelConfig::router_jitter}};
-       family.resolve = nullptr;
+       family.resolve = check_trained_length;
        family.centers_norm = true;
        family.router_score = RouterScore::kSparseMixer;
        family.model_tensors =
