@@ -292,7 +292,7 @@ Section about_section(const CheckpointReport& report) {
 
 std::string checkpoint_page(const CheckpointReport& report) {
   Page page{.title = report.name + ": FP8 KV cache" +
-                     (report.dataset.empty() ? std::string() : ", calibrated on " + report.dataset),
+                     (report.dataset.empty() ? std::string() : ", data set " + report.dataset),
             .footer = "Written by kvcal " + report.version + " from " + report.path};
   page.heading.element("p", {{"class", "lead"}},
                        report.model_type + " · scales: " + report.scale_format + " · " +
