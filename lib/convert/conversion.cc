@@ -233,6 +233,7 @@ void add_layers(const SourceScales& source, const ModelConfig& config, Calibrati
     own.layer = index;
     own.module = config.attention_module(index);
     own.ignored = scales.ignored;
+    own.reads_cache_of = read_cache(config, index);
     own.k.scales = scales.k;
     own.v.scales = scales.v;
     const Strategy strategy = resolved_strategy(calibration.kv_args);
@@ -290,19 +291,25 @@ double lost_octaves(const std::vector<Scale>& own, const std::vector<Scale>& hel
   return most;
 }
 
-/// The source's entry of a module, or a new one without calibration data.
-Json entry_of(const Json& layers, const AttentionCalibration& layer) {
+/// The source's entry of a module, or a new one without calibration data; with its marks, which
+/// earlier versions did not write.
+Json entry_of(const Json& layers, const AttentionCalibration& layer,
+              const Calibration& calibration) {
+  Json own = layer_marks(layer, calibration);
   if (layers.is_array())
-    for (const Json& entry : layers)
-      if (entry.is_object() && entry.value("module", Json()) == Json(layer.module)) return entry;
-  return {{"layer", layer.layer}, {"module", layer.module}};
+    for (Json entry : layers)
+      if (entry.is_object() && entry.value("module", Json()) == Json(layer.module)) {
+        entry.update(own);
+        return entry;
+      }
+  return own;
 }
 
 Json layers_json(const Calibration& calibration, const Json& source,
                  const WrittenFormats& formats) {
   Json layers = Json::array();
   for (const AttentionCalibration& layer : calibration.layers) {
-    Json entry = entry_of(source, layer);
+    Json entry = entry_of(source, layer, calibration);
     // As one written format holds them; with several, those that all are made from.
     const WrittenScales scales = formats.writer && !layer.ignored
                                      ? formats.writer->held(layer, formats.tp_size)

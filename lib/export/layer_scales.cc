@@ -103,9 +103,8 @@ Scale largest_of(const std::vector<Scale>& scales) {
 }
 
 std::span<const AttentionCalibration> layers_of_model(const Calibration& calibration) {
-  const auto end = std::ranges::find_if(calibration.layers, [&](const auto& layer) {
-    return layer.layer >= calibration.num_hidden_layers;
-  });
+  const auto end = std::ranges::find_if(
+      calibration.layers, [&](const auto& layer) { return calibration.is_draft(layer); });
   return {calibration.layers.begin(), end};
 }
 
@@ -193,7 +192,7 @@ void check_covers_model(const ModelDir& model, const Calibration& calibration) {
       fail(model.path().string(), ": has no tensor of the calibrated module ", layer.module);
     calibrated.insert(layer.module);
     // Of several multi-token prediction layers, engines run the first.
-    if (layer.layer >= calibration.num_hidden_layers) continue;
+    if (calibration.is_draft(layer)) continue;
     const auto pattern = around_number(layer.module);
     if (!pattern) continue;
     const std::set<std::string> parts = parts_of(layer.module, own);

@@ -102,8 +102,9 @@ Json side_json(const KvTensorCalibration& side, bool ignored) {
       {"histogram", histogram_json(side)}};
 }
 
-Json layer_json(const AttentionCalibration& layer, const std::vector<int64_t>& records) {
-  Json json = {{"layer", layer.layer}, {"module", layer.module}};
+Json layer_json(const AttentionCalibration& layer, const Calibration& calibration,
+                const std::vector<int64_t>& records) {
+  Json json = layer_marks(layer, calibration);
   const Json k = side_json(layer.k, layer.ignored), v = side_json(layer.v, layer.ignored);
   for (const auto& [name, value] : k.items()) {
     json["k_" + name] = value;
@@ -198,6 +199,13 @@ Json scales_json(const std::vector<Scale>& scales, bool ignored) {
   return scales.size() == 1 ? Json(scales[0].value) : list_of(scales, &Scale::value);
 }
 
+Json layer_marks(const AttentionCalibration& layer, const Calibration& calibration) {
+  Json json = {{"layer", layer.layer}, {"module", layer.module}};
+  if (calibration.is_draft(layer)) json["draft"] = true;
+  if (layer.reads_cache_of) json["reads_cache_of"] = *layer.reads_cache_of;
+  return json;
+}
+
 Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calibration& calibration,
                    const WrittenCheckpoint& written) {
   const Provenance& origin = input.origin;
@@ -227,7 +235,7 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calib
   if (!input.kl_budget.is_null()) manifest["kl_budget"] = input.kl_budget;
   manifest["layers"] = Json::array();
   for (const AttentionCalibration& layer : calibration.layers)
-    manifest["layers"].push_back(layer_json(layer, origin.sample_indices));
+    manifest["layers"].push_back(layer_json(layer, calibration, origin.sample_indices));
   manifest["linears"] = linears_json(calibration, written);
   return manifest;
 }

@@ -18,6 +18,9 @@ namespace kvcal {
 /// One number, or a list where each head has its own; null for an ignored layer.
 Json scales_json(const std::vector<Scale>& scales, bool ignored);
 
+/// Number and module of a layer, whether it is a draft, and the layer whose cache it reads.
+Json layer_marks(const AttentionCalibration& layer, const Calibration& calibration);
+
 /// Facts of a run that its manifest records. See docs/formats.md, kvcal_manifest.json.
 struct ManifestInput {
   std::string version;

@@ -74,6 +74,14 @@ std::string number_text(const Json& layer, std::string_view key) {
          " (" + counted(heads.size(), "head") + ")";
 }
 
+/// Whose cache a layer's scales are for, where it is not the model's own layer's.
+std::string mark_text(const Json& layer) {
+  const Json *draft = member(layer, "draft"), *source = member(layer, "reads_cache_of");
+  if (draft && *draft == Json(true)) return ", a draft";
+  if (source && source->is_number_integer()) return ", reads the cache of layer " + source->dump();
+  return {};
+}
+
 std::string scale_table(const Json& manifest) {
   const Json* layers = member(manifest, "layers");
   if (!layers || !layers->is_array() || layers->empty()) return {};
@@ -83,6 +91,7 @@ std::string scale_table(const Json& manifest) {
   for (const Json& layer : *layers) {
     const Json* number = member(layer, "layer");
     table += "| " + (number && number->is_number_integer() ? number->dump() : std::string("-"));
+    table += mark_text(layer);
     for (const char* key : {"k_scale", "v_scale", "k_amax", "v_amax"})
       table += " | " + number_text(layer, key);
     table += " |\n";

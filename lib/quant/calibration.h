@@ -61,6 +61,8 @@ struct AttentionCalibration {
   /// empty: module, under the form's names.
   std::string scales_at = {};
   bool ignored = false;
+  /// The earlier layer whose K and V this one reads; nullopt: it has its own.
+  std::optional<int64_t> reads_cache_of = {};
   KvTensorCalibration k, v;
   /// Queries after RoPE, [heads of Q]; nullopt where the plan does not quantize them.
   std::optional<KvTensorCalibration> q = {};
@@ -91,6 +93,11 @@ struct Calibration {
   /// Scales of weights that are already FP8 in the source, row-major as in ScaleGrid, by module of
   /// the plan.
   std::map<std::string, std::vector<Scale>, std::less<>> stored_weights = {};
+
+  /// Whether a layer runs behind the model, as engines run a draft.
+  bool is_draft(const AttentionCalibration& layer) const {
+    return layer.layer >= num_hidden_layers;
+  }
 };
 
 }  // namespace kvcal

@@ -88,6 +88,9 @@ TEST_CASE("draft: its scales are those of its K and V, under the names that engi
     CHECK(found.num_hidden_layers == run.config.num_hidden_layers);
     const AttentionCalibration& draft = found.layers.back();
     CHECK(draft.layer == run.config.num_hidden_layers);
+    CHECK(found.is_draft(draft));
+    CHECK_FALSE(found.is_draft(found.layers.front()));
+    CHECK_FALSE(draft.reads_cache_of);
     CHECK(draft.scales_at == scales_at);
     CHECK(found.layers.front().scales_at.empty());
     // The engines' own loaders of drafts (reference/*_draft_scales.py).

@@ -84,9 +84,11 @@ void check_copied(const Run& run) {
   const std::vector<AttentionCalibration>& layers = run.calibration.layers;
   REQUIRE(layers.size() == 6);
   REQUIRE(run.statistics.attention.size() == 6);
+  for (size_t i = 0; i < 3; ++i) CHECK_FALSE(layers[i].reads_cache_of);
   for (size_t i = 3; i < 6; ++i) {
     const auto source = static_cast<size_t>(config.layers[i].cache_layer);
     CHECK(layers[i].module == config.attention_module(static_cast<int64_t>(i)));
+    CHECK(layers[i].reads_cache_of == config.layers[i].cache_layer);
     CHECK(layers[i].k.scales[0].value == layers[source].k.scales[0].value);
     CHECK(layers[i].v.scales[0].value == layers[source].v.scales[0].value);
     CHECK(run.statistics.attention[i].k.heads == run.statistics.attention[source].k.heads);

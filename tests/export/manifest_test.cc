@@ -96,6 +96,24 @@ TEST_CASE("manifest: KV alone has the keys it had, queries add theirs") {
         Json{"LlamaAttention"});
 }
 
+TEST_CASE("manifest: a draft, and a layer that reads another one's cache, say so") {
+  Calibration calibration = calibration_of(export_case("single_head"));
+  REQUIRE(calibration.layers.size() == 2);
+  const auto layers_of = [&] {
+    return make_manifest(run_over("d"), recipe_of(calibration), calibration).at("layers");
+  };
+  for (const Json& layer : layers_of()) {
+    CHECK_FALSE(layer.contains("draft"));
+    CHECK_FALSE(layer.contains("reads_cache_of"));
+  }
+  calibration.layers[1].reads_cache_of = 0;
+  CHECK(layers_of()[1].at("reads_cache_of") == 0);
+  CHECK_FALSE(layers_of()[0].contains("reads_cache_of"));
+  calibration.num_hidden_layers = 1;
+  CHECK(layers_of()[1].at("draft") == true);
+  CHECK_FALSE(layers_of()[0].contains("draft"));
+}
+
 TEST_CASE("manifest: a histogram counts every magnitude of all heads in its half octave") {
   Calibration calibration = calibration_of(export_case("single_head"));
   const std::vector<std::vector<float>> heads{{0.0f, 1e-30f, 0.75f, 0.7499f, 1.0f, 1.49f, 1.5f},

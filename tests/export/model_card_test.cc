@@ -54,6 +54,16 @@ TEST_CASE("model card: it names no folder of a machine, and every layer's scales
   CHECK(text.find("base_model") == text.npos);
 }
 
+TEST_CASE("model card: a draft, and a layer that reads another one's cache, are called so") {
+  Json marked = manifest();
+  marked["layers"] = parse_json(R"([{"layer": 0, "k_scale": 1.0},
+      {"layer": 1, "k_scale": 1.0, "reads_cache_of": 0}, {"layer": 2, "draft": true}])");
+  const std::string text = card_text(card_of_manifest(marked, "", "fp8"), {});
+  CHECK(text.find("| 0 | 1 |") != text.npos);
+  CHECK(text.find("| 1, reads the cache of layer 0 | 1 |") != text.npos);
+  CHECK(text.find("| 2, a draft | - |") != text.npos);
+}
+
 TEST_CASE("model card: a name is text, whatever it says") {
   Json named = manifest();
   named["model"]["path"] = "/x/<img src=x onerror=1> [a](http:b) `c` *d* & e_f";

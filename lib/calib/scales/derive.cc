@@ -227,6 +227,7 @@ AttentionCalibration derive_attention(const AttentionStatistics& seen,
                               .module = planned.module,
                               .scales_at = draft_scale_module(config, planned.layer),
                               .ignored = planned.ignored,
+                              .reads_cache_of = read_cache(config, planned.layer),
                               .k = calibrated(seen.k, k, planned.kv, options),
                               .v = calibrated(seen.v, v, planned.kv, options)};
   if (planned.q && seen.q)
@@ -303,6 +304,11 @@ void check_statistics_suffice(const QuantPlan& plan) {
            "or kvcal calibrate, which runs the model");
 }
 
+std::optional<int64_t> read_cache(const ModelConfig& config, int64_t layer) {
+  if (config.has_own_cache(layer)) return std::nullopt;
+  return config.layer(layer).cache_layer;
+}
+
 Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype,
                               double headroom) {
   Calibration calibration;
@@ -360,6 +366,7 @@ Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config
                               .module = attention.module,
                               .scales_at = draft_scale_module(config, attention.layer),
                               .ignored = attention.ignored,
+                              .reads_cache_of = read_cache(config, attention.layer),
                               .k = side(cache.heads, cache.k_dim),
                               .v = side(cache.heads, cache.v_dim)});
     if (attention.q) planned.layers.back().q = side(config.attention(attention.layer).heads);

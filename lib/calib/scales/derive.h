@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -68,6 +69,9 @@ void check_headroom(const QuantPlan& plan, double headroom);
 /// Throws Error where the plan has an observer that judges scales by attention, which statistics do
 /// not hold.
 void check_statistics_suffice(const QuantPlan& plan);
+
+/// The earlier layer whose K and V a layer reads; nullopt: it has its own.
+std::optional<int64_t> read_cache(const ModelConfig& config, int64_t layer);
 
 /// Calibration of the plan, still without layers and inputs.
 Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype,

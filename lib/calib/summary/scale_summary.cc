@@ -142,7 +142,7 @@ std::optional<ScaleSummary> summarize_scales(const Calibration& calibration,
   const std::set<int64_t> own(cached.begin(), cached.end());
   ScaleSummary summary;
   for (const AttentionCalibration& one : calibration.layers) {
-    const bool is_draft = one.layer >= calibration.num_hidden_layers;
+    const bool is_draft = calibration.is_draft(one);
     if (!is_draft && !own.contains(one.layer)) continue;
     if (one.ignored) {
       if (is_draft) continue;
