@@ -179,8 +179,8 @@ TEST_CASE("page: the title names model and data, the chart of scales has scales"
   report.dataset = "";
   CHECK(count_of(checkpoint_page(report), "<h1>Llama: FP8 KV cache</h1>") == 1);
   report.dataset = "chats.jsonl";
-  CHECK(count_of(checkpoint_page(report),
-                 "<h1>Llama: FP8 KV cache, data set chats.jsonl</h1>") == 1);
+  CHECK(count_of(checkpoint_page(report), "<h1>Llama: FP8 KV cache, data set chats.jsonl</h1>") ==
+        1);
   const report::SeriesChart chart = report::scales_chart(report);
   REQUIRE(!chart.series.empty());
   CHECK(chart.series[0].name == "K scale");
