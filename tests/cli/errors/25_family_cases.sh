@@ -56,9 +56,9 @@ refuse nemotron_h "A hybrid without attention" 's/"M\*-ME\*"/"MM-MEM"/'
 
 refuse granitemoehybrid "A hybrid's layer types with an unknown word" '/"layer_types": \[/,/\]/s/"mamba"/"hyena"/'
 
-refuse nemotron_h "Step sizes without an upper limit" '/"time_step_limit": \[/,/\]/{s/0\.0,/0.0/; /Infinity/d}'
+refuse falcon_h1 "Step sizes without an upper limit" 's/"mamba_d_conv"/"time_step_limit": [0.0], &/'
 
-refuse nemotron_h "Step sizes between limits that do not rise" '/"time_step_limit": \[/,/\]/s/0\.0/Infinity/'
+refuse falcon_h1 "Step sizes between limits that do not rise" 's/"mamba_d_conv"/"time_step_limit": [Infinity, Infinity], &/'
 
 refuse bamba "An attention layer past the last" '/"attn_layer_indices": \[/,/\]/s/1$/1, 99/'
 
@@ -73,6 +73,10 @@ refuse exaone_moe "mlp_layer_types with an unknown word" '/"mlp_layer_types": \[
 refuse granite_swa "Bases of rope for fewer layers than there are" '/"layer_rope_theta": \[/,/\]/{/1000000.0,/d}'
 
 refuse granite_swa "A base of rope that is a word" '/"layer_rope_theta": \[/,/\]/s/1000000.0/"large"/'
+
+refuse olmo3 "A base of rope that layers with a window may have or not" 's/"rope_theta": 500000.0/"rope_theta": 250000.0/'
+
+refuse phimoe "Two lengths that PhiMoE was trained with" '0,/"original_max_position_embeddings": 48/s//"original_max_position_embeddings": 24/'
 
 refuse gptj "An odd number of turning dimensions" 's/"rotary_dim": [0-9]+/"rotary_dim": 5/'
 
