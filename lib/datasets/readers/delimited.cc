@@ -117,11 +117,22 @@ std::optional<char> delimiter_by_header(std::string_view text) {
 
 namespace {
 
-int64_t breaks_in(std::string_view text) {
+bool is_break(char c) {
+  return c == '\n' || c == '\r';
+}
+
+/// Line breaks of text from begin to end; "\r\n" is one, where its second byte lies.
+int64_t breaks_in(std::string_view text, size_t begin, size_t end) {
   int64_t breaks = 0;
-  for (size_t i = 0; i < text.size(); ++i)
+  for (size_t i = begin; i < end; ++i)
     if (text[i] == '\n' || (text[i] == '\r' && !text.substr(i + 1).starts_with('\n'))) ++breaks;
   return breaks;
+}
+
+/// The end of the empty rows that begin there, or of so many of them as one step takes.
+size_t end_of_empty_rows(std::string_view text, size_t begin) {
+  const std::string_view seen = text.substr(begin, size_t{1} << 16);
+  return begin + static_cast<size_t>(std::ranges::find_if_not(seen, is_break) - seen.begin());
 }
 
 void check_is_text(std::string_view text) {
@@ -179,13 +190,16 @@ class DelimitedRecords : public RecordSource {
     for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
       points.pass();
       try {  // no in_context(), which would write the place of every row
-        end = read_row_within(text, begin, delimiter_, max_record_bytes, fields);
-        if (!fields.empty()) add({begin, end - begin, line}, fields);
+        end = end_of_empty_rows(text, begin);
+        if (end == begin) {
+          end = read_row_within(text, begin, delimiter_, max_record_bytes, fields);
+          add({begin, end - begin, line}, fields);
+        }
       } catch (Error& error) {
         error.add_context(place_of(line));
         throw;
       }
-      line += breaks_in(text.substr(begin, end - begin));
+      line += breaks_in(text, begin, end);
       file_.drop_passed(dropped, end);
     }
     if (columns_.empty()) fail(file_.path().string(), ": is empty, expected a header of columns");

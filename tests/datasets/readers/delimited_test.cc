@@ -23,6 +23,21 @@ TEST_CASE("csv: a row is a record, named by the line where it begins") {
   CHECK(dataset->whole_text() == "one, \"1\"\r\nend\n\n\n\nthree");
 }
 
+TEST_CASE("csv: empty rows count as lines, however many they are") {
+  const test::ScratchFolder scratch;
+  std::string breaks;
+  for (int i = 0; i < 40000; ++i) breaks += "\r\n";
+  // The second way parts a pair where a step over empty rows ends.
+  for (const std::string before : {"", "\n"}) {
+    const auto path = scratch.write("a.csv", "text\n" + before + breaks + "one\n\r\rtwo");
+    const auto dataset = open_dataset(path);
+    REQUIRE(dataset->size() == 2);
+    const auto first = 40002 + std::ssize(before);
+    CHECK(dataset->record(0).place == path.string() + ":" + std::to_string(first));
+    CHECK(dataset->record(1).place == path.string() + ":" + std::to_string(first + 3));
+  }
+}
+
 TEST_CASE("csv: chats, pairs and ids are recognized by the header, under any name") {
   const test::ScratchFolder scratch;
   const Json chat =
