@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/safe_points.h"
 #include "core/text.h"
 #include "family/expected_tensors.h"
 #include "quant/module_target.h"
@@ -160,6 +161,7 @@ class PartChecker {
  private:
   bool is_excepted(const std::string& name) const {
     return std::ranges::any_of(entries_, [&](const std::string& entry) {
+      points_.pass();
       return names_part(subject_.rules.parts.names, entry, name);
     });
   }
@@ -215,6 +217,7 @@ class PartChecker {
   Findings& findings_;
   bool& loads_;
   std::vector<std::string> entries_;
+  mutable SafePoints points_;  ///< of entries times names
 };
 
 }  // namespace

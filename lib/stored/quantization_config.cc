@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/folder.h"
+#include "core/interrupt.h"
 #include "core/json.h"
 #include "core/registry.h"
 #include "core/text.h"
@@ -131,6 +132,7 @@ const StoredFormat* format_beside(const fs::path& folder) {
 }
 
 QuantizationConfig read_quantization_config(const ModelDir& model_dir) {
+  throw_if_interrupted();  // of a config.json with lists as long as the limits allow
   const std::vector<ConfigPlace> places = places_of(model_dir);
   const Json* of_mlx = find_field(model_dir.config(), "quantization");
   if (places.empty() && of_mlx && of_mlx->is_object() && find_field(*of_mlx, "group_size"))
@@ -142,8 +144,8 @@ QuantizationConfig read_quantization_config(const ModelDir& model_dir) {
                   : QuantizationConfig{};
   }
   const auto& [where, json] = places.front();
-  for (const auto& [other, said] : places)
-    if (sorted_keys(said) != sorted_keys(json))
+  for (size_t i = 1; i < places.size(); ++i)
+    if (const auto& [other, said] = places[i]; sorted_keys(said) != sorted_keys(json))
       fail(other, ": differs from ", where, ", and engines differ in which they read");
   QuantizationConfig config{.where = where};
   in_context(where, [&, &json = json] {
