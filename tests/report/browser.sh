@@ -143,8 +143,17 @@ make_pages() {
   "$KVCAL" inspect "$models/llama" --html "$scratch/bare.html" >/dev/null 2>&1
 }
 
+# The picture of README, by the script that makes it: a PNG has width and height behind its first 16 bytes.
+check_picture() {
+  local data=$here/../cli/data picture=$out/picture.png
+  "$here/picture.sh" "$KVCAL" "$here/../fixtures/models/llama" "$picture" --recipe "$data/recipe.yaml" --dataset "$data/small.jsonl" \
+    >/dev/null 2>&1 || problem "picture.sh"
+  [[ $(od -An -tx1 -j16 -N8 "$picture" | tr -d ' ') == 000004b00000035c ]] || problem "picture.sh: no picture of 1200 times 860"
+}
+
 if [[ $# -eq 0 ]]; then
   make_pages
+  check_picture
   set -- "$scratch"/{llama,bare,engines,wide,kl,sensitivity,gsm8k,sweep}.html "$scratch"/*.svg
 fi
 doubt "$1"
