@@ -297,10 +297,11 @@ Json entry_of(const Json& layers, const AttentionCalibration& layer,
               const Calibration& calibration) {
   Json own = layer_marks(layer, calibration);
   if (layers.is_array())
-    for (Json entry : layers)
+    for (const Json& entry : layers)
       if (entry.is_object() && entry.value("module", Json()) == Json(layer.module)) {
-        entry.update(own);
-        return entry;
+        Json marked = entry;
+        marked.update(own);
+        return marked;
       }
   return own;
 }
