@@ -19,9 +19,8 @@ using namespace kvcal;
 
 namespace {
 
-/// Of numbers that transformers has, too; of numbers that stay, which config_keys.py finds by a
-/// difference of 2e-6.
-constexpr double kSameModel = 1e-4, kUnchanged = 3e-6;
+/// Of numbers that transformers has, too; of numbers that stay.
+constexpr double kSameModel = 1e-4, kUnchanged = 1e-6;
 
 /// A change that we take otherwise, and why.
 struct Exception {
