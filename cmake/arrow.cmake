@@ -3,6 +3,7 @@
 set(KVCAL_ARROW AUTO CACHE STRING "Parquet and Arrow data sets: AUTO (where Arrow is found), ON or OFF")
 set_property(CACHE KVCAL_ARROW PROPERTY STRINGS AUTO ON OFF)
 set(KVCAL_ARROW_WHEEL "" CACHE PATH "The folder site-packages/pyarrow of the wheel to take Arrow from; empty: look for one")
+option(KVCAL_BUNDLE_ARROW "Install the wheel's Arrow beside the program, for packages" OFF)
 # Older ones lack what the sources use.
 set(KVCAL_ARROW_MINIMUM 23)
 
@@ -49,7 +50,15 @@ function(use_arrow_wheel wheel)
   # Python's ssl and hashlib would call that one.
   target_link_libraries(kvcal_arrow INTERFACE "-Wl,--push-state,--no-as-needed,${OPENSSL_CRYPTO_LIBRARY},--pop-state"
                                               kvcal_wheel_parquet kvcal_wheel_arrow)
-  list(APPEND CMAKE_INSTALL_RPATH ${wheel})
+  if(KVCAL_BUNDLE_ARROW)
+    install(FILES ${wheel}/libarrow.so.${so_version} ${wheel}/libparquet.so.${so_version} DESTINATION lib/kvcal)
+    file(GLOB licences ${wheel}/../pyarrow-${version}.dist-info/licenses/*)
+    install(FILES ${licences} DESTINATION share/doc/kvcal/arrow)
+    set(KVCAL_PRIVATE_LIBRARIES ${wheel} PARENT_SCOPE)
+    list(APPEND CMAKE_INSTALL_RPATH "\$ORIGIN/../lib/kvcal")
+  else()
+    list(APPEND CMAKE_INSTALL_RPATH ${wheel})
+  endif()
   set(CMAKE_INSTALL_RPATH ${CMAKE_INSTALL_RPATH} PARENT_SCOPE)
   message(STATUS "Arrow ${version} of ${wheel}: reads Parquet and Arrow data sets")
   set(KVCAL_HAS_ARROW ON PARENT_SCOPE)

@@ -15,6 +15,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${KVCAL_PRIVATE_LIBRARIES})
 if(TARGET MPI::MPI_CXX)
   # The library is a dependency, mpirun is not: the program runs without it on one machine, and srun starts ranks, too.
   set(CPACK_DEBIAN_PACKAGE_SUGGESTS openmpi-bin)

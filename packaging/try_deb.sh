@@ -10,6 +10,7 @@ trap 'umount "$debian/proc" 2>/dev/null || true; rm -rf --one-file-system "$debi
 make_debian "$debian"
 make_model "$debian/srv/model"
 cp "$package" "$debian/srv/kvcal.deb"
+cp "$SOURCE_FOLDER/tests/fixtures/data/same/text/large.parquet" "$debian/srv/texts.parquet"
 dpkg-deb -x "$package" "$debian/srv/unpacked"
 refuse_machine_paths "$debian/srv/unpacked/usr/bin/kvcal"
 cat >"$debian/srv/try.sh" <<'TRY'
@@ -22,7 +23,7 @@ apt-get install -y -qq --no-install-recommends ./kvcal.deb >log 2>&1 || { cat lo
 kvcal --version
 kvcal --version --json | tee facts
 grep -q '"mpi": true' facts
-grep -q '"arrow": false' facts
+grep -q '"arrow": true' facts
 grep -q '"curl": true' facts
 refused env HF_ENDPOINT=http://127.0.0.1:1 kvcal inspect owner/name
 grep -q "cannot reach http://127.0.0.1:1" log
@@ -37,9 +38,8 @@ mpirun --allow-run-as-root --oversubscribe -n 2 \
   kvcal calibrate model --recipe /usr/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset /usr/share/kvcal/datasets/calibration.jsonl \
   --num-samples 4 --max-seq-length 64 --reproducible --output ranks >log 2>&1 || { cat log; exit 1; }
 diff -r out ranks
-printf 'PAR1\0\0\0\0PAR1' >data.parquet
-refused kvcal calibrate model --recipe /usr/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset data.parquet --output none
-grep -q "build kvcal with Apache Arrow" log
+kvcal calibrate model --recipe /usr/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset texts.parquet \
+  --num-samples 4 --max-seq-length 64 --output parquet >log 2>&1 || { cat log; exit 1; }
 kvcal generate out --prompt "The sea was calm" --max-new-tokens 12 >/dev/null
 kvcal synth --config model/config.json --seed 1 random
 kvcal generate model --prompt "The sea was calm" --device reference --max-new-tokens 12 | tee text
