@@ -59,17 +59,23 @@ double seconds_of(const Inputs& inputs, const DeviceRate& rate, int num_scored) 
     scored_tokens += static_cast<double>(scored);
   }
   if (inputs.request.smooths) work += smoothing_work(inputs, each);
+  const ModelConfig& config = inputs.subject.config;
   const auto devices = static_cast<double>(inputs.backends.size());
-  double seconds = kStartSeconds + kObservingWork * work / (rate.flop * devices);
+  const auto numbers = [&](double tokens) {
+    return tokens * static_cast<double>(config.num_layers() * config.hidden_size);
+  };
+  const auto tokens = static_cast<double>(
+      std::accumulate(inputs.lengths.begin(), inputs.lengths.end(), int64_t{0}));
+  double seconds =
+      kStartSeconds + rate.seconds_of(kObservingWork * work, numbers(tokens)) / devices;
   if (num_scored == 0 || inputs.lengths.empty()) return seconds;
   // Sequences are taken to be as long as the samples.
   const double times = static_cast<double>(num_scored * inputs.request.score.num_sequences) /
                        static_cast<double>(inputs.lengths.size());
-  const auto vocabulary = static_cast<double>(inputs.subject.config.vocab_size);
-  const double head =
-      2.0 * vocabulary * static_cast<double>(inputs.subject.config.hidden_size) * scored_tokens;
-  seconds +=
-      times * ((scored_work + head) / rate.flop + scored_tokens * vocabulary * rate.logit_seconds);
+  const auto vocabulary = static_cast<double>(config.vocab_size);
+  const double head = 2.0 * vocabulary * static_cast<double>(config.hidden_size) * scored_tokens;
+  seconds += times * (rate.seconds_of(scored_work + head, numbers(scored_tokens)) +
+                      scored_tokens * vocabulary * rate.logit_seconds);
   return seconds;
 }
 

@@ -73,16 +73,23 @@ ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend
 
 /// Speed of a device, for estimates of time before the work.
 struct DeviceRate {
-  /// Floating-point operations a second of a whole forward pass, if nothing else runs.
-  double flop = 1.0;
+  double flop = 1.0;  ///< floating-point operations a second of products, if nothing else runs
+  /// Of all else that a layer does, for a number of a token's residual stream: norms, RoPE,
+  /// softmax, observers.
+  double pass_seconds = 0.0;
   /// The part of that speed which other programs leave, as long as they do what they do now; 1
   /// where they are hardly noticed.
   double share = 1.0;
   double logit_seconds = 0.0;  ///< of scoring one logit, with its KL
+
+  /// Of layers with so many operations in products, and so many numbers of the residual stream.
+  double seconds_of(double operations, double numbers) const {
+    return operations / flop + numbers * pass_seconds;
+  }
 };
 
-/// The rate of a pass that observes K and V, over that of one that does not: it multiplies K and V
-/// twice, and makes histograms.
+/// The products of a pass that observes K and V, over those of one that does not: it multiplies K
+/// and V twice.
 inline constexpr double kObservingWork = 1.2;
 /// A process starts: the program, its threads, the model's files.
 inline constexpr double kStartSeconds = 0.3;

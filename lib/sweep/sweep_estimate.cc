@@ -16,7 +16,7 @@ namespace {
 /// of it.
 constexpr double kTokensPerQuestion = 350.0, kAnswerTokens = 1200.0;
 /// The time of a generated token, in a batch, over that of a token of a prompt.
-constexpr double kDecoding = 4.0;
+constexpr double kDecoding = 8.0;
 
 }  // namespace
 
@@ -45,6 +45,7 @@ SweepEstimate::ModelSize SweepEstimate::size_of(const SweepModel& model,
       size.cache_values += static_cast<double>(config.cache(layer).width());
   }
   size.hidden_size = static_cast<double>(config.hidden_size);
+  size.layer_numbers = static_cast<double>(config.num_hidden_layers * config.hidden_size);
   size.vocab_size = static_cast<double>(config.vocab_size);
   size.weight_bytes = size.all_weights * (compute_dtype == "float32" ? 4.0 : 2.0);
   return size;
@@ -88,6 +89,7 @@ SweepEstimate::SweepEstimate(const DeviceOptions& device, size_t jobs, const Swe
   rate_ = measure_rate(backend, compute_type_of(device_of(device, sweep, 0), backend, config),
                        num_threads(device));
   rate_.flop /= static_cast<double>(sharing);
+  rate_.pass_seconds *= static_cast<double>(sharing);
   rate_.logit_seconds *= static_cast<double>(jobs);
 }
 
@@ -121,21 +123,23 @@ double SweepEstimate::first_guess(const SweepTask& task) const {
   const auto forward_work = [&](double length) {
     return count * (2.0 * size.active_weights + 2.0 * length * size.attended_width);
   };
-  const double head_work = count * 2.0 * size.head_weights;
+  const double head_work = count * 2.0 * size.head_weights, numbers = count * size.layer_numbers;
   switch (task.kind) {
     case SweepTask::Kind::kEvaluate: {
       const double work = forward_work(static_cast<double>(size.longest)) + head_work;
-      return kStartSeconds + work / rate_.flop + count * size.vocab_size * rate_.logit_seconds;
+      return kStartSeconds + rate_.seconds_of(work, numbers) +
+             count * size.vocab_size * rate_.logit_seconds;
     }
     case SweepTask::Kind::kAnswer:
-      return kStartSeconds + kDecoding * (forward_work(kAnswerTokens) + head_work) / rate_.flop;
+      return kStartSeconds +
+             rate_.seconds_of(kDecoding * (forward_work(kAnswerTokens) + head_work), numbers);
     case SweepTask::Kind::kObserve:
     case SweepTask::Kind::kCalibrate:
       break;
   }
   const double length =
       sweep_.file.calibration ? static_cast<double>(sweep_.file.calibration->max_seq_length) : 0.0;
-  return kStartSeconds + kObservingWork * forward_work(length) / rate_.flop;
+  return kStartSeconds + rate_.seconds_of(kObservingWork * forward_work(length), numbers);
 }
 
 double SweepEstimate::seconds(const SweepTask& task) const {

@@ -41,6 +41,7 @@ class SweepEstimate {
     double attended_width = 0.0;  ///< of all layers' queries
     double cache_values = 0.0;    ///< of a token, K and V of all layers
     double hidden_size = 0.0, vocab_size = 0.0, weight_bytes = 0.0;
+    double layer_numbers = 0.0;  ///< of a token's residual stream, in all layers
     int64_t evaluation_tokens = 0, longest = 0;
   };
   ModelSize size_of(const SweepModel& model, const std::string& compute_dtype) const;
