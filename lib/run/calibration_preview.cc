@@ -51,9 +51,10 @@ double smoothing_work(const Inputs& inputs, const SampleWork& each) {
 
 double seconds_of(const Inputs& inputs, const DeviceRate& rate, int num_scored) {
   const SampleWork each = sample_work(inputs.subject.config, inputs.weights);
-  double work = 0.0, scored_work = 0.0, scored_tokens = 0.0;
+  double work = 0.0, tokens = 0.0, scored_work = 0.0, scored_tokens = 0.0;
   for (const int64_t length : inputs.lengths) {
     work += each.of(length);
+    tokens += static_cast<double>(length);
     const int64_t scored = std::min(length, inputs.request.score.max_seq_length);
     scored_work += each.of(scored);
     scored_tokens += static_cast<double>(scored);
@@ -61,20 +62,16 @@ double seconds_of(const Inputs& inputs, const DeviceRate& rate, int num_scored) 
   if (inputs.request.smooths) work += smoothing_work(inputs, each);
   const ModelConfig& config = inputs.subject.config;
   const auto devices = static_cast<double>(inputs.backends.size());
-  const auto numbers = [&](double tokens) {
-    return tokens * static_cast<double>(config.num_layers() * config.hidden_size);
-  };
-  const auto tokens = static_cast<double>(
-      std::accumulate(inputs.lengths.begin(), inputs.lengths.end(), int64_t{0}));
+  const auto numbers = static_cast<double>(config.num_layers() * config.hidden_size);  // a token
   double seconds =
-      kStartSeconds + rate.seconds_of(kObservingWork * work, numbers(tokens)) / devices;
+      kStartSeconds + rate.seconds_of(kObservingWork * work, tokens * numbers) / devices;
   if (num_scored == 0 || inputs.lengths.empty()) return seconds;
   // Sequences are taken to be as long as the samples.
   const double times = static_cast<double>(num_scored * inputs.request.score.num_sequences) /
                        static_cast<double>(inputs.lengths.size());
   const auto vocabulary = static_cast<double>(config.vocab_size);
   const double head = 2.0 * vocabulary * static_cast<double>(config.hidden_size) * scored_tokens;
-  seconds += times * (rate.seconds_of(scored_work + head, numbers(scored_tokens)) +
+  seconds += times * (rate.seconds_of(scored_work + head, scored_tokens * numbers) +
                       scored_tokens * vocabulary * rate.logit_seconds);
   return seconds;
 }
