@@ -519,9 +519,14 @@ def make(models, name):
           {label: round(move, 3) for label, move in expected["moves"].items()}, flush=True)
 
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--folder", type=pathlib.Path, default=MODELS)
-parser.add_argument("names", nargs="*")
-arguments = parser.parse_args()
-for chosen in arguments.names or sorted(path.parent.name for path in arguments.folder.glob("*/config.json")):
-    make(arguments.folder, chosen)
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=pathlib.Path, default=MODELS)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    for chosen in arguments.names or sorted(path.parent.name for path in arguments.folder.glob("*/config.json")):
+        make(arguments.folder, chosen)
+
+
+if __name__ == "__main__":
+    main()
