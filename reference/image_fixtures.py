@@ -164,11 +164,18 @@ def variations(model, sample, ids):
     return changes
 
 
+def within(groups):
+    return (groups[:, None] == groups) & (groups > 0)
+
+
 def moves(model, inputs, sample, layers, logits):
     """How far the logits move without each part of the first sample."""
     changes = variations(model, sample, inputs["input_ids"])
     if layers:
         changes["bidirectional_layers"] = lambda kwargs: {**kwargs, "attention_mask": None}
+        changes["the window within images"] = lambda kwargs: {**kwargs, "attention_mask": {
+            kind: mask.masked_fill(within(sample["image_groups"]), 0) if kind == "sliding_attention" else mask
+            for kind, mask in kwargs["attention_mask"].items()}}
     result = {}
     for label, change in changes.items():
         with torch.no_grad(), decoder_calls(model, change):
