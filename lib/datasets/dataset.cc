@@ -18,6 +18,7 @@ namespace kvcal {
 #define KVCAL_READERS(ROW) \
   ROW(described)           \
   ROW(saved)               \
+  ROW(embedded)            \
   ROW(file_set)            \
   ROW(jsonl)               \
   ROW(json_array)          \

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/diagnostics.h"
+#include "core/embedded_tokens.h"
 #include "core/json.h"
 #include "datasets/chat_template.h"
 #include "datasets/record_columns.h"
@@ -31,6 +32,8 @@ struct Record {
   /// Of messages: the variables that the record gives the template, `tools`, `documents` and those
   /// of `chat_template_kwargs`; null: none.
   Json variables = nullptr;
+  /// Of ids: what the vision tower puts in place of embeddings; null: the record is text.
+  std::shared_ptr<EmbeddedTokens> embedded = nullptr;
 };
 
 /// A data set that can be asked for single records: reading keeps offsets, not texts. Not for
@@ -118,6 +121,7 @@ std::vector<int64_t> reading_order(const Dataset& dataset, const std::optional<u
 struct Sample {
   int64_t index = 0;
   std::vector<TokenId> ids;
+  std::shared_ptr<const EmbeddedTokens> embedded = nullptr;  ///< null: all tokens are text
 };
 
 /// Tokens of each, and of all together.

@@ -291,40 +291,46 @@ class SampleReader {
  private:
   void add(int64_t index) {
     std::string place;
-    std::vector<TokenId> ids;
+    Sample sample{.index = index, .ids = {}};
     try {
-      ids = read(index, place);
+      sample = read(index, place);
     } catch (const SystemError&) {
       throw;
     } catch (const Error& error) {
       if (most_skipped_ == 0) throw;
       return skip(error);
     }
-    const auto longest = static_cast<size_t>(options_.max_seq_length);
-    if (ids.size() > longest) ids.resize(longest);
-    if (!ids.empty()) {
-      samples_.push_back({index, std::move(ids)});
+    if (!sample.ids.empty()) {
+      samples_.push_back(std::move(sample));
       empty_since_ = 0;
     } else if (++dropped_, ++empty_since_ > kMostEmpty) {
       fail(place, ": ", kMostEmpty, " records in a row are empty; is it the right data set?");
     }
   }
 
-  /// All ids of a record.
-  std::vector<TokenId> read(int64_t index, std::string& place) {
+  /// The first max_seq_length tokens of a record.
+  Sample read(int64_t index, std::string& place) {
     Record record = dataset_.record(index);
     place = record.place;
     const bool is_given = std::holds_alternative<std::vector<TokenId>>(record.content);
     const int64_t media = std::holds_alternative<Json>(record.content)
                               ? drop_media(std::get<Json>(record.content))
                               : 0;
-    std::vector<TokenId> ids = in_context(place, [&] {
-      std::vector<TokenId> all = ids_of(index, std::move(record));
-      check_ids(all, vocab_size_, is_given);
-      return all;
+    const std::shared_ptr<EmbeddedTokens> embedded = std::move(record.embedded);
+    Sample sample{.index = index, .ids = {}, .embedded = embedded};
+    in_context(place, [&] {
+      sample.ids = ids_of(index, std::move(record));
+      // Placeholders of images may lie behind the vocabulary; nothing reads their embeddings.
+      if (embedded)
+        for (const int32_t position : embedded->positions)
+          if (TokenId& id = sample.ids[static_cast<size_t>(position)]; id >= vocab_size_) id = 0;
+      check_ids(sample.ids, vocab_size_, is_given);
     });
+    const auto longest = static_cast<size_t>(options_.max_seq_length);
+    if (sample.ids.size() > longest) sample.ids.resize(longest);
+    if (embedded) embedded->cut(std::ssize(sample.ids));
     media_ += media;
-    return ids;
+    return sample;
   }
 
   std::vector<TokenId> ids_of(int64_t index, Record record) {

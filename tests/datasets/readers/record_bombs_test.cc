@@ -49,6 +49,17 @@ fs::path write_sparse(const test::ScratchFolder& scratch, const char* name) {
   return path;
 }
 
+/// A safetensors file of 25,000,000 token ids, which take no room on the disk.
+void write_sparse_ids(const test::ScratchFolder& scratch, const char* name) {
+  std::string header =
+      R"({"input_ids":{"dtype":"I32","shape":[25000000],"data_offsets":[0,100000000]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string size(8, '\0');
+  size[0] = static_cast<char>(header.size());
+  const fs::path path = scratch.write(name, size + header);
+  fs::resize_file(path, size.size() + header.size() + 100'000'000);
+}
+
 using MakeBomb = std::function<std::vector<fs::path>(const test::ScratchFolder&)>;
 
 /// By the name of the reader.
@@ -90,6 +101,15 @@ const std::map<std::string_view, MakeBomb>& makers() {
          scratch.write("dataset_info.json", "{}");
          scratch.write("state.json", R"({"_data_files": [{"filename": "text.arrow"}]})");
          fs::copy_file(bombs() / "text.arrow", scratch.path() / "text.arrow");
+         return std::vector{scratch.path()};
+       }},
+      {"embedded",
+       [](const Scratch& scratch) {
+         write_sparse_ids(scratch, "a.safetensors");
+         scratch.write("index.json",
+                       R"({"kvcal_samples": 1, "model": {"model_type": "llava", "hidden_size": 8,
+                           "bidirectional_layers": []}, "samples": [{"file": "a.safetensors",
+                           "sha256": "", "tokens": 25000000, "embedded": 0}]})");
          return std::vector{scratch.path()};
        }},
       {"parquet",
