@@ -260,6 +260,7 @@ const std::vector<NumberRow>& number_rows() {
       // RoPE.
       {"rope_theta", kBase},
       {"rope_local_base_freq", kBase},
+      {"mrope_section", {.least = 1.0, .most = 65536.0}},
       {"alpha", {.most = 1e9}},
       {"partial_rotary_factor", {.most = 1.0, .is_above = true}},
       {"factor", kFactorRange},

@@ -8,6 +8,7 @@
 #include "core/registry.h"
 #include "core/text.h"
 #include "family/architecture.h"
+#include "family/image_rules.h"
 #include "family/layer_plan.h"
 #include "family/model_type_support.h"
 #include "family/wrapper.h"
@@ -381,6 +382,7 @@ ModelConfig parse_text_config(const TextModel& model) {
     config.embedding_multiplier = std::sqrt(static_cast<float>(config.hidden_size));
   parse_numbers(reader, config);
   if (architecture.resolve) architecture.resolve(json, config);
+  resolve_images(json, config);
   for (LayerConfig& layer : config.layers)
     if (layer.intermediate_size == 0) layer.intermediate_size = config.intermediate_size;
   config.unread_keys = reader.unread_keys(json);

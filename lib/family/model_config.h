@@ -56,9 +56,16 @@ struct RopeConfig {
   std::vector<double> short_factor, long_factor;  ///< longrope, [rotary_dim / 2]
   int64_t original_max_position_embeddings = 0;
   int64_t max_position_embeddings = 0;
+  /// M-RoPE: numbers of pairs that turn by a token's place in time, height and width; 0: all turn
+  /// by its position. Interleaved: pair i turns by axis i mod 3, as far as its section goes.
+  std::array<int64_t, 3> sections{};
+  bool sections_are_interleaved = false;
   int64_t rotary_dim = 0;   ///< rotated dimensions of each head; even; 0: queries grow, only
   int64_t turning_dim = 0;  ///< proportional: those of them whose frequency is not 0
 
+  bool has_sections() const { return sections[0] > 0; }
+  /// The axis of a token's place by which a pair of dimensions turns.
+  size_t axis_of(int64_t pair) const;
   bool operator==(const RopeConfig&) const = default;
 };
 
@@ -185,7 +192,9 @@ struct LayerConfig {
   /// Of the activated gates of experts, of an MLP and of the shared expert; 0: none. See
   /// ActivationFunction::limits_activated.
   float expert_limit = 0.0f, mlp_limit = 0.0f;
-  bool norms_heads = true;   ///< Q and K, where that norm has no weight
+  bool norms_heads = true;  ///< Q and K, where that norm has no weight
+  /// Tokens of an image see all of their image, not only what is before them.
+  bool sees_images_whole = false;
   bool is_draft = false;     ///< runs behind the model, as engines run a draft; see draft_layer.h
   bool has_indexer = false;  ///< false beside an IndexerConfig: the layer before selects the keys
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/registry.h"
+#include "family/image_rules.h"
 #include "family/layer_plan.h"
 
 namespace kvcal {
@@ -35,14 +36,15 @@ RopeConfig::Type parse_rope_type(const Json& scaling) {
   return kTypes.at(type ? *type : *old_type);
 }
 
-std::vector<double> parse_factors(const Json& scaling, std::string_view key, int64_t count) {
+std::vector<double> parse_factors(const Json& scaling, std::string_view key, int64_t count,
+                                  std::string_view what = "half of the dimensions that turn") {
   const Json* list = find_field(scaling, key);
   if (!list) fail_missing(key, "a list of numbers");
   if (!list->is_array() || list->size() != static_cast<size_t>(count))
     fail("key '", key, "' is ",
          list->is_array() ? "a list of " + std::to_string(list->size())
                           : std::string(kind_of(*list)),
-         ", expected a list of ", counted(count, "number"), ": half of the dimensions that turn");
+         ", expected a list of ", counted(count, "number"), ": ", what);
   std::vector<double> factors;
   for (size_t i = 0; i < list->size(); ++i) factors.push_back(number_at(*list, i, key));
   return factors;
@@ -85,6 +87,25 @@ void parse_query_growth(const Json& scaling, const ModelConfig& config, RopeConf
   if (rope.query_beta != 0.0 && rope.unturned_dim % 2 != 0)
     fail("key 'qk_nope_head_dim' is ", rope.unturned_dim,
          ", expected an even number where queries grow with the position");
+}
+
+/// Sections of M-RoPE, where a wrapper's images have places in height and width. Source:
+/// transformers 5.24 `Qwen2VLRotaryEmbedding`, `Qwen3VLTextRotaryEmbedding`.
+void parse_sections(const Json& scaling, const ModelConfig& config, RopeConfig& rope) {
+  constexpr std::string_view kKey = "mrope_section";
+  const ImageRules* rules = image_rules_of(config.wrapper_type);
+  if (!rules || rules->sections[0] == 0) return;
+  rope.sections = rules->sections;
+  rope.sections_are_interleaved = rules->sections_are_interleaved;
+  if (find_field(scaling, kKey)) {
+    const std::vector<double> sizes = parse_factors(scaling, kKey, 3, "time, height and width");
+    for (size_t axis = 0; axis < 3; ++axis)
+      rope.sections[axis] = static_cast<int64_t>(sizes[axis]);
+  }
+  const int64_t pairs = rope.sections[0] + rope.sections[1] + rope.sections[2];
+  if (!rope.sections_are_interleaved && 2 * pairs != rope.rotary_dim)
+    fail("key '", kKey, "' gives ", counted(pairs, "pair"), " of dimensions, expected ",
+         rope.rotary_dim / 2, ": all that turn");
 }
 
 /// Whether Hunyuan's alpha raises theta, once for all lengths, whatever the type says. Source:
@@ -166,6 +187,7 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
       rope.original_max_position_embeddings > kMaxPositions)
     fail("key 'original_max_position_embeddings' is ", rope.original_max_position_embeddings,
          ", expected 1 to ", kMaxPositions);
+  parse_sections(scaling, config, rope);
   if (scaling.empty()) return rope;
   parse_query_growth(scaling, config, rope);
   if (is_raised_by_alpha(scaling, config)) {
@@ -289,6 +311,16 @@ int64_t rope_with_theta(double theta, ModelConfig& config) {
 }
 
 }  // namespace
+
+size_t RopeConfig::axis_of(int64_t pair) const {
+  if (!has_sections()) return 0;
+  if (sections_are_interleaved) {
+    const auto axis = static_cast<size_t>(pair % 3);
+    return pair < 3 * sections[axis] ? axis : 0;
+  }
+  if (pair < sections[0]) return 0;
+  return pair < sections[0] + sections[1] ? 1 : 2;
+}
 
 double yarn_mscale(double factor, double mscale) {
   return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
