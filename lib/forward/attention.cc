@@ -31,6 +31,39 @@ std::vector<Segment> segments_in_chunks(std::span<const Segment> segments, int64
   return result;
 }
 
+/// The segments of a batch whose tokens of images see all of their image: each of those alone, with
+/// the keys that it sees, and the text between.
+struct ImageSegments {
+  std::vector<Segment> text, images;
+};
+ImageSegments split_at_images(const TokenBatch& batch, int64_t window) {
+  ImageSegments split;
+  for (size_t i = 0; i < batch.segments.size(); ++i) {
+    const Segment& all = batch.segments[i];
+    const EmbeddedTokens* images = batch.embedded_of(i);
+    int64_t text_begin = 0;
+    const auto end_text = [&](int64_t token) {
+      if (token > text_begin)
+        split.text.push_back({.q_begin = all.q_begin + text_begin,
+                              .q_count = token - text_begin,
+                              .kv_begin = all.kv_begin,
+                              .kv_count = token});
+      text_begin = token + 1;
+    };
+    if (images)
+      for (const int32_t token : images->positions) {
+        end_text(token);
+        const int64_t begin = window > 0 ? std::max<int64_t>(0, token - window + 1) : 0;
+        split.images.push_back({.q_begin = all.q_begin + token,
+                                .q_count = 1,
+                                .kv_begin = all.kv_begin + begin,
+                                .kv_count = images->last_of_image(token) + 1 - begin});
+      }
+    end_text(all.q_count);
+  }
+  return split;
+}
+
 }  // namespace
 
 RopeArgs Attention::rope_of(const HeadsView& heads, bool is_query) const {
@@ -109,6 +142,7 @@ HeadsView Attention::query_view() const {
 bool Attention::turns_in_attention(const KvView& storage, const ObservedQueries& seen) const {
   const bool grows = rope_table() && rope_table()->growth_cos();
   return backend_.turns_queries() && !seen.are_wanted() && !storage.q_scales && !grows &&
+         !sees_images_whole() &&  // whose attention is two operations
          !config_.architecture->has_latent_attention && !config_.architecture->norms_after_rope;
 }
 
@@ -195,6 +229,12 @@ void Attention::read(const KvView& storage, const KeySelection& selection) {
     KVCAL_CHECK(!batch().current_segments);  // their lengths change with each recorded step
     return read(storage, segments_in_chunks(all, own().chunk));
   }
+  if (sees_images_whole()) {
+    const ImageSegments split = split_at_images(batch(), own().sliding_window);
+    if (!split.text.empty()) read(storage, split.text);
+    if (!split.images.empty()) read(storage, split.images, {}, /*window=*/0);
+    return;
+  }
   if (!config_.architecture->has_latent_attention) return read(storage, all);
   // Sequences of a cache one by one: expanded together they would need many times its memory.
   const size_t together = batch().slots.size() > 1 ? 1 : all.size();
@@ -214,6 +254,11 @@ void Attention::read(const ExpandedLatent& expanded, const KeySelection& selecti
 
 void Attention::read(const KvView& kv, std::span<const Segment> segments,
                      const KeySelection& selection) {
+  read(kv, segments, selection, own().sliding_window);
+}
+
+void Attention::read(const KvView& kv, std::span<const Segment> segments,
+                     const KeySelection& selection, int64_t window) {
   const AttentionSizes& sizes = own().attention;
   // What is gated or normed stays in float32 until then.
   const bool is_made_later = layer().query_gate.matrix != nullptr || layer().attended_norm.exists();
@@ -234,7 +279,7 @@ void Attention::read(const KvView& kv, std::span<const Segment> segments,
                       .softmax_scale = config_.softmax_scale * own().softmax_factor,
                       .softcap = config_.attention_softcap,
                       .sinks = layer().sinks.get(),
-                      .sliding_window = own().sliding_window,
+                      .sliding_window = window,
                       .selection = selection,
                       .product_type = type_,
                       .out_type = is_made_later ? ComputeType::kFloat32 : type_,

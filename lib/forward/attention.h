@@ -67,6 +67,11 @@ class Attention : private LayerPart {
   /// Attention over K and V of all heads.
   void read(const KvView& kv, std::span<const Segment> segments,
             const KeySelection& selection = {});
+  /// The same with another window than the layer's.
+  void read(const KvView& kv, std::span<const Segment> segments, const KeySelection& selection,
+            int64_t window);
+  /// Whether tokens of images in the batch see keys behind them.
+  bool sees_images_whole() const { return own().sees_images_whole && !batch().embedded.empty(); }
   /// Attention of an expanded latent: long segments read the keys selected, others all.
   void read(const ExpandedLatent& expanded, const KeySelection& selection);
   /// Multiplies ungated by the gate's projection, into attended.

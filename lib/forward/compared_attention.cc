@@ -43,23 +43,30 @@ std::vector<int64_t> ComparedAttention::chosen_queries(int64_t tokens) const {
   return chosen;
 }
 
-KeySpan ComparedAttention::seen_by(int64_t query) const {
+KeySpan ComparedAttention::seen_by(int64_t query, const EmbeddedTokens* images) const {
   const LayerConfig& layer = config_.layer(layer_);
   int64_t begin = 0;
   if (layer.sliding_window > 0) begin = std::max<int64_t>(0, query - layer.sliding_window + 1);
   if (layer.chunk > 0) begin = std::max(begin, query / layer.chunk * layer.chunk);
-  return {begin, query + 1};
+  const bool sees_ahead = images && layer.sees_images_whole;
+  return {begin, (sees_ahead ? images->last_of_image(query) : query) + 1};
 }
 
-void ComparedAttention::keep_keys(int64_t first_sample, std::span<const Segment> segments,
+void ComparedAttention::keep_keys(int64_t first_sample, const TokenBatch& tokens,
                                   const KeysValues& made) {
-  for (const Segment& segment : segments) {
+  for (size_t i = 0; i < tokens.segments.size(); ++i) {
+    const Segment& segment = tokens.segments[i];
     const auto sample = static_cast<size_t>(first_sample++);
     if (sample >= samples_.size()) return;
     ReferenceInputs& kept = samples_[sample];
     kept.queries = chosen_queries(segment.q_count);
     if (kept.queries.empty()) continue;
-    kept.keys = kept.queries.back() + 1;
+    kept.seen.clear();
+    kept.keys = 0;
+    for (const int64_t query : kept.queries) {
+      kept.seen.push_back(seen_by(query, tokens.embedded_of(i)));
+      kept.keys = std::max(kept.keys, kept.seen.back().end);
+    }
     const auto copy = [&](const HeadsView& heads, Buffer& to) {
       float* room = grown<float>(backend_, to, kept.keys * heads.heads * heads.head_dim);
       const auto out = contiguous(room, kept.keys, heads.heads, heads.head_dim);
@@ -159,9 +166,7 @@ ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer,
                                                       const ReferenceInputs& kept,
                                                       const Read& read) {
   const AttentionSizes& sizes = config_.attention(layer_);
-  std::vector<KeySpan> seen;
-  for (const int64_t query : kept.queries) seen.push_back(seen_by(query));
-  const int64_t rows = std::ssize(seen) * sizes.heads;
+  const int64_t rows = std::ssize(kept.seen) * sizes.heads;
   const int64_t stride = kept.keys + (layer.sinks.exists() ? 1 : 0);
   float* logs = grown<float>(backend_, logs_, rows * stride);
   float* out = grown<float>(backend_, out_, rows * sizes.value_dim);
@@ -169,7 +174,7 @@ ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer,
       {.q = kept.q.as<float>(),
        .k = read.k,
        .v = read.v,
-       .seen = seen,
+       .seen = kept.seen,
        .heads = sizes.heads,
        .kv_heads = sizes.kv_heads,
        .head_dim = sizes.head_dim,
@@ -193,7 +198,7 @@ std::vector<AttentionError> ComparedAttention::errors(const ReferenceInputs& kep
   const size_t sinks = stride - static_cast<size_t>(kept.keys);
   std::vector<AttentionError> errors(heads);
   for (size_t query = 0; query < kept.queries.size(); ++query) {
-    const KeySpan seen = seen_by(kept.queries[query]);
+    const KeySpan& seen = kept.seen[query];
     const size_t count = static_cast<size_t>(seen.end - seen.begin) + sinks;
     for (size_t head = 0; head < heads; ++head) {
       const size_t row = query * heads + head;

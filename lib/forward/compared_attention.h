@@ -31,8 +31,8 @@ class ComparedAttention {
   /// Whether any sample of a batch is compared.
   bool compares(int64_t first_sample) const { return first_sample < std::ssize(samples_); }
   /// Keeps K and V as they are before they enter the cache, rotated, of the compared samples among
-  /// those of a batch, which have the segments.
-  void keep_keys(int64_t first_sample, std::span<const Segment> segments, const KeysValues& made);
+  /// those of a batch.
+  void keep_keys(int64_t first_sample, const TokenBatch& tokens, const KeysValues& made);
   /// Keeps some queries of each, after keep_keys. q: [tokens of the batch, heads, head_dim].
   void keep_queries(int64_t first_sample, std::span<const Segment> segments, const HeadsView& q);
 
@@ -44,6 +44,7 @@ class ComparedAttention {
   struct ReferenceInputs {
     Buffer q, k, v;
     std::vector<int64_t> queries = {};  ///< positions
+    std::vector<KeySpan> seen = {};     ///< by each query
     int64_t keys = 0;
   };
   struct Attended {
@@ -54,7 +55,8 @@ class ComparedAttention {
     const float *k = nullptr, *v = nullptr;
   };
   std::vector<int64_t> chosen_queries(int64_t tokens) const;
-  KeySpan seen_by(int64_t query) const;
+  /// images: of the query's sample, or null.
+  KeySpan seen_by(int64_t query, const EmbeddedTokens* images) const;
   /// What attention reads of stored K and V. Valid until the next call.
   Read read(Attention& attention, const PackedLayer& layer, const ReferenceInputs& kept,
             const KvView& storage);

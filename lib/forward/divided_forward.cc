@@ -54,6 +54,8 @@ void add_part(KvObservation& all, const KvObservation& part, std::span<const siz
   if (all.positions.size() < part.positions.size()) all.positions.resize(part.positions.size());
   for (size_t bucket = 0; bucket < part.positions.size(); ++bucket)
     all.positions[bucket].fold(part.positions[bucket]);
+  if (all.kinds.empty()) all.kinds.resize(part.kinds.size());
+  for (size_t kind = 0; kind < part.kinds.size(); ++kind) all.kinds[kind].fold(part.kinds[kind]);
 }
 
 /// Folds magnitudes of the same channels into all, which is empty before the first part.
@@ -306,10 +308,15 @@ DividedForward::DividedForward(const ModelConfig& config, const Weights& weights
   diagnostics_ = std::make_unique<SharedDiagnostics>(diagnostics, count);
   parts_.resize(count);
   options_.longest_sample = std::max(options_.longest_sample, std::ranges::max(lengths));
+  const std::vector<const EmbeddedTokens*> embedded = std::exchange(options_.embedded, {});
   run_parts(count, [&](size_t i) {
+    LayerwiseOptions own = options_;
+    if (!embedded.empty())
+      own.embedded.assign(embedded.begin() + static_cast<int64_t>(begins_[i]),
+                          embedded.begin() + static_cast<int64_t>(begins_[i + 1]));
     parts_[i] = std::make_unique<LayerwiseForward>(
         config, weights, *backends[i], samples.subspan(begins_[i], begins_[i + 1] - begins_[i]),
-        options_, diagnostics_->part(i));
+        own, diagnostics_->part(i));
   });
 }
 

@@ -93,6 +93,8 @@ struct KvObservation {
   /// Extremes of all samples and heads by bucket of positions (quant/observations.h), as many
   /// as the longest sample has; of K and V only.
   std::vector<Range> positions = {};
+  /// Extremes of all samples and heads, of tokens of text, then of images; empty: all are text.
+  std::vector<Range> kinds = {};
   /// [samples, channels], of K and V where requested.
   std::vector<ObservedRange> channels = {};
 };

@@ -146,18 +146,33 @@ std::vector<LinearObservation> LinearCollector::take() {
   return result;
 }
 
-void PositionPieces::add_batch(std::span<const Segment> samples) {
+void PositionPieces::add_batch(const TokenBatch& batch) {
   firsts_.push_back(segments_.size());
-  for (const Segment& sample : samples) {
-    for (int64_t position = 0; position < sample.q_count;) {
-      const size_t bucket = position_bucket(position);
-      const int64_t count = std::min(first_position(bucket + 1), sample.q_count) - position;
-      const int64_t row = sample.q_begin + position;
-      segments_.push_back({.q_begin = row, .q_count = count, .kv_begin = row, .kv_count = count});
-      pieces_.push_back({.sample = num_samples_, .bucket = bucket, .position = position});
-      position += count;
-    }
+  for (size_t i = 0; i < batch.segments.size(); ++i) {
+    const Segment& sample = batch.segments[i];
+    int64_t position = 0;
+    if (const EmbeddedTokens* images = batch.embedded_of(i))
+      for (const EmbeddedRun& run : runs_of(*images)) {
+        has_images_ = true;
+        add_piece(sample, position, run.position, /*is_image=*/false);
+        position = run.position + run.count;
+        add_piece(sample, run.position, position, /*is_image=*/true);
+      }
+    add_piece(sample, position, sample.q_count, /*is_image=*/false);
     ++num_samples_;
+  }
+}
+
+void PositionPieces::add_piece(const Segment& sample, int64_t position, int64_t end,
+                               bool is_image) {
+  while (position < end) {
+    const size_t bucket = position_bucket(position);
+    const int64_t count = std::min(first_position(bucket + 1), end) - position;
+    const int64_t row = sample.q_begin + position;
+    segments_.push_back({.q_begin = row, .q_count = count, .kv_begin = row, .kv_count = count});
+    pieces_.push_back(
+        {.sample = num_samples_, .bucket = bucket, .position = position, .is_image = is_image});
+    position += count;
   }
 }
 
@@ -170,6 +185,7 @@ void PositionPieces::fold(std::span<const ObservedRange> pieces, size_t heads,
                           KvObservation& seen) const {
   KVCAL_CHECK(pieces.size() == pieces_.size() * heads);
   seen.ranges.assign(num_samples_ * heads, kEmptyRange);
+  if (has_images_ && heads > 0) seen.kinds.resize(2);
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& piece = pieces_[i];
     if (heads > 0 && seen.positions.size() <= piece.bucket) seen.positions.resize(piece.bucket + 1);
@@ -181,6 +197,7 @@ void PositionPieces::fold(std::span<const ObservedRange> pieces, size_t heads,
       if (whole.first_nonfinite < 0 && part.first_nonfinite >= 0)
         whole.first_nonfinite = static_cast<int32_t>(piece.position) + part.first_nonfinite;
       seen.positions[piece.bucket].fold({part.min, part.max});
+      if (has_images_) seen.kinds[piece.is_image ? 1 : 0].fold({part.min, part.max});
     }
   }
 }

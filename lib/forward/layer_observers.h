@@ -73,12 +73,12 @@ class LinearCollector {
   std::map<std::pair<Role, int64_t>, Place> places_;
 };
 
-/// The samples of a pass, cut where buckets of positions begin, so that one observation of K and V
-/// gives their extremes by sample and by position.
+/// The samples of a pass, cut where buckets of positions and images begin and end, so that one
+/// observation of K and V gives their extremes by sample, by position and by kind of token.
 class PositionPieces {
  public:
   /// Appends a batch, whose segments are samples from their first token on. Segments may be empty.
-  void add_batch(std::span<const Segment> samples);
+  void add_batch(const TokenBatch& batch);
 
   /// Segments of a batch's pieces.
   std::span<const Segment> segments(size_t batch) const;
@@ -93,8 +93,12 @@ class PositionPieces {
   struct Piece {
     size_t sample = 0, bucket = 0;
     int64_t position = 0;  ///< of its first token
+    bool is_image = false;
   };
+  void add_piece(const Segment& sample, int64_t position, int64_t end, bool is_image);
+
   size_t num_samples_ = 0;
+  bool has_images_ = false;
   std::vector<size_t> firsts_;  ///< [batches]
   std::vector<Segment> segments_;
   std::vector<Piece> pieces_;

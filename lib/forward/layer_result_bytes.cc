@@ -16,7 +16,7 @@ namespace kvcal {
 namespace {
 
 constexpr uint32_t kMagic = 0x624f564b;  // "KVOb"
-constexpr uint16_t kVersion = 5;
+constexpr uint16_t kVersion = 6;
 
 // Least bytes of elements of lists.
 constexpr uint64_t kRangeBytes = 2 * sizeof(float) + sizeof(int32_t);
@@ -152,7 +152,7 @@ class Fields {
     const size_t begin = at();
     all(range.min, range.max);
     if (kReads && !is_range(range.min, range.max))
-      fail("range of positions at offset ", begin, " is ", range.min, " to ", range.max,
+      fail("range at offset ", begin, " is ", range.min, " to ", range.max,
            ", expected finite extremes or none");
   }
 
@@ -192,6 +192,12 @@ class Fields {
       fail("observation at offset ", positions_at, " has ", positions,
            " buckets of positions, expected at most ", kMostPositionBuckets);
     each(side.positions, positions);
+    const size_t kinds_at = at();
+    const uint64_t kinds = count(side.kinds.size(), 2 * sizeof(float));
+    if (kReads && kinds != 0 && kinds != 2)
+      fail("observation at offset ", kinds_at, " has ranges of ", kinds,
+           " kinds of tokens, expected those of text and images, or none");
+    each(side.kinds, kinds);
     const size_t channels_at = at();
     list(side.channels, kRangeBytes);
     const size_t samples = samples_of(side);

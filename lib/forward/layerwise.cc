@@ -55,10 +55,10 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
   config.check_length(longest_sample_);
   const std::vector<int64_t> lengths = lengths_of(samples);
   const MemoryPlan plan(config, weights, backend, options, lengths);
-  make_batches(samples, lengths, plan.batch_tokens());
+  make_batches(samples, options, lengths, plan.batch_tokens());
   std::vector<int64_t> batch_tokens;
   for (const SampleBatch& batch : batches_) {
-    pieces_.add_batch(batch.tokens.segments);
+    pieces_.add_batch(batch.tokens);
     batch_tokens.push_back(batch.tokens.num_tokens);
     longest_batch_ = std::max(longest_batch_, batch.tokens.num_tokens);
   }
@@ -132,7 +132,7 @@ void LayerwiseForward::run_batch(const PackedLayer& layer, size_t index, float* 
     const KeysValues made = keys_values(input.hidden, pass, held.kept);
     if (pass.compares && request_.compares(layer_, config_) &&
         compared_->compares(batch.first_sample)) {
-      compared_->keep_keys(batch.first_sample, tokens.segments, made);
+      compared_->keep_keys(batch.first_sample, tokens, made);
       queries.keep = [&](const HeadsView& q) {
         compared_->keep_queries(batch.first_sample, tokens.segments, q);
       };
@@ -141,6 +141,7 @@ void LayerwiseForward::run_batch(const PackedLayer& layer, size_t index, float* 
   }
   if (pass.finishes) {
     runner_->finish(hidden, storage_for(batch, pass.storage->view(), hidden), queries);
+    inject_images(tokens, hidden);
     show_hidden(batch, hidden);
   } else if (queries.are_wanted()) {
     runner_->query(queries);

@@ -40,6 +40,9 @@ struct LayerwiseOptions {
   bool is_restored = false;           ///< restore_hidden will be called: no embedding runs
   bool shows_hidden = false;          ///< show_hidden will be called: memory is reserved for it
   LayerBytes* layer_bytes = nullptr;  ///< source of bytes, borrowed; null: mapped files
+  /// [samples] what the vision tower gave each, borrowed; null: all its tokens are text. Empty:
+  /// they are in every sample.
+  std::vector<const EmbeddedTokens*> embedded = {};
   std::filesystem::path scratch_folder = {};  ///< for hidden states, on a host
   // On a host:
   uint64_t process_bytes = 0;  ///< the process's memory beside the forward pass
@@ -84,6 +87,7 @@ class LayerwiseForward : public LayerForward {
       TokenBatch tokens;
       Buffer sources;  ///< int32 [tokens]: rows of the batch's residual stream; none without tokens
     };
+    std::vector<std::unique_ptr<EmbeddedTokens>> embedded;  ///< of the batches' samples
     std::vector<Batch> batches;
     PositionPieces pieces;
     Buffer rows, normed;  ///< [tokens, hidden]
@@ -104,8 +108,13 @@ class LayerwiseForward : public LayerForward {
   PassObservers make_observers() const;
 
   void make_batches(std::span<const std::span<const TokenId>> samples,
-                    const std::vector<int64_t>& lengths, int64_t batch_tokens);
+                    const LayerwiseOptions& options, const std::vector<int64_t>& lengths,
+                    int64_t batch_tokens);
   void embed(const MemoryPlan& plan);
+  /// Puts the rows of images into the residual stream of a batch, or adds what they give behind the
+  /// layer that ran.
+  void put_images(const TokenBatch& tokens, float* hidden);
+  void inject_images(const TokenBatch& tokens, float* hidden);
   /// The batches of a draft layer: all tokens of each sample but the last, with the ids of the next
   /// ones.
   void make_draft_batches();

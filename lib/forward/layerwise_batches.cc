@@ -9,6 +9,7 @@
 #include "forward/embedding.h"
 #include "forward/layerwise.h"
 #include "forward/memory_plan.h"
+#include "stored/weight_rows.h"
 
 namespace kvcal {
 namespace {
@@ -19,11 +20,39 @@ constexpr int64_t kMappedAround = int64_t{64} << 10;
 /// Limit for mapped pages of a large table.
 constexpr int64_t kMappedTable = int64_t{64} << 20;
 
+/// Calls body with each run of embedded tokens of a batch and the batch's row of its first token.
+/// Pages of a segment's rows are given back behind them.
+template <class Body>
+void for_each_image_run(const TokenBatch& tokens, const Body& body) {
+  for (size_t i = 0; i < tokens.segments.size(); ++i) {
+    const EmbeddedTokens* images = tokens.embedded_of(i);
+    if (!images) continue;
+    for (const EmbeddedRun& run : runs_of(*images))
+      body(*images, run, tokens.segments[i].q_begin + run.position);
+    if (!images->drop) continue;
+    images->drop(images->rows);
+    for (const auto& [layer, rows] : images->injected) images->drop(rows);
+  }
+}
+
+/// float32 rows of a run, [run.count, hidden_size].
+std::vector<float> rows_of(const TensorView& all, const EmbeddedRun& run) {
+  const size_t row = all.bytes.size() / static_cast<size_t>(all.shape[0]);
+  const TensorView rows{.name = all.name,
+                        .dtype = all.dtype,
+                        .shape = {run.count, all.shape[1]},
+                        .bytes = all.bytes.subspan(static_cast<size_t>(run.first) * row,
+                                                   static_cast<size_t>(run.count) * row)};
+  return as_float32(std::span(&rows, 1));
+}
+
 }  // namespace
 
 void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> samples,
+                                    const LayerwiseOptions& options,
                                     const std::vector<int64_t>& lengths, int64_t batch_tokens) {
-  ropes_ = rope_tables(config_, lengths, backend_);
+  KVCAL_CHECK(options.embedded.empty() || options.embedded.size() == samples.size());
+  ropes_ = rope_tables(config_, lengths, backend_, places_of(options.embedded));
   for (const std::span<const TokenId> ids : samples) {
     const int64_t length = std::ssize(ids);
     KVCAL_CHECK(length > 0);
@@ -32,7 +61,10 @@ void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> sa
       batch.first_token = num_tokens_;
       batch.first_sample = num_samples_;
     }
-    batches_.back().tokens.append(ids, 0, length);
+    TokenBatch& tokens = batches_.back().tokens;
+    tokens.append(ids, 0, length);
+    if (!options.embedded.empty())
+      tokens.embedded.push_back(options.embedded[static_cast<size_t>(num_samples_)]);
     num_tokens_ += length;
     ++num_samples_;
   }
@@ -47,6 +79,7 @@ void LayerwiseForward::embed(const MemoryPlan& plan) {
   hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
     const TokenBatch& tokens = batches_[index].tokens;
     embed(tokens.ids, tokens.in_sequence(), hidden, resident.data());
+    put_images(tokens, hidden);
   });
   weights_.drop(Role::kEmbedding);
   weights_.drop(Role::kPositionEmbedding);
@@ -68,10 +101,32 @@ void LayerwiseForward::embed(std::span<const TokenId> ids, std::span<const int32
   }
 }
 
+void LayerwiseForward::put_images(const TokenBatch& tokens, float* hidden) {
+  for_each_image_run(
+      tokens, [&](const EmbeddedTokens& images, const EmbeddedRun& run, int64_t row) {
+        const std::vector<float> rows = rows_of(images.rows, run);
+        backend_.copy_in(std::as_bytes(std::span(rows)),
+                         reinterpret_cast<std::byte*>(hidden + row * config_.hidden_size));
+      });
+}
+
+void LayerwiseForward::inject_images(const TokenBatch& tokens, float* hidden) {
+  for_each_image_run(tokens,
+                     [&](const EmbeddedTokens& images, const EmbeddedRun& run, int64_t row) {
+                       const auto injected = images.injected.find(layer_);
+                       if (injected == images.injected.end()) return;
+                       const Buffer rows = upload<float>(rows_of(injected->second, run), backend_);
+                       backend_.add({.x = rows.as<float>(),
+                                     .count = count_of<float>(rows),
+                                     .out = hidden + row * config_.hidden_size});
+                     });
+}
+
 void LayerwiseForward::give_inputs(const SampleBatch& batch) {
   if (!config_.has_layer_inputs) return;
   const std::vector<int32_t> no_positions(batch.tokens.ids.size(), 0);
   embed(batch.tokens.ids, no_positions, embedded_.as<float>());
+  put_images(batch.tokens, embedded_.as<float>());
   weights_.drop(Role::kEmbedding);
   embed_layer_input(config_, weights_, layer_, batch.tokens.ids, backend_, input_rows_.as<float>());
   runner_->take_inputs({.embedded = embedded_.as<float>(), .rows = input_rows_.as<float>()});
@@ -82,8 +137,15 @@ void LayerwiseForward::make_draft_batches() {
   for (const SampleBatch& batch : batches_) {
     DraftRows::Batch& own = draft_->batches.emplace_back();
     std::vector<int32_t> sources;
-    for (const Segment& sample : batch.tokens.segments) {
+    for (size_t i = 0; i < batch.tokens.segments.size(); ++i) {
+      const Segment& sample = batch.tokens.segments[i];
       const int64_t length = sample.q_count;
+      if (!batch.tokens.embedded.empty()) {
+        const EmbeddedTokens* images = batch.tokens.embedded[i];
+        if (images)
+          draft_->embedded.push_back(std::make_unique<EmbeddedTokens>(behind_first(*images)));
+        own.tokens.embedded.push_back(images ? draft_->embedded.back().get() : nullptr);
+      }
       own.tokens.append(
           std::span(batch.tokens.ids)
               .subspan(static_cast<size_t>(sample.q_begin + 1), static_cast<size_t>(length - 1)),
@@ -91,7 +153,7 @@ void LayerwiseForward::make_draft_batches() {
       for (int64_t row = sample.q_begin; row + 1 < sample.q_begin + length; ++row)
         sources.push_back(static_cast<int32_t>(row));
     }
-    draft_->pieces.add_batch(own.tokens.segments);
+    draft_->pieces.add_batch(own.tokens);
     if (own.tokens.num_tokens == 0) continue;
     own.tokens.upload_positions(ropes_, backend_);
     own.sources = upload<int32_t>(sources, backend_);
@@ -134,6 +196,7 @@ float* LayerwiseForward::make_draft_input(const PackedDraftInput& draft, const T
 
   const std::vector<int32_t> no_positions(tokens.ids.size(), 0);
   embed(tokens.ids, no_positions, rows);
+  put_images(tokens, rows);
   weights_.drop(Role::kEmbedding);
   const HeadsView embedded = contiguous(rows, count, 1, width);
   if (config_.architecture->masks_first_draft)

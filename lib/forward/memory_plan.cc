@@ -72,9 +72,10 @@ uint64_t selection_bytes_per_token(const ModelConfig& config, const Backend& bac
          backend.selection_bytes_per_key();
 }
 
-/// cos and sin for the longest sequence of each block, for keys and queries.
-uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths) {
-  int64_t rows = 0;
+/// cos and sin for the longest sequence of each block and for places of images, for keys and
+/// queries.
+uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths, int64_t places) {
+  int64_t rows = places;
   for (const auto& [block, longest] : rope_rows(rope, lengths)) rows += longest;
   return static_cast<uint64_t>(rows * rope.rotary_dim) * sizeof(float) *
          (rope.query_beta == 0.0 ? 1 : 2);
@@ -91,9 +92,12 @@ uint64_t channel_bytes(const ModelConfig& config, size_t samples, int64_t key_ro
 
 /// Ranges and histograms, in the backend and on the host.
 uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& request,
-                        std::span<const int64_t> lengths) {
+                        std::span<const int64_t> lengths,
+                        std::span<const EmbeddedTokens* const> embedded) {
   uint64_t pieces = 0;  // of K and V, as PositionPieces cuts them
   for (const int64_t length : lengths) pieces += position_bucket(length - 1) + 1;
+  for (const EmbeddedTokens* images : embedded)
+    if (images) pieces += 2 * runs_of(*images).size();
   const auto bytes_of = [](int64_t heads, uint64_t rows) {
     return 2 * static_cast<uint64_t>(heads) *
            (rows * sizeof(ObservedRange) + sizeof(MagnitudeHistogram));
@@ -113,13 +117,14 @@ uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& req
                  lengths.size(), static_cast<size_t>(request.compared_samples.value_or(0)))));
 }
 
-uint64_t table_bytes(const ModelConfig& config, const ObservationRequest& request,
+uint64_t table_bytes(const ModelConfig& config, const LayerwiseOptions& options,
                      std::span<const int64_t> lengths) {
+  const int64_t places = std::ssize(places_of(options.embedded));
   uint64_t tokens = 0, bytes = 0;
   for (const int64_t length : lengths) tokens += static_cast<uint64_t>(length);
   for (const RopeConfig& rope : config.ropes)
-    bytes += rope_bytes(rope, lengths) + tokens * sizeof(int32_t);
-  return bytes + observed_bytes(config, request, lengths);
+    bytes += rope_bytes(rope, lengths, places) + tokens * sizeof(int32_t);
+  return bytes + observed_bytes(config, options.observation, lengths, options.embedded);
 }
 
 }  // namespace
@@ -161,7 +166,7 @@ MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, cons
   if (!backend.is_host()) return needs;
   needs.process = options.process_bytes;
   needs.packing = 2 * weights.largest_read_bytes(backend);  // gate and up go together
-  needs.tables = table_bytes(config, options.observation, sample_lengths);
+  needs.tables = table_bytes(config, options, sample_lengths);
   // With shown hidden states, two more batches may wait for the writer.
   const uint64_t batches = options.shows_hidden ? 3 : 1;
   const int64_t carried = config.carried_width(std::max(longest, options.longest_sample));

@@ -157,22 +157,34 @@ float query_growth(const RopeConfig& rope, size_t position) {
 }  // namespace
 
 RopeTable::RopeTable(const RopeConfig& rope, const std::vector<int64_t>& sequence_lengths,
-                     Backend& backend)
+                     Backend& backend, const std::set<TokenPlace>& places)
     : rope_(&rope) {
   std::vector<float> cos, sin;
+  const float direction = rope.turns_back ? -1.0f : 1.0f;
+  const auto add_row = [&](const RopeFrequencies& frequencies, const TokenPlace& place) {
+    for (size_t pair = 0; pair < frequencies.inverse.size(); ++pair) {
+      const auto position = static_cast<float>(place[rope.axis_of(static_cast<int64_t>(pair))]);
+      const auto angle = static_cast<double>(position * frequencies.inverse[pair]);
+      cos.push_back(static_cast<float>(std::cos(angle)) * frequencies.attention_factor);
+      sin.push_back(static_cast<float>(std::sin(angle)) * frequencies.attention_factor * direction);
+    }
+  };
   int64_t all_rows = 0;
   for (const auto& [block, rows] : rope_rows(rope, sequence_lengths)) {
     const RopeFrequencies frequencies = rope_frequencies(rope, rows);
-    const float direction = rope.turns_back ? -1.0f : 1.0f;
     first_row_[block] = all_rows;
     all_rows += rows;
-    for (int64_t position = 0; position < rows; ++position)
-      for (const float frequency : frequencies.inverse) {
-        const auto angle = static_cast<double>(static_cast<float>(position) * frequency);
-        cos.push_back(static_cast<float>(std::cos(angle)) * frequencies.attention_factor);
-        sin.push_back(static_cast<float>(std::sin(angle)) * frequencies.attention_factor *
-                      direction);
-      }
+    for (int32_t position = 0; position < rows; ++position)
+      add_row(frequencies, {position, position, position});
+  }
+  if (!places.empty()) {
+    // Only ropes of one block have places (check_images), whose frequencies know no length.
+    KVCAL_CHECK(rope.query_beta == 0.0);
+    const RopeFrequencies frequencies = rope_frequencies(rope, 0);
+    for (const TokenPlace& place : places) {
+      place_rows_[place] = static_cast<int32_t>(all_rows++);
+      add_row(frequencies, place);
+    }
   }
   if (rope.query_beta != 0.0) {
     KVCAL_CHECK(first_row_.size() == 1);  // the scaling goes with ropes whose block is one
@@ -209,10 +221,18 @@ int32_t RopeTable::row(int64_t position, int64_t sequence_length) const {
 }
 
 RopeTables rope_tables(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,
-                       Backend& backend) {
+                       Backend& backend, const std::set<TokenPlace>& places) {
   RopeTables tables;
-  for (const RopeConfig& rope : config.ropes) tables.emplace_back(rope, sequence_lengths, backend);
+  for (const RopeConfig& rope : config.ropes)
+    tables.emplace_back(rope, sequence_lengths, backend, places);
   return tables;
+}
+
+std::set<TokenPlace> places_of(std::span<const EmbeddedTokens* const> samples) {
+  std::set<TokenPlace> places;
+  for (const EmbeddedTokens* sample : samples)
+    if (sample) places.insert(sample->places.begin(), sample->places.end());
+  return places;
 }
 
 void TokenBatch::append(std::span<const TokenId> tokens, int64_t position, int64_t whole_length) {
@@ -239,9 +259,13 @@ void TokenBatch::upload_positions(const RopeTables& tables, Backend& backend) {
   const std::vector<int32_t> in_sequence = this->in_sequence();
   for (const RopeTable& table : tables) {
     std::vector<int32_t> rows;
-    for (size_t i = 0; i < segments.size(); ++i)
+    for (size_t i = 0; i < segments.size(); ++i) {
+      const EmbeddedTokens* images = embedded_of(i);
+      const bool has_places = images && !images->places.empty();
       for (int64_t token = 0; token < segments[i].q_count; ++token)
-        rows.push_back(table.row(in_sequence[rows.size()], whole_lengths[i]));
+        rows.push_back(has_places ? table.row_of(images->places[static_cast<size_t>(token)])
+                                  : table.row(in_sequence[rows.size()], whole_lengths[i]));
+    }
     positions.push_back(owned_positions.emplace_back(upload<int32_t>(rows, backend)).as<int32_t>());
   }
 }

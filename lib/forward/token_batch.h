@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "backend/memory.h"
+#include "core/embedded_tokens.h"
 #include "core/number.h"
 #include "family/model_config.h"
 
@@ -30,6 +32,8 @@ struct TokenBatch {
   /// [num_tokens], until they are embedded, or as long as layers have inputs of their own.
   std::vector<TokenId> ids;
   std::vector<int64_t> whole_lengths;  ///< [segments] of the whole sequences, for RoPE
+  /// [segments], null where all tokens are text; empty: they are in all. Borrowed.
+  std::vector<const EmbeddedTokens*> embedded;
   /// One decoding step: rows may differ in the last bits from those of a larger batch.
   bool is_decoding = false;
   /// A decoding step whose products must not depend on the number of sequences.
@@ -42,6 +46,10 @@ struct TokenBatch {
   /// Appends tokens of a sequence from a position on. The rows of the storage begin where theirs do
   /// in the batch, with those before the position.
   void append(std::span<const TokenId> tokens, int64_t position, int64_t whole_length);
+  /// What the vision tower gave a segment, or null.
+  const EmbeddedTokens* embedded_of(size_t segment) const {
+    return embedded.empty() ? nullptr : embedded[segment];
+  }
   /// Positions of the tokens in their sequences: [num_tokens].
   std::vector<int32_t> in_sequence() const;
   /// Uploads the rows of the tokens' positions in each table, which are borrowed.
@@ -139,8 +147,10 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t sequence_length
 /// cos and sin for all positions in use, in backend memory.
 class RopeTable {
  public:
-  /// Makes rows for the positions of sequences of these lengths. rope must outlive the table.
-  RopeTable(const RopeConfig& rope, const std::vector<int64_t>& sequence_lengths, Backend& backend);
+  /// Makes rows for the positions of sequences of these lengths, and for places of images. rope
+  /// must outlive the table.
+  RopeTable(const RopeConfig& rope, const std::vector<int64_t>& sequence_lengths, Backend& backend,
+            const std::set<TokenPlace>& places = {});
 
   const float* cos() const { return cos_.as<float>(); }
   const float* sin() const { return sin_.as<float>(); }
@@ -155,10 +165,13 @@ class RopeTable {
   int64_t unturned_dim() const { return rope_->unturned_dim; }
   /// Table row of a position in a sequence of that length.
   int32_t row(int64_t position, int64_t sequence_length) const;
+  /// Table row of a token's place.
+  int32_t row_of(const TokenPlace& place) const { return place_rows_.at(place); }
 
  private:
   const RopeConfig* rope_;
-  std::map<int64_t, int64_t> first_row_;  ///< by rope_block
+  std::map<int64_t, int64_t> first_row_;      ///< by rope_block
+  std::map<TokenPlace, int32_t> place_rows_;  ///< behind those of positions
   void make_growth(size_t rows, Backend& backend);
 
   Buffer cos_, sin_, query_cos_, query_sin_, growth_, no_turn_;
@@ -172,6 +185,9 @@ int64_t rope_block(const RopeConfig& rope, int64_t sequence_length);
 std::map<int64_t, int64_t> rope_rows(const RopeConfig& rope, std::span<const int64_t> lengths);
 
 RopeTables rope_tables(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,
-                       Backend& backend);
+                       Backend& backend, const std::set<TokenPlace>& places = {});
+
+/// The places of all samples, null where all tokens are text.
+std::set<TokenPlace> places_of(std::span<const EmbeddedTokens* const> samples);
 
 }  // namespace kvcal

@@ -64,6 +64,9 @@ KvObservation side(size_t heads, std::vector<float> amaxes) {
           {.min = -amax, .max = amax + static_cast<float>(head), .first_nonfinite = -1});
   // As many buckets of positions as samples, so that parts have different numbers of them.
   for (const float amax : amaxes) one.positions.push_back({-amax, 2.0f * amax});
+  // The first sample's tokens are text, the others are images.
+  one.kinds.resize(2);
+  for (size_t i = 0; i < amaxes.size(); ++i) one.kinds[i == 0 ? 0 : 1].fold({-amaxes[i], 0.0f});
   return one;
 }
 
@@ -124,6 +127,7 @@ TEST_CASE("merged: K and V of samples behind each other are those of one pass") 
   CHECK(all.k.positions[0].min == -3.0f);
   CHECK(all.k.positions[0].max == 6.0f);
   CHECK(all.k.positions[1].max == 10.0f);
+  REQUIRE(all.k.kinds.size() == 2);
 }
 
 TEST_CASE("merged: parts that do not fit their samples or each other are named") {

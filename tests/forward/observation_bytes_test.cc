@@ -20,6 +20,7 @@ KvObservation side(size_t samples, size_t heads, float seed) {
                           .first_nonfinite = i == 1 ? 7 : -1});
   one.ranges.back() = {.min = kInfinity, .max = -kInfinity, .first_nonfinite = 0};
   one.positions = {{-seed, seed}, {}, {0.0f, 3.0f * seed}};
+  one.kinds = {{-seed, seed}, {}};
   one.histograms.resize(heads);
   for (size_t head = 0; head < heads; ++head) {
     one.histograms[head].counts[head] = 1;

@@ -58,10 +58,11 @@ TEST_CASE("positions: buckets up to one hold the extremes of samples that end wi
 
 TEST_CASE("positions: a value that is not finite keeps its token, whatever its piece") {
   PositionPieces pieces;
-  const Segment samples[] = {{.q_begin = 0, .q_count = 9, .kv_begin = 0, .kv_count = 9},
-                             {.q_begin = 9, .q_count = 0, .kv_begin = 9, .kv_count = 0},
-                             {.q_begin = 9, .q_count = 5, .kv_begin = 9, .kv_count = 5}};
-  pieces.add_batch(samples);
+  TokenBatch batch;
+  batch.segments = {{.q_begin = 0, .q_count = 9, .kv_begin = 0, .kv_count = 9},
+                    {.q_begin = 9, .q_count = 0, .kv_begin = 9, .kv_count = 0},
+                    {.q_begin = 9, .q_count = 5, .kv_begin = 9, .kv_count = 5}};
+  pieces.add_batch(batch);
   REQUIRE(pieces.segments(0).size() == 7 + 5);
   std::vector<ObservedRange> ranges(pieces.count(), {.min = -1.0f, .max = 1.0f});
   ranges[5].first_nonfinite = 1;  // token 7 of the first sample
@@ -76,4 +77,29 @@ TEST_CASE("positions: a value that is not finite keeps its token, whatever its p
   CHECK(seen.ranges[2].max == 8.0f);
   CHECK(seen.positions[3].max == 8.0f);
   CHECK(seen.positions.size() == 7);
+}
+
+TEST_CASE("positions: pieces end where images begin and end, and their extremes are apart") {
+  EmbeddedTokens images;
+  images.positions = {1, 2, 5};
+  images.images = {1, 1, 2};
+  TokenBatch batch;
+  batch.segments = {{.q_begin = 0, .q_count = 7, .kv_begin = 0, .kv_count = 7}};
+  batch.embedded = {&images};
+  PositionPieces pieces;
+  pieces.add_batch(batch);
+  // Text 0; image 1, 2 (a bucket each); text 3 and 4; image 5; text 6.
+  const std::vector<int64_t> begins{0, 1, 2, 3, 4, 5, 6};
+  REQUIRE(pieces.count() == begins.size());
+  std::vector<ObservedRange> ranges;
+  for (const int64_t begin : begins) {
+    CHECK(pieces.segments(0)[static_cast<size_t>(begin)].q_begin == begin);
+    ranges.push_back({.min = 0.0f, .max = static_cast<float>(begin)});
+  }
+  KvObservation seen;
+  pieces.fold(ranges, 1, seen);
+  REQUIRE(seen.kinds.size() == 2);
+  CHECK(seen.kinds[0].max == 6.0f);
+  CHECK(seen.kinds[1].max == 5.0f);
+  CHECK(seen.positions[4].max == 5.0f);  // text 4 and image 5 share a bucket
 }
