@@ -102,6 +102,12 @@ Json side_json(const KvTensorCalibration& side, bool ignored) {
       {"histogram", histogram_json(side)}};
 }
 
+/// The largest magnitudes of one kind of tokens.
+Json kind_json(const AttentionCalibration& layer, Amax KindAmax::*kind) {
+  return {{"k_amax", ((*layer.k.kind_amax).*kind).value},
+          {"v_amax", ((*layer.v.kind_amax).*kind).value}};
+}
+
 Json layer_json(const AttentionCalibration& layer, const Calibration& calibration,
                 const std::vector<int64_t>& records) {
   Json json = layer_marks(layer, calibration);
@@ -112,6 +118,9 @@ Json layer_json(const AttentionCalibration& layer, const Calibration& calibratio
   }
   if (!layer.k.convergence.num_samples.empty()) json["convergence"] = convergence_json(layer);
   if (!layer.k.position_amax.empty()) json["positions"] = positions_json(layer, records);
+  if (layer.k.kind_amax && layer.v.kind_amax)
+    json["tokens"] = {{"text", kind_json(layer, &KindAmax::text)},
+                      {"images", kind_json(layer, &KindAmax::images)}};
   if (layer.damage) json["attention_damage"] = damage_json(*layer.damage);
   if (!layer.q) return json;
   const Json q = side_json(*layer.q, layer.ignored);

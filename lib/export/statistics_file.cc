@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kFormat = "kvcal-statistics", kVersion = "2";
 constexpr std::string_view kRanges = ".ranges", kHistogram = ".histogram", kTokens = ".tokens";
-constexpr std::string_view kPositions = ".positions", kChannels = ".channels";
+constexpr std::string_view kPositions = ".positions", kKinds = ".kinds", kChannels = ".channels";
 constexpr std::string_view kDamage = ".damage", kComparedScales = ".compared_scales";
 constexpr int64_t kErrorNumbers = 4;  ///< error, output, KL, queries
 constexpr std::string_view kInput = ".input";
@@ -73,6 +73,8 @@ void add_tensors(const std::string& name, const TensorStatistics& seen,
     tensors.push_back(tensor_of(name + std::string(kPositions),
                                 Shape{static_cast<int64_t>(seen.positions.size()), 2},
                                 ends_of(seen.positions)));
+  if (!seen.kinds.empty())
+    tensors.push_back(tensor_of(name + std::string(kKinds), Shape{2, 2}, ends_of(seen.kinds)));
   if (!seen.channels.empty())
     tensors.push_back(
         tensor_of(name + std::string(kChannels),
@@ -185,6 +187,11 @@ class StatisticsReader {
           positions.shape[1] != 2)
         fail(positions.name, " is ", positions.shape, ", expected [buckets, 2]");
       seen.positions = ranges_of(positions);
+    }
+    if (file_.find(name + std::string(kKinds))) {
+      const TensorView& kinds = tensor(name + std::string(kKinds), DType::kF32, 2);
+      if (kinds.shape != Shape{2, 2}) fail(kinds.name, " is ", kinds.shape, ", expected [2, 2]");
+      seen.kinds = ranges_of(kinds);
     }
     if (file_.find(name + std::string(kChannels))) {
       const TensorView& channels = tensor(name + std::string(kChannels), DType::kF32, 3);

@@ -137,6 +137,15 @@ std::optional<report::LargestToken> largest_token(const Json& positions, const s
   });
 }
 
+std::vector<int64_t> layers_at(const Json& object, const char* key) {
+  std::vector<int64_t> layers;
+  for (const Json& layer : required_list(object, key)) {
+    if (!layer.is_number_integer()) fail(key, ": found ", layer.dump(), ", expected layers");
+    layers.push_back(layer.get<int64_t>());
+  }
+  return layers;
+}
+
 }  // namespace
 
 std::optional<LatePositions> late_positions_of(const Json& manifest) {
@@ -146,15 +155,27 @@ std::optional<LatePositions> late_positions_of(const Json& manifest) {
     if (!late->is_object()) fail("found ", kind_of(*late), ", expected an object");
     LatePositions positions{.first = required_int(*late, "first"),
                             .advised = required_int(*late, "advised_tokens")};
-    const auto read = [&](const char* key, std::vector<int64_t>& layers) {
-      for (const Json& layer : required_list(*late, key)) {
-        if (!layer.is_number_integer()) fail(key, ": found ", layer.dump(), ", expected layers");
-        layers.push_back(layer.get<int64_t>());
-      }
-    };
-    read("k_layers", positions.k_layers);
-    read("v_layers", positions.v_layers);
+    positions.k_layers = layers_at(*late, "k_layers");
+    positions.v_layers = layers_at(*late, "v_layers");
     return std::optional(positions);
+  });
+}
+
+std::optional<ImageMagnitudes> image_magnitudes_of(const Json& manifest) {
+  const Json* images = member(manifest, "summary", "images");
+  if (!images) return std::nullopt;
+  return in_context("summary.images", [&] {
+    if (!images->is_object()) fail("found ", kind_of(*images), ", expected an object");
+    const auto reach = [&](const char* key) {
+      const Json* side = find_field(*images, key);
+      if (!side || !side->is_object()) fail_missing(key, "an object");
+      return in_context(key, [&] {
+        return ImageReach{.ratio = required_number(*side, "ratio"),
+                          .layer = required_int(*side, "layer"),
+                          .layers = layers_at(*side, "larger_in_layers")};
+      });
+    };
+    return std::optional(ImageMagnitudes{reach("k"), reach("v")});
   });
 }
 

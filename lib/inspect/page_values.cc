@@ -261,6 +261,7 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   page.linears = fp8_linears(checkpoint);
   // The rules of engines do not say what they load from a checkpoint with a file of scales.
   if (!checkpoint.has_scales_elsewhere) page.engines = engine_reports(checkpoint);
+  page.images = in_context(kManifestName, [&] { return image_magnitudes_of(checkpoint.manifest); });
   page.late = in_context(kManifestName, [&] { return late_positions_of(checkpoint.manifest); });
   page.verdicts = in_context(kManifestName, [&] { return verdicts_of(checkpoint.manifest); });
   page.warnings = in_context(kManifestName, [&] { return warnings_of_run(checkpoint.manifest); });

@@ -33,6 +33,8 @@ std::optional<report::LayerDamage> layer_damage(const Json& layer);
 
 /// Layers that are largest at the last positions; nullopt where the summary names none.
 std::optional<LatePositions> late_positions_of(const Json& manifest);
+/// Those of a run with images.
+std::optional<ImageMagnitudes> image_magnitudes_of(const Json& manifest);
 
 /// Sentences on what the cache costs, as calibrate measured it or, where it did not, predicts;
 /// empty where neither is known.

@@ -33,6 +33,11 @@ struct AmaxPlace {
   bool is_one_token() const { return first == last; }
 };
 
+/// The largest magnitudes of tokens of text and of images, in a run with images.
+struct KindAmax {
+  Amax text, images;
+};
+
 /// Statistics and scales of one tensor (K, V or Q) of one attention module. Heads are those of the
 /// tensor, without repetition.
 struct KvTensorCalibration {
@@ -42,6 +47,7 @@ struct KvTensorCalibration {
   AmaxConvergence convergence = {};      ///< over all heads; empty: unknown
   std::vector<Amax> position_amax = {};  ///< by bucket of positions, over all heads; empty: unknown
   std::optional<AmaxPlace> amax_place = {};  ///< nullopt: positions are not known
+  std::optional<KindAmax> kind_amax = {};    ///< nullopt: all tokens are text
   std::vector<Scale> scales = {};            ///< one (strategy tensor) or one a head (attn_head)
   /// Values that codes of the format clip; nullopt where they were not counted.
   std::optional<uint64_t> num_saturated = {};

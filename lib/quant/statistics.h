@@ -21,6 +21,8 @@ struct TensorStatistics {
   /// Extremes of all samples and heads by bucket of positions (position_buckets.h), of K and V;
   /// empty: not known.
   std::vector<Range> positions = {};
+  /// Extremes of all samples and heads, of tokens of text, then of images; empty: all are text.
+  std::vector<Range> kinds = {};
   /// [samples, channels], head by head, of K and V in runs whose recipe has scales of channels;
   /// empty: not known.
   std::vector<Range> channels = {};

@@ -8,6 +8,7 @@
 #include "engines/engine_verdicts.h"
 #include "engines/verify.h"
 #include "quant/calibration.h"
+#include "quant/image_magnitudes.h"
 #include "quant/kv_format.h"
 #include "quant/late_positions.h"
 #include "quant/observations.h"
@@ -88,6 +89,7 @@ struct CheckpointReport {
   std::vector<CacheLayer> layers;
   std::vector<Fp8Linear> linears;
   std::optional<LatePositions> late;      ///< nullopt: no layer, or not known
+  std::optional<ImageMagnitudes> images;  ///< nullopt: all tokens were text
   std::optional<StopOutcome> stop;        ///< of a calibration that could end early
   std::vector<ServedEngine> served = {};  ///< answers for its scales; empty: it has none
   /// Each engine's state after it has loaded this checkpoint; empty where they were not asked.

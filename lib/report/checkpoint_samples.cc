@@ -379,6 +379,8 @@ Section positions_section(const CheckpointReport& report) {
     return section;
   }
   if (report.late) section.body.append(words(late_positions_text(*report.late) + "."));
+  if (report.images)
+    section.body.append(words("Largest values " + image_magnitudes_text(*report.images) + "."));
   section.body.append(drawn);
   return section;
 }

@@ -21,6 +21,7 @@ TensorStatistics some(int64_t heads, float seed) {
     seen.ranges.push_back({-seed - static_cast<float>(i), seed * static_cast<float>(i)});
   seen.ranges.back() = {};  // a sample that had nothing
   if (heads == 2) seen.positions = {{-seed, seed}, {-1.0f, 2.0f * seed}};
+  if (heads == 2) seen.kinds = {{-seed, seed}, {}};
   seen.histograms.resize(static_cast<size_t>(heads));
   for (MagnitudeHistogram& histogram : seen.histograms)
     histogram.counts[static_cast<size_t>(seed) + 100] = (uint64_t{1} << 40) + 7;
@@ -87,6 +88,11 @@ void check_equal(const TensorStatistics& a, const TensorStatistics& b) {
   for (size_t i = 0; i < a.positions.size(); ++i) {
     CHECK(a.positions[i].min == b.positions[i].min);
     CHECK(a.positions[i].max == b.positions[i].max);
+  }
+  REQUIRE(a.kinds.size() == b.kinds.size());
+  for (size_t i = 0; i < a.kinds.size(); ++i) {
+    CHECK(a.kinds[i].min == b.kinds[i].min);
+    CHECK(a.kinds[i].max == b.kinds[i].max);
   }
   REQUIRE(a.histograms.size() == b.histograms.size());
   for (size_t head = 0; head < a.histograms.size(); ++head)

@@ -85,6 +85,7 @@ KvTensorCalibration pooled(const TensorStatistics& seen) {
     amax = std::max(amax, seen.ranges[i].amax().value);
   }
   for (const Range& range : seen.positions) all.position_amax.push_back(range.amax());
+  if (!seen.kinds.empty()) all.kind_amax = KindAmax{seen.kinds[0].amax(), seen.kinds[1].amax()};
   all.amax_place = amax_place(by_sample, all.position_amax);
   all.convergence = convergence_of(by_sample);
   for (const MagnitudeHistogram& histogram : seen.histograms)

@@ -40,7 +40,8 @@ TensorStatistics head_statistics(std::string_view side, const KvObservation& see
   TensorStatistics statistics{.heads = static_cast<int64_t>(heads),
                               .ranges = finite_ranges(seen.ranges, heads, samples, place_of),
                               .histograms = seen.histograms,
-                              .positions = seen.positions};
+                              .positions = seen.positions,
+                              .kinds = seen.kinds};
   // What is not finite was told of its head.
   for (const ObservedRange& channel : seen.channels)
     statistics.channels.push_back({channel.min, channel.max});

@@ -123,6 +123,10 @@ Json clipping_json(const UnitClipping& clipping) {
   return {{"share", clipping.share}, {"in_layers", clipping.layers}};
 }
 
+Json to_json(const ImageReach& reach) {
+  return {{"ratio", reach.ratio}, {"layer", reach.layer}, {"larger_in_layers", reach.layers}};
+}
+
 Json margin_json(const UnitMargin& margin) {
   return {{"k_largest", margin.largest_k},       {"v_largest", margin.largest_v},
           {"k_least_head", margin.least_head_k}, {"v_least_head", margin.least_head_v},
@@ -166,6 +170,7 @@ std::optional<ScaleSummary> summarize_scales(const Calibration& calibration,
   summary.margin.least_code = calibration.kv_format.least_code();
   summary.format = calibration.kv_format;
   summary.late = late_positions(calibration.layers, longest_sample, config.max_position_embeddings);
+  summary.images = image_magnitudes(calibration.layers);
   for (const int64_t layer : cached)
     summary.cache_bytes_fp8 += static_cast<uint64_t>(config.cache(layer).width());
   judge_unit_scale(summary);
@@ -226,6 +231,8 @@ Json to_json(const ScaleSummary& summary) {
   if (summary.predicted && summary.predicted_unit)
     json["predicted"] = {{"calibrated", predicted_json(*summary.predicted)},
                          {"unit", predicted_json(*summary.predicted_unit)}};
+  if (summary.images)
+    json["images"] = {{"k", to_json(summary.images->k)}, {"v", to_json(summary.images->v)}};
   if (const auto& growth = summary.growth)
     json["late_growth"] = {{"ratio", growth->ratio},
                            {"layer", growth->layer},

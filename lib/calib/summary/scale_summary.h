@@ -9,6 +9,7 @@
 #include "family/model_config.h"
 #include "quant/calibration.h"
 #include "quant/damage_verdict.h"
+#include "quant/image_magnitudes.h"
 #include "quant/late_positions.h"
 #include "quant/range_search.h"
 
@@ -56,9 +57,10 @@ enum class UnitScale {
 
 /// The facts of a calibration that a reader needs to decide whether to use it.
 struct ScaleSummary {
-  std::vector<LayerErrors> layers;    ///< with scales and a cache of their own, in layer order
-  std::optional<LateGrowth> growth;   ///< the largest; nullopt: fewer than two samples
-  std::optional<LatePositions> late;  ///< nullopt: no layer, or not known
+  std::vector<LayerErrors> layers;        ///< with scales and a cache of their own, in layer order
+  std::optional<LateGrowth> growth;       ///< the largest; nullopt: fewer than two samples
+  std::optional<LatePositions> late;      ///< nullopt: no layer, or not known
+  std::optional<ImageMagnitudes> images;  ///< nullopt: all tokens are text
   /// What the cache costs, with the scales and with 1.0; nullopt: attention was not compared.
   std::optional<CacheDamage> predicted, predicted_unit;
   UnitScale unit = UnitScale::kAsGood;
