@@ -234,11 +234,13 @@ CalibrateCommand::CalibrateCommand()
 
 recipe: a file or a name; default: `fp8_kv_tensor`. dataset: a path, a name or an id of the hub; or an iterable of
 texts, conversations (lists of {"role", "content"}), lists of token ids, or records as JSON lines have them;
-default: the texts of the program. text_column and the others: columns of a data set whose records are not
+default: the texts of the program. images: in its place pictures for a multimodal model, as `python -m kvcal.images`
+takes them (needs kvcal[images]). text_column and the others: columns of a data set whose records are not
 recognized. num_samples: how many are used at most. format: one or several of the program's
 formats; engine: engines that must use the scales, instead of a format. measure: also measures KL and perplexity.
 kl_budget: leaves the fewest layers in 16 bits that keep the mean KL within it, else raises `Error` and writes nothing.
-smooth: rewrites the weights first, of the same function, so that an fp8_e4m3 cache loses less of K. The other arguments are the options of `kvcal calibrate`.)"};
+smooth: rewrites the weights first, of the same function, so that an fp8_e4m3 cache loses less of K. The other arguments are the options of `kvcal calibrate`.)",
+      "    images: Path | None = None,\n"};
   declare_data();
   declare_recipe_options();
   declare_cache_options();

@@ -58,6 +58,8 @@ std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
   if (std::holds_alternative<std::string>(first.content))
     return windows_of(
         path, make_tokenizer(tokenizer_folder)->encode(text_of(*dataset, options), true), options);
+  if (first.embedded)
+    fail(path.string(), ": holds samples with images, which are calibrated on and not evaluated");
   if (options.stride != 0)
     fail(path.string(), ": a stride needs text that windows slide over, these are ",
          std::holds_alternative<Json>(first.content) ? "chats" : "lists of ids");

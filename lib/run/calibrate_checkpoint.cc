@@ -12,6 +12,7 @@
 #include "core/usage_error.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
+#include "family/image_rules.h"
 #include "hub/hub_cache.h"
 #include "quant/observer.h"
 #include "run/calibration_preview.h"
@@ -211,6 +212,7 @@ class Calibrating {
       inputs_.dataset = open_dataset(request_.dataset, {.records = request_.records});
       inputs_.samples = samples_for(*plan_.subject, *inputs_.dataset, request_.records,
                                     request_.samples, told(), &inputs_.skipped);
+      advise_images(inputs_.samples);
       inputs_.backends = open_backends(devices, told());
       inputs_.layerwise = layerwise_options(request_, *inputs_.backends[0], plan_.subject->config,
                                             scratch_folder());
@@ -220,6 +222,19 @@ class Calibrating {
         if (!path.empty()) check_not_read(output_place(path));
     });
     clock_.end("load");
+  }
+
+  /// Says where a model that sees images is calibrated on text alone.
+  void advise_images(std::span<const Sample> samples) {
+    if (!image_rules_of(plan_.subject->config.wrapper_type) || !embedded_of(samples).empty())
+      return;
+    told().note(
+        "the samples are text, and the model sees images, too, whose K and V may be larger: "
+        "`python -m "
+        "kvcal.images " +
+        request_.model +
+        " --dataset PICTURES --output SAMPLES` makes "
+        "samples of both, for --dataset SAMPLES");
   }
 
   /// Runs the forward passes over the data, and keeps their state until everything is written.

@@ -33,7 +33,8 @@ struct Inputs {
   const PlannedModel& subject;
   const Weights& weights;
   std::span<const std::unique_ptr<Backend>> backends;
-  std::vector<int64_t> lengths;
+  std::span<const Sample> samples;
+  std::vector<int64_t> lengths;  ///< of the samples
 };
 
 /// Work of rewriting the model first: a pass over its samples, and two over those compared.
@@ -87,6 +88,7 @@ void plan_memory(const Inputs& inputs, const LayerwiseOptions& given, Calibratio
   if (backend.is_host()) set_process_memory(options, config, inputs.request.device.threads);
   const size_t first = DividedForward::divide(inputs.lengths, inputs.backends.size()).at(1);
   const std::span<const int64_t> own(inputs.lengths.data(), first);
+  options.embedded = embedded_of(std::span(inputs.samples).first(first));
   const int64_t tokens = std::accumulate(own.begin(), own.end(), int64_t{0});
   const MemoryNeeds needs = memory_needs(config, inputs.weights, backend, options, own);
   const MemoryPlan plan(config, inputs.weights, backend, options, own);
@@ -144,7 +146,7 @@ CalibrationPreview preview_calibration(CalibrateRequest request, int num_scored,
   const std::vector<Sample> samples =
       samples_for(subject, *dataset, request.records, request.samples, diagnostics);
   const Weights weights(subject.model_dir, subject.config, &subject.quantization);
-  const Inputs inputs{request, subject, weights, backends, lengths_of(samples)};
+  const Inputs inputs{request, subject, weights, backends, samples, lengths_of(samples)};
   preview.num_samples = samples.size();
   preview.num_tokens = tokens_of(samples);
   preview.state_bytes = state_bytes(request, subject, samples);

@@ -70,6 +70,7 @@ SummaryLines summary_lines(const ScaleSummary& summary) {
   lines.push_back({"KV cache", cache_text(summary), true});
   if (summary.growth) lines.push_back({"samples", growth_text(*summary.growth)});
   if (summary.late) lines.push_back({"positions", late_positions_text(*summary.late)});
+  if (summary.images) lines.push_back({"images", image_magnitudes_text(*summary.images), true});
   const auto worst = worst_layers(summary, kWorstLayers);
   lines.push_back({"rounding",
                    std::string("largest error against the values in layer") +

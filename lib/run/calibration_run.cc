@@ -97,6 +97,7 @@ class ForwardMaker {
       set_process_memory(layerwise, subject_.config, run_.threads);
     if (run_.ranked) return make_ranked(samples, layerwise, diagnostics);
     if (run_.state) layerwise.layer_bytes = hashes_.local();
+    layerwise.embedded = embedded_of(samples);
     std::vector<std::span<const TokenId>> ids;
     for (const Sample& sample : samples) ids.emplace_back(sample.ids);
     return make_local(ids, layerwise, diagnostics);
@@ -119,9 +120,11 @@ class ForwardMaker {
     SampleAssignment assignment = assigned(lengths);
     std::vector<std::span<const TokenId>> own;
     std::vector<int64_t> own_lengths;
+    const std::vector<const EmbeddedTokens*> embedded = embedded_of(samples);
     for (const size_t sample : assignment.samples_of.at(static_cast<size_t>(ranks.rank()))) {
       own.emplace_back(samples[sample].ids);
       own_lengths.push_back(lengths[sample]);
+      if (!embedded.empty()) layerwise.embedded.push_back(embedded[sample]);
     }
     count_work(own_lengths);
     auto parts = std::make_unique<RankedParts>(

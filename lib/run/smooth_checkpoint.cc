@@ -211,6 +211,7 @@ class Smoother {
     LayerwiseOptions options = layerwise(config);
     options.observation = observation;
     options.longest_sample = longest_of(samples_);
+    options.embedded = embedded_of(samples_);
     if (backends_[0]->is_host()) set_process_memory(options, config, request_.device.threads);
     DividedForward forward(config, weights, borrowed(backends_), ids, options, diagnostics_);
     forward.request(observation);

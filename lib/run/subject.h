@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,9 @@ uint64_t tensor_bytes(const ModelDir& model);
 std::vector<Sample> samples_for(const PlannedModel& subject, const Dataset& dataset,
                                 const RecordOptions& records, const SampleOptions& options,
                                 Diagnostics& diagnostics, SkippedRecords* skipped = nullptr);
+
+/// What the vision tower gave each sample, borrowed, as LayerwiseOptions has it.
+std::vector<const EmbeddedTokens*> embedded_of(std::span<const Sample> samples);
 
 /// The layers, and those that read their caches, which are stored one way for all that read them.
 /// Ascending. Throws Error for a layer without K and V.

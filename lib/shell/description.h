@@ -44,6 +44,7 @@ struct VariableDescription {
 /// What a command is in Python: a function, and the type that it returns. An empty name: nothing.
 struct PythonFunction {
   std::string name = {}, returns = {}, help = {};
+  std::string further = {};  ///< declarations of parameters that python/kvcal takes itself
 };
 
 struct CommandDescription {

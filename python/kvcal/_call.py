@@ -7,6 +7,7 @@ import json
 import logging
 import operator
 import os
+import pathlib
 import sys
 import tempfile
 import warnings
@@ -91,6 +92,8 @@ def call(command: str, arguments: dict[str, Any]) -> Any:
     if command == "sweep":
         arguments["program"] = PROGRAM
     with contextlib.ExitStack() as files:
+        if command == "calibrate":
+            _give_images(arguments, files)
         for name in {"dataset", "fewshot_dataset"} & arguments.keys():
             if arguments[name] is not None and not isinstance(arguments[name], (str, os.PathLike)):
                 arguments[name] = files.enter_context(_file_of(arguments[name], name))
@@ -104,6 +107,33 @@ def call(command: str, arguments: dict[str, Any]) -> Any:
         failure.result = result
         raise failure
     return result
+
+
+def _give_images(arguments: dict[str, Any], files: contextlib.ExitStack) -> None:
+    """Makes samples with images, where the call gives pictures or arrays of rows, the data set."""
+    pictures, data = arguments.pop("images"), arguments["dataset"]
+    if data is not None and not isinstance(data, (str, os.PathLike, Mapping)):
+        arguments["dataset"] = data = list(data)
+    holds_rows = isinstance(data, list) and bool(data) and isinstance(data[0], Mapping) and "embeddings" in data[0]
+    if pictures is None and not holds_rows:
+        return
+    if pictures is not None and data is not None:
+        raise Error("images and dataset: found both, expected one; records of text may lie among those of pictures")
+    from .images.__main__ import make
+    from .images.errors import BadInput
+    from .images.memory import write_samples
+
+    model = pathlib.Path(arguments["model"])
+    samples = pathlib.Path(files.enter_context(tempfile.TemporaryDirectory(prefix="kvcal-"))) / "samples"
+    try:
+        if pictures is None:
+            write_samples(data, model, samples)
+        else:
+            make(model, pathlib.Path(pictures), samples, num_samples=arguments["num_samples"])
+    except BadInput as error:
+        raise Error(str(error)) from error
+    arguments["dataset"] = str(samples)
+    arguments["dataset_name"] = "in memory" if pictures is None else os.fspath(pictures)
 
 
 def _record(item: Any) -> dict[str, Any]:

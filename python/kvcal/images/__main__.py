@@ -49,19 +49,19 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def make(options: argparse.Namespace) -> dict[str, Any]:
+def make(model: Path, dataset: Path, output: Path, *, prompt: str | None = None, num_samples: int | None = None, dtype: str = "float32") -> dict[str, Any]:
     """Every record is read, and the output's place checked, before transformers is imported, which takes long."""
-    records = list(islice(read_records(options.dataset, options.prompt), options.num_samples))
+    records = list(islice(read_records(dataset, prompt), num_samples))
     if not records:
-        raise BadInput(f"{options.dataset}: found no record")
+        raise BadInput(f"{dataset}: found no record")
     if not any(record.pictures for record in records):
-        raise BadInput(f"{options.dataset}: found no picture in {len(records)} records; kvcal calibrate reads text itself")
-    writer = Writer(options.output)
+        raise BadInput(f"{dataset}: found no picture in {len(records)} records; kvcal calibrate reads text itself")
+    writer = Writer(output)
     from .towers import load  # what needs packages
 
-    tower = load(options.model, options.dtype)
+    tower = load(model, dtype)
     with writer:
-        return write(writer, tower, records, options.dtype)
+        return write(writer, tower, records, dtype)
 
 
 def write(writer: Writer, tower: Any, records: list[Record], dtype: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def main(words: list[str] | None = None) -> int:
             index = check_samples(options.check)
             print(f"{options.check}: {len(index['samples'])} samples of {index['model']['model_type']}")
             return DONE
-        counts = make(options)
+        counts = make(options.model, options.dataset, options.output, prompt=options.prompt, num_samples=options.num_samples, dtype=options.dtype)
     except WrongCommandLine as error:
         print(f"error: {error}\nRun with --help for usage.", file=sys.stderr)
         return USAGE

@@ -190,7 +190,8 @@ def read_index(path: Path) -> dict[str, Any]:
     for name in ("hidden_size", "num_hidden_layers", "vocab_size"):
         expect(is_count(model.get(name), 1), path, f"model.{name}: expected a whole number from 1")
     expect(is_hash(model.get("config_sha256")), path, "model.config_sha256: expected 64 digits of hex")
-    check_layers(model.get("bidirectional_layers"), model["num_hidden_layers"], path)
+    if model.get("bidirectional_layers") is not None:  # else as the model's decoder has it
+        check_layers(model["bidirectional_layers"], model["num_hidden_layers"], path)
     expect(isinstance(samples, list) and bool(samples), path, "samples: expected a list of one or more")
     for number, entry in enumerate(samples):
         check_entry(entry, f"{path}: samples[{number}]")
