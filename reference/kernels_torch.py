@@ -4,7 +4,7 @@
 
 Needs torch 2.13.0 and transformers 5.23. Attention is torch.nn.functional.scaled_dot_product_attention; with a
 soft-cap or sinks, which that function does not have, a softmax over the capped scores and one column more for the
-sinks. Norms and activations are torch.nn.functional's, xIELU is transformers', rope the usual rotate-half (Llama)
+sinks; ALiBi's slopes are its float mask, or added to the capped scores. Norms and activations are torch.nn.functional's, xIELU is transformers', rope the usual rotate-half (Llama)
 and rotate-every-two (GPT-J) written with complex numbers, FP8 codes torch's own dtypes. Inputs are multiples of
 1/1024, exact in float32; outputs are rounded to 11 digits.
 """
@@ -36,7 +36,8 @@ def visible(q_count, kv_count, window):
     return mask & (key > position - window) if window else mask
 
 
-def attention(q_count, kv_count, heads, kv_heads, head_dim, window, v_head_dim=0, softcap=0.0, sinks=False):
+def attention(q_count, kv_count, heads, kv_heads, head_dim, window, v_head_dim=0, softcap=0.0, sinks=False,
+              slopes=False):
     q = values(q_count, heads, head_dim)
     k, v = values(kv_count, kv_heads, head_dim), values(kv_count, kv_heads, v_head_dim or head_dim)
     shared = heads // kv_heads
@@ -44,20 +45,24 @@ def attention(q_count, kv_count, heads, kv_heads, head_dim, window, v_head_dim=0
     keys, rows = (x.transpose(0, 1).repeat_interleave(shared, 0) for x in (k, v))
     mask = visible(q_count, kv_count, window)
     sink = values(heads, deviation=2.0) if sinks else None
+    slope = values(heads).abs() if slopes else torch.zeros(0, dtype=torch.float64)
+    distance = torch.arange(kv_count)[None, :] - torch.arange(kv_count - q_count, kv_count)[:, None]
+    bias = slope[:, None, None] * distance if slopes else torch.zeros(1, 1, 1, dtype=torch.float64)
     if softcap or sinks:
         scores = queries @ keys.transpose(1, 2) * 0.3
         if softcap:
             scores = torch.tanh(scores / softcap) * softcap
-        scores = scores.masked_fill(~mask, -torch.inf)
+        scores = (scores + bias).masked_fill(~mask, -torch.inf)
         if sinks:
             scores = torch.cat((scores, sink[:, None, None].expand(heads, q_count, 1)), -1)
         out = torch.softmax(scores, -1)[..., :kv_count] @ rows
     else:
+        mask = bias.expand(heads, q_count, kv_count).masked_fill(~mask, -torch.inf) if slopes else mask
         out = F.scaled_dot_product_attention(queries, keys, rows, attn_mask=mask, scale=0.3)
     return {"q_count": q_count, "kv_count": kv_count, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
             "v_head_dim": v_head_dim, "sliding_window": window, "softmax_scale": 0.3, "softcap": softcap,
             "sinks": listed(sink) if sinks else [], "q": listed(q), "k": listed(k), "v": listed(v),
-            "out": listed(out.transpose(0, 1))}
+            "out": listed(out.transpose(0, 1))} | ({"slopes": listed(slope)} if slopes else {})
 
 
 def rope(tokens, heads, head_dim, rotary_dim, interleaved):
@@ -175,6 +180,9 @@ cases = {
     "load_kv": [load_kv("fp8_e4m3", torch.float8_e4m3fn), load_kv("fp8_e4m3fnuz", torch.float8_e4m3fnuz),
                 load_kv("fp8_e5m2", torch.float8_e5m2)],
     "matmul": [matmul(4, 19, 7)],
+    "alibi": [attention(7, 7, 4, 2, 6, 0, slopes=True), attention(1, 9, 2, 1, 8, 0, slopes=True),
+              attention(5, 12, 3, 3, 4, 4, slopes=True),
+              attention(6, 9, 4, 2, 10, 0, v_head_dim=6, softcap=1.5, sinks=True, slopes=True)],
 }
 folder = pathlib.Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)

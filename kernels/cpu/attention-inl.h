@@ -90,6 +90,9 @@ class TaskQueries {
     return std::max(args_.sinks[head_of(query)] * kLog2e, std::numeric_limits<float>::lowest());
   }
 
+  /// Slope of the query's head, per key, as of scores.
+  float slope(int64_t query) const { return args_.slopes[head_of(query)] * kLog2e; }
+
   /// row: [value_dim].
   void store(int64_t query, const float* row) {
     with_type(args_.out_type, [&](auto out) { store_as<decltype(out)>(query, row); });
@@ -124,6 +127,7 @@ class AttentionLanes {
     for (int64_t lane = 0; lane < kLanesOfTask; ++lane) {
       first_[lane] = queries_.first_key(lane);
       last_[lane] = queries_.last_key(lane);
+      slopes_[lane] = args.slopes ? queries_.slope(lane) : 0.0f;
     }
   }
   const TaskQueries& queries() const { return queries_; }
@@ -133,6 +137,19 @@ class AttentionLanes {
     const VF cap = set(args_.softcap * TaskQueries::kLog2e);
     for (int64_t i = 0; i < keys * kLanesOfTask; i += kLanes)
       hn::Store(hn::Mul(cap, tanh(hn::Load(DF(), scores + i))), DF(), scores + i);
+  }
+
+  /// Adds to scores [end - begin, kLanesOfTask] what the distance from query to key gives.
+  void add_slopes(int64_t begin, int64_t end, float* scores) const {
+    for (int64_t lane = 0; lane < kLanesOfTask; lane += kLanes) {
+      const VI last = hn::Load(DI(), last_ + lane);
+      const VF slope = hn::Load(DF(), slopes_ + lane);
+      for (int64_t key = begin; key < end; ++key) {
+        float* score = scores + (key - begin) * kLanesOfTask + lane;
+        const VF distance = hn::ConvertTo(DF(), hn::Sub(set_int(static_cast<int32_t>(key)), last));
+        hn::Store(hn::MulAdd(slope, distance, hn::Load(DF(), score)), DF(), score);
+      }
+    }
   }
 
   /// Sets scores [end - begin, kLanesOfTask] to -infinity where a query does not see a key.
@@ -170,7 +187,8 @@ class AttentionLanes {
   const AttentionArgs& args_;
   TaskQueries queries_;
   HWY_ALIGN int32_t first_[kLanesOfTask];  ///< first visible key
-  HWY_ALIGN int32_t last_[kLanesOfTask];   ///< last visible key
+  HWY_ALIGN int32_t last_[kLanesOfTask];   ///< last visible key, which is the query's own
+  HWY_ALIGN float slopes_[kLanesOfTask];
 };
 
 /// Vectors of queries that one step of multiply keeps in registers, and rows: 24 sums of 32

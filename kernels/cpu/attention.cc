@@ -41,7 +41,7 @@ inline KeySpan all_keys(const AttentionWeightsArgs& args) {
 
 inline int64_t weights_scratch(const AttentionWeightsArgs& args) {
   const KeySpan all = all_keys(args);
-  return (args.head_dim + all.end - all.begin + args.v_head_dim + 5) * kQueries;
+  return (args.head_dim + all.end - all.begin + args.v_head_dim + 6) * kQueries;
 }
 
 }  // namespace kvcal::cpu
@@ -144,6 +144,7 @@ class Attend {
               .b = q_,
               .out = scores_});
     if (args_.softcap > 0.0f) lanes_.cap_scores(end - begin, scores_);
+    if (args_.slopes) lanes_.add_slopes(begin, end, scores_);
     lanes_.hide_keys(begin, end, scores_);
     for (int64_t lane = 0; lane < kQueries; lane += kStrip * kLanes) soften(end - begin, lane);
     if (args_.weight_scale > 0.0f) round_weights(end - begin);
@@ -226,6 +227,7 @@ class WeighKeys {
     largest_ = take(1);
     total_ = take(1);
     sink_ = take(1);
+    slope_ = take(1);
   }
 
   void run() {
@@ -273,13 +275,15 @@ class WeighKeys {
       end_[lane] = static_cast<float>(seen_by(lane).end - keys_.begin);
       sink_[lane] = args_.sinks ? args_.sinks[row_of(lane) % args_.heads]
                                 : -std::numeric_limits<float>::infinity();
+      slope_[lane] = args_.slopes ? args_.slopes[row_of(lane) % args_.heads] : 0.0f;
     }
   }
 
   float* score(int64_t key, int64_t lane) const { return scores_ + key * kQueries + lane; }
 
-  /// Caps scores, and hides keys that a query does not see.
+  /// Caps scores, adds slopes, and hides keys that a query does not see.
   void find_largest(int64_t lane) {
+    const VF slope = hn::Load(DF(), slope_ + lane);
     const VF begin = hn::Load(DF(), begin_ + lane), end = hn::Load(DF(), end_ + lane);
     const VF hidden = set(-std::numeric_limits<float>::infinity());
     VF largest = hn::Load(DF(), sink_ + lane);
@@ -288,6 +292,7 @@ class WeighKeys {
       VF own = hn::Load(DF(), score(key, lane));
       if (args_.softcap > 0.0f)
         own = hn::Mul(set(args_.softcap), tanh(hn::Mul(own, set(1.0f / args_.softcap))));
+      if (args_.slopes) own = hn::MulAdd(slope, hn::Add(hn::Sub(number, end), set(1.0f)), own);
       own = hn::IfThenElse(hn::And(hn::Ge(number, begin), hn::Lt(number, end)), own, hidden);
       hn::Store(own, DF(), score(key, lane));
       largest = hn::Max(largest, own);
@@ -340,6 +345,7 @@ class WeighKeys {
   float *begin_, *end_;   ///< [kQueries], of the keys seen
   float* largest_;        ///< [kQueries]; with the logarithm of the total from add_up on
   float *total_, *sink_;  ///< [kQueries]
+  float* slope_;          ///< [kQueries]
 };
 
 void weigh_keys(const AttentionWeightsArgs& args, const WeightsTask& task, float* scratch) {
@@ -356,9 +362,10 @@ HWY_EXPORT(attend);
 
 void CpuBackend::do_attention(const AttentionArgs& asked) {
   const AttentionArgs args = with_current_segments(asked);
-  // A single query would leave a tile almost empty.
+  // A single query would leave a tile almost empty. Tiles know no slopes.
   const bool in_tiles = args.product_type == ComputeType::kBFloat16 && !args.is_decoding &&
-                        args.weight_scale == 0.0f && tile_instructions() != TileInstructions::kNone;
+                        args.weight_scale == 0.0f && !args.slopes &&
+                        tile_instructions() != TileInstructions::kNone;
   in_tiles ? attention_in_tiles(args) : attention_in_float32(args);
 }
 

@@ -154,6 +154,18 @@ __device__ inline ScoreUnits score_units(const DeviceAttention& args, float scal
   return {real * kLog2e, 0.0f};
 }
 
+/// What the distance from a query to a key adds to base-2 scores of its head.
+struct KeySlope {
+  float per_key = 0.0f;
+  int64_t position = 0;  ///< of the query
+  __device__ float score(float capped, int64_t key) const {
+    return fmaf(per_key, static_cast<float>(key - position), capped);
+  }
+};
+__device__ inline KeySlope slope_of(const DeviceAttention& args, int64_t head, int64_t position) {
+  return {args.slopes ? args.slopes[head] * kLog2e : 0.0f, position};
+}
+
 /// Initial maximum and sum of a head's softmax: those of its sink, if any.
 struct SoftmaxStart {
   float largest = kLowest, sum = 0.0f;

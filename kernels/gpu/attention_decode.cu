@@ -129,7 +129,15 @@ class Decode {
     const ScoreUnits units = score_units(args_, scale_of(args_, args_.k_scales, kv_head_));
     KVCAL_UNROLL
     for (int row = 0; row < kRows; ++row) shared_.weights[row][thread()] = units.score(sums[row]);
+    if (args_.slopes) add_slopes();
     __syncthreads();
+  }
+  /// To the scores of this thread's key.
+  __device__ void add_slopes() {
+    for (int row = 0; row < count_; ++row) {
+      float& score = shared_.weights[row][thread()];
+      score = slope_of(args_, head_of(row), position(row)).score(score, begin_ + thread());
+    }
   }
   __device__ void multiply_chunk(const Chunk& keys, const float* q, float (&sums)[kRows]) const {
     float numbers[kChunkBytes / 4][kWord];

@@ -49,6 +49,7 @@ class Attend {
     if (row_ < rows.count) {
       keys_ = seen_at(args, rows.position(row_));
       selected_ = args.selection.row(rows.segment.q_begin + rows.query(row_));
+      slope_ = slope_of(args, rows.head(row_), rows.position(row_));
       const SoftmaxStart start = softmax_start(args, rows.head(row_));
       largest_ = start.largest;
       sum_ = part() == 0 ? start.sum : 0.0f;
@@ -76,6 +77,11 @@ class Attend {
   /// Whether the query of this thread's row reads the key.
   __device__ bool reads(int64_t key) const {
     return keys_.holds(key) && KeySelection::holds(selected_, key);
+  }
+
+  /// Score of a key of a tile for this thread's row, from the sum of products.
+  __device__ float score(float sum, int64_t key) const {
+    return slope_.score(units_.score(sum), key);
   }
 
   /// Element of row `key` of the sequence, 0 after its end.
@@ -134,7 +140,7 @@ class Attend {
     float* row = weights_.of[row_];
     float largest = largest_;
     for (int key = part(); key < kKeys; key += kThreadsOfRow)
-      if (reads(tile + key)) largest = larger(largest, row[key] = units_.score(row[key]));
+      if (reads(tile + key)) largest = larger(largest, row[key] = score(row[key], tile + key));
     for (int mask = kThreadsOfRow / 2; mask > 0; mask /= 2)
       largest = larger(largest, shuffle_xor(largest, mask));
     const float correction = exp2f(largest_ - largest);
@@ -159,7 +165,7 @@ class Attend {
       float& here = largest[i] = i == 0 ? largest_ : largest[i - 1];
       for (int key = i * kKeys / kParts + part(); key < (i + 1) * kKeys / kParts;
            key += kThreadsOfRow)
-        if (reads(tile + key)) here = larger(here, row[key] = units_.score(row[key]));
+        if (reads(tile + key)) here = larger(here, row[key] = score(row[key], tile + key));
       for (int mask = kThreadsOfRow / 2; mask > 0; mask /= 2)
         here = larger(here, shuffle_xor(here, mask));
     }
@@ -248,6 +254,7 @@ class Attend {
   int row_ = 0;  ///< whose softmax this thread works on
   VisibleKeys keys_;
   const uint32_t* selected_ = nullptr;
+  KeySlope slope_;
   float largest_ = kLowest, sum_ = 0.0f;
 };
 

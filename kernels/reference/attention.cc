@@ -52,6 +52,7 @@ class OneQuery {
   double sink() const {
     return args_.sinks ? args_.sinks[head_] : -std::numeric_limits<double>::infinity();
   }
+  double slope() const { return args_.slopes ? args_.slopes[head_] : 0.0; }
   double capped(double score) const {
     const double cap = args_.softcap;
     return cap > 0.0 ? cap * std::tanh(score / cap) : score;
@@ -68,7 +69,8 @@ class OneQuery {
       double sum = 0.0;
       for (int64_t d = 0; d < args_.head_dim; ++d)
         sum += q[d] * stored(args_.k, args_.k_scales, args_.head_dim, row, d);
-      const double score = capped(sum * static_cast<double>(args_.softmax_scale));
+      const double score = capped(sum * static_cast<double>(args_.softmax_scale)) +
+                           slope() * static_cast<double>(row - (end_ - 1));
       scores[static_cast<size_t>(row - begin_)] = score;
       largest = std::max(largest, score);
     }
@@ -135,7 +137,9 @@ std::vector<double> log_weights(const AttentionWeightsArgs& args, int64_t query,
     for (int64_t d = 0; d < args.head_dim; ++d) sum += static_cast<double>(q[d]) * k[d];
     sum *= static_cast<double>(args.softmax_scale);
     const double cap = args.softcap;
-    scores.push_back(cap > 0.0 ? cap * std::tanh(sum / cap) : sum);
+    if (cap > 0.0) sum = cap * std::tanh(sum / cap);
+    const double slope = args.slopes ? args.slopes[head] : 0.0;
+    scores.push_back(sum + slope * static_cast<double>(key - (seen.end - 1)));
   }
   if (args.sinks) scores.push_back(args.sinks[head]);
   const double largest = std::ranges::max(scores);

@@ -38,6 +38,8 @@ struct AttentionWeightsArgs {
   float softmax_scale = 1.0f;
   float softcap = 0.0f;          ///< as AttentionArgs has it
   const float* sinks = nullptr;  ///< [heads], as AttentionArgs has them, or null
+  /// [heads], as AttentionArgs has them, or null; a query's own key is the last that it sees.
+  const float* slopes = nullptr;
   int64_t weights_stride = 0;
   /// [queries, heads, weights_stride]: natural logarithm of the weight of key seen.begin + i, then
   /// that of the sink, if any. What follows is not written.

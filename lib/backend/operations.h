@@ -313,6 +313,9 @@ struct AttentionArgs {
   /// [heads] scores of an extra key without a value that every query sees, neither scaled nor
   /// capped; or null.
   const float* sinks = nullptr;
+  /// [heads] ALiBi: a score grows by the head's slope times (position of the key - that of the
+  /// query), neither scaled nor capped; or null.
+  const float* slopes = nullptr;
   int64_t sliding_window =
       0;  ///< only keys less than window positions back are visible; 0: all are
   KeySelection selection = {};  ///< at least one visible key a query; not with current_segments

@@ -26,6 +26,7 @@ struct AttentionCase {
   int64_t v_head_dim = 0;
   float softcap = 0.0f;
   bool sinks = false;
+  bool slopes = false;  ///< of ALiBi
   ComputeType product_type = ComputeType::kFloat32;
   bool is_decoding = false;
   float weight_scale = 0.0f;
@@ -80,6 +81,14 @@ inline std::vector<std::byte> random_cache(const AttentionCase& c, int64_t dim, 
   return out;
 }
 
+/// Slopes of ALiBi for so many heads, from large to small.
+inline std::vector<float> slopes_of(int64_t heads) {
+  std::vector<float> slopes;
+  for (int64_t h = 1; h <= heads; ++h)
+    slopes.push_back(std::exp2(-8.0f * static_cast<float>(h) / static_cast<float>(heads)));
+  return slopes;
+}
+
 /// Words of a row of the case's selection; 0: there is none.
 inline int64_t selection_words(const AttentionCase& c) {
   return c.selected == 0 ? 0 : KeySelection::words_of(c.kv_rows()) + 1;
@@ -112,6 +121,7 @@ class AttentionInputs {
         k_scale_(backend, head_scales(c.kv_heads, kKScale)),
         v_scale_(backend, head_scales(c.kv_heads, kVScale)),
         sinks_(backend, normal(c.heads, 4, 2.0f)),
+        slopes_(backend, slopes_of(c.heads)),
         selection_(backend, random_selection(c)),
         amax_(backend, std::vector<float>{0.0f}),
         nonfinite_(backend, std::vector<uint64_t>{0}) {}
@@ -145,6 +155,7 @@ class AttentionInputs {
          .softmax_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
          .softcap = c.softcap,
          .sinks = c.sinks ? sinks_.data() : nullptr,
+         .slopes = c.slopes ? slopes_.data() : nullptr,
          .sliding_window = c.sliding_window,
          .selection = {c.selected > 0 ? selection_.data() : nullptr, selection_words(c)},
          .product_type = c.product_type,
@@ -174,7 +185,7 @@ class AttentionInputs {
   Backend& backend_;
   OnBackend<float> q_;
   OnBackend<std::byte> k_, v_;
-  OnBackend<float> k_scale_, v_scale_, sinks_;
+  OnBackend<float> k_scale_, v_scale_, sinks_, slopes_;
   OnBackend<uint32_t> selection_;
   OnBackend<float> amax_;
   OnBackend<uint64_t> nonfinite_;

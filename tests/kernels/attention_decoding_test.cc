@@ -57,7 +57,12 @@ TEST_CASE("decoding attention: every backend agrees with the reference") {
     check_against_reference(c);
     c.softcap = 1.5f;
     c.sinks = true;
+    c.slopes = window == 100;
   }
+  c.slopes = true;
+  check_against_reference(c);
+  c.heads = c.kv_heads = 4;
+  check_against_reference(c);
   check_against_reference({.what = "latent",
                            .segments = steps({150}),
                            .heads = 16,

@@ -104,6 +104,8 @@ TEST_CASE("attention with FP8 weights: rounding moves results, by less than a st
         .heads = 6,
         .is_decoding = true},
         test::AttentionCase{
+            .what = "slopes", .segments = test::prefill({90}), .heads = 6, .slopes = true},
+        test::AttentionCase{
             .what = "selection", .segments = test::prefill({90}), .heads = 6, .selected = 20}}) {
     c.kv_heads = 2;
     c.kv_dtype = KvDType::kFp8E4m3;

@@ -115,6 +115,19 @@ TEST_CASE("attention in 16 bits: history, windows, groups, caps and sinks") {
   for (const AttentionCase& c : test::history_cases()) check_against_reference(c);
 }
 
+TEST_CASE("attention in 16 bits: slopes of ALiBi") {
+  for (const KvDType cache : {KvDType::kFloat32, KvDType::kBFloat16, KvDType::kFp8E4m3})
+    for (const int64_t window : {0, 40})
+      check_against_reference({.what = "slopes",
+                               .segments = prefill({150, 20}),
+                               .heads = 6,
+                               .kv_heads = 2,
+                               .kv_dtype = cache,
+                               .sliding_window = window,
+                               .out_type = ComputeType::kBFloat16,
+                               .slopes = true});
+}
+
 TEST_CASE("attention in 16 bits: scores of tens, far above and below each other") {
   for (const KvDType cache : {KvDType::kFloat32, KvDType::kBFloat16})
     for (const bool sinks : {false, true})

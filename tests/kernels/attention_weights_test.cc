@@ -12,6 +12,7 @@ struct WeightsCase {
   int64_t heads = 4, kv_heads = 2, head_dim = 32, v_head_dim = 32;
   float softcap = 0.0f;
   bool has_sinks = false;
+  bool has_slopes = false;
   float deviation = 1.0f;
 
   int64_t keys() const {
@@ -38,6 +39,12 @@ const std::vector<WeightsCase> kCases{
      .v_head_dim = 64},
     {.what = "softcap", .seen = {{0, 50}}, .softcap = 20.0f, .deviation = 3.0f},
     {.what = "sinks", .seen = {{0, 1}, {5, 60}}, .has_sinks = true},
+    {.what = "slopes", .seen = {{0, 1}, {5, 60}, {0, 200}}, .has_slopes = true},
+    {.what = "slopes, softcap and sinks",
+     .seen = {{0, 50}},
+     .softcap = 3.0f,
+     .has_sinks = true,
+     .has_slopes = true},
     {.what = "one head, odd widths",
      .seen = {{0, 33}, {1, 2}},
      .heads = 1,
@@ -55,7 +62,7 @@ constexpr float kPoison = 12345.0f;
 
 Weights weigh(Backend& backend, const WeightsCase& c) {
   const test::OnBackend<float> q(backend, c.q()), k(backend, c.k()), v(backend, c.v()),
-      sinks(backend, c.sinks());
+      sinks(backend, c.sinks()), slopes(backend, test::slopes_of(c.heads));
   const test::OnBackend<float> logs(
       backend, std::vector<float>(static_cast<size_t>(c.rows() * c.stride()), kPoison));
   const test::OnBackend<float> out(
@@ -71,6 +78,7 @@ Weights weigh(Backend& backend, const WeightsCase& c) {
                              .softmax_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
                              .softcap = c.softcap,
                              .sinks = c.has_sinks ? sinks.data() : nullptr,
+                             .slopes = c.has_slopes ? slopes.data() : nullptr,
                              .weights_stride = c.stride(),
                              .log_weights = logs.data(),
                              .out = out.data()});
@@ -104,7 +112,8 @@ TEST_CASE(
                           .kv_begin = seen.begin,
                           .kv_count = seen.end - seen.begin});
     }
-    const auto q = c.q(), k = c.k(), v = c.v(), sinks = c.sinks();
+    const auto q = c.q(), k = c.k(), v = c.v(), sinks = c.sinks(),
+               slopes = test::slopes_of(c.heads);
     std::vector<float> attended(found.out.size());
     backend->attention({.q = q.data(),
                         .q_row_stride = c.heads * c.head_dim,
@@ -118,6 +127,7 @@ TEST_CASE(
                         .softmax_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
                         .softcap = c.softcap,
                         .sinks = c.has_sinks ? sinks.data() : nullptr,
+                        .slopes = c.has_slopes ? slopes.data() : nullptr,
                         .out = attended.data()});
     for (size_t i = 0; i < attended.size(); ++i)
       REQUIRE(std::fabs(attended[i] - found.out[i]) < 1e-6f);

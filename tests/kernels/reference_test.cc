@@ -38,33 +38,47 @@ Floats room(Backend& backend, size_t count) {
   return {backend, std::vector<float>(count, NAN)};
 }
 
+/// is_decoding: as AttentionArgs has it.
+void check_attention(const Json& c, bool is_decoding) {
+  test::for_every_backend([&](Backend& backend) {
+    const auto optional = [&](const char* key) {
+      return c.contains(key) ? floats(c, key) : std::vector<float>();
+    };
+    const Floats q(backend, floats(c, "q")), k(backend, floats(c, "k")), v(backend, floats(c, "v"));
+    const Floats sinks(backend, optional("sinks")), slopes(backend, optional("slopes"));
+    const auto expected = floats(c, "out");
+    const Floats out = room(backend, expected.size());
+    const int64_t heads = number(c, "heads"), head_dim = number(c, "head_dim");
+    const std::vector<Segment> segments{
+        {.q_count = number(c, "q_count"), .kv_count = number(c, "kv_count")}};
+    backend.attention({.q = q.data(),
+                       .q_row_stride = heads * head_dim,
+                       .k = k.data(),
+                       .v = v.data(),
+                       .segments = segments,
+                       .heads = heads,
+                       .kv_heads = number(c, "kv_heads"),
+                       .head_dim = head_dim,
+                       .v_head_dim = number(c, "v_head_dim"),
+                       .softmax_scale = real(c, "softmax_scale"),
+                       .softcap = real(c, "softcap"),
+                       .sinks = optional("sinks").empty() ? nullptr : sinks.data(),
+                       .slopes = optional("slopes").empty() ? nullptr : slopes.data(),
+                       .sliding_window = number(c, "sliding_window"),
+                       .out = out.data(),
+                       .is_decoding = is_decoding});
+    INFO(backend.name());
+    CHECK(test::agree_relatively(out.values(), expected, kLimit, 1.0));
+  });
+}
+
 TEST_CASE("reference: attention is torch's scaled_dot_product_attention") {
-  for (const Json& c : cases("attention"))
-    test::for_every_backend([&](Backend& backend) {
-      const Floats q(backend, floats(c, "q")), k(backend, floats(c, "k")),
-          v(backend, floats(c, "v")), sinks(backend, floats(c, "sinks"));
-      const auto expected = floats(c, "out");
-      const Floats out = room(backend, expected.size());
-      const int64_t heads = number(c, "heads"), head_dim = number(c, "head_dim");
-      const std::vector<Segment> segments{
-          {.q_count = number(c, "q_count"), .kv_count = number(c, "kv_count")}};
-      backend.attention({.q = q.data(),
-                         .q_row_stride = heads * head_dim,
-                         .k = k.data(),
-                         .v = v.data(),
-                         .segments = segments,
-                         .heads = heads,
-                         .kv_heads = number(c, "kv_heads"),
-                         .head_dim = head_dim,
-                         .v_head_dim = number(c, "v_head_dim"),
-                         .softmax_scale = real(c, "softmax_scale"),
-                         .softcap = real(c, "softcap"),
-                         .sinks = floats(c, "sinks").empty() ? nullptr : sinks.data(),
-                         .sliding_window = number(c, "sliding_window"),
-                         .out = out.data()});
-      INFO(backend.name());
-      CHECK(test::agree_relatively(out.values(), expected, kLimit, 1.0));
-    });
+  for (const Json& c : cases("attention")) check_attention(c, false);
+}
+
+TEST_CASE("reference: ALiBi is torch's attention with a float mask") {
+  for (const Json& c : cases("alibi"))
+    for (const bool is_decoding : {false, true}) check_attention(c, is_decoding);
 }
 
 TEST_CASE("reference: rope turns as torch's complex multiplication") {
