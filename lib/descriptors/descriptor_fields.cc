@@ -34,6 +34,7 @@ NameTable<bool ModelConfig::*> words_of(bool ModelConfig::*const*) {
            KVCAL_NAMED(has_mlp_norm),
            KVCAL_NAMED(has_norm_weights),
            KVCAL_NAMED(has_final_norm),
+           KVCAL_NAMED(projects_embedding),
            KVCAL_NAMED(has_output_norms),
            KVCAL_NAMED(norms_stream),
            KVCAL_NAMED(parallel_residual),

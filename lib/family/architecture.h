@@ -49,6 +49,7 @@ KVCAL_WORDED_ENUM(Positions, "choice of positions",  //
                   kRope, kNone,
                   kLearned,                     ///< a table added to the embedding
                   kSinusoidal,                  ///< the same with computed waves
+                  kAlibi,                       ///< scores fall with the distance of the key
                   kRopeInSlidingLayers,         ///< full-attention layers have no RoPE
                   kRopeInSlidingOrDenseLayers,  ///< nor have they, except layers without experts
                                                 ///< where prefix_dense_sliding_window_pattern is 1

@@ -32,6 +32,8 @@ ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
     : json_(file), architecture_(architecture) {
   for (const KeyAlias& alias : architecture.aliases)
     if (const Json* nested = find_nested(file, alias.alias)) json_[alias.alias] = *nested;
+  for (const FixedKey& fixed : architecture.fixed)
+    if (const Json* nested = find_nested(file, fixed.key)) json_[fixed.key] = *nested;
   // As in transformers, an explicit null is a value; only an absent key gets the default. The ropes
   // of a class take the place of null.
   for (const std::string_view rope : {"rope_parameters", "rope_scaling"})

@@ -295,9 +295,9 @@ std::vector<bool> turning_layers(const ConfigReader& reader, const ModelConfig& 
                                  const std::vector<bool>& sliding) {
   const auto count = static_cast<size_t>(config.num_hidden_layers);
   const Positions positions = config.architecture->positions;
-  std::vector<bool> turns(count, positions != Positions::kLearned &&
-                                     positions != Positions::kSinusoidal &&
-                                     positions != Positions::kNone);
+  std::vector<bool> turns(count,
+                          positions != Positions::kLearned && positions != Positions::kSinusoidal &&
+                              positions != Positions::kNone && positions != Positions::kAlibi);
   if (config.architecture->positions == Positions::kRopeInSlidingLayers &&
       reader.integer("sliding_window"))
     return sliding;

@@ -7,6 +7,7 @@
 
 #include "core/registry.h"
 #include "core/text.h"
+#include "family/alibi.h"
 #include "family/architecture.h"
 #include "family/image_rules.h"
 #include "family/layer_plan.h"
@@ -314,7 +315,7 @@ int64_t num_layers(const ConfigReader& reader, const Architecture& architecture)
 }
 
 void parse_sizes(const ConfigReader& reader, ModelConfig& config) {
-  config.hidden_size = reader.size("hidden_size", kMaxWidth);
+  config.hidden_size = config.embedding_size = reader.size("hidden_size", kMaxWidth);
   const int64_t multiple = config.architecture->intermediate_multiple;
   if (lists_mlp_widths(reader, *config.architecture)) {
     // parse_mlps_by_layer reads it.
@@ -374,6 +375,8 @@ ModelConfig parse_text_config(const TextModel& model) {
   parse_experts(reader, config);
   parse_layer_inputs(reader, config);
   parse_layers(reader, config);
+  if (architecture.positions == Positions::kAlibi)
+    config.alibi_slopes = alibi_slopes(config.num_attention_heads);
   parse_indexers(reader, config);
   parse_streams(reader, config);
   if (architecture.has_mlp_by_layer) parse_mlps_by_layer(reader, config);

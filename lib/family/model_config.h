@@ -213,6 +213,8 @@ struct ModelConfig {
   std::vector<std::string> unread_keys;  ///< see ConfigReader; empty where chosen
   int64_t hidden_size = 0, intermediate_size = 0, vocab_size = 0;
   int64_t output_vocab_size = 0;  ///< width of the logits; vocab_size in most models
+  /// Width of the embedding's table and of lm_head's input; hidden_size in most models.
+  int64_t embedding_size = 0;
   int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   int64_t max_position_embeddings = 0;
   /// Of longer sequences, attention reads blocks of keys that no backend selects; 0: no limit.
@@ -230,9 +232,10 @@ struct ModelConfig {
   bool has_mlp_norm = true;      ///< false: the MLP shares attention's norm
   bool has_norm_weights = true;  ///< false: the family's plain_norms have none
   bool has_final_norm = true;
-  bool has_output_norms = false;   ///< in families where they are optional
-  bool norms_stream = false;       ///< norms before attention and MLP change the residual stream
-  bool parallel_residual = false;  ///< attention and MLP both read the layer's input
+  bool projects_embedding = false;  ///< to hidden_size, and back before lm_head
+  bool has_output_norms = false;    ///< in families where they are optional
+  bool norms_stream = false;        ///< norms before attention and MLP change the residual stream
+  bool parallel_residual = false;   ///< attention and MLP both read the layer's input
   bool norm_topk_prob = false;
   bool centers_norm = false;       ///< LayerNorm: subtracts the mean
   bool gates_attention = true;     ///< in families where gates of attention are optional
@@ -269,6 +272,7 @@ struct ModelConfig {
   float gate_multiplier = 1.0f;  ///< of an MLP's gate, before the activation
   float softmax_scale = 0.0f;    ///< times the layer's softmax_factor
   float attention_softcap = 0.0f, logits_softcap = 0.0f;  ///< 0: none
+  std::vector<float> alibi_slopes;  ///< [num_attention_heads], see AttentionArgs; or none
   float routed_scaling_factor = 1.0f;
   float qkv_limit = 0.0f;  ///< Q, K and V are cut to [-limit, limit] after their norms; 0: none
   float value_multiplier = 1.0f;  ///< of V, before it enters the cache

@@ -15,6 +15,7 @@ namespace kvcal {
 #define KVCAL_DIMS(DIM)                                                                         \
   DIM(kOne, 1)                                                                                  \
   DIM(kHidden, hidden_size)                                                                     \
+  DIM(kEmbeddingWidth, embedding_size)                                                          \
   DIM(kVocab, vocab_size)                                                                       \
   DIM(kOutputVocab, output_vocab_size)                                                          \
   DIM(kEmbeddingRows, vocab_size + architecture->extra_embeddings)                              \
@@ -89,7 +90,12 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
 /// Use of a tensor in the forward pass: its group, class and usual shape, the role that stands for
 /// its input, and the roles that a fused tensor holds; see RoleRow.
 #define KVCAL_ROLES(ROLE)                                                                          \
-  ROLE(kEmbedding, "embeddings", Class::kEmbedding, {kVocab, kHidden})                             \
+  ROLE(kEmbedding, "embeddings", Class::kEmbedding, {kVocab, kEmbeddingWidth})                     \
+  /* from the embedding to the residual stream, and back behind the final norm */                  \
+  ROLE(kEmbeddingIn, "embeddings", Class::kMatrix, {kHidden, kEmbeddingWidth})                     \
+  ROLE(kEmbeddingOut, "embeddings", Class::kMatrix, {kEmbeddingWidth, kHidden})                    \
+  ROLE(kEmbeddingNorm, "norms", Class::kNorm, {kHidden})                                           \
+  ROLE(kEmbeddingNormBias, "norms", Class::kCorrection, {kHidden})                                 \
   ROLE(kPositionEmbedding, "embeddings", Class::kEmbedding, {kPositions, kHidden})                 \
   /* of all layers, one behind the other */                                                        \
   ROLE(kLayerInputEmbedding, "embeddings", Class::kEmbedding, {kLayerInputVocab, kAllLayerInputs}) \
@@ -102,7 +108,7 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kStreamOutput, "residual streams", Class::kMatrix, {kHidden, kHidden})                      \
   ROLE(kFinalNorm, "norms", Class::kNorm, {kHidden})                                               \
   ROLE(kFinalNormBias, "norms", Class::kCorrection, {kHidden})                                     \
-  ROLE(kLmHead, "lm_head", Class::kMatrix, {kOutputVocab, kHidden})                                \
+  ROLE(kLmHead, "lm_head", Class::kMatrix, {kOutputVocab, kEmbeddingWidth})                        \
   ROLE(kLmHeadBias, "lm_head", Class::kBias, {kOutputVocab})                                       \
   /* Norms around attention and MLP. Output norms act before the residual is added. */             \
   ROLE(kInputNorm, "norms", Class::kNorm, {kHidden})                                               \

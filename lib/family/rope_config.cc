@@ -329,7 +329,7 @@ double yarn_mscale(double factor, double mscale) {
 void parse_ropes(const ConfigReader& reader, ModelConfig& config) {
   const Positions positions = config.architecture->positions;
   if (positions == Positions::kLearned || positions == Positions::kSinusoidal ||
-      positions == Positions::kNone)
+      positions == Positions::kNone || positions == Positions::kAlibi)
     return;
   constexpr std::string_view kScaling = "rope_scaling", kParameters = "rope_parameters";
   // As in transformers 5.23, `convert_rope_params_to_dict`, an empty rope_scaling is none.

@@ -182,6 +182,7 @@ ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer,
        .softmax_scale = config_.softmax_scale * config_.layer(layer_).softmax_factor,
        .softcap = config_.attention_softcap,
        .sinks = layer.sinks.get(),
+       .slopes = layer.slopes.get(),
        .weights_stride = stride,
        .log_weights = logs,
        .out = out});

@@ -22,6 +22,11 @@ int64_t rope_block_end(const RopeConfig& rope) {
                                                  : rope.original_max_position_embeddings;
 }
 
+/// Of the final norm's output, and of lm_head's input, which takes its place.
+int64_t head_input_width(const ModelConfig& config) {
+  return std::max(config.hidden_size, config.embedding_size);
+}
+
 void finish_logits(const ModelConfig& config, std::vector<float>& logits) {
   const float cap = config.logits_softcap;
   if (config.logits_multiplier != 1.0f)
@@ -64,7 +69,7 @@ class DecoderStep {
   Backend& backend_;
   LayerRunner runner_;
   Buffer hidden_;  ///< [1, hidden_size] float32
-  Buffer normed_;  ///< [1, hidden_size] of type
+  Buffer normed_;  ///< [1, head_input_width] of type
   Buffer logits_;  ///< [1, output_vocab_size] float32
   ProductScratch scratch_;
   Buffer current_;  ///< Segment, int64 row of the cache, int32 row of each rope's table
@@ -87,7 +92,7 @@ DecoderStep::DecoderStep(const ModelConfig& config, Backend& backend, ComputeTyp
     : backend_(backend),
       runner_(config, backend, type, 1),
       hidden_(allocate<float>(backend, config.hidden_size)),
-      normed_(backend.allocate(static_cast<size_t>(config.hidden_size) * bytes_of(type))),
+      normed_(backend.allocate(static_cast<size_t>(head_input_width(config)) * bytes_of(type))),
       logits_(allocate<float>(backend, config.output_vocab_size)),
       current_(backend.allocate(kPositionsAt + config.ropes.size() * sizeof(int32_t))) {
   batch_.num_tokens = 1;
@@ -156,7 +161,8 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
         std::move(pack_layer(weights, config, layer, LayerParts::kAll, *group, type).front()));
     weights.drop(layer);
   }
-  final_norm_ = pack_final_norm(weights, config, backend);
+  embedding_ = pack_embedding(weights, config, *group, type);
+  head_input_ = pack_head_input(weights, config, *group, type);
   output_embedding_ = pack_output_embedding(weights, *group, type);
 }
 
@@ -298,7 +304,8 @@ TokenBatch Decoder::place(std::span<const SequenceTokens> sequences, const KvCac
     runner_tokens_ = count;
   }
   batch.upload_positions(ropes_for(batch.whole_lengths), backend_);
-  embed_tokens(config_, weights_, batch.ids, batch.in_sequence(), backend_, hidden_.as<float>());
+  embed_tokens(config_, weights_, embedding_, batch.ids, batch.in_sequence(), backend_,
+               hidden_.as<float>());
   if (config_.has_layer_inputs) {
     embedded_ = copy_of_hidden(count);
     input_rows_ = allocate<float>(backend_, count * config_.layer_input_size);
@@ -324,7 +331,7 @@ std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
   const RopeTables& ropes = ropes_for(cache.length() + 1);
   if (!step_) step_ = std::make_unique<DecoderStep>(config_, backend_, type_);
   const auto position = static_cast<int32_t>(cache.length());
-  embed_tokens(config_, weights_, std::span(&id, 1), std::span(&position, 1), backend_,
+  embed_tokens(config_, weights_, embedding_, std::span(&id, 1), std::span(&position, 1), backend_,
                step_->hidden());
   step_->run(cache, ropes,
              [&](LayerRunner& runner, const TokenBatch& batch, float* hidden, void* normed,
@@ -362,7 +369,7 @@ std::vector<float> Decoder::logits_of(const Buffer& hidden, int64_t first_row, i
 }
 
 std::vector<float> Decoder::logits_of_rows(const float* hidden, int64_t rows, bool is_decoding) {
-  const auto normed_bytes = static_cast<size_t>(rows * config_.hidden_size) * bytes_of(type_);
+  const auto normed_bytes = static_cast<size_t>(rows * head_input_width(config_)) * bytes_of(type_);
   const Buffer normed = backend_.allocate(normed_bytes);
   const Buffer logits = allocate<float>(backend_, rows * config_.output_vocab_size);
   project_logits(hidden, rows, normed.data(), logits.as<float>(), is_decoding, scratch_);
@@ -371,8 +378,18 @@ std::vector<float> Decoder::logits_of_rows(const float* hidden, int64_t rows, bo
 
 void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
                              bool is_decoding, ProductScratch& scratch) {
-  normalize(backend_, config_, final_norm_,
+  normalize(backend_, config_, head_input_.norm,
             {.x = hidden, .rows = rows, .type = type_, .out = normed});
+  if (head_input_.projection.matrix) {
+    float* projected = grown<float>(backend_, scratch.inner, rows * config_.embedding_size);
+    multiply(backend_, {.x = normed,
+                        .linear = head_input_.projection,
+                        .rows = rows,
+                        .out = projected,
+                        .is_decoding = is_decoding,
+                        .scratch = &scratch});
+    convert(backend_, projected, rows, config_.embedding_size, type_, normed);
+  }
   multiply(backend_, {.x = normed,
                       .linear = output_embedding_,
                       .rows = rows,

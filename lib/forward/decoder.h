@@ -117,8 +117,9 @@ class Decoder {
   void run_layers(const TokenBatch& step, const Buffer& hidden, KvCache& cache, LayerRange layers) {
     run_layers(*runner_, step, hidden.as<float>(), cache, layers);
   }
-  /// hidden: [rows, hidden_size]; normed: the same, as type; logits: [rows, output_vocab_size].
-  /// scratch: for the product, where lm_head's input is quantized.
+  /// hidden: [rows, hidden_size]; normed: room of type for rows of hidden_size, or
+  /// of embedding_size where that is more; logits: [rows,
+  /// output_vocab_size]. scratch: for the product, where lm_head's input is quantized.
   void project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
                       bool is_decoding, ProductScratch& scratch);
   std::vector<float> read_logits(const Buffer& logits, int64_t rows);
@@ -133,7 +134,8 @@ class Decoder {
   Backend& backend_;
   ComputeType type_;
   std::vector<PackedLayer> layers_;
-  PackedNorm final_norm_;
+  PackedEmbedding embedding_;
+  PackedHeadInput head_input_;
   PackedLinear output_embedding_;
   RopeTables ropes_;
   RopeTables mixed_ropes_;   ///< of a step whose sequences need different tables

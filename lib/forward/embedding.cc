@@ -86,32 +86,57 @@ void add_waves(const ModelConfig& config, std::span<const int32_t> positions, Ba
   embed_in_order(float_table("positions", rows, config.hidden_size), 1.0f, true, backend, out);
 }
 
-/// Divides each row by the root of its mean square.
-void normalize_rows(const ModelConfig& config, int64_t count, Backend& backend, float* out) {
-  const Buffer ones =
-      upload<float>(std::vector<float>(static_cast<size_t>(config.hidden_size), 1.0f), backend);
+void normalize_rows(const ModelConfig& config, const PackedNorm& norm, int64_t count,
+                    Backend& backend, float* out) {
   backend.norm_heads({.x = contiguous(out, count, 1, config.hidden_size),
-                      .weight = ones.as<float>(),
+                      .weight = norm.weight.get(),
+                      .bias = norm.bias.get(),
+                      .centered = config.centers_norm,
                       .epsilon = config.norm_eps});
+}
+
+/// Rows of the table, [ids, embedding_size], times the multiplier.
+void look_up(const ModelConfig& config, const Weights& weights, std::span<const TokenId> ids,
+             Backend& backend, float* out, const std::byte* resident) {
+  const TensorView& table = weights.at(Role::kEmbedding);
+  if (const LinearQuantization* quantization = weights.quantization(Role::kEmbedding))
+    return embed_quantized(config, table, *quantization, ids, backend, out);
+  backend.embed({.table = table,
+                 .ids = ids,
+                 .multiplier = config.embedding_multiplier,
+                 .out = out,
+                 .resident = resident});
+}
+
+/// out: [ids, hidden_size].
+void project_rows(const ModelConfig& config, const PackedEmbedding& packed, const float* rows,
+                  int64_t count, Backend& backend, float* out) {
+  const int64_t width = config.embedding_size;
+  const Buffer input = backend.allocate(static_cast<size_t>(count * width) * bytes_of(packed.type));
+  ProductScratch scratch;
+  convert(backend, rows, count, width, packed.type, input.data());
+  multiply(backend, {.x = input.data(),
+                     .linear = packed.projection,
+                     .rows = count,
+                     .out = out,
+                     .scratch = &scratch});
 }
 
 }  // namespace
 
-void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<const TokenId> ids,
-                  std::span<const int32_t> positions, Backend& backend, float* out,
-                  const std::byte* resident) {
-  const TensorView& table = weights.at(Role::kEmbedding);
-  if (const LinearQuantization* quantization = weights.quantization(Role::kEmbedding)) {
-    embed_quantized(config, table, *quantization, ids, backend, out);
+void embed_tokens(const ModelConfig& config, const Weights& weights, const PackedEmbedding& packed,
+                  std::span<const TokenId> ids, std::span<const int32_t> positions,
+                  Backend& backend, float* out, const std::byte* resident) {
+  const int64_t count = std::ssize(ids);
+  if (packed.projection.matrix) {
+    const Buffer rows = allocate<float>(backend, count * config.embedding_size);
+    look_up(config, weights, ids, backend, rows.as<float>(), resident);
+    project_rows(config, packed, rows.as<float>(), count, backend, out);
   } else {
-    backend.embed({.table = table,
-                   .ids = ids,
-                   .multiplier = config.embedding_multiplier,
-                   .out = out,
-                   .resident = resident});
+    look_up(config, weights, ids, backend, out, resident);
   }
+  if (packed.norm.exists()) normalize_rows(config, packed.norm, count, backend, out);
   const Architecture& architecture = *config.architecture;
-  if (architecture.norms_embedding) normalize_rows(config, std::ssize(ids), backend, out);
   std::vector<int32_t> rows(positions.begin(), positions.end());
   for (int32_t& row : rows) row += static_cast<int32_t>(architecture.position_offset);
   if (architecture.positions == Positions::kSinusoidal) add_waves(config, rows, backend, out);

@@ -4,16 +4,17 @@
 
 #include "backend/backend.h"
 #include "core/number.h"
+#include "forward/packed_layer.h"
 #include "stored/weights.h"
 
 namespace kvcal {
 
-/// Residual stream before the first layer: token embeddings times the multiplier, plus learned
-/// positions where the model has them. positions: [ids], host. resident: of embedding_on_device, or
-/// null. Throws Error for a position outside the table.
-void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<const TokenId> ids,
-                  std::span<const int32_t> positions, Backend& backend, float* out,
-                  const std::byte* resident = nullptr);
+/// Residual stream before the first layer: token embeddings times the multiplier, projected and
+/// normed where the model does that, plus learned positions where it has them. positions: [ids],
+/// host. resident: of embedding_on_device, or null. Throws Error for a position outside the table.
+void embed_tokens(const ModelConfig& config, const Weights& weights, const PackedEmbedding& packed,
+                  std::span<const TokenId> ids, std::span<const int32_t> positions,
+                  Backend& backend, float* out, const std::byte* resident = nullptr);
 
 /// The embedding's table in the memory of a device: empty where that is a host's, the table takes
 /// more than room, is stored in another form than floats, or has more rows than tokens will be

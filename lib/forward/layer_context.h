@@ -17,7 +17,7 @@
 /// per token for a ModelConfig c; 0 where the model lacks the step. The rows define the buffers,
 /// their reservation, and the memory plan.
 #define KVCAL_ACTIVATIONS(row)                                                                   \
-  row(normed, kCompute, kBatch, c.hidden_size)                                                   \
+  row(normed, kCompute, kBatch, std::max(c.hidden_size, c.embedding_size))                       \
   row(query, kFloat32, kBatch, query_width)                                                      \
   row(query_codes, kFp8, kQuantizedQueries, query_width)                                         \
   row(query_down, kFloat32, kBatch, c.latent.query_rank)                                         \
@@ -54,7 +54,7 @@
   row(inner, kFloat32, kBatch, activates_in_matmul && !is_sparse ? 0 : 2 * widest_mlp(c))        \
   row(activated, kCompute, kBatch, widest_mlp(c))                                                \
   row(unnormed_inner, kFloat32, kBatch, norms_inner ? widest_mlp(c) : 0)                         \
-  row(projected, kFloat32, kBatch, c.hidden_size)                                                \
+  row(projected, kFloat32, kBatch, std::max(c.hidden_size, c.embedding_size))                    \
   row(output_normed, kFloat32, kBatch, c.hidden_size)                                            \
   row(beside, kFloat32, kBatch, c.architecture->has_mlp_beside_experts ? c.hidden_size : 0)      \
   /* A layer's own input: projected, then [gate, input] rows, then their product. */             \

@@ -84,10 +84,14 @@ bool LayerRunner::add_mixed(const Buffer& x, const PackedLinear& linear, float m
   return true;
 }
 
-void LayerRunner::run_final_norm(const PackedNorm& norm, const float* hidden,
-                                 const TokenBatch& batch) {
+void LayerRunner::make_head_input(const PackedHeadInput& input, const float* hidden,
+                                  const TokenBatch& batch) {
   context_.batch = &batch;
-  normalize_input(Role::kLmHead, hidden, norm);
+  if (!input.projection.matrix) return normalize_input(Role::kLmHead, hidden, input.norm);
+  normalize(hidden, input.norm, type_, buffers_.normed.data());
+  project(buffers_.normed, input.projection, buffers_.projected);
+  convert_input(Role::kLmHead, buffers_.projected.as<float>(), config_.embedding_size,
+                buffers_.normed);
 }
 
 size_t LayerRunner::bytes_of_tokens(const Buffer& buffer, int64_t tokens) const {

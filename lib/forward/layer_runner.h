@@ -40,8 +40,8 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
   void finish(float* hidden, const KvView& storage, const ObservedQueries& seen = {});
   /// Makes Q after its norm and RoPE, as finish does. Call after keys_values.
   void query(const ObservedQueries& seen) { attention_.query(seen); }
-  /// The input of lm_head: hidden after the final norm.
-  void run_final_norm(const PackedNorm& norm, const float* hidden, const TokenBatch& batch);
+  /// Makes and observes the input of lm_head.
+  void make_head_input(const PackedHeadInput& input, const float* hidden, const TokenBatch& batch);
 
   /// Buffers of one batch for what keys_values makes, so that a later pass over the layer need not
   /// make it again. Only for backends that leave entered heads as they are.

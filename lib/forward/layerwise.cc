@@ -62,6 +62,9 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
     batch_tokens.push_back(batch.tokens.num_tokens);
     longest_batch_ = std::max(longest_batch_, batch.tokens.num_tokens);
   }
+  Backend* const one = &backend;
+  group_ = backend.make_pack_group(std::span(&one, 1));
+  embedding_ = pack_embedding(weights, config, *group_, type_);
   runner_ = std::make_unique<LayerRunner>(config, backend, type_, longest_batch_);
   if (config.has_layer_inputs) {
     embedded_ = allocate<float>(backend, longest_batch_ * config.hidden_size);
@@ -327,14 +330,14 @@ AttentionComparison LayerwiseForward::compare(const PackedLayer& packed,
 
 LinearObservation LayerwiseForward::observe_final_norm() {
   KVCAL_CHECK(advanced_layers_ == config_.num_hidden_layers);
-  const PackedNorm norm = pack_final_norm(weights_, config_, backend_);
+  const PackedHeadInput input = pack_head_input(weights_, config_, *group_, type_);
   LinearCollector head(config_, backend_, request_.head_detail(), num_samples_);
   show_linears(&head);
   hidden_->walk(HiddenStates::Access::kRead, [&](size_t index, float* hidden) {
     throw_if_interrupted();
     const SampleBatch& batch = batches_[index];
     batch_sample_ = batch.first_sample;
-    runner_->run_final_norm(norm, hidden, batch.tokens);
+    runner_->make_head_input(input, hidden, batch.tokens);
   });
   show_linears(nullptr);
   return std::move(head.take().at(0));

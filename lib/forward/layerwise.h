@@ -187,6 +187,8 @@ class LayerwiseForward : public LayerForward {
   std::vector<SampleBatch> batches_;
   PositionPieces pieces_;
   RopeTables ropes_;
+  std::unique_ptr<PackGroup> group_;  ///< of the backend alone, for what is outside of the layers
+  PackedEmbedding embedding_;
   std::unique_ptr<LayerRunner> runner_;
   ObservationRequest request_;
   std::unique_ptr<LinearCollector> linears_;  ///< null: not requested

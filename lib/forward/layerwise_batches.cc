@@ -95,8 +95,9 @@ void LayerwiseForward::embed(std::span<const TokenId> ids, std::span<const int32
                                         : std::ssize(ids));
   for (size_t begin = 0; begin < ids.size(); begin += part) {
     const size_t count = std::min(part, ids.size() - begin);
-    embed_tokens(config_, weights_, ids.subspan(begin, count), positions.subspan(begin, count),
-                 backend_, hidden + static_cast<int64_t>(begin) * config_.hidden_size, resident);
+    embed_tokens(config_, weights_, embedding_, ids.subspan(begin, count),
+                 positions.subspan(begin, count), backend_,
+                 hidden + static_cast<int64_t>(begin) * config_.hidden_size, resident);
     if (part < ids.size()) weights_.drop(Role::kEmbedding);
   }
 }

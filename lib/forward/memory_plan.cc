@@ -46,6 +46,8 @@ uint64_t cached_bytes_per_token(const ModelConfig& config) {
   // Embeddings of the batch, and of the layer.
   if (config.has_layer_inputs)
     floats += static_cast<uint64_t>(config.hidden_size + config.layer_input_size);
+  // Rows of the table, and the projection's input.
+  if (config.projects_embedding) floats += static_cast<uint64_t>(2 * config.embedding_size);
   // The draft layer's input.
   if (config.has_draft()) floats += static_cast<uint64_t>(6 * config.hidden_size);
   return floats * sizeof(float);

@@ -5,26 +5,11 @@
 #include <numbers>
 
 #include "family/config_reader.h"
+#include "forward/norm_weights.h"
 #include "stored/weight_rows.h"
 
 namespace kvcal {
 namespace {
-
-std::vector<float> norm_weight(std::span<const TensorView> parts, const ModelConfig& config) {
-  std::vector<float> values = as_float32(parts);
-  if (config.architecture->norm_adds_one)
-    for (float& value : values) value += 1.0f;
-  return values;
-}
-
-PackedValues ones(int64_t width, Backend& backend) {
-  return {std::vector<float>(static_cast<size_t>(width), 1.0f), backend};
-}
-
-std::vector<float> multiplied(std::vector<float> values, float multiplier) {
-  for (float& value : values) value *= multiplier;
-  return values;
-}
 
 /// The number below which a share of a normal distribution lies; share: in (0, 1).
 double normal_quantile(double share) {
@@ -37,13 +22,6 @@ double normal_quantile(double share) {
 }
 
 using Roles = std::vector<Role>;
-
-/// Role of the biases of a matrix or norm, which has its name and "bias" behind; nullopt: none.
-std::optional<Role> bias_of(Role role) {
-  const std::string name = row_of(role).name + "_bias";
-  const auto found = std::ranges::find(role_rows(), name, &RoleRow::name);
-  return found == role_rows().end() ? std::nullopt : std::optional(found->role);
-}
 
 /// Packs one layer for the backend whose turn it is, reading each tensor once.
 class Packer {
@@ -125,6 +103,7 @@ class Packer {
     packed.attended_norm = norm(Role::kAttendedNorm);
     packed.output = linear({Role::kOutput});
     packed.sinks = values(Role::kSinks);
+    packed.slopes = {config_.alibi_slopes, backend_};
     if (weights_.has(layer_, Role::kQueryGate)) packed.query_gate = linear({Role::kQueryGate});
   }
 
@@ -401,48 +380,6 @@ std::vector<PackedLayer> pack_layer(const Weights& weights, const ModelConfig& c
     linears.begin(turn);
     packed.push_back(pack_in_turn(weights, config, layer, parts, linears, type));
   }
-  return packed;
-}
-
-void normalize(Backend& backend, const ModelConfig& config, const PackedNorm& norm,
-               const NormRows& rows) {
-  if (!norm.exists()) {  // a model without a final norm
-    KVCAL_CHECK(!rows.seen);
-    return convert(backend, rows.x, rows.rows, config.hidden_size, rows.type, rows.out);
-  }
-  backend.norm({.x = rows.x,
-                .weight = norm.weight.get(),
-                .bias = norm.bias.get(),
-                .centered = config.centers_norm,
-                .epsilon = config.norm_eps,
-                .rows = rows.rows,
-                .width = config.hidden_size,
-                .out_type = rows.type,
-                .out = rows.out,
-                .seen = rows.seen});
-}
-
-PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend) {
-  if (!config.has_final_norm) return {};
-  if (!weights.has(Role::kFinalNorm)) return {.weight = ones(config.hidden_size, backend)};
-  PackedNorm packed;
-  packed.weight = {multiplied(norm_weight(std::span(&weights.at(Role::kFinalNorm), 1), config),
-                              config.head_input_multiplier),
-                   backend};
-  if (weights.has(Role::kFinalNormBias))
-    packed.bias = {multiplied(as_float32(std::span(&weights.at(Role::kFinalNormBias), 1)),
-                              config.head_input_multiplier),
-                   backend};
-  return packed;
-}
-
-PackedLinear pack_output_embedding(const Weights& weights, PackGroup& group, ComputeType type) {
-  Backend& backend = *group.backends().front();
-  const LinearRows rows =
-      linear_rows(weights, weights.output_quantization(), kNoLayer, weights.output_embedding());
-  PackedLinear packed = std::move(pack_linear(std::span(&rows, 1), group, type).front());
-  if (weights.has(Role::kLmHeadBias))
-    packed.bias = {as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend};
   return packed;
 }
 

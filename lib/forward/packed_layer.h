@@ -124,6 +124,7 @@ struct PackedLayer {
   PackedLinear latent_up;       ///< [heads * (nope_dim + value_dim), latent_rank]
   PackedIndexer indexer;        ///< without matrices where the layer has none
   PackedValues sinks;           ///< [heads], or none
+  PackedValues slopes;          ///< [heads] of ALiBi, or none
   PackedRecurrence recurrence;  ///< without matrices where the layer has no mixer of this kind
   PackedMlp mlp;                ///< width 0 in a layer without an MLP, or with experts alone
   PackedExperts moe;            ///< empty in a dense layer
@@ -144,6 +145,25 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
 
 /// Weight and bias of the norm before the logits.
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend);
+
+/// Between the embedding's table and the residual stream.
+struct PackedEmbedding {
+  PackedLinear projection;  ///< [hidden, embedding_size], or without a matrix
+  PackedNorm norm;          ///< of the residual stream before positions are added, or none
+  ComputeType type = ComputeType::kFloat32;  ///< of the projection's input
+};
+/// For the group's first backend.
+PackedEmbedding pack_embedding(const Weights& weights, const ModelConfig& config, PackGroup& group,
+                               ComputeType type);
+
+/// Between the last layer and lm_head.
+struct PackedHeadInput {
+  PackedNorm norm;
+  PackedLinear projection;  ///< [embedding_size, hidden], or without a matrix
+};
+/// For the group's first backend.
+PackedHeadInput pack_head_input(const Weights& weights, const ModelConfig& config, PackGroup& group,
+                                ComputeType type);
 
 /// lm_head, or the embedding where the two are tied, with its bias, for the group's first backend.
 PackedLinear pack_output_embedding(const Weights& weights, PackGroup& group, ComputeType type);

@@ -107,7 +107,7 @@ struct ProductScratch {
   Buffer codes;   ///< [rows, in_features] FP8
   Buffer scales;  ///< [rows], or [rows, groups] float32
   Buffer values;  ///< [rows, in_features]: dequantized codes
-  Buffer inner;   ///< [rows, out_features] float32, before an activation
+  Buffer inner;   ///< [rows, out_features] float32, before an activation or another product
 };
 
 /// out = linear(x), or out += linear(x). Quantized inputs become FP8 codes first. They are

@@ -186,6 +186,11 @@ class Family {
   }
   /// Whether layers may have a tensor of the role.
   bool has_row(Role role) const { return kvcal::has_row(architecture_, role); }
+  /// Whether models may have one outside of their layers.
+  bool has_model_row(Role role) const {
+    return std::ranges::find(architecture_.model_tensors, role, &TensorRow::role) !=
+           architecture_.model_tensors.end();
+  }
 
   /// Whether layers have positions only where config.json asks for them.
   bool drops_rope() const { return config_.layers[0].rope == kNoRope; }
@@ -310,6 +315,7 @@ void add_recurrence(Words& words, const Architecture& architecture, const Family
 void add_positions(Words& words, const Architecture& architecture, const Family& family) {
   add(words, architecture.positions == Positions::kLearned, "learned positions");
   add(words, architecture.positions == Positions::kSinusoidal, "sinusoidal positions");
+  add(words, architecture.positions == Positions::kAlibi, "ALiBi");
   add(words, architecture.positions == Positions::kNone, "no positions");
   add(words, family.drops_rope(), "optional positions");
   add(words, architecture.positions == Positions::kRopeInSlidingLayers,
@@ -363,7 +369,9 @@ void add_numbers(Words& words, const Architecture& architecture, const Family& f
   add(words, family.reads_number(&ModelConfig::logits_softcap), "logits soft-cap");
   add(words, family.reads_number(&ModelConfig::softmax_scale), "score scale");
   add(words, architecture.scales_embedding, "scaled embedding");
-  add(words, architecture.norms_embedding, "norm of the embedding");
+  add(words, architecture.norms_embedding || family.has_model_row(Role::kEmbeddingNorm),
+      "norm of the embedding");
+  add(words, family.has_model_row(Role::kEmbeddingIn), "optional projection of the embedding");
   const bool has_residual = family.reads_number(&ModelConfig::residual_multiplier) ||
                             family.reads_number(&ModelConfig::key_multiplier);
   add(words, has_residual, "multipliers");

@@ -197,9 +197,11 @@ void add_positions(Properties& properties, const ModelConfig& config) {
   for (const int64_t i : config.attention_layers())
     layers[config.layers[static_cast<size_t>(i)].rope].push_back(i);
   const bool is_learned = config.architecture->positions == Positions::kLearned;
-  const bool has_none = !is_learned && layers.size() == 1 && layers.contains(kNoRope);
-  const std::string kind = is_learned ? "learned" : has_none ? "none" : "rope";
-  properties.push_back({"positions", kind, kind == "rope" ? "" : kind});
+  const bool is_alibi = config.architecture->positions == Positions::kAlibi;
+  const bool has_own = is_learned || is_alibi;
+  const bool has_none = !has_own && layers.size() == 1 && layers.contains(kNoRope);
+  const std::string kind = is_learned ? "learned" : is_alibi ? "alibi" : has_none ? "none" : "rope";
+  properties.push_back({"positions", kind, kind == "rope" ? "" : is_alibi ? "ALiBi" : kind});
   Json ropes = Json::array();
   std::string text;
   for (size_t i = 0; i < config.ropes.size(); ++i) {
@@ -210,7 +212,7 @@ void add_positions(Properties& properties, const ModelConfig& config) {
             layers_text(users, config);
   }
   properties.push_back({"ropes", ropes, text});
-  const std::vector<int64_t> without = is_learned ? std::vector<int64_t>() : layers[kNoRope];
+  const std::vector<int64_t> without = has_own ? std::vector<int64_t>() : layers[kNoRope];
   properties.push_back({"layers_without_positions", without, has_none ? "" : range_text(without)});
 }
 

@@ -25,7 +25,7 @@ SweepEstimate::ModelSize SweepEstimate::size_of(const SweepModel& model,
   const ModelDir dir(model.path);
   const ModelConfig config = read_model_config(dir, sweep_.inputs.family);
   ModelSize size;
-  const Shape embedding{config.vocab_size, config.hidden_size};
+  const Shape embedding{config.vocab_size, config.embedding_size};
   const double active_experts = config.moe.num_experts == 0
                                     ? 1.0
                                     : static_cast<double>(config.moe.experts_per_token) /
@@ -38,7 +38,7 @@ SweepEstimate::ModelSize SweepEstimate::size_of(const SweepModel& model,
     const bool is_routed = name.find(".experts.") != std::string::npos;
     size.active_weights += is_routed ? count * active_experts : count;
   }
-  size.head_weights = static_cast<double>(config.vocab_size * config.hidden_size);
+  size.head_weights = static_cast<double>(config.vocab_size * config.embedding_size);
   for (const int64_t layer : config.attention_layers()) {
     size.attended_width += static_cast<double>(config.attention(layer).query_width());
     if (config.has_own_cache(layer))
