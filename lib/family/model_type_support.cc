@@ -69,7 +69,6 @@ const std::vector<Refusal>& refusals() {
         "xlm", "xlm-roberta", "xlm-roberta-xl", "xmod"}},
       {"its norms before the last Linear of attention and MLP are not run", {"kosmos-2"}},
       {"its text model attends to the image", {"blip"}},
-      {"its ALiBi positions are not run", {"bloom", "mpt"}},
       {"its tokens are bytes, joined in patches by a model of their own", {"blt"}},
       {"its logits leave out the tokens of images", {"chameleon"}},
       {"its checkpoints name attention as those of diffusion models do, which is not read",

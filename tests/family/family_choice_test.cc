@@ -64,9 +64,9 @@ TEST_CASE("family choice: names and types that are refused") {
         "model_type 'llama' is known and runs as the family llama; --family qwen3 is for types "
         "that are not known");
   Json refused = renamed("llama");
-  refused["model_type"] = "bloom";
+  refused["model_type"] = "ctrl";
   CHECK(error_of(refused, choose_family("llama")) ==
-        "model_type 'bloom' is not supported: its ALiBi positions are not run");
+        "model_type 'ctrl' is not supported: its waves of positions are not run");
   CHECK(test::contains(error_of(renamed("llama"), {}), "; --family runs another type as one of"));
 }
 

@@ -34,6 +34,18 @@ TEST_CASE("model_config: EXAONE 4 without a window needs no pattern") {
                        "sliding_window_pattern"));
 }
 
+// Expected: transformers 5.24, `build_alibi_tensor` of models/bloom, `build_mpt_alibi_tensor`.
+TEST_CASE("model_config: ALiBi's slopes of heads that are no power of two") {
+  for (const char* name : {"bloom", "mpt"}) {
+    Json json = config_of(name);
+    json[json.contains("n_head") ? "n_head" : "n_heads"] = 6;
+    json[json.contains("n_head") ? "hidden_size" : "d_model"] = 48;
+    CHECK(parse_model_config(json).alibi_slopes ==
+          std::vector<float>{0.25f, 0.0625f, 0.015625f, 0.00390625f, 0.5f, 0.125f});
+  }
+  CHECK(parse_model_config(config_of("llama")).alibi_slopes.empty());
+}
+
 // Expected: transformers 5.23, `GlmMoeDsaConfig(num_hidden_layers=8, ..).indexer_types`.
 TEST_CASE("model_config: layers that share the selection of an indexer") {
   Json json = config_of("glm_moe_dsa");

@@ -95,6 +95,34 @@ TensorRows layer_rows() {
   };
 }
 
+TensorRows attention_rows_of_bloom() {
+  return {
+      {kQueryKeyValue, "self_attention.query_key_value.weight"},
+      {kQueryKeyValueBias, "self_attention.query_key_value.bias"},
+      {kOutput, "self_attention.dense.weight", {Dim::kHidden, Dim::kQueryWidth}},
+      {kOutputBias, "self_attention.dense.bias"},
+  };
+}
+
+TensorRows mpt_layer_rows() {
+  return {
+      {kInputNorm, "norm_1.weight"},
+      {kQueryKeyValue, "attn.Wqkv.weight"},
+      {kOutput, "attn.out_proj.weight", {Dim::kHidden, Dim::kQueryWidth}},
+      {kMlpNorm, "norm_2.weight"},
+      {kUp, "ffn.up_proj.weight"},
+      {kDown, "ffn.down_proj.weight"},
+  };
+}
+
+/// transformers runs a LayerNorm whatever the name; published code knows other norms, too.
+void check_norm_type(const Json& config, ModelConfig&) {
+  const std::string type = optional_string(config, "norm_type").value_or("low_precision_layernorm");
+  if (type != "layernorm" && type != "low_precision_layernorm")
+    fail("key 'norm_type' is '", type,
+         "', which is not supported; supported are layernorm and low_precision_layernorm");
+}
+
 /// The experts' weights are divided by their norm of this order.
 void resolve_experts(const Json& config, ModelConfig& resolved) {
   const Json* feed_forward = find_field(config, "ffn_config");
@@ -249,6 +277,84 @@ constexpr FamilyRow kRows[] = {
        family.attention_module = "norm_attn_norm.attn";
        family.model_tensors = model_rows("wte.weight", "norm_f.weight");
        family.layer_tensors = layer_rows();
+     }},
+    // ALiBi, a norm of the embedding, biases everywhere.
+    {"bloom", "", "BloomAttention", "BLOOM, BLOOMZ",
+     [](Architecture& family) {
+       family.defaults = R"({"hidden_act": "gelu_pytorch_tanh", "layer_norm_epsilon": 1e-5,
+         "max_position_embeddings": 2048, "tie_word_embeddings": true})";
+       family.aliases = {{"hidden_size", "n_embed"},
+                         {"num_hidden_layers", "n_layer"},
+                         {"num_attention_heads", "n_head"},
+                         {"max_position_embeddings", "seq_length"},
+                         {"rms_norm_eps", "layer_norm_epsilon"}};
+       family.switches = {{"apply_residual_connection_post_layernorm", &ModelConfig::norms_stream}};
+       // With true, transformers leaves biases out where pretraining_tp is more than 1.
+       family.fixed = {{"slow_but_exact", "false"}};
+       family.known_keys = {"pretraining_tp",        "n_inner",      "bias_dropout_fusion",
+                            "masked_softmax_fusion", "offset_alibi", "skip_bias_add",
+                            "skip_bias_add_qkv",     "unk_token_id"};
+       family.resolve = [](const Json&, ModelConfig& config) { config.mlp_bias = true; };
+       family.centers_norm = true;
+       family.intermediate_multiple = 4;
+       family.positions = Positions::kAlibi;
+       family.fused_qkv = FusedQkv::kByGroup;
+       family.prefixes = {{"transformer."}, {""}};
+       family.layers_name = "h.";
+       family.attention_module = "self_attention";
+       family.model_tensors = joined({model_rows("word_embeddings.weight", "ln_f.weight"),
+                                      {{kEmbeddingNorm, "word_embeddings_layernorm.weight"},
+                                       {kEmbeddingNormBias, "word_embeddings_layernorm.bias"},
+                                       {kFinalNormBias, "ln_f.bias"}}});
+       family.layer_tensors =
+           joined({pre_norm_rows(), pre_norm_bias_rows(), attention_rows_of_bloom(),
+                   plain_mlp_rows("mlp.dense_h_to_4h.weight", "mlp.dense_h_to_4h.bias",
+                                  "mlp.dense_4h_to_h.weight", "mlp.dense_4h_to_h.bias")});
+     }},
+    // ALiBi without biases. What transformers 5.24 leaves unread of the published code's keys has
+    // one value.
+    {"mpt", "", "MptAttention", "MPT 7B, 30B",
+     [](Architecture& family) {
+       family.defaults = R"({"hidden_act": "gelu", "layer_norm_epsilon": 1e-5,
+         "max_seq_len": 2048, "tie_word_embeddings": true})";
+       family.aliases = {{"hidden_size", "d_model"},
+                         {"num_attention_heads", "n_heads"},
+                         {"num_hidden_layers", "n_layers"},
+                         {"max_position_embeddings", "max_seq_len"},
+                         {"rms_norm_eps", "layer_norm_epsilon"},
+                         {"clip_qkv", "attn_config.clip_qkv"},
+                         {"softmax_scale", "attn_config.softmax_scale"}};
+       family.numbers = {{"clip_qkv", &ModelConfig::qkv_limit},
+                         {"softmax_scale", &ModelConfig::softmax_scale}};
+       family.fixed = {{"attn_config.alibi", "true"},
+                       {"attn_config.alibi_bias_max", "8"},
+                       {"attn_config.attn_type", "\"multihead_attention\""},
+                       {"attn_config.prefix_lm", "false"},
+                       {"attn_config.qk_ln", "false"},
+                       {"expansion_ratio", "4"},
+                       {"logit_scale", "null"},
+                       {"no_bias", "true"}};
+       family.known_keys = {"attn_config.attn_impl",
+                            "attn_config.attn_pdrop",
+                            "attn_config.attn_uses_sequence_id",
+                            "emb_pdrop",
+                            "embedding_fraction",
+                            "init_config",
+                            "init_device",
+                            "learned_pos_emb",
+                            "norm_type",
+                            "resid_pdrop",
+                            "tokenizer_name",
+                            "verbose"};
+       family.resolve = check_norm_type;
+       family.centers_norm = true;
+       family.intermediate_multiple = 4;
+       family.positions = Positions::kAlibi;
+       family.prefixes = {{"transformer."}};
+       family.layers_name = "blocks.";
+       family.attention_module = "attn";
+       family.model_tensors = model_rows("wte.weight", "norm_f.weight");
+       family.layer_tensors = mpt_layer_rows();
      }},
 };
 

@@ -26,7 +26,7 @@ $ kvcal calibrate model --family qwen3 --recipe recipe.yaml --dataset data.jsonl
 CASE
 
 bad "A family for a type that is refused by name" <<'CASE'
-edit_config 's/"model_type": "llama"/"model_type": "bloom"/'
+edit_config 's/"model_type": "llama"/"model_type": "ctrl"/'
 $ kvcal calibrate model --family llama --recipe recipe.yaml --dataset data.jsonl --output out
 CASE
 
