@@ -170,6 +170,16 @@ TEST_CASE("plan: what a pattern cannot mean is an error") {
         "is for attention modules, and must match them alone");
 }
 
+TEST_CASE("plan: projections of the embedding keep inputs of 16 bits") {
+  const ModelFixture fixture("opt_projected");
+  CHECK(refusal(fixture, "scheme: FP8_DYNAMIC, ignore: [lm_head]") ==
+        "target 'Linear' quantizes the input of model.decoder.project_out, a projection of the "
+        "embedding, which no layer calibrates; expected weights only, or this module in ignore");
+  const QuantPlan plan =
+      planned(fixture, "scheme: FP8_DYNAMIC, ignore: [lm_head, 're:.*project_(in|out)']");
+  CHECK(plan.linears.size() == static_cast<size_t>(6 * fixture.config.num_hidden_layers));
+}
+
 TEST_CASE("plan: stacked experts are Linears by llm-compressor's names") {
   const ModelFixture fixture("granitemoe");
   const QuantPlan plan = planned(fixture, "scheme: FP8_DYNAMIC, ignore: [lm_head]");

@@ -181,6 +181,12 @@ class Planner {
     if (is_embedding && chosen.scheme->input_activations)
       fail(target_text(*chosen.modifier, chosen.target), " quantizes the input of ", module.name,
            ", an embedding; expected weights only");
+    const bool is_projection =
+        module.role == Role::kEmbeddingIn || module.role == Role::kEmbeddingOut;
+    if (is_projection && chosen.scheme->input_activations)
+      fail(target_text(*chosen.modifier, chosen.target), " quantizes the input of ", module.name,
+           ", a projection of the embedding, which no layer calibrates; expected weights only, or ",
+           "this module in ignore");
     used_.push_back(chosen.scheme);
     plan_.linears.push_back({.module = module.name,
                              .layer = module.layer,

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "family/config_reader.h"
 #include "family/tensor_tables.h"
 
 namespace kvcal {
@@ -78,10 +79,12 @@ void resolve_opt(const Json& config, ModelConfig& resolved) {
   if (resolved.norms_stream && !resolved.has_norm_weights)
     fail("key 'do_layer_norm_before' is false and layer_norm_elementwise_affine is false, which ",
          "is not supported together");
-  const int64_t width = optional_int(config, "word_embed_proj_dim").value_or(resolved.hidden_size);
-  if (width != resolved.hidden_size)
-    fail("key 'word_embed_proj_dim' is ", width, ", which is not supported; supported is ",
-         "hidden_size ", resolved.hidden_size);
+  if (const auto width = optional_int(config, "word_embed_proj_dim")) {
+    if (*width < 1 || *width > kMaxWidth)
+      fail("key 'word_embed_proj_dim' is ", *width, ", expected 1 to ", kMaxWidth);
+    resolved.embedding_size = *width;
+  }
+  resolved.projects_embedding = resolved.embedding_size != resolved.hidden_size;
 }
 
 void resolve_biases(const Json& config, ModelConfig& resolved) {
@@ -311,8 +314,11 @@ constexpr FamilyRow kRows[] = {
        family.prefixes = {{"model.decoder."}, {"decoder."}};
        const Condition normed = when(&ModelConfig::has_final_norm);
        const Condition affine = when(&ModelConfig::has_norm_weights);
+       const Condition projected = when(&ModelConfig::projects_embedding);
        family.model_tensors = {
            {kEmbedding, "embed_tokens.weight"},
+           {kEmbeddingOut, "project_out.weight", {}, {projected}},
+           {kEmbeddingIn, "project_in.weight", {}, {projected}},
            {kFinalNorm, "final_layer_norm.weight", {}, {normed, affine}},
            {kFinalNormBias, "final_layer_norm.bias", {}, {normed, affine}},
            {kLmHead, "lm_head.weight", {}, {unless(&ModelConfig::tie_word_embeddings)}},
