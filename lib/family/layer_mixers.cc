@@ -184,7 +184,7 @@ void parse_mamba(const ConfigReader& reader, RecurrentConfig& recurrent) {
   recurrent.kernel = reader.size("mamba_d_conv", 64, 2);
   const Json* rank = reader.find("mamba_dt_rank");
   recurrent.step_rank =
-      !rank || rank->is_string() ? (hidden + 15) / 16 : reader.size("mamba_dt_rank", kMaxWidth);
+      !rank || *rank == "auto" ? (hidden + 15) / 16 : reader.size("mamba_dt_rank", kMaxWidth);
 }
 
 void parse_short_convolution(const ConfigReader& reader, RecurrentConfig& recurrent) {
