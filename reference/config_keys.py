@@ -21,6 +21,7 @@ Fixtures whose weights transformers does not load as they are (stand_in, fp8) ha
 """
 import argparse
 import contextlib
+import copy
 import io
 import json
 import pathlib
@@ -75,7 +76,7 @@ def defaults_of(loaded):
     fields, _ = own_keys(loaded)
     defaults = {key: getattr(type(loaded), key, None) for key in fields if not SKIPPED.match(key)}
     if "rope_parameters" in fields and getattr(type(loaded), "rope_parameters", None) is None:
-        defaults["rope_theta"] = getattr(loaded, "default_theta", None)
+        defaults.setdefault("rope_theta", getattr(loaded, "default_theta", None))
     return {key: value for key, value in defaults.items() if isinstance(value, kinds)}
 
 
@@ -190,7 +191,12 @@ def new_cache(config):
         return MiniMaxCache()
     types = getattr(config.get_text_config(), "layer_types", None) or []
     is_special = {"linear_attention", "indexed_attention", "minimax_m3_sparse", "conv", "hybrid"} & set(types)
-    return DynamicCache(config=config) if is_special else DynamicCache()
+    if not is_special:
+        return DynamicCache()
+    whole = copy.deepcopy(config)  # layers with a window keep all tokens, too
+    if "sliding_attention" in types:
+        whole.get_text_config().layer_types = ["full_attention" if kind == "sliding_attention" else kind for kind in types]
+    return DynamicCache(config=whole)
 
 
 class Runner:

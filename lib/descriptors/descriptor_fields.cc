@@ -98,7 +98,7 @@ NameTable<bool LayerConfig::*> words_of(bool LayerConfig::*const*) {
           {KVCAL_NAMED(has_attention), KVCAL_NAMED(has_recurrence), KVCAL_NAMED(has_mixer),
            KVCAL_NAMED(has_window), KVCAL_NAMED(has_own_cache), KVCAL_NAMED(has_value_projection),
            KVCAL_NAMED(has_mlp), KVCAL_NAMED(is_moe), KVCAL_NAMED(norms_heads),
-           KVCAL_NAMED(has_indexer)}};
+           KVCAL_NAMED(has_indexer), KVCAL_NAMED(reads_selected)}};
 }
 
 #undef KVCAL_NAMED
@@ -188,6 +188,8 @@ void check_attention(const Architecture& family) {
     for (const Role role : {kLatent, kLatentNorm, kLatentUp})
       need(family, "has_latent_attention", {role});
   } else {
+    if (family.has_latent_by_layer)
+      fail("has_latent_by_layer is true, and has_latent_attention is false");
     need(family, "attention", {kQuery, kQueryAndGate, kQueryKeyValue});
     need(family, "attention", {kKey, kQueryKeyValue});
     need(family, "attention", {kValue, kQueryKeyValue});

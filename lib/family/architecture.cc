@@ -11,6 +11,7 @@ namespace kvcal {
 #define KVCAL_LINEAGES(ROW) \
   ROW(cohere)               \
   ROW(deepseek)             \
+  ROW(dots)                 \
   ROW(ernie)                \
   ROW(exaone)               \
   ROW(gemma)                \

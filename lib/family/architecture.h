@@ -161,6 +161,8 @@ using ResolveHook = void (*)(const Json& config, ModelConfig& resolved);
   FIELD(bool, weighs_expert_inputs, false, "a router's weights multiply inputs, not outputs")     \
   FIELD(bool, counts_rotary_dim, false, "rotary_dim is a number of dimensions, not a share")      \
   FIELD(bool, has_latent_attention, false, "MLA: the cache holds a latent")                       \
+  FIELD(bool, has_latent_by_layer, false,                                                         \
+        "per_layer_config gives layers with a window latents and heads of their own sizes")       \
   FIELD(bool, norms_after_rope, false, "Q and K are normed after they turn")                      \
   FIELD(bool, has_query_beta, false, "llama_4_scaling_beta lets queries grow")                    \
   FIELD(bool, has_rope_alpha, false, "rope_scaling's alpha raises theta")                         \

@@ -1,12 +1,18 @@
 // Heads and caches of the layers, and indexers of sparse attention.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
+#include "core/text.h"
 #include "family/layer_plan.h"
 
 namespace kvcal {
 namespace {
+
+LayerCache latent_cache(const LatentConfig& latent) {
+  return {.heads = 1, .k_dim = latent.latent_rank, .v_dim = latent.rope_dim};
+}
 
 /// own_value_dim: of V's heads, without latent attention.
 void set_common_sizes(ModelConfig& config, int64_t own_value_dim) {
@@ -19,9 +25,10 @@ void set_common_sizes(ModelConfig& config, int64_t own_value_dim) {
                        .kv_heads = config.num_key_value_heads,
                        .head_dim = dim,
                        .value_dim = value_dim};
+    layer.latent = latent;
     layer.cache =
         is_latent
-            ? LayerCache{.heads = 1, .k_dim = latent.latent_rank, .v_dim = latent.rope_dim}
+            ? latent_cache(latent)
             : LayerCache{.heads = config.num_key_value_heads, .k_dim = dim, .v_dim = value_dim};
     layer.cache_layer = i;
   }
@@ -85,8 +92,10 @@ void set_query_heads(LayerConfig& layer, int64_t heads, std::string_view key) {
   check_kv_heads(layer.attention, key);
 }
 
-/// transformers 5 writes the layers that differ as {"5": {"head_dim": 512}}.
-void read_layer_overrides(const Json& overrides, ModelConfig& config) {
+/// transformers 5 writes the layers that differ as {"5": {"head_dim": 512}}. Calls read(layer,
+/// values, name of values) for each; values holds some of keys, others are refused.
+void for_layer_overrides(const Json& overrides, ModelConfig& config,
+                         const std::vector<std::string_view>& keys, const auto& read) {
   if (!overrides.is_object()) fail_kind("per_layer_config", "an object", overrides);
   for (const auto& [number, values] : overrides.items()) {
     const std::string key = "per_layer_config." + number;
@@ -97,17 +106,75 @@ void read_layer_overrides(const Json& overrides, ModelConfig& config) {
     if (at < 0)
       fail("key '", key, "' names no layer, expected 0 to ", config.num_hidden_layers - 1);
     for (const auto& [name, value] : values.items())
-      if (name != "head_dim" && name != "num_key_value_heads" && name != "num_attention_heads")
-        fail("key '", key, "' holds '", name,
-             "', which is not supported; expected num_attention_heads, head_dim and "
-             "num_key_value_heads");
-    LayerConfig& layer = config.layers[static_cast<size_t>(at)];
+      if (std::ranges::find(keys, name) == keys.end())
+        fail("key '", key, "' holds '", name, "', which is not supported; expected ",
+             join(keys, ", "));
+    read(config.layers[static_cast<size_t>(at)], values, key);
+  }
+}
+
+void read_layer_overrides(const Json& overrides, ModelConfig& config) {
+  const auto read = [](LayerConfig& layer, const Json& values, const std::string& key) {
     if (const auto heads = optional_int(values, "num_attention_heads"))
       set_query_heads(layer, *heads, key + ".num_attention_heads");
     set_heads(layer, optional_int(values, "num_key_value_heads").value_or(layer.attention.kv_heads),
               optional_int(values, "head_dim").value_or(layer.attention.head_dim),
               key + ".num_key_value_heads", key + ".head_dim");
-  }
+  };
+  for_layer_overrides(overrides, config, {"num_attention_heads", "head_dim", "num_key_value_heads"},
+                      read);
+}
+
+/// A size of a layer's latent attention: values[name], or usual where it is absent.
+int64_t latent_size(const Json& values, const std::string& key, std::string_view name,
+                    int64_t usual, int64_t most) {
+  const int64_t size = optional_int(values, name).value_or(usual);
+  if (size < 1 || size > most)
+    fail("key '", key, ".", name, "' is ", size, ", expected 1 to ", most);
+  return size;
+}
+
+/// Source: transformers 5.24 `Dots3NoteTextConfig.validate_architecture`.
+void read_latent_override(const ModelConfig& config, LayerConfig& layer, const Json& values,
+                          const std::string& key) {
+  const auto size = [&](std::string_view name, int64_t usual, int64_t most) {
+    return latent_size(values, key, name, usual, most);
+  };
+  LatentConfig& latent = layer.latent;
+  AttentionSizes& sizes = layer.attention;
+  latent.query_rank = size("q_lora_rank", latent.query_rank, kMaxWidth);
+  latent.latent_rank = size("kv_lora_rank", latent.latent_rank, kMaxWidth);
+  latent.nope_dim = size("qk_nope_head_dim", latent.nope_dim, 4096);
+  latent.rope_dim = size("qk_rope_head_dim", latent.rope_dim, 4096);
+  latent.value_dim = size("v_head_dim", latent.value_dim, 4096);
+  const int64_t head_dim = latent.nope_dim + latent.rope_dim;
+  const int64_t heads = size("num_attention_heads", sizes.heads, kMaxWidth / head_dim);
+  if (size("num_key_value_heads", heads, kMaxWidth) != heads)
+    fail("key '", key, ".num_key_value_heads' is not num_attention_heads ", heads);
+  if (latent.rope_dim % 2 != 0 || head_dim % 2 != 0)
+    fail("key '", key, "' has heads of ", latent.nope_dim, " and ", latent.rope_dim,
+         " dimensions, of which the latter turn; expected even numbers");
+  if (layer.has_window && size("head_dim", head_dim, 8192) != head_dim)
+    fail("key '", key, ".head_dim' is ", optional_int(values, "head_dim").value_or(0),
+         ", expected qk_nope_head_dim and qk_rope_head_dim together, ", head_dim);
+  sizes = {.heads = heads, .kv_heads = heads, .head_dim = head_dim, .value_dim = latent.value_dim};
+  layer.cache = latent_cache(latent);
+  layer.softmax_factor = static_cast<float>(
+      std::sqrt(static_cast<double>(config.head_dim) / static_cast<double>(head_dim)));
+}
+
+/// Sizes of latent attention in layers that have their own.
+void parse_latents_by_layer(const ConfigReader& reader, ModelConfig& config,
+                            const std::vector<bool>& sliding) {
+  for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].has_window = sliding[i];
+  const Json* overrides = reader.find("per_layer_config");
+  if (!overrides) return;
+  for_layer_overrides(*overrides, config,
+                      {"num_attention_heads", "num_key_value_heads", "q_lora_rank", "kv_lora_rank",
+                       "head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"},
+                      [&](LayerConfig& layer, const Json& values, const std::string& key) {
+                        read_latent_override(config, layer, values, key);
+                      });
 }
 
 /// Sizes of layers without a window, and whether K is V there. Source: transformers 5.23
@@ -181,6 +248,7 @@ void parse_attention_sizes(const ConfigReader& reader, ModelConfig& config,
   set_common_sizes(config, has_value_dim ? reader.size("v_head_dim", 4096) : config.head_dim);
   if (config.architecture->has_heads_by_layer) parse_heads_by_layer(reader, config);
   if (config.architecture->has_window_heads) parse_window_heads(reader, config, sliding);
+  if (config.architecture->has_latent_by_layer) parse_latents_by_layer(reader, config, sliding);
   if (config.architecture->has_window_query_heads)
     parse_window_query_heads(reader, config, sliding);
   if (config.architecture->has_global_heads) parse_global_heads(reader, config, sliding);
@@ -197,7 +265,21 @@ void set_layers(ModelConfig& config, std::string_view key, const std::vector<boo
          ", one a layer");
   if (!has_indexer[0])
     fail("key '", key, "' gives layer 0 no indexer of its own; no layer before it selects keys");
-  for (size_t i = 0; i < count; ++i) config.layers[i].has_indexer = has_indexer[i];
+  for (size_t i = 0; i < count; ++i) {
+    config.layers[i].has_indexer = has_indexer[i];
+    config.layers[i].reads_selected = true;
+  }
+}
+
+/// Indexers in the layers of the type indexed_attention alone. Source: transformers 5.24,
+/// models/dots3_note `Dots3NoteTextAttention`.
+void set_typed_layers(const ConfigReader& reader, ModelConfig& config) {
+  const Json* types = reader.find("layer_types");
+  for (size_t i = 0; types && i < types->size(); ++i) {
+    LayerConfig& layer = config.layers[i];
+    layer.has_indexer = layer.reads_selected = types->at(i) == "indexed_attention";
+  }
+  if (config.layers_where(&LayerConfig::has_indexer).empty()) config.indexer = {};
 }
 
 /// key: of a list of words, or of a text with a letter a layer.
@@ -234,6 +316,8 @@ void parse_indexers(const ConfigReader& reader, ModelConfig& config) {
     fail(
         "key 'q_lora_rank' is missing or null; the indexer of sparse attention reads the queries "
         "of that rank");
+  if (config.architecture->sliding_window == SlidingWindow::kTyped)
+    return set_typed_layers(reader, config);
   for (const std::string_view key : {"indexer_types", "index_topk_pattern"})
     if (const Json* types = reader.find(key))
       return set_layers(config, key, typed_layers(key, *types));

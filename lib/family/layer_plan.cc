@@ -34,6 +34,8 @@ struct LayerNames {
 constexpr LayerNames kWindowWords{"layer_types", "sliding_attention", "full_attention"};
 constexpr LayerNames kWindowOrMixerWords{
     "layer_types", "sliding_attention", "full_attention", {"linear_attention", "conv"}};
+constexpr LayerNames kWindowOrIndexerWords{
+    "layer_types", "sliding_attention", "full_attention", {"indexed_attention"}};
 constexpr LayerNames kExpertWords{"mlp_layer_types", "sparse", "dense"};
 
 /// A list with 0 or 1 for each layer; the layers with 1.
@@ -194,9 +196,11 @@ std::vector<bool> said_sliding_layers(const ConfigReader& reader, const ModelCon
   const auto typed_or = [&](std::initializer_list<std::string_view> keys, const auto& other) {
     reader.knows(keys);
     const Json* types = reader.find("layer_types");
-    const bool mixes = config.architecture->recurrence != Mixer::kNone;
-    return types ? layers_by_word(mixes ? kWindowOrMixerWords : kWindowWords, *types, count)
-                 : other(reader, count);
+    const LayerNames& words = config.architecture->recurrence != Mixer::kNone ? kWindowOrMixerWords
+                              : config.architecture->indexer != Indexer::kNone
+                                  ? kWindowOrIndexerWords
+                                  : kWindowWords;
+    return types ? layers_by_word(words, *types, count) : other(reader, count);
   };
   switch (config.architecture->sliding_window) {
     case SlidingWindow::kNone:

@@ -38,8 +38,8 @@ std::vector<int64_t> ModelConfig::shared_layers() const {
 }
 
 int64_t ModelConfig::carried_words(int64_t longest_sample) const {
-  const bool is_shared =
-      std::ranges::any_of(layers, [](const LayerConfig& layer) { return !layer.has_indexer; });
+  const bool is_shared = std::ranges::any_of(
+      layers, [](const LayerConfig& layer) { return layer.reads_selected && !layer.has_indexer; });
   return is_shared && selects_keys(longest_sample) ? KeySelection::words_of(longest_sample) : 0;
 }
 
@@ -53,6 +53,10 @@ int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
   const auto of_attention = [&](const auto& size) {
     KVCAL_CHECK(layer);
     return std::invoke(size, layer->attention);
+  };
+  const auto of_latent = [&](const auto& size) {
+    KVCAL_CHECK(layer);
+    return std::invoke(size, layer->latent);
   };
   switch (dim) {
 #define KVCAL_SIZE(name, size) \

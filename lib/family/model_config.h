@@ -92,7 +92,14 @@ struct MoeConfig {
 struct LatentConfig {
   int64_t query_rank = 0;  ///< 0: Q is projected in one step
   int64_t latent_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
+  /// Of the norms of both ranks: that of their class in most published code, not rms_norm_eps.
+  float norm_eps = 1e-6f;
+  float query_multiplier = 1.0f, latent_multiplier = 1.0f;  ///< of what these norms give
 
+  /// Width of the latent and the rotated key of a token.
+  int64_t width() const { return latent_rank + rope_dim; }
+  /// Width of unrotated K and V of all heads.
+  int64_t up_width(int64_t heads) const { return heads * (nope_dim + value_dim); }
   bool operator==(const LatentConfig&) const = default;
 };
 
@@ -172,6 +179,7 @@ struct LayerCache {
 struct LayerConfig {
   AttentionSizes attention;       ///< also set in layers without attention
   LayerCache cache;               ///< likewise
+  LatentConfig latent;            ///< likewise, where attention is latent
   int64_t sliding_window = 0;     ///< 0: full attention
   int64_t chunk = 0;              ///< tokens see their own chunk of so many tokens; 0: all
   int64_t rope = 0;               ///< index into ModelConfig::ropes; kNoRope: none
@@ -196,7 +204,10 @@ struct LayerConfig {
   /// Tokens of an image see all of their image, not only what is before them.
   bool sees_images_whole = false;
   bool is_draft = false;     ///< runs behind the model, as engines run a draft; see draft_layer.h
-  bool has_indexer = false;  ///< false beside an IndexerConfig: the layer before selects the keys
+  bool has_indexer = false;  ///< of its own
+  /// Beside an IndexerConfig: attention reads the keys that the layer's indexer selects, or that of
+  /// the last layer before with one; false: all keys.
+  bool reads_selected = false;
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -280,7 +291,7 @@ struct ModelConfig {
   float topk_norm_order = 1.0f;   ///< where norm_topk_prob: of the norm of the chosen weights
 
   MoeConfig moe;
-  LatentConfig latent;
+  LatentConfig latent;  ///< of layers without sizes of their own
   IndexerConfig indexer;
   RecurrentConfig recurrent;
   int64_t layer_input_size = 0, layer_input_vocab = 0;  ///< of the layers' own embeddings

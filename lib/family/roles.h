@@ -55,11 +55,12 @@ namespace kvcal {
   DIM(kMixerGatesWidth, 2 * recurrent.heads)                                                    \
   /* delta net: keys, queries, values, gates of the output, update strengths and decays */      \
   DIM(kMixerAllWidth, 2 * (recurrent.keys() + recurrent.inner() + recurrent.heads))             \
-  DIM(kQueryRank, latent.query_rank)                                                            \
-  DIM(kLatentRank, latent.latent_rank)                                                          \
+  DIM(kQueryRank, of_latent(&LatentConfig::query_rank))                                         \
+  DIM(kLatentRank, of_latent(&LatentConfig::latent_rank))                                       \
+  DIM(kLatentKeyDim, of_latent(&LatentConfig::rope_dim))                                        \
   /* the latent and the rotated key; unrotated K and V of all heads */                          \
-  DIM(kLatentWidth, latent.latent_rank + latent.rope_dim)                                       \
-  DIM(kLatentUpWidth, num_attention_heads*(latent.nope_dim + latent.value_dim))                 \
+  DIM(kLatentWidth, of_latent(&LatentConfig::width))                                            \
+  DIM(kLatentUpWidth, layer->latent.up_width(of_attention(&AttentionSizes::heads)))             \
   DIM(kIndexerHeads, indexer.heads)                                                             \
   DIM(kIndexerHeadDim, indexer.head_dim)                                                        \
   DIM(kIndexerQueryWidth, indexer.query_width())                                                \
@@ -154,6 +155,8 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kLatent, "attention", Class::kMatrix, {kLatentWidth, kHidden}, Role::kQuery)                \
   ROLE(kLatentBias, "attention", Class::kBias, {kLatentWidth})                                     \
   ROLE(kLatentNorm, "norms", Class::kNorm, {kLatentRank})                                          \
+  /* of the rotated key, before it turns */                                                        \
+  ROLE(kLatentKeyNorm, "norms", Class::kNorm, {kLatentKeyDim})                                     \
   ROLE(kLatentUp, "attention", Class::kLatentUp, {kLatentUpWidth, kLatentRank})                    \
   /* The indexer of sparse attention, which selects the keys that attention reads. */              \
   ROLE(kIndexerQuery, "attention", Class::kMatrix, {kIndexerQueryWidth, kQueryRank},               \

@@ -145,15 +145,29 @@ int64_t shared_dim(const Json& scaling, const ConfigReader& reader, const ModelC
   return dim;
 }
 
+/// Sizes of the heads that turn: head_dim, and those of latent attention.
+struct TurnedHeads {
+  int64_t dim = 0;
+  LatentConfig latent;
+  bool operator==(const TurnedHeads&) const = default;
+};
+TurnedHeads heads_of(const ModelConfig& config) {
+  return {config.head_dim, config.latent};
+}
+TurnedHeads heads_of(const LayerConfig& layer) {
+  return {layer.attention.head_dim, layer.latent};
+}
+
 /// Turning dimensions: a share of the head, or a number of the family's own.
 int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const ModelConfig& config,
-                      int64_t head_dim) {
+                      const TurnedHeads& heads) {
+  const int64_t head_dim = heads.dim;
   const bool is_latent = config.architecture->has_latent_attention;
   const bool is_counted = config.architecture->counts_rotary_dim && reader.integer("rotary_dim");
   if (!is_latent && !is_counted) return shared_dim(scaling, reader, config, head_dim);
   const std::string_view key = is_latent ? "qk_rope_head_dim" : "rotary_dim";
   const int64_t dim =
-      is_latent ? config.latent.rope_dim : reader.size("rotary_dim", config.head_dim, 2);
+      is_latent ? heads.latent.rope_dim : reader.size("rotary_dim", config.head_dim, 2);
   if (dim % 2 != 0) fail("key '", key, "' is ", dim, ", expected an even number");
   // Where the share is said, too, programs take the one or the other. Of a latent's rotated key,
   // which turns whole, it may be that of the whole head (Mistral 4).
@@ -170,12 +184,12 @@ int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const Mod
 }
 
 RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const ModelConfig& config,
-                      int64_t head_dim) {
+                      const TurnedHeads& heads) {
   RopeConfig rope;
   const auto theta = number_of(scaling, "rope_theta");
   rope.theta = theta ? *theta : reader.number("rope_theta").value_or(10000.0);
-  rope.rotary_dim = rotary_dim_of(scaling, reader, config, head_dim);
-  if (config.architecture->has_latent_attention) rope.unturned_dim = config.latent.nope_dim;
+  rope.rotary_dim = rotary_dim_of(scaling, reader, config, heads);
+  if (config.architecture->has_latent_attention) rope.unturned_dim = heads.latent.nope_dim;
   rope.max_position_embeddings = config.max_position_embeddings;
   rope.turns_back = config.architecture->rope_turns_back;
   // Phi-3 keeps the trained length outside of rope_scaling, and there it wins.
@@ -206,7 +220,7 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
     if (config.architecture->has_latent_attention)
       fail("rope type 'proportional' is not supported for the latent attention of ",
            config.architecture->name);
-    rope.turning_dim = std::exchange(rope.rotary_dim, head_dim);
+    rope.turning_dim = std::exchange(rope.rotary_dim, heads.dim);
     rope.factor = number_of(scaling, "factor").value_or(1.0);
     return rope;
   }
@@ -243,7 +257,7 @@ void check_unscaled_theta(double theta, const ModelConfig& config) {
 }
 
 RopeConfig parse_local_rope(const ConfigReader& reader, const ModelConfig& config) {
-  RopeConfig rope = parse_rope(Json::object(), reader, config, config.head_dim);
+  RopeConfig rope = parse_rope(Json::object(), reader, config, heads_of(config));
   if (config.architecture->local_rope == LocalRope::kUnscaled)
     check_unscaled_theta(rope.theta, config);
   if (config.architecture->local_rope == LocalRope::kOwnTheta)
@@ -269,13 +283,13 @@ std::vector<RopeConfig> ropes_by_type(std::string_view key, const Json& object,
         !is_full && config.architecture->local_rope == LocalRope::kOwnTheta;
     if (!entry && has_local_theta) ropes.push_back(parse_local_rope(reader, config));
     if (!entry) continue;
-    const int64_t dim = user == config.layers.end() ? config.head_dim : user->attention.head_dim;
+    const TurnedHeads heads = user == config.layers.end() ? heads_of(config) : heads_of(*user);
     for (const LayerConfig& layer : config.layers)
-      if (uses(layer) && layer.attention.head_dim != dim)
-        fail("key '", key, ".", type, "' is of layers with heads of ", dim, " and of ",
+      if (uses(layer) && heads_of(layer) != heads)
+        fail("key '", key, ".", type, "' is of layers with heads of ", heads.dim, " and of ",
              layer.attention.head_dim, ", expected heads of one size");
     ropes.push_back(in_context(std::string(key) + "." + std::string(type),
-                               [&] { return parse_rope(*entry, reader, config, dim); }));
+                               [&] { return parse_rope(*entry, reader, config, heads); }));
     if (has_local_theta && !find_field(*entry, "rope_theta"))
       ropes.back().theta = reader.required_number("rope_local_base_freq");
   }
@@ -289,7 +303,7 @@ std::vector<RopeConfig> ropes_of(std::string_view key, const Json* object,
   if (object && !object->is_object()) fail_kind(key, "an object", *object);
   if (object && is_by_layer_type(*object)) return ropes_by_type(key, *object, reader, config);
   const auto parse = [&](const Json& global) {
-    return parse_rope(global, reader, config, config.head_dim);
+    return parse_rope(global, reader, config, heads_of(config));
   };
   std::vector<RopeConfig> ropes{object ? in_context(key, [&] { return parse(*object); })
                                        : parse(Json::object())};

@@ -10,8 +10,8 @@
 namespace kvcal {
 namespace {
 
-/// Fixed in the published code of latent attention and its indexer, independent of rms_norm_eps.
-constexpr float kLatentNormEpsilon = 1e-6f;
+/// Fixed in the published code of indexers, independent of rms_norm_eps.
+constexpr float kIndexerNormEpsilon = 1e-6f;
 
 /// The segments, each query with the keys of its own chunk.
 std::vector<Segment> segments_in_chunks(std::span<const Segment> segments, int64_t chunk) {
@@ -124,13 +124,15 @@ KeysValues Attention::keys_values() {
 }
 
 KeysValues Attention::latent_keys_values() {
-  const LatentConfig& latent = config_.latent;
-  const int64_t width = latent.latent_rank + latent.rope_dim;
+  const LatentConfig& latent = own().latent;
+  const int64_t width = latent.width();
   const float* latents = buffers_.key_value.as<float>();
   const HeadsView k = view(latents, latent.latent_rank, width);
   const HeadsView v = view(latents + latent.latent_rank, latent.rope_dim, width);
-  backend_.norm_heads(
-      {.x = k, .weight = layer().latent_norm.weight.get(), .epsilon = kLatentNormEpsilon});
+  for (const auto& [x, norm] :
+       {std::pair{&k, &layer().latent_norm}, {&v, &layer().latent_key_norm}})
+    if (norm->exists())
+      backend_.norm_heads({.x = *x, .weight = norm->weight.get(), .epsilon = latent.norm_eps});
   return {k, v, rope_of(v, false)};
 }
 
@@ -157,7 +159,7 @@ void Attention::make_query(const ObservedQueries& seen, bool turns_later) {
   limit_heads(q);
   HeadsView turned = q;
   if (config_.architecture->has_latent_attention)
-    turned.data += config_.latent.nope_dim;  // the last dimensions of each head turn
+    turned.data += own().latent.nope_dim;  // the last dimensions of each head turn
   const RopeArgs rope = rope_of(turned, true);
   query_rope_ = turns_later ? rope : RopeArgs{};
   if (rope.x.data && !turns_later) backend_.rope(rope);
@@ -170,17 +172,17 @@ void Attention::make_query(const ObservedQueries& seen, bool turns_later) {
 }
 
 void Attention::project_query_of_rank() {
-  const int64_t rank = config_.latent.query_rank;
+  const LatentConfig& latent = own().latent;
   project(buffers_.normed, layer().query_down, buffers_.query_down);
   backend_.norm({.x = buffers_.query_down.as<float>(),
                  .weight = layer().query_down_norm.weight.get(),
-                 .epsilon = kLatentNormEpsilon,
+                 .epsilon = latent.norm_eps,
                  .rows = rows(),
-                 .width = rank,
+                 .width = latent.query_rank,
                  .out_type = type_,
                  .out = buffers_.query_normed.data(),
                  .seen = slot_of(Role::kQueryUp)});
-  observe(Role::kQueryUp, buffers_.query_normed, rank);
+  observe(Role::kQueryUp, buffers_.query_normed, latent.query_rank);
   project(buffers_.query_normed, layer().query, buffers_.query);
 }
 
@@ -322,8 +324,8 @@ void Attention::gate_attended() {
 
 ExpandedLatent Attention::expand(const PackedLayer& layer, std::span<const Segment> segments,
                                  const KvView& storage) {
-  const LatentConfig& latent = config_.latent;
-  const int64_t heads = config_.num_attention_heads, dim = config_.head_dim;
+  const LatentConfig& latent = own().latent;
+  const int64_t heads = own().attention.heads, dim = own().attention.head_dim;
   const int64_t up_dim = latent.nope_dim + latent.value_dim;
   int64_t first = std::numeric_limits<int64_t>::max(), end = 0;
   for (const Segment& segment : segments) {
@@ -395,7 +397,7 @@ const float* Attention::index_keys(const KvView& storage) {
                    .weight = indexer.key_norm.weight.get(),
                    .bias = indexer.key_norm.bias.get(),
                    .centered = true,
-                   .epsilon = kLatentNormEpsilon,
+                   .epsilon = kIndexerNormEpsilon,
                    .rows = segment.q_count,
                    .width = dim,
                    .out = rows});
@@ -426,6 +428,7 @@ void Attention::run_indexer(const float* hidden, const float* keys, const KeySel
 }
 
 KeySelection Attention::select_keys(const float* hidden, const KvView& storage) {
+  if (!own().reads_selected) return {};
   int64_t most = 0;
   for (const Segment& segment : batch().segments) most = std::max(most, segment.kv_count);
   const bool is_selecting = config_.selects_keys(most);

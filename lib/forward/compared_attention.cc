@@ -36,7 +36,7 @@ void ComparedAttention::begin_layer(int64_t layer) {
 
 std::vector<int64_t> ComparedAttention::chosen_queries(int64_t tokens) const {
   // An indexer selects among more keys than its topk, which only attention itself reads.
-  if (config_.indexer.topk > 0) tokens = std::min(tokens, config_.indexer.topk);
+  if (config_.layer(layer_).reads_selected) tokens = std::min(tokens, config_.indexer.topk);
   const int64_t count = std::min(tokens, kComparedQueries);
   std::vector<int64_t> chosen;
   for (int64_t i = 1; i <= count; ++i) chosen.push_back(i * tokens / count - 1);

@@ -5,12 +5,11 @@
 namespace kvcal {
 namespace {
 
-std::string latent_problem(CacheFormat format, const ModelConfig& config) {
+std::string latent_problem(CacheFormat format, const LatentConfig& latent) {
   const std::string name(name_of(format));
   const CacheLayout& layout = layout_of(format);
   if (layout.latent == 0)
     return "the model keeps a latent (MLA), for which engines have no " + name + " cache";
-  const LatentConfig& latent = config.latent;
   if (latent.latent_rank == layout.latent && latent.rope_dim == layout.latent_key) return {};
   return "the model keeps a latent of " + std::to_string(latent.latent_rank) +
          " and a rotated key of " + std::to_string(latent.rope_dim) + ", " + name +
@@ -40,7 +39,7 @@ CachedSizes cached_sizes(const ModelConfig& config, int64_t layer) {
 }
 
 std::string head_problem(CacheFormat format, const ModelConfig& config, int64_t layer) {
-  if (config.latent.latent_rank > 0) return latent_problem(format, config);
+  if (config.latent.latent_rank > 0) return latent_problem(format, config.layer(layer).latent);
   const std::string name(name_of(format));
   const CacheLayout& layout = layout_of(format);
   if (layout.latent > 0) return name + " caches hold a latent (MLA), which the model does not keep";

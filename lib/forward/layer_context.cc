@@ -44,6 +44,15 @@ std::vector<Activations::Row> Activations::rows_of(const ModelConfig& c, const B
   const int64_t key_value_width =
       widest([](const AttentionSizes& sizes) { return sizes.key_width() + sizes.value_width(); });
   const bool is_latent = c.architecture->has_latent_attention;
+  const auto widest_latent = [&](const auto& size) {
+    return c.largest([&](const LayerConfig& layer) { return std::invoke(size, layer.latent); });
+  };
+  const int64_t query_rank = widest_latent(&LatentConfig::query_rank);
+  const int64_t latent_rank = widest_latent(&LatentConfig::latent_rank);
+  const int64_t rotated_dim = widest_latent(&LatentConfig::rope_dim);
+  const int64_t latent_width = widest_latent(&LatentConfig::width);
+  const int64_t latent_up_width = c.largest(
+      [](const LayerConfig& layer) { return layer.latent.up_width(layer.attention.heads); });
   const bool is_indexed = c.indexer.topk > 0;
   const bool has_query_gate = c.architecture->has_query_gate;
   const bool norms_attended = has_row(*c.architecture, Role::kAttendedNorm);

@@ -20,16 +20,16 @@
   row(normed, kCompute, kBatch, std::max(c.hidden_size, c.embedding_size))                       \
   row(query, kFloat32, kBatch, query_width)                                                      \
   row(query_codes, kFp8, kQuantizedQueries, query_width)                                         \
-  row(query_down, kFloat32, kBatch, c.latent.query_rank)                                         \
-  row(query_normed, kCompute, kBatch, c.latent.query_rank)                                       \
-  row(key_value, kFloat32, kBatch, is_latent ? c.size_of(Dim::kLatentWidth) : key_value_width)   \
+  row(query_down, kFloat32, kBatch, query_rank)                                                  \
+  row(query_normed, kCompute, kBatch, query_rank)                                                \
+  row(key_value, kFloat32, kBatch, is_latent ? latent_width : key_value_width)                   \
   row(attended, kCompute, kBatch, attended_width)                                                \
   row(ungated, kFloat32, kBatch, has_query_gate || norms_attended ? attended_width : 0)          \
   row(query_gate, kFloat32, kBatch, has_query_gate ? attended_width : 0)                         \
   /* Latent attention's K and V of all heads. */                                                 \
-  row(latent, kCompute, kReadRows, is_latent ? c.latent.latent_rank : 0)                         \
-  row(rotated_key, kFloat32, kReadRows, is_latent ? c.latent.rope_dim : 0)                       \
-  row(expanded, kFloat32, kReadRows, is_latent ? c.size_of(Dim::kLatentUpWidth) : 0)             \
+  row(latent, kCompute, kReadRows, latent_rank)                                                  \
+  row(rotated_key, kFloat32, kReadRows, rotated_dim)                                             \
+  row(expanded, kFloat32, kReadRows, latent_up_width)                                            \
   row(keys, kFloat32, kReadRows, is_latent ? query_width : 0)                                    \
   row(values, kFloat32, kReadRows, is_latent ? attended_width : 0)                               \
   /* The indexer of sparse attention, where it selects keys. */                                  \

@@ -18,15 +18,16 @@ int64_t longest_of(std::span<const int64_t> lengths) {
   return lengths.empty() ? 0 : std::ranges::max(lengths);
 }
 
-int64_t attention_elements(const ModelConfig& config, const AttentionSizes& sizes) {
+int64_t attention_elements(const ModelConfig& config, const LayerConfig& layer) {
+  const AttentionSizes& sizes = layer.attention;
   const int64_t hidden = config.hidden_size, gates = config.architecture->has_query_gate ? 1 : 0;
   const int64_t outer = hidden * ((1 + gates) * sizes.query_width() + sizes.attended_width());
   if (!config.architecture->has_latent_attention)
     return outer + (sizes.key_width() + sizes.value_width()) * hidden;
   const IndexerConfig& indexer = config.indexer;
-  return outer + config.size_of(Dim::kLatentWidth) * hidden +
-         config.size_of(Dim::kLatentUpWidth) * config.latent.latent_rank +
-         indexer.query_width() * config.latent.query_rank +
+  const LatentConfig& latent = layer.latent;
+  return outer + latent.width() * hidden + latent.up_width(sizes.heads) * latent.latent_rank +
+         indexer.query_width() * latent.query_rank +
          (indexer.head_dim + 2 * indexer.heads) * hidden;
 }
 
@@ -134,7 +135,7 @@ uint64_t table_bytes(const ModelConfig& config, const LayerwiseOptions& options,
 uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
   const int64_t hidden = config.hidden_size;
   const int64_t mixer = config.largest([&](const LayerConfig& layer) {
-    return (layer.has_attention ? attention_elements(config, layer.attention) : 0) +
+    return (layer.has_attention ? attention_elements(config, layer) : 0) +
            (layer.has_recurrence ? recurrence_elements(config) : 0);
   });
   const int64_t dense = 3 * hidden * config.largest(&LayerConfig::intermediate_size);

@@ -75,7 +75,8 @@ class Packer {
     if (!own().has_own_cache) return;
     if (config_.architecture->has_latent_attention) {
       packed.key_value = linear({Role::kLatent});
-      packed.latent_norm = norm(Role::kLatentNorm);
+      packed.latent_norm = norm(Role::kLatentNorm, own().latent.latent_multiplier);
+      packed.latent_key_norm = norm(Role::kLatentKeyNorm);
     } else {
       // Without a projection of its own, V is that of K.
       packed.key_value =
@@ -90,7 +91,7 @@ class Packer {
   void pack_query(PackedLayer& packed) const {
     if (config_.has_query_rank) {
       packed.query_down = linear({Role::kQueryDown});
-      packed.query_down_norm = norm(Role::kQueryDownNorm);
+      packed.query_down_norm = norm(Role::kQueryDownNorm, own().latent.query_multiplier);
     }
     if (own().has_indexer) packed.indexer = indexer();
     packed.query = linear({config_.has_query_rank ? Role::kQueryUp : Role::kQuery});

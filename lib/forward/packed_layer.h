@@ -121,6 +121,7 @@ struct PackedLayer {
   // Latent attention: key_value is [latent_rank + rope_dim, hidden].
   PackedLinear query_down;  ///< before query
   PackedNorm query_down_norm, latent_norm;
+  PackedNorm latent_key_norm;   ///< [rope_dim] of the rotated key before it turns, or none
   PackedLinear latent_up;       ///< [heads * (nope_dim + value_dim), latent_rank]
   PackedIndexer indexer;        ///< without matrices where the layer has none
   PackedValues sinks;           ///< [heads], or none

@@ -263,6 +263,8 @@ void add_norms(Words& words, const Architecture& architecture, const Family& fam
 
 void add_attention(Words& words, const Architecture& architecture, const Family& family) {
   add(words, architecture.has_latent_attention, "MLA");
+  add(words, architecture.has_latent_by_layer, "latents of other sizes in layers with a window");
+  add(words, family.always(Role::kLatentKeyNorm), "norm of the rotated key");
   add(words, architecture.indexer != Indexer::kNone, "sparse attention");
   add(words, family.presence(&ModelConfig::multi_query), "multi-query");
   const bool is_fused = family.presence(Role::kQueryKeyValue) != Presence::kNever;

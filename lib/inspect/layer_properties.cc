@@ -183,7 +183,7 @@ std::string rope_text(const RopeConfig& rope, const std::vector<int64_t>& users,
     text += ", beta " + short_float(rope.beta_fast) + " and " + short_float(rope.beta_slow);
   if (rope.query_beta > 0) text += ", queries grow by " + short_float(rope.query_beta);
   const int64_t whole = config.architecture->has_latent_attention
-                            ? config.latent.rope_dim
+                            ? config.layer(users.front()).latent.rope_dim
                             : config.attention(users.front()).head_dim;
   if (rope.rotary_dim != whole)
     text += ", " + std::to_string(rope.rotary_dim) + " of " + counted(whole, "dimension");

@@ -209,18 +209,35 @@ void add_experts(Properties& properties, const ModelConfig& config, const Weight
   properties.push_back({"experts", json, text + ", " + layers_text(layers, config)});
 }
 
+Json latent_json(const LatentConfig& latent) {
+  return {{"latent_rank", latent.latent_rank},
+          {"query_rank", latent.query_rank},
+          {"rope_dim", latent.rope_dim},
+          {"nope_dim", latent.nope_dim},
+          {"value_dim", latent.value_dim}};
+}
+
+std::string latent_text(const LatentConfig& latent) {
+  return "latent of " + std::to_string(latent.latent_rank) + " and a rotated key of " +
+         std::to_string(latent.rope_dim);
+}
+
+void add_latent_attention(Properties& properties, const ModelConfig& config) {
+  Json json = latent_json(config.latent);
+  std::string text = latent_text(config.latent) + " a token, shared by all heads";
+  // The layers with sizes of their own are those with a window, which are alike.
+  const auto windows = config.layers_where(&LayerConfig::has_window);
+  if (config.architecture->has_latent_by_layer && !windows.empty()) {
+    const LatentConfig& own = config.layer(windows.front()).latent;
+    json["with_window"] = latent_json(own);
+    text += "; in layers with a window a " + latent_text(own);
+  }
+  properties.push_back({"latent_attention", json, text});
+}
+
 void add_attention_kind(Properties& properties, const ModelConfig& config, const Weights& weights) {
-  const LatentConfig& latent = config.latent;
   if (config.architecture->has_latent_attention) {
-    properties.push_back({"latent_attention",
-                          {{"latent_rank", latent.latent_rank},
-                           {"query_rank", latent.query_rank},
-                           {"rope_dim", latent.rope_dim},
-                           {"nope_dim", latent.nope_dim},
-                           {"value_dim", latent.value_dim}},
-                          "latent of " + std::to_string(latent.latent_rank) +
-                              " and a rotated key of " + std::to_string(latent.rope_dim) +
-                              " a token, shared by all heads"});
+    add_latent_attention(properties, config);
   } else {
     properties.push_back({"latent_attention", nullptr, ""});
   }
