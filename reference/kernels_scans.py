@@ -6,15 +6,17 @@ Needs torch 2.13.0 and transformers 5.24.0. Each recurrence is written out in fl
 functions of transformers that it stands for (which compute in float32): causal_conv1d_fn and causal_conv1d_update,
 mamba2_chunk_scan (nemotron_h), mamba_selective_scan and mamba_selective_state_update (jamba),
 torch_recurrent_gated_delta_rule and torch_chunk_gated_delta_rule (qwen3_next), recurrent_kimi_delta_attention and
-chunk_kimi_delta_attention (kimi_linear), and the gated norms of zamba2 and qwen3_next. Inputs are multiples of 1/1024, exact in float32; outputs are rounded to 9 digits.
+chunk_kimi_delta_attention (kimi_linear), BailingHybridForgetGate (bailing_hybrid), and the gated norms of zamba2 and qwen3_next. Inputs are multiples of 1/1024, exact in float32; outputs are rounded to 9 digits.
 """
 
 import json
 import pathlib
 import sys
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
+from transformers.models.bailing_hybrid import modeling_bailing_hybrid as ling
 from transformers.models.jamba import modeling_jamba as jamba
 from transformers.models.kimi_linear import modeling_kimi_linear as kimi
 from transformers.models.nemotron_h import modeling_nemotron_h as nemotron
@@ -97,7 +99,20 @@ def ssm_scan(rows, heads, head_dim, groups, state_dim, limits=(0.0, float("inf")
             "state": listed(before), "out": listed(out), "after": listed(state)}
 
 
-def delta_scan(rows, k_heads, v_heads, k_dim, v_dim, normalize=True, raw=False, continued=True, by_key=False):
+def bounded_decay(g, rate, bias, floor):
+    """floor · sigmoid(-rate · (g + bias)), by the judge's module."""
+    rows, heads, width = g.shape
+    settings = SimpleNamespace(linear_head_dim=width, linear_num_heads=heads, hidden_size=heads * width, kda_safe_gate=True,
+                               kda_lower_bound=floor)
+    gate = ling.BailingHybridForgetGate(settings)
+    gate.A_log.data, gate.dt_bias.data = (-rate).log().float(), bias.flatten().float()
+    gate.f_proj.weight.data = torch.eye(heads * width)
+    decay = floor * (-rate[:, None] * (g + bias)).sigmoid()
+    close(decay, gate(g.reshape(1, rows, heads * width).float())[0].detach())
+    return decay
+
+
+def delta_scan(rows, k_heads, v_heads, k_dim, v_dim, normalize=True, raw=False, continued=True, by_key=False, floor=0.0):
     wide = (v_heads, k_dim) if by_key else (v_heads,)
     q, k = values(rows, k_heads, k_dim), values(rows, k_heads, k_dim, deviation=1.0 if normalize else 0.3)
     v, g, beta = values(rows, v_heads, v_dim), values(rows, *wide), values(rows, v_heads)
@@ -105,6 +120,8 @@ def delta_scan(rows, k_heads, v_heads, k_dim, v_dim, normalize=True, raw=False, 
     if not raw:
         g, beta = -g.abs(), beta.sigmoid().mul(1024).round() / 1024
     decay = (rate[:, None] if by_key else rate) * F.softplus(g + bias) if raw else g
+    if floor < 0.0:
+        decay = bounded_decay(g, rate, bias, floor)
     share = beta.sigmoid() if raw else beta
     state = values(v_heads, k_dim, v_dim) if continued else torch.zeros(v_heads, k_dim, v_dim).double()
     before = state.clone()
@@ -125,7 +142,7 @@ def delta_scan(rows, k_heads, v_heads, k_dim, v_dim, normalize=True, raw=False, 
         close(out, theirs[0])
         close(state, kept)
     return {"rows": rows, "k_heads": k_heads, "v_heads": v_heads, "k_dim": k_dim, "v_dim": v_dim,
-            "normalize": normalize, "logistic_beta": raw, "decay_per_key": by_key, "q": listed(q), "k": listed(k), "v": listed(v),
+            "normalize": normalize, "logistic_beta": raw, "decay_per_key": by_key, "decay_floor": floor, "q": listed(q), "k": listed(k), "v": listed(v),
             "g": listed(g), "beta": listed(beta), "decay_rate": listed(rate), "g_bias": listed(bias),
             "state": listed(before), "out": listed(out), "after": listed(state)}
 
@@ -169,7 +186,8 @@ cases = {
     "multiply_gate": [multiply_gate("sigmoid"), multiply_gate("silu")],
 }
 # Last, so that the others keep their inputs.
-cases["delta_scan"] += [delta_scan(9, 2, 2, 6, 5, raw=True, by_key=True), delta_scan(5, 1, 3, 9, 18, by_key=True)]
+cases["delta_scan"] += [delta_scan(9, 2, 2, 6, 5, raw=True, by_key=True), delta_scan(5, 1, 3, 9, 18, by_key=True),
+                        delta_scan(8, 2, 2, 7, 5, raw=True, by_key=True, floor=-5.0)]
 folder = pathlib.Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "scans.json").write_text(json.dumps(cases, indent=None, separators=(",", ":")) + "\n")

@@ -114,10 +114,13 @@ struct Gates {
   HWY_ALIGN float beta[kScanSteps] = {};
 };
 
-/// exp(g), where decay_rate is given of g's softplus.
+/// exp(g), where decay_rate is given of g's softplus, or of its sigmoid above decay_floor.
 HWY_INLINE VF decay_of(const DeltaScanArgs& args, int64_t head, VF g, VF bias) {
-  if (args.decay_rate) g = hn::Mul(set(args.decay_rate[head]), softplus(hn::Add(g, bias)));
-  return exp(g);
+  if (!args.decay_rate) return exp(g);
+  const VF rate = set(args.decay_rate[head]), moved = hn::Add(g, bias);
+  if (args.decay_floor == 0.0f) return exp(hn::Mul(rate, softplus(moved)));
+  const VF share = gate_of<GateFunction::kSigmoid>(hn::Neg(hn::Mul(rate, moved)));
+  return exp(hn::Mul(set(args.decay_floor), share));
 }
 
 HWY_INLINE void gates_of(const DeltaScanArgs& args, int64_t head, int64_t row, int64_t count,

@@ -161,7 +161,9 @@ __device__ double decay_of(const DeltaScanArgs& args, int64_t row, int64_t head,
   double g = args.g.data[row * args.g.row_stride + at];
   if (args.decay_rate) {
     g += args.g_bias ? args.g_bias[at] : 0.0f;
-    g = args.decay_rate[head] * ((g < 0.0 ? 0.0 : g) + log1p(exp(-fabs(g))));
+    const double rate = args.decay_rate[head];
+    g = args.decay_floor < 0.0f ? args.decay_floor / (1.0 + exp(rate * g))
+                                : rate * ((g < 0.0 ? 0.0 : g) + log1p(exp(-fabs(g))));
   }
   return exp(g);
 }

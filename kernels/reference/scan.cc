@@ -94,8 +94,12 @@ void delta_step(const DeltaScanArgs& args, int64_t row, int64_t head, float* sta
   for (int64_t i = 0; i < args.k_dim; ++i) {
     const int64_t at = args.decay_per_key ? head * args.k_dim + i : head;
     double g = args.g.data[row * args.g.row_stride + at];
-    if (args.decay_rate)
-      g = args.decay_rate[head] * softplus(g + (args.g_bias ? args.g_bias[at] : 0.0f));
+    if (args.decay_rate) {
+      const double rate = args.decay_rate[head];
+      g += args.g_bias ? args.g_bias[at] : 0.0f;
+      g = args.decay_floor < 0.0f ? args.decay_floor * reference::logistic(-rate * g)
+                                  : rate * softplus(g);
+    }
     decay[static_cast<size_t>(i)] = std::exp(g);
   }
   double beta = args.beta.data[row * args.beta.row_stride + head];

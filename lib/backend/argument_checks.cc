@@ -208,7 +208,8 @@ void Backend::check(const DeltaScanArgs& args) const {
   KVCAL_CHECK(args.g.row_stride >= args.v_heads * (args.decay_per_key ? args.k_dim : 1));
   KVCAL_CHECK(args.beta.row_stride >= args.v_heads);
   KVCAL_CHECK(args.out_row_stride() >= args.v_heads * args.v_dim);
-  KVCAL_CHECK(args.decay_rate != nullptr || args.g_bias == nullptr);
+  KVCAL_CHECK(args.decay_rate != nullptr || (args.g_bias == nullptr && args.decay_floor == 0.0f));
+  KVCAL_CHECK(args.decay_floor <= 0.0f);
   KVCAL_CHECK(args.logistic_beta || args.beta_range == 1.0f);
   check_segments(args.segments);
 }

@@ -65,8 +65,10 @@ struct SsmScanArgs {
 /// by k_dim^-0.5; with normalize, q and k are first divided by sqrt(sum of squares + 1e-6). v head
 /// h uses k head h / (v_heads / k_heads). With decay_rate, g becomes decay_rate · softplus(g +
 /// g_bias), and with logistic_beta, beta becomes beta_range · sigmoid(beta), as in Qwen3-Next. With
-/// decay_per_key, each row of S fades by a g of its own. Source: transformers qwen3_next,
-/// `torch_recurrent_gated_delta_rule`, and kimi_linear, `recurrent_kimi_delta_attention`.
+/// decay_per_key, each row of S fades by a g of its own. With decay_floor, which is negative, g
+/// becomes decay_floor · sigmoid(-decay_rate · (g + g_bias)) instead, as in Ling 3. Source:
+/// transformers qwen3_next, `torch_recurrent_gated_delta_rule`, kimi_linear,
+/// `recurrent_kimi_delta_attention`, and bailing_hybrid, `BailingHybridForgetGate`.
 struct DeltaScanArgs {
   RowsView q, k;                      ///< [rows, k_heads, k_dim]
   RowsView v;                         ///< [rows, v_heads, v_dim]
@@ -75,6 +77,7 @@ struct DeltaScanArgs {
   RowsView beta;                      ///< [rows, v_heads]
   const float* decay_rate = nullptr;  ///< [v_heads], negative; or null: g is used as it is
   const float* g_bias = nullptr;      ///< as a row of g, or null; only with decay_rate
+  float decay_floor = 0.0f;           ///< 0: none; only with decay_rate
   bool decay_per_key = false;
   bool logistic_beta = false;
   float beta_range = 1.0f;  ///< 2: a state may change its sign; only with logistic_beta

@@ -119,6 +119,7 @@ TEST_CASE("reference: delta_scan is the gated delta rule") {
                           .beta = {beta.data(), v_heads},
                           .decay_rate = rate.data(),
                           .g_bias = bias.data(),
+                          .decay_floor = real(c, "decay_floor"),
                           .decay_per_key = by_key,
                           .logistic_beta = flag(c, "logistic_beta"),
                           .normalize = flag(c, "normalize"),

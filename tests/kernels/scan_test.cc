@@ -98,13 +98,15 @@ ScanOperation ssm(const SsmShape& s) {
 struct DeltaShape {
   int64_t k_heads = 0, v_heads = 0, k_dim = 0, v_dim = 0;
   bool raw = false, by_key = false;
+  float decay_floor = 0.0f;
 };
 
 ScanOperation delta(const DeltaShape& s) {
   const int64_t keys = s.k_heads * s.k_dim, width = s.v_heads * s.v_dim;
   const int64_t decays = s.v_heads * (s.by_key ? s.k_dim : 1);
   return {"delta_scan of " + std::to_string(s.v_heads) + " heads, " + std::to_string(s.k_dim) +
-              " by " + std::to_string(s.v_dim) + (s.by_key ? ", decays by key" : ""),
+              " by " + std::to_string(s.v_dim) + (s.by_key ? ", decays by key" : "") +
+              (s.decay_floor < 0.0f ? " above a floor" : ""),
           width, width + 2, width * s.k_dim,
           [=](Backend& backend, const std::vector<Segment>& segments, float* state, float* out) {
             const int64_t stride = 2 * keys + width;
@@ -119,6 +121,7 @@ ScanOperation delta(const DeltaShape& s) {
                                 .beta = {beta.data(), s.v_heads},
                                 .decay_rate = s.raw ? rate.data() : nullptr,
                                 .g_bias = s.raw ? bias.data() : nullptr,
+                                .decay_floor = s.decay_floor,
                                 .decay_per_key = s.by_key,
                                 .logistic_beta = s.raw,
                                 .beta_range = s.raw && s.v_heads % 2 == 0 ? 2.0f : 1.0f,
@@ -149,6 +152,7 @@ const std::vector<ScanOperation>& operations() {
       delta({1, 1, 8, 128, true}),
       delta({2, 2, 24, 20, true, true}),
       delta({1, 2, 33, 70, false, true}),
+      delta({2, 2, 24, 20, true, true, -5.0f}),
   };
   return all;
 }
