@@ -21,6 +21,7 @@ namespace kvcal {
   ROW(hunyuan)              \
   ROW(hybrid)               \
   ROW(layernorm)            \
+  ROW(ling)                 \
   ROW(llama)                \
   ROW(mistral)              \
   ROW(olmo)                 \

@@ -289,6 +289,7 @@ const std::vector<NumberRow>& number_rows() {
       {"ssm_multipliers", kFactorRange},
       {"time_step_limit", kOrNone},
       {"time_step_min", kOrNone},
+      {"kda_lower_bound", {.least = -1e6, .most = -1e-6}},
       {"swiglu_limits", kOrNone},
       {"swiglu_limits_shared", kOrNone},
   };

@@ -173,6 +173,7 @@ void parse_delta_net(const ConfigReader& reader, const Architecture& architectur
          recurrent.heads, " value heads");
   recurrent.channels = recurrent.inner() + 2 * recurrent.keys();
   if (has_row(architecture, Role::kMixerZDown)) recurrent.gate_rank = recurrent.head_dim;
+  recurrent.fades_by_key = recurrent.gate_rank > 0 || has_row(architecture, Role::kMixerKeyDecays);
 }
 
 void parse_mamba(const ConfigReader& reader, RecurrentConfig& recurrent) {

@@ -140,7 +140,9 @@ struct RecurrentConfig {
   /// Kimi's delta net, whose states fade by key: of the projections of decays and of the output's
   /// gates; 0: both are rows of the input's.
   int64_t gate_rank = 0;
-  int64_t channels = 0;  ///< of the convolution
+  bool fades_by_key = false;  ///< delta net: states fade by key, as Kimi's, not by head
+  float decay_floor = 0.0f;   ///< then the logarithms of decays lie above it; 0: no bound
+  int64_t channels = 0;       ///< of the convolution
   MixerMultipliers in_multipliers{1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
 
   int64_t inner() const { return heads * head_dim; }

@@ -19,7 +19,6 @@ const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> kTable{
       {"its norm behind the experts is not run", {"axk1"}},
       {"its gated norms are not run", {"axk2"}},
-      {"its delta nets with a decay a channel are not run", {"bailing_hybrid"}},
       {"it decodes an encoder's output",
        {"bart",
         "bigbird_pegasus",

@@ -180,6 +180,9 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kMixerZ, "recurrent mixers", Class::kMatrix, {kMixerInner, kHidden}, Role::kMixerIn)        \
   /* its update strengths, where kMixerGates does not hold them */                                 \
   ROLE(kMixerBeta, "recurrent mixers", Class::kMatrix, {kMixerHeads, kHidden}, Role::kMixerIn)     \
+  /* its decays by key, likewise */                                                                \
+  ROLE(kMixerKeyDecays, "recurrent mixers", Class::kMatrix, {kMixerKeyWidth, kHidden},             \
+       Role::kMixerIn)                                                                             \
   /* its gates of the output and its decays by key, each through a low rank */                     \
   ROLE(kMixerZDown, "recurrent mixers", Class::kMatrix, {kMixerGateRank, kHidden}, Role::kMixerIn) \
   ROLE(kMixerZUp, "recurrent mixers", Class::kMatrix, {kMixerInner, kMixerGateRank})               \

@@ -61,6 +61,8 @@ std::vector<Activations::Row> Activations::rows_of(const ModelConfig& c, const B
   const int64_t expert_width = c.size_of(Dim::kExpertWidth);
   const bool is_recurrent = c.recurrent.heads > 0;
   const int64_t channels = is_recurrent ? c.recurrent.channels : 0;
+  const bool has_wide_decays = c.recurrent.fades_by_key && c.recurrent.gate_rank == 0;
+  const int64_t decays_width = has_wide_decays ? c.recurrent.keys() : c.recurrent.heads;
   const int64_t step_rank = c.recurrent.step_rank;
   const bool steps_have_rank = step_rank > 0;
   const int64_t low_rank = std::max(step_rank, c.recurrent.gate_rank);

@@ -40,7 +40,7 @@
   row(indexer_keys, kFloat32, kIndexed, c.indexer.head_dim)                                      \
   /* A recurrent mixer, one after the other: mixed_in to convolved to scanned to mixed. */       \
   row(mixed_in, kFloat32, kBatch, is_recurrent ? c.recurrent.gates_width() + channels +          \
-                                                 2 * c.recurrent.heads : 0)                      \
+                                                 c.recurrent.heads + decays_width : 0)           \
   row(convolved, kFloat32, kBatch, channels)                                                     \
   row(states, kFloat32, kBatch, steps_have_rank ? step_rank + 2 * c.recurrent.state_dim : 0)     \
   row(step_rows, kFloat32, kBatch, low_rank)                                                     \

@@ -37,7 +37,8 @@ int64_t recurrence_elements(const ModelConfig& config) {
   return config.hidden_size *
              (config.size_of(Dim::kMixerInWidth) + config.size_of(Dim::kMixerGatesWidth) + inner) +
          inner * (config.size_of(Dim::kMixerStatesWidth) + config.recurrent.step_rank) +
-         (inner + config.recurrent.keys()) * config.recurrent.gate_rank;
+         (inner + config.recurrent.keys()) * config.recurrent.gate_rank +
+         (config.recurrent.fades_by_key ? config.recurrent.keys() * config.hidden_size : 0);
 }
 
 /// Storage of K and V, and what the passes keep beside the runner's activations.

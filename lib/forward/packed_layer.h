@@ -47,12 +47,13 @@ struct PackedExperts {
 /// A recurrent mixer. For each token, in gives the gate [inner], the convolution's channels, and
 /// the raw step sizes [heads] (Mamba 2) or update strengths and decays [2 * heads] (delta net).
 /// Kimi's delta net: the low ranks of gates and decays [2 * gate_rank], the channels, and update
-/// strengths [heads].
+/// strengths [heads]; or, without low ranks, the gate, the channels, update strengths and decays by
+/// key [heads * state_dim].
 struct PackedRecurrence {
   PackedLinear in, out;
   PackedValues conv_weight;  ///< [channels, kernel]
   PackedValues conv_bias;    ///< [channels], or none
-  PackedValues dt_bias;      ///< [heads]; Kimi's delta net: [heads, state_dim]
+  PackedValues dt_bias;      ///< [heads]; of decays by key: [heads, state_dim]
   PackedValues steps;        ///< [heads] raw step sizes of every token, or none: they are in in
   PackedValues decay;        ///< -exp(A_log): [heads], Mamba 1: [heads, state_dim]
   PackedValues skip;         ///< [heads] D, or none

@@ -68,7 +68,7 @@ std::vector<PackedLinear> pack_mixer_in(const Weights& weights, const ModelConfi
   if (weights.has(layer, Role::kMixerZ) || weights.has(layer, Role::kMixerZDown)) {
     for (const Role role : {Role::kMixerZ, Role::kMixerZDown, Role::kMixerAlphaDown, Role::kMixerIn,
                             Role::kMixerQuery, Role::kMixerKey, Role::kMixerValue, Role::kMixerBeta,
-                            Role::kMixerAlpha})
+                            Role::kMixerAlpha, Role::kMixerKeyDecays})
       if (weights.has(layer, role)) {
         WeightRows part = weights.rows(layer, role);
         if (config.architecture->recurrence == Mixer::kLightning && role == Role::kMixerIn)

@@ -143,25 +143,26 @@ void RecurrentMixer::scan_delta(const StateRun& run) {
   const int64_t channels = recurrent.channels;
   const int64_t keys = recurrent.keys();
   const int64_t gates = recurrent.gates_width() + channels;
-  const bool fades_by_key = recurrent.gate_rank > 0;
-  backend_.delta_scan(
-      {.q = columns(buffers_.convolved, 0, channels),
-       .k = columns(buffers_.convolved, keys, channels),
-       .v = columns(buffers_.convolved, 2 * keys, channels),
-       .g = fades_by_key ? columns(buffers_.steps, 0, keys) : projected(gates + recurrent.heads),
-       .beta = projected(gates),
-       .decay_rate = mixer().decay.get(),
-       .g_bias = mixer().dt_bias.get(),
-       .decay_per_key = fades_by_key,
-       .logistic_beta = true,
-       .beta_range = recurrent.beta_range,
-       .segments = run.segments,
-       .k_heads = recurrent.groups,
-       .v_heads = recurrent.heads,
-       .k_dim = recurrent.state_dim,
-       .v_dim = recurrent.head_dim,
-       .state = run.scan,
-       .out = buffers_.scanned.as<float>()});
+  const RowsView decays = recurrent.gate_rank > 0 ? columns(buffers_.steps, 0, keys)
+                                                  : projected(gates + recurrent.heads);
+  backend_.delta_scan({.q = columns(buffers_.convolved, 0, channels),
+                       .k = columns(buffers_.convolved, keys, channels),
+                       .v = columns(buffers_.convolved, 2 * keys, channels),
+                       .g = decays,
+                       .beta = projected(gates),
+                       .decay_rate = mixer().decay.get(),
+                       .g_bias = mixer().dt_bias.get(),
+                       .decay_floor = recurrent.decay_floor,
+                       .decay_per_key = recurrent.fades_by_key,
+                       .logistic_beta = true,
+                       .beta_range = recurrent.beta_range,
+                       .segments = run.segments,
+                       .k_heads = recurrent.groups,
+                       .v_heads = recurrent.heads,
+                       .k_dim = recurrent.state_dim,
+                       .v_dim = recurrent.head_dim,
+                       .state = run.scan,
+                       .out = buffers_.scanned.as<float>()});
 }
 
 void RecurrentMixer::gate_scanned() {
@@ -184,8 +185,9 @@ void RecurrentMixer::gate_scanned() {
                        .weight = mixer().norm.get(),
                        .weight_per_group = is_mamba,
                        .gate_first = is_mamba && !config_.norms_before_gate,
-                       .function = kind == Mixer::kLightning || has_rank ? GateFunction::kSigmoid
-                                                                         : GateFunction::kSilu,
+                       .function = kind == Mixer::kLightning || recurrent.fades_by_key
+                                       ? GateFunction::kSigmoid
+                                       : GateFunction::kSilu,
                        .epsilon = recurrent.norm_eps > 0.0f ? recurrent.norm_eps : config_.norm_eps,
                        .rows = rows(),
                        .groups = groups,

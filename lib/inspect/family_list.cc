@@ -307,8 +307,9 @@ void add_recurrence(Words& words, const Architecture& architecture, const Family
   add(words, architecture.recurrence == Mixer::kMamba2,
       architecture.mixes_beside_attention ? "Mamba 2 beside attention" : "Mamba 2 layers");
   add(words, architecture.recurrence == Mixer::kDeltaNet,
-      family.has_row(Role::kMixerZDown) ? "delta net layers with decays by key"
-                                        : "gated delta net layers");
+      family.has_row(Role::kMixerZDown) || family.has_row(Role::kMixerKeyDecays)
+          ? "delta net layers with decays by key"
+          : "gated delta net layers");
   add(words, architecture.recurrence == Mixer::kShortConvolution, "short convolution layers");
   add(words, architecture.recurrence == Mixer::kLightning, "lightning attention layers");
   add(words, architecture.has_single_blocks, "a mixer or an MLP a layer");

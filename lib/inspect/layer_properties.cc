@@ -31,8 +31,9 @@ std::string recurrence_text(const ModelConfig& config) {
             (kind == Mixer::kDeltaNet ? counted(mixer.groups, "key")
                                       : counted(mixer.groups, "group") + " of states") +
             " of " + std::to_string(mixer.state_dim);
-    if (mixer.gate_rank > 0)
-      text += ", decays by key and gates of rank " + std::to_string(mixer.gate_rank);
+    if (mixer.fades_by_key) text += ", decays by key";
+    if (mixer.gate_rank > 0) text += " and gates of rank " + std::to_string(mixer.gate_rank);
+    if (mixer.decay_floor < 0.0f) text += " above exp(" + short_float(mixer.decay_floor) + ")";
   }
   return text + ", convolution over " + counted(mixer.kernel, "token") + ", ";
 }

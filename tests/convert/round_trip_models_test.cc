@@ -11,7 +11,8 @@ namespace {
 using Names = std::set<std::string>;
 
 /// Of the fixtures, those that a form has no place for; everything else comes back.
-const Names kHybrids{"bamba",
+const Names kHybrids{"bailing_hybrid",
+                     "bamba",
                      "granitemoehybrid",
                      "granitemoehybrid_moe",
                      "jamba",
@@ -40,7 +41,8 @@ const Names kHybrids{"bamba",
                      "qwen3_5_text",
                      "qwen3_next",
                      "qwen3_next_biased"};
-const Names kNoSelfAttention{"bloom",
+const Names kNoSelfAttention{"bailing_hybrid",
+                             "bloom",
                              "dbrx",
                              "dbrx_norm",
                              "exaone",

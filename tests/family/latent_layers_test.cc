@@ -108,4 +108,39 @@ TEST_CASE("latent_layers: keys of Dots 3 Note that say what does not run") {
   CHECK(test::contains(refusal(other), "has other values for indexed_attention"));
 }
 
+TEST_CASE("latent_layers: the bound of the decays of Ling 3's delta nets") {
+  Json json = config_of("bailing_hybrid");
+  const ModelConfig config = parse_model_config(json);
+  CHECK(config.recurrent.fades_by_key);
+  CHECK(config.recurrent.gate_rank == 0);
+  CHECK(config.recurrent.decay_floor == -5.0f);
+  CHECK(config.attention_layers() == std::vector<int64_t>{1});
+  json.erase("kda_lower_bound");
+  CHECK(parse_model_config(json).recurrent.decay_floor == -5.0f);
+  json["kda_safe_gate"] = false;
+  CHECK(parse_model_config(json).recurrent.decay_floor == 0.0f);
+  json["kda_lower_bound"] = 1.0;
+  CHECK(test::contains(refusal(json), "key 'kda_lower_bound' is 1, expected a number"));
+}
+
+// Expected: transformers 5.24, `BailingHybridConfig`, which gives positions the head_dim of
+// qk_rope_head_dim and saves both.
+TEST_CASE("latent_layers: Ling 3 as transformers saves it") {
+  Json json = config_of("bailing_hybrid");
+  ModelConfig published = parse_model_config(json);
+  json.erase("rope_scaling");
+  json.update({{"head_dim", 4},
+               {"linear_head_dim", 6},
+               {"linear_num_heads", 4},
+               {"linear_conv_kernel_dim", 4},
+               {"qk_head_dim", 12},
+               {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.0}}},
+               {"layer_types", {"linear_attention", "full_attention", "linear_attention"}},
+               {"mlp_layer_types", {"dense", "sparse", "sparse"}}});
+  ModelConfig saved = parse_model_config(json);
+  published.unread_keys.clear();
+  saved.unread_keys.clear();
+  CHECK(saved == published);
+}
+
 }  // namespace kvcal
