@@ -227,6 +227,7 @@ class FileReader {
       known.insert(known.begin(), kEdits.begin(), kEdits.end());
       fail_unknown_key(file, key, known);
     }
+    if (field_of("resolve")) take_preparation();
     check_table("model_tensors", family_.model_tensors, false);
     check_table("layer_tensors", family_.layer_tensors, true);
     edit();
@@ -241,6 +242,13 @@ class FileReader {
     for (const auto& [key, value] : root_.entries)
       if (key.text == name) return Field{key.text, key, value};
     return std::nullopt;
+  }
+
+  /// The code that writes keys as the tables read them goes with the code that a file names.
+  void take_preparation() {
+    family_.prepare = nullptr;
+    for (const Architecture& family : architectures())
+      if (family_.resolve && family.resolve == family_.resolve) family_.prepare = family.prepare;
   }
 
   void check_table(std::string_view name, const std::vector<TensorRow>& rows, bool is_of_layer) {

@@ -233,7 +233,7 @@ struct Architecture {
 #define KVCAL_FIELD(type, name, usual, about) type name = usual;
   KVCAL_ARCHITECTURE_FIELDS(KVCAL_FIELD)
 #undef KVCAL_FIELD
-  PrepareHook prepare = nullptr;  ///< of a built-in family; no file has one
+  PrepareHook prepare = nullptr;  ///< a file has that of the family whose resolve it names
 
   bool has_experts() const {
     return expert_layers != ExpertLayers::kNone;
