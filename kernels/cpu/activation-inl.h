@@ -151,7 +151,7 @@ HWY_INLINE VF gated(VF gate, VF up, const ActivationFunction& function) {
   if (function.limits_activated)
     return hn::Mul(at_most(activated<kActivation>(multiplied, function)), cut_up);
   return hn::Mul(activated<kActivation>(at_most(multiplied), function),
-                 hn::Add(cut_up, set(has_limit ? 1.0f : 0.0f)));
+                 hn::Add(cut_up, set(has_limit && function.adds_one ? 1.0f : 0.0f)));
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE

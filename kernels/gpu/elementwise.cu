@@ -60,7 +60,8 @@ __device__ float gated(float gate, float up, const ActivationFunction& function)
   if (limit == 0.0f) return activated<kActivation>(gate, function) * up;
   if (function.limits_activated)
     return at_most(activated<kActivation>(gate, function), limit) * within(up, limit);
-  return activated<kActivation>(at_most(gate, limit), function) * (within(up, limit) + 1.0f);
+  const float shift = function.adds_one ? 1.0f : 0.0f;
+  return activated<kActivation>(at_most(gate, limit), function) * (within(up, limit) + shift);
 }
 
 /// in stands for args.x.

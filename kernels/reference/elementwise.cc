@@ -92,8 +92,8 @@ void ReferenceBackend::do_activate(const ActivationArgs& args) {
       if (has_limit && !cuts_last) gate = gate > limit ? limit : gate;
       double factor = activated(function, gate);
       if (has_limit && cuts_last) factor = factor > limit ? limit : factor;
-      if (has_limit)
-        up = (up > limit ? limit : up < -limit ? -limit : up) + (cuts_last ? 0.0 : 1.0);
+      const double shift = cuts_last || !function.adds_one ? 0.0 : 1.0;
+      if (has_limit) up = (up > limit ? limit : up < -limit ? -limit : up) + shift;
       reference::store_float(args.out_type, args.out, r * args.width + i,
                              static_cast<float>(factor * up));
     }

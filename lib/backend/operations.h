@@ -72,6 +72,8 @@ struct ActivationFunction {
   float limit = 0.0f;
   /// Step 3.5: the activated gate is at most limit, and up is the factor.
   bool limits_activated = false;
+  /// DeepSeek-V4: false, where up itself is the factor behind the limits of gpt-oss.
+  bool adds_one = true;
   float gate_multiplier = 1.0f;  ///< of the gate before all else; gated only
   float alpha_p = 0.0f, alpha_n = 0.0f, beta = 0.0f, eps = 0.0f;  ///< kXielu
 };

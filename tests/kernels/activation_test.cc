@@ -29,6 +29,7 @@ struct ActivationCase {
   ComputeType type = ComputeType::kFloat32;
   float gate_multiplier = 1.0f;
   bool limits_activated = false;
+  bool adds_one = true;
 };
 
 std::vector<float> activate(Backend& backend, const std::vector<float>& values,
@@ -39,6 +40,7 @@ std::vector<float> activate(Backend& backend, const std::vector<float>& values,
       backend, std::vector<std::byte>(static_cast<size_t>(rows * c.width) * bytes_of(c.type)));
   ActivationFunction function = function_of(c.activation, c.limit, c.gate_multiplier);
   function.limits_activated = c.limits_activated;
+  function.adds_one = c.adds_one;
   backend.activate({.x = x.data(),
                     .gated = c.gated,
                     .activation = function,
@@ -144,6 +146,10 @@ TEST_CASE("activate: the limit cuts the gate above, the other half on both sides
           std::vector<float>{7.0f * 7.0f, 7.0f * -7.0f, 0.0f, 0.25f * 7.0f});
     CHECK(std::isnan(
         activate(backend, {NAN, 1.0f}, {.width = 1, .limit = 7.0f, .limits_activated = true})[0]));
+    ActivationCase plain{Activation::kRelu, 4, true, 7.0f};
+    plain.adds_one = false;
+    CHECK(activate(backend, x, plain) ==
+          std::vector<float>{7.0f * 7.0f, 7.0f * -7.0f, 0.0f, 0.5f * 7.0f});
   };
   test::for_every_backend(cuts);
 }
