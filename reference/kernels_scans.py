@@ -6,7 +6,8 @@ Needs torch 2.13.0 and transformers 5.24.0. Each recurrence is written out in fl
 functions of transformers that it stands for (which compute in float32): causal_conv1d_fn and causal_conv1d_update,
 mamba2_chunk_scan (nemotron_h), mamba_selective_scan and mamba_selective_state_update (jamba),
 torch_recurrent_gated_delta_rule and torch_chunk_gated_delta_rule (qwen3_next), recurrent_kimi_delta_attention and
-chunk_kimi_delta_attention (kimi_linear), BailingHybridForgetGate (bailing_hybrid), and the gated norms of zamba2 and qwen3_next. Inputs are multiples of 1/1024, exact in float32; outputs are rounded to 9 digits.
+chunk_kimi_delta_attention (kimi_linear), BailingHybridForgetGate (bailing_hybrid), the gated norms of zamba2 and qwen3_next,
+and the hyper-connections of deepseek_v4 and glm5_next. Inputs are multiples of 1/1024, exact in float32; outputs are rounded to 9 digits.
 """
 
 import json
@@ -17,6 +18,8 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 from transformers.models.bailing_hybrid import modeling_bailing_hybrid as ling
+from transformers.models.deepseek_v4 import modeling_deepseek_v4 as deepseek
+from transformers.models.glm5_next import modeling_glm5_next as glm
 from transformers.models.jamba import modeling_jamba as jamba
 from transformers.models.kimi_linear import modeling_kimi_linear as kimi
 from transformers.models.nemotron_h import modeling_nemotron_h as nemotron
@@ -121,7 +124,7 @@ def delta_scan(rows, k_heads, v_heads, k_dim, v_dim, normalize=True, raw=False, 
         g, beta = -g.abs(), beta.sigmoid().mul(1024).round() / 1024
     decay = (rate[:, None] if by_key else rate) * F.softplus(g + bias) if raw else g
     if floor < 0.0:
-        decay = bounded_decay(g, rate, bias, floor)
+        decay = bounded_decay(g, rate, bias, floor) if by_key else floor * (-rate * (g + bias)).sigmoid()
     share = beta.sigmoid() if raw else beta
     state = values(v_heads, k_dim, v_dim) if continued else torch.zeros(v_heads, k_dim, v_dim).double()
     before = state.clone()
@@ -173,6 +176,34 @@ def multiply_gate(function):
             "out": listed(out)}
 
 
+def connect_streams(rows, streams, iterations, epsilon, deviation=1.0):
+    width = (2 + streams) * streams
+    x, base, scale = values(rows, width, deviation=deviation), values(width), values(3).abs()
+    a, b, c = (x * scale.repeat_interleave(torch.tensor([streams, streams, streams**2])) + base).split(
+        [streams, streams, streams**2], -1)
+    collapse, output = a.sigmoid() + epsilon, 2 * b.sigmoid()
+    pairs = c.view(rows, streams, streams).softmax(-1) + epsilon
+    for i in range(iterations):
+        pairs = pairs / (pairs.sum(-1, keepdim=True) + epsilon) if i > 0 else pairs
+        pairs = pairs / (pairs.sum(-2, keepdim=True) + epsilon)
+    # Of the modules, which project and norm their input themselves, what follows.
+    hidden = values(rows, streams, 3)
+    config = SimpleNamespace(hc_mult=streams, hc_sinkhorn_iters=iterations, hc_eps=epsilon, rms_norm_eps=1e-6,
+                             hidden_size=3)
+    for kind in deepseek.DeepseekV4HyperConnection, glm.Glm5NextTextHyperConnection:
+        module = kind(config)
+        flat = module.input_norm(hidden.flatten(1).float()).double()
+        fn = torch.linalg.lstsq(flat, x).solution.T
+        module.fn.data, module.base.data, module.scale.data = fn.float(), base.float(), scale.float()
+        theirs = module(hidden[None].float())
+        close(output, theirs[0][0].detach(), 1e-3)
+        close(pairs, theirs[1][0].detach(), 1e-3)
+        close((collapse[..., None] * hidden).sum(1), theirs[2][0].detach(), 1e-3)
+    return {"rows": rows, "streams": streams, "iterations": iterations, "epsilon": epsilon, "x": listed(x),
+            "base": listed(base), "scale": listed(scale), "collapse": listed(collapse),
+            "expand": listed(torch.cat((pairs.mT, output[..., None]), -1))}
+
+
 cases = {
     "causal_conv": [causal_conv(7, 21, 4, True, True, False), causal_conv(5, 6, 3, False, True, True),
                     causal_conv(2, 19, 4, True, False, True), causal_conv(3, 5, 1, False, False, False)],
@@ -187,7 +218,8 @@ cases = {
 }
 # Last, so that the others keep their inputs.
 cases["delta_scan"] += [delta_scan(9, 2, 2, 6, 5, raw=True, by_key=True), delta_scan(5, 1, 3, 9, 18, by_key=True),
-                        delta_scan(8, 2, 2, 7, 5, raw=True, by_key=True, floor=-5.0)]
+                        delta_scan(8, 2, 2, 7, 5, raw=True, by_key=True, floor=-5.0), delta_scan(6, 1, 2, 9, 4, raw=True, floor=-2.0)]
+cases["connect_streams"] = [connect_streams(3, 4, 20, 1e-6), connect_streams(2, 3, 1, 0.125), connect_streams(4, 2, 3, 1e-6, 4.0)]
 folder = pathlib.Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "scans.json").write_text(json.dumps(cases, indent=None, separators=(",", ":")) + "\n")
