@@ -216,7 +216,7 @@ std::vector<KvPart> parts_of_segments(std::span<const Segment> segments, int64_t
 
 /// Tokens of a part whose values stay in a near cache for the second read.
 int64_t tokens_of_part(int64_t head_dim) {
-  return std::clamp<int64_t>(BinCounts::kMaxValues / head_dim, 1, 256);
+  return std::clamp<int64_t>(BinCounts::kMaxValues / std::max<int64_t>(head_dim, 1), 1, 256);
 }
 
 /// Merges the ranges of parts, [parts, heads], into those of their segments.

@@ -13,6 +13,12 @@ void check_heads(const HeadsView& x) {
   KVCAL_CHECK(x.row_stride >= x.heads * x.head_dim);
 }
 
+/// Heads beside a latent may have no dimensions.
+void check_cached_heads(const HeadsView& x) {
+  KVCAL_CHECK(x.tokens >= 0 && x.heads > 0 && x.head_dim >= 0);
+  KVCAL_CHECK(x.row_stride >= x.heads * x.head_dim);
+}
+
 /// Every segment names rows in [0, rows).
 void check_segments(std::span<const Segment> segments,
                     int64_t rows = std::numeric_limits<int64_t>::max()) {
@@ -63,7 +69,7 @@ void Backend::check(const RopeArgs& args) const {
 }
 
 void Backend::check(const ObserveKvArgs& args) const {
-  check_heads(args.x);
+  check_cached_heads(args.x);
   check_segments(args.segments, args.x.tokens);
 }
 
@@ -73,7 +79,7 @@ void Backend::check(const ObserveRowsArgs& args) const {
 }
 
 void Backend::check(const StoreKvArgs& args) const {
-  check_heads(args.x);
+  check_cached_heads(args.x);
   KVCAL_CHECK(!is_fp8(args.dtype) || args.scales != nullptr);
 }
 

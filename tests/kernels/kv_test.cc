@@ -197,6 +197,29 @@ TEST_CASE("observe_kv: every backend sees the reference's extremes, bins and fir
     }
 }
 
+TEST_CASE("enter_cache: V without dimensions has an empty range and leaves K as it is") {
+  for (const std::string& name : test::backend_names()) {
+    const auto backend = test::make_backend(name);
+    const test::OnBackend<float> x(*backend, test::normal(7 * 12, 3));
+    const std::vector<ObservedRange> none(2);
+    const test::OnBackend<ObservedRange> k(*backend, none), v(*backend, none),
+        alone(*backend, none);
+    const std::vector<Segment> segments{{.q_begin = 0, .q_count = 4}, {.q_begin = 4, .q_count = 3}};
+    const HeadsView keys = heads_of(x.data(), 7, 1, 12, 12);
+    backend->enter_cache({.k = {.x = keys, .ranges = k.data()},
+                          .v = {.x = heads_of(x.data() + 12, 7, 1, 0, 12), .ranges = v.data()},
+                          .segments = segments});
+    backend->observe_kv({.x = keys, .segments = segments, .ranges = alone.data()});
+    INFO(name);
+    for (size_t i = 0; i < segments.size(); ++i) {
+      CHECK(k.values()[i].max == alone.values()[i].max);
+      CHECK(k.values()[i].min == alone.values()[i].min);
+      CHECK(v.values()[i].min > v.values()[i].max);
+      CHECK(v.values()[i].first_nonfinite < 0);
+    }
+  }
+}
+
 TEST_CASE("observe_kv: without a histogram the extremes are the same") {
   const int64_t tokens = 400, head_dim = 16, stride = 3 * head_dim + 5;
   const auto values = hard_values(tokens * stride);
