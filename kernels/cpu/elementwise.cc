@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/amax_slot.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -100,11 +102,56 @@ void mix_streams_rows(const MixStreamsArgs& args, int64_t begin, int64_t end) {
     for (int64_t p = 0; p < args.streams; ++p) {
       const float* coefficients = args.coefficients + (row * args.streams + p) * args.inputs;
       float* out = args.out + p * size + row * args.width;
-      std::memcpy(out, args.x + p * size + row * args.width,
-                  static_cast<size_t>(args.width) * sizeof(float));
+      if (args.x)
+        std::memcpy(out, args.x + p * size + row * args.width,
+                    static_cast<size_t>(args.width) * sizeof(float));
+      else
+        std::fill_n(out, args.width, 0.0f);
       for (int64_t q = 0; q < args.inputs; ++q)
         add_row(args.added + q * size + row * args.width, coefficients[q], args.width, out);
     }
+}
+
+float logistic(float x) {
+  return 1.0f / (1.0f + std::exp(-x));
+}
+
+/// Divides `count` numbers, `step` apart, by their sum plus epsilon.
+void divide_by_sum(float* x, int64_t count, int64_t step, float epsilon) {
+  float sum = 0.0f;
+  for (int64_t i = 0; i < count; ++i) sum += x[i * step];
+  for (int64_t i = 0; i < count; ++i) x[i * step] /= sum + epsilon;
+}
+
+/// A token has few weights, which take no vectors. The pairs are [to, from] in rows of expand.
+void connect_streams_rows(const ConnectStreamsArgs& args, int64_t begin, int64_t end) {
+  const int64_t streams = args.streams, stride = streams + 1;
+  for (int64_t row = begin; row < end; ++row) {
+    const float* x = args.x + row * args.width();
+    const auto product = [&](int64_t i, int64_t part) {
+      return x[i] * args.scale[part] + args.base[i];
+    };
+    float* collapse = args.collapse + row * streams;
+    float* expand = args.expand + row * streams * stride;
+    for (int64_t i = 0; i < streams; ++i) {
+      collapse[i] = logistic(product(i, 0)) + args.epsilon;
+      expand[i * stride + streams] = 2.0f * logistic(product(streams + i, 1));
+      float* of_stream = expand + i;
+      float largest = -std::numeric_limits<float>::infinity();
+      for (int64_t to = 0; to < streams; ++to)
+        largest = std::max(largest, of_stream[to * stride] = product((2 + i) * streams + to, 2));
+      for (int64_t to = 0; to < streams; ++to)
+        of_stream[to * stride] = std::exp(of_stream[to * stride] - largest);
+      divide_by_sum(of_stream, streams, stride, 0.0f);
+      for (int64_t to = 0; to < streams; ++to) of_stream[to * stride] += args.epsilon;
+    }
+    for (int64_t i = 0; i < args.iterations; ++i) {
+      for (int64_t from = 0; i > 0 && from < streams; ++from)
+        divide_by_sum(expand + from, streams, stride, args.epsilon);
+      for (int64_t to = 0; to < streams; ++to)
+        divide_by_sum(expand + to * stride, streams, 1, args.epsilon);
+    }
+  }
 }
 
 void match_magnitude_rows(const MatchMagnitudeArgs& args, int64_t begin, int64_t end) {
@@ -202,6 +249,7 @@ KVCAL_BY_ROWS(clamp, ClampArgs, args.x.tokens, width_of(args.x))
 KVCAL_BY_ROWS(add, AddArgs, args.count, 1)
 KVCAL_BY_ROWS(combine_rows, CombineRowsArgs, args.rows, args.width)
 KVCAL_BY_ROWS(mix_streams, MixStreamsArgs, args.rows, (args.streams * args.width))
+KVCAL_BY_ROWS(connect_streams, ConnectStreamsArgs, args.rows, (args.iterations * args.width()))
 KVCAL_BY_ROWS(match_magnitude, MatchMagnitudeArgs, args.rows, args.width)
 KVCAL_BY_ROWS(keep_outliers, KeepOutliersArgs, args.rows, args.width)
 

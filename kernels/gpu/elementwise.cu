@@ -297,7 +297,8 @@ __global__ void mix_streams_kernel(MixStreamsArgs args) {
     const int64_t i = 4 * place.piece, left = args.width - i, at = row.piece * args.width + i;
     const float* coefficients =
         args.coefficients + (row.piece * args.streams + row.row) * args.inputs;
-    Four sum = load_four<kAligned>(args.x + row.row * size + at, left);
+    Four sum = {};
+    if (args.x) sum = load_four<kAligned>(args.x + row.row * size + at, left);
     for (int64_t q = 0; q < args.inputs; ++q) {
       const Four added = load_four<kAligned>(args.added + q * size + at, left);
       KVCAL_UNROLL
@@ -305,6 +306,47 @@ __global__ void mix_streams_kernel(MixStreamsArgs args) {
         sum.values[j] = fmaf(coefficients[q], added.values[j], sum.values[j]);
     }
     store_four<kAligned>(args.out + row.row * size + at, sum, left);
+  });
+}
+
+__device__ inline float logistic_of(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+
+/// Divides `count` numbers, `step` apart, by their sum plus epsilon.
+__device__ inline void divide_by_sum(float* x, int64_t count, int64_t step, float epsilon) {
+  float sum = 0.0f;
+  for (int64_t i = 0; i < count; ++i) sum += x[i * step];
+  for (int64_t i = 0; i < count; ++i) x[i * step] /= sum + epsilon;
+}
+
+/// A thread a row, whose few weights stay in its cache. The pairs are [to, from] in rows of expand.
+__global__ void connect_streams_kernel(ConnectStreamsArgs args) {
+  const int64_t streams = args.streams, stride = streams + 1, width = (2 + streams) * streams;
+  for_pieces(args.rows, [&](int64_t row) {
+    const float* x = args.x + row * width;
+    const auto product = [&](int64_t i, int64_t part) {
+      return fmaf(x[i], args.scale[part], args.base[i]);
+    };
+    float* collapse = args.collapse + row * streams;
+    float* expand = args.expand + row * streams * stride;
+    for (int64_t i = 0; i < streams; ++i) {
+      collapse[i] = logistic_of(product(i, 0)) + args.epsilon;
+      expand[i * stride + streams] = 2.0f * logistic_of(product(streams + i, 1));
+      float largest = product((2 + i) * streams, 2);
+      for (int64_t to = 1; to < streams; ++to)
+        largest = fmaxf(largest, product((2 + i) * streams + to, 2));
+      for (int64_t to = 0; to < streams; ++to)
+        expand[to * stride + i] = expf(product((2 + i) * streams + to, 2) - largest);
+      divide_by_sum(expand + i, streams, stride, 0.0f);
+      for (int64_t to = 0; to < streams; ++to) expand[to * stride + i] += args.epsilon;
+    }
+    for (int64_t i = 0; i < args.iterations; ++i) {
+      for (int64_t from = 0; i > 0 && from < streams; ++from)
+        divide_by_sum(expand + from, streams, stride, args.epsilon);
+      for (int64_t to = 0; to < streams; ++to)
+        divide_by_sum(expand + to * stride, streams, 1, args.epsilon);
+    }
   });
 }
 
@@ -343,11 +385,15 @@ __global__ void keep_outliers_kernel(KeepOutliersArgs args) {
 }  // namespace
 
 void GpuBackend::do_mix_streams(const MixStreamsArgs& args) {
-  const bool aligned = args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.added) &&
-                       holds_fours(args.out);
+  const bool aligned = args.width % 4 == 0 && (!args.x || holds_fours(args.x)) &&
+                       holds_fours(args.added) && holds_fours(args.out);
   const int64_t pieces = args.streams * args.rows * ceil_div(args.width, 4);
   launch("mix_streams", on_pieces(pieces),
          aligned ? mix_streams_kernel<true> : mix_streams_kernel<false>, args);
+}
+
+void GpuBackend::do_connect_streams(const ConnectStreamsArgs& args) {
+  launch("connect_streams", on_pieces(args.rows), connect_streams_kernel, args);
 }
 
 void GpuBackend::do_match_magnitude(const MatchMagnitudeArgs& args) {

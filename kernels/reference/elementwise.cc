@@ -212,11 +212,64 @@ void ReferenceBackend::do_mix_streams(const MixStreamsArgs& args) {
     for (int64_t at = 0; at < size; ++at) {
       const float* coefficients =
           args.coefficients + (at / args.width * args.streams + p) * args.inputs;
-      double sum = args.x[p * size + at];
+      double sum = args.x ? args.x[p * size + at] : 0.0f;
       for (int64_t q = 0; q < args.inputs; ++q)
         sum += static_cast<double>(coefficients[q]) * args.added[q * size + at];
       args.out[p * size + at] = static_cast<float>(sum);
     }
+}
+
+namespace {
+
+/// Divides each sum of `count` numbers, `between` apart, plus epsilon, out of them; sums are `step`
+/// apart.
+void divide_by_sums(std::vector<double>& pairs, size_t count, size_t between, size_t step,
+                    double epsilon) {
+  for (size_t i = 0; i < count; ++i) {
+    double sum = epsilon;
+    for (size_t j = 0; j < count; ++j) sum += pairs[i * step + j * between];
+    for (size_t j = 0; j < count; ++j) pairs[i * step + j * between] /= sum;
+  }
+}
+
+/// The weights [from, to] of the streams before, of their products.
+std::vector<double> connected_pairs(const ConnectStreamsArgs& args, std::vector<double> pairs) {
+  const auto streams = static_cast<size_t>(args.streams);
+  for (size_t from = 0; from < streams; ++from) {
+    const auto first = pairs.begin() + static_cast<std::ptrdiff_t>(from * streams);
+    const double largest = *std::max_element(first, first + args.streams);
+    std::for_each(first, first + args.streams, [&](double& x) { x = std::exp(x - largest); });
+  }
+  divide_by_sums(pairs, streams, 1, streams, 0.0);
+  for (double& x : pairs) x += args.epsilon;
+  divide_by_sums(pairs, streams, streams, 1, args.epsilon);
+  for (int64_t i = 1; i < args.iterations; ++i) {
+    divide_by_sums(pairs, streams, 1, streams, args.epsilon);
+    divide_by_sums(pairs, streams, streams, 1, args.epsilon);
+  }
+  return pairs;
+}
+
+}  // namespace
+
+void ReferenceBackend::do_connect_streams(const ConnectStreamsArgs& args) {
+  const int64_t streams = args.streams;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const auto product = [&](int64_t i, int64_t part) {
+      return static_cast<double>(args.x[row * args.width() + i]) * args.scale[part] + args.base[i];
+    };
+    std::vector<double> pairs;
+    for (int64_t i = 2 * streams; i < args.width(); ++i) pairs.push_back(product(i, 2));
+    pairs = connected_pairs(args, std::move(pairs));
+    float* expand = args.expand + row * streams * (streams + 1);
+    for (int64_t to = 0; to < streams; ++to) {
+      args.collapse[row * streams + to] =
+          static_cast<float>(reference::logistic(product(to, 0)) + args.epsilon);
+      for (int64_t from = 0; from < streams; ++from)
+        *expand++ = static_cast<float>(pairs[static_cast<size_t>(from * streams + to)]);
+      *expand++ = static_cast<float>(2.0 * reference::logistic(product(streams + to, 1)));
+    }
+  }
 }
 
 void ReferenceBackend::do_match_magnitude(const MatchMagnitudeArgs& args) {

@@ -163,6 +163,10 @@ void Backend::check(const MixStreamsArgs& args) const {
   KVCAL_CHECK(args.out != args.x && args.out != args.added);
 }
 
+void Backend::check(const ConnectStreamsArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.streams > 0 && args.iterations > 0 && args.epsilon >= 0.0f);
+}
+
 void Backend::check(const MatchMagnitudeArgs& args) const {
   KVCAL_CHECK(args.rows >= 0 && args.width > 0 && args.floor > 0.0f);
 }

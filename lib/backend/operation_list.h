@@ -33,6 +33,7 @@
   row(ssm_scan, SsmScanArgs)                   \
   row(delta_scan, DeltaScanArgs)               \
   row(mix_streams, MixStreamsArgs)             \
+  row(connect_streams, ConnectStreamsArgs)     \
   row(match_magnitude, MatchMagnitudeArgs)     \
   row(keep_outliers, KeepOutliersArgs)         \
   row(route, RouteArgs)                        \

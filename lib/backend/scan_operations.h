@@ -134,11 +134,33 @@ struct MultiplyGateArgs {
 /// x(p, t) + sum over q of coefficients(t, p · inputs + q) · added(q, t). Source: transformers
 /// 5.23, models/gemma3n `Gemma3nTextAltUp`, whose prediction and correction this is.
 struct MixStreamsArgs {
-  const float* x = nullptr;             ///< [streams, rows, width]
+  const float* x = nullptr;             ///< [streams, rows, width]; null: zeros
   const float* added = nullptr;         ///< [inputs, rows, width]; may be x
   const float* coefficients = nullptr;  ///< [rows, streams * inputs]
   int64_t streams = 0, inputs = 0, rows = 0, width = 0;
   float* out = nullptr;  ///< [streams, rows, width]; may overlap neither x nor added
+};
+
+/// Makes the weights of hyper-connections (mHC), which collapse parallel residual streams to the
+/// input of attention or an MLP, and expand its output to the streams behind it. With row = [a of
+/// each stream, b of each, c of each pair (from, to)] of x, times scale by part, plus base:
+/// collapse = sigmoid(a) + epsilon; expand of the output = 2 · sigmoid(b); and of the streams
+/// before, the softmax of c over `to`, plus epsilon, which Sinkhorn's iterations then bring near
+/// sums of 1: divided by the sums over `from`, and iterations - 1 times by those over `to` and over
+/// `from`, each sum plus epsilon. Source: transformers 5.24, models/deepseek_v4
+/// `DeepseekV4HyperConnection` and models/glm5_next `Glm5NextTextHyperConnection`.
+struct ConnectStreamsArgs {
+  const float* x = nullptr;      ///< [rows, width()]
+  const float* scale = nullptr;  ///< [3]
+  const float* base = nullptr;   ///< [width()]
+  int64_t rows = 0, streams = 0;
+  int64_t iterations = 0;     ///< 1 or more
+  float epsilon = 0.0f;       ///< 0 or more
+  float* collapse = nullptr;  ///< [rows, streams]: coefficients of mix_streams to one stream
+  float* expand = nullptr;    ///< [rows, streams, streams + 1]: of a stream behind, the weights of
+                              ///< those before, then of the output; likewise
+
+  int64_t width() const { return (2 + streams) * streams; }
 };
 
 /// Gives each row of x the magnitude of target's: x *= rms(target) / sqrt(max(mean(x²), floor)).

@@ -159,6 +159,25 @@ RowOperation mix_streams() {
           }};
 }
 
+RowOperation connect_streams() {
+  return {"connect_streams", [](Backend& backend, int64_t begin, int64_t count) {
+            const Floats x(backend, some(begin, count, 15)), base(backend, some(0, 1, 15, 2)),
+                scale(backend, some(0, 1, 3, 3));
+            const auto collapse = room_for<float>(backend, count * 3),
+                       expand = room_for<float>(backend, count * 12);
+            backend.connect_streams({.x = x.data(),
+                                     .scale = scale.data(),
+                                     .base = base.data(),
+                                     .rows = count,
+                                     .streams = 3,
+                                     .iterations = 4,
+                                     .epsilon = 1e-6f,
+                                     .collapse = collapse.data(),
+                                     .expand = expand.data()});
+            return bytes_of(expand);
+          }};
+}
+
 RowOperation match_magnitude() {
   return {"match_magnitude", [](Backend& backend, int64_t begin, int64_t count) {
             const Floats x(backend, some(begin, count)),
@@ -273,6 +292,7 @@ const std::vector<RowOperation>& operations() {
       add(),
       combine_rows(),
       mix_streams(),
+      connect_streams(),
       match_magnitude(),
       keep_outliers(),
       embed(),

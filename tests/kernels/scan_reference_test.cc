@@ -136,6 +136,28 @@ TEST_CASE("reference: delta_scan is the gated delta rule") {
     });
 }
 
+TEST_CASE("reference: connect_streams makes the weights of DeepSeek-V4's hyper-connections") {
+  for (const Json& c : cases("connect_streams"))
+    test::for_every_backend([&](Backend& backend) {
+      const Numbers x(backend, c, "x"), base(backend, c, "base"), scale(backend, c, "scale");
+      const std::vector<float> collapse = floats(c, "collapse"), expand = floats(c, "expand");
+      const test::OnBackend<float> collapses(backend, std::vector<float>(collapse.size())),
+          expands(backend, std::vector<float>(expand.size()));
+      backend.connect_streams({.x = x.data(),
+                               .scale = scale.data(),
+                               .base = base.data(),
+                               .rows = number(c, "rows"),
+                               .streams = number(c, "streams"),
+                               .iterations = number(c, "iterations"),
+                               .epsilon = real(c, "epsilon"),
+                               .collapse = collapses.data(),
+                               .expand = expands.data()});
+      INFO(backend.name() << ", " << number(c, "streams") << " streams");
+      CHECK(test::agree_relatively(collapses.values(), collapse, kLimit, 1.0));
+      CHECK(test::agree_relatively(expands.values(), expand, kLimit, 1.0));
+    });
+}
+
 TEST_CASE("reference: gated_norm is the RMSNormGated of Mamba 2 and of Qwen3-Next") {
   for (const Json& c : cases("gated_norm"))
     test::for_every_backend([&](Backend& backend) {

@@ -56,6 +56,56 @@ TEST_CASE("mix_streams: adds each input times the coefficient of its token") {
   });
 }
 
+TEST_CASE("mix_streams: without streams of its own, the sum of the inputs") {
+  test::for_every_backend([&](Backend& backend) {
+    const Floats added(backend, {10, 20, 30, 40}), coefficients(backend, {1, 0, 0.5f, 2});
+    const Floats out(backend, {5, 5});
+    backend.mix_streams({.added = added.data(),
+                         .coefficients = coefficients.data(),
+                         .streams = 1,
+                         .inputs = 2,
+                         .rows = 2,
+                         .width = 1,
+                         .out = out.data()});
+    CHECK(out.values() == std::vector<float>{10, 90});
+  });
+}
+
+TEST_CASE("connect_streams: every backend agrees with the reference") {
+  struct Case {
+    int64_t streams, rows, iterations;
+  };
+  const auto reference = test::make_backend("reference");
+  for (const Case& c :
+       {Case{4, 5, 20}, Case{3, 300, 1}, Case{1, 2, 2}, Case{2, 0, 3}, Case{64, 2, 4}}) {
+    const auto run = [&](Backend& backend) {
+      const int64_t width = (2 + c.streams) * c.streams;
+      const Floats x(backend, test::normal(c.rows * width, 1, 3.0f)),
+          base(backend, test::normal(width, 2)), scale(backend, test::normal(3, 3)),
+          collapse(backend, test::normal(c.rows * c.streams, 4)),
+          expand(backend, test::normal(c.rows * (width - c.streams), 5));
+      backend.connect_streams({.x = x.data(),
+                               .scale = scale.data(),
+                               .base = base.data(),
+                               .rows = c.rows,
+                               .streams = c.streams,
+                               .iterations = c.iterations,
+                               .epsilon = 1e-6f,
+                               .collapse = collapse.data(),
+                               .expand = expand.data()});
+      std::vector<float> all = collapse.values();
+      const std::vector<float> expands = expand.values();
+      all.insert(all.end(), expands.begin(), expands.end());
+      return all;
+    };
+    const auto expected = run(*reference);
+    test::for_each_backend([&](Backend& backend) {
+      INFO(c.streams << " streams, " << c.iterations << " iterations");
+      CHECK(test::largest_error(run(backend), expected) <= 2e-5);
+    });
+  }
+}
+
 TEST_CASE("match_magnitude: every backend agrees with the reference") {
   const auto reference = test::make_backend("reference");
   for (const int64_t width : {1, 37, 64, 2048, 4100}) {
