@@ -259,6 +259,8 @@ const std::vector<NumberRow>& number_rows() {
       // Norms. Published values go from 1e-12 to 1e-5; an eps near the squares of the activations
       // would erase them.
       {"rms_norm_eps", {.least = 1e-30, .most = 1.0}},
+      {"hc_eps", {.least = 0.0, .most = 1.0}},
+      {"linear_lower_bound", {.least = -1e3, .most = -1e-3}},
       // RoPE.
       {"rope_theta", kBase},
       {"rope_local_base_freq", kBase},

@@ -249,6 +249,8 @@ namespace {
 /// More would be a mistake: the largest published model has 4.
 constexpr int64_t kMaxStreams = 64;
 
+/// Published models have 20.
+constexpr int64_t kMaxIterations = 1000;
 void parse_sparsity(const ConfigReader& reader, ModelConfig& config) {
   constexpr std::string_view kKey = "activation_sparsity_pattern";
   // Where it is absent, the first ten layers of a model with more are sparse.
@@ -292,6 +294,11 @@ void parse_streams(const ConfigReader& reader, ModelConfig& config) {
   if (has_row(*config.architecture, Role::kLaurelDown))
     config.laurel_rank = reader.size("laurel_rank", kMaxWidth);
   if (!has_row(*config.architecture, Role::kStreamRouter)) return;
+  if (has_row(*config.architecture, Role::kAttentionConnection)) {
+    config.streams = reader.size("hc_mult", kMaxStreams, 2);
+    config.connections = {.iterations = reader.size("hc_sinkhorn_iters", kMaxIterations),
+                          .epsilon = static_cast<float>(reader.required_number("hc_eps"))};
+  }
   config.streams = reader.size("altup_num_inputs", kMaxStreams, 2);
   config.active_stream = reader.size("altup_active_idx", config.streams - 1, 0);
 }

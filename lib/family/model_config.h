@@ -156,6 +156,15 @@ struct RecurrentConfig {
 /// Heads of one layer's attention.
 struct AttentionSizes {
   int64_t heads = 0, kv_heads = 0;
+/// Hyper-connections between parallel residual streams; see ConnectStreamsArgs.
+struct ConnectionConfig {
+  int64_t iterations = 0;  ///< of Sinkhorn's normalization; 0: there are none
+  float epsilon = 0.0f;
+
+  bool exist() const { return iterations > 0; }
+  bool operator==(const ConnectionConfig&) const = default;
+};
+
   int64_t head_dim = 0, value_dim = 0;  ///< of Q and K; of V
 
   int64_t query_width() const { return heads * head_dim; }
@@ -303,6 +312,8 @@ struct ModelConfig {
   /// [num_hidden_layers], and the draft layer where append_draft_layer has added it.
   std::vector<LayerConfig> layers;
   std::vector<RopeConfig> ropes;  ///< [0] for most layers; [1] for sliding layers with their own
+  /// Where they exist, layers run a mix of all streams, and have no active one.
+  ConnectionConfig connections;
   std::string dtype;              ///< "float16", "bfloat16", "float32"; empty where absent
   int64_t weight_block_rows = 0, weight_block_columns = 0;  ///< FP8 block-scaled; 0: 16 bits
 

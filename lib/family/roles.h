@@ -81,6 +81,10 @@ namespace kvcal {
   DIM(kStreams, streams)                                                                        \
   DIM(kStreamPairs, streams* streams)                                                           \
   DIM(kFurtherStreams, streams - 1)                                                             \
+  /* hyper-connections: all streams of a token; its weights; factors of their parts */          \
+  DIM(kStreamsWidth, streams* hidden_size)                                                      \
+  DIM(kConnections, (2 + streams) * streams)                                                    \
+  DIM(kConnectionParts, 3)                                                                      \
   DIM(kLaurelRank, laurel_rank)                                                                 \
   /* of drafts alone, which no file of a family describes */                                    \
   DIM(kTwiceHidden, 2 * hidden_size)
@@ -293,6 +297,13 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kStreamCorrection, "residual streams", Class::kOutputMatrix, {kStreams, kStreams})          \
   /* of the active stream, where the layer's own input is gated by it */                           \
   ROLE(kStreamScale, "norms", Class::kMixerNorm, {kHidden})                                        \
+  /* Hyper-connections of the streams with attention, or a recurrent mixer, and with the MLP */    \
+  ROLE(kAttentionConnection, "residual streams", Class::kMatrix, {kConnections, kStreamsWidth})    \
+  ROLE(kAttentionConnectionScale, "residual streams", Class::kMixerNorm, {kConnectionParts})       \
+  ROLE(kAttentionConnectionBase, "residual streams", Class::kCorrection, {kConnections})           \
+  ROLE(kMlpConnection, "residual streams", Class::kMatrix, {kConnections, kStreamsWidth})          \
+  ROLE(kMlpConnectionScale, "residual streams", Class::kMixerNorm, {kConnectionParts})             \
+  ROLE(kMlpConnectionBase, "residual streams", Class::kCorrection, {kConnections})                 \
   /* A residual of low rank beside attention (Laurel). */                                          \
   ROLE(kLaurelDown, "attention", Class::kMatrix, {kLaurelRank, kHidden}, Role::kQuery)             \
   ROLE(kLaurelUp, "attention", Class::kMatrix, {kHidden, kLaurelRank})                             \

@@ -62,23 +62,24 @@ FeedForward::FeedForward(LayerContext& context) : LayerPart(context) {
     expert_counts_ = allocate<int32_t>(backend_, config_.moe.num_experts + 1);
 }
 
-void FeedForward::run(float* hidden, bool is_normed) {
+void FeedForward::run(const float* x, float* hidden, bool is_normed) {
   if (!exists()) return;
   if (config_.norms_stream) {
+    KVCAL_CHECK(x == hidden);
     normalize_stream(hidden, layer().mlp_norm);
     convert(type_, hidden, config_.hidden_size, buffers_.normed.data(), input_slot());
   } else if (!config_.has_mlp_norm) {
     fold(input_slot(), buffers_.normed.data(), rows() * config_.hidden_size, type_);
   } else if (!is_normed) {
-    normalize(hidden, layer().mlp_norm, type_, buffers_.normed.data(), input_slot());
+    normalize(x, layer().mlp_norm, type_, buffers_.normed.data(), input_slot());
   }
-  if (layer().moe.output_norm.exists()) return add_both(hidden);
+  if (layer().moe.output_norm.exists()) return add_both(x, hidden);
   if (layer().moe.experts.empty()) {
     activate_all(layer().mlp, buffers_.normed);
     scale_stream(hidden, config_.mlp_stream_multiplier);
     return add_projected(buffers_.activated, layer().mlp.down, mlp_branch(), hidden);
   }
-  score_experts(hidden);
+  score_experts(x);
   scale_stream(hidden, config_.mlp_stream_multiplier);
   if (mlp_branch().adds_directly()) return mix_experts(hidden);
   mix_experts(cleared(buffers_.projected, config_.hidden_size));
@@ -90,13 +91,13 @@ float* FeedForward::cleared(const Buffer& rows_of_width, int64_t width) {
   return rows_of_width.as<float>();
 }
 
-void FeedForward::add_both(float* hidden) {
+void FeedForward::add_both(const float* x, float* hidden) {
   float* beside = cleared(buffers_.beside, config_.hidden_size);
   activate_all(layer().mlp, buffers_.normed);
   project(buffers_.activated, layer().mlp.down, buffers_.projected);
   add_output(buffers_.projected, branch(layer().moe.mlp_output_norm), beside);
-  score_experts(hidden);
-  normalize(hidden, layer().moe.input_norm, type_, buffers_.normed.data());
+  score_experts(x);
+  normalize(x, layer().moe.input_norm, type_, buffers_.normed.data());
   mix_experts(cleared(buffers_.projected, config_.hidden_size));
   add_output(buffers_.projected, branch(layer().moe.output_norm), beside);
   add_output(buffers_.beside, mlp_branch(), hidden);

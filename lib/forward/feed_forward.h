@@ -27,9 +27,10 @@ class FeedForward : private LayerPart {
   bool exists() const { return layer().mlp.width > 0 || !layer().moe.experts.empty(); }
   /// The slot of normed where the MLP reads all of it; none where it reads only some rows.
   AmaxSlot input_slot() const;
-  /// Adds the MLP or the experts of normed to hidden; without is_normed, the norm of hidden runs
-  /// first. Does nothing where the layer has none.
-  void run(float* hidden, bool is_normed);
+  /// Adds the MLP or the experts of normed to hidden; without is_normed, the norm of x runs first.
+  /// x: the residual stream before, hidden itself but for hyper-connections. Does nothing where the
+  /// layer has none.
+  void run(const float* x, float* hidden, bool is_normed);
   /// Observes the inputs of every expert as if it got all tokens.
   void show_all_experts(bool wanted) { shows_all_experts_ = wanted; }
 
@@ -37,8 +38,8 @@ class FeedForward : private LayerPart {
   Branch mlp_branch() const {
     return branch(layer().mlp_output_norm, config_.mlp_output_multiplier);
   }
-  /// Adds the norm of MLP and experts together to hidden; normed holds the MLP's input.
-  void add_both(float* hidden);
+  /// Adds the norm of MLP and experts of x together to hidden; normed holds the MLP's input.
+  void add_both(const float* x, float* hidden);
 
   /// Writes the activated inner rows of all parts of x, [rows of all parts, width], to activated.
   /// role: of x. Observes both.

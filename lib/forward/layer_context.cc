@@ -66,7 +66,8 @@ std::vector<Activations::Row> Activations::rows_of(const ModelConfig& c, const B
   const int64_t step_rank = c.recurrent.step_rank;
   const bool steps_have_rank = step_rank > 0;
   const int64_t low_rank = std::max(step_rank, c.recurrent.gate_rank);
-  const bool has_streams = c.streams > 1;
+  const bool has_streams = c.streams > 1, connects_streams = c.connections.exist();
+  const int64_t planes = c.streams + (connects_streams ? 1 : 0);  // behind the streams: an output
   // The fused operation cannot look at a whole row of the gate.
   const bool is_sparse = std::ranges::any_of(
       c.layers, [](const LayerConfig& layer) { return layer.activation_sparsity > 0.0; });

@@ -63,13 +63,17 @@
   row(layer_gated, kFloat32, kBatch, 2 * c.layer_input_size)                                     \
   row(layer_activated, kCompute, kBatch, c.layer_input_size)                                     \
   /* Parallel residual streams: of the embedding, before the layer, and what the layer changes. */\
-  row(streams, kFloat32, kBatch, has_streams ? c.streams * c.hidden_size : 0)                    \
-  row(predicted, kFloat32, kBatch, has_streams ? c.streams * c.hidden_size : 0)                  \
+  row(streams, kFloat32, kBatch, has_streams ? planes * c.hidden_size : 0)                       \
+  row(predicted, kFloat32, kBatch, has_streams ? planes * c.hidden_size : 0)                     \
   row(active, kFloat32, kBatch, has_streams ? c.hidden_size : 0)                                 \
-  row(stream_input, kFloat32, kBatch, has_streams ? c.hidden_size : 0)                           \
-  row(stream_inputs, kFloat32, kBatch, has_streams ? 2 * c.hidden_size : 0)                      \
-  row(stream_routes, kFloat32, kBatch, has_streams ? c.streams : 0)                              \
-  row(stream_coefficients, kFloat32, kBatch, has_streams ? c.streams * c.streams : 0)            \
+  row(stream_input, kFloat32, kBatch,                                                            \
+      has_streams ? (connects_streams ? c.streams : 1) * c.hidden_size : 0)                      \
+  row(stream_inputs, kFloat32, kBatch,                                                           \
+      has_streams ? (connects_streams ? c.streams : 2) * c.hidden_size : 0)                      \
+  row(stream_routes, kFloat32, kBatch,                                                           \
+      connects_streams ? c.size_of(Dim::kConnections) : has_streams ? c.streams : 0)             \
+  row(stream_coefficients, kFloat32, kBatch,                                                     \
+      connects_streams ? c.size_of(Dim::kConnections) : has_streams ? c.streams * c.streams : 0) \
   row(laurel, kFloat32, kBatch, c.laurel_rank > 0 ? c.hidden_size : 0)                           \
   row(laurel_low, kFloat32, kBatch, c.laurel_rank)                                               \
   row(laurel_input, kCompute, kBatch, c.laurel_rank)                                             \

@@ -16,7 +16,8 @@ LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeTyp
       attention_(held_context),
       mixer_(held_context),
       feed_forward_(held_context),
-      streams_(held_context) {
+      streams_(held_context),
+      connections_(held_context) {
   buffers_.reserve(Reserved::kBatch, max_tokens);
 }
 
@@ -26,20 +27,28 @@ void LayerRunner::begin(const PackedLayer& layer, int64_t index, const TokenBatc
   context_.batch = &batch;
 }
 
+const float* LayerRunner::enter(const float* hidden) {
+  if (config_.connections.exist()) return connections_.enter_attention(hidden);
+  return config_.streams > 1 ? streams_.predict(hidden) : hidden;
+}
+
 KeysValues LayerRunner::keys_values(const float* hidden) {
-  const float* active = config_.streams > 1 ? streams_.predict(hidden) : hidden;
-  normalize_input(Role::kQuery, active, layer().input_norm);
+  normalize_input(Role::kQuery, enter(hidden), layer().input_norm);
   return own().has_own_cache ? attention_.keys_values() : KeysValues{};
 }
 
 void LayerRunner::finish(float* all_hidden, const KvView& storage, const ObservedQueries& seen) {
-  const bool has_attention = own().has_attention;
-  float* const hidden = config_.streams > 1 ? streams_.begin() : all_hidden;
+  const bool has_attention = own().has_attention, is_connected = config_.connections.exist();
+  if (is_connected && !has_attention) enter(all_hidden);
+  float* hidden = is_connected          ? connections_.attention_output()
+                  : config_.streams > 1 ? streams_.begin()
+                                        : all_hidden;
+  const float* const input = is_connected ? connections_.input() : hidden;
   if (layer().laurel.up.matrix) streams_.make_laurel(hidden);
-  if (has_attention) attention_.run(hidden, storage, seen);
+  if (has_attention) attention_.run(input, storage, seen);
   // With a parallel residual both read the layer's input, so the MLP runs before anything is added.
-  if (config_.parallel_residual) feed_forward_.run(hidden, false);
-  if (own().has_recurrence) mixer_.run(hidden, storage.state);
+  if (config_.parallel_residual) feed_forward_.run(input, hidden, false);
+  if (own().has_recurrence) mixer_.run(input, storage.state);
   if (config_.norms_stream) {
     normalize_stream(hidden, has_attention ? layer().input_norm : layer().mixer_norm);
     scale_stream(hidden, has_attention ? config_.attention_stream_multiplier
@@ -53,7 +62,12 @@ void LayerRunner::finish(float* all_hidden, const KvView& storage, const Observe
     is_normed = add_mixed(buffers_.attended, layer().output, config_.attention_output_multiplier,
                           hidden, true);
   if (layer().laurel.up.matrix) streams_.add_laurel(hidden);
-  if (!config_.parallel_residual) feed_forward_.run(hidden, is_normed);
+  if (is_connected) {
+    connections_.leave_attention();
+    hidden = connections_.mlp_output();
+  }
+  if (!config_.parallel_residual) feed_forward_.run(input, hidden, is_normed);
+  if (is_connected) return connections_.leave_mlp(all_hidden);
   if (config_.streams > 1) streams_.correct(all_hidden);
   if (layer().input.gate.matrix) streams_.add_layer_input(inputs_, all_hidden);
   if (!layer().streams.outputs.empty()) streams_.join(all_hidden);
@@ -67,8 +81,8 @@ bool LayerRunner::add_mixed(const Buffer& x, const PackedLinear& linear, float m
   const PackedNorm& next = layer().mlp_norm;
   KVCAL_CHECK(is_last || (!config_.parallel_residual && !way.norm.exists()));
   const bool has_next = is_last && config_.has_mlp_norm && !config_.parallel_residual &&
-                        !config_.norms_stream && !layer().laurel.up.matrix &&
-                        feed_forward_.exists() && next.exists();
+                        !config_.norms_stream && !config_.connections.exist() &&
+                        !layer().laurel.up.matrix && feed_forward_.exists() && next.exists();
   if (way.adds_directly() || !has_next) {
     add_projected(x, linear, way, hidden);
     return false;

@@ -5,6 +5,7 @@
 
 #include "forward/attention.h"
 #include "forward/feed_forward.h"
+#include "forward/hyper_connections.h"
 #include "forward/recurrent_mixer.h"
 #include "forward/residual_streams.h"
 
@@ -80,6 +81,8 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
   void show_all_experts(bool wanted) { feed_forward_.show_all_experts(wanted); }
 
  private:
+  /// What attention and mixers read, before its norm.
+  const float* enter(const float* hidden);
   void exchange(BatchKeysValues* kept);
   /// Adds a mix to hidden, the last one before the MLP or not. Also writes the MLP's input to
   /// normed where one operation can do both, and then returns true.
@@ -92,6 +95,7 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
   RecurrentMixer mixer_;
   FeedForward feed_forward_;
   ResidualStreams streams_;
+  HyperConnections connections_;
   LayerInputs inputs_;
 };
 

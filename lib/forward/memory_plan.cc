@@ -41,6 +41,13 @@ int64_t recurrence_elements(const ModelConfig& config) {
          (config.recurrent.fades_by_key ? config.recurrent.keys() * config.hidden_size : 0);
 }
 
+/// Hyper-connections of a layer's attention and MLP.
+uint64_t connection_bytes(const ModelConfig& config) {
+  if (!config.connections.exist()) return 0;
+  const int64_t matrix = config.size_of(Dim::kConnections) * config.size_of(Dim::kStreamsWidth);
+  return static_cast<uint64_t>(2 * (matrix + config.size_of(Dim::kStreamsWidth))) * sizeof(float);
+}
+
 /// Storage of K and V, and what the passes keep beside the runner's activations.
 uint64_t cached_bytes_per_token(const ModelConfig& config) {
   const auto width = [](const LayerConfig& layer) { return layer.cache.width(); };
@@ -150,8 +157,8 @@ uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
   if (config.architecture->has_mlp_beside_experts) largest = dense + experts;
   largest += hidden * (3 * config.layer_input_size + 2 * config.laurel_rank);
   // Layer 0 has the projections to the further streams, and the last one those back.
-  largest += 2 * hidden * hidden * (config.streams - 1);
-  return static_cast<uint64_t>(mixer + largest) * bytes_of(type);
+  if (!config.connections.exist()) largest += 2 * hidden * hidden * (config.streams - 1);
+  return static_cast<uint64_t>(mixer + largest) * bytes_of(type) + connection_bytes(config);
 }
 
 MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, const Backend& backend,

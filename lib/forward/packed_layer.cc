@@ -219,6 +219,22 @@ class Packer {
     return packed;
   }
 
+  PackedConnection connection(Role linear_role, Role scale_role, Role base_role) const {
+    return {.norm = ones(config_.size_of(Dim::kStreamsWidth), backend_),
+            .linear = numbers(linear_role),
+            .scale = values(scale_role),
+            .base = values(base_role)};
+  }
+
+  void pack_connections(PackedLayer& packed, LayerParts parts) const {
+    packed.attention_connection =
+        connection(Role::kAttentionConnection, Role::kAttentionConnectionScale,
+                   Role::kAttentionConnectionBase);
+    if (parts == LayerParts::kKeyValue) return;
+    packed.mlp_connection =
+        connection(Role::kMlpConnection, Role::kMlpConnectionScale, Role::kMlpConnectionBase);
+  }
+
   float scalar() const {
     return weights_.has(layer_, Role::kLayerScalar) ? number(Role::kLayerScalar) : 1.0f;
   }
@@ -352,7 +368,10 @@ PackedLayer pack_in_turn(const Weights& weights, const ModelConfig& config, int6
     if (parts == LayerParts::kAll) packer.pack_query(packed);
     return packed;
   }
-  if (config.streams > 1) packed.streams = packer.streams(parts);
+  if (config.connections.exist())
+    packer.pack_connections(packed, parts);
+  else if (config.streams > 1)
+    packed.streams = packer.streams(parts);
   if (variations.has_attention) {
     packer.pack_key_value(packed);
     if (parts == LayerParts::kKeyValue) return packed;

@@ -85,6 +85,14 @@ struct PackedStreams {
   std::vector<PackedLinear> outputs;      ///< of the further streams, likewise; last layer
 };
 
+/// Hyper-connections of all streams with attention or the MLP, which are float32 for every compute
+/// type.
+struct PackedConnection {
+  PackedValues norm;    ///< [streams * hidden] ones
+  PackedLinear linear;  ///< [(2 + streams) * streams, streams * hidden]
+  PackedValues scale, base;
+};
+
 /// A residual of low rank beside attention: norm(up(down(x))) + x for attention's input x.
 struct PackedLaurel {
   PackedLinear down;  ///< [rank, hidden]
@@ -132,9 +140,10 @@ struct PackedLayer {
   PackedExperts moe;            ///< empty in a dense layer
   PackedLayerInput input;       ///< without matrices where layers have none
   PackedDraftInput draft;       ///< likewise, of a draft layer
-  PackedStreams streams;        ///< without matrices where there is one stream
-  PackedLaurel laurel;          ///< without matrices where the layer has none
-  float scalar = 1.0f;          ///< factor of the residual stream at the layer's end
+  PackedStreams streams;        ///< without matrices where there is one stream, or a connection
+  PackedConnection attention_connection, mlp_connection;  ///< without matrices where there is none
+  PackedLaurel laurel;  ///< without matrices where the layer has none
+  float scalar = 1.0f;  ///< factor of the residual stream at the layer's end
 };
 
 /// Packs the layer for every backend of the group, in their order. Matrices are read once.

@@ -297,6 +297,7 @@ void add_attention(Words& words, const Architecture& architecture, const Family&
 void add_layer_ends(Words& words, const Architecture& architecture, const Family& family) {
   add(words, family.has_row(Role::kLayerInputGate), "optional embeddings a layer");
   add(words, family.always(Role::kStreamRouter), "parallel residual streams");
+  add(words, family.always(Role::kAttentionConnection), "hyper-connected residual streams");
   add(words, family.always(Role::kLaurelUp), "residual of low rank beside attention");
   add(words, architecture.has_mlp_by_layer, "optional sparse MLPs");
   add(words, family.always(Role::kLayerScalar), "scalar a layer");

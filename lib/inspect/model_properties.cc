@@ -45,6 +45,7 @@ void add_sizes(Properties& properties, const ModelConfig& config) {
   add("hidden_size", config.hidden_size);
   add("intermediate_size", config.intermediate_size);
   if (config.streams > 1) add("residual_streams", config.streams);
+  if (config.connections.exist()) add("sinkhorn_iterations", config.connections.iterations);
   add("vocab_size", config.vocab_size);
   add("max_position_embeddings", config.max_position_embeddings);
   add("num_attention_heads", config.num_attention_heads);
