@@ -152,7 +152,8 @@ void parse_latent(const ConfigReader& reader, ModelConfig& config) {
   config.has_query_rank = config.latent.query_rank > 0;
   config.latent.latent_rank = reader.size("kv_lora_rank", kMaxWidth);
   config.latent.nope_dim = reader.size("qk_nope_head_dim", 4096);
-  config.latent.rope_dim = reader.size("qk_rope_head_dim", 4096, 2);
+  const bool may_turn = config.architecture->positions != Positions::kNone;
+  config.latent.rope_dim = reader.size("qk_rope_head_dim", 4096, may_turn ? 2 : 0);
   config.latent.value_dim = latent_value_dim(reader, config);
   if (config.latent.rope_dim % 2 != 0)
     fail("key 'qk_rope_head_dim' is ", config.latent.rope_dim, ", expected an even number");

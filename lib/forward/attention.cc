@@ -348,7 +348,8 @@ ExpandedLatent Attention::expand(const PackedLayer& layer, std::span<const Segme
                       .out = out.data()});
   };
   load(storage.k, storage.k_scales, latent.latent_rank, type_, buffers_.latent);
-  load(storage.v, storage.v_scales, latent.rope_dim, ComputeType::kFloat32, buffers_.rotated_key);
+  if (latent.rope_dim > 0)
+    load(storage.v, storage.v_scales, latent.rope_dim, ComputeType::kFloat32, buffers_.rotated_key);
   fold(slot_of(Role::kLatentUp), buffers_.latent.data(), rows * latent.latent_rank, type_);
   observe({.role = Role::kLatentUp,
            .x = buffers_.latent.data(),
@@ -369,7 +370,9 @@ ExpandedLatent Attention::expand(const PackedLayer& layer, std::span<const Segme
   const HeadsView keys = heads_of(buffers_.keys, heads, dim);
   const HeadsView values = heads_of(buffers_.values, heads, latent.value_dim);
   backend_.copy_heads({.x = up, .out = keys, .width = latent.nope_dim});
-  backend_.copy_heads({.x = rotated, .out = from(keys, latent.nope_dim), .width = latent.rope_dim});
+  if (latent.rope_dim > 0)
+    backend_.copy_heads(
+        {.x = rotated, .out = from(keys, latent.nope_dim), .width = latent.rope_dim});
   backend_.copy_heads({.x = from(up, latent.nope_dim), .out = values, .width = latent.value_dim});
   ExpandedLatent expanded{.storage = {.k = buffers_.keys.data(), .v = buffers_.values.data()},
                           .segments = {segments.begin(), segments.end()}};

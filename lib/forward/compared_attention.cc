@@ -68,6 +68,7 @@ void ComparedAttention::keep_keys(int64_t first_sample, const TokenBatch& tokens
       kept.keys = std::max(kept.keys, kept.seen.back().end);
     }
     const auto copy = [&](const HeadsView& heads, Buffer& to) {
+      if (heads.head_dim == 0) return;
       float* room = grown<float>(backend_, to, kept.keys * heads.heads * heads.head_dim);
       const auto out = contiguous(room, kept.keys, heads.heads, heads.head_dim);
       backend_.copy_heads(
@@ -135,6 +136,7 @@ ComparedAttention::Read ComparedAttention::read_quantized(Attention& attention,
     const bool is_per_channel = candidate.type.format && std::ssize(scales) == cache.heads * width;
     KVCAL_CHECK(is_per_channel || std::ssize(scales) == cache.heads);
     own_scales = upload<float>(scales, backend_);
+    if (width == 0) return;
     // Buffers only grow: fresh memory for each layer would cost more than the comparison.
     const KvDType dtype = candidate.type.dtype;
     const int64_t bytes = kept.keys * cache.heads * width * bytes_per_element(dtype);

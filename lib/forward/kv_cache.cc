@@ -83,6 +83,7 @@ void KvBuffers::reserve(const LayerCache& cache, int64_t rows, Backend& backend)
 
 void KvBuffers::simulate(const HeadsView& keys, const HeadsView& values, Backend& backend) const {
   const auto simulate_side = [&](const HeadsView& x, const Side& side, bool is_value) {
+    if (x.head_dim == 0) return;
     backend.simulate_cache({.x = x,
                             .format = *format,
                             .scales = side.scales.as<float>(),

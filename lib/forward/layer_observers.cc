@@ -366,7 +366,7 @@ void refuse_zero_cache(const LayerObservation& seen, const ModelConfig& config,
                                        : has_value ? std::span<const Role>(kValueRoles)
                                                    : std::span<const Role>(kKeyRoles).first(2);
   refuse("K", seen.k, keys, config, weights, layer);
-  refuse("V", seen.v, values, config, weights, layer);
+  if (config.cache(layer).v_dim > 0) refuse("V", seen.v, values, config, weights, layer);
 }
 
 }  // namespace kvcal

@@ -219,8 +219,8 @@ Json latent_json(const LatentConfig& latent) {
 }
 
 std::string latent_text(const LatentConfig& latent) {
-  return "latent of " + std::to_string(latent.latent_rank) + " and a rotated key of " +
-         std::to_string(latent.rope_dim);
+  return "latent of " + std::to_string(latent.latent_rank) +
+         (latent.rope_dim > 0 ? " and a rotated key of " + std::to_string(latent.rope_dim) : "");
 }
 
 void add_latent_attention(Properties& properties, const ModelConfig& config) {

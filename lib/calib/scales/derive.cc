@@ -231,6 +231,8 @@ AttentionCalibration derive_attention(const AttentionStatistics& seen,
                               .reads_cache_of = read_cache(config, planned.layer),
                               .k = calibrated(seen.k, k, planned.kv, options),
                               .v = calibrated(seen.v, v, planned.kv, options)};
+  // A latent without a rotated key has no V; engines keep K alone, with its scale.
+  if (config.cache(planned.layer).v_dim == 0) result.v = result.k;
   if (planned.q && seen.q)
     result.q = calibrated(*seen.q, grouped(*seen.q, strategy), *planned.q, options);
   warn_of_zeros(result, diagnostics);

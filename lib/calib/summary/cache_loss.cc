@@ -167,6 +167,7 @@ CacheLosses::Side CacheLosses::draw(const KvTensorCalibration& seen, const Cache
             .drawn = {},
             .ranks = std::vector<std::vector<int64_t>>(seen.head_histograms.size())};
   std::mt19937_64 random(seed);
+  if (head_dim == 0) return side;
   for (size_t h = 0; h < seen.head_histograms.size(); ++h) {
     std::vector<float>& drawn = side.drawn.emplace_back();
     const float largest = seen.head_ranges[h].amax().value;

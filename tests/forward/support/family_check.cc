@@ -75,8 +75,9 @@ std::vector<double> token_distances(const std::vector<float>& logits,
 
 namespace {
 
+/// 0 where there are no values.
 double amax_of(const ObservedRange& range) {
-  return std::max(std::fabs(range.min), std::fabs(range.max));
+  return range.min > range.max ? 0.0 : std::max(std::fabs(range.min), std::fabs(range.max));
 }
 
 /// Names of Linears on disk, without ".weight".
