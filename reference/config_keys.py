@@ -232,7 +232,8 @@ class Runner:
         numbers = [logits]
         for layer in cache.layers:
             if getattr(layer, "keys", None) is not None:
-                numbers += [layer.keys[0], layer.values[0]]
+                has_values = layer.values.numel() > 0  # none beside a latent without a rotated key
+                numbers += [layer.keys[0], layer.values[0] if has_values else torch.zeros(1)]
         if not all(tensor.isfinite().all() for tensor in numbers):
             raise ValueError("not finite")
         return numbers

@@ -249,10 +249,10 @@ def rounded(tensor):
 class ProductInputs(TorchFunctionMode):
     """Largest magnitude of what each parameter, or each expert's part of one, is multiplied with; experts chosen and
     the nearest top-k tie. As bfloat16, both sides of every product with a parameter are rounded, but for the router's:
-    its choices are discrete."""
+    its choices are discrete; and those of hyper-connections, which are float32 everywhere."""
 
     PRODUCTS = {"linear", "matmul", "__matmul__", "addmm", "mm"}
-    ROUTER = re.compile(r"\b(gate|router|router\.proj|shared_expert_gate|weights_proj)\.weight$")
+    ROUTER = re.compile(r"\b(gate|router|router\.proj|shared_expert_gate|weights_proj)\.weight$|_hc\.fn$")
 
     def __init__(self, model, as_bfloat16=False):
         super().__init__()
@@ -385,6 +385,8 @@ def cached(cache, num_tokens, num_layers):
             continue
         k, v = one_per_head(layer.keys[0]), one_per_head(layer.values[0])
         assert k.shape[1] == num_tokens
+        if v.shape[2] == 0:  # beside a latent without a rotated key
+            v = torch.zeros(*v.shape[:2], 1)
         layers.append({"k_head_amax": k.abs().amax((1, 2)).tolist(), "v_head_amax": v.abs().amax((1, 2)).tolist(),
                        "k_min": k.min().item(), "k_max": k.max().item(),
                        "v_min": v.min().item(), "v_max": v.max().item()})

@@ -37,6 +37,7 @@ NameTable<bool ModelConfig::*> words_of(bool ModelConfig::*const*) {
            KVCAL_NAMED(projects_embedding),
            KVCAL_NAMED(has_output_norms),
            KVCAL_NAMED(norms_stream),
+           KVCAL_NAMED(activation_adds_one),
            KVCAL_NAMED(parallel_residual),
            KVCAL_NAMED(norm_topk_prob),
            KVCAL_NAMED(centers_norm),

@@ -17,7 +17,8 @@ Block block_of(const std::string& word, std::string_view key, size_t layer, bool
   const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
     return std::ranges::find(words, word) != words.end();
   };
-  if (is_one_of({"attention", "full_attention", "*"})) return Block::kAttention;
+  if (is_one_of({"attention", "full_attention", "indexed_attention", "*"}))
+    return Block::kAttention;
   if (may_slide && word == "sliding_attention") return Block::kAttention;
   if (is_one_of({"mamba", "mamba2", "linear_attention", "conv", "M"})) return Block::kRecurrence;
   if (is_one_of({"mlp", "-"})) return Block::kMlp;
@@ -248,9 +249,9 @@ namespace {
 
 /// More would be a mistake: the largest published model has 4.
 constexpr int64_t kMaxStreams = 64;
-
 /// Published models have 20.
 constexpr int64_t kMaxIterations = 1000;
+
 void parse_sparsity(const ConfigReader& reader, ModelConfig& config) {
   constexpr std::string_view kKey = "activation_sparsity_pattern";
   // Where it is absent, the first ten layers of a model with more are sparse.
@@ -293,12 +294,12 @@ void parse_mlps_by_layer(const ConfigReader& reader, ModelConfig& config) {
 void parse_streams(const ConfigReader& reader, ModelConfig& config) {
   if (has_row(*config.architecture, Role::kLaurelDown))
     config.laurel_rank = reader.size("laurel_rank", kMaxWidth);
-  if (!has_row(*config.architecture, Role::kStreamRouter)) return;
   if (has_row(*config.architecture, Role::kAttentionConnection)) {
     config.streams = reader.size("hc_mult", kMaxStreams, 2);
     config.connections = {.iterations = reader.size("hc_sinkhorn_iters", kMaxIterations),
                           .epsilon = static_cast<float>(reader.required_number("hc_eps"))};
   }
+  if (!has_row(*config.architecture, Role::kStreamRouter)) return;
   config.streams = reader.size("altup_num_inputs", kMaxStreams, 2);
   config.active_stream = reader.size("altup_active_idx", config.streams - 1, 0);
 }

@@ -153,9 +153,6 @@ struct RecurrentConfig {
   bool operator==(const RecurrentConfig&) const = default;
 };
 
-/// Heads of one layer's attention.
-struct AttentionSizes {
-  int64_t heads = 0, kv_heads = 0;
 /// Hyper-connections between parallel residual streams; see ConnectStreamsArgs.
 struct ConnectionConfig {
   int64_t iterations = 0;  ///< of Sinkhorn's normalization; 0: there are none
@@ -165,6 +162,9 @@ struct ConnectionConfig {
   bool operator==(const ConnectionConfig&) const = default;
 };
 
+/// Heads of one layer's attention.
+struct AttentionSizes {
+  int64_t heads = 0, kv_heads = 0;
   int64_t head_dim = 0, value_dim = 0;  ///< of Q and K; of V
 
   int64_t query_width() const { return heads * head_dim; }
@@ -243,7 +243,8 @@ struct ModelConfig {
   int64_t most_tokens = 0;
   float norm_eps = 0.0f;
   Activation activation = Activation::kSilu;
-  float activation_limit = 0.0f;  ///< gpt-oss' clamped gate; 0: none
+  float activation_limit = 0.0f;    ///< gpt-oss' clamped gate; 0: none
+  bool activation_adds_one = true;  ///< gpt-oss: 1 is added to what the clamped gate multiplies
 
   // Switches in the conditions of the tensor tables.
   bool attention_bias = false, output_bias = false, mlp_bias = false, lm_head_bias = false;
@@ -308,12 +309,12 @@ struct ModelConfig {
   int64_t layer_input_size = 0, layer_input_vocab = 0;  ///< of the layers' own embeddings
   /// Parallel residual streams, of which layers run the active one.
   int64_t streams = 1, active_stream = 0;
+  /// Where they exist, layers run a mix of all streams, and have no active one.
+  ConnectionConfig connections;
   int64_t laurel_rank = 0;  ///< of the residual beside attention; 0: none
   /// [num_hidden_layers], and the draft layer where append_draft_layer has added it.
   std::vector<LayerConfig> layers;
   std::vector<RopeConfig> ropes;  ///< [0] for most layers; [1] for sliding layers with their own
-  /// Where they exist, layers run a mix of all streams, and have no active one.
-  ConnectionConfig connections;
   std::string dtype;              ///< "float16", "bfloat16", "float32"; empty where absent
   int64_t weight_block_rows = 0, weight_block_columns = 0;  ///< FP8 block-scaled; 0: 16 bits
 

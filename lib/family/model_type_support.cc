@@ -87,7 +87,7 @@ const std::vector<Refusal>& refusals() {
       {"it drafts for another model and reads that model's KV cache",
        {"gemma4_assistant", "gemma4_unified_assistant"}},
       {"its norms follow the residual sums", {"git", "openai-gpt"}},
-      {"its hyper-connections are not run", {"glm5_next", "hy_v4"}},
+      {"its hyper-connections are not run", {"hy_v4"}},
       {"the hyper-connections of its text model are not run", {"hy_v4_vl"}},
       {"its last layer alone has a bias of attention's output", {"gpt_neox_japanese"}},
       {"its stacks of layers run several times a token, each time with K and V of its own",

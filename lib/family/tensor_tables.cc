@@ -190,6 +190,47 @@ TensorRows with(Condition condition, TensorRows rows) {
   return rows;
 }
 
+TensorRows latent_attention_rows() {
+  const Condition ranked = when(&ModelConfig::has_query_rank);
+  const Condition biased = when(&ModelConfig::attention_bias);
+  return {
+      {kQuery, "self_attn.q_proj.weight", {}, {unless(&ModelConfig::has_query_rank)}},
+      {kQueryDown, "self_attn.q_a_proj.weight", {}, {ranked}},
+      {kQueryDownBias, "self_attn.q_a_proj.bias", {}, {ranked, biased}},
+      {kQueryDownNorm, "self_attn.q_a_layernorm.weight", {}, {ranked}},
+      {kQueryUp, "self_attn.q_b_proj.weight", {}, {ranked}},
+      {kLatent, "self_attn.kv_a_proj_with_mqa.weight"},
+      {kLatentBias, "self_attn.kv_a_proj_with_mqa.bias", {}, {biased}},
+      {kLatentNorm, "self_attn.kv_a_layernorm.weight"},
+      {kLatentUp, "self_attn.kv_b_proj.weight"},
+      {kOutput, "self_attn.o_proj.weight"},
+      {kOutputBias, "self_attn.o_proj.bias", {}, {biased}},
+  };
+}
+
+TensorRows kimi_delta_net_rows(std::vector<Dim> decay_shape) {
+  const auto convolution = [](Role role, std::string_view name) {
+    return TensorRow{role, name, {Dim::kMixerInner, Dim::kOne, Dim::kMixerKernel}};
+  };
+  return {
+      {kMixerQuery, "self_attn.q_proj.weight"},
+      {kMixerKey, "self_attn.k_proj.weight"},
+      {kMixerValue, "self_attn.v_proj.weight"},
+      convolution(kMixerConvQuery, "self_attn.q_conv1d.weight"),
+      convolution(kMixerConvKey, "self_attn.k_conv1d.weight"),
+      convolution(kMixerConvValue, "self_attn.v_conv1d.weight"),
+      {kMixerAlphaDown, "self_attn.f_a_proj.weight"},
+      {kMixerAlphaUp, "self_attn.f_b_proj.weight"},
+      {kMixerStepBias, "self_attn.dt_bias", {Dim::kMixerKeyWidth}},
+      {kMixerDecay, "self_attn.A_log", std::move(decay_shape)},
+      {kMixerBeta, "self_attn.b_proj.weight"},
+      {kMixerZDown, "self_attn.g_a_proj.weight"},
+      {kMixerZUp, "self_attn.g_b_proj.weight"},
+      {kMixerNorm, "self_attn.o_norm.weight", {Dim::kMixerHeadDim}},
+      {kMixerOut, "self_attn.o_proj.weight"},
+  };
+}
+
 TensorRows mamba2_rows(const Mamba2Names& names) {
   const Condition biased = when(&ModelConfig::mixer_bias);
   return with(when(&LayerConfig::has_recurrence),

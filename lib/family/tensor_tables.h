@@ -118,6 +118,12 @@ constexpr SharedNames kSplitExperts{"mlp.experts.{}.gate_proj.weight",
 TensorRows stacked_expert_rows(const StackedNames& names = kGraniteExperts,
                                Layout layout = Layout::kOutIn);
 
+/// Latent attention in DeepSeek's names; biases where attention_bias.
+TensorRows latent_attention_rows();
+/// Kimi's delta net, whose decays and gates of the output go through a low rank. decay_shape: of
+/// their logarithms.
+TensorRows kimi_delta_net_rows(std::vector<Dim> decay_shape);
+
 /// Names of a Mamba 2 mixer's tensors; biases where mixer_bias, mixer_output_bias and
 /// has_conv_bias, a norm where has_mixer_norm.
 struct Mamba2Names {

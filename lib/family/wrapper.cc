@@ -105,6 +105,7 @@ const std::vector<Wrapper>& wrappers() {
       {"glm46v", "GLM-4.6V", "glm4v_text", kInner, kVisual},
       {"glm4v", "GLM-4.1V", "glm4v_text", kInner, kVisual, kOneTypeOrTied},
       {"glm4v_moe", "GLM-4.5V", "glm4v_moe_text", kInner, kVisual, kOneTypeOrTied},
+      {"glm5_next", "GLM-5.3-Flash", "glm5_next_text", kInner, kVisual, kOneTypeFlat},
       {"glm_ocr", "GLM-OCR", "glm_ocr_text", kInner, kVisual, kOneTypeOrTied},
       {"glmasr", "GLM-ASR", "llama", kLlavaPlaces, kAudioOutside},
       {"glmga", "GLM-GA", "glm4v_text", kInner, kVisual},

@@ -250,6 +250,7 @@ class Packer {
     if (is_gated) {
       function.limit = limit > 0.0f ? limit : config_.activation_limit;
       function.limits_activated = limit > 0.0f;
+      function.adds_one = config_.activation_adds_one;
       function.gate_multiplier = config_.gate_multiplier;
     }
     if (function.kind != Activation::kXielu) return function;

@@ -13,6 +13,7 @@ using Names = std::set<std::string>;
 /// Of the fixtures, those that a form has no place for; everything else comes back.
 const Names kHybrids{"bailing_hybrid",
                      "bamba",
+                     "glm5_next",
                      "granitemoehybrid",
                      "granitemoehybrid_moe",
                      "jamba",

@@ -81,7 +81,8 @@ Json changed(Json config, std::string_view name, const Json* value) {
 double amax_of(const std::vector<ObservedRange>& ranges) {
   double amax = 0.0;
   for (const ObservedRange& range : ranges)
-    amax = std::max({amax, std::fabs(double{range.min}), std::fabs(double{range.max})});
+    if (range.min <= range.max)  // else there are no values
+      amax = std::max({amax, std::fabs(double{range.min}), std::fabs(double{range.max})});
   return amax;
 }
 

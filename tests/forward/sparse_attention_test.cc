@@ -128,6 +128,15 @@ TEST_CASE("sparse attention: the memory plan and caches count an indexer where i
   CHECK(slot(24) == 24 * (token + keys));
 }
 
+TEST_CASE("sparse attention: sequences of more pools of keys than an indexer selects are refused") {
+  ModelFixture fixture("glm5_next", "cpu");
+  const Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+  CHECK_NOTHROW(decoder.make_cache(KvDType::kFloat32, {}, 67));  // 16 pools of 4, and 3 keys
+  CHECK(test::contains(
+      test::message_of([&] { decoder.make_cache(KvDType::kFloat32, {}, 68); }),
+      "a sequence of 68 tokens: of more than 67, attention of glm5_next reads blocks of keys"));
+}
+
 TEST_CASE("sparse attention: sequences whose blocks of keys an indexer would select are refused") {
   ModelFixture fixture("minimax_m3_vl", "cpu");
   CHECK(fixture.config.most_tokens == 64);  // 8 blocks of 8 keys

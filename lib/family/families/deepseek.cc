@@ -9,49 +9,6 @@ using enum Role;
 
 namespace {
 
-/// Latent attention in DeepSeek's names.
-TensorRows latent_attention_rows() {
-  const Condition ranked = when(&ModelConfig::has_query_rank);
-  const Condition biased = when(&ModelConfig::attention_bias);
-  return {
-      {kQuery, "self_attn.q_proj.weight", {}, {unless(&ModelConfig::has_query_rank)}},
-      {kQueryDown, "self_attn.q_a_proj.weight", {}, {ranked}},
-      {kQueryDownBias, "self_attn.q_a_proj.bias", {}, {ranked, biased}},
-      {kQueryDownNorm, "self_attn.q_a_layernorm.weight", {}, {ranked}},
-      {kQueryUp, "self_attn.q_b_proj.weight", {}, {ranked}},
-      {kLatent, "self_attn.kv_a_proj_with_mqa.weight"},
-      {kLatentBias, "self_attn.kv_a_proj_with_mqa.bias", {}, {biased}},
-      {kLatentNorm, "self_attn.kv_a_layernorm.weight"},
-      {kLatentUp, "self_attn.kv_b_proj.weight"},
-      {kOutput, "self_attn.o_proj.weight"},
-      {kOutputBias, "self_attn.o_proj.bias", {}, {biased}},
-  };
-}
-
-/// Kimi's delta net, whose decays and gates of the output go through a low rank.
-TensorRows kimi_delta_net_rows() {
-  const auto convolution = [](Role role, std::string_view name) {
-    return TensorRow{role, name, {Dim::kMixerInner, Dim::kOne, Dim::kMixerKernel}};
-  };
-  return {
-      {kMixerQuery, "self_attn.q_proj.weight"},
-      {kMixerKey, "self_attn.k_proj.weight"},
-      {kMixerValue, "self_attn.v_proj.weight"},
-      convolution(kMixerConvQuery, "self_attn.q_conv1d.weight"),
-      convolution(kMixerConvKey, "self_attn.k_conv1d.weight"),
-      convolution(kMixerConvValue, "self_attn.v_conv1d.weight"),
-      {kMixerAlphaDown, "self_attn.f_a_proj.weight"},
-      {kMixerAlphaUp, "self_attn.f_b_proj.weight"},
-      {kMixerStepBias, "self_attn.dt_bias", {Dim::kMixerKeyWidth}},
-      {kMixerDecay, "self_attn.A_log", {Dim::kOne, Dim::kOne, Dim::kMixerHeads, Dim::kOne}},
-      {kMixerBeta, "self_attn.b_proj.weight"},
-      {kMixerZDown, "self_attn.g_a_proj.weight"},
-      {kMixerZUp, "self_attn.g_b_proj.weight"},
-      {kMixerNorm, "self_attn.o_norm.weight", {Dim::kMixerHeadDim}},
-      {kMixerOut, "self_attn.o_proj.weight"},
-  };
-}
-
 /// MLPs of layers without experts, under the name of layers with them.
 TensorRows saved_mlp_rows() {
   return with(unless(&LayerConfig::is_moe), {{kGate, "block_sparse_moe.gate_proj.weight"},
@@ -234,7 +191,8 @@ constexpr FamilyRow kRows[] = {
        family.expert_layers = ExpertLayers::kTyped;
        family.layer_tensors = joined(
            {pre_norm_rows(), with(when(&LayerConfig::has_attention), latent_attention_rows()),
-            with(when(&LayerConfig::has_recurrence), kimi_delta_net_rows()),
+            with(when(&LayerConfig::has_recurrence),
+                 kimi_delta_net_rows({Dim::kOne, Dim::kOne, Dim::kMixerHeads, Dim::kOne})),
             with(unless(&ModelConfig::has_saved_names), mlp_rows()),
             with(when(&ModelConfig::has_saved_names), saved_mlp_rows()),
             expert_rows(kMixtralExperts),
