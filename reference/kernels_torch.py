@@ -4,7 +4,7 @@
 
 Needs torch 2.13.0 and transformers 5.23. Attention is torch.nn.functional.scaled_dot_product_attention; with a
 soft-cap or sinks, which that function does not have, a softmax over the capped scores and one column more for the
-sinks; ALiBi's slopes are its float mask, or added to the capped scores. Norms and activations are torch.nn.functional's, xIELU is transformers', rope the usual rotate-half (Llama)
+sinks; ALiBi's slopes are its float mask, or added to the capped scores. Attention with logits by distance is transformers 5.24's Inkling. Norms and activations are torch.nn.functional's, xIELU is transformers', rope the usual rotate-half (Llama)
 and rotate-every-two (GPT-J) written with complex numbers, FP8 codes torch's own dtypes. Inputs are multiples of
 1/1024, exact in float32; outputs are rounded to 11 digits.
 """
@@ -12,10 +12,12 @@ and rotate-every-two (GPT-J) written with complex numbers, FP8 codes torch's own
 import json
 import pathlib
 import sys
+import types
 
 import torch
 import torch.nn.functional as F
 from transformers.activations import XIELUActivation
+from transformers.models.inkling.modeling_inkling import InklingRelativeLogits, eager_attention_forward
 
 torch.manual_seed(20240611)
 
@@ -63,6 +65,23 @@ def attention(q_count, kv_count, heads, kv_heads, head_dim, window, v_head_dim=0
             "v_head_dim": v_head_dim, "sliding_window": window, "softmax_scale": 0.3, "softcap": softcap,
             "sinks": listed(sink) if sinks else [], "q": listed(q), "k": listed(k), "v": listed(v),
             "out": listed(out.transpose(0, 1))} | ({"slopes": listed(slope)} if slopes else {})
+
+
+def relative_attention(q_count, kv_count, heads, kv_heads, head_dim, window, rank, extent):
+    """Inkling's own functions; its table is [rank, extent], ours [extent, rank]."""
+    q = values(q_count, heads, head_dim)
+    k, v = values(kv_count, kv_heads, head_dim), values(kv_count, kv_heads, head_dim)
+    states, logits = values(q_count, heads, rank), InklingRelativeLogits(rank, extent).double()
+    logits.proj.data = values(rank, extent)
+    queries = torch.arange(kv_count - q_count, kv_count)
+    bias = logits(states[None], queries, torch.arange(kv_count)).detach()
+    hidden = torch.zeros(q_count, kv_count, dtype=torch.float64).masked_fill(~visible(q_count, kv_count, window), -torch.inf)
+    module = types.SimpleNamespace(num_key_value_groups=heads // kv_heads, training=False)
+    given = (x.transpose(0, 1)[None] for x in (q, k, v))
+    out, _ = eager_attention_forward(module, *given, hidden, 0.3, position_bias=bias)
+    return {"q_count": q_count, "kv_count": kv_count, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
+            "sliding_window": window, "softmax_scale": 0.3, "rank": rank, "extent": extent, "q": listed(q), "k": listed(k),
+            "v": listed(v), "states": listed(states), "table": listed(logits.proj.data.T), "out": listed(out)}
 
 
 def rope(tokens, heads, head_dim, rotary_dim, interleaved):
@@ -183,6 +202,8 @@ cases = {
     "alibi": [attention(7, 7, 4, 2, 6, 0, slopes=True), attention(1, 9, 2, 1, 8, 0, slopes=True),
               attention(5, 12, 3, 3, 4, 4, slopes=True),
               attention(6, 9, 4, 2, 10, 0, v_head_dim=6, softcap=1.5, sinks=True, slopes=True)],
+    "relative_attention": [relative_attention(*case) for case in (
+        (7, 7, 4, 2, 6, 0, 3, 4), (1, 9, 2, 1, 8, 0, 2, 20), (5, 12, 3, 3, 4, 0, 4, 9), (11, 11, 2, 1, 4, 3, 2, 3))],
 }
 folder = pathlib.Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)

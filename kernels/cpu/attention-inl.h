@@ -66,6 +66,11 @@ class TaskQueries {
       if (!KeySelection::holds(row, key))
         scores[(key - first) * stride] = -std::numeric_limits<float>::infinity();
   }
+  /// The query's states of RelativeLogits, [rank].
+  const float* relative_states(int64_t query) const {
+    const int64_t row = task_.segment->q_begin + token_of(query);
+    return args_.relative.states + (row * args_.heads + head_of(query)) * args_.relative.rank;
+  }
   /// Keys that at least one query sees: [begin, end).
   int64_t begin() const { return first_key(0); }
   int64_t end() const { return last_key(count() - 1) + 1; }

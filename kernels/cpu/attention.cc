@@ -22,8 +22,13 @@ namespace kvcal::cpu {
 constexpr int64_t kKeys = 64;
 static_assert(kFp8AttentionKeys <= kKeys);
 
-inline int64_t attention_scratch_size(int64_t head_dim, int64_t value_dim) {
-  return (head_dim + value_dim + kKeys) * kQueries + (head_dim + value_dim) * kKeys + 3 * kQueries;
+/// Distances from the queries of a task, at most kQueries tokens, to the keys of a block.
+constexpr int64_t kDistances = kKeys + kQueries;
+
+inline int64_t attention_scratch_size(const AttentionArgs& args) {
+  const int64_t dims = args.head_dim + args.value_dim();
+  const int64_t relative = args.relative.states ? args.relative.rank + kDistances : 0;
+  return (dims + kKeys + relative + 3) * kQueries + dims * kKeys;
 }
 
 /// At most kQueries queries of the heads that share a KV head: rows of [queries, heads of a group].
@@ -68,10 +73,14 @@ class Attend {
     max_ = take(kQueries);
     sum_ = take(kQueries);
     correction_ = take(kQueries);
+    if (!args.relative.states) return;
+    states_ = take(args.relative.rank * kQueries);
+    relative_ = take(kDistances * kQueries);
   }
 
   void run() {
     load_queries();
+    if (args_.relative.states) load_states();
     start_softmax();
     std::fill_n(out_, value_dim_ * kQueries, 0.0f);
     const int64_t begin = lanes_.queries().begin(), end = lanes_.queries().end();
@@ -91,6 +100,38 @@ class Attend {
       rows_to_columns(rows, head_dim_, q_ + lane, kQueries);
     }
     multiply_by(set(lanes_.queries().score_factor()), q_, head_dim_ * kQueries);
+  }
+
+  void load_states() {
+    const int64_t rank = args_.relative.rank;
+    for (int64_t lane = 0; lane < kQueries; ++lane) {
+      const float* states = lanes_.queries().relative_states(lane);
+      for (int64_t i = 0; i < rank; ++i)
+        states_[i * kQueries + lane] = states[i] * TaskQueries::kLog2e;
+    }
+  }
+
+  /// Adds the logits of the distances between queries and the keys [begin, end) to scores.
+  void add_relative(int64_t begin, int64_t end) {
+    const TaskQueries& queries = lanes_.queries();
+    const int64_t rank = args_.relative.rank;
+    const int64_t nearest = std::max<int64_t>(0, queries.last_key(0) - end + 1);
+    const int64_t furthest =
+        std::min<int64_t>(args_.relative.extent - 1, queries.last_key(queries.count() - 1) - begin);
+    if (nearest > furthest) return;
+    multiply({.a = args_.relative.table + nearest * rank,
+              .row_stride = rank,
+              .step_stride = 1,
+              .rows = furthest - nearest + 1,
+              .steps = rank,
+              .b = states_,
+              .out = relative_});
+    for (int64_t lane = 0; lane < queries.count(); ++lane) {
+      const int64_t own = queries.last_key(lane);
+      for (int64_t key = std::max(begin, own - furthest); key < std::min(end, own + 1); ++key)
+        scores_[(key - begin) * kQueries + lane] +=
+            relative_[(own - key - nearest) * kQueries + lane];
+    }
   }
 
   /// Initial softmax state: only the sink, whose weight is 1 while it is the maximum.
@@ -145,6 +186,7 @@ class Attend {
               .out = scores_});
     if (args_.softcap > 0.0f) lanes_.cap_scores(end - begin, scores_);
     if (args_.slopes) lanes_.add_slopes(begin, end, scores_);
+    if (args_.relative.states) add_relative(begin, end);
     lanes_.hide_keys(begin, end, scores_);
     for (int64_t lane = 0; lane < kQueries; lane += kStrip * kLanes) soften(end - begin, lane);
     if (args_.weight_scale > 0.0f) round_weights(end - begin);
@@ -204,6 +246,9 @@ class Attend {
   float* scores_;                    ///< [kKeys, kQueries]: scores, then weights
   float *k_, *v_;                    ///< [kKeys, head_dim] and [kKeys, value_dim]
   float *max_, *sum_, *correction_;  ///< [kQueries]
+  // Of relative logits:
+  float* states_ = nullptr;    ///< [rank, kQueries]
+  float* relative_ = nullptr;  ///< [kDistances, kQueries] logits, from the nearest distance on
 };
 
 void attend(const AttentionArgs& args, const AttentionTask& task, float* scratch) {
@@ -239,6 +284,7 @@ class WeighKeys {
               .steps = args_.head_dim,
               .b = q_,
               .out = scores_});
+    if (args_.relative.states) add_relative();
     for (int64_t lane = 0; lane < kQueries; lane += kLanes) {
       find_largest(lane);
       add_up(lane);
@@ -280,6 +326,17 @@ class WeighKeys {
   }
 
   float* score(int64_t key, int64_t lane) const { return scores_ + key * kQueries + lane; }
+
+  /// Adds to scores what their keys' distances give.
+  void add_relative() const {
+    for (int64_t lane = 0; lane < task_.count; ++lane) {
+      const KeySpan& seen = seen_by(lane);
+      const int64_t furthest = std::min(args_.relative.extent - 1, seen.end - 1 - seen.begin);
+      for (int64_t distance = 0; distance <= furthest; ++distance)
+        *score(seen.end - 1 - distance - keys_.begin, lane) +=
+            args_.relative.at(row_of(lane), distance);
+    }
+  }
 
   /// Caps scores, adds slopes, and hides keys that a query does not see.
   void find_largest(int64_t lane) {
@@ -364,7 +421,7 @@ void CpuBackend::do_attention(const AttentionArgs& asked) {
   const AttentionArgs args = with_current_segments(asked);
   // A single query would leave a tile almost empty. Tiles know no slopes.
   const bool in_tiles = args.product_type == ComputeType::kBFloat16 && !args.is_decoding &&
-                        args.weight_scale == 0.0f && !args.slopes &&
+                        args.weight_scale == 0.0f && !args.slopes && !args.relative.states &&
                         tile_instructions() != TileInstructions::kNone;
   in_tiles ? attention_in_tiles(args) : attention_in_float32(args);
 }
@@ -372,8 +429,7 @@ void CpuBackend::do_attention(const AttentionArgs& asked) {
 void CpuBackend::attention_in_float32(const AttentionArgs& args) {
   const std::vector<AttentionTask> tasks = cut_attention(args, kQueries);
   pool_.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t index, int thread) {
-    float* scratch = scratch_[static_cast<size_t>(thread)].get<float>(
-        attention_scratch_size(args.head_dim, args.value_dim()));
+    float* scratch = scratch_[static_cast<size_t>(thread)].get<float>(attention_scratch_size(args));
     HWY_DYNAMIC_DISPATCH(attend)(args, tasks[static_cast<size_t>(index)], scratch);
   });
 }

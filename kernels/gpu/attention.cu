@@ -34,17 +34,17 @@ void GpuBackend::do_attention(const AttentionArgs& asked) {
   const auto turn = [&] {
     if (args.rope.x.data) do_rope(std::exchange(args.rope, {}));
   };
-  const bool is_general = args.selection.words || args.weight_scale > 0.0f;
-  if (const int64_t floats = is_general || !args.is_decoding ? 0 : decoding_scratch(args);
-      floats > 0)
+  const auto attend_in_float32 = [&] {
+    note_attention(AttentionUnits::kFloat32, "");
+    turn();  // this kernel reads a query once a tile of keys
+    attend_simt(stream(), args);
+  };
+  if (args.selection.words || args.weight_scale > 0.0f) return attend_in_float32();
+  if (const int64_t floats = decoding_scratch(args); args.is_decoding && floats > 0)
     return attend_decoding(
         stream(), args,
         reinterpret_cast<float*>(lasting_scratch(static_cast<size_t>(floats) * sizeof(float))));
-  if (is_general || args.slopes) {
-    note_attention(AttentionUnits::kFloat32, "");
-    turn();  // this kernel reads a query once a tile of keys
-    return attend_simt(stream(), args);
-  }
+  if (args.slopes || args.relative.states) return attend_in_float32();
   if (args.rope.x.data && !turns_in_pairs(args)) turn();
   if (attends_with_warpgroups_ && attend_with_warpgroups(stream(), args, properties_))
     return note_attention(AttentionUnits::kWarpgroups, "");
@@ -106,6 +106,7 @@ class WeighKeys {
     for (int64_t d = 0; d < args_.head_dim; ++d) sum = fmaf(q[d], k[d], sum);
     sum *= args_.softmax_scale;
     if (args_.softcap > 0.0f) sum = args_.softcap * tanhf(sum / args_.softcap);
+    if (args_.relative.states) sum += args_.relative.at(row_, keys_ - 1 - key);
     if (!args_.slopes) return sum;
     return fmaf(args_.slopes[head_], static_cast<float>(key - (keys_ - 1)), sum);
   }

@@ -166,6 +166,13 @@ __device__ inline KeySlope slope_of(const DeviceAttention& args, int64_t head, i
   return {args.slopes ? args.slopes[head] * kLog2e : 0.0f, position};
 }
 
+/// A base-2 score with the logit of the key's distance from the query, of a row of q.
+__device__ inline float relative_score(const DeviceAttention& args, int64_t q_row, int64_t head,
+                                       int64_t distance, float score) {
+  if (!args.relative.states) return score;
+  return score + args.relative.at(q_row * args.heads + head, distance) * kLog2e;
+}
+
 /// Initial maximum and sum of a head's softmax: those of its sink, if any.
 struct SoftmaxStart {
   float largest = kLowest, sum = 0.0f;

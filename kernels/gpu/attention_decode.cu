@@ -130,6 +130,7 @@ class Decode {
     KVCAL_UNROLL
     for (int row = 0; row < kRows; ++row) shared_.weights[row][thread()] = units.score(sums[row]);
     if (args_.slopes) add_slopes();
+    if (args_.relative.states) add_relative();
     __syncthreads();
   }
   /// To the scores of this thread's key.
@@ -137,6 +138,16 @@ class Decode {
     for (int row = 0; row < count_; ++row) {
       float& score = shared_.weights[row][thread()];
       score = slope_of(args_, head_of(row), position(row)).score(score, begin_ + thread());
+    }
+  }
+  /// Adds the logits of this thread's key by its distances.
+  __device__ void add_relative() {
+    for (int row = 0; row < count_; ++row) {
+      const int64_t distance = position(row) - begin_ - thread();
+      float& score = shared_.weights[row][thread()];
+      if (distance >= 0)
+        score =
+            relative_score(args_, segment_.q_begin + query_of(row), head_of(row), distance, score);
     }
   }
   __device__ void multiply_chunk(const Chunk& keys, const float* q, float (&sums)[kRows]) const {

@@ -79,9 +79,10 @@ class Attend {
     return keys_.holds(key) && KeySelection::holds(selected_, key);
   }
 
-  /// Score of a key of a tile for this thread's row, from the sum of products.
-  __device__ float score(float sum, int64_t key) const {
-    return slope_.score(units_.score(sum), key);
+  /// Score of a key that the query of this thread's row reads, from the sum of products.
+  __device__ float score(int64_t key, float sum) const {
+    return relative_score(args_, rows_.segment.q_begin + rows_.query(row_), rows_.head(row_),
+                          keys_.last - key, slope_.score(units_.score(sum), key));
   }
 
   /// Element of row `key` of the sequence, 0 after its end.
@@ -140,7 +141,7 @@ class Attend {
     float* row = weights_.of[row_];
     float largest = largest_;
     for (int key = part(); key < kKeys; key += kThreadsOfRow)
-      if (reads(tile + key)) largest = larger(largest, row[key] = score(row[key], tile + key));
+      if (reads(tile + key)) largest = larger(largest, row[key] = score(tile + key, row[key]));
     for (int mask = kThreadsOfRow / 2; mask > 0; mask /= 2)
       largest = larger(largest, shuffle_xor(largest, mask));
     const float correction = exp2f(largest_ - largest);
@@ -165,7 +166,7 @@ class Attend {
       float& here = largest[i] = i == 0 ? largest_ : largest[i - 1];
       for (int key = i * kKeys / kParts + part(); key < (i + 1) * kKeys / kParts;
            key += kThreadsOfRow)
-        if (reads(tile + key)) here = larger(here, row[key] = score(row[key], tile + key));
+        if (reads(tile + key)) here = larger(here, row[key] = score(tile + key, row[key]));
       for (int mask = kThreadsOfRow / 2; mask > 0; mask /= 2)
         here = larger(here, shuffle_xor(here, mask));
     }

@@ -58,6 +58,10 @@ class OneQuery {
     return cap > 0.0 ? cap * std::tanh(score / cap) : score;
   }
 
+  double relative(int64_t distance) const {
+    return reference::relative_logit(args_.relative, query_ * args_.heads + head_, distance);
+  }
+
   std::vector<double> softmax() const {
     const float* q = args_.q + query_ * args_.q_row_stride + head_ * args_.head_dim;
     std::vector<double> scores(static_cast<size_t>(end_ - begin_),
@@ -70,7 +74,8 @@ class OneQuery {
       for (int64_t d = 0; d < args_.head_dim; ++d)
         sum += q[d] * stored(args_.k, args_.k_scales, args_.head_dim, row, d);
       const double score = capped(sum * static_cast<double>(args_.softmax_scale)) +
-                           slope() * static_cast<double>(row - (end_ - 1));
+                           slope() * static_cast<double>(row - (end_ - 1)) +
+                           relative(end_ - 1 - row);
       scores[static_cast<size_t>(row - begin_)] = score;
       largest = std::max(largest, score);
     }
@@ -139,7 +144,9 @@ std::vector<double> log_weights(const AttentionWeightsArgs& args, int64_t query,
     const double cap = args.softcap;
     if (cap > 0.0) sum = cap * std::tanh(sum / cap);
     const double slope = args.slopes ? args.slopes[head] : 0.0;
-    scores.push_back(sum + slope * static_cast<double>(key - (seen.end - 1)));
+    sum += slope * static_cast<double>(key - (seen.end - 1));
+    scores.push_back(sum + reference::relative_logit(args.relative, query * args.heads + head,
+                                                     seen.end - 1 - key));
   }
   if (args.sinks) scores.push_back(args.sinks[head]);
   const double largest = std::ranges::max(scores);

@@ -39,6 +39,16 @@ inline void store_float(ComputeType type, void* data, int64_t i, float value) {
   with_type(type, [&]<class T>(T) { store(data, i, element_of<T>(value)); });
 }
 
+/// RelativeLogits::at in double.
+inline double relative_logit(const RelativeLogits& relative, int64_t row, int64_t distance) {
+  if (!relative.states || distance >= relative.extent) return 0.0;
+  double sum = 0.0;
+  for (int64_t i = 0; i < relative.rank; ++i)
+    sum += static_cast<double>(relative.states[row * relative.rank + i]) *
+           relative.table[distance * relative.rank + i];
+  return sum;
+}
+
 /// Element i of a KV cache, dequantized; only FP8 uses scale.
 inline float load_kv(KvDType dtype, const void* data, int64_t i, float scale) {
   return with_kv_type(dtype, [&]<class T>(T) {

@@ -113,9 +113,20 @@ void Backend::check(const SelectKeysArgs& args) const {
                 KeySelection::words_of(segment.kv_count) <= args.row_words);
 }
 
+namespace {
+
+void check_relative(const RelativeLogits& relative, float softcap) {
+  if (!relative.states) return;
+  KVCAL_CHECK(relative.table != nullptr && relative.rank > 0 && relative.extent > 0);
+  KVCAL_CHECK(softcap == 0.0f);
+}
+
+}  // namespace
+
 void Backend::check(const AttentionWeightsArgs& args) const {
   KVCAL_CHECK(args.kv_heads > 0 && args.heads > 0 && args.heads % args.kv_heads == 0);
   KVCAL_CHECK(args.head_dim > 0 && args.v_head_dim > 0 && args.softcap >= 0.0f);
+  check_relative(args.relative, args.softcap);
   for (const KeySpan& seen : args.seen)
     KVCAL_CHECK(seen.begin >= 0 && seen.begin < seen.end &&
                 seen.end - seen.begin + (args.sinks ? 1 : 0) <= args.weights_stride);
@@ -127,6 +138,7 @@ void Backend::check(const AttentionArgs& args) const {
   KVCAL_CHECK(args.sliding_window >= 0 && args.v_head_dim >= 0 && args.softcap >= 0.0f);
   KVCAL_CHECK(!is_fp8(args.kv_dtype) || (args.k_scales != nullptr && args.v_scales != nullptr));
   KVCAL_CHECK(args.weight_scale >= 0.0f);
+  check_relative(args.relative, args.softcap);
   if (args.rope.x.data) {
     KVCAL_CHECK(turns_queries() && args.rope.x.data == args.q);
     check(args.rope);

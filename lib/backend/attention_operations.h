@@ -40,6 +40,8 @@ struct AttentionWeightsArgs {
   const float* sinks = nullptr;  ///< [heads], as AttentionArgs has them, or null
   /// [heads], as AttentionArgs has them, or null; a query's own key is the last that it sees.
   const float* slopes = nullptr;
+  /// As AttentionArgs has it; the last key that a query sees is its own.
+  RelativeLogits relative = {};
   int64_t weights_stride = 0;
   /// [queries, heads, weights_stride]: natural logarithm of the weight of key seen.begin + i, then
   /// that of the sink, if any. What follows is not written.

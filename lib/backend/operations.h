@@ -34,6 +34,23 @@ struct KeySelection {
   }
 };
 
+/// Logits by the distance from a query back to a key, which add to scaled scores: the product of
+/// the query's own states and the distance's row of a table; 0 from extent on. Source: transformers
+/// 5.24, models/inkling `InklingRelativeLogits`.
+struct RelativeLogits {
+  const float* states = nullptr;  ///< [q rows, heads, rank] backend memory; null: there are none
+  const float* table = nullptr;   ///< [extent, rank]
+  int64_t rank = 0, extent = 0;
+
+  /// row: q row · heads + head; distance: 0 or more.
+  KVCAL_HD float at(int64_t row, int64_t distance) const {
+    float sum = 0.0f;
+    if (!states || distance >= extent) return sum;
+    for (int64_t i = 0; i < rank; ++i) sum += states[row * rank + i] * table[distance * rank + i];
+    return sum;
+  }
+};
+
 /// Number that orders scores: a larger score has a larger one. Zeros are equal.
 KVCAL_HD inline uint32_t order_of_score(float score) {
   if (score != score) return 0xffffffffu;
@@ -320,7 +337,8 @@ struct AttentionArgs {
   const float* slopes = nullptr;
   int64_t sliding_window =
       0;  ///< only keys less than window positions back are visible; 0: all are
-  KeySelection selection = {};  ///< at least one visible key a query; not with current_segments
+  KeySelection selection = {};   ///< at least one visible key a query; not with current_segments
+  RelativeLogits relative = {};  ///< not with softcap
   /// Type to which q, k, v and the softmax weights may be rounded before products; sums and softmax
   /// are float32.
   ComputeType product_type = ComputeType::kFloat32;

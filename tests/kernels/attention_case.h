@@ -33,6 +33,8 @@ struct AttentionCase {
   /// Added to the first two channels of each head of Q and of K, as biases of Qwen2 are: scores are
   /// far from zero.
   float q_offset = 0.0f, k_offset = 0.0f;
+  /// Of RelativeLogits; a rank of 0: none.
+  int64_t relative_rank = 0, relative_extent = 0;
   unsigned selected = 0;  ///< of 100 keys, beside a query's own; 0: there is no selection
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
@@ -122,6 +124,8 @@ class AttentionInputs {
         v_scale_(backend, head_scales(c.kv_heads, kVScale)),
         sinks_(backend, normal(c.heads, 4, 2.0f)),
         slopes_(backend, slopes_of(c.heads)),
+        relative_states_(backend, normal(c.q_rows() * c.heads * c.relative_rank, 5)),
+        relative_table_(backend, normal(c.relative_extent * c.relative_rank, 6)),
         selection_(backend, random_selection(c)),
         amax_(backend, std::vector<float>{0.0f}),
         nonfinite_(backend, std::vector<uint64_t>{0}) {}
@@ -158,6 +162,7 @@ class AttentionInputs {
          .slopes = c.slopes ? slopes_.data() : nullptr,
          .sliding_window = c.sliding_window,
          .selection = {c.selected > 0 ? selection_.data() : nullptr, selection_words(c)},
+         .relative = relative(c),
          .product_type = c.product_type,
          .out_type = c.out_type,
          .out = out,
@@ -182,10 +187,19 @@ class AttentionInputs {
   static constexpr float kKScale = 0.011f, kVScale = 0.02f;
   static int64_t q_stride(const AttentionCase& c) { return c.heads * c.head_dim + c.extra_stride; }
 
+  RelativeLogits relative(const AttentionCase& c) const {
+    if (c.relative_rank == 0) return {};
+    return {.states = relative_states_.data(),
+            .table = relative_table_.data(),
+            .rank = c.relative_rank,
+            .extent = c.relative_extent};
+  }
+
   Backend& backend_;
   OnBackend<float> q_;
   OnBackend<std::byte> k_, v_;
   OnBackend<float> k_scale_, v_scale_, sinks_, slopes_;
+  OnBackend<float> relative_states_, relative_table_;
   OnBackend<uint32_t> selection_;
   OnBackend<float> amax_;
   OnBackend<uint64_t> nonfinite_;

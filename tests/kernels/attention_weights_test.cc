@@ -13,6 +13,7 @@ struct WeightsCase {
   float softcap = 0.0f;
   bool has_sinks = false;
   bool has_slopes = false;
+  int64_t relative_rank = 0, relative_extent = 0;
   float deviation = 1.0f;
 
   int64_t keys() const {
@@ -26,6 +27,12 @@ struct WeightsCase {
   std::vector<float> k() const { return test::normal(keys() * kv_heads * head_dim, 2, deviation); }
   std::vector<float> v() const { return test::normal(keys() * kv_heads * v_head_dim, 3); }
   std::vector<float> sinks() const { return test::normal(heads, 4, 2.0f); }
+  std::vector<float> states() const { return test::normal(rows() * relative_rank, 5); }
+  std::vector<float> table() const { return test::normal(relative_extent * relative_rank, 6); }
+  RelativeLogits relative(const float* states, const float* table) const {
+    if (relative_rank == 0) return {};
+    return {.states = states, .table = table, .rank = relative_rank, .extent = relative_extent};
+  }
 };
 
 const std::vector<WeightsCase> kCases{
@@ -51,6 +58,10 @@ const std::vector<WeightsCase> kCases{
      .kv_heads = 1,
      .head_dim = 7,
      .v_head_dim = 5},
+    {.what = "relative logits",
+     .seen = {{0, 1}, {0, 17}, {30, 100}, {0, 300}},
+     .relative_rank = 3,
+     .relative_extent = 60},
     {.what = "large scores", .seen = {{0, 400}}, .deviation = 8.0f},
 };
 
@@ -62,7 +73,8 @@ constexpr float kPoison = 12345.0f;
 
 Weights weigh(Backend& backend, const WeightsCase& c) {
   const test::OnBackend<float> q(backend, c.q()), k(backend, c.k()), v(backend, c.v()),
-      sinks(backend, c.sinks()), slopes(backend, test::slopes_of(c.heads));
+      sinks(backend, c.sinks()), slopes(backend, test::slopes_of(c.heads)),
+      states(backend, c.states()), table(backend, c.table());
   const test::OnBackend<float> logs(
       backend, std::vector<float>(static_cast<size_t>(c.rows() * c.stride()), kPoison));
   const test::OnBackend<float> out(
@@ -79,6 +91,7 @@ Weights weigh(Backend& backend, const WeightsCase& c) {
                              .softcap = c.softcap,
                              .sinks = c.has_sinks ? sinks.data() : nullptr,
                              .slopes = c.has_slopes ? slopes.data() : nullptr,
+                             .relative = c.relative(states.data(), table.data()),
                              .weights_stride = c.stride(),
                              .log_weights = logs.data(),
                              .out = out.data()});
@@ -113,7 +126,7 @@ TEST_CASE(
                           .kv_count = seen.end - seen.begin});
     }
     const auto q = c.q(), k = c.k(), v = c.v(), sinks = c.sinks(),
-               slopes = test::slopes_of(c.heads);
+               slopes = test::slopes_of(c.heads), states = c.states(), table = c.table();
     std::vector<float> attended(found.out.size());
     backend->attention({.q = q.data(),
                         .q_row_stride = c.heads * c.head_dim,
@@ -128,6 +141,7 @@ TEST_CASE(
                         .softcap = c.softcap,
                         .sinks = c.has_sinks ? sinks.data() : nullptr,
                         .slopes = c.has_slopes ? slopes.data() : nullptr,
+                        .relative = c.relative(states.data(), table.data()),
                         .out = attended.data()});
     for (size_t i = 0; i < attended.size(); ++i)
       REQUIRE(std::fabs(attended[i] - found.out[i]) < 1e-6f);

@@ -81,6 +81,40 @@ TEST_CASE("reference: ALiBi is torch's attention with a float mask") {
     for (const bool is_decoding : {false, true}) check_attention(c, is_decoding);
 }
 
+TEST_CASE("reference: attention adds transformers' logits by distance") {
+  for (const Json& c : cases("relative_attention"))
+    test::for_every_backend([&](Backend& backend) {
+      const Floats q(backend, floats(c, "q")), k(backend, floats(c, "k")),
+          v(backend, floats(c, "v")), states(backend, floats(c, "states")),
+          table(backend, floats(c, "table"));
+      const auto expected = floats(c, "out");
+      const Floats out = room(backend, expected.size());
+      const int64_t heads = number(c, "heads"), head_dim = number(c, "head_dim");
+      const std::vector<Segment> segments{
+          {.q_count = number(c, "q_count"), .kv_count = number(c, "kv_count")}};
+      for (const bool is_decoding : {false, true}) {
+        backend.attention({.q = q.data(),
+                           .q_row_stride = heads * head_dim,
+                           .k = k.data(),
+                           .v = v.data(),
+                           .segments = segments,
+                           .heads = heads,
+                           .kv_heads = number(c, "kv_heads"),
+                           .head_dim = head_dim,
+                           .softmax_scale = real(c, "softmax_scale"),
+                           .sliding_window = number(c, "sliding_window"),
+                           .relative = {.states = states.data(),
+                                        .table = table.data(),
+                                        .rank = number(c, "rank"),
+                                        .extent = number(c, "extent")},
+                           .out = out.data(),
+                           .is_decoding = is_decoding});
+        INFO(backend.name());
+        CHECK(test::agree_relatively(out.values(), expected, kLimit, 1.0));
+      }
+    });
+}
+
 TEST_CASE("reference: rope turns as torch's complex multiplication") {
   for (const Json& c : cases("rope"))
     test::for_every_backend([&](Backend& backend) {
