@@ -240,7 +240,9 @@ void Backend::check(const RouteArgs& args) const {
   const RouterRule& rule = args.rule;
   KVCAL_CHECK(rule.per_token > 0 && rule.per_token <= rule.experts);
   KVCAL_CHECK(rule.groups > 0 && rule.experts % rule.groups == 0);
-  KVCAL_CHECK(args.row_stride >= rule.experts + (rule.shared_is_gated ? 1 : 0));
+  KVCAL_CHECK(args.row_stride >= rule.experts + (rule.shared_is_gated ? 1 : rule.scored_shared));
+  KVCAL_CHECK(rule.scored_shared == 0 || (rule.score == RouterScore::kSigmoid &&
+                                          !rule.shared_is_gated && args.shared_weights));
   KVCAL_CHECK(args.rows >= 0 && args.rows * rule.per_token <= INT32_MAX);
 }
 

@@ -59,7 +59,7 @@ class ExpertChoice {
   /// Writes the token's experts and weights; false where a logit is not finite.
   KVCAL_HD bool choose() {
     weigh_shared();
-    for (int64_t i = 0; i < rule_.experts; ++i)
+    for (int64_t i = 0; i < rule_.experts + rule_.scored_shared; ++i)
       if (!(routing_magnitude(logits_[i]) < kInfinite)) {
         args_.chosen[row_ * rule_.per_token] = RouteArgs::kUnusable;
         return false;
@@ -91,7 +91,7 @@ class ExpertChoice {
   }
 
   KVCAL_HD void weigh_shared() {
-    if (!args_.shared_weights) return;
+    if (!args_.shared_weights || rule_.scored_shared > 0) return;
     const float weight = rule_.shared_multiplier;
     args_.shared_weights[row_] = rule_.shared_is_gated
                                      ? weight / (1.0f + routing_exp(-logits_[args_.row_stride - 1]))
@@ -139,6 +139,7 @@ class ExpertChoice {
       sum += score(last.index);
       args_.chosen[row_ * rule_.per_token + slot] = static_cast<int32_t>(last.index);
     }
+    for (int64_t i = 0; i < rule_.scored_shared; ++i) sum += score_of_shared(i);
     if (rule_.score == RouterScore::kSigmoid) sum += 1e-20f;
     if (rule_.norm_order != 1.0f) sum = norm_of_chosen();
     for (int64_t slot = 0; slot < rule_.per_token; ++slot) {
@@ -146,6 +147,14 @@ class ExpertChoice {
       const float weight = rule_.normalizes ? score(expert) / sum : score(expert);
       put(slot, expert, weight * rule_.factor);
     }
+    for (int64_t i = 0; i < rule_.scored_shared; ++i) {
+      const float weight = rule_.normalizes ? score_of_shared(i) / sum : score_of_shared(i);
+      args_.shared_weights[i * args_.rows + row_] = weight * rule_.factor;
+    }
+  }
+
+  KVCAL_HD float score_of_shared(int64_t i) const {
+    return routing_sigmoid(logits_[rule_.experts + i]);
   }
 
   KVCAL_HD float norm_of_chosen() const {

@@ -30,6 +30,10 @@ struct RouterRule {
   float factor = 1.0f;             ///< of all weights
   float shared_multiplier = 1.0f;  ///< weight of the shared expert
   bool shared_is_gated = false;    ///< times the sigmoid of the last logit, behind the experts'
+  /// Shared experts with logits of their own, behind the experts': every token has them, and their
+  /// sigmoids are weights as those of the chosen experts are, and normalized with them. Only of
+  /// RouterScore::kSigmoid. Source: transformers 5.24, models/inkling `InklingTopkRouter`.
+  int64_t scored_shared = 0;
 
   /// Floats of scratch for a token.
   KVCAL_HD int64_t scratch_width() const { return 2 * experts + groups; }
@@ -57,7 +61,8 @@ struct RouteArgs {
   /// [rows, per_token], unspecified in a row that is not usable. May lie in scratch.
   int32_t* places = nullptr;
   int32_t* counts = nullptr;  ///< [experts + 1]: tokens of each, then 0 or unusable(the first one)
-  float* shared_weights = nullptr;  ///< [rows], of the shared expert; or null
+  /// [rows], of the shared expert, or [rule.scored_shared, rows]; or null.
+  float* shared_weights = nullptr;
 
   static constexpr int32_t kUnusable = -1;
   /// Mark of an unusable row, the larger the earlier it stands.

@@ -59,6 +59,16 @@ std::vector<RoutingCase> routing_cases() {
        {.experts = 5, .per_token = 5, .score = RouterScore::kSigmoid},
        true,
        true},
+      {"shared experts that are scored",
+       {.experts = 12,
+        .per_token = 3,
+        .score = RouterScore::kSigmoid,
+        .normalizes = true,
+        .factor = 2.5f,
+        .scored_shared = 2},
+       true},
+      {"a shared expert that is scored, not normalized",
+       {.experts = 4, .per_token = 2, .score = RouterScore::kSigmoid, .scored_shared = 1}},
       {"sparse mixer",
        {.experts = 16, .per_token = 2, .score = RouterScore::kSparseMixer, .jitter = 0.01f}},
       {"sparse mixer with near rivals",
@@ -101,7 +111,8 @@ Routed run(Backend& backend, const RoutingInput& input) {
   const test::OnBackend<float> logits(backend, input.logits), correction(backend, input.correction),
       scales(backend, input.scales);
   const auto scratch = floats(input.rows * rule.scratch_width()), chosen_weights = floats(chosen),
-             weights = floats(chosen), shared = floats(input.rows);
+             weights = floats(chosen),
+             shared = floats(input.rows * std::max<int64_t>(rule.scored_shared, 1));
   const auto choice = integers(chosen), tokens = integers(chosen),
              counts = integers(rule.experts + 1), places = integers(chosen);
   backend.route({.rule = rule,
@@ -184,7 +195,26 @@ std::vector<Chosen> judged_mixer(const RouterRule& rule, const std::vector<doubl
   return result;
 }
 
-std::vector<Chosen> judged_choice(const RoutingInput& input, int64_t row) {
+/// Scores of the shared experts whose logits stand behind the experts'.
+std::vector<double> judged_shared(const RoutingInput& input, int64_t row) {
+  const RouterRule& rule = input.c.rule;
+  const float* logits = input.logits.data() + row * input.stride() + rule.experts;
+  return judged_scores(rule, std::vector<double>(logits, logits + rule.scored_shared));
+}
+
+/// Norm of the scores of a row's chosen and shared experts.
+double judged_norm(const RoutingInput& input, int64_t row, const std::vector<size_t>& chosen,
+                   const std::vector<double>& scores) {
+  const RouterRule& rule = input.c.rule;
+  if (!rule.normalizes) return 1.0;
+  double sum = 0.0;
+  for (const size_t expert : chosen) sum += std::pow(scores[expert], rule.norm_order);
+  for (const double score : judged_shared(input, row)) sum += score;
+  return std::pow(sum, 1.0 / rule.norm_order);
+}
+
+/// The chosen experts of a row; norm: by which their weights were divided.
+std::vector<Chosen> judged_choice(const RoutingInput& input, int64_t row, double& norm) {
   const RouterRule& rule = input.c.rule;
   const float* logits = input.logits.data() + row * input.stride();
   const std::vector<double> x(logits, logits + rule.experts);
@@ -198,9 +228,7 @@ std::vector<Chosen> judged_choice(const RoutingInput& input, int64_t row) {
     if (rule.group_score != GroupScore::kNone) exclude_groups(rule, ranks);
     std::vector<size_t> order = best_of(ranks);
     order.resize(static_cast<size_t>(rule.per_token));
-    double sum = 0.0;
-    for (const size_t expert : order) sum += std::pow(scores[expert], rule.norm_order);
-    const double norm = rule.normalizes ? std::pow(sum, 1.0 / rule.norm_order) : 1.0;
+    norm = judged_norm(input, row, order, scores);
     for (const size_t expert : order)
       result.push_back({expert, scores[expert] / norm * rule.factor});
   }
@@ -212,8 +240,9 @@ std::vector<Chosen> judged_choice(const RoutingInput& input, int64_t row) {
 void check_against_judge(const Routed& routed, const RoutingInput& input) {
   const RouterRule& rule = input.c.rule;
   std::vector<std::vector<std::pair<int32_t, double>>> experts(static_cast<size_t>(rule.experts));
+  std::vector<double> norms(static_cast<size_t>(input.rows), 1.0);
   for (int64_t row = 0; row < input.rows; ++row)
-    for (const Chosen& one : judged_choice(input, row))
+    for (const Chosen& one : judged_choice(input, row, norms[static_cast<size_t>(row)]))
       experts[one.expert].push_back({static_cast<int32_t>(row), one.weight});
   size_t at = 0;
   for (size_t expert = 0; expert < experts.size(); ++expert) {
@@ -230,7 +259,15 @@ void check_against_judge(const Routed& routed, const RoutingInput& input) {
     REQUIRE(routed.tokens[static_cast<size_t>(routed.places[i])] == static_cast<int32_t>(i / each));
     if (i % each > 0) CHECK(routed.places[i - 1] < routed.places[i]);
   }
-  for (int64_t row = 0; row < input.rows; ++row) {
+  for (int64_t row = 0; row < input.rows && rule.scored_shared > 0; ++row) {
+    const std::vector<double> scores = judged_shared(input, row);
+    for (size_t i = 0; i < scores.size(); ++i) {
+      const double expected = scores[i] / norms[static_cast<size_t>(row)] * rule.factor;
+      const size_t place = i * static_cast<size_t>(input.rows) + static_cast<size_t>(row);
+      CHECK(std::fabs(routed.shared[place] - expected) <= 2e-6 * expected);
+    }
+  }
+  for (int64_t row = 0; row < input.rows && rule.scored_shared == 0; ++row) {
     const double gate = input.logits[static_cast<size_t>((row + 1) * input.stride() - 1)];
     const double share = rule.shared_is_gated ? 1.0 / (1.0 + std::exp(-gate)) : 1.0;
     const double expected = rule.shared_multiplier * share;
