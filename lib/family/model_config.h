@@ -192,6 +192,7 @@ struct LayerConfig {
   LayerCache cache;               ///< likewise
   LatentConfig latent;            ///< likewise, where attention is latent
   int64_t sliding_window = 0;     ///< 0: full attention
+  int64_t relative_extent = 0;    ///< distances of keys that have a logit of their own; 0: none
   int64_t chunk = 0;              ///< tokens see their own chunk of so many tokens; 0: all
   int64_t rope = 0;               ///< index into ModelConfig::ropes; kNoRope: none
   int64_t cache_layer = 0;        ///< that computes and stores K and V: this one, or an earlier one
@@ -306,6 +307,9 @@ struct ModelConfig {
   LatentConfig latent;  ///< of layers without sizes of their own
   IndexerConfig indexer;
   RecurrentConfig recurrent;
+  /// Width in tokens of the convolutions of K, V and the outputs of attention and MLP; 0: none.
+  int64_t short_kernel = 0;
+  int64_t relative_rank = 0;  ///< of the states of relative logits, a head; 0: none
   int64_t layer_input_size = 0, layer_input_vocab = 0;  ///< of the layers' own embeddings
   /// Parallel residual streams, of which layers run the active one.
   int64_t streams = 1, active_stream = 0;
@@ -352,6 +356,10 @@ struct ModelConfig {
   }
   /// Layers whose K and V later layers read, too, ascending.
   std::vector<int64_t> shared_layers() const;
+  /// Whether a layer has a state beside K and V, from token to token.
+  bool has_states(int64_t layer) const {
+    return short_kernel > 0 || layers[static_cast<size_t>(layer)].has_recurrence;
+  }
   /// Whether attention over so many keys reads only those that an indexer selects.
   bool selects_keys(int64_t keys) const { return indexer.topk > 0 && keys > indexer.topk; }
   /// Words of a token's row of KeySelection that go from layer to layer in a pass by layers.

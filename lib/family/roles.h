@@ -61,6 +61,10 @@ namespace kvcal {
   /* the latent and the rotated key; unrotated K and V of all heads */                          \
   DIM(kLatentWidth, of_latent(&LatentConfig::width))                                            \
   DIM(kLatentUpWidth, layer->latent.up_width(of_attention(&AttentionSizes::heads)))             \
+  DIM(kRelativeRank, relative_rank)                                                             \
+  DIM(kRelativeExtent, layer ? layer->relative_extent : 0)                                      \
+  DIM(kRelativeWidth, relative_rank* of_attention(&AttentionSizes::heads))                      \
+  DIM(kShortKernel, short_kernel)                                                               \
   DIM(kIndexerHeads, indexer.heads)                                                             \
   DIM(kIndexerHeadDim, indexer.head_dim)                                                        \
   DIM(kIndexerQueryWidth, indexer.query_width())                                                \
@@ -141,6 +145,15 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   /* of the output of attention, before its projection */                                          \
   ROLE(kAttendedNorm, "norms", Class::kNorm, {kAttendedWidth})                                     \
   ROLE(kSinks, "attention", Class::kSinks, {kHeads})                                               \
+  /* states of each query for logits by distance, and the table of these */                        \
+  ROLE(kRelative, "attention", Class::kMatrix, {kRelativeWidth, kHidden}, Role::kQuery)            \
+  ROLE(kRelativeTable, "attention", Class::kMatrix, {kRelativeRank, kRelativeExtent})              \
+  /* Convolutions over a few tokens, added to their inputs: of K and V before their norms, and */  \
+  /* of the outputs of attention and MLP. */                                                       \
+  ROLE(kKeyConv, "attention", Class::kMatrix, {kKvWidth, kOne, kShortKernel})                      \
+  ROLE(kValueConv, "attention", Class::kMatrix, {kValueWidth, kOne, kShortKernel})                 \
+  ROLE(kAttentionOutputConv, "attention", Class::kMatrix, {kHidden, kOne, kShortKernel})           \
+  ROLE(kMlpOutputConv, "MLP", Class::kMatrix, {kHidden, kOne, kShortKernel})                       \
   ROLE(kQueryGate, "attention", Class::kMatrix, {kQueryWidth, kHidden}, Role::kQuery)              \
   ROLE(kQueryGateBias, "attention", Class::kBias, {kQueryWidth})                                   \
   ROLE(kQueryAndGate, "attention", Class::kMatrix, {kQueryAndGateWidth, kHidden}, {},              \

@@ -97,8 +97,17 @@ void Attention::limit_heads(const HeadsView& heads) {
   if (config_.qkv_limit > 0.0f) backend_.clamp({.x = heads, .limit = config_.qkv_limit});
 }
 
-KeysValues Attention::keys_values() {
-  project(buffers_.normed, layer().key_value, buffers_.key_value);
+void Attention::project_keys_values(const LayerStates* states) {
+  const PackedValues& convolution = layer().convolutions.key_value;
+  if (!convolution.exists()) return project(buffers_.normed, layer().key_value, buffers_.key_value);
+  project(buffers_.normed, layer().key_value, buffers_.short_convolved);
+  const AttentionSizes& sizes = own().attention;
+  convolve(buffers_.short_convolved, convolution, sizes.key_width() + sizes.value_width(), states,
+           &LayerStates::key_value, buffers_.key_value);
+}
+
+KeysValues Attention::keys_values(const LayerStates* states) {
+  project_keys_values(states);
   if (config_.architecture->has_latent_attention) return latent_keys_values();
   const AttentionSizes& sizes = own().attention;
   HeadsView k{.data = buffers_.key_value.as<float>(),

@@ -17,8 +17,8 @@ class Attention : private LayerPart {
  public:
   explicit Attention(LayerContext& context) : LayerPart(context) {}
 
-  /// K and V with their norms, before RoPE of K.
-  KeysValues keys_values();
+  /// K and V with their norms, before RoPE of K. states: as LayerRunner::keys_values has them.
+  KeysValues keys_values(const LayerStates* states);
   /// Q after its norm and RoPE.
   void query(const ObservedQueries& seen) { make_query(seen, false); }
   /// Makes Q and writes attention over storage to attended. hidden: the layer's input.
@@ -50,7 +50,10 @@ class Attention : private LayerPart {
   void make_query(const ObservedQueries& seen, bool turns_later);
   /// Projects Q in two steps, through latent attention's query_rank.
   void project_query_of_rank();
-  /// Scales the dimensions of Q that do not turn, where queries grow with the position.
+  /// Projects K and V, and convolves them where the layer does.
+  void project_keys_values(const LayerStates* states);
+  /// Scales the dimensions of Q that do not turn, or of the states of relative logits, where
+  /// queries grow with the position.
   void grow_unturned(const HeadsView& queries);
 
   /// Selects the keys that attention reads, after make_query. Without words where it reads all.

@@ -352,13 +352,14 @@ void Decoder::run_layers(LayerRunner& runner, const TokenBatch& batch, float* hi
     }
     runner.begin(layers_[static_cast<size_t>(layer)], layer, batch);
     KvView storage;
+    const LayerStates* const states = cache.states(layer);
     if (config_.has_attention(layer)) {
-      const KeysValues made = runner.keys_values(hidden);
+      const KeysValues made = runner.keys_values(hidden, states);
       if (config_.has_own_cache(layer)) cache.append(layer, made, batch);
       const bool is_earlier = layers.earlier && config_.layer(layer).cache_layer < layers.begin;
       storage = (is_earlier ? *layers.earlier : cache).storage(layer);
     }
-    if (config_.layer(layer).has_recurrence) storage.state = &cache.state(layer);
+    storage.states = states;
     runner.finish(hidden, storage);
   }
 }

@@ -62,7 +62,7 @@ FeedForward::FeedForward(LayerContext& context) : LayerPart(context) {
     expert_counts_ = allocate<int32_t>(backend_, config_.moe.num_experts + 1);
 }
 
-void FeedForward::run(const float* x, float* hidden, bool is_normed) {
+void FeedForward::run(const float* x, float* hidden, bool is_normed, const LayerStates* states) {
   if (!exists()) return;
   if (config_.norms_stream) {
     KVCAL_CHECK(x == hidden);
@@ -74,16 +74,30 @@ void FeedForward::run(const float* x, float* hidden, bool is_normed) {
     normalize(x, layer().mlp_norm, type_, buffers_.normed.data(), input_slot());
   }
   if (layer().moe.output_norm.exists()) return add_both(x, hidden);
+  const bool adds_directly =
+      mlp_branch().adds_directly() && !layer().convolutions.mlp_output.exists();
   if (layer().moe.experts.empty()) {
     activate_all(layer().mlp, buffers_.normed);
     scale_stream(hidden, config_.mlp_stream_multiplier);
+    if (layer().convolutions.mlp_output.exists()) {
+      project(buffers_.activated, layer().mlp.down, buffers_.projected);
+      return add_fed(states, hidden);
+    }
     return add_projected(buffers_.activated, layer().mlp.down, mlp_branch(), hidden);
   }
   score_experts(x);
   scale_stream(hidden, config_.mlp_stream_multiplier);
-  if (mlp_branch().adds_directly()) return mix_experts(hidden);
+  if (adds_directly) return mix_experts(hidden);
   mix_experts(cleared(buffers_.projected, config_.hidden_size));
-  add_output(buffers_.projected, mlp_branch(), hidden);
+  add_fed(states, hidden);
+}
+
+void FeedForward::add_fed(const LayerStates* states, float* hidden) {
+  const PackedValues& convolution = layer().convolutions.mlp_output;
+  if (!convolution.exists()) return add_output(buffers_.projected, mlp_branch(), hidden);
+  convolve(buffers_.projected, convolution, config_.hidden_size, states, &LayerStates::mlp_output,
+           buffers_.short_convolved);
+  add_output(buffers_.short_convolved, mlp_branch(), hidden);
 }
 
 float* FeedForward::cleared(const Buffer& rows_of_width, int64_t width) {

@@ -29,8 +29,8 @@ class FeedForward : private LayerPart {
   AmaxSlot input_slot() const;
   /// Adds the MLP or the experts of normed to hidden; without is_normed, the norm of x runs first.
   /// x: the residual stream before, hidden itself but for hyper-connections. Does nothing where the
-  /// layer has none.
-  void run(const float* x, float* hidden, bool is_normed);
+  /// layer has none. states: as LayerRunner::keys_values has them.
+  void run(const float* x, float* hidden, bool is_normed, const LayerStates* states);
   /// Observes the inputs of every expert as if it got all tokens.
   void show_all_experts(bool wanted) { shows_all_experts_ = wanted; }
 
@@ -38,6 +38,8 @@ class FeedForward : private LayerPart {
   Branch mlp_branch() const {
     return branch(layer().mlp_output_norm, config_.mlp_output_multiplier);
   }
+  /// Adds the output of the MLP or the experts, in projected, to hidden by the branch.
+  void add_fed(const LayerStates* states, float* hidden);
   /// Adds the norm of MLP and experts of x together to hidden; normed holds the MLP's input.
   void add_both(const float* x, float* hidden);
 

@@ -23,18 +23,33 @@ std::vector<float> per_head(const std::vector<Scale>& scales, int64_t heads, int
   return result;
 }
 
-// Floats of a recurrent layer's states in one slot.
-int64_t convolution_floats(const RecurrentConfig& config) {
-  return (config.kernel - 1) * config.channels;
-}
-int64_t scan_floats(const RecurrentConfig& config) {
-  return config.heads * config.head_dim * config.state_dim;
+/// A part of a layer's states, and its floats in one slot.
+struct StatePart {
+  Buffer LayerStates::*part;
+  int64_t floats;
+};
+std::vector<StatePart> state_parts(const ModelConfig& config, int64_t layer) {
+  std::vector<StatePart> parts;
+  const RecurrentConfig& mixer = config.recurrent;
+  if (config.layer(layer).has_recurrence) {
+    parts.push_back({&LayerStates::convolution, (mixer.kernel - 1) * mixer.channels});
+    parts.push_back({&LayerStates::scan, mixer.heads * mixer.head_dim * mixer.state_dim});
+  }
+  if (config.short_kernel > 0) {
+    const int64_t rows = config.short_kernel - 1;
+    const AttentionSizes& sizes = config.attention(layer);
+    parts.push_back({&LayerStates::key_value, rows * (sizes.key_width() + sizes.value_width())});
+    parts.push_back({&LayerStates::attention_output, rows * config.hidden_size});
+    parts.push_back({&LayerStates::mlp_output, rows * config.hidden_size});
+  }
+  return parts;
 }
 
-RecurrentState new_state(const RecurrentConfig& config, Backend& backend, int64_t slots) {
-  return {.convolution = zeros<float>(backend, slots * convolution_floats(config)),
-          .scan = zeros<float>(backend, slots * scan_floats(config)),
-          .slots = slots};
+LayerStates new_states(const ModelConfig& config, int64_t layer, Backend& backend, int64_t slots) {
+  LayerStates states{.slots = slots};
+  for (const StatePart& part : state_parts(config, layer))
+    states.*part.part = zeros<float>(backend, slots * part.floats);
+  return states;
 }
 
 void check_scales(const ModelConfig& config, const CacheType& type,
@@ -114,8 +129,7 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, const CacheType& t
   const int64_t rows = slots * capacity;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     Layer& entry = layers_.emplace_back();
-    if (config.layer(layer).has_recurrence)
-      entry.state = new_state(config.recurrent, backend, slots);
+    if (config.has_states(layer)) entry.states = new_states(config, layer, backend, slots);
     if (!config.has_attention(layer)) continue;
     const CacheType own = type_of_layer(config, type, scales, layer);
     const auto uploaded = [&](const std::vector<Scale>& values, int64_t heads, const char* what,
@@ -173,9 +187,8 @@ uint64_t KvCache::bytes_per_slot(const ModelConfig& config, const CacheType& typ
       of_token += static_cast<uint64_t>(config.cache(layer).width() * bytes_per_element(dtype));
     }
     of_token += indexer_row_bytes(config, layer, capacity);
-    if (config.layer(layer).has_recurrence)
-      states += sizeof(float) * static_cast<uint64_t>(convolution_floats(config.recurrent) +
-                                                      scan_floats(config.recurrent));
+    for (const StatePart& part : state_parts(config, layer))
+      states += sizeof(float) * static_cast<uint64_t>(part.floats);
   }
   return static_cast<uint64_t>(capacity) * of_token + states;
 }
@@ -183,9 +196,10 @@ uint64_t KvCache::bytes_per_slot(const ModelConfig& config, const CacheType& typ
 void KvCache::clear(int64_t slot) {
   lengths_[static_cast<size_t>(slot)] = 0;
   for (Layer& layer : layers_)
-    for (Buffer* state : {&layer.state.convolution, &layer.state.scan}) {
-      const size_t bytes = state->size() / lengths_.size();
-      if (bytes > 0) backend_.fill_zero(state->data() + static_cast<size_t>(slot) * bytes, bytes);
+    for (Buffer LayerStates::*part : LayerStates::all_parts()) {
+      Buffer& state = layer.states.*part;
+      const size_t bytes = state.size() / lengths_.size();
+      if (bytes > 0) backend_.fill_zero(state.data() + static_cast<size_t>(slot) * bytes, bytes);
     }
 }
 
@@ -220,9 +234,11 @@ std::vector<uintptr_t> KvCache::places() const {
     places.push_back(kv.format ? 1 + static_cast<uintptr_t>(*kv.format) : 0);
     places.push_back((kv.k.scale_per_channel ? 1 : 0) + (kv.v.scale_per_channel ? 2 : 0));
     places.push_back(bits_of(layer.weight_scale));
-    for (const Buffer* buffer : {&kv.k.rows, &kv.v.rows, &kv.k.scales, &kv.v.scales, &kv.q_scales,
-                                 &layer.indexer_keys, &layer.state.convolution, &layer.state.scan})
+    for (const Buffer* buffer :
+         {&kv.k.rows, &kv.v.rows, &kv.k.scales, &kv.v.scales, &kv.q_scales, &layer.indexer_keys})
       places.push_back(reinterpret_cast<uintptr_t>(buffer->data()));
+    for (Buffer LayerStates::*part : LayerStates::all_parts())
+      places.push_back(reinterpret_cast<uintptr_t>((layer.states.*part).data()));
   }
   return places;
 }

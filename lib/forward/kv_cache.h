@@ -45,8 +45,8 @@ struct KvBuffers {
   KvView view() const;
 };
 
-/// K and V of several sequences for all layers, as the cache's type has them, and the states of
-/// recurrent layers. Each sequence has a slot. Types with scales need one for every layer that is
+/// K and V of several sequences for all layers, as the cache's type has them, and what layers keep
+/// beside them. Each sequence has a slot. Types with scales need one for every layer that is
 /// not ignored.
 class KvCache {
  public:
@@ -73,8 +73,11 @@ class KvCache {
   /// Rotates the new K of a layer, and stores K and V in the last rows of the batch's segments, or
   /// from batch.first_row on.
   void append(int64_t layer, const KeysValues& kv, const TokenBatch& batch);
-  /// The state of a recurrent layer.
-  RecurrentState& state(int64_t layer) { return layers_[static_cast<size_t>(layer)].state; }
+  /// A layer's states beside K and V; null where it has none.
+  const LayerStates* states(int64_t layer) const {
+    const LayerStates& states = layers_[static_cast<size_t>(layer)].states;
+    return states.slots > 0 ? &states : nullptr;
+  }
   /// The layer's whole storage, for attention.
   KvView storage(int64_t layer) const;
   /// Addresses and dtypes of all storage, and scales of softmax weights. Where two caches have
@@ -89,7 +92,7 @@ class KvCache {
     KvBuffers kv;
     float weight_scale = 0.0f;
     Buffer indexer_keys;  ///< float32, where a sequence may need a selection
-    RecurrentState state;
+    LayerStates states{.slots = 0};
   };
 
   Backend& backend_;

@@ -180,6 +180,18 @@ void LayerPart::project(const void* x, const PackedLinear& linear, int64_t rows,
                           .out = out});
 }
 
+void LayerPart::convolve(const Buffer& x, const PackedValues& weight, int64_t channels,
+                         const LayerStates* states, Buffer LayerStates::*part, const Buffer& out) {
+  for (const SlotRun& run : slot_runs(batch(), states != nullptr))
+    backend_.causal_conv({.x = {.data = x.as<float>(), .row_stride = channels},
+                          .weight = weight.get(),
+                          .segments = run.segments,
+                          .channels = channels,
+                          .kernel = config_.short_kernel,
+                          .state = states ? states->of(part, run.first_slot) : nullptr,
+                          .out = out.as<float>()});
+}
+
 void LayerPart::add_projected(const Buffer& x, const PackedLinear& linear, const Branch& branch,
                               float* hidden) {
   if (branch.adds_directly()) return project(x.data(), linear, rows(), hidden, true);

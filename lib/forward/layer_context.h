@@ -42,6 +42,9 @@
   row(mixed_in, kFloat32, kBatch, is_recurrent ? c.recurrent.gates_width() + channels +          \
                                                  c.recurrent.heads + decays_width : 0)           \
   row(convolved, kFloat32, kBatch, channels)                                                     \
+  /* Inputs of the convolutions of K and V, and outputs of those behind attention and MLP. */    \
+  row(short_convolved, kFloat32, kBatch,                                                         \
+      c.short_kernel > 0 ? std::max(key_value_width, c.hidden_size) : 0)                         \
   row(states, kFloat32, kBatch, steps_have_rank ? step_rank + 2 * c.recurrent.state_dim : 0)     \
   row(step_rows, kFloat32, kBatch, low_rank)                                                     \
   row(step_input, kCompute, kBatch, low_rank)                                                    \
@@ -219,6 +222,11 @@ class LayerPart {
   void project(const Buffer& x, const PackedLinear& linear, const Buffer& out) {
     project(x.data(), linear, rows(), out.as<float>());
   }
+
+  /// out = x convolved by weight, [channels, short_kernel]. x, out: [rows, channels]. states: whose
+  /// part the batch's sequences continue; null: all begin.
+  void convolve(const Buffer& x, const PackedValues& weight, int64_t channels,
+                const LayerStates* states, Buffer LayerStates::*part, const Buffer& out);
 
   /// The way of a branch into the residual stream: hidden += multiplier · norm(x), without a norm
   /// that does not exist.

@@ -32,9 +32,9 @@ const float* LayerRunner::enter(const float* hidden) {
   return config_.streams > 1 ? streams_.predict(hidden) : hidden;
 }
 
-KeysValues LayerRunner::keys_values(const float* hidden) {
+KeysValues LayerRunner::keys_values(const float* hidden, const LayerStates* states) {
   normalize_input(Role::kQuery, enter(hidden), layer().input_norm);
-  return own().has_own_cache ? attention_.keys_values() : KeysValues{};
+  return own().has_own_cache ? attention_.keys_values(states) : KeysValues{};
 }
 
 void LayerRunner::finish(float* all_hidden, const KvView& storage, const ObservedQueries& seen) {
@@ -47,8 +47,8 @@ void LayerRunner::finish(float* all_hidden, const KvView& storage, const Observe
   if (layer().laurel.up.matrix) streams_.make_laurel(hidden);
   if (has_attention) attention_.run(input, storage, seen);
   // With a parallel residual both read the layer's input, so the MLP runs before anything is added.
-  if (config_.parallel_residual) feed_forward_.run(input, hidden, false);
-  if (own().has_recurrence) mixer_.run(input, storage.state);
+  if (config_.parallel_residual) feed_forward_.run(input, hidden, false, storage.states);
+  if (own().has_recurrence) mixer_.run(input, storage.states);
   if (config_.norms_stream) {
     normalize_stream(hidden, has_attention ? layer().input_norm : layer().mixer_norm);
     scale_stream(hidden, has_attention ? config_.attention_stream_multiplier
@@ -57,16 +57,16 @@ void LayerRunner::finish(float* all_hidden, const KvView& storage, const Observe
   bool is_normed = false;
   if (own().has_recurrence)
     is_normed = add_mixed(buffers_.mixed, layer().recurrence.out, config_.mixer_output_multiplier,
-                          hidden, !has_attention);
+                          hidden, !has_attention, storage.states);
   if (has_attention)
     is_normed = add_mixed(buffers_.attended, layer().output, config_.attention_output_multiplier,
-                          hidden, true);
+                          hidden, true, storage.states);
   if (layer().laurel.up.matrix) streams_.add_laurel(hidden);
   if (is_connected) {
     connections_.leave_attention();
     hidden = connections_.mlp_output();
   }
-  if (!config_.parallel_residual) feed_forward_.run(input, hidden, is_normed);
+  if (!config_.parallel_residual) feed_forward_.run(input, hidden, is_normed, storage.states);
   if (is_connected) return connections_.leave_mlp(all_hidden);
   if (config_.streams > 1) streams_.correct(all_hidden);
   if (layer().input.gate.matrix) streams_.add_layer_input(inputs_, all_hidden);
@@ -76,19 +76,29 @@ void LayerRunner::finish(float* all_hidden, const KvView& storage, const Observe
 }
 
 bool LayerRunner::add_mixed(const Buffer& x, const PackedLinear& linear, float multiplier,
-                            float* hidden, bool is_last) {
+                            float* hidden, bool is_last, const LayerStates* states) {
   const Branch way = branch(layer().attention_output_norm, multiplier);
   const PackedNorm& next = layer().mlp_norm;
   KVCAL_CHECK(is_last || (!config_.parallel_residual && !way.norm.exists()));
   const bool has_next = is_last && config_.has_mlp_norm && !config_.parallel_residual &&
                         !config_.norms_stream && !config_.connections.exist() &&
                         !layer().laurel.up.matrix && feed_forward_.exists() && next.exists();
-  if (way.adds_directly() || !has_next) {
+  const PackedValues& convolution = layer().convolutions.attention_output;
+  const bool convolves = convolution.exists();
+  if (!convolves && (way.adds_directly() || !has_next)) {
     add_projected(x, linear, way, hidden);
     return false;
   }
   project(x, linear, buffers_.projected);
-  ResidualNormArgs args = output_args(buffers_.projected, way, hidden);
+  if (convolves)
+    convolve(buffers_.projected, convolution, config_.hidden_size, states,
+             &LayerStates::attention_output, buffers_.short_convolved);
+  const Buffer& output = convolves ? buffers_.short_convolved : buffers_.projected;
+  if (!has_next) {
+    add_output(output, way, hidden);
+    return false;
+  }
+  ResidualNormArgs args = output_args(output, way, hidden);
   args.next_weight = next.weight.get();
   args.next_bias = next.bias.get();
   args.out_type = type_;

@@ -32,8 +32,9 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
   /// Input norm, K and V projections and their norms: everything before Backend::enter_cache, which
   /// rotates, observes and stores K and V in one pass. hidden: [streams, num_tokens, hidden_size]
   /// float32; layer 0 reads only the first stream. In a layer without a cache of its own k and v
-  /// are without data. The views stay valid until the next call.
-  KeysValues keys_values(const float* hidden);
+  /// are without data. states: which the batch's sequences continue; null: all begin. The views
+  /// stay valid until the next call.
+  KeysValues keys_values(const float* hidden, const LayerStates* states = nullptr);
 
   /// Runs the rest of the layer: Q, attention over storage, a recurrent mixer beside or instead of
   /// it, output projections, and MLP or experts. Adds the result to hidden [streams, num_tokens,
@@ -87,7 +88,7 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
   /// Adds a mix to hidden, the last one before the MLP or not. Also writes the MLP's input to
   /// normed where one operation can do both, and then returns true.
   bool add_mixed(const Buffer& x, const PackedLinear& linear, float multiplier, float* hidden,
-                 bool is_last);
+                 bool is_last, const LayerStates* states);
   /// Bytes of an activation, which is reserved for most_rows.
   size_t bytes_of_tokens(const Buffer& buffer, int64_t tokens) const;
 

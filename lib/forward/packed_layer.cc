@@ -70,6 +70,10 @@ class Packer {
     return {as_float32(weights_.rows(layer_, role).parts), backend_};
   }
 
+  PackedValues convolution(const Roles& roles) const {
+    return pack_convolution(weights_, config_, layer_, roles, backend_);
+  }
+
   void pack_key_value(PackedLayer& packed) const {
     packed.input_norm = norm(Role::kInputNorm, config_.attention_input_multiplier);
     if (!own().has_own_cache) return;
@@ -83,6 +87,7 @@ class Packer {
           linear({Role::kKey, own().has_value_projection ? Role::kValue : Role::kKey});
       packed.key_value.factors = key_factors();
       packed.key_norm = norm(Role::kKeyNorm);
+      packed.convolutions.key_value = convolution({Role::kKeyConv, Role::kValueConv});
       if (config_.architecture->norms_values)
         packed.value_norm.weight = ones(own().attention.value_dim, backend_);
     }
@@ -103,6 +108,7 @@ class Packer {
     pack_query(packed);
     packed.attended_norm = norm(Role::kAttendedNorm);
     packed.output = linear({Role::kOutput});
+    packed.convolutions.attention_output = convolution({Role::kAttentionOutputConv});
     packed.sinks = values(Role::kSinks);
     packed.slopes = {config_.alibi_slopes, backend_};
     if (weights_.has(layer_, Role::kQueryGate)) packed.query_gate = linear({Role::kQueryGate});
@@ -122,6 +128,7 @@ class Packer {
     packed.attention_output_norm = norm(Role::kAttentionOutputNorm);
     packed.mlp_norm = norm(Role::kMlpNorm);
     packed.mlp_output_norm = norm(Role::kMlpOutputNorm);
+    packed.convolutions.mlp_output = convolution({Role::kMlpOutputConv});
     packed.stream_norm = norm(Role::kStreamNorm);
   }
 

@@ -115,6 +115,13 @@ struct PackedIndexer {
   PackedLinear weights;  ///< float32 [heads, hidden]
 };
 
+/// Convolutions over a few tokens whose inputs are added to them; without values where the layer
+/// has none. The input's part is in the last tap.
+struct PackedConvolutions {
+  PackedValues key_value;                     ///< [key_width + value_width, kernel]
+  PackedValues attention_output, mlp_output;  ///< [hidden, kernel]
+};
+
 /// One layer in the backend's layout.
 struct PackedLayer {
   PackedNorm input_norm, attention_output_norm, mlp_norm, mlp_output_norm;
@@ -135,6 +142,9 @@ struct PackedLayer {
   PackedIndexer indexer;        ///< without matrices where the layer has none
   PackedValues sinks;           ///< [heads], or none
   PackedValues slopes;          ///< [heads] of ALiBi, or none
+  PackedLinear relative;        ///< [heads * relative_rank, hidden] of relative logits, or none
+  PackedValues relative_table;  ///< [relative_extent, relative_rank], likewise
+  PackedConvolutions convolutions;
   PackedRecurrence recurrence;  ///< without matrices where the layer has no mixer of this kind
   PackedMlp mlp;                ///< width 0 in a layer without an MLP, or with experts alone
   PackedExperts moe;            ///< empty in a dense layer
@@ -153,6 +163,14 @@ std::vector<PackedLayer> pack_layer(const Weights& weights, const ModelConfig& c
 
 PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& config, int64_t layer,
                                  SharedLinears& linears, ComputeType type);
+
+/// The taps of a layer's convolutions, [channels of all roles, short_kernel]; none where the layer
+/// has none.
+PackedValues pack_convolution(const Weights& weights, const ModelConfig& config, int64_t layer,
+                              std::span<const Role> roles, Backend& backend);
+/// PackedLayer::relative_table.
+PackedValues pack_relative_table(const Weights& weights, const ModelConfig& config, int64_t layer,
+                                 Backend& backend);
 
 /// Weight and bias of the norm before the logits.
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend);

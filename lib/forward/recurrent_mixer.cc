@@ -14,28 +14,15 @@ RowsView columns(const Buffer& rows, int64_t first, int64_t stride) {
   return {.data = rows.as<float>() + first, .row_stride = stride};
 }
 
-std::vector<StateRun> state_runs(const TokenBatch& batch, const RecurrentState* state) {
-  const std::span<const Segment> segments = batch.segments;
-  if (!state) return {{.segments = segments}};
-  const auto slot_of = [&](size_t i) { return batch.slots.empty() ? 0 : batch.slots[i]; };
-  std::vector<StateRun> runs;
-  for (size_t begin = 0, end = 0; begin < segments.size(); begin = end) {
-    for (end = begin + 1; end < segments.size() && slot_of(end) == slot_of(end - 1) + 1;) ++end;
-    runs.push_back({.segments = segments.subspan(begin, end - begin),
-                    .convolution = state->convolution_of(slot_of(begin)),
-                    .scan = state->scan_of(slot_of(begin))});
-  }
-  return runs;
-}
-
 }  // namespace
 
-void RecurrentMixer::run(const float* hidden, const RecurrentState* state) {
+void RecurrentMixer::run(const float* hidden, const LayerStates* states) {
   normalize_input(Role::kMixerIn, hidden, layer().mixer_norm);
   project(buffers_.normed, mixer().in, buffers_.mixed_in);
   if (config_.architecture->recurrence == Mixer::kShortConvolution) gate_before_convolution();
-  const std::vector<StateRun> runs = state_runs(batch(), state);
-  for (const StateRun& run : runs) convolve(run);
+  states_ = states;
+  const std::vector<SlotRun> runs = slot_runs(batch(), states != nullptr);
+  for (const SlotRun& run : runs) convolve_channels(run);
   scan(runs);
   gate_scanned();
   observe(Role::kMixerOut, buffers_.mixed, config_.recurrent.inner());
@@ -53,7 +40,7 @@ void RecurrentMixer::gate_before_convolution() {
        ComputeType::kFloat32, buffers_.scanned.data());
 }
 
-void RecurrentMixer::convolve(const StateRun& run) {
+void RecurrentMixer::convolve_channels(const SlotRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const bool is_short = config_.architecture->recurrence == Mixer::kShortConvolution;
   backend_.causal_conv({.x = is_short ? columns(buffers_.scanned, 0, recurrent.channels)
@@ -64,17 +51,17 @@ void RecurrentMixer::convolve(const StateRun& run) {
                         .segments = run.segments,
                         .channels = recurrent.channels,
                         .kernel = recurrent.kernel,
-                        .state = run.convolution,
+                        .state = state_of(&LayerStates::convolution, run),
                         .out = buffers_.convolved.as<float>()});
 }
 
-void RecurrentMixer::scan(std::span<const StateRun> runs) {
+void RecurrentMixer::scan(std::span<const SlotRun> runs) {
   const Mixer kind = config_.architecture->recurrence;
   if (kind == Mixer::kShortConvolution) return;
   if (kind == Mixer::kMamba) project_mamba();
   const int64_t rank = config_.recurrent.gate_rank;
   if (rank > 0) project_low(Role::kMixerAlphaUp, projected(rank), rank, mixer().decays);
-  for (const StateRun& run : runs)
+  for (const SlotRun& run : runs)
     if (kind == Mixer::kDeltaNet)
       scan_delta(run);
     else
@@ -107,7 +94,7 @@ void RecurrentMixer::project_low(Role role, RowsView low, int64_t rank,
   project(buffers_.step_input, linear, buffers_.steps);
 }
 
-void RecurrentMixer::scan_states(const StateRun& run) {
+void RecurrentMixer::scan_states(const SlotRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const Mixer kind = config_.architecture->recurrence;
   KVCAL_CHECK(kind == Mixer::kMamba || kind == Mixer::kMamba2 || kind == Mixer::kLightning);
@@ -134,11 +121,11 @@ void RecurrentMixer::scan_states(const StateRun& run) {
                      .head_dim = recurrent.head_dim,
                      .groups = recurrent.groups,
                      .state_dim = recurrent.state_dim,
-                     .state = run.scan,
+                     .state = state_of(&LayerStates::scan, run),
                      .out = buffers_.scanned.as<float>()});
 }
 
-void RecurrentMixer::scan_delta(const StateRun& run) {
+void RecurrentMixer::scan_delta(const SlotRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const int64_t channels = recurrent.channels;
   const int64_t keys = recurrent.keys();
@@ -161,7 +148,7 @@ void RecurrentMixer::scan_delta(const StateRun& run) {
                        .v_heads = recurrent.heads,
                        .k_dim = recurrent.state_dim,
                        .v_dim = recurrent.head_dim,
-                       .state = run.scan,
+                       .state = state_of(&LayerStates::scan, run),
                        .out = buffers_.scanned.as<float>()});
 }
 

@@ -12,23 +12,28 @@ class RecurrentMixer : private LayerPart {
  public:
   explicit RecurrentMixer(LayerContext& context) : LayerPart(context) {}
 
-  /// Writes the mix of hidden to mixed. state continues the batch's sequences; null: all begin.
-  void run(const float* hidden, const RecurrentState* state);
+  /// Writes the mix of hidden to mixed. states continue the batch's sequences; null: all begin.
+  void run(const float* hidden, const LayerStates* states);
 
  private:
   const PackedRecurrence& mixer() const { return layer().recurrence; }
   /// Columns of the input projection from first on.
   RowsView projected(int64_t first) const;
   void gate_before_convolution();
-  void convolve(const StateRun& run);
-  void scan(std::span<const StateRun> runs);
+  void convolve_channels(const SlotRun& run);
+  void scan(std::span<const SlotRun> runs);
   void project_mamba();
   /// Mamba 1 or 2.
-  void scan_states(const StateRun& run);
-  void scan_delta(const StateRun& run);
+  void scan_states(const SlotRun& run);
+  void scan_delta(const SlotRun& run);
   /// Projects rows of a low rank, the input of the Linear with this role, to steps.
   void project_low(Role role, RowsView low, int64_t rank, const PackedLinear& linear);
   void gate_scanned();
+  float* state_of(Buffer LayerStates::*part, const SlotRun& run) const {
+    return states_ ? states_->of(part, run.first_slot) : nullptr;
+  }
+
+  const LayerStates* states_ = nullptr;  ///< while it runs
 };
 
 }  // namespace kvcal

@@ -246,6 +246,19 @@ void TokenBatch::append(std::span<const TokenId> tokens, int64_t position, int64
   num_tokens += count;
 }
 
+std::vector<SlotRun> slot_runs(const TokenBatch& batch, bool continues_states) {
+  const std::span<const Segment> segments = batch.segments;
+  if (!continues_states) return {{.segments = segments}};
+  const auto slot_of = [&](size_t i) { return batch.slots.empty() ? 0 : batch.slots[i]; };
+  std::vector<SlotRun> runs;
+  for (size_t begin = 0, end = 0; begin < segments.size(); begin = end) {
+    for (end = begin + 1; end < segments.size() && slot_of(end) == slot_of(end - 1) + 1;) ++end;
+    runs.push_back(
+        {.segments = segments.subspan(begin, end - begin), .first_slot = slot_of(begin)});
+  }
+  return runs;
+}
+
 std::vector<int32_t> TokenBatch::in_sequence() const {
   std::vector<int32_t> all;
   for (const Segment& segment : segments)

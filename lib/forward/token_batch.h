@@ -2,6 +2,7 @@
 // float16 cannot hold.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -72,7 +73,7 @@ struct KeysValues {
   EnterCacheArgs entry() const { return {.k = {.x = k}, .v = {.x = v}, .rope = rope}; }
 };
 
-struct RecurrentState;
+struct LayerStates;
 
 /// K and V for attention, [rows, heads, k_dim or v_dim] of the layer's cache, and their scales per
 /// head. q_scales: [num_attention_heads] of FP8 queries, or null.
@@ -93,8 +94,8 @@ struct KvView {
   /// runner's, for layers one after the other.
   uint32_t* selection = nullptr;
   int64_t selection_words = 0;
-  /// State of a recurrent mixer beside attention; null: all sequences begin here.
-  const RecurrentState* state = nullptr;
+  /// States of the layer beside K and V; null: all sequences begin here.
+  const LayerStates* states = nullptr;
 };
 
 /// K and V of all heads, expanded from the latent rows in segments.
@@ -113,27 +114,35 @@ struct ObservedQueries {
   bool are_wanted() const { return ranges || keep; }
 };
 
-/// States of a recurrent layer after the tokens so far, one for each sequence of a cache, float32.
-struct RecurrentState {
-  Buffer convolution;  ///< [slots, kernel - 1, channels]
-  Buffer scan;  ///< [slots, heads, head_dim, state_dim], a delta net's [.., state_dim, head_dim]
+/// States of a layer beside K and V after the tokens so far, one for each sequence of a cache,
+/// float32.
+struct LayerStates {
+  // Of a recurrent mixer:
+  Buffer convolution = {};  ///< [slots, kernel - 1, channels]
+  /// [slots, heads, head_dim, state_dim], a delta net's [.., state_dim, head_dim]
+  Buffer scan = {};
+  // Inputs of the convolutions of K and V, and of the outputs of attention and MLP, [slots,
+  // short_kernel - 1, channels]:
+  Buffer key_value = {}, attention_output = {}, mlp_output = {};
   int64_t slots = 1;
 
-  float* convolution_of(int64_t slot) const { return part_of(convolution, slot); }
-  float* scan_of(int64_t slot) const { return part_of(scan, slot); }
-
- private:
-  float* part_of(const Buffer& all, int64_t slot) const {
+  static constexpr std::array<Buffer LayerStates::*, 5> all_parts() {
+    return {&LayerStates::convolution, &LayerStates::scan, &LayerStates::key_value,
+            &LayerStates::attention_output, &LayerStates::mlp_output};
+  }
+  float* of(Buffer LayerStates::*part, int64_t slot) const {
+    const Buffer& all = this->*part;
     return all.as<float>() + slot * static_cast<int64_t>(all.size() / sizeof(float)) / slots;
   }
 };
 
-/// Sequences of a batch with contiguous states. Null: states begin at zero and are discarded.
-struct StateRun {
+/// Segments of a batch whose sequences have neighbouring slots.
+struct SlotRun {
   std::span<const Segment> segments;
-  float* convolution = nullptr;
-  float* scan = nullptr;
+  int64_t first_slot = 0;
 };
+/// Runs of all segments of the batch; a single one where they continue no states.
+std::vector<SlotRun> slot_runs(const TokenBatch& batch, bool continues_states);
 
 /// Angle per position for each pair of dimensions, [rotary_dim / 2], and the factor of cos and sin.
 /// Only dynamic and longrope scaling depend on sequence_length. Source: transformers
