@@ -52,6 +52,8 @@ struct RopeConfig {
   double query_beta =
       0.0;  ///< queries grow by 1 + beta · ln(1 + position / trained length); 0: none
   int64_t query_growth_shift = 0;  ///< added to the position in query_beta's formula
+  /// Queries grow by 1 + beta · ln(max(1, shifted position / trained length)) instead.
+  bool queries_grow_late = false;
   int64_t unturned_dim = 0;  ///< first dimensions of a head, which do not turn; their queries grow
   std::vector<double> short_factor, long_factor;  ///< longrope, [rotary_dim / 2]
   int64_t original_max_position_embeddings = 0;

@@ -173,11 +173,24 @@ void Attention::make_query(const ObservedQueries& seen, bool turns_later) {
   query_rope_ = turns_later ? rope : RopeArgs{};
   if (rope.x.data && !turns_later) backend_.rope(rope);
   grow_unturned(q);
+  make_relative();
   if (norms_last) normalize_heads(q, layer().query_norm);
   if (seen.ranges)
     backend_.observe_kv(
         {.x = q, .segments = batch().segments, .ranges = seen.ranges, .histogram = seen.histogram});
-  if (seen.keep) seen.keep(q);
+  if (seen.keep) seen.keep(q, relative_view());
+}
+
+HeadsView Attention::relative_view() const {
+  if (!layer().relative.matrix) return {};
+  return contiguous(buffers_.relative.as<float>(), rows(), own().attention.heads,
+                    config_.relative_rank);
+}
+
+void Attention::make_relative() {
+  if (!layer().relative.matrix) return;
+  project(buffers_.normed, layer().relative, buffers_.relative);
+  grow_unturned(relative_view());
 }
 
 void Attention::project_query_of_rank() {
@@ -198,7 +211,12 @@ void Attention::project_query_of_rank() {
 void Attention::grow_unturned(const HeadsView& queries) {
   const RopeTable* table = rope_table();
   if (!table || !table->growth_cos()) return;
-  backend_.rope({.x = queries,
+  HeadsView parts = queries;
+  if (!config_.architecture->has_latent_attention) {  // all of a head is of unturned parts
+    parts.heads *= queries.head_dim / table->unturned_dim();
+    parts.head_dim = table->unturned_dim();
+  }
+  backend_.rope({.x = parts,
                  .positions = batch().positions[static_cast<size_t>(own().rope)],
                  .cos = table->growth_cos(),
                  .sin = table->growth_sin(),
@@ -293,6 +311,10 @@ void Attention::read(const KvView& kv, std::span<const Segment> segments,
                       .slopes = layer().slopes.get(),
                       .sliding_window = window,
                       .selection = selection,
+                      .relative = {.states = relative_view().data,
+                                   .table = layer().relative_table.get(),
+                                   .rank = config_.relative_rank,
+                                   .extent = own().relative_extent},
                       .product_type = type_,
                       .out_type = is_made_later ? ComputeType::kFloat32 : type_,
                       .out = is_made_later ? buffers_.ungated.data() : buffers_.attended.data(),

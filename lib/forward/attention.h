@@ -55,6 +55,9 @@ class Attention : private LayerPart {
   /// Scales the dimensions of Q that do not turn, or of the states of relative logits, where
   /// queries grow with the position.
   void grow_unturned(const HeadsView& queries);
+  /// Makes the states of relative logits, where the layer has them.
+  void make_relative();
+  HeadsView relative_view() const;
 
   /// Selects the keys that attention reads, after make_query. Without words where it reads all.
   KeySelection select_keys(const float* hidden, const KvView& storage);

@@ -15,8 +15,9 @@ uint64_t ComparedAttention::bytes(const ModelConfig& config, std::span<const int
   };
   // Rows of a cache: kept, and of one candidate its codes and what attention reads of them.
   const uint64_t row = largest([](const LayerConfig& layer) { return layer.cache.width(); });
-  const uint64_t query = largest([](const LayerConfig& layer) {
-    return layer.attention.query_width() + 2 * layer.attention.attended_width();
+  const uint64_t query = largest([&](const LayerConfig& layer) {
+    return layer.attention.query_width() + 2 * layer.attention.attended_width() +
+           config.relative_rank * layer.attention.heads;
   });
   const uint64_t weight = largest([](const LayerConfig& layer) { return layer.attention.heads; });
   uint64_t keys = 0, longest = 0, queries = 0;
@@ -82,20 +83,24 @@ void ComparedAttention::keep_keys(int64_t first_sample, const TokenBatch& tokens
 }
 
 void ComparedAttention::keep_queries(int64_t first_sample, std::span<const Segment> segments,
-                                     const HeadsView& q) {
+                                     const HeadsView& q, const HeadsView& relative) {
   for (const Segment& segment : segments) {
     const auto sample = static_cast<size_t>(first_sample++);
     if (sample >= samples_.size()) return;
     ReferenceInputs& kept = samples_[sample];
     if (kept.queries.empty()) continue;
     const int64_t count = std::ssize(kept.queries);
-    float* room = grown<float>(backend_, kept.q, count * q.heads * q.head_dim);
-    const auto out = contiguous(room, count, q.heads, q.head_dim);
-    for (int64_t i = 0; i < count; ++i)
-      backend_.copy_heads(
-          {.x = part_of(q, segment.q_begin + kept.queries[static_cast<size_t>(i)], 1),
-           .out = part_of(out, i, 1),
-           .width = q.head_dim});
+    const auto copy = [&](const HeadsView& heads, Buffer& to) {
+      float* room = grown<float>(backend_, to, count * heads.heads * heads.head_dim);
+      const auto out = contiguous(room, count, heads.heads, heads.head_dim);
+      for (int64_t i = 0; i < count; ++i)
+        backend_.copy_heads(
+            {.x = part_of(heads, segment.q_begin + kept.queries[static_cast<size_t>(i)], 1),
+             .out = part_of(out, i, 1),
+             .width = heads.head_dim});
+    };
+    copy(q, kept.q);
+    if (relative.data) copy(relative, kept.relative);
   }
 }
 
@@ -185,6 +190,10 @@ ComparedAttention::Attended ComparedAttention::attend(const PackedLayer& layer,
        .softcap = config_.attention_softcap,
        .sinks = layer.sinks.get(),
        .slopes = layer.slopes.get(),
+       .relative = {.states = layer.relative.matrix ? kept.relative.as<float>() : nullptr,
+                    .table = layer.relative_table.get(),
+                    .rank = config_.relative_rank,
+                    .extent = config_.layer(layer_).relative_extent},
        .weights_stride = stride,
        .log_weights = logs,
        .out = out});

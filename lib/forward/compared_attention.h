@@ -33,8 +33,10 @@ class ComparedAttention {
   /// Keeps K and V as they are before they enter the cache, rotated, of the compared samples among
   /// those of a batch.
   void keep_keys(int64_t first_sample, const TokenBatch& tokens, const KeysValues& made);
-  /// Keeps some queries of each, after keep_keys. q: [tokens of the batch, heads, head_dim].
-  void keep_queries(int64_t first_sample, std::span<const Segment> segments, const HeadsView& q);
+  /// Keeps some queries of each, after keep_keys. q: [tokens of the batch, heads, head_dim];
+  /// relative: as ObservedQueries::keep gets it.
+  void keep_queries(int64_t first_sample, std::span<const Segment> segments, const HeadsView& q,
+                    const HeadsView& relative);
 
   /// Compares all that was kept, by candidates with scales for each head of the layer's cache.
   AttentionComparison compare(Attention& attention, const PackedLayer& layer,
@@ -42,7 +44,7 @@ class ComparedAttention {
 
  private:
   struct ReferenceInputs {
-    Buffer q, k, v;
+    Buffer q, k, v, relative;
     std::vector<int64_t> queries = {};  ///< positions
     std::vector<KeySpan> seen = {};     ///< by each query
     int64_t keys = 0;

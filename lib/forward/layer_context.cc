@@ -43,6 +43,7 @@ std::vector<Activations::Row> Activations::rows_of(const ModelConfig& c, const B
   const int64_t attended_width = widest(&AttentionSizes::attended_width);
   const int64_t key_value_width =
       widest([](const AttentionSizes& sizes) { return sizes.key_width() + sizes.value_width(); });
+  const int64_t most_heads = widest(&AttentionSizes::heads);
   const bool is_latent = c.architecture->has_latent_attention;
   const auto widest_latent = [&](const auto& size) {
     return c.largest([&](const LayerConfig& layer) { return std::invoke(size, layer.latent); });

@@ -23,6 +23,8 @@
   row(query_down, kFloat32, kBatch, query_rank)                                                  \
   row(query_normed, kCompute, kBatch, query_rank)                                                \
   row(key_value, kFloat32, kBatch, is_latent ? latent_width : key_value_width)                   \
+  /* States of relative logits. */                                                               \
+  row(relative, kFloat32, kBatch, c.relative_rank * most_heads)                                  \
   row(attended, kCompute, kBatch, attended_width)                                                \
   row(ungated, kFloat32, kBatch, has_query_gate || norms_attended ? attended_width : 0)          \
   row(query_gate, kFloat32, kBatch, has_query_gate ? attended_width : 0)                         \

@@ -136,8 +136,8 @@ void LayerwiseForward::run_batch(const PackedLayer& layer, size_t index, float* 
     if (pass.compares && request_.compares(layer_, config_) &&
         compared_->compares(batch.first_sample)) {
       compared_->keep_keys(batch.first_sample, tokens, made);
-      queries.keep = [&](const HeadsView& q) {
-        compared_->keep_queries(batch.first_sample, tokens.segments, q);
+      queries.keep = [&](const HeadsView& q, const HeadsView& relative) {
+        compared_->keep_queries(batch.first_sample, tokens.segments, q, relative);
       };
     }
     if (config_.has_own_cache(layer_)) enter_cache(made, tokens, index, pass);

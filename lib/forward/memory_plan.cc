@@ -21,7 +21,8 @@ int64_t longest_of(std::span<const int64_t> lengths) {
 int64_t attention_elements(const ModelConfig& config, const LayerConfig& layer) {
   const AttentionSizes& sizes = layer.attention;
   const int64_t hidden = config.hidden_size, gates = config.architecture->has_query_gate ? 1 : 0;
-  const int64_t outer = hidden * ((1 + gates) * sizes.query_width() + sizes.attended_width());
+  const int64_t outer = hidden * ((1 + gates) * sizes.query_width() + sizes.attended_width() +
+                                  config.relative_rank * sizes.heads);
   if (!config.architecture->has_latent_attention)
     return outer + (sizes.key_width() + sizes.value_width()) * hidden;
   const IndexerConfig& indexer = config.indexer;

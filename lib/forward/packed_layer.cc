@@ -101,6 +101,9 @@ class Packer {
     if (own().has_indexer) packed.indexer = indexer();
     packed.query = linear({config_.has_query_rank ? Role::kQueryUp : Role::kQuery});
     packed.query_norm = norm(Role::kQueryNorm);
+    if (!weights_.has(layer_, Role::kRelative)) return;
+    packed.relative = linear({Role::kRelative});
+    packed.relative_table = pack_relative_table(weights_, config_, layer_, backend_);
   }
 
   void pack_attention(PackedLayer& packed) const {

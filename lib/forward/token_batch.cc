@@ -146,11 +146,14 @@ std::map<int64_t, int64_t> rope_rows(const RopeConfig& rope, std::span<const int
 
 namespace {
 
-/// Source: transformers ministral3 `get_llama_4_attn_scale`.
+/// Source: transformers ministral3 `get_llama_4_attn_scale`; of late growth inkling
+/// `InklingAttention`.
 float query_growth(const RopeConfig& rope, size_t position) {
   const auto shifted = static_cast<double>(position) + static_cast<double>(rope.query_growth_shift);
-  const double times =
-      std::floor(shifted / static_cast<double>(rope.original_max_position_embeddings));
+  const double share = shifted / static_cast<double>(rope.original_max_position_embeddings);
+  if (rope.queries_grow_late)
+    return static_cast<float>(1.0 + rope.query_beta * std::log(std::max(share, 1.0)));
+  const double times = std::floor(share);
   return static_cast<float>(1.0 + rope.query_beta * std::log(1.0 + times));
 }
 

@@ -109,7 +109,9 @@ struct ObservedQueries {
   ObservedRange* ranges = nullptr;  ///< [samples of the batch, num_attention_heads]
   uint64_t* histogram = nullptr;
   /// Gets the unquantized queries, [tokens of the batch, heads, head_dim]; empty: not wanted.
-  std::function<void(const HeadsView& q)> keep = {};
+  /// relative: the states of relative logits, [tokens, heads, relative_rank]; without data where
+  /// the layer has none.
+  std::function<void(const HeadsView& q, const HeadsView& relative)> keep = {};
 
   bool are_wanted() const { return ranges || keep; }
 };
