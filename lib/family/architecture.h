@@ -152,7 +152,7 @@ using ResolveHook = void (*)(const Json& config, ModelConfig& resolved);
   FIELD(bool, centers_norm, false, "norms subtract the mean (LayerNorm)")                         \
   FIELD(bool, norm_adds_one, false, "norms are stored as w and applied as 1 + w")                 \
   FIELD(bool, scales_embedding, false, "embeddings are times sqrt(hidden_size)")                  \
-  FIELD(bool, norms_embedding, false, "embeddings are normed, without a weight")                  \
+  FIELD(bool, norms_embedding, false, "embeddings are normed, by weights where there are any")    \
   FIELD(std::vector<Role>, plain_norms, {}, "norms that have no weights, by role")                \
   FIELD(int64_t, extra_embeddings, 0, "rows of the embedding behind those of the vocabulary")     \
   FIELD(int64_t, position_offset, 0, "rows of the table of positions before that of position 0")  \
@@ -188,6 +188,8 @@ using ResolveHook = void (*)(const Json& config, ModelConfig& resolved);
   FIELD(bool, norms_values, false, "V is normed by head, without a weight")                       \
   FIELD(bool, ends_with_full_attention, false,                                                    \
         "the last layer has full attention, also where layer_types says otherwise")               \
+  FIELD(bool, scores_shared_experts, false,                                                       \
+        "the router scores n_shared_experts shared experts, too, which every token has")          \
   FIELD(bool, has_mlp_beside_experts, false,                                                      \
         "layers with experts run an MLP, too, each between norms")                                \
   FIELD(bool, has_prediction_layers, false, "layers for multi-token prediction follow the last")  \
@@ -219,6 +221,8 @@ using ResolveHook = void (*)(const Json& config, ModelConfig& resolved);
   FIELD(std::string_view, layers_name, "layers.", "between prefix and number of a layer")         \
   FIELD(std::string_view, attention_module, "self_attn",                                          \
         "the module that gets k_scale and v_scale, below a layer")                                \
+  FIELD(std::string_view, saved_attention_module, "",                                             \
+        "that module under the names that transformers saves, where it is another")               \
   FIELD(TensorRows, model_tensors, {}, "tensors outside of the layers")                           \
   FIELD(TensorRows, layer_tensors, {}, "tensors of each layer")                                   \
   FIELD(std::vector<std::string_view>, ignored_suffixes, {},                                      \

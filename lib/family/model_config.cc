@@ -83,7 +83,9 @@ std::string ModelConfig::layer_prefix(int64_t layer) const {
 }
 
 std::string ModelConfig::attention_module(int64_t layer) const {
-  return layer_prefix(layer) + std::string(architecture->attention_module);
+  const bool is_saved = has_saved_names && !architecture->saved_attention_module.empty();
+  return layer_prefix(layer) + std::string(is_saved ? architecture->saved_attention_module
+                                                    : architecture->attention_module);
 }
 
 namespace {
@@ -176,6 +178,7 @@ void parse_groups(const ConfigReader& reader, MoeConfig& moe) {
 /// Width of the expert for all tokens, where the family has one.
 int64_t shared_intermediate_size(const ConfigReader& reader, const ModelConfig& config) {
   if (!has_row(*config.architecture, Role::kSharedDown)) return 0;
+  if (config.architecture->scores_shared_experts) return config.moe.intermediate_size;
   if (reader.integer("shared_expert_intermediate_size").value_or(0) > 0)
     return reader.size("shared_expert_intermediate_size", kMaxWidth);
   if (reader.integer("n_shared_experts").value_or(0) > 0)
@@ -225,6 +228,8 @@ void parse_experts(const ConfigReader& reader, ModelConfig& config) {
                               ? reader.size("moe_intermediate_size", kMaxWidth)
                               : config.intermediate_size;
   moe.shared_intermediate_size = shared_intermediate_size(reader, config);
+  if (config.architecture->scores_shared_experts)
+    moe.scored_shared = reader.size("n_shared_experts", 1024);
   config.has_shared_expert = moe.shared_intermediate_size > 0;
   if (has_row(*config.architecture, Role::kExpertsIn) && reader.find("moe_latent_size"))
     moe.latent_size = reader.size("moe_latent_size", kMaxWidth);

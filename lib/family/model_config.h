@@ -79,6 +79,8 @@ struct MoeConfig {
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;  ///< in the layer that has the most
   int64_t intermediate_size = 0, shared_intermediate_size = 0;
+  /// Shared experts that the router scores, each of shared_intermediate_size; 0: it scores none.
+  int64_t scored_shared = 0;
   int64_t latent_size = 0;  ///< of the experts' inputs and outputs; 0: hidden_size
   RouterScore score = RouterScore::kSoftmax;
   GroupScore group_score = GroupScore::kNone;

@@ -71,6 +71,9 @@ namespace kvcal {
   DIM(kIntermediate, layer ? layer->intermediate_size : intermediate_size)                      \
   DIM(kGateUpWidth, 2 * size_of(Dim::kIntermediate, layer))                                     \
   DIM(kExperts, moe.num_experts)                                                                \
+  /* of the router's logits */                                                                  \
+  DIM(kScoredExperts, moe.num_experts + moe.scored_shared)                                      \
+  DIM(kScoredShared, moe.scored_shared)                                                         \
   DIM(kExpertIntermediate, moe.intermediate_size)                                               \
   /* of the experts' inputs and outputs */                                                      \
   DIM(kExpertWidth, moe.latent_size > 0 ? moe.latent_size : hidden_size)                        \
@@ -252,11 +255,15 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kActivationAlphaN, "MLP", Class::kCorrection, {kOne})                                       \
   ROLE(kActivationBeta, "MLP", Class::kActivationBeta, {})                                         \
   ROLE(kActivationEps, "MLP", Class::kActivationEps, {})                                           \
+  /* factor of its output */                                                                       \
+  ROLE(kMlpScale, "MLP", Class::kMixerNorm, {kOne})                                                \
   /* Mixture of experts. */                                                                        \
   ROLE(kRouter, "routers", Class::kMatrix, {kExperts, kHidden})                                    \
   ROLE(kRouterBias, "routers", Class::kBias, {kExperts})                                           \
   /* added to the scores that choose experts, not to their weights */                              \
   ROLE(kRouterCorrection, "routers", Class::kCorrection, {kExperts})                               \
+  /* factor of all weights */                                                                      \
+  ROLE(kRouterScale, "routers", Class::kMixerNorm, {kOne})                                         \
   /* weight of the norm of the router's input */                                                   \
   ROLE(kRouterNorm, "norms", Class::kNorm, {kHidden})                                              \
   /* factor of each expert's weight */                                                             \

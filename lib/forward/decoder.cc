@@ -163,7 +163,7 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
   }
   embedding_ = pack_embedding(weights, config, *group, type);
   head_input_ = pack_head_input(weights, config, *group, type);
-  output_embedding_ = pack_output_embedding(weights, *group, type);
+  output_embedding_ = pack_output_embedding(weights, config, *group, type);
 }
 
 KvCache Decoder::make_cache(const CacheType& type, const std::vector<LayerKvScales>& scales,

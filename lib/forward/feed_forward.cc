@@ -33,9 +33,10 @@ RouterRule router_rule(const ModelConfig& config, int64_t per_token, const Packe
           .jitter = config.router_jitter,
           .normalizes = config.norm_topk_prob,
           .norm_order = config.topk_norm_order,
-          .factor = config.routed_scaling_factor,
+          .factor = config.routed_scaling_factor * packed.factor,
           .shared_multiplier = moe.shared_multiplier,
-          .shared_is_gated = packed.shared_is_gated};
+          .shared_is_gated = packed.shared_is_gated,
+          .scored_shared = moe.scored_shared};
 }
 
 /// Whether operations on all parts do the whole product: its inputs are not quantized.
@@ -196,6 +197,20 @@ void FeedForward::activate_normed(const MlpPart& part, const std::byte* x) {
                  .seen = part.seen});
 }
 
+void FeedForward::activate_weighed(const MlpPart& part, const float* weights) {
+  float* const inner = buffers_.unnormed_inner.as<float>();
+  activate_rows(part, buffers_.normed.data(), ComputeType::kFloat32, inner, {});
+  backend_.multiply_gate({.x = {.data = inner, .row_stride = part.mlp.width},
+                          .gate = {.data = weights, .row_stride = 1},
+                          .gate_per_head = true,
+                          .function = GateFunction::kIdentity,
+                          .rows = part.rows,
+                          .width = part.mlp.width,
+                          .out_type = type_,
+                          .out = buffers_.activated.data(),
+                          .seen = part.seen});
+}
+
 void FeedForward::activate_part(const MlpPart& part, int64_t first_row, const std::byte* x) {
   activate_rows(
       part, x, type_,
@@ -294,6 +309,7 @@ void FeedForward::mix_experts(float* out) {
     mix_chosen(out);
   }
   if (experts.shared.width > 0) add_shared(experts.shared, out);
+  for (int64_t i = 0; i < std::ssize(experts.scored_shared); ++i) add_scored(i, out);
 }
 
 void FeedForward::mix_chosen(float* out) {
@@ -416,6 +432,18 @@ void FeedForward::add_shared(const PackedMlp& shared, float* out) {
                          .rows = rows(),
                          .width = config_.hidden_size,
                          .out = out});
+}
+
+void FeedForward::add_scored(int64_t index, float* out) {
+  const PackedMlp& shared = layer().moe.scored_shared[static_cast<size_t>(index)];
+  fold(slot_of(Role::kSharedUp, index), buffers_.normed.data(), rows() * config_.hidden_size,
+       type_);
+  observe(Role::kSharedUp, buffers_.normed, config_.hidden_size, index);
+  activate_weighed(
+      {.mlp = shared, .rows = rows(), .index = index, .seen = slot_of(Role::kSharedDown, index)},
+      buffers_.shared_weights.as<float>() + index * rows());
+  observe(Role::kSharedDown, buffers_.activated, shared.width, index);
+  project(buffers_.activated.data(), shared.down, rows(), out, true);
 }
 
 }  // namespace kvcal

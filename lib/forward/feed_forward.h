@@ -54,6 +54,8 @@ class FeedForward : private LayerPart {
   void activate_part(const MlpPart& part, int64_t first_row, const std::byte* x);
   /// The same where a norm follows the activation.
   void activate_normed(const MlpPart& part, const std::byte* x);
+  /// The same of a shared expert, where the rows' weights, [rows], multiply the activated rows.
+  void activate_weighed(const MlpPart& part, const float* weights);
   /// Writes the activated inner rows of x to out, of out_type.
   void activate_rows(const MlpPart& part, const std::byte* x, ComputeType out_type, void* out,
                      AmaxSlot seen);
@@ -93,6 +95,8 @@ class FeedForward : private LayerPart {
   void add_experts(const ExpertWave& wave, bool is_observed, float* out);
   /// Adds the shared expert to out.
   void add_shared(const PackedMlp& shared, float* out);
+  /// Adds a shared expert that the router scores to out.
+  void add_scored(int64_t index, float* out);
   /// Writes the rows of the wave's tokens to gathered, weighed where weights multiply inputs.
   void gather(const ExpertWave& wave);
   /// Observes the inputs of every expert for all tokens.

@@ -58,7 +58,8 @@
   /* MLP and experts: gate and up of the widest, where the matmul does not activate itself. */   \
   row(inner, kFloat32, kBatch, activates_in_matmul && !is_sparse ? 0 : 2 * widest_mlp(c))        \
   row(activated, kCompute, kBatch, widest_mlp(c))                                                \
-  row(unnormed_inner, kFloat32, kBatch, norms_inner ? widest_mlp(c) : 0)                         \
+  row(unnormed_inner, kFloat32, kBatch,                                                          \
+      norms_inner || c.moe.scored_shared > 0 ? widest_mlp(c) : 0)                                \
   row(projected, kFloat32, kBatch, std::max(c.hidden_size, c.embedding_size))                    \
   row(output_normed, kFloat32, kBatch, c.hidden_size)                                            \
   row(beside, kFloat32, kBatch, c.architecture->has_mlp_beside_experts ? c.hidden_size : 0)      \
@@ -83,7 +84,8 @@
   row(laurel_low, kFloat32, kBatch, c.laurel_rank)                                               \
   row(laurel_input, kCompute, kBatch, c.laurel_rank)                                             \
   row(router_input, kFloat32, kBatch, has_experts ? c.hidden_size : 0)                           \
-  row(router_logits, kFloat32, kBatch, has_experts ? c.moe.num_experts + 1 : 0)                  \
+  row(router_logits, kFloat32, kBatch,                                                           \
+      has_experts ? c.moe.num_experts + std::max<int64_t>(c.moe.scored_shared, 1) : 0)           \
   /* The chosen experts, then their tokens, sorted by expert. */                                 \
   row(router_scratch, kFloat32, kBatch,                                                          \
       has_experts ? 2 * c.moe.num_experts + std::max<int64_t>(c.moe.num_groups, 1) : 0)          \
@@ -91,7 +93,8 @@
   row(chosen_weights, kFloat32, kBatch, has_experts ? c.moe.experts_per_token : 0)               \
   row(expert_tokens, kInt32, kBatch, has_experts ? c.moe.experts_per_token : 0)                  \
   row(expert_weights, kFloat32, kBatch, has_experts ? c.moe.experts_per_token : 0)               \
-  row(shared_weights, kFloat32, kBatch, has_experts ? 1 : 0)                                     \
+  row(shared_weights, kFloat32, kBatch,                                                          \
+      has_experts ? std::max<int64_t>(c.moe.scored_shared, 1) : 0)                               \
   row(gathered, kCompute, kBatch, has_experts ? expert_width : 0)                                \
   row(expert_out, kFloat32, kBatch, has_experts ? std::max(expert_width, c.hidden_size) : 0)     \
   /* The experts' latent, and the sum of what they give. */                                      \

@@ -151,7 +151,8 @@ uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
   const MoeConfig& moe = config.moe;
   const int64_t experts =
       3 * config.size_of(Dim::kExpertWidth) * moe.num_experts * moe.intermediate_size +
-      hidden * (3 * moe.shared_intermediate_size + 2 * moe.latent_size);
+      hidden * (3 * std::max<int64_t>(moe.scored_shared, 1) * moe.shared_intermediate_size +
+                2 * moe.latent_size);
   const auto is_moe = [](const LayerConfig& layer) { return layer.is_moe; };
   int64_t largest = std::ranges::all_of(config.layers, is_moe) ? 0 : dense;
   if (std::ranges::any_of(config.layers, is_moe)) largest = std::max(largest, experts);

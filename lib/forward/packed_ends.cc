@@ -49,6 +49,14 @@ PackedLinear model_linear(const Weights& weights, const LinearQuantization* quan
   return std::move(pack_linear(std::span(&rows, 1), group, type).front());
 }
 
+/// Leaves out the rows of lm_head behind those of the logits, where it is padded.
+void drop_padding(int64_t count, WeightRows& rows) {
+  for (TensorView& part : rows.parts)
+    if (part.shape[0] > count) part = rows_of(part, 0, count);
+  for (DecodedRows& part : rows.decoded) part.count = std::min(part.count, count);
+  if (std::ssize(rows.row_scales) > count) rows.row_scales.resize(static_cast<size_t>(count));
+}
+
 }  // namespace
 
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend) {
@@ -79,10 +87,13 @@ PackedHeadInput pack_head_input(const Weights& weights, const ModelConfig& confi
   return packed;
 }
 
-PackedLinear pack_output_embedding(const Weights& weights, PackGroup& group, ComputeType type) {
+PackedLinear pack_output_embedding(const Weights& weights, const ModelConfig& config,
+                                   PackGroup& group, ComputeType type) {
   Backend& backend = *group.backends().front();
-  PackedLinear packed =
-      model_linear(weights, weights.output_quantization(), weights.output_embedding(), group, type);
+  LinearRows rows =
+      linear_rows(weights, weights.output_quantization(), kNoLayer, weights.output_embedding());
+  drop_padding(config.output_vocab_size, rows.rows);
+  PackedLinear packed = std::move(pack_linear(std::span(&rows, 1), group, type).front());
   if (weights.has(Role::kLmHeadBias))
     packed.bias = {as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend};
   return packed;

@@ -137,6 +137,10 @@ class Packer {
 
   PackedMlp mlp() const {
     PackedMlp packed = mlp_of({Role::kGate, Role::kUp, Role::kDown}, own().intermediate_size);
+    if (weights_.has(layer_, Role::kMlpScale))
+      packed.down.factors = {
+          std::vector<float>(static_cast<size_t>(config_.hidden_size), number(Role::kMlpScale)),
+          backend_};
     if (weights_.has(layer_, Role::kInnerNorm))
       packed.inner_norm = {norm_weight(all_rows(Role::kInnerNorm), config_), backend_};
     if (own().activation_sparsity > 0.0)
@@ -165,7 +169,11 @@ class Packer {
       packed.in = linear({Role::kExpertsIn});
       packed.out = linear({Role::kExpertsOut});
     }
-    if (config_.has_shared_expert)
+    if (weights_.has(layer_, Role::kRouterScale)) packed.factor = number(Role::kRouterScale);
+    for (int64_t i = 0; i < config_.moe.scored_shared; ++i)
+      packed.scored_shared.push_back(mlp_of({Role::kSharedGate, Role::kSharedUp, Role::kSharedDown},
+                                            config_.moe.shared_intermediate_size, i));
+    if (config_.has_shared_expert && config_.moe.scored_shared == 0)
       packed.shared = mlp_of({Role::kSharedGate, Role::kSharedUp, Role::kSharedDown},
                              config_.moe.shared_intermediate_size);
     // The router's input is divided by sqrt(hidden_size). Source: transformers 5.23

@@ -36,9 +36,11 @@ struct PackedExperts {
   std::vector<PackedMlp> experts;
   /// To and from the experts' latent; without matrices where they read the hidden state.
   PackedLinear in, out;
-  PackedMlp shared;            ///< width 0: none
-  PackedNorm router_norm;      ///< of the router's own input, or none
-  PackedValues expert_scales;  ///< [experts] factors of the experts' weights, or none
+  PackedMlp shared;                      ///< width 0: none
+  std::vector<PackedMlp> scored_shared;  ///< those that the router scores
+  float factor = 1.0f;                   ///< of all weights
+  PackedNorm router_norm;                ///< of the router's own input, or none
+  PackedValues expert_scales;            ///< [experts] factors of the experts' weights, or none
   // Experts beside an MLP: their input norm, and output norms of both.
   PackedNorm input_norm, output_norm, mlp_output_norm;
   bool shared_is_gated = false;
@@ -194,7 +196,9 @@ struct PackedHeadInput {
 PackedHeadInput pack_head_input(const Weights& weights, const ModelConfig& config, PackGroup& group,
                                 ComputeType type);
 
-/// lm_head, or the embedding where the two are tied, with its bias, for the group's first backend.
-PackedLinear pack_output_embedding(const Weights& weights, PackGroup& group, ComputeType type);
+/// lm_head, or the embedding where the two are tied, with its bias, for the group's first backend:
+/// the rows of config.output_vocab_size.
+PackedLinear pack_output_embedding(const Weights& weights, const ModelConfig& config,
+                                   PackGroup& group, ComputeType type);
 
 }  // namespace kvcal
