@@ -16,8 +16,9 @@ import torch
 from probed_models import write_probed
 
 # Grouped queries; biases of K; windows; soft-caps; norms of K; sinks; K and V of other widths; layers without attention;
-# all heads with K and V of their own; queries that turn in part.
-NAMES = ["llama", "qwen2", "mistral_window", "gemma2", "qwen3", "gpt_oss", "nemotron_h", "gpt2", "phi", "qwen3_next"]
+# all heads with K and V of their own; queries that turn in part; logits by distance.
+NAMES = ["llama", "qwen2", "mistral_window", "gemma2", "qwen3", "gpt_oss", "nemotron_h", "gpt2", "phi", "qwen3_next",
+         "inkling_text"]
 QUERIES = 16
 
 

@@ -367,12 +367,14 @@ def new_cache(config):
     if config.model_type == "minimax":
         return MiniMaxCache()
     types = getattr(config.get_text_config(), "layer_types", None) or []
-    is_special = {"linear_attention", "indexed_attention", "minimax_m3_sparse", "conv", "hybrid"} & set(types)
+    is_special = {"linear_attention", "indexed_attention", "minimax_m3_sparse", "conv", "hybrid",
+                  "hybrid_sliding"} & set(types)
     if not is_special:
         return DynamicCache()
     whole = copy.deepcopy(config)  # layers with a window keep all tokens, too
-    if "sliding_attention" in types:
-        whole.get_text_config().layer_types = ["full_attention" if kind == "sliding_attention" else kind for kind in types]
+    unbounded = {"sliding_attention": "full_attention", "hybrid_sliding": "hybrid"}
+    if unbounded.keys() & set(types):
+        whole.get_text_config().layer_types = [unbounded.get(kind, kind) for kind in types]
     return DynamicCache(config=whole)
 
 

@@ -16,7 +16,7 @@ from probed_models import write_probed
 # Grouped queries; norms of each head and of the whole; latent attention with and without a rank of Q; turned in part;
 # interleaved; scaled by position; sinks; a gate; experts; layers without attention.
 NAMES = ["llama", "mistral_window", "qwen3", "olmo2", "deepseek_v2", "deepseek_v3", "phi", "glm4", "ministral3", "gpt_oss",
-         "qwen3_next", "gemma2", "mixtral", "nemotron_h", "llama_rope_yarn", "gpt2"]
+         "qwen3_next", "gemma2", "mixtral", "nemotron_h", "llama_rope_yarn", "gpt2", "inkling_text"]
 
 
 def probed(attention, seen):

@@ -201,7 +201,10 @@ void check_attention(const Architecture& family) {
     fail("has_query_gate is false, and there is a tensor with the role query_gate");
   for (const TensorRow& row : family.layer_tensors) {
     const bool is_key = row.role == kKey || row.role == kQueryKeyValue || row.role == kLatent;
-    if (is_key && !row.name.starts_with(std::string(family.attention_module) + "."))
+    const auto is_in = [&](std::string_view module) {
+      return !module.empty() && row.name.starts_with(std::string(module) + ".");
+    };
+    if (is_key && !is_in(family.attention_module) && !is_in(family.saved_attention_module))
       fail("attention_module is '", family.attention_module, "', and the tensor of the role ",
            role_word(row.role), " is '", row.name, "', which lies outside of it");
   }

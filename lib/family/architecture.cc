@@ -20,6 +20,7 @@ namespace kvcal {
   ROW(granite)              \
   ROW(hunyuan)              \
   ROW(hybrid)               \
+  ROW(inkling)              \
   ROW(layernorm)            \
   ROW(ling)                 \
   ROW(llama)                \

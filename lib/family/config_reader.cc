@@ -282,6 +282,7 @@ const std::vector<NumberRow>& number_rows() {
       {"long_mscale", kFactorRange},
       {"llama_4_scaling_beta", kOrNone},
       {"attn_scale", kOrNone},
+      {"log_scaling_alpha", kOrNone},
       // Widths, gates and mixers.
       {"block_ffn_dim_multiplier", {.most = 1024.0, .is_above = true}},
       {"activation_sparsity_pattern", {.most = 0.999999}},

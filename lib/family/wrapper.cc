@@ -18,6 +18,7 @@ constexpr TextPlace kLanguageModel{"language_model.", Holds::kModel};
 constexpr TextPlace kInnerLanguageModel{"model.language_model.", Holds::kBackbone};
 constexpr TextPlace kInnerTextModel{"model.text_model.", Holds::kBackbone};
 constexpr TextPlace kTextModel{"text_model.", Holds::kModel};
+constexpr TextPlace kInklingPlace{"model.llm.", Holds::kBackbone};
 constexpr TextPlace kWholeInnerModel{"model.language_model.", Holds::kModel};
 
 const std::vector<TextPlace> kInner{kInnerLanguageModel}, kOuter{kLanguageModel},
@@ -138,6 +139,12 @@ const std::vector<Wrapper>& wrappers() {
        {"vision_model.", "vision_projector.", "projector."}},
       {"idefics2", "Idefics2", "mistral", {kInnerTextModel}, kConnectorOutside},
       {"idefics3", "Idefics3", "llama", {kInnerTextModel}, kConnectorOutside},
+      {"inkling_mm_model",
+       "Inkling",
+       "inkling_text",
+       {kInklingPlace, kInnerLanguageModel},
+       {"visual.", "audio.", "mtp.", "vision_tower.", "audio_tower."},
+       kOneType},
       {"instructblip", "InstructBLIP around Vicuna", "opt", kOuter, kBlipOutside},
       {"instructblipvideo", "InstructBLIP Video around Vicuna", "opt", kOuter, kBlipOutside},
       {"internvl", "InternVL 3 and 3.5 in transformers' form", "qwen2", kLlavaPlaces,

@@ -13,9 +13,10 @@
 namespace kvcal {
 namespace {
 
-/// Upper bound of inputs of a layer: two for each expert, two for each stream, and the others.
+/// Upper bound of inputs of a layer: two for each expert, shared or not, two for each stream, and
+/// the others.
 int64_t most_inputs(const ModelConfig& config) {
-  return 32 + 2 * (config.moe.num_experts + config.streams);
+  return 32 + 2 * (config.moe.num_experts + config.moe.scored_shared + config.streams);
 }
 
 bool is_zero(const KvObservation& seen) {

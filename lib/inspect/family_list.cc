@@ -283,6 +283,8 @@ void add_attention(Words& words, const Architecture& architecture, const Family&
   add(words, architecture.has_query_gate,
       architecture.has_softplus_gate ? "attention gated by a softplus" : "gated attention");
   add(words, family.always(Role::kAttendedNorm), "norm of attention's output");
+  add(words, family.has_row(Role::kRelative), "logits by distance");
+  add(words, family.has_row(Role::kKeyConv), "convolutions of k and v");
   add(words, architecture.has_heads_by_layer, "heads by layer");
   add(words, architecture.has_value_dim, "V narrower than K");
   add(words, architecture.has_window_heads, "more KV heads in layers with a window");
@@ -404,7 +406,8 @@ void add_feed_forward(Words& words, const Architecture& architecture, const Fami
   add(words,
       std::max(family.presence(Role::kSharedUp), family.presence(Role::kSharedGateUp)) !=
           Presence::kNever,
-      "shared experts");
+      architecture.scores_shared_experts ? "shared experts that the router scores"
+                                         : "shared experts");
   add(words, architecture.has_prediction_layers, "prediction layers left out");
 }
 

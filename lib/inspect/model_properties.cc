@@ -248,6 +248,15 @@ void add_attention_kind(Properties& properties, const ModelConfig& config, const
                               ", whose keys an indexer selects whole"});
   const bool has_sinks = has_in_layers(config, weights, Role::kSinks);
   properties.push_back({"sinks", has_sinks, has_sinks ? "one a head" : ""});
+  if (config.relative_rank > 0)
+    properties.push_back(
+        {"relative_logits",
+         {{"rank", config.relative_rank}},
+         "logits by distance, of " + counted(config.relative_rank, "state") + " a head"});
+  if (config.short_kernel > 0)
+    properties.push_back({"short_convolutions", config.short_kernel,
+                          "of K, V and the outputs of attention and MLP, over " +
+                              counted(config.short_kernel, "token")});
   const bool has_gate = config.architecture->has_query_gate;
   properties.push_back(
       {"query_gate", has_gate,
@@ -329,6 +338,9 @@ CacheSize cache_size(const ModelConfig& config) {
   CacheSize size{.state_bytes_per_sequence = 4 * recurrent * state};
   for (const int64_t layer : config.cached_layers()) {
     const LayerCache& cache = config.cache(layer);
+    if (config.short_kernel > 0)
+      size.state_bytes_per_sequence +=
+          4 * (config.short_kernel - 1) * (cache.width() + 2 * config.hidden_size);
     auto shape = std::ranges::find(size.shapes, cache, &CacheShape::cache);
     if (shape == size.shapes.end()) shape = size.shapes.insert(shape, {.cache = cache});
     shape->layers.push_back(layer);

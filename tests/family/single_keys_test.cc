@@ -85,3 +85,41 @@ TEST_CASE("single_keys: GPT-Neo's words for each layer precede those with a numb
   CHECK(test::message_of([&] { parse_model_config(json); }) ==
         "key 'attention_layers' is [\"local\"], expected a word for each of 2 layers");
 }
+
+TEST_CASE("single_keys: Inkling's layers with a window have heads and distances of their own") {
+  Json json = config_of("inkling_text");
+  const ModelConfig config = parse_model_config(json);
+  const LayerConfig& local = config.layer(0);
+  CHECK(local.sliding_window == 7);
+  CHECK(local.relative_extent == 7);
+  CHECK(local.attention == AttentionSizes{6, 3, 12, 12});
+  CHECK(local.cache == LayerCache{3, 12, 12});
+  CHECK(local.rope == kNoRope);
+  const LayerConfig& full = config.layer(1);
+  CHECK(full.sliding_window == 0);
+  CHECK(full.relative_extent == 12);
+  CHECK(full.attention == AttentionSizes{4, 2, 8, 8});
+  CHECK(config.ropes.at(static_cast<size_t>(full.rope)).queries_grow_late);
+  CHECK(config.softmax_scale * full.softmax_factor == 0.125f);
+  CHECK(config.output_vocab_size == 130);
+  json["layer_types"] = {"hybrid_sliding", "hybrid", "hybrid_sliding", "hybrid"};
+  json.erase("local_layer_ids");
+  CHECK(parse_model_config(json).layers == config.layers);
+  json["layer_types"][1] = "full_attention";
+  CHECK(test::message_of([&] { parse_model_config(json); }) ==
+        "key 'layer_types' holds \"full_attention\", expected hybrid or hybrid_sliding");
+}
+
+TEST_CASE("single_keys: Inkling's published names of its sizes") {
+  Json json = config_of("inkling_text");
+  const ModelConfig config = parse_model_config(json);
+  json.erase("mlp_layer_types");
+  json["dense_mlp_idx"] = 1;
+  json["dense_intermediate_size"] = json["intermediate_size"];
+  json["intermediate_size"] = json["moe_intermediate_size"];
+  json["sconv_kernel_size"] = json["conv_kernel_size"];
+  json["model_max_length"] = json["max_position_embeddings"];
+  for (const char* key : {"moe_intermediate_size", "conv_kernel_size", "max_position_embeddings"})
+    json.erase(key);
+  CHECK(parse_model_config(json) == config);
+}

@@ -126,7 +126,8 @@ TEST_CASE("compared samples: as many as have enough tokens, and no more than som
 }
 
 TEST_CASE("a pass that compares attention sees the bytes of one that does not") {
-  for (const std::string name : {"llama", "deepseek_v3", "gemma4_e2b", "qwen3_next"}) {
+  for (const std::string name :
+       {"llama", "deepseek_v3", "gemma4_e2b", "qwen3_next", "inkling_text"}) {
     INFO(name);
     ModelFixture fixture(name);
     const FixtureSamples samples(fixture);

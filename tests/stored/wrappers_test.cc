@@ -129,7 +129,7 @@ TEST_CASE("wrappers: text models that do not run are refused by name") {
     return test::message_of([&] { text_model_of(config); });
   };
   CHECK(test::contains(error_of({{"model_type", "idefics"}}), "cross-attention"));
-  CHECK(test::contains(error_of({{"model_type", "inkling_mm_model"}}), "relative positions"));
+  CHECK(test::contains(error_of({{"model_type", "inkling2"}}), "dynamic convolutions"));
   CHECK(test::contains(
       error_of({{"model_type", "llava"}, {"text_config", {{"model_type", "mamba"}}}}),
       "text_config of model_type 'llava': model_type 'mamba' is not supported: it has no "

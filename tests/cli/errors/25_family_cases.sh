@@ -13,7 +13,7 @@ edit_config 's/"model_type": "llama"/"model_type": "qwen3moe"/'
 CASE
 
 # All types and their reasons stand in docs/models.md.
-for type in zamba2 inkling_mm_model bart mamba; do
+for type in zamba2 inkling2 bart mamba; do
   bad "Refused by name: $type" <<CASE
 edit_config 's/"model_type": "llama"/"model_type": "$type"/'
 CASE
