@@ -161,6 +161,23 @@ TEST_CASE("quantized weights: values of keys that are not read are refused by na
                  "key 'format' is 'int-quantized', and weights are of type int, 4 bits"));
 }
 
+TEST_CASE("compressed-tensors: layers with numbers of experts of their own are refused") {
+  const auto with = [](const Json& value) {
+    return message("packed_int4", with_key("/moe_sparsity_config", value), drop_nothing);
+  };
+  CHECK(with({{"method", "prune"}, {"num_experts", {nullptr, 64, 64}}}) == "no error");
+  CHECK(with(nullptr) == "no error");
+  CHECK(contains(with({{"method", "prune"}, {"num_experts", {nullptr, 64, 61}}}),
+                 "moe_sparsity_config: key 'num_experts' gives layers from 61 to 64 experts"));
+  CHECK(contains(with({{"method", "novice"}, {"num_experts", {64, 64}}}),
+                 "key 'method' is 'novice', whose constants in place of experts are not run"));
+  CHECK(contains(with({{"method", "merge"}, {"num_experts", {64, 64}}}),
+                 "key 'method' is 'merge', which is not known; expected prune"));
+  CHECK(contains(with({{"method", "prune"}, {"num_experts", {"64"}}}),
+                 "key 'num_experts' holds \"64\", expected integers or null"));
+  CHECK(contains(with({{"method", "prune"}}), "key 'num_experts' is missing"));
+}
+
 TEST_CASE("quantized weights: configs that disagree are told with both places") {
   const auto with_other = [](Json& config) {
     config["text_config"] = {{"quantization_config", {{"quant_method", "awq"}}}};

@@ -2,6 +2,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -22,7 +23,8 @@ constexpr std::string_view kAttentionKey = "attention_input_activations";
 /// `CompressedTensorsConfig` saves, and keys that name the writer of the file.
 constexpr std::string_view kConfigKeys =
     "config_groups format global_compression_ratio ignore kv_cache_scheme quant_method "
-    "quantization_status sparsity_config version transform_config run_compressed dequantize "
+    "moe_sparsity_config quantization_status sparsity_config version transform_config "
+    "run_compressed dequantize "
     "producer provider use_optimized_inference attention_input_activations";
 /// Formats that are read. A config that was never saved with a format has "fakequant".
 constexpr std::string_view kFormats =
@@ -59,6 +61,37 @@ void check_sparsity(const Json& config) {
       "sparsity_config", [&] { return optional_string(*sparsity, "format").value_or("dense"); });
   if (format != "dense")
     fail("key 'sparsity_config.format' is '", format, "', which is not read; expected dense");
+}
+
+/// Throws Error where layers have numbers of experts of their own, or constants in place of
+/// experts. Where all have the same number, config.json says it, too. Source: compressed-tensors
+/// 0.20.1 `ExpertSparsityConfig`.
+void check_expert_sparsity(const Json& config) {
+  constexpr const char* kKey = "moe_sparsity_config";
+  const Json* sparsity = find_field(config, kKey);
+  if (!sparsity || sparsity->empty() || *sparsity == "") return;
+  in_context(kKey, [&] {
+    if (!sparsity->is_object()) fail("found ", kind_of(*sparsity), ", expected an object or null");
+    const std::string method = required_string(*sparsity, "method");
+    if (method != "prune")
+      fail("key 'method' is '", method, "', ",
+           method == "novice" ? "whose constants in place of experts are not run"
+                              : "which is not known",
+           "; expected prune");
+    const Json* counts = find_field(*sparsity, "num_experts");
+    if (!counts || !counts->is_array())
+      fail_missing("num_experts", "a list of integers, null for layers without experts");
+    std::set<int64_t> different;
+    for (const Json& count : *counts) {
+      if (count.is_null()) continue;
+      if (!count.is_number_integer())
+        fail("key 'num_experts' holds ", count.dump(), ", expected integers or null");
+      different.insert(count.get<int64_t>());
+    }
+    if (different.size() > 1)
+      fail("key 'num_experts' gives layers from ", *different.begin(), " to ", *different.rbegin(),
+           " experts, and layers with numbers of their own are not run");
+  });
 }
 
 /// Kinds of weights that a format holds. Source: compressed-tensors 0.20, `can_compress` of each
@@ -291,6 +324,7 @@ ModuleSchemes read_groups(const QuantizationConfig& source) {
   check_format(config);
   check_transforms(config);
   check_sparsity(config);
+  check_expert_sparsity(config);
   check_attention(config);
   ConfigGroups groups(config);
   return groups.is_empty() ? nullptr : ModuleSchemes(std::move(groups));
