@@ -86,6 +86,13 @@ def scaled_rows(weight):
     return {".weight": codes, ".weight_scale": scale}, (product * scale.t()).t().contiguous()
 
 
+def int8_rows(name, weight):
+    """SGLang's INT8: a scale a row. Its kernels alone decode, so values are code x scale."""
+    scale = weight.abs().amax(1, keepdim=True) / 127
+    codes = torch.round(weight / scale).clamp(-128, 127).to(torch.int8)
+    return {".weight": codes, ".weight_scale": scale}, codes.float() * scale
+
+
 MOE = {**{key: value for key, value in CONFIG.items() if key != "mlp_bias"}, "architectures": ["Qwen3MoeForCausalLM"],
        "model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
        "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "use_sliding_window": False}
@@ -407,6 +414,12 @@ def kinds(packages):
         "fp8_e8m0": with_transformers(blocks(torch.float8_e8m0fnu), {**dynamic, "fmt": "e4m3", "scale_fmt": "ue8m0"}),
         "fp8_e8m0_bytes": with_transformers(blocks(torch.uint8, (1, 32)), {
             **dynamic, "scale_fmt": "ue8m0", "weight_block_size": [1, 32]}),
+        # Inkling 2, MiniMax
+        "mxfp8_method": with_transformers(blocks(torch.uint8, (1, 32)), {
+            "quant_method": "mxfp8", "activation_scheme": "dynamic", "weight_block_size": [1, 32],
+            "modules_to_not_convert": ["lm_head"]}),
+        # SGLang 0.5.23
+        "w8a8_int8": llama(lambda: int8_rows, {"quant_method": "w8a8_int8", "is_dynamic": True, "ignore": ["lm_head"]}),
         # nvidia_modelopt 0.48.0rc1
         "modelopt_mixed": lambda folder: modelopt_mixed(folder, packages),
         # amd_quark 0.13

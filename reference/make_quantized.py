@@ -115,7 +115,7 @@ def compressed_kind(args, format, **how):
     return {"quantize": of_compressed_tensors(args, format, **how), "config": groups_config((["Linear"], args, format))}
 
 
-def gptq(bits, desc_act=False, v2=False, packages=None):
+def gptq(bits, desc_act=False, v2=False, packages=None, group=32):
     def quantize(name, weight):
         package = types.ModuleType("auto_gptq")
         package.__path__ = [str(packages / "x_auto_gptq" / "auto_gptq")]
@@ -126,7 +126,7 @@ def gptq(bits, desc_act=False, v2=False, packages=None):
         if not hasattr(transformers.pytorch_utils, "Conv1D"):
             raise SystemExit("transformers has no Conv1D")
         QuantLinear = importlib.import_module("auto_gptq.nn_modules.qlinear.qlinear_cuda").QuantLinear
-        group, out, width = 32, *weight.shape
+        out, width = weight.shape
         args = types.SimpleNamespace(group_size=group, num_bits=bits, symmetric=False)
         index = torch.arange(width) // group
         if desc_act:
@@ -150,7 +150,7 @@ def gptq(bits, desc_act=False, v2=False, packages=None):
             stored[".qzeros"] = torch.from_numpy((words + ones).view(np.int32))
         return stored, decoded
     return {"quantize": quantize,
-            "config": {"quant_method": "gptq", "bits": bits, "group_size": 32, "desc_act": desc_act, "sym": False,
+            "config": {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": desc_act, "sym": False,
                        "checkpoint_format": "gptq_v2" if v2 else "gptq", "true_sequential": True,
                        "damp_percent": 0.01}}
 

@@ -6,13 +6,13 @@
 
 namespace kvcal {
 
-using SeenWhole = ImageRules::SeenWhole;
+using WholeLayers = ImageRules::WholeLayers;
 
 // One row a wrapper.
 const std::vector<ImageRules>& image_rules() {
   static const std::vector<ImageRules> kTable{
-      {"gemma3", {}, false, SeenWhole::kEverywhere},
-      {"gemma4", {}, false, SeenWhole::kInWindowsWhereSaid},
+      {"gemma3", {}, false, WholeLayers::kEverywhere},
+      {"gemma4", {}, false, WholeLayers::kInWindowsWhereSaid},
       {"idefics3"},
       {"internvl"},
       {"llama4"},
@@ -37,8 +37,8 @@ const ImageRules* image_rules_of(std::string_view wrapper_type) {
 
 void resolve_images(const Json& text, ModelConfig& config) {
   const ImageRules* rules = image_rules_of(config.wrapper_type);
-  if (!rules || rules->seen_whole == SeenWhole::kNowhere) return;
-  const bool is_everywhere = rules->seen_whole == SeenWhole::kEverywhere;
+  if (!rules || rules->whole_layers == WholeLayers::kNowhere) return;
+  const bool is_everywhere = rules->whole_layers == WholeLayers::kEverywhere;
   if (!is_everywhere && optional_string(text, "use_bidirectional_attention") != "vision") return;
   for (LayerConfig& layer : config.layers)
     layer.sees_images_whole = is_everywhere || layer.has_window;

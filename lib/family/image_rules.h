@@ -13,14 +13,14 @@ struct ModelConfig;
 
 /// How the decoder of a multimodal model type runs tokens of images.
 struct ImageRules {
-  /// Layers in which tokens of an image see all of it: none, all, those with a window, or those
-  /// with a window where use_bidirectional_attention is "vision".
-  enum class SeenWhole : uint8_t { kNowhere, kEverywhere, kInWindowsWhereSaid };
+  /// Layers in which tokens of an image see all of it: none; all; or those with a window, where
+  /// use_bidirectional_attention is "vision".
+  enum class WholeLayers : uint8_t { kNowhere, kEverywhere, kInWindowsWhereSaid };
   std::string_view model_type;  ///< of the wrapper
   /// M-RoPE's sections where mrope_section is absent; 0: tokens of images have positions of text.
   std::array<int64_t, 3> sections{};
   bool sections_are_interleaved = false;
-  SeenWhole seen_whole = SeenWhole::kNowhere;
+  WholeLayers whole_layers = WholeLayers::kNowhere;
 };
 
 /// The wrappers whose samples may hold images, in the order in which users see them. Source:

@@ -174,13 +174,14 @@ constexpr std::array<UnreadMethod, 26> kMethods{{
     {"fouroversix", "Four Over Six, NVFP4 with scales of two ranges"},
     {"fp_quant", "FP-Quant, 4-bit floats behind a rotation"},
     {"ggml", "GGML's blocks"},
+    {"gemma", "Gemma's integers, with static scales of inputs and outputs"},
     {"gguf", "GGUF, of llama.cpp"},
     {"higgs", "HIGGS, vectors of a grid behind a rotation"},
     {"hqq", "HQQ, packed as its kernels want it"},
     {"marlin", "GPTQ in the order of the Marlin kernel"},
     {"metal", "MLX's codes for transformers on Metal"},
     {"mlx", "MLX's codes"},
-    {"mxfp8", "MXFP8 as MiniMax names it"},
+    {"nvfp4", "NVFP4 in the order of a GPU kernel, of transformers"},
     {"paroquant", "ParoQuant, 4 bits behind rotations of pairs"},
     {"petit_nvfp4", "NVFP4 in the order of the Petit kernel"},
     {"qqq", "QQQ, 4-bit weights in the order of a GPU kernel"},
@@ -191,7 +192,6 @@ constexpr std::array<UnreadMethod, 26> kMethods{{
     {"torchao", "torchao's tensor subclasses"},
     {"vptq", "VPTQ, codebooks of vectors"},
     {"w4afp8", "INT4 weights for FP8 products, of DeepSeek's TensorRT-LLM"},
-    {"w8a8_int8", "INT8 with scales of rows, of SGLang"},
 }};
 
 }  // namespace

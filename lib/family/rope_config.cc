@@ -99,8 +99,7 @@ void parse_sections(const Json& scaling, const ModelConfig& config, RopeConfig& 
   rope.sections_are_interleaved = rules->sections_are_interleaved;
   if (find_field(scaling, kKey)) {
     const std::vector<double> sizes = parse_factors(scaling, kKey, 3, "time, height and width");
-    for (size_t axis = 0; axis < 3; ++axis)
-      rope.sections[axis] = static_cast<int64_t>(sizes[axis]);
+    for (size_t axis = 0; axis < 3; ++axis) rope.sections[axis] = static_cast<int64_t>(sizes[axis]);
   }
   const int64_t pairs = rope.sections[0] + rope.sections[1] + rope.sections[2];
   if (!rope.sections_are_interleaved && 2 * pairs != rope.rotary_dim)

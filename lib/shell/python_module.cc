@@ -36,9 +36,10 @@ std::string indented(const std::string& text) {
 std::string function_of(const CommandDescription& command) {
   const PythonFunction& python = command.python;
   return "\n\ndef " + python.name + "(\n" + parameters_of(command, true) + "    *,\n" +
-         parameters_of(command, false) + python.further + "    progress: Progress | None = None,\n) -> " +
-         python.returns + ":\n    \"\"\"" + indented(python.help) +
-         "    \"\"\"\n    return call(\"" + command.name + "\", locals())\n";
+         parameters_of(command, false) + python.further +
+         "    progress: Progress | None = None,\n) -> " + python.returns + ":\n    \"\"\"" +
+         indented(python.help) + "    \"\"\"\n    return call(\"" + command.name +
+         "\", locals())\n";
 }
 
 }  // namespace

@@ -140,8 +140,11 @@ CodeFormat fp4_codes(const Fp4Args& args);
 /// E4M3 codes of `.weight` with a power of two for each 32 columns.
 CodeFormat mxfp8_codes();
 
-/// E2M3 codes of `.weight_packed` U8 [out, in · 3 / 4] with a power of two for each 32 columns.
-CodeFormat mxfp6_codes();
+/// Floats of 6 bits.
+enum class Fp6 : uint8_t { kE2m3, kE3m2 };
+
+/// Codes U8 [out, in · 3 / 4] with a power of two for each 32 columns.
+CodeFormat mxfp6_codes(std::string_view codes_name = ".weight_packed", Fp6 type = Fp6::kE2m3);
 
 /// AWQ's version gemv_fast: 4-bit codes in the order of its kernel, and F16 products of scale and
 /// zero point, which are added.

@@ -84,6 +84,9 @@ struct GptqArgs {
 };
 CodeFormat gptq_integers(const GptqArgs& args);
 CodeFormat awq_integers(int64_t group);
+/// AWQ's layout under Quark's names: `.weight`, `.weight_scale`, `.weight_zero_point`. is_signed:
+/// codes and zero points are in two's complement.
+CodeFormat quark_integers(int64_t group, bool is_signed);
 /// AWQ's version gemv: [out, in], packed along in; zero points are packed along the groups, and
 /// both are padded.
 CodeFormat awq_gemv_integers(int64_t group);

@@ -15,8 +15,8 @@ namespace kvcal {
 // One format for each file of formats/.
 extern const StoredFormat kAscendFormat, kAutoRoundFormat, kAwqFormat, kBitsandbytesFormat,
     kCompressedTensorsFormat, kFbgemmFp8Format, kFp8Format, kGptqFormat, kLightllmFormat,
-    kModeloptFormat, kMxfp4Format, kOnnxruntimeGenaiFormat, kQuarkFormat, kRankFilesFormat,
-    kScalesJsonFormat, kTgiFormat;
+    kModeloptFormat, kMxfp4Format, kMxfp8Format, kOnnxruntimeGenaiFormat, kQuarkFormat,
+    kRankFilesFormat, kScalesJsonFormat, kTgiFormat, kW8a8Int8Format;
 
 std::span<const StoredFormat* const> stored_formats() {
   static constexpr std::array kFormats{
@@ -30,6 +30,8 @@ std::span<const StoredFormat* const> stored_formats() {
       &kAutoRoundFormat,          // AutoRound
       &kFbgemmFp8Format,          // FBGEMM
       &kMxfp4Format,              // gpt-oss
+      &kMxfp8Format,              // Inkling 2, MiniMax
+      &kW8a8Int8Format,           // SGLang
       &kBitsandbytesFormat,       // bitsandbytes
       &kTgiFormat,                // text-generation-inference
       &kRankFilesFormat,          // TensorRT-LLM

@@ -64,7 +64,7 @@ const Json& group_of(const Opened& opened) {
 
 }  // namespace
 
-TEST_CASE("recoded weights: GPTQ, AWQ, AutoRound and bitsandbytes' INT8 have the same values") {
+TEST_CASE("recoded weights: integers of every form have the same values") {
   // The library multiplies INT8 by SCB and by 1/127, which rounds twice; a scale rounds once.
   const std::vector<std::pair<std::string, double>> kinds{{"gptq_2", 0},
                                                           {"gptq_3", 0},
@@ -76,6 +76,12 @@ TEST_CASE("recoded weights: GPTQ, AWQ, AutoRound and bitsandbytes' INT8 have the
                                                           {"auto_round_gptq", 0},
                                                           {"auto_round_gptq_v2", 0},
                                                           {"auto_round_awq", 0},
+                                                          {"quark_int4", 0},
+                                                          {"quark_uint4", 0},
+                                                          {"quark_int8", 0},
+                                                          {"quark_int8_tensor", 0},
+                                                          {"modelopt_w8a16", 0},
+                                                          {"w8a8_int8", 0},
                                                           {"bnb_int8", 2}};
   for (const auto& [kind, units] : kinds) {
     INFO(kind);

@@ -223,6 +223,8 @@ def stored_forms():
         forms[f"gptq_{bits}"] = config, gptq, shape
     forms["awq"] = ({"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True, "version": "gemm"},
                     {".qweight": ("I32", [32, 4]), ".qzeros": ("I32", [2, 4]), ".scales": ("F16", [2, 32])}, {})
+    forms["awq_dynamic"] = ({**forms["awq"][0], "zero_point": False, "dynamic": {"-:.*up_proj": {}, "+:.*down_proj": {"group_size": 16}}},
+                            forms["awq"][1], {})
     forms["awq_gemv"] = ({"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True, "version": "gemv"},
                          {".qweight": ("I32", [32, 4]), ".qzeros": ("I32", [32, 4]), ".scales": ("F16", [32, 32])}, {})
     fast = {".qweight": ("I16", [8, 64]), ".qzeros": ("F16", [32, 32]), ".scales": ("F16", [32, 32])}
@@ -231,8 +233,43 @@ def stored_forms():
     for algorithm in ["W4A16_AWQ", "W4A8_AWQ"]:
         forms[algorithm.lower()] = {"quant_method": "modelopt", "quant_algo": algorithm, "group_size": 32}, int4, {}
     forms.update(float_forms())
+    forms.update(row_forms())
+    forms.update(quark_forms())
     forms.update(bitsandbytes_forms())
     return forms
+
+
+def row_forms():
+    """Forms whose codes have a scale for each row or each 32 columns."""
+    int8 = {".weight": ("I8", [32, 32]), ".weight_scale": ("F32", [32]), ".input_scale": ("F32", []), ".pre_quant_scale": ("F32", [32])}
+    fp4 = {".weight": ("U8", [32, 16]), ".weight_scale": ("U8", [32, 1])}
+    nvfp4 = {".weight": ("U8", [32, 16]), ".weight_scale": ("F8_E4M3", [32, 1]), ".weight_scale_2": ("F32", []), ".input_scale": ("F32", [])}
+    mxfp8 = {".weight": ("F8_E4M3", [32, 32]), ".weight_scale_inv": ("U8", [32, 1])}
+    modelopt = lambda algorithm, **more: {"quant_method": "modelopt", "quant_algo": algorithm, **more}
+    return {
+        "modelopt_w8a8_sq": (modelopt("W8A8_SQ_PER_CHANNEL"), int8, {}),
+        "modelopt_mxfp4": (modelopt("W4A8_MXFP4_FP8", group_size=32), fp4, {}),
+        "modelopt_nvfp4_fp8": (modelopt("W4A8_NVFP4_FP8", group_size=32), nvfp4, {}),
+        "mxfp8_method": ({"quant_method": "mxfp8", "activation_scheme": "dynamic", "weight_block_size": [1, 32]}, mxfp8, {}),
+        "w8a8_int8": ({"quant_method": "w8a8_int8", "ignore": ["re:.*gate$"]}, {key: int8[key] for key in (".weight", ".weight_scale")}, {}),
+    }
+
+
+def quark_forms():
+    def config(dtype, qscheme, **weight):
+        weight = {"dtype": dtype, "qscheme": qscheme, "is_dynamic": False, **weight}
+        return {"quant_method": "quark", "exclude": [], "layer_quant_config": {}, "export": {"pack_method": "reorder"},
+                "global_quant_config": {"weight": weight, "input_tensors": None}}
+    int4 = {".weight": ("I32", [32, 4]), ".weight_scale": ("F32", [2, 32]), ".weight_zero_point": ("I32", [2, 4])}
+    int8 = {".weight": ("I8", [32, 32]), ".weight_scale": ("F32", [32]), ".weight_zero_point": ("I8", [32])}
+    fp6 = {".weight": ("U8", [32, 24]), ".weight_scale": ("U8", [32, 1])}
+    groups = {"ch_axis": -1, "group_size": 16}
+    return {
+        "quark_int4": (config("int4", "per_group", **groups), int4, {}),
+        "quark_uint4": (config("uint4", "per_group", **groups), int4, {}),
+        "quark_int8": (config("int8", "per_channel", ch_axis=0), int8, {}),
+        "quark_mxfp6": (config("fp6_e3m2", "per_group", group_size=32, scale_format="e8m0"), fp6, {}),
+    }
 
 
 def float_forms():

@@ -119,6 +119,8 @@ TEST_CASE("quantized weights: missing tensors are named") {
                  "missing: model.layers.0.self_attn.q_proj.qzeros [2, 8]"));
   CHECK(contains(message("gptq_4", kSame, without(".g_idx")),
                  "missing: model.layers.0.self_attn.q_proj.g_idx [64]"));
+  CHECK(contains(message("awq", with_key("/zero_point", false), without(".qzeros")),
+                 "missing: model.layers.0.self_attn.q_proj.qzeros [2, 8]"));
   CHECK(contains(message("nvfp4", kSame, without(".weight_global_scale")),
                  "missing: model.layers.0.self_attn.q_proj.weight_global_scale"));
   CHECK(contains(message("packed_int4", kSame, without(".weight_packed")),
@@ -159,6 +161,52 @@ TEST_CASE("quantized weights: values of keys that are not read are refused by na
   CHECK(contains(message("packed_int4", with_key("/config_groups/group_0/format", "int-quantized"),
                          drop_nothing),
                  "key 'format' is 'int-quantized', and weights are of type int, 4 bits"));
+}
+
+TEST_CASE("Quark: kinds and places of integers that are not read are refused by name") {
+  const auto weight = [](const std::string& kind, const char* key, const Json& value) {
+    return message(kind, with_key(std::string("/global_quant_config/weight/") + key, value),
+                   drop_nothing);
+  };
+  CHECK(contains(weight("quark_int8", "qscheme", "per_group"),
+                 "key 'qscheme' is 'per_group', expected per_tensor or per_channel for int8"));
+  CHECK(contains(weight("quark_int8", "ch_axis", 1), "key 'ch_axis' is 1, expected 0 for int8"));
+  CHECK(contains(weight("quark_int4", "qscheme", "per_channel"),
+                 "key 'qscheme' is 'per_channel', expected per_group for int4 and uint4"));
+  CHECK(contains(weight("quark_int4", "ch_axis", 0), "key 'ch_axis' is 0, expected 1 or -1"));
+  CHECK(contains(weight("quark_int4", "group_size", 16),
+                 "q_proj.weight_scale is [2, 64], expected [4, 64]"));
+  CHECK(contains(weight("quark_mxfp6", "scale_format", "float32"),
+                 "key 'dtype' is 'fp6_e2m3', which is not read; expected fp8_e4m3, int8"));
+  CHECK(contains(message("quark_uint4", with_key("/export/pack_method", "order"), drop_nothing),
+                 "key 'export.pack_method' is \"order\", which is not read; expected reorder"));
+  // Others have no order.
+  CHECK(message("quark_mxfp6", with_key("/export/pack_method", "order"), drop_nothing) ==
+        "no error");
+  CHECK(contains(message("quark_uint4", kSame, without(".weight_zero_point")),
+                 std::string("missing: ") + kModule + ".weight_zero_point [2, 8]"));
+  // Symmetric weights need no zero points.
+  CHECK(message("quark_int8", kSame, without(".weight_zero_point")) == "no error");
+  CHECK(contains(message("quark_int8", kSame, without(".weight_scale")),
+                 "q_proj.weight is I8, and global_quant_config describes other codes"));
+}
+
+TEST_CASE("MXFP8 and INT8 by their own methods: what is not read is named") {
+  CHECK(contains(message("mxfp8_method", with_key("/weight_block_size", {128, 128}), drop_nothing),
+                 "key 'weight_block_size' is [128,128], expected [1,32] for MXFP8"));
+  CHECK(contains(message("mxfp8_method", with_key("/fmt", "e5m2"), drop_nothing),
+                 "key 'fmt' is 'e5m2', whose weights are not read"));
+  CHECK(message("mxfp8_method", with_key("/weight_block_size", nullptr), drop_nothing) ==
+        "no error");
+  CHECK(contains(message("mxfp8_method", kSame, without(".weight_scale_inv")),
+                 std::string("missing: ") + kModule + ".weight_scale_inv [64, 2]"));
+  CHECK(contains(message("mxfp8_method", kSame, with_bytes(".weight_scale_inv", {0xff})),
+                 "q_proj.weight_scale_inv holds nan"));
+  CHECK(contains(message("w8a8_int8", with_key("/ignore", Json::array({"re:(up"})), drop_nothing),
+                 "pattern 're:(up' is no regular expression"));
+  CHECK(contains(
+      message("w8a8_int8", with_key("/ignore", Json::array({"re:.*q_proj$"})), drop_nothing),
+      "q_proj.weight is I8, and the config does not say that the module is quantized"));
 }
 
 TEST_CASE("compressed-tensors: layers with numbers of experts of their own are refused") {

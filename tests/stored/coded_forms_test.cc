@@ -204,6 +204,25 @@ TEST_CASE("ModelOpt's NVFP4_AWQ is NVFP4 where no scales of inputs are left") {
   });
 }
 
+TEST_CASE("ModelOpt's algorithms: words in any case, and sizes of groups that they have") {
+  const auto message = [](const std::string& kind, const Json& keys) {
+    return test::message_of(
+        [&] { check_changed(kind, [&](Json&, Json& own) { own["quantization"].update(keys); }); });
+  };
+  CHECK(message("modelopt_mxfp4", {{"quant_algo", "MXFP4"}}) == "no error");
+  CHECK(message("modelopt_mxfp4", {{"quant_algo", "W4A8_MXFP4_FP8"}}) == "no error");
+  CHECK(message("modelopt_w8a16", {{"quant_algo", "W8A8_SQ_PER_CHANNEL"}}) == "no error");
+  CHECK(test::contains(message("modelopt_mxfp8", {{"group_size", 16}}),
+                       "key 'group_size' is 16, expected 32 for quant_algo MXFP8"));
+  CHECK(test::contains(message("modelopt_mxfp4", {{"group_size", 16}}),
+                       "key 'group_size' is 16, expected 32 for quant_algo MXFP4"));
+  CHECK(test::contains(message("modelopt_w4a8_nvfp4_fp8", {{"group_size", 64}}),
+                       "key 'group_size' is 64, expected 16 or 32"));
+  CHECK(test::contains(message("modelopt_mxfp8", {{"quant_algo", "NVFP4_SVD"}}),
+                       "key 'quant_algo' is 'NVFP4_SVD', whose weights are not read; expected FP8, "
+                       "FP8_PER_CHANNEL_PER_TOKEN"));
+}
+
 TEST_CASE("AutoRound: blocks and single Linears") {
   const auto message = [](const Json& keys) {
     return test::message_of([&] {
@@ -259,6 +278,24 @@ TEST_CASE("GPTQModel's patterns of modules with bits of their own") {
   CHECK(test::contains(message(Json::array({"-:.*up_proj"})), "expected an object of patterns"));
 }
 
+TEST_CASE("GPTQModel's AWQ: patterns of modules with groups of their own") {
+  const auto message = [](const Json& keys) {
+    return test::message_of([&] {
+      check_changed("gptqmodel_awq",
+                    [&](Json& config, Json&) { config["quantization_config"].update(keys); });
+    });
+  };
+  CHECK(message({{"zero_point", true}}) == "no error");
+  CHECK(test::contains(message({{"dynamic", {{".*up_proj", {{"bits", 8}}}}}}),
+                       "dynamic..*up_proj: key 'bits' is 8, expected 4"));
+  CHECK(test::contains(message({{"dynamic", {{".*up_proj", {{"group_size", 0}}}}}}),
+                       "dynamic..*up_proj: key 'group_size' is 0, expected -1, or 1 or more"));
+  CHECK(test::contains(message({{"dynamic", {{".*up_proj", {{"format", "gemv"}}}}}}),
+                       "key 'format' gives modules another layout"));
+  CHECK(test::contains(message({{"desc_act", true}}), "key 'desc_act' is true"));
+  CHECK(test::contains(message({{"pack_dtype", "int16"}}), "key 'pack_dtype' is 'int16'"));
+}
+
 TEST_CASE("weights of every stored form have the values that the form's library decodes") {
   std::set<std::string> kinds;
   for (const auto& entry :
@@ -266,12 +303,13 @@ TEST_CASE("weights of every stored form have the values that the form's library 
     check_kind(entry.path());
     kinds.insert(entry.path().filename().string());
   }
-  CHECK(kinds.size() == 44);
+  CHECK(kinds.size() == 60);
 }
 
 TEST_CASE("rows of codes are the same in any range") {
   for (const char* kind : {"gptq_3", "packed_int3_zeros", "awq", "awq_gemv", "awq_gemv_fast",
-                           "bnb_nf4", "nvfp4", "mxfp6", "modelopt_w4a8_awq"}) {
+                           "bnb_nf4", "nvfp4", "mxfp6", "modelopt_w4a8_awq", "modelopt_w8a8_sq",
+                           "quark_int4", "quark_int8_tensor", "quark_mxfp6_e3m2"}) {
     const ModelDir model_dir(test::tests_folder() / "fixtures" / "quantized" / kind);
     const CheckpointQuantization quantization =
         read_checkpoint_quantization(model_dir, read_model_config(model_dir));

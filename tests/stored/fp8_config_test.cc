@@ -158,12 +158,12 @@ TEST_CASE("a quant_method that is not read is named with those that are") {
         std::string("quantization_config: key 'quant_method' is '") + method +
             "', which is not read" + hint +
             "; expected compressed-tensors, fp8, modelopt, quark, ascend, gptq, awq, auto-round, "
-            "fbgemm_fp8, mxfp4 or bitsandbytes"));
+            "fbgemm_fp8, mxfp4, mxfp8, w8a8_int8 or bitsandbytes"));
   CHECK(contains(error_with_config({{"bits", 8}}), "key 'quant_method' is missing"));
 }
 
 TEST_CASE("a quant_method that stays out is explained, and no near word is suggested") {
-  for (const char* method : {"exl2", "aqlm", "vptq", "quanto", "mxfp8", "marlin"}) {
+  for (const char* method : {"exl2", "aqlm", "vptq", "quanto", "gemma", "nvfp4", "marlin"}) {
     const std::string error = error_with_config({{"quant_method", method}});
     CHECK(contains(error, std::string("key 'quant_method' is '") + method +
                               "', whose weights are not read: "));
@@ -226,8 +226,8 @@ TEST_CASE("quark: what is not read is named") {
   };
   const Json tensor = quark_tensor("per_tensor", false);
   CHECK(error(tensor, tensor) == "no error");
-  CHECK(contains(error({{"dtype", "int4"}, {"qscheme", "per_group"}}, nullptr),
-                 "global_quant_config.weight: key 'dtype' is 'int4', which is not read"));
+  CHECK(contains(error({{"dtype", "int3"}, {"qscheme", "per_group"}}, nullptr),
+                 "global_quant_config.weight: key 'dtype' is 'int3', which is not read"));
   CHECK(contains(error(quark_tensor("per_tensor", true), tensor),
                  "global_quant_config.weight: weights with dynamic scales"));
   CHECK(contains(error(quark_tensor("per_group", false), tensor),

@@ -108,15 +108,24 @@ void expand_e4m3(const std::byte* row, int64_t first, int64_t count, float* out)
     out[i] = fp8::kE4m3Values[static_cast<uint8_t>(row[first + i])];
 }
 
+/// Value of the lowest six bits of E3M2: two of mantissa, three of exponent with bias 3, the sign.
+constexpr float decode_e3m2(uint8_t code) {
+  const uint32_t mantissa = code & 3u, exponent = code >> 2 & 7u;
+  const float magnitude = exponent == 0 ? static_cast<float>(mantissa) / 16
+                                        : static_cast<float>((4 + mantissa) << (exponent - 1)) / 16;
+  return (code & 32u) != 0 ? -magnitude : magnitude;
+}
+
 /// Three bytes hold four codes, the first in the lowest bits. Source: compressed-tensors 0.20.1
-/// `unpack_fp6_from_uint8`.
-void expand_e2m3(const std::byte* row, int64_t first, int64_t count, float* out) {
+/// `unpack_fp6_from_uint8`, Quark 0.13 `Pack_fp6`.
+template <auto kDecode>
+void expand_fp6(const std::byte* row, int64_t first, int64_t count, float* out) {
   for (int64_t i = 0; i < count; i += 4) {
     const std::byte* const bytes = row + (first + i) / 4 * 3;
     const uint32_t word = static_cast<uint32_t>(bytes[0]) | static_cast<uint32_t>(bytes[1]) << 8 |
                           static_cast<uint32_t>(bytes[2]) << 16;
     for (int64_t code = 0; code < 4; ++code)
-      out[i + code] = e2m3::decode(static_cast<uint8_t>(word >> (6 * code)));
+      out[i + code] = kDecode(static_cast<uint8_t>(word >> (6 * code)));
   }
 }
 
@@ -158,12 +167,13 @@ std::unique_ptr<CodedMatrix> open_mxfp8(ModuleTensors& tensors) {
   return open_mx(tensors, codes, codes.shape, expand_e4m3);
 }
 
-std::unique_ptr<CodedMatrix> open_mxfp6(ModuleTensors& tensors) {
-  const TensorView& codes = tensors.need(".weight_packed", {DType::kU8}, 2);
+std::unique_ptr<CodedMatrix> open_mxfp6(ModuleTensors& tensors, std::string_view name, Fp6 type) {
+  const TensorView& codes = tensors.need(name, {DType::kU8}, 2);
   if (codes.shape[1] % 3 != 0)
     fail("misshapen: ", codes.name, " is ", codes.shape,
          ", expected a multiple of 3 columns, which hold 4 codes of 6 bits each");
-  return open_mx(tensors, codes, {codes.shape[0], codes.shape[1] / 3 * 4}, expand_e2m3);
+  return open_mx(tensors, codes, {codes.shape[0], codes.shape[1] / 3 * 4},
+                 type == Fp6::kE2m3 ? expand_fp6<e2m3::decode> : expand_fp6<decode_e3m2>);
 }
 
 }  // namespace
@@ -177,8 +187,10 @@ CodeFormat mxfp8_codes() {
   return {.codes_name = ".weight_scale", .open = open_mxfp8};
 }
 
-CodeFormat mxfp6_codes() {
-  return {.codes_name = ".weight_packed", .open = open_mxfp6};
+CodeFormat mxfp6_codes(std::string_view codes_name, Fp6 type) {
+  // 16-bit modules have a tensor of the former name, too.
+  return {.codes_name = codes_name == ".weight" ? ".weight_scale" : codes_name,
+          .open = [=](ModuleTensors& tensors) { return open_mxfp6(tensors, codes_name, type); }};
 }
 
 std::unique_ptr<CodedMatrix> mxfp4_matrix(const Shape& shape, const TensorView& codes,

@@ -116,9 +116,19 @@ uint64_t awq_outputs(uint32_t word) {
   return every_other(word & 0xffffu) | every_other(word >> 16) << 8;
 }
 
+/// Names and signs of AWQ's layout.
+struct AwqArgs {
+  int64_t group = 0;  ///< 0: one for all columns
+  std::string_view codes_name = kQWeight, scale_name = kQScales, zero_name = kQZeros;
+  bool is_signed = false;
+};
+
 class AwqMatrix : public ColumnMatrix {
  public:
-  using ColumnMatrix::ColumnMatrix;
+  AwqMatrix(Shape shape, TensorView codes, std::vector<TensorView> scales, ColumnGroups groups,
+            const AwqArgs& args)
+      : ColumnMatrix(std::move(shape), std::move(codes), std::move(scales), std::move(groups)),
+        sign_bits_(args.is_signed ? 0x88888888u : 0) {}
 
   int bits() const override { return 4; }
 
@@ -159,13 +169,16 @@ class AwqMatrix : public ColumnMatrix {
   }
   static constexpr int64_t kLinesAhead = 32;
 
-  static uint32_t word_at(const TensorView& words, int64_t line, int64_t word) {
-    return static_cast<uint32_t>(int32_at(words, line * words.shape[1] + word));
+  /// Codes and zero points that are signed are moved by 8.
+  uint32_t word_at(const TensorView& words, int64_t line, int64_t word) const {
+    return static_cast<uint32_t>(int32_at(words, line * words.shape[1] + word)) ^ sign_bits_;
   }
-  static uint8_t nibble(const TensorView& words, int64_t line, int64_t output) {
+  uint8_t nibble(const TensorView& words, int64_t line, int64_t output) const {
     const uint32_t word = word_at(words, line, output / 8);
     return static_cast<uint8_t>(word >> (4 * kAwqPlaces[static_cast<size_t>(output % 8)]) & 15u);
   }
+
+  uint32_t sign_bits_;
 };
 
 /// Groups, scales and zero points, which both layouts store alike.
@@ -174,13 +187,16 @@ struct ColumnParts {
   std::vector<TensorView> scales;
 };
 
-ColumnParts column_parts(ModuleTensors& tensors, const Shape& shape, int64_t group, int bits) {
+ColumnParts column_parts(ModuleTensors& tensors, const Shape& shape, const AwqArgs& args,
+                         int bits) {
   ColumnParts parts;
-  parts.groups.group = group > 0 ? group : shape[1];
+  parts.groups.group = args.group > 0 ? args.group : shape[1];
   parts.groups.groups = divided_up(shape[1], parts.groups.group);
   const int64_t words = PackedBits{.bits = bits, .crosses_words = true}.words_of(shape[0]);
-  parts.scales.push_back(tensors.need(kQScales, kFloats, Shape{parts.groups.groups, shape[0]}));
-  parts.scales.push_back(tensors.need(kQZeros, {DType::kI32}, Shape{parts.groups.groups, words}));
+  parts.scales.push_back(
+      tensors.need(args.scale_name, kFloats, Shape{parts.groups.groups, shape[0]}));
+  parts.scales.push_back(
+      tensors.need(args.zero_name, {DType::kI32}, Shape{parts.groups.groups, words}));
   parts.scales[1].shape = {parts.groups.groups, words};
   check_scales(parts.scales[0]);
   return parts;
@@ -194,7 +210,7 @@ std::unique_ptr<CodedMatrix> open_gptq(ModuleTensors& tensors, const GptqArgs& a
          "whole number of codes of ",
          counted(args.bits, "bit"));
   const Shape shape{codes.shape[1], codes.shape[0] * 32 / args.bits};
-  ColumnParts parts = column_parts(tensors, shape, args.group, args.bits);
+  ColumnParts parts = column_parts(tensors, shape, {.group = args.group}, args.bits);
   if (args.needs_index || tensors.has(kGroupIndex)) {
     const TensorView& index = tensors.need(kGroupIndex, {DType::kI32}, Shape{shape[1]});
     parts.groups.index = index;
@@ -205,12 +221,12 @@ std::unique_ptr<CodedMatrix> open_gptq(ModuleTensors& tensors, const GptqArgs& a
                                       std::move(parts.groups), args);
 }
 
-std::unique_ptr<CodedMatrix> open_awq(ModuleTensors& tensors, int64_t group) {
-  const TensorView& codes = tensors.need(kQWeight, {DType::kI32}, 2);
+std::unique_ptr<CodedMatrix> open_awq(ModuleTensors& tensors, const AwqArgs& args) {
+  const TensorView& codes = tensors.need(args.codes_name, {DType::kI32}, 2);
   const Shape shape{codes.shape[1] * 8, codes.shape[0]};
-  ColumnParts parts = column_parts(tensors, shape, group, 4);
-  return std::make_unique<AwqMatrix>(shape, codes, std::move(parts.scales),
-                                     std::move(parts.groups));
+  ColumnParts parts = column_parts(tensors, shape, args, 4);
+  return std::make_unique<AwqMatrix>(shape, codes, std::move(parts.scales), std::move(parts.groups),
+                                     args);
 }
 
 }  // namespace
@@ -222,7 +238,21 @@ CodeFormat gptq_integers(const GptqArgs& args) {
 
 CodeFormat awq_integers(int64_t group) {
   return {.codes_name = kQWeight,
-          .open = [group](ModuleTensors& tensors) { return open_awq(tensors, group); }};
+          .open = [group](ModuleTensors& tensors) { return open_awq(tensors, {.group = group}); }};
+}
+
+CodeFormat quark_integers(int64_t group, bool is_signed) {
+  const AwqArgs args{.group = group,
+                     .codes_name = ".weight",
+                     .scale_name = ".weight_scale",
+                     .zero_name = ".weight_zero_point",
+                     .is_signed = is_signed};
+  return {.codes_name = args.scale_name, .open = [args](ModuleTensors& tensors) {
+            auto matrix = open_awq(tensors, args);
+            tensors.pass(".input_scale");
+            tensors.pass(".input_zero_point");
+            return matrix;
+          }};
 }
 
 }  // namespace kvcal

@@ -3,7 +3,9 @@
 
 #include "core/registry.h"
 #include "core/text.h"
+#include "stored/dynamic_schemes.h"
 #include "stored/integer_matrix.h"
+#include "stored/quantization_config.h"
 #include "stored/stored_format.h"
 
 namespace kvcal {
@@ -31,21 +33,40 @@ const LayoutRow& layout_of(const Json& config) {
   return *found;
 }
 
+void check_bits(const char* key, int64_t bits) {
+  if (bits != 4) fail("key '", key, "' is ", bits, ", expected 4");
+}
+
+ModuleScheme awq_scheme(const LayoutRow& layout, int64_t group) {
+  ModuleScheme scheme = scheme_of_method("awq");
+  scheme.storage = layout.codes(group);
+  return scheme;
+}
+
+/// A zero_point of false, which GPTQModel writes of symmetric weights, changes nothing here: their
+/// zero points are stored, too.
 ModuleSchemes read_awq(const QuantizationConfig& source) {
   const Json& config = source.json;
   check_keys(source, split("quant_method bits group_size zero_point w_bit q_group_size version "
-                           "backend modules_to_not_convert format checkpoint_format method",
+                           "backend modules_to_not_convert format checkpoint_format method dynamic "
+                           "desc_act lm_head pack_dtype meta sym",
                            ' '));
+  if (optional_bool(config, "desc_act").value_or(false))
+    fail("key 'desc_act' is true, which AWQ does not have; expected false");
+  if (const auto dtype = optional_string(config, "pack_dtype"); dtype && *dtype != "int32")
+    fail("key 'pack_dtype' is '", *dtype, "', which is not read; expected int32");
   const char* bits_key = find_field(config, "w_bit") ? "w_bit" : "bits";
-  if (const int64_t bits = required_int(config, bits_key); bits != 4)
-    fail("key '", bits_key, "' is ", bits, ", expected 4");
-  if (!optional_bool(config, "zero_point").value_or(true))
-    fail("key 'zero_point' is false, which is not read; expected true");
-  ModuleScheme scheme = scheme_of_method("awq");
-  scheme.storage = layout_of(config).codes(
-      positive_group(config, find_field(config, "q_group_size") ? "q_group_size" : "group_size"));
-  return all_but(strings_of(config, "modules_to_not_convert"), ExceptionMatch::kParts,
-                 std::move(scheme));
+  check_bits(bits_key, required_int(config, bits_key));
+  const LayoutRow& layout = layout_of(config);
+  const int64_t group =
+      positive_group(config, find_field(config, "q_group_size") ? "q_group_size" : "group_size");
+  return dynamic_schemes(
+      find_field(config, "dynamic"), strings_of(config, "modules_to_not_convert"),
+      awq_scheme(layout, group), [&](const Json& entry) {
+        check_bits("bits", optional_int(entry, "bits").value_or(4));
+        const bool has_group = find_field(entry, "group_size") != nullptr;
+        return awq_scheme(layout, has_group ? positive_group(entry, "group_size") : group);
+      });
 }
 
 }  // namespace

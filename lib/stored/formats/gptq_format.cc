@@ -1,11 +1,9 @@
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "core/registry.h"
 #include "core/text.h"
-#include "quant/module_target.h"
+#include "stored/dynamic_schemes.h"
 #include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_format.h"
@@ -51,60 +49,11 @@ GptqArgs args_of(const Json& config, GptqArgs rest) {
   return rest;
 }
 
-/// Schemes by GPTQModel's key "dynamic", an object of patterns in order: the first that matches the
-/// beginning of a module's name counts. "-:" before a pattern leaves modules in 16 bits, "+:" or
-/// nothing overrides keys of the config for them. Source: GPTQModel 7.7
-/// `_resolve_dynamic_override`, vLLM 0.33 `get_dynamic_override`.
-class DynamicSchemes {
- public:
-  /// except: names of modules that stay in 16 bits. rest: arguments of modules that no pattern
-  /// matches.
-  DynamicSchemes(const Json& dynamic, std::vector<std::string> except, const GptqArgs& rest)
-      : except_(std::move(except)), rest_(scheme_with(rest)) {
-    if (!dynamic.is_object()) fail_kind("dynamic", "an object of patterns", dynamic);
-    for (const auto& [written, override] : dynamic.items())
-      in_context("dynamic." + written,
-                 [&, &written = written, &override = override] { add(written, override, rest); });
-  }
-
-  const ModuleScheme* operator()(const ModuleName& module) const {
-    if (module.class_name == "Embedding" ||
-        is_exception(except_, ExceptionMatch::kParts, module.name))
-      return nullptr;
-    for (const auto& [pattern, scheme] : rules_)
-      if (matches_target(pattern, module.name) ||
-          (!module.alias.empty() && matches_target(pattern, module.alias)))
-        return scheme ? &*scheme : nullptr;
-    return &rest_;
-  }
-
- private:
-  static ModuleScheme scheme_with(const GptqArgs& args) {
-    ModuleScheme scheme = scheme_of_method("gptq");
-    scheme.storage = gptq_integers(args);
-    return scheme;
-  }
-
-  void add(const std::string& written, const Json& override, const GptqArgs& rest) {
-    const bool stays = written.starts_with("-:");
-    const std::string pattern =
-        "re:" + (stays || written.starts_with("+:") ? written.substr(2) : written);
-    check_target(pattern);
-    if (stays) {
-      rules_.emplace_back(pattern, std::nullopt);
-      return;
-    }
-    if (!override.is_object()) fail("found ", kind_of(override), ", expected an object");
-    for (const char* key : {"format", "checkpoint_format", "method", "quant_method"})
-      if (find_field(override, key))
-        fail("key '", key, "' gives modules another layout, which is not read");
-    rules_.emplace_back(pattern, scheme_with(args_of(override, rest)));
-  }
-
-  std::vector<std::string> except_;
-  ModuleScheme rest_;
-  std::vector<std::pair<std::string, std::optional<ModuleScheme>>> rules_;
-};
+ModuleScheme gptq_scheme(const GptqArgs& args) {
+  ModuleScheme scheme = scheme_of_method("gptq");
+  scheme.storage = gptq_integers(args);
+  return scheme;
+}
 
 ModuleSchemes read_gptq(const QuantizationConfig& source) {
   const Json& config = source.json;
@@ -115,10 +64,9 @@ ModuleSchemes read_gptq(const QuantizationConfig& source) {
                            ' '));
   const GptqArgs args =
       args_of(config, {.bits = 0, .stores_less_one = format_of(config) == "gptq"});
-  static const Json kNone = Json::object();
-  const Json* const dynamic = find_field(config, "dynamic");
-  return DynamicSchemes(dynamic ? *dynamic : kNone, strings_of(config, "modules_to_not_convert"),
-                        args);
+  return dynamic_schemes(find_field(config, "dynamic"),
+                         strings_of(config, "modules_to_not_convert"), gptq_scheme(args),
+                         [&](const Json& entry) { return gptq_scheme(args_of(entry, args)); });
 }
 
 }  // namespace

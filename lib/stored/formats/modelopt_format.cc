@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <map>
 #include <string>
@@ -6,51 +7,144 @@
 
 #include "core/registry.h"
 #include "core/text.h"
-#include "stored/coded_matrix.h"
+#include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_format.h"
 
 namespace kvcal {
 namespace {
 
-/// Scheme of an algorithm. Source: vLLM 0.32 `resolve` of modelopt.py, ModelOpt 0.48.0rc1
-/// export/quant_utils.py `process_layer_quant_config`.
+void fp8_algorithm(const Json&, ModuleScheme& scheme) {
+  scheme.input = InputQuantization::kStatic;
+}
+
+void fp8_rows_algorithm(const Json&, ModuleScheme& scheme) {
+  scheme.strategy = Strategy::kChannel;
+  scheme.input = InputQuantization::kDynamicToken;
+}
+
+void fp8_blocks_algorithm(const Json& config, ModuleScheme& scheme) {
+  const int64_t side = find_field(config, "group_size") ? positive_group(config, "group_size") : 0;
+  scheme.strategy = Strategy::kBlock;
+  scheme.block_rows = scheme.block_columns = scheme.group = side > 0 ? side : 128;
+  scheme.input = InputQuantization::kDynamicGroup;
+}
+
+/// Columns that share a scale, which must be `expected`.
+void check_group(const Json& config, int64_t expected, const ModuleScheme& scheme) {
+  if (const int64_t group = optional_int(config, "group_size").value_or(expected);
+      group != expected)
+    fail("key 'group_size' is ", group, ", expected ", expected, " for ", scheme.source);
+}
+
+void tell_inputs(const char* type, ModuleScheme& scheme) {
+  scheme.unrun_input = scheme.source + " quantizes inputs to " + type;
+}
+
+void mxfp8_algorithm(const Json& config, ModuleScheme& scheme) {
+  check_group(config, 32, scheme);
+  scheme.storage = mxfp8_codes();
+  tell_inputs("MXFP8", scheme);
+}
+
+void read_mxfp4_weights(const Json& config, ModuleScheme& scheme) {
+  check_group(config, 32, scheme);
+  scheme.storage = fp4_codes({.codes_name = ".weight", .group = 32, .has_exponents = true});
+}
+
+CodeFormat nvfp4_codes(int64_t group) {
+  return fp4_codes({.codes_name = ".weight", .group = group, .global_name = ".weight_scale_2"});
+}
+
+void read_nvfp4_weights(const Json& config, ModuleScheme& scheme) {
+  check_group(config, 16, scheme);
+  scheme.storage = with_input_scale(nvfp4_codes(16));
+}
+
+/// Codes as NVFP4's, in groups of 32 as ModelOpt's preset has them. A scale times a code is at most
+/// 448, so that kernels can make FP8 of it; the values here are those that ModelOpt simulates.
+void nvfp4_fp8_algorithm(const Json& config, ModuleScheme& scheme) {
+  const int64_t group = optional_int(config, "group_size").value_or(16);
+  if (group != 16 && group != 32) fail("key 'group_size' is ", group, ", expected 16 or 32");
+  scheme.storage = nvfp4_codes(group);
+  scheme.input = InputQuantization::kStatic;
+}
+
+void read_int4_weights(const Json& config, ModuleScheme& scheme, bool rounds_to_fp8) {
+  const int64_t group =
+      find_field(config, "group_size") ? positive_group(config, "group_size") : 128;
+  scheme.storage = with_input_scale(modelopt_int4_codes(group, rounds_to_fp8));
+}
+
+/// A scale for each row, [out]; SmoothQuant may leave a scale of inputs.
+void read_int8_weights(const Json&, ModuleScheme& scheme) {
+  scheme.storage = with_input_scale(packed_integers({.is_packed = false}));
+}
+
+/// An algorithm that is read. Source: vLLM 0.32 `resolve` of modelopt.py, ModelOpt 0.48.0rc1
+/// export/quant_utils.py `process_layer_quant_config`, 0.47.0 `to_quantized_weight`.
+struct AlgorithmRow {
+  std::string_view name;
+  void (*read)(const Json& config, ModuleScheme& scheme);
+};
+
+constexpr std::array<AlgorithmRow, 15> kAlgorithms{{
+    {"FP8", fp8_algorithm},
+    {"FP8_PER_CHANNEL_PER_TOKEN", fp8_rows_algorithm},
+    {"FP8_PB_WO", fp8_blocks_algorithm},
+    {"FP8_BLOCK_SCALES", fp8_blocks_algorithm},  // early name of the same
+    {"MXFP8", mxfp8_algorithm},
+    {"MXFP4",
+     [](const Json& config, ModuleScheme& scheme) {
+       read_mxfp4_weights(config, scheme);
+       tell_inputs("MXFP4", scheme);
+     }},
+    {"W4A8_MXFP4_FP8",
+     [](const Json& config, ModuleScheme& scheme) {
+       read_mxfp4_weights(config, scheme);
+       tell_inputs("FP8", scheme);
+     }},
+    {"NVFP4",
+     [](const Json& config, ModuleScheme& scheme) {
+       read_nvfp4_weights(config, scheme);
+       tell_inputs("FP4", scheme);
+     }},
+    {"NVFP4_AWQ",
+     [](const Json& config, ModuleScheme& scheme) {
+       read_nvfp4_weights(config, scheme);
+       tell_inputs("FP4", scheme);
+     }},
+    {"W4A16_NVFP4", read_nvfp4_weights},
+    {"W4A8_NVFP4_FP8", nvfp4_fp8_algorithm},
+    {"W4A16_AWQ",
+     [](const Json& config, ModuleScheme& scheme) {
+       read_int4_weights(config, scheme, /*rounds_to_fp8=*/false);
+     }},
+    {"W4A8_AWQ",
+     [](const Json& config, ModuleScheme& scheme) {
+       read_int4_weights(config, scheme, /*rounds_to_fp8=*/true);
+       tell_inputs("FP8", scheme);
+     }},
+    {"W8A16", read_int8_weights},
+    {"W8A8_SQ_PER_CHANNEL",
+     [](const Json& config, ModuleScheme& scheme) {
+       read_int8_weights(config, scheme);
+       tell_inputs("INT8", scheme);
+     }},
+}};
+
 ModuleScheme scheme_of(const Json& config, const std::string& written) {
   const std::string algo = ascii_upper(written);
+  const auto* row = std::ranges::find(kAlgorithms, algo, &AlgorithmRow::name);
+  if (row == kAlgorithms.end()) {
+    std::string known;
+    for (const AlgorithmRow& one : kAlgorithms) known += std::string(one.name) + ", ";
+    fail("key 'quant_algo' is '", written, "', whose weights are not read; expected ", known,
+         "or MIXED_PRECISION");
+  }
   ModuleScheme scheme;
   scheme.source = "quant_algo " + algo;
-  if (algo == "FP8") {
-    scheme.input = InputQuantization::kStatic;
-  } else if (algo == "FP8_PER_CHANNEL_PER_TOKEN") {
-    scheme.strategy = Strategy::kChannel;
-    scheme.input = InputQuantization::kDynamicToken;
-  } else if (algo == "FP8_PB_WO" || algo == "FP8_BLOCK_SCALES") {  // early name of the same
-    const int64_t side =
-        find_field(config, "group_size") ? positive_group(config, "group_size") : 0;
-    scheme.strategy = Strategy::kBlock;
-    scheme.block_rows = scheme.block_columns = scheme.group = side > 0 ? side : 128;
-    scheme.input = InputQuantization::kDynamicGroup;
-  } else if (algo == "MXFP8") {
-    if (const int64_t group = optional_int(config, "group_size").value_or(32); group != 32)
-      fail("key 'group_size' is ", group, ", expected 32 for ", algo);
-    scheme.storage = mxfp8_codes();
-    scheme.unrun_input = scheme.source + " quantizes inputs to MXFP8";
-  } else if (algo == "NVFP4" || algo == "NVFP4_AWQ" || algo == "W4A16_NVFP4") {
-    if (const int64_t group = optional_int(config, "group_size").value_or(16); group != 16)
-      fail("key 'group_size' is ", group, ", expected 16 for ", algo);
-    scheme.storage =
-        with_input_scale(fp4_codes({.codes_name = ".weight", .global_name = ".weight_scale_2"}));
-    if (algo != "W4A16_NVFP4") scheme.unrun_input = scheme.source + " quantizes inputs to FP4";
-  } else if (algo == "W4A16_AWQ" || algo == "W4A8_AWQ") {
-    const int64_t group =
-        find_field(config, "group_size") ? positive_group(config, "group_size") : 128;
-    scheme.storage = with_input_scale(modelopt_int4_codes(group, algo == "W4A8_AWQ"));
-    if (algo == "W4A8_AWQ") scheme.unrun_input = scheme.source + " quantizes inputs to FP8";
-  } else {
-    fail("key 'quant_algo' is '", written,
-         "', whose weights are not read; expected FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, "
-         "MXFP8, NVFP4, NVFP4_AWQ, W4A16_NVFP4, W4A16_AWQ, W4A8_AWQ or MIXED_PRECISION");
-  }
+  row->read(config, scheme);
   return scheme;
 }
 

@@ -3,7 +3,8 @@
 #include <tuple>
 #include <vector>
 
-#include "stored/coded_matrix.h"
+#include "core/text.h"
+#include "stored/integer_matrix.h"
 #include "stored/quantization_config.h"
 #include "stored/stored_format.h"
 
@@ -17,14 +18,49 @@ bool has_exponents(const Json& tensor) {
          optional_int(tensor, "group_size") == 32;
 }
 
+/// I8 with a scale for the tensor or each row. Symmetric weights have zero points of 0, too.
+/// Source: Quark 0.13 export, tried.
+CodeFormat int8_codes(const Json& weight) {
+  const std::string qscheme = required_string(weight, "qscheme");
+  if (qscheme != "per_tensor" && qscheme != "per_channel")
+    fail("key 'qscheme' is '", qscheme, "', expected per_tensor or per_channel for int8");
+  if (qscheme == "per_channel" && optional_int(weight, "ch_axis").value_or(0) != 0)
+    fail("key 'ch_axis' is ", weight.at("ch_axis").dump(), ", expected 0 for int8");
+  CodeFormat codes = packed_integers({.is_packed = false});
+  codes.open = [is_tensor = qscheme == "per_tensor"](ModuleTensors& tensors) {
+    return packed_integers({.is_symmetric = !tensors.has(".weight_zero_point"),
+                            .is_tensor = is_tensor,
+                            .is_packed = false})
+        .open(tensors);
+  };
+  return codes;
+}
+
+/// Source: Quark 0.13 `Pack_4_bits`.
+CodeFormat int4_codes(const Json& weight, bool is_signed, const Json& packing) {
+  if (packing != "reorder")
+    fail("key 'export.pack_method' is ", packing.dump(), ", which is not read; expected reorder");
+  if (const std::string qscheme = required_string(weight, "qscheme"); qscheme != "per_group")
+    fail("key 'qscheme' is '", qscheme, "', expected per_group for int4 and uint4");
+  if (const auto axis = optional_int(weight, "ch_axis"); axis && *axis != 1 && *axis != -1)
+    fail("key 'ch_axis' is ", *axis, ", expected 1 or -1 for int4 and uint4");
+  return quark_integers(positive_group(weight, "group_size"), is_signed);
+}
+
 /// Codes of a weight that is not FP8 with plain scales; nullopt: it is.
-std::optional<CodeFormat> storage_of(const Json& weight, const std::string& dtype) {
+std::optional<CodeFormat> storage_of(const Json& weight, const std::string& dtype,
+                                     const Json& packing) {
   const bool is_mx = has_exponents(weight);
   if (dtype == "fp4" && is_mx)
     return fp4_codes({.codes_name = ".weight", .group = 32, .has_exponents = true});
+  if (dtype == "fp6_e2m3" && is_mx) return mxfp6_codes(".weight", Fp6::kE2m3);
+  if (dtype == "fp6_e3m2" && is_mx) return mxfp6_codes(".weight", Fp6::kE3m2);
   if (dtype == "fp8_e4m3") return is_mx ? std::optional(mxfp8_codes()) : std::nullopt;
+  if (dtype == "int8") return int8_codes(weight);
+  if (dtype == "int4" || dtype == "uint4") return int4_codes(weight, dtype == "int4", packing);
   fail("key 'dtype' is '", dtype,
-       "', which is not read; expected fp8_e4m3, or fp4 with a scale_format of e8m0 for each 32");
+       "', which is not read; expected fp8_e4m3, int8, int4 or uint4, or fp4, fp6_e2m3 or fp6_e3m2 "
+       "with a scale_format of e8m0 for each 32");
 }
 
 void read_fp8_weight(const Json& weight, ModuleScheme& scheme) {
@@ -47,8 +83,12 @@ void read_inputs(const Json& inputs, ModuleScheme& scheme) {
     scheme.unrun_input = scheme.source + " quantizes inputs to " + dtype + " with powers of two";
     return;
   }
+  if (has_word("int8 uint8 int4 uint4", dtype)) {
+    scheme.unrun_input = scheme.source + " quantizes inputs to " + dtype;
+    return;
+  }
   if (dtype != "fp8_e4m3")
-    fail("key 'dtype' is '", dtype, "', which is not run; expected fp8_e4m3");
+    fail("key 'dtype' is '", dtype, "', which is not run; expected fp8_e4m3 or int8");
   if (!optional_bool(inputs, "is_dynamic").value_or(false)) {
     if (qscheme != "per_tensor")
       fail("static inputs with qscheme '", qscheme, "' are not run, expected per_tensor");
@@ -68,6 +108,7 @@ void read_inputs(const Json& inputs, ModuleScheme& scheme) {
 class QuarkSchemes {
  public:
   explicit QuarkSchemes(const Json& config) : except_(strings_of(config, "exclude")) {
+    if (const Json* packing = member(config, "export", "pack_method")) packing_ = *packing;
     if (const Json* global = object_member(config, "global_quant_config"))
       global_ = read("global_quant_config", *global);
     add_all(config, "layer_quant_config", layers_);
@@ -114,7 +155,7 @@ class QuarkSchemes {
     in_context(key + ".weight", [&] {
       if (optional_bool(*weight, "is_dynamic").value_or(false))
         fail("weights with dynamic scales are not read");
-      scheme.storage = storage_of(*weight, required_string(*weight, "dtype"));
+      scheme.storage = storage_of(*weight, required_string(*weight, "dtype"), packing_);
       if (!scheme.storage) read_fp8_weight(*weight, scheme);
     });
     in_context(key + ".input_tensors", [&] {
@@ -135,6 +176,7 @@ class QuarkSchemes {
   }
 
   std::vector<std::string> except_;
+  Json packing_ = "reorder";  ///< of 4-bit integers
   std::optional<ModuleScheme> global_;
   std::vector<Named> layers_, types_;
 };
