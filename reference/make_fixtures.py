@@ -121,6 +121,10 @@ def random_value(model, name, initial, noise):
     return value
 
 
+def as_float(tensor):
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
 def tensors_of(model):
     """Parameters and stored buffers by name; a tied weight once."""
     stored = dict(model.named_parameters())
@@ -133,6 +137,9 @@ def random_weights(model, seed, dtype, options):
     generator = torch.Generator().manual_seed(seed)
     state = {}
     for name, initial in sorted(tensors_of(model).items()):
+        if not initial.is_floating_point():  # numbers of a hash, which the config gives
+            state[name] = initial.clone()
+            continue
         noise = torch.randn(initial.shape, generator=generator)
         value = random_value(model, name, initial.detach(), noise)
         for pattern, factor in options.get("amplify", {}).items():
@@ -434,7 +441,7 @@ def filled(tensor, value):
 
 def changed_logits(config, state, change, ids):
     other = new_model(merged(config, change.get("config", {})))
-    changed = {name: tensor.float() for name, tensor in state.items()}
+    changed = {name: as_float(tensor) for name, tensor in state.items()}
     for pattern, value in change.get("fill", {}).items():
         hits = [name for name in changed if re.search(pattern, name)]
         assert hits, f"{pattern} matches nothing"
@@ -481,7 +488,7 @@ def attempt(config, options, seed):
             (pathlib.Path(folder) / "config.json").write_text(json.dumps(rest))
             save_file(plain, pathlib.Path(folder) / "model.safetensors", metadata={"format": "pt"})
             state = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
-    model.load_state_dict({name: tensor.float() for name, tensor in state.items()}, strict=False)
+    model.load_state_dict({name: as_float(tensor) for name, tensor in state.items()}, strict=False)
     model.tie_weights()
     noise = torch.Generator().manual_seed(seed + 1)
     for name, shape in options.get("extra", {}).items():
