@@ -154,6 +154,29 @@ void connect_streams_rows(const ConnectStreamsArgs& args, int64_t begin, int64_t
   }
 }
 
+/// Products of two rows.
+struct ProductRow {
+  const float *a = nullptr, *b = nullptr;
+  template <class At>
+  HWY_INLINE VF load(At at) const {
+    return hn::Mul(at.load(a), at.load(b));
+  }
+};
+
+void gate_by_keys_rows(const GateByKeysArgs& args, int64_t begin, int64_t end) {
+  const auto add = [](VF v, VF sum) HWY_ATTR { return hn::Add(v, sum); };
+  for (int64_t i = begin * args.streams; i < end * args.streams; ++i) {
+    const int64_t at_row = i * args.width;
+    const float product =
+        sum_over(ProductRow{args.key + at_row, args.stream + at_row}, args.width, set(0.0f), add);
+    const VF gate = set(args.gate(product));
+    const float* value = args.value + i / args.streams * args.width;
+    float* out = args.out + at_row;
+    for_vectors(args.width,
+                [&](auto at) HWY_ATTR { at.store(hn::Mul(gate, at.load(value)), out); });
+  }
+}
+
 void match_magnitude_rows(const MatchMagnitudeArgs& args, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     float* x = args.x + row * args.width;
@@ -250,6 +273,7 @@ KVCAL_BY_ROWS(add, AddArgs, args.count, 1)
 KVCAL_BY_ROWS(combine_rows, CombineRowsArgs, args.rows, args.width)
 KVCAL_BY_ROWS(mix_streams, MixStreamsArgs, args.rows, (args.streams * args.width))
 KVCAL_BY_ROWS(connect_streams, ConnectStreamsArgs, args.rows, (args.iterations * args.width()))
+KVCAL_BY_ROWS(gate_by_keys, GateByKeysArgs, args.rows, (args.streams * args.width))
 KVCAL_BY_ROWS(match_magnitude, MatchMagnitudeArgs, args.rows, args.width)
 KVCAL_BY_ROWS(keep_outliers, KeepOutliersArgs, args.rows, args.width)
 

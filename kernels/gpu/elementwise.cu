@@ -358,6 +358,18 @@ __device__ inline float row_mean(const float* x, int64_t width, const Function& 
   return block_sum(sum) / static_cast<float>(width);
 }
 
+/// One block per row and stream.
+__global__ void gate_by_keys_kernel(GateByKeysArgs args) {
+  const int64_t begin = int64_t{blockIdx.x} * args.width;
+  float sum = 0.0f;
+  for (int64_t i = threadIdx.x; i < args.width; i += blockDim.x)
+    sum = fmaf(args.key[begin + i], args.stream[begin + i], sum);
+  const float gate = args.gate(block_sum(sum));
+  const float* value = args.value + int64_t{blockIdx.x} / args.streams * args.width;
+  for (int64_t i = threadIdx.x; i < args.width; i += blockDim.x)
+    args.out[begin + i] = gate * value[i];
+}
+
 /// One block per row.
 __global__ void match_magnitude_kernel(MatchMagnitudeArgs args) {
   float* x = args.x + int64_t{blockIdx.x} * args.width;
@@ -394,6 +406,12 @@ void GpuBackend::do_mix_streams(const MixStreamsArgs& args) {
 
 void GpuBackend::do_connect_streams(const ConnectStreamsArgs& args) {
   launch("connect_streams", on_pieces(args.rows), connect_streams_kernel, args);
+}
+
+void GpuBackend::do_gate_by_keys(const GateByKeysArgs& args) {
+  const int64_t blocks = args.rows * args.streams;
+  if (blocks == 0) return;
+  launch("gate_by_keys", row_launch(stream(), blocks, args.width), gate_by_keys_kernel, args);
 }
 
 void GpuBackend::do_match_magnitude(const MatchMagnitudeArgs& args) {

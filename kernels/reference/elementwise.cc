@@ -272,6 +272,21 @@ void ReferenceBackend::do_connect_streams(const ConnectStreamsArgs& args) {
   }
 }
 
+void ReferenceBackend::do_gate_by_keys(const GateByKeysArgs& args) {
+  for (int64_t i = 0; i < args.rows * args.streams; ++i) {
+    double product = 0.0;
+    for (int64_t d = i * args.width; d < (i + 1) * args.width; ++d)
+      product += static_cast<double>(args.key[d]) * args.stream[d];
+    const double a = product * args.scale;
+    const double root = std::sqrt(std::max(std::fabs(a), static_cast<double>(args.floor)));
+    const double signed_root = a > 0.0 ? root : a < 0.0 ? -root : a;
+    const double gate = 1.0 / (1.0 + std::exp(-signed_root));
+    const float* value = args.value + i / args.streams * args.width;
+    for (int64_t d = 0; d < args.width; ++d)
+      args.out[i * args.width + d] = static_cast<float>(gate * value[d]);
+  }
+}
+
 void ReferenceBackend::do_match_magnitude(const MatchMagnitudeArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     float* x = args.x + row * args.width;

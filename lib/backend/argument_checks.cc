@@ -179,6 +179,11 @@ void Backend::check(const ConnectStreamsArgs& args) const {
   KVCAL_CHECK(args.rows >= 0 && args.streams > 0 && args.iterations > 0 && args.epsilon >= 0.0f);
 }
 
+void Backend::check(const GateByKeysArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.streams > 0 && args.width > 0 && args.floor >= 0.0f);
+  KVCAL_CHECK(args.out != args.key && args.out != args.stream && args.out != args.value);
+}
+
 void Backend::check(const MatchMagnitudeArgs& args) const {
   KVCAL_CHECK(args.rows >= 0 && args.width > 0 && args.floor > 0.0f);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -161,6 +162,26 @@ struct ConnectStreamsArgs {
                               ///< those before, then of the output; likewise
 
   int64_t width() const { return (2 + streams) * streams; }
+};
+
+/// Gates a token's value for each residual stream, by how a key agrees with the stream: with a =
+/// the product of key(t, s) and stream(t, s) times scale, out(t, s) = sigmoid(±sqrt(max(|a|,
+/// floor))) · value(t), where the root has the sign of a and is 0 for 0. Source: transformers 5.24,
+/// models/qwen4_exp `Qwen4ExpTextPLELayer`.
+struct GateByKeysArgs {
+  const float* key = nullptr;     ///< [rows, streams, width]
+  const float* stream = nullptr;  ///< [rows, streams, width]
+  const float* value = nullptr;   ///< [rows, width]
+  float scale = 1.0f, floor = 0.0f;
+  int64_t rows = 0, streams = 0, width = 0;
+  float* out = nullptr;  ///< [rows, streams, width]; overlaps no input
+
+  /// The gate that a product of key and stream gives.
+  KVCAL_HD float gate(float product) const {
+    const float a = product * scale, size = a < 0.0f ? -a : a;
+    const float root = sqrtf(size < floor ? floor : size);
+    return 1.0f / (1.0f + expf(a > 0.0f ? -root : a < 0.0f ? root : a));  // of 0, and of NaN, a
+  }
 };
 
 /// Gives each row of x the magnitude of target's: x *= rms(target) / sqrt(max(mean(x²), floor)).

@@ -106,6 +106,57 @@ TEST_CASE("connect_streams: every backend agrees with the reference") {
   }
 }
 
+TEST_CASE("gate_by_keys: every backend agrees with the reference") {
+  struct Case {
+    int64_t streams, rows, width;
+    float scale;
+  };
+  const auto reference = test::make_backend("reference");
+  for (const Case& c : {Case{4, 5, 64, 0.125f}, Case{3, 2, 37, 1.0f}, Case{1, 1, 1, 1e-8f},
+                        Case{4, 3, 2052, 0.02f}, Case{2, 0, 8, 1.0f}}) {
+    const auto run = [&](Backend& backend) {
+      const int64_t count = c.rows * c.streams * c.width;
+      const Floats key(backend, test::normal(count, 1)), stream(backend, test::normal(count, 2)),
+          value(backend, test::normal(c.rows * c.width, 3)), out(backend, test::normal(count, 4));
+      backend.gate_by_keys({.key = key.data(),
+                            .stream = stream.data(),
+                            .value = value.data(),
+                            .scale = c.scale,
+                            .floor = 1e-6f,
+                            .rows = c.rows,
+                            .streams = c.streams,
+                            .width = c.width,
+                            .out = out.data()});
+      return out.values();
+    };
+    const auto expected = run(*reference);
+    test::for_each_backend([&](Backend& backend) {
+      INFO(c.streams << " streams, width " << c.width);
+      CHECK(test::largest_error(run(backend), expected) <= 1e-5);
+    });
+  }
+}
+
+TEST_CASE("gate_by_keys: the gate is a sigmoid of the root, with the sign of the product") {
+  test::for_every_backend([&](Backend& backend) {
+    // One token, three streams of width 2: products 8, -2 and 0.
+    const Floats key(backend, {1, 1, 1, 0, 0, 0}), stream(backend, {3, 5, -2, 7, 1, 1});
+    const Floats value(backend, {1, -2}), out(backend, {0, 0, 0, 0, 0, 0});
+    backend.gate_by_keys({.key = key.data(),
+                          .stream = stream.data(),
+                          .value = value.data(),
+                          .scale = 0.5f,
+                          .floor = 1e-6f,
+                          .rows = 1,
+                          .streams = 3,
+                          .width = 2,
+                          .out = out.data()});
+    const float up = 1.0f / (1.0f + std::exp(-2.0f)), down = 1.0f / (1.0f + std::exp(1.0f));
+    const std::vector<float> expected{up, -2 * up, down, -2 * down, 0.5f, -1.0f};
+    CHECK(test::largest_error(out.values(), expected) <= 1e-6);
+  });
+}
+
 TEST_CASE("match_magnitude: every backend agrees with the reference") {
   const auto reference = test::make_backend("reference");
   for (const int64_t width : {1, 37, 64, 2048, 4100}) {
