@@ -118,6 +118,20 @@ void select_largest(std::span<const float> scores, int64_t topk, std::span<uint3
   }
 }
 
+void select_blocks(std::span<const float> scores, int64_t keys, const SelectKeysArgs& args,
+                   std::span<uint32_t> row, std::vector<uint32_t>& ordered) {
+  if (args.block == 1) return select_largest(scores, args.topk, row, ordered);
+  const int64_t blocks = std::ssize(scores);
+  std::vector<uint32_t> chosen(static_cast<size_t>(KeySelection::words_of(blocks)));
+  select_largest(scores, args.topk, chosen, ordered);
+  std::ranges::fill(row, 0u);
+  for (int64_t key = 0; key < keys; ++key) {
+    const int64_t block = key / args.block;
+    if (block >= blocks || KeySelection::holds(chosen.data(), block))
+      row[static_cast<size_t>(key / 32)] |= uint32_t{1} << (key % 32);
+  }
+}
+
 AttentionArgs with_current_segments(const AttentionArgs& args) {
   AttentionArgs result = args;
   if (args.current_segments) result.segments = {args.current_segments, args.segments.size()};

@@ -36,6 +36,10 @@ class HostBackend : public Backend {
 /// others. ordered: scratch.
 void select_largest(std::span<const float> scores, int64_t topk, std::span<uint32_t> row,
                     std::vector<uint32_t>& ordered);
+/// The same for scores of blocks of keys: a query that sees so many keys selects all keys of the
+/// topk blocks, and those behind the last block.
+void select_blocks(std::span<const float> scores, int64_t keys, const SelectKeysArgs& args,
+                   std::span<uint32_t> row, std::vector<uint32_t>& ordered);
 
 /// The choice of route for rows [begin, end).
 void choose_experts(const RouteArgs& args, int64_t begin, int64_t end);

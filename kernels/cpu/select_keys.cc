@@ -24,16 +24,19 @@ constexpr int64_t kScoredKeys = 64;
 struct SelectionTask {
   const Segment* segment = nullptr;
   int64_t first = 0, count = 0;  ///< within the segment
+  int64_t block = 1;
 
   /// Keys that the query sees.
   int64_t keys(int64_t query) const {
     return segment->kv_count - segment->q_count + first + query + 1;
   }
-  int64_t all_keys() const { return keys(count - 1); }
+  /// Rows of k among which it chooses.
+  int64_t choices(int64_t query) const { return keys(query) / block; }
+  int64_t all_choices() const { return choices(count - 1); }
 };
 
 inline int64_t selection_scratch(const SelectKeysArgs& args, const SelectionTask& task) {
-  return (args.head_dim + kScoredKeys + 1 + task.all_keys()) * kQueries;
+  return (args.head_dim + kScoredKeys + 1 + task.all_choices()) * kQueries;
 }
 
 }  // namespace kvcal::cpu
@@ -52,11 +55,11 @@ class ScoreKeys {
     q_ = take(args.head_dim * kQueries);
     products_ = take(kScoredKeys * kQueries);
     weights_ = take(kQueries);
-    scores_ = take(task.all_keys() * kQueries);
+    scores_ = take(task.all_choices() * kQueries);
   }
 
   const float* run() {
-    const int64_t keys = task_.all_keys();
+    const int64_t keys = task_.all_choices();
     std::fill_n(scores_, keys * kQueries, 0.0f);
     for (int64_t head = 0; head < args_.heads; ++head) {
       load_queries(head);
@@ -79,7 +82,7 @@ class ScoreKeys {
       rows_to_columns(rows, args_.head_dim, q_ + lane, kQueries);
     }
     for (int64_t lane = 0; lane < kQueries; ++lane)
-      weights_[lane] = args_.weights[row_of(lane) * args_.heads + head];
+      weights_[lane] = args_.weights ? args_.weights[row_of(lane) * args_.heads + head] : 1.0f;
   }
 
   void add_head(int64_t first, int64_t keys) {
@@ -129,7 +132,8 @@ std::vector<SelectionTask> cut_selection(const SelectKeysArgs& args) {
     for (int64_t block = (segment.q_count + kQueries - 1) / kQueries; block-- > 0;)
       tasks.push_back({.segment = &segment,
                        .first = block * kQueries,
-                       .count = std::min(kQueries, segment.q_count - block * kQueries)});
+                       .count = std::min(kQueries, segment.q_count - block * kQueries),
+                       .block = args.block});
   return tasks;
 }
 
@@ -145,20 +149,20 @@ void CpuBackend::do_select_keys(const SelectKeysArgs& args) {
   pool_.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t index, int thread) {
     const SelectionTask& task = tasks[static_cast<size_t>(index)];
     const float* scores = nullptr;  // where each query reads all its keys there are none
-    if (task.all_keys() > args.topk)
+    if (task.all_choices() > args.topk)
       scores = HWY_DYNAMIC_DISPATCH(score_keys)(
           args, task,
           scratch_[static_cast<size_t>(thread)].get<float>(selection_scratch(args, task)));
     std::vector<float> own;
     std::vector<uint32_t> ordered;
     for (int64_t query = 0; query < task.count; ++query) {
-      own.assign(static_cast<size_t>(task.keys(query)), 0.0f);
+      own.assign(static_cast<size_t>(task.choices(query)), 0.0f);
       for (size_t key = 0; scores && key < own.size(); ++key)
         own[key] = scores[static_cast<int64_t>(key) * kQueries + query];
       const int64_t row = task.segment->q_begin + task.first + query;
-      select_largest(own, args.topk,
-                     {args.out + row * args.row_words, static_cast<size_t>(args.row_words)},
-                     ordered);
+      select_blocks(own, task.keys(query), args,
+                    {args.out + row * args.row_words, static_cast<size_t>(args.row_words)},
+                    ordered);
     }
   });
 }

@@ -18,13 +18,17 @@ static_assert(kDigits == kThreads && kRows == kKeys);
 struct SelectingRows {
   Segment segment;
   int64_t first = 0, count = 0;  ///< within the segment
-  float* scores = nullptr;       ///< [count, segment.kv_count]; null: each query reads all its keys
+  int64_t block = 1;             ///< keys that a row of k stands for
+  float* scores = nullptr;       ///< [count, all_choices()]; null: each query reads all its keys
 
   KVCAL_HD int64_t q_row(int64_t row) const { return segment.q_begin + first + row; }
   /// Keys that the query of a row sees.
   KVCAL_HD int64_t keys(int64_t row) const {
     return segment.kv_count - segment.q_count + first + row + 1;
   }
+  /// Rows of k among which it chooses.
+  KVCAL_HD int64_t choices(int64_t row) const { return keys(row) / block; }
+  KVCAL_HD int64_t all_choices() const { return segment.kv_count / block; }
 };
 
 struct ScoreTiles {
@@ -45,15 +49,15 @@ class ScoreTile {
 
   __device__ void run() {
     const int64_t last = smaller<int64_t>(first_row_ + kRows, rows_.count) - 1;
-    if (first_key_ >= rows_.keys(last)) return;
+    if (first_key_ >= rows_.choices(last)) return;
     for (int64_t head = 0; head < args_.heads; ++head) add_head(head);
     KVCAL_UNROLL
     for (int i = 0; i < kEach; ++i) {
       KVCAL_UNROLL
       for (int j = 0; j < kEach; ++j) {
         const int64_t row = row_of(i), key = first_key_ + x_ + j * kSide;
-        if (row < rows_.count && key < rows_.segment.kv_count)
-          rows_.scores[row * rows_.segment.kv_count + key] = scores_[i][j];
+        if (row < rows_.count && key < rows_.all_choices())
+          rows_.scores[row * rows_.all_choices() + key] = scores_[i][j];
       }
     }
   }
@@ -82,7 +86,8 @@ class ScoreTile {
     KVCAL_UNROLL
     for (int i = 0; i < kEach; ++i) {
       if (row_of(i) >= rows_.count) continue;
-      const float weight = args_.weights[rows_.q_row(row_of(i)) * args_.heads + head];
+      const float weight =
+          args_.weights ? args_.weights[rows_.q_row(row_of(i)) * args_.heads + head] : 1.0f;
       KVCAL_UNROLL
       for (int j = 0; j < kEach; ++j)
         scores_[i][j] = fmaf(weight, larger(sums[i][j], 0.0f), scores_[i][j]);
@@ -94,7 +99,7 @@ class ScoreTile {
     return args_.q[(rows_.q_row(row) * args_.heads + head) * args_.head_dim + d];
   }
   __device__ float key(int64_t key, int64_t d) const {
-    if (key >= rows_.segment.kv_count || d >= args_.head_dim) return 0.0f;
+    if (key >= rows_.all_choices() || d >= args_.head_dim) return 0.0f;
     return args_.k[(rows_.segment.kv_begin + key) * args_.head_dim + d];
   }
 
@@ -124,18 +129,22 @@ class SelectRow {
       : args_(args),
         shared_(shared),
         keys_(rows.keys(blockIdx.x)),
-        scores_(rows.scores + blockIdx.x * rows.segment.kv_count),
+        choices_(rows.choices(blockIdx.x)),
+        scores_(rows.scores + blockIdx.x * rows.all_choices()),
         out_(args.out + rows.q_row(blockIdx.x) * args.row_words) {}
 
   __device__ void run() {
-    if (keys_ <= args_.topk) {
+    if (choices_ <= args_.topk) {
       for (int64_t word = threadIdx.x; word < args_.row_words; word += kThreads)
         out_[word] = seen_bits(word);
       return;
     }
     wanted_ = static_cast<unsigned>(args_.topk);
     for (int shift = 24; shift >= 0; shift -= 8) find_digit(shift);
-    write();
+    if (args_.block == 1)
+      write();
+    else
+      write_blocks();
   }
 
  private:
@@ -151,7 +160,7 @@ class SelectRow {
     const uint32_t known = shift == 24 ? 0u : 0xffffffffu << (shift + 8);
     shared_.counts[threadIdx.x] = 0;
     __syncthreads();
-    for (int64_t key = threadIdx.x; key < keys_; key += kThreads) {
+    for (int64_t key = threadIdx.x; key < choices_; key += kThreads) {
       const uint32_t score = order(key);
       if ((score & known) == prefix_) atomicAdd(&shared_.counts[score >> shift & 255u], 1u);
     }
@@ -174,9 +183,21 @@ class SelectRow {
     const int64_t each = ceil_div(args_.row_words, kThreads);
     const int64_t begin = smaller(each * threadIdx.x, args_.row_words);
     const int64_t end = smaller(begin + each, args_.row_words);
+    unsigned before = equal_before(begin * 32, smaller(end * 32, keys_));
+    for (int64_t word = begin; word < end; ++word) {
+      uint32_t bits = 0;
+      for (int64_t key = word * 32; key < smaller(word * 32 + 32, keys_); ++key) {
+        const uint32_t score = order(key);
+        if (score > prefix_ || (score == prefix_ && before++ < wanted_)) bits |= 1u << (key % 32);
+      }
+      out_[word] = bits;
+    }
+  }
+
+  /// Choices before begin with prefix_ for a score, where each thread has its own range.
+  __device__ unsigned equal_before(int64_t begin, int64_t end) {
     unsigned equal = 0;
-    for (int64_t key = begin * 32; key < smaller(end * 32, keys_); ++key)
-      equal += order(key) == prefix_ ? 1 : 0;
+    for (int64_t key = begin; key < end; ++key) equal += order(key) == prefix_ ? 1 : 0;
     shared_.counts[threadIdx.x] = equal;
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -188,21 +209,31 @@ class SelectRow {
       }
     }
     __syncthreads();
-    unsigned before = shared_.counts[threadIdx.x];
-    for (int64_t word = begin; word < end; ++word) {
-      uint32_t bits = 0;
-      for (int64_t key = word * 32; key < smaller(word * 32 + 32, keys_); ++key) {
-        const uint32_t score = order(key);
-        if (score > prefix_ || (score == prefix_ && before++ < wanted_)) bits |= 1u << (key % 32);
-      }
-      out_[word] = bits;
+    return shared_.counts[threadIdx.x];
+  }
+
+  /// As write, where a score is that of a block. Each thread adds the bits of a range of blocks.
+  __device__ void write_blocks() {
+    for (int64_t word = threadIdx.x; word < args_.row_words; word += kThreads) out_[word] = 0;
+    const int64_t each = ceil_div(choices_, kThreads);
+    const int64_t begin = smaller(each * threadIdx.x, choices_);
+    const int64_t end = smaller(begin + each, choices_);
+    unsigned before = equal_before(begin, end);  // and waits until all words are cleared
+    for (int64_t choice = begin; choice < end; ++choice) {
+      const uint32_t score = order(choice);
+      if (score > prefix_ || (score == prefix_ && before++ < wanted_))
+        add_keys(choice * args_.block, (choice + 1) * args_.block);
     }
+    if (threadIdx.x == 0) add_keys(choices_ * args_.block, keys_);
+  }
+  __device__ void add_keys(int64_t begin, int64_t end) {
+    for (int64_t key = begin; key < end; ++key) atomicAdd(&out_[key / 32], 1u << (key % 32));
   }
 
   const SelectKeysArgs& args_;
   SelectShared& shared_;
-  const int64_t keys_;
-  const float* scores_;  ///< [keys_]
+  const int64_t keys_, choices_;
+  const float* scores_;  ///< [choices_]
   uint32_t* out_;
   uint32_t prefix_ = 0;
   unsigned wanted_ = 0;
@@ -226,24 +257,26 @@ void GpuBackend::do_select_keys(const SelectKeysArgs& args) {
            select_keys_kernel, args, rows);
   };
   for (const Segment& segment : args.segments) {
-    if (segment.kv_count <= args.topk) {
-      select({.segment = segment, .first = 0, .count = segment.q_count});
+    const int64_t choices = segment.kv_count / args.block;
+    if (choices <= args.topk) {
+      select({.segment = segment, .first = 0, .count = segment.q_count, .block = args.block});
       continue;
     }
-    const Buffer scores =
-        allocate(static_cast<size_t>(smaller(kScoredRows, segment.q_count) * segment.kv_count) *
-                 sizeof(float));
+    const Buffer scores = allocate(
+        static_cast<size_t>(smaller(kScoredRows, segment.q_count) * choices) * sizeof(float));
     for (int64_t first = 0; first < segment.q_count; first += kScoredRows) {
       const SelectingRows rows{.segment = segment,
                                .first = first,
                                .count = smaller(kScoredRows, segment.q_count - first),
+                               .block = args.block,
                                .scores = scores.as<float>()};
-      launch("score_keys",
-             {.stream = stream(),
-              .blocks = ceil_div(rows.keys(rows.count - 1), kKeys),
-              .blocks_y = static_cast<unsigned>(ceil_div(rows.count, kRows)),
-              .threads = kThreads},
-             score_keys_kernel, args, rows);
+      if (rows.choices(rows.count - 1) > 0)
+        launch("score_keys",
+               {.stream = stream(),
+                .blocks = ceil_div(rows.choices(rows.count - 1), kKeys),
+                .blocks_y = static_cast<unsigned>(ceil_div(rows.count, kRows)),
+                .threads = kThreads},
+               score_keys_kernel, args, rows);
       select(rows);
     }
   }

@@ -106,7 +106,7 @@ void Backend::check(const CopyHeadsArgs& args) const {
 }
 
 void Backend::check(const SelectKeysArgs& args) const {
-  KVCAL_CHECK(args.heads > 0 && args.head_dim > 0 && args.topk > 0);
+  KVCAL_CHECK(args.heads > 0 && args.head_dim > 0 && args.topk > 0 && args.block > 0);
   check_segments(args.segments);
   for (const Segment& segment : args.segments)
     KVCAL_CHECK(segment.kv_begin >= 0 && segment.q_count <= segment.kv_count &&

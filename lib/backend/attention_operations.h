@@ -12,13 +12,17 @@ namespace kvcal {
 /// topk with the largest scores; of equal scores that of the earlier key comes first, and NaN is
 /// the largest. Words behind a query's own position become zero. Source: transformers 5.23,
 /// models/deepseek_v32 `DeepseekV32Indexer`, without its positive factors.
+/// With blocks, each row of k stands for so many keys: a query chooses among the blocks that end at
+/// its position or before, and selects all keys of the topk best and those behind the last such
+/// block. Source: transformers 5.24, models/qwen4_exp `Qwen4ExpTextQSAIndexer`.
 struct SelectKeysArgs {
   const float* q = nullptr;           ///< [q rows, heads, head_dim]
-  const float* weights = nullptr;     ///< [q rows, heads]
+  const float* weights = nullptr;     ///< [q rows, heads]; null: all are 1
   const float* k = nullptr;           ///< [kv rows, head_dim]
-  std::span<const Segment> segments;  ///< host
+  std::span<const Segment> segments;  ///< host; kv_begin names a row of k, kv_count counts keys
   int64_t heads = 0, head_dim = 0;
-  int64_t topk = 0;
+  int64_t topk = 0;         ///< rows of k
+  int64_t block = 1;        ///< keys that a row of k stands for
   uint32_t* out = nullptr;  ///< [q rows, row_words], as KeySelection::words
   int64_t row_words = 0;
 };

@@ -152,6 +152,70 @@ TEST_CASE("select_keys: a query's selection does not depend on the queries besid
   });
 }
 
+/// The keys that a query of so many keys reads, by the formula: those of the topk best blocks, and
+/// those behind the last block. Products are whole numbers, so equal scores are equal everywhere.
+std::vector<uint32_t> selected_in_blocks(const SelectionCase& c, int64_t block, int64_t row,
+                                         int64_t keys) {
+  const auto q = c.q(), k = c.k();
+  std::vector<std::pair<double, int64_t>> blocks;  // the best first
+  for (int64_t i = 0; i < keys / block; ++i) {
+    double score = 0.0;
+    for (int64_t head = 0; head < c.heads; ++head) {
+      double product = 0.0;
+      for (int64_t d = 0; d < c.head_dim; ++d)
+        product +=
+            static_cast<double>(q[static_cast<size_t>((row * c.heads + head) * c.head_dim + d)]) *
+            k[static_cast<size_t>(i * c.head_dim + d)];
+      score += std::max(product, 0.0);
+    }
+    blocks.emplace_back(-score, i);
+  }
+  std::ranges::sort(blocks);
+  std::vector<uint32_t> words(static_cast<size_t>(c.row_words()));
+  const auto add = [&](int64_t key) {
+    words[static_cast<size_t>(key / 32)] |= uint32_t{1} << (key % 32);
+  };
+  for (size_t i = 0; i < std::min(blocks.size(), static_cast<size_t>(c.topk)); ++i)
+    for (int64_t key = 0; key < block; ++key) add(blocks[i].second * block + key);
+  for (int64_t key = keys / block * block; key < keys; ++key) add(key);
+  return words;
+}
+
+TEST_CASE("select_keys: in blocks, a query reads the best ones and the keys behind the last") {
+  for (const int64_t block : {3, 4, 40, 200})
+    for (const int64_t topk : {1, 5, 64}) {
+      const SelectionCase c{.what = "blocks",
+                            .segments = {{.q_count = 300, .kv_count = 310}},
+                            .heads = 2,
+                            .head_dim = 5,
+                            .topk = topk,
+                            .is_coarse = true};
+      const auto check = [&](Backend& backend) {
+        const test::OnBackend<float> q(backend, c.q()), keys(backend, c.k());
+        const test::OnBackend<uint32_t> out(
+            backend, std::vector<uint32_t>(static_cast<size_t>(300 * c.row_words()), 0xdeadbeefu));
+        backend.select_keys({.q = q.data(),
+                             .k = keys.data(),
+                             .segments = c.segments,
+                             .heads = c.heads,
+                             .head_dim = c.head_dim,
+                             .topk = topk,
+                             .block = block,
+                             .out = out.data(),
+                             .row_words = c.row_words()});
+        const auto words = out.values();
+        INFO("blocks of " << block << ", top " << topk << " on " << backend.description());
+        for (int64_t row = 0; row < 300; ++row) {
+          const auto begin = words.begin() + row * c.row_words();
+          REQUIRE(std::vector<uint32_t>(begin, begin + c.row_words()) ==
+                  selected_in_blocks(c, block, row, 11 + row));
+        }
+      };
+      check(*test::make_backend("reference"));
+      test::for_each_backend(check);
+    }
+}
+
 TEST_CASE("select_keys: a score that is NaN is the largest") {
   const SelectionCase c{.what = "NaN", .segments = prefill({100}), .topk = 4};
   auto k = c.k();
