@@ -99,7 +99,7 @@ NameTable<bool LayerConfig::*> words_of(bool LayerConfig::*const*) {
           {KVCAL_NAMED(has_attention), KVCAL_NAMED(has_recurrence), KVCAL_NAMED(has_mixer),
            KVCAL_NAMED(has_window), KVCAL_NAMED(has_own_cache), KVCAL_NAMED(has_value_projection),
            KVCAL_NAMED(has_mlp), KVCAL_NAMED(is_moe), KVCAL_NAMED(norms_heads),
-           KVCAL_NAMED(has_indexer), KVCAL_NAMED(reads_selected)}};
+           KVCAL_NAMED(has_indexer), KVCAL_NAMED(reads_selected), KVCAL_NAMED(has_ngrams)}};
 }
 
 #undef KVCAL_NAMED
@@ -213,6 +213,12 @@ void check_attention(const Architecture& family) {
 void check_indexer(const Architecture& family) {
   using enum Role;
   const bool has_indexer = family.indexer != Indexer::kNone;
+  const bool has_blocks = family.indexer == Indexer::kBlocks;
+  if (has_blocks) {
+    need(family, "indexer", {kIndexerQueryKey});
+    need(family, "indexer", {kIndexerQueryNorm});
+    return need(family, "indexer", {kIndexerKeyNorm});
+  }
   if (has_indexer && !family.has_latent_attention)
     fail("indexer is ", words<Indexer>().word_of(family.indexer),
          ", and has_latent_attention is false");

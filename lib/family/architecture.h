@@ -41,8 +41,8 @@ KVCAL_WORDED_ENUM(ExpertLayers, "choice of expert_layers",  //
                   kWhereEnabled)  ///< all, where enable_moe_block
 
 /// Indexer of sparse attention, by the RoPE of its queries and keys: it rotates halves, or pairs
-/// (2i, 2i + 1).
-KVCAL_WORDED_ENUM(Indexer, "choice of indexer", kNone, kHalves, kInterleaved)
+/// (2i, 2i + 1). One of blocks selects blocks of keys by their means, which turn by halves.
+KVCAL_WORDED_ENUM(Indexer, "choice of indexer", kNone, kHalves, kInterleaved, kBlocks)
 
 /// Encoding of positions.
 KVCAL_WORDED_ENUM(Positions, "choice of positions",  //
@@ -167,7 +167,8 @@ using ResolveHook = void (*)(const Json& config, ModelConfig& resolved);
   FIELD(bool, has_query_beta, false, "llama_4_scaling_beta lets queries grow")                    \
   FIELD(bool, has_rope_alpha, false, "rope_scaling's alpha raises theta")                         \
   FIELD(Indexer, indexer, Indexer::kNone,                                                         \
-        "indexer of sparse attention beside a latent, by the RoPE of its queries and keys")       \
+        "indexer of sparse attention, by the RoPE of its queries and keys; of blocks, or beside " \
+        "a latent")                                                                               \
   FIELD(bool, reads_blocks_of_keys, false,                                                        \
         "attention over more keys than index_topk_blocks blocks hold, which is refused, reads "   \
         "those that an indexer selects")                                                          \
@@ -183,6 +184,8 @@ using ResolveHook = void (*)(const Json& config, ModelConfig& resolved);
   FIELD(bool, shares_caches, false, "the last num_kv_shared_layers layers read earlier caches")   \
   FIELD(bool, has_mlp_by_layer, false,                                                            \
         "intermediate_size and activation_sparsity_pattern may list a value a layer")             \
+  FIELD(bool, adds_ngrams, false,                                                                 \
+        "layers of ple_layer_ids add embeddings of n-grams to the residual streams")              \
   FIELD(bool, replaces_layer_inputs, false,                                                       \
         "tokens behind the table of the layers' own inputs read its row 0")                       \
   FIELD(bool, norms_values, false, "V is normed by head, without a weight")                       \

@@ -29,17 +29,25 @@ ResolvedRow resolved(const TensorRow& row, int64_t layer, const ModelConfig& con
   return result;
 }
 
+/// Rows of a table of n-grams that its part of that index lacks: the last may be shorter.
+int64_t missing_rows(int64_t part, const LayerConfig& layer) {
+  return std::max<int64_t>(0, (part + 1) * layer.ngram_part_rows - layer.ngram_rows);
+}
+
 /// Adds the tensors of a row, below prefix; layer: null for rows of the model.
 void append(const TensorRow& row, const std::string& prefix, int64_t layer,
             const ModelConfig& config, std::vector<ExpectedTensor>& tensors) {
   const ResolvedRow own = resolved(row, layer, config);
-  for (int64_t i = 0; i < own.tensors; ++i)
+  for (int64_t i = 0; i < own.tensors; ++i) {
     tensors.push_back({.row = &row,
                        .layer = layer,
                        .index = i,
                        .count = own.stacked,
                        .name = prefix + row.name_of(i),
                        .shape = own.shape});
+    if (row.role == Role::kNgramEmbedding)
+      tensors.back().shape.dims[0] -= missing_rows(i, config.layer(layer));
+  }
 }
 
 /// Every row that a checkpoint has tensors of, the draft layer's apart: visit(row, layer).
@@ -133,7 +141,11 @@ uint64_t num_expected_elements(const ModelConfig& config) {
         checked_add(elements, checked_mul(element_count(shape), static_cast<uint64_t>(tensors)));
   };
   for_each_row(config, [&](const TensorRow& row, int64_t layer) {
-    const ResolvedRow own = resolved(row, layer, config);
+    ResolvedRow own = resolved(row, layer, config);
+    if (row.role == Role::kNgramEmbedding) {
+      own.shape.dims[0] = config.layer(layer).ngram_rows;
+      own.tensors = 1;
+    }
     add(own.shape, own.tensors);
   });
   std::vector<ExpectedTensor> draft;
@@ -221,6 +233,7 @@ RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig
   const int64_t place = std::ranges::find(held, role) - held.begin();
   if (fused_role == Role::kQueryAndGate || fused_role == Role::kQueryAndGateBias)
     return halves_of_heads(place, config.attention(layer));
+  if (fused_role == Role::kIndexerQueryKey) return rows_of_sizes(held, place, config, layer);
   if (held.size() == 2) return {{place * rows / 2, rows / 2}};
   if (fused_role == Role::kMixerAll) return rows_of_sizes(held, place, config, layer);
   if (config.architecture->fused_qkv == FusedQkv::kByGroup)

@@ -304,10 +304,31 @@ std::vector<bool> typed_layers(std::string_view key, const Json& types) {
 
 }  // namespace
 
+namespace {
+
+/// Every layer with attention has an indexer. Source: transformers 5.24, models/qwen4_exp
+/// `Qwen4ExpTextConfig`.
+void parse_block_indexers(const ConfigReader& reader, ModelConfig& config) {
+  const int64_t block = reader.size("indexer_compress_ratio", kMaxWidth);
+  const int64_t rotary = config.ropes.empty() ? 0 : config.ropes[0].rotary_dim;
+  config.indexer = {.topk = reader.size("index_topk", kMaxPositions),
+                    .heads = reader.size("index_n_heads", 4096),
+                    .head_dim = reader.size("index_head_dim", 4096, rotary),
+                    .block = block};
+  if (config.indexer.topk % block != 0)
+    fail("key '", reader.name_of("index_topk"), "' is ", config.indexer.topk,
+         ", expected a multiple of indexer_compress_ratio ", block);
+  for (LayerConfig& layer : config.layers)
+    layer.has_indexer = layer.reads_selected = layer.has_attention;
+}
+
+}  // namespace
+
 // Source: transformers 5.23, `GlmMoeDsaConfig`; vLLM 0.33 reads the same keys but indexer_types.
 void parse_indexers(const ConfigReader& reader, ModelConfig& config) {
   const Indexer kind = config.architecture->indexer;
   if (kind == Indexer::kNone) return;
+  if (kind == Indexer::kBlocks) return parse_block_indexers(reader, config);
   config.indexer = {.topk = reader.size("index_topk", kMaxPositions),
                     .heads = reader.size("index_n_heads", 4096),
                     .head_dim = reader.size("index_head_dim", 4096, config.latent.rope_dim),

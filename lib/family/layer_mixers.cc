@@ -299,6 +299,10 @@ void parse_streams(const ConfigReader& reader, ModelConfig& config) {
     config.connections = {.iterations = reader.size("hc_sinkhorn_iters", kMaxIterations),
                           .epsilon = static_cast<float>(reader.required_number("hc_eps"))};
   }
+  if (has_row(*config.architecture, Role::kAttentionMixDown)) {
+    config.streams = reader.size("hc_count", kMaxStreams, 2);
+    config.stream_mix_rank = reader.size("hc_lowrank", kMaxWidth);
+  }
   if (!has_row(*config.architecture, Role::kStreamRouter)) return;
   config.streams = reader.size("altup_num_inputs", kMaxStreams, 2);
   config.active_stream = reader.size("altup_active_idx", config.streams - 1, 0);

@@ -37,6 +37,9 @@ void parse_mlps_by_layer(const ConfigReader& reader, ModelConfig& config);
 /// Sets the parallel residual streams, and the residual beside attention. Throws Error.
 void parse_streams(const ConfigReader& reader, ModelConfig& config);
 
+/// Sets the n-grams, and the layers that add them. Throws Error.
+void parse_ngrams(const ConfigReader& reader, ModelConfig& config);
+
 /// Sets windows, experts and positions of each layer. Throws Error.
 void parse_layers(const ConfigReader& reader, ModelConfig& config);
 

@@ -389,6 +389,7 @@ ModelConfig parse_text_config(const TextModel& model) {
     config.alibi_slopes = alibi_slopes(config.num_attention_heads);
   parse_indexers(reader, config);
   parse_streams(reader, config);
+  parse_ngrams(reader, config);
   if (architecture.has_mlp_by_layer) parse_mlps_by_layer(reader, config);
   config.softmax_scale = default_softmax_scale(config);
   if (architecture.scales_embedding)

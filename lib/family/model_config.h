@@ -112,10 +112,33 @@ struct LatentConfig {
 struct IndexerConfig {
   int64_t topk = 0;  ///< 0: there is no indexer
   int64_t heads = 0, head_dim = 0;
+  /// Keys that are selected together, by their mean, which turns by the first one's position. Those
+  /// behind the last whole block are always read.
+  int64_t block = 1;
   bool rope_is_interleaved = false;
 
   int64_t query_width() const { return heads * head_dim; }
   bool operator==(const IndexerConfig&) const = default;
+};
+
+/// Embeddings of the n-grams that end at a token, by their hashes, which some layers add to the
+/// residual streams.
+struct NgramConfig {
+  int64_t longest = 0;     ///< n-grams have 2 to so many tokens; 0: there are none
+  int64_t hashes = 0;      ///< of each length
+  int64_t width = 0;       ///< of the embeddings of all hashes
+  int64_t kernel = 0;      ///< taps of the convolution, `longest` tokens apart
+  int64_t separator = 0;   ///< token behind which no n-gram reaches back
+  int64_t least_rows = 0;  ///< the rows of hashes are the primes from here on
+  uint64_t seed = 0;       ///< of the hashes' multipliers
+
+  int64_t all_hashes() const { return (longest - 1) * hashes; }
+  int64_t hash_width() const { return longest == 0 ? 0 : width / all_hashes(); }
+  /// Tokens before a token that its n-grams hold.
+  int64_t history() const { return longest - 1; }
+  /// Rows of the convolution, with those between the taps.
+  int64_t convolved_rows() const { return (kernel - 1) * longest + 1; }
+  bool operator==(const NgramConfig&) const = default;
 };
 
 /// Operation that mixes tokens. A short convolution is LFM2's: two gates around a convolution over
@@ -146,6 +169,7 @@ struct RecurrentConfig {
   int64_t gate_rank = 0;
   bool fades_by_key = false;  ///< delta net: states fade by key, as Kimi's, not by head
   float decay_floor = 0.0f;   ///< then the logarithms of decays lie above it; 0: no bound
+  bool sigmoid_gate = false;  ///< delta net: of the output, instead of the SiLU
   int64_t channels = 0;       ///< of the convolution
   MixerMultipliers in_multipliers{1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
 
@@ -202,6 +226,9 @@ struct LayerConfig {
   int64_t cache_layer = 0;        ///< that computes and stores K and V: this one, or an earlier one
   int64_t intermediate_size = 0;  ///< of a dense MLP
   int64_t experts_per_token = 0;  ///< 0: the model's
+  int64_t ngram_index = 0;        ///< among the layers with n-grams
+  /// Of the table of n-grams: all rows, and those of each of its tensors but the last.
+  int64_t ngram_rows = 0, ngram_part_rows = 0;
   /// Share of a dense MLP's gate that is zero, of numbers of a normal distribution; 0: all is kept.
   double activation_sparsity = 0.0;
   // Switches in the conditions of the tensor tables. A layer may have attention and a recurrent
@@ -224,7 +251,11 @@ struct LayerConfig {
   /// Beside an IndexerConfig: attention reads the keys that the layer's indexer selects, or that of
   /// the last layer before with one; false: all keys.
   bool reads_selected = false;
+  bool has_ngrams = false;
 
+  int64_t ngram_parts() const {
+    return has_ngrams ? (ngram_rows + ngram_part_rows - 1) / ngram_part_rows : 0;
+  }
   bool operator==(const LayerConfig&) const = default;
 };
 constexpr int64_t kNoRope = -1;
@@ -314,11 +345,15 @@ struct ModelConfig {
   /// Width in tokens of the convolutions of K, V and the outputs of attention and MLP; 0: none.
   int64_t short_kernel = 0;
   int64_t relative_rank = 0;  ///< of the states of relative logits, a head; 0: none
+  NgramConfig ngrams;
   int64_t layer_input_size = 0, layer_input_vocab = 0;  ///< of the layers' own embeddings
   /// Parallel residual streams, of which layers run the active one.
   int64_t streams = 1, active_stream = 0;
   /// Where they exist, layers run a mix of all streams, and have no active one.
   ConnectionConfig connections;
+  /// Of the gates that mix the streams into the input of attention, mixers and MLPs, whose output
+  /// all streams get; 0: they are not mixed so.
+  int64_t stream_mix_rank = 0;
   int64_t laurel_rank = 0;  ///< of the residual beside attention; 0: none
   /// [num_hidden_layers], and the draft layer where append_draft_layer has added it.
   std::vector<LayerConfig> layers;
@@ -336,6 +371,9 @@ struct ModelConfig {
   bool has_draft() const { return !layers.empty() && layers.back().is_draft; }
   bool is_draft(int64_t layer) const { return has_draft() && layer == num_layers() - 1; }
 
+  bool mixes_streams() const { return stream_mix_rank > 0; }
+  /// Whether layers look up rows by the tokens' ids.
+  bool reads_ids_in_layers() const { return has_layer_inputs || ngrams.longest > 0; }
   bool has_attention(int64_t layer) const {
     return layers[static_cast<size_t>(layer)].has_attention;
   }
@@ -365,7 +403,9 @@ struct ModelConfig {
     return short_kernel > 0 || layers[static_cast<size_t>(layer)].has_recurrence;
   }
   /// Whether attention over so many keys reads only those that an indexer selects.
-  bool selects_keys(int64_t keys) const { return indexer.topk > 0 && keys > indexer.topk; }
+  bool selects_keys(int64_t keys) const {
+    return indexer.topk > 0 && keys >= indexer.topk + indexer.block;
+  }
   /// Words of a token's row of KeySelection that go from layer to layer in a pass by layers.
   int64_t carried_words(int64_t longest_sample) const;
   /// Floats of one token that go from layer to layer in a pass by layers: the residual streams, K

@@ -68,6 +68,8 @@ namespace kvcal {
   DIM(kIndexerHeads, indexer.heads)                                                             \
   DIM(kIndexerHeadDim, indexer.head_dim)                                                        \
   DIM(kIndexerQueryWidth, indexer.query_width())                                                \
+  /* queries and the key */                                                                     \
+  DIM(kIndexerQueryKeyWidth, indexer.query_width() + indexer.head_dim)                          \
   DIM(kIntermediate, layer ? layer->intermediate_size : intermediate_size)                      \
   DIM(kGateUpWidth, 2 * size_of(Dim::kIntermediate, layer))                                     \
   DIM(kExperts, moe.num_experts)                                                                \
@@ -92,6 +94,17 @@ namespace kvcal {
   DIM(kStreamsWidth, streams* hidden_size)                                                      \
   DIM(kConnections, (2 + streams) * streams)                                                    \
   DIM(kConnectionParts, 3)                                                                      \
+  /* rank of the gates that mix them */                                                         \
+  DIM(kStreamMixRank, stream_mix_rank)                                                          \
+  /* n-grams: tensors of a table, and rows of each but the last; tokens of the longest; */      \
+  /* hashes of a token; width of one's embedding, and of all; taps of the convolution */        \
+  DIM(kNgramParts, layer ? layer->ngram_parts() : 1)                                            \
+  DIM(kNgramPartRows, layer ? layer->ngram_part_rows : 0)                                       \
+  DIM(kNgramLongest, ngrams.longest)                                                            \
+  DIM(kNgramHashes, ngrams.all_hashes())                                                        \
+  DIM(kNgramHashWidth, ngrams.hash_width())                                                     \
+  DIM(kNgramWidth, ngrams.width)                                                                \
+  DIM(kNgramKernel, ngrams.kernel)                                                              \
   DIM(kLaurelRank, laurel_rank)                                                                 \
   /* of drafts alone, which no file of a family describes */                                    \
   DIM(kTwiceHidden, 2 * hidden_size)
@@ -118,6 +131,10 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kStreamProjection, "residual streams", Class::kMatrix, {kHidden, kHidden})                  \
   /* of each further stream, whose mean with the first is normed last */                           \
   ROLE(kStreamOutput, "residual streams", Class::kMatrix, {kHidden, kHidden})                      \
+  /* of all streams, where gates mix them into the input of lm_head */                             \
+  ROLE(kFinalMixNorm, "norms", Class::kNorm, {kStreamsWidth})                                      \
+  ROLE(kFinalMixDown, "residual streams", Class::kMatrix, {kStreamMixRank, kStreamsWidth})         \
+  ROLE(kFinalMixUp, "residual streams", Class::kMatrix, {kStreamsWidth, kStreamMixRank})           \
   ROLE(kFinalNorm, "norms", Class::kNorm, {kHidden})                                               \
   ROLE(kFinalNormBias, "norms", Class::kCorrection, {kHidden})                                     \
   ROLE(kLmHead, "lm_head", Class::kMatrix, {kOutputVocab, kEmbeddingWidth})                        \
@@ -182,6 +199,9 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kIndexerQuery, "attention", Class::kMatrix, {kIndexerQueryWidth, kQueryRank},               \
        Role::kQueryUp)                                                                             \
   ROLE(kIndexerKey, "attention", Class::kMatrix, {kIndexerHeadDim, kHidden}, Role::kQuery)         \
+  ROLE(kIndexerQueryKey, "attention", Class::kMatrix, {kIndexerQueryKeyWidth, kHidden},            \
+       Role::kQuery, {Role::kIndexerQuery, Role::kIndexerKey})                                     \
+  ROLE(kIndexerQueryNorm, "norms", Class::kNorm, {kIndexerHeadDim})                                \
   ROLE(kIndexerKeyNorm, "norms", Class::kNorm, {kIndexerHeadDim})                                  \
   ROLE(kIndexerKeyNormBias, "norms", Class::kCorrection, {kIndexerHeadDim})                        \
   /* of the heads' scores */                                                                       \
@@ -324,6 +344,31 @@ enum class Dim : uint8_t { KVCAL_DIMS(KVCAL_NAME) };
   ROLE(kMlpConnection, "residual streams", Class::kMatrix, {kConnections, kStreamsWidth})          \
   ROLE(kMlpConnectionScale, "residual streams", Class::kMixerNorm, {kConnectionParts})             \
   ROLE(kMlpConnectionBase, "residual streams", Class::kCorrection, {kConnections})                 \
+  /* Residual streams that gates of a low rank mix into a layer's input: their norms, one a */     \
+  /* stream, the gates, and the share of the layer's output that each stream gets. */              \
+  ROLE(kAttentionMixNorm, "norms", Class::kNorm, {kStreamsWidth})                                  \
+  ROLE(kAttentionMixDown, "residual streams", Class::kMatrix, {kStreamMixRank, kStreamsWidth})     \
+  ROLE(kAttentionMixUp, "residual streams", Class::kMatrix, {kStreamsWidth, kStreamMixRank})       \
+  ROLE(kAttentionShares, "residual streams", Class::kMatrix, {kStreams, kStreamsWidth},            \
+       Role::kAttentionMixDown)                                                                    \
+  ROLE(kMlpMixNorm, "norms", Class::kNorm, {kStreamsWidth})                                        \
+  ROLE(kMlpMixDown, "residual streams", Class::kMatrix, {kStreamMixRank, kStreamsWidth})           \
+  ROLE(kMlpMixUp, "residual streams", Class::kMatrix, {kStreamsWidth, kStreamMixRank})             \
+  ROLE(kMlpShares, "residual streams", Class::kMatrix, {kStreams, kStreamsWidth},                  \
+       Role::kMlpMixDown)                                                                          \
+  /* N-grams: rows of a table by hash, from which a value and a key of each stream are made; */    \
+  /* the norms of keys, of the streams and of what the convolution reads. */                       \
+  ROLE(kNgramEmbedding, "embeddings", Class::kEmbedding, {kNgramPartRows, kNgramHashWidth})        \
+  /* each token's factor; of each hash the number of rows, and the first */                        \
+  ROLE(kNgramFactors, "n-grams", Class::kHashNumber, {kNgramLongest})                              \
+  ROLE(kNgramSizes, "n-grams", Class::kHashNumber, {kNgramHashes})                                 \
+  ROLE(kNgramOffsets, "n-grams", Class::kHashNumber, {kNgramHashes})                               \
+  ROLE(kNgramKey, "n-grams", Class::kMatrix, {kStreamsWidth, kNgramWidth})                         \
+  ROLE(kNgramValue, "n-grams", Class::kMatrix, {kHidden, kNgramWidth}, Role::kNgramKey)            \
+  ROLE(kNgramKeyNorm, "norms", Class::kNorm, {kStreamsWidth})                                      \
+  ROLE(kNgramStreamNorm, "norms", Class::kNorm, {kStreamsWidth})                                   \
+  ROLE(kNgramConvNorm, "norms", Class::kNorm, {kStreamsWidth})                                     \
+  ROLE(kNgramConv, "n-grams", Class::kMatrix, {kStreamsWidth, kOne, kNgramKernel})                 \
   /* A residual of low rank beside attention (Laurel). */                                          \
   ROLE(kLaurelDown, "attention", Class::kMatrix, {kLaurelRank, kHidden}, Role::kQuery)             \
   ROLE(kLaurelUp, "attention", Class::kMatrix, {kHidden, kLaurelRank})                             \
@@ -351,6 +396,7 @@ enum class TensorClass : uint8_t {
   kLogDecay,
   kActivationBeta,  ///< constants of xIELU
   kActivationEps,
+  kHashNumber,  ///< I64: constants of the hashes of n-grams
 };
 
 /// Properties of one role.
@@ -371,6 +417,12 @@ struct RoleRow {
 /// All roles, in the order of Role.
 const std::vector<RoleRow>& role_rows();
 const RoleRow& row_of(Role role);
+
+/// Whether the forward pass looks up single rows of a layer's tensors of the role, which may be
+/// larger than memory.
+constexpr bool is_looked_up(Role role) {
+  return role == Role::kNgramEmbedding;
+}
 
 /// Role under which observations report the input of a Linear with this role.
 Role input_of(Role role);

@@ -39,7 +39,8 @@ std::vector<FileExtent> layer_extents(const ModelDir& model_dir, const Weights& 
                                       int64_t layer) {
   std::vector<FileExtent> all;
   for (const auto& tensor : weights.tensors(layer))
-    if (!tensor.view.bytes.empty()) all.push_back(extent_of(model_dir, tensor.view));
+    if (!tensor.view.bytes.empty() && !is_looked_up(tensor.role))
+      all.push_back(extent_of(model_dir, tensor.view));
   std::ranges::sort(all, {}, [](const FileExtent& one) { return std::pair(one.shard, one.begin); });
   std::vector<FileExtent> merged;
   for (const FileExtent& one : all) {
@@ -55,6 +56,7 @@ std::vector<FileExtent> layer_extents(const ModelDir& model_dir, const Weights& 
 uint64_t layer_hash(const Weights& weights, int64_t layer) {
   std::array<uint64_t, 2> state{1, 0};
   for (const auto& tensor : weights.tensors(layer)) {
+    if (is_looked_up(tensor.role)) continue;
     const auto bytes = tensor.view.bytes;
     for (size_t at = 0; at < bytes.size(); at += kHashedAtOnce) {
       throw_if_interrupted();
@@ -82,7 +84,8 @@ void LocalLayers::bring(int64_t layer) {
   const std::lock_guard lock(mutex_);
   if (hash(layer) != 0) return;
   set_hash(layer, layer_hash(weights_, layer));
-  for (const auto& tensor : weights_.tensors(layer)) bytes_read_ += tensor.view.bytes.size();
+  for (const auto& tensor : weights_.tensors(layer))
+    if (!is_looked_up(tensor.role)) bytes_read_ += tensor.view.bytes.size();
 }
 
 namespace {

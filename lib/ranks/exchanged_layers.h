@@ -49,7 +49,8 @@ struct FileExtent {
 std::vector<FileExtent> layer_extents(const ModelDir& model_dir, const Weights& weights,
                                       int64_t layer);
 
-/// Hash of the bytes of a layer's tensors, read once, a few megabytes at a time. Never 0.
+/// Hash of the bytes of a layer's tensors, read once, a few megabytes at a time; tables of which
+/// rows are looked up are not in it, nor are they exchanged. Never 0.
 uint64_t layer_hash(const Weights& weights, int64_t layer);
 
 /// Layers that this rank reads by itself, as a single process does, from files that must be equal

@@ -125,7 +125,7 @@ SampleWork sample_work(const ModelConfig& config, const Weights& weights) {
                                                    static_cast<double>(moe.num_experts);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     for (const auto& [role, tensor, is_scale] : weights.tensors(layer))
-      if (tensor.shape.rank() >= 2 && !is_scale)
+      if (tensor.shape.rank() >= 2 && !is_scale && !is_looked_up(role))
         work.per_token += 2.0 * static_cast<double>(element_count(tensor.shape)) *
                           (is_of_routed_expert(role) ? routed : 1.0);
     // Scores and weighted sums, for the half of all pairs that a causal mask leaves.

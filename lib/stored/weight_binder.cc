@@ -185,7 +185,11 @@ class Weights::Binder {
     if (tensor->shape != wanted)
       return refused(problems, "misshapen: ", name, " is ", tensor->shape, ", expected ", wanted);
     Bound bound{.view = *tensor, .block_scale = nullptr, .layout = layout};
-    if (tensor->dtype == DType::kF8E4M3 && quantization_) {
+    const bool is_hash = row_of(role).tensor_class == TensorClass::kHashNumber;
+    if (is_hash) {
+      if (tensor->dtype != DType::kI64)
+        return refused(problems, "unreadable: ", name, " is ", tensor->dtype, ", expected I64");
+    } else if (tensor->dtype == DType::kF8E4M3 && quantization_) {
       bound.quantization = quantization_of(name, layout, problems);
     } else if (tensor->dtype == DType::kF8E4M3 && config_.weight_block_rows > 0 &&
                wanted.rank() == 2 && layout == Layout::kOutIn && !is_of_embedding_or_norm(role)) {

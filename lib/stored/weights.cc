@@ -175,6 +175,7 @@ WeightRows Weights::cut(WeightRows whole, int64_t layer, Role role, Role fused_r
 void Weights::will_need(int64_t layer) const {
   if (layer >= static_cast<int64_t>(layers_.size())) return;
   for (const auto& [key, bound] : table(layer)) {
+    if (is_looked_up(key.first)) continue;
     throw_if_interrupted();
     const auto fetch = [&](const TensorView& tensor) {
       with_mapping(*model_dir_, tensor,
@@ -215,7 +216,8 @@ uint64_t Weights::read_bytes(const Bound& bound, const Backend& backend) {
 uint64_t Weights::largest_read_bytes(const Backend& backend) const {
   uint64_t largest = 0;
   for (const Table& layer : layers_)
-    for (const auto& [key, bound] : layer) largest = std::max(largest, read_bytes(bound, backend));
+    for (const auto& [key, bound] : layer)
+      if (!is_looked_up(key.first)) largest = std::max(largest, read_bytes(bound, backend));
   return largest;
 }
 

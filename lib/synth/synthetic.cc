@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <system_error>
@@ -11,6 +12,7 @@
 #include "core/file.h"
 #include "core/number.h"
 #include "family/config_reader.h"
+#include "family/ngram_hashes.h"
 #include "family/wrapper.h"
 #include "synth/synthetic_values.h"
 
@@ -36,8 +38,9 @@ constexpr std::array<std::string_view, 17> kListsByLayer{
     "sparse_attention_config.sparse_attention_freq",
     "swiglu_limits",
     "swiglu_limits_shared"};
-constexpr std::array<std::string_view, 3> kListsOfLayers{"attn_layer_indices", "mlp_only_layers",
-                                                         "moe_layers"};
+constexpr std::string_view kLayersFromOne = "ple_layer_ids";  ///< the others count from 0
+constexpr std::array<std::string_view, 4> kListsOfLayers{"attn_layer_indices", "mlp_only_layers",
+                                                         "moe_layers", kLayersFromOne};
 // Keys of quantized weights and caches.
 constexpr std::array<std::string_view, 3> kQuantizationKeys{
     "compression_config", "kv_cache_torch_dtype", "quantization_config"};
@@ -83,7 +86,9 @@ void cut_layers(Json& text, const Architecture& architecture, int64_t num_layers
     if (!list || !list->is_array()) continue;
     Json kept = Json::array();
     for (const Json& layer : *list)
-      if (layer.is_number_integer() && layer.get<int64_t>() < num_layers) kept.push_back(layer);
+      if (layer.is_number_integer() &&
+          layer.get<int64_t>() < num_layers + (key == kLayersFromOne ? 1 : 0))
+        kept.push_back(layer);
     *list = kept;
   }
   cut_attention_types(text, count);
@@ -152,27 +157,51 @@ struct Shard {
   uint64_t bytes = 0;
 };
 
+/// The bytes of constants of a layer's hashes.
+std::vector<std::byte> hash_numbers(const ExpectedTensor& tensor, const ModelConfig& config) {
+  const NgramHashes hashes =
+      ngram_hashes(config.ngrams, config.vocab_size, config.layer(tensor.layer).ngram_index);
+  const std::vector<int64_t>& numbers = tensor.row->role == Role::kNgramFactors ? hashes.factors
+                                        : tensor.row->role == Role::kNgramSizes ? hashes.sizes
+                                                                                : hashes.offsets;
+  const auto bytes = std::as_bytes(std::span(numbers));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Writes the tensor's bytes from an offset on.
+using Generate = std::function<void(uint64_t offset, std::span<std::byte> to)>;
+
+Generate generator_of(const ExpectedTensor& tensor, const ModelConfig& config, DType dtype,
+                      uint64_t seed) {
+  if (row_of(tensor.row->role).tensor_class == TensorClass::kHashNumber)
+    return [bytes = hash_numbers(tensor, config)](uint64_t offset, std::span<std::byte> to) {
+      std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(offset), to.size(), to.begin());
+    };
+  const uint64_t element = static_cast<uint64_t>(bits_of_dtype(dtype)) / 8;
+  return
+      [values = SyntheticValues(tensor, config, seed), dtype, element](
+          uint64_t offset, std::span<std::byte> to) { values.fill(dtype, offset / element, to); };
+}
+
 /// Tensors in the order of the tables; a new file starts where the next tensor would make it too
 /// large.
 std::vector<Shard> shards_of(const ModelConfig& config, const SyntheticOptions& options) {
-  const DType dtype = weight_dtype(config);
+  const DType weights = weight_dtype(config);
   std::vector<Shard> shards(1);
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
+    const bool is_hash = row_of(tensor.row->role).tensor_class == TensorClass::kHashNumber;
+    const DType dtype = is_hash ? DType::kI64 : weights;
     const uint64_t bytes = byte_count(tensor.shape, dtype);
     if (!shards.back().tensors.empty() && shards.back().bytes + bytes > options.max_shard_bytes)
       shards.emplace_back();
-    const uint64_t element = static_cast<uint64_t>(bits_of_dtype(dtype)) / 8;
-    SyntheticValues values(tensor, config, options.seed);
-    shards.back().tensors.push_back({.name = tensor.name,
-                                     .dtype = dtype,
-                                     .shape = tensor.shape,
-                                     .bytes = {},
-                                     .file = {},
-                                     .file_offset = 0,
-                                     .generate = [values = std::move(values), dtype, element](
-                                                     uint64_t offset, std::span<std::byte> to) {
-                                       values.fill(dtype, offset / element, to);
-                                     }});
+    shards.back().tensors.push_back(
+        {.name = tensor.name,
+         .dtype = dtype,
+         .shape = tensor.shape,
+         .bytes = {},
+         .file = {},
+         .file_offset = 0,
+         .generate = generator_of(tensor, config, dtype, options.seed)});
     shards.back().bytes = checked_add(shards.back().bytes, bytes);
   }
   return shards;

@@ -183,6 +183,8 @@ SyntheticValues::Spread SyntheticValues::spread_of(const ExpectedTensor& tensor,
       return {.spread = kMostLogDecay, .noise = Noise::kUniform};
     case TensorClass::kActivationBeta:
       return {.mean = kXieluBeta};
+    case TensorClass::kHashNumber:  // no random values: shards_of makes them
+      break;
     case TensorClass::kActivationEps:
       return {.mean = kXieluEps};
     case TensorClass::kMatrix:
