@@ -400,7 +400,8 @@ struct ModelConfig {
   std::vector<int64_t> shared_layers() const;
   /// Whether a layer has a state beside K and V, from token to token.
   bool has_states(int64_t layer) const {
-    return short_kernel > 0 || layers[static_cast<size_t>(layer)].has_recurrence;
+    const LayerConfig& own = layers[static_cast<size_t>(layer)];
+    return short_kernel > 0 || own.has_recurrence || own.has_ngrams;
   }
   /// Whether attention over so many keys reads only those that an indexer selects.
   bool selects_keys(int64_t keys) const {

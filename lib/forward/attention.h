@@ -5,7 +5,9 @@
 
 #include <span>
 #include <utility>
+#include <vector>
 
+#include "family/architecture.h"
 #include "forward/layer_context.h"
 
 namespace kvcal {
@@ -66,6 +68,13 @@ class Attention : private LayerPart {
                    uint32_t* out);
   /// Makes the indexer's keys of the batch, and returns the rows that its queries score.
   const float* index_keys(const KvView& storage);
+  /// Writes the keys that the indexer made for a segment to rows, normed and turned.
+  void finish_index_keys(const Segment& segment, const float* made, float* rows);
+  /// Makes the means of the blocks of keys, normed and turned by the positions of the blocks' first
+  /// keys, and returns the batch's segments with their rows of block_keys_.
+  std::vector<Segment> make_block_keys(const float* keys);
+  /// Whether the indexer selects blocks of keys.
+  bool selects_blocks() const { return config_.architecture->indexer == Indexer::kBlocks; }
   /// RopeArgs of an indexer's queries or keys.
   RopeArgs indexer_rope(float* data, int64_t heads) const;
 
@@ -87,6 +96,7 @@ class Attention : private LayerPart {
 
   RopeArgs query_rope_;  ///< that attention applies to Q; x.data null: none
   Buffer selection_;     ///< rows of KeySelection of the batch
+  Buffer block_keys_;    ///< [blocks of all segments, index head_dim]
 };
 
 /// Quantizes queries, in contiguous rows, to the cache's FP8 type with one scale a head, and

@@ -8,6 +8,7 @@
 
 #include "family/architecture.h"
 #include "forward/embedding.h"
+#include "forward/ngram_embedding.h"
 
 namespace kvcal {
 namespace {
@@ -80,7 +81,8 @@ class DecoderStep {
 
 bool DecoderStep::can_record(const ModelConfig& config, const Backend& backend, int64_t length) {
   if (!backend.can_record() || config.architecture->has_latent_attention) return false;
-  if (config.has_layer_inputs) return false;  // which the host looks up
+  if (config.reads_ids_in_layers()) return false;  // the host looks up their rows
+  if (config.indexer.topk > 0) return false;
   if (std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.is_moe; }))
     return false;
   return std::ranges::none_of(config.ropes, [&](const RopeConfig& rope) {
@@ -295,6 +297,8 @@ TokenBatch Decoder::place(std::span<const SequenceTokens> sequences, const KvCac
     batch.append(added, before, std::max(after, whole_length));
     batch.segments.back().kv_begin = slot * cache.capacity();
     batch.slots.push_back(slot);
+    const std::span<const TokenId> last = cache.last_ids(slot);
+    batch.ids_before.insert(batch.ids_before.end(), last.begin(), last.end());
   }
   const int64_t count = batch.num_tokens;
   batch.is_decoding = count == std::ssize(sequences);
@@ -310,6 +314,8 @@ TokenBatch Decoder::place(std::span<const SequenceTokens> sequences, const KvCac
     embedded_ = copy_of_hidden(count);
     input_rows_ = allocate<float>(backend_, count * config_.layer_input_size);
   }
+  if (config_.ngrams.longest > 0)
+    input_rows_ = allocate<float>(backend_, count * config_.ngrams.width);
   return batch;
 }
 
@@ -323,8 +329,12 @@ TokenBatch Decoder::run(std::span<const SequenceTokens> sequences, KvCache& cach
 }
 
 void Decoder::advance(const TokenBatch& step, KvCache& cache) {
-  for (size_t i = 0; i < step.segments.size(); ++i)
-    cache.advance(step.segments[i].q_count, step.slots[i]);
+  for (size_t i = 0; i < step.segments.size(); ++i) {
+    const Segment& segment = step.segments[i];
+    cache.advance(std::span(step.ids).subspan(static_cast<size_t>(segment.q_begin),
+                                              static_cast<size_t>(segment.q_count)),
+                  step.slots[i]);
+  }
 }
 
 std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
@@ -339,7 +349,7 @@ std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
                run_layers(runner, batch, hidden, cache, {0, config_.num_hidden_layers});
                project_logits(hidden, 1, normed, logits, true, step_->scratch());
              });
-  cache.advance(1);
+  cache.advance({&id, 1});
   return read_logits(step_->logits(), 1);
 }
 
@@ -349,6 +359,10 @@ void Decoder::run_layers(LayerRunner& runner, const TokenBatch& batch, float* hi
     if (config_.has_layer_inputs) {
       embed_layer_input(config_, weights_, layer, batch.ids, backend_, input_rows_.as<float>());
       runner.take_inputs({.embedded = embedded_.as<float>(), .rows = input_rows_.as<float>()});
+    }
+    if (config_.layer(layer).has_ngrams) {
+      embed_ngrams(config_, weights_, layer, batch, backend_, input_rows_.as<float>());
+      runner.take_inputs({.ngrams = input_rows_.as<float>()});
     }
     runner.begin(layers_[static_cast<size_t>(layer)], layer, batch);
     KvView storage;

@@ -145,7 +145,7 @@ class Decoder {
   /// float32, the step's residual streams [streams, tokens, hidden_size]; behind the last layer the
   /// first of them is the model's.
   Buffer hidden_;
-  // Where layers have inputs of their own: embeddings of the step, and LayerInputs::rows.
+  // Where layers have inputs of their own: embeddings of the step, and LayerInputs::rows or ngrams.
   Buffer embedded_, input_rows_;
   ProductScratch scratch_;
   std::unique_ptr<DecoderStep> step_;  ///< null until one is recorded

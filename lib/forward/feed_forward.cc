@@ -250,7 +250,10 @@ void FeedForward::score_experts(const float* hidden) {
   if (type_ != ComputeType::kFloat32 || own.exists()) {
     const PackedNorm& shared = config_.has_mlp_norm ? layer().mlp_norm : layer().input_norm;
     const AmaxSlot seen = slot_of(Role::kRouter);
-    if (config_.norms_stream)
+    if (config_.mixes_streams())
+      convert(ComputeType::kFloat32, buffers_.stream_input.as<float>(), config_.hidden_size,
+              buffers_.router_input.data(), seen);
+    else if (config_.norms_stream)
       convert(ComputeType::kFloat32, hidden, config_.hidden_size, buffers_.router_input.data(),
               seen);
     else

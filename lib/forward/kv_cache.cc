@@ -1,5 +1,7 @@
 #include "forward/kv_cache.h"
 
+#include <algorithm>
+
 #include "forward/engine_cache.h"
 
 namespace kvcal {
@@ -35,6 +37,9 @@ std::vector<StatePart> state_parts(const ModelConfig& config, int64_t layer) {
     parts.push_back({&LayerStates::convolution, (mixer.kernel - 1) * mixer.channels});
     parts.push_back({&LayerStates::scan, mixer.heads * mixer.head_dim * mixer.state_dim});
   }
+  if (config.layer(layer).has_ngrams)
+    parts.push_back({&LayerStates::ngrams, (config.ngrams.convolved_rows() - 1) * config.streams *
+                                               config.hidden_size});
   if (config.short_kernel > 0) {
     const int64_t rows = config.short_kernel - 1;
     const AttentionSizes& sizes = config.attention(layer);
@@ -124,7 +129,15 @@ KvView KvBuffers::view() const {
 
 KvCache::KvCache(const ModelConfig& config, Backend& backend, const CacheType& type,
                  const std::vector<LayerKvScales>& scales, int64_t capacity, int64_t slots)
-    : backend_(backend), type_(type), capacity_(capacity), lengths_(static_cast<size_t>(slots), 0) {
+    : backend_(backend),
+      type_(type),
+      capacity_(capacity),
+      lengths_(static_cast<size_t>(slots), 0),
+      separator_(static_cast<TokenId>(config.ngrams.separator)),
+      last_ids_(
+          lengths_.size(),
+          std::vector<TokenId>(static_cast<size_t>(std::max<int64_t>(config.ngrams.history(), 0)),
+                               separator_)) {
   check_scales(config, type, scales);
   const int64_t rows = slots * capacity;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -195,6 +208,7 @@ uint64_t KvCache::bytes_per_slot(const ModelConfig& config, const CacheType& typ
 
 void KvCache::clear(int64_t slot) {
   lengths_[static_cast<size_t>(slot)] = 0;
+  std::ranges::fill(last_ids_[static_cast<size_t>(slot)], separator_);
   for (Layer& layer : layers_)
     for (Buffer LayerStates::*part : LayerStates::all_parts()) {
       Buffer& state = layer.states.*part;
@@ -253,8 +267,12 @@ KvView KvCache::storage(int64_t layer) const {
   return view;
 }
 
-void KvCache::advance(int64_t count, int64_t slot) {
-  lengths_[static_cast<size_t>(slot)] += count;
+void KvCache::advance(std::span<const TokenId> ids, int64_t slot) {
+  lengths_[static_cast<size_t>(slot)] += std::ssize(ids);
+  std::vector<TokenId>& last = last_ids_[static_cast<size_t>(slot)];
+  const size_t kept = last.size();
+  last.insert(last.end(), ids.begin(), ids.end());
+  last.erase(last.begin(), last.end() - static_cast<std::ptrdiff_t>(kept));
 }
 
 }  // namespace kvcal

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -83,8 +84,13 @@ class KvCache {
   /// Addresses and dtypes of all storage, and scales of softmax weights. Where two caches have
   /// equal places, a recording of one is valid for the other.
   std::vector<uintptr_t> places() const;
-  /// Adds count appended tokens to a slot's sequence, once all layers hold them.
-  void advance(int64_t count, int64_t slot = 0);
+  /// Adds appended tokens to a slot's sequence, once all layers hold them.
+  void advance(std::span<const TokenId> ids, int64_t slot = 0);
+  /// The last tokens of a slot's sequence, as many as n-grams reach back; the separator stands for
+  /// those before its first.
+  std::span<const TokenId> last_ids(int64_t slot) const {
+    return last_ids_[static_cast<size_t>(slot)];
+  }
 
  private:
   struct Layer {
@@ -99,6 +105,8 @@ class KvCache {
   CacheType type_;
   int64_t capacity_ = 0;
   std::vector<int64_t> lengths_;  ///< of each slot's sequence
+  TokenId separator_ = 0;
+  std::vector<std::vector<TokenId>> last_ids_;  ///< [slots, NgramConfig::history]
   std::vector<Layer> layers_;
 };
 

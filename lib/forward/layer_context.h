@@ -80,6 +80,15 @@
       connects_streams ? c.size_of(Dim::kConnections) : has_streams ? c.streams : 0)             \
   row(stream_coefficients, kFloat32, kBatch,                                                     \
       connects_streams ? c.size_of(Dim::kConnections) : has_streams ? c.streams * c.streams : 0) \
+  /* Streams that gates mix: normed side by side, as input of products, the gates; n-grams, */   \
+  /* too: their keys, and what the convolution reads and makes. */                               \
+  row(wide, kFloat32, kBatch, mixed_width)                                                       \
+  row(wide_input, kCompute, kBatch, mixed_width)                                                 \
+  row(wide_gates, kFloat32, kBatch, mixed_width)                                                 \
+  row(mix_low, kFloat32, kBatch, c.stream_mix_rank)                                              \
+  row(mix_low_input, kCompute, kBatch, c.stream_mix_rank)                                        \
+  row(ngram_input, kCompute, kBatch, c.ngrams.width)                                             \
+  row(ngram_values, kFloat32, kBatch, c.ngrams.longest > 0 ? mixed_width : 0)                    \
   row(laurel, kFloat32, kBatch, c.laurel_rank > 0 ? c.hidden_size : 0)                           \
   row(laurel_low, kFloat32, kBatch, c.laurel_rank)                                               \
   row(laurel_input, kCompute, kBatch, c.laurel_rank)                                             \

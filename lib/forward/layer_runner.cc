@@ -17,7 +17,8 @@ LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeTyp
       mixer_(held_context),
       feed_forward_(held_context),
       streams_(held_context),
-      connections_(held_context) {
+      connections_(held_context),
+      gated_streams_(held_context) {
   buffers_.reserve(Reserved::kBatch, max_tokens);
 }
 
@@ -33,11 +34,17 @@ const float* LayerRunner::enter(const float* hidden) {
 }
 
 KeysValues LayerRunner::keys_values(const float* hidden, const LayerStates* states) {
-  normalize_input(Role::kQuery, enter(hidden), layer().input_norm);
+  if (layer().attention_mix.up.matrix) {
+    gated_streams_.begin(hidden, inputs_, states);
+    gated_streams_.mix_for(Role::kQuery);
+  } else {
+    normalize_input(Role::kQuery, enter(hidden), layer().input_norm);
+  }
   return own().has_own_cache ? attention_.keys_values(states) : KeysValues{};
 }
 
 void LayerRunner::finish(float* all_hidden, const KvView& storage, const ObservedQueries& seen) {
+  if (layer().attention_mix.up.matrix) return finish_gated(all_hidden, storage, seen);
   const bool has_attention = own().has_attention, is_connected = config_.connections.exist();
   if (is_connected && !has_attention) enter(all_hidden);
   float* hidden = is_connected          ? connections_.attention_output()
@@ -73,6 +80,29 @@ void LayerRunner::finish(float* all_hidden, const KvView& storage, const Observe
   if (!layer().streams.outputs.empty()) streams_.join(all_hidden);
   scale_stream(hidden, layer().scalar);
   normalize_stream(hidden, layer().stream_norm);
+}
+
+void LayerRunner::finish_gated(float* hidden, const KvView& storage, const ObservedQueries& seen) {
+  KVCAL_CHECK(own().has_attention != own().has_recurrence);
+  if (own().has_attention) {
+    attention_.run(nullptr, storage, seen);
+  } else {
+    gated_streams_.begin(hidden, inputs_, storage.states);
+    gated_streams_.mix_for(Role::kMixerIn);
+    mixer_.run(nullptr, storage.states);
+  }
+  float* const output = gated_streams_.output();
+  if (own().has_attention)
+    add_projected(buffers_.attended, layer().output, branch(layer().attention_output_norm), output);
+  else
+    add_projected(buffers_.mixed, layer().recurrence.out, branch(layer().attention_output_norm),
+                  output);
+  gated_streams_.add_output();
+  gated_streams_.mix_for_mlp(feed_forward_.input_slot());
+  float* const fed = gated_streams_.output();
+  feed_forward_.run(fed, fed, true, storage.states);
+  gated_streams_.add_output(hidden);
+  if (layer().final_mix.up.matrix) gated_streams_.join(hidden);
 }
 
 bool LayerRunner::add_mixed(const Buffer& x, const PackedLinear& linear, float multiplier,

@@ -6,6 +6,7 @@
 #include "forward/attention.h"
 #include "forward/feed_forward.h"
 #include "forward/hyper_connections.h"
+#include "forward/gated_streams.h"
 #include "forward/recurrent_mixer.h"
 #include "forward/residual_streams.h"
 
@@ -84,6 +85,8 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
  private:
   /// What attention and mixers read, before its norm.
   const float* enter(const float* hidden);
+  /// finish where gates mix the residual streams.
+  void finish_gated(float* hidden, const KvView& storage, const ObservedQueries& seen);
   void exchange(BatchKeysValues* kept);
   /// Adds a mix to hidden, the last one before the MLP or not. Also writes the MLP's input to
   /// normed where one operation can do both, and then returns true.
@@ -97,6 +100,7 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
   FeedForward feed_forward_;
   ResidualStreams streams_;
   HyperConnections connections_;
+  GatedStreams gated_streams_;
   LayerInputs inputs_;
 };
 

@@ -70,6 +70,8 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
     embedded_ = allocate<float>(backend, longest_batch_ * config.hidden_size);
     input_rows_ = allocate<float>(backend, longest_batch_ * config.layer_input_size);
   }
+  if (config.ngrams.longest > 0)
+    input_rows_ = allocate<float>(backend, longest_batch_ * config.ngrams.width);
   if (config.has_draft()) make_draft_batches();
   hidden_.emplace(backend, config.carried_width(longest_sample_), std::move(batch_tokens),
                   HiddenRoom{.bytes = plan.hidden_bytes(longest_batch_),
@@ -86,7 +88,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
       2;
   if (!options.is_restored) embed(plan);
   // "= {}" would keep their memory.
-  if (!config.has_layer_inputs)
+  if (!config.reads_ids_in_layers())
     for (SampleBatch& batch : batches_) batch.tokens.ids = std::vector<TokenId>();
 }
 

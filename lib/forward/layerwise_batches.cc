@@ -9,6 +9,7 @@
 #include "forward/embedding.h"
 #include "forward/layerwise.h"
 #include "forward/memory_plan.h"
+#include "forward/ngram_embedding.h"
 #include "stored/weight_rows.h"
 
 namespace kvcal {
@@ -124,6 +125,10 @@ void LayerwiseForward::inject_images(const TokenBatch& tokens, float* hidden) {
 }
 
 void LayerwiseForward::give_inputs(const SampleBatch& batch) {
+  if (config_.layer(layer_).has_ngrams) {
+    embed_ngrams(config_, weights_, layer_, batch.tokens, backend_, input_rows_.as<float>());
+    runner_->take_inputs({.ngrams = input_rows_.as<float>()});
+  }
   if (!config_.has_layer_inputs) return;
   const std::vector<int32_t> no_positions(batch.tokens.ids.size(), 0);
   embed(batch.tokens.ids, no_positions, embedded_.as<float>());

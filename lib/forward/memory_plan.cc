@@ -23,9 +23,11 @@ int64_t attention_elements(const ModelConfig& config, const LayerConfig& layer) 
   const int64_t hidden = config.hidden_size, gates = config.architecture->has_query_gate ? 1 : 0;
   const int64_t outer = hidden * ((1 + gates) * sizes.query_width() + sizes.attended_width() +
                                   config.relative_rank * sizes.heads);
-  if (!config.architecture->has_latent_attention)
-    return outer + (sizes.key_width() + sizes.value_width()) * hidden;
   const IndexerConfig& indexer = config.indexer;
+  if (!config.architecture->has_latent_attention)
+    return outer +
+           (sizes.key_width() + sizes.value_width() + indexer.query_width() + indexer.head_dim) *
+               hidden;
   const LatentConfig& latent = layer.latent;
   return outer + latent.width() * hidden + latent.up_width(sizes.heads) * latent.latent_rank +
          indexer.query_width() * latent.query_rank +
@@ -58,6 +60,8 @@ uint64_t cached_bytes_per_token(const ModelConfig& config) {
     floats += static_cast<uint64_t>(config.hidden_size + config.layer_input_size);
   // Rows of the table, and the projection's input.
   if (config.projects_embedding) floats += static_cast<uint64_t>(2 * config.embedding_size);
+  // Embeddings of n-grams, and their stored rows on the host.
+  floats += static_cast<uint64_t>(2 * config.ngrams.width);
   // The draft layer's input.
   if (config.has_draft()) floats += static_cast<uint64_t>(6 * config.hidden_size);
   return floats * sizeof(float);
@@ -158,8 +162,13 @@ uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
   if (std::ranges::any_of(config.layers, is_moe)) largest = std::max(largest, experts);
   if (config.architecture->has_mlp_beside_experts) largest = dense + experts;
   largest += hidden * (3 * config.layer_input_size + 2 * config.laurel_rank);
-  // Layer 0 has the projections to the further streams, and the last one those back.
-  if (!config.connections.exist()) largest += 2 * hidden * hidden * (config.streams - 1);
+  // Layer 0 has the projections to the further streams, and the last one those back; gates of a low
+  // rank are before attention, before the MLP, and behind the last layer.
+  if (config.mixes_streams())
+    largest += config.streams * hidden * (6 * config.stream_mix_rank + 2 * config.streams);
+  else if (!config.connections.exist())
+    largest += 2 * hidden * hidden * (config.streams - 1);
+  largest += hidden * (config.streams + 1) * config.ngrams.width;
   return static_cast<uint64_t>(mixer + largest) * bytes_of(type) + connection_bytes(config);
 }
 

@@ -119,10 +119,14 @@ class Packer {
 
   /// The published code keeps the projection to weights in float32.
   PackedIndexer indexer() const {
-    return {.query = linear({Role::kIndexerQuery}),
-            .key = linear({Role::kIndexerKey}),
-            .key_norm = norm(Role::kIndexerKeyNorm),
-            .weights = linear_as(ComputeType::kFloat32, {Role::kIndexerWeights})};
+    PackedIndexer packed{.query = linear({Role::kIndexerQuery}),
+                         .key = linear({Role::kIndexerKey}),
+                         .query_norm = norm(Role::kIndexerQueryNorm),
+                         .key_norm = norm(Role::kIndexerKeyNorm),
+                         .weights = {}};
+    if (weights_.has(layer_, Role::kIndexerWeights))
+      packed.weights = linear_as(ComputeType::kFloat32, {Role::kIndexerWeights});
+    return packed;
   }
 
   void pack_norms(PackedLayer& packed) const {
@@ -389,6 +393,8 @@ PackedLayer pack_in_turn(const Weights& weights, const ModelConfig& config, int6
   }
   if (config.connections.exist())
     packer.pack_connections(packed, parts);
+  else if (config.mixes_streams())
+    pack_gated_streams(weights, config, layer, parts, linears, type, packed);
   else if (config.streams > 1)
     packed.streams = packer.streams(parts);
   if (variations.has_attention) {

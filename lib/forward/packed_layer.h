@@ -95,6 +95,22 @@ struct PackedConnection {
   PackedValues scale, base;
 };
 
+/// Gates that mix parallel residual streams into one input, and the shares of what is made of it.
+struct PackedStreamMix {
+  PackedNorm norm;      ///< [streams, hidden]
+  PackedLinear down;    ///< [rank, streams * hidden]
+  PackedLinear up;      ///< [streams * hidden, rank]
+  PackedLinear shares;  ///< [streams, streams * hidden]; without a matrix behind the last layer
+};
+
+/// N-grams that a layer adds to the residual streams.
+struct PackedNgrams {
+  PackedLinear key;                             ///< [streams * hidden, ngrams.width]
+  PackedLinear value;                           ///< [hidden, ngrams.width]
+  PackedNorm key_norm, stream_norm, conv_norm;  ///< [streams, hidden]
+  PackedValues conv_weight;  ///< [streams * hidden, convolved_rows], zeros between the taps
+};
+
 /// A residual of low rank beside attention: norm(up(down(x))) + x for attention's input x.
 struct PackedLaurel {
   PackedLinear down;  ///< [rank, hidden]
@@ -111,10 +127,11 @@ struct PackedDraftInput {
 
 /// The indexer of sparse attention.
 struct PackedIndexer {
-  PackedLinear query;    ///< [heads * head_dim, query_rank]
-  PackedLinear key;      ///< [head_dim, hidden]
-  PackedNorm key_norm;   ///< centred, with a bias
-  PackedLinear weights;  ///< float32 [heads, hidden]
+  PackedLinear query;     ///< [heads * head_dim, query_rank]; of blocks: [.., hidden]
+  PackedLinear key;       ///< [head_dim, hidden]
+  PackedNorm query_norm;  ///< of each head, or none
+  PackedNorm key_norm;    ///< centred, with a bias; of blocks: of their means, neither
+  PackedLinear weights;   ///< float32 [heads, hidden]; without a matrix all are 1
 };
 
 /// Convolutions over a few tokens whose inputs are added to them; without values where the layer
@@ -152,8 +169,12 @@ struct PackedLayer {
   PackedExperts moe;            ///< empty in a dense layer
   PackedLayerInput input;       ///< without matrices where layers have none
   PackedDraftInput draft;       ///< likewise, of a draft layer
-  PackedStreams streams;        ///< without matrices where there is one stream, or a connection
+  PackedStreams streams;        ///< without matrices where there is one stream, or all are mixed
   PackedConnection attention_connection, mlp_connection;  ///< without matrices where there is none
+  /// Of the input of attention or a mixer, of that of the MLP, and behind the last layer; without
+  /// matrices where streams are not mixed so.
+  PackedStreamMix attention_mix, mlp_mix, final_mix;
+  PackedNgrams ngrams;  ///< without matrices where the layer has none
   PackedLaurel laurel;  ///< without matrices where the layer has none
   float scalar = 1.0f;  ///< factor of the residual stream at the layer's end
 };
@@ -173,6 +194,11 @@ PackedValues pack_convolution(const Weights& weights, const ModelConfig& config,
 /// PackedLayer::relative_table.
 PackedValues pack_relative_table(const Weights& weights, const ModelConfig& config, int64_t layer,
                                  Backend& backend);
+/// Packs the gates of the layer's residual streams, and its n-grams. Of kKeyValue only the gates
+/// before attention.
+void pack_gated_streams(const Weights& weights, const ModelConfig& config, int64_t layer,
+                        LayerParts parts, SharedLinears& linears, ComputeType type,
+                        PackedLayer& packed);
 
 /// Weight and bias of the norm before the logits.
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend);

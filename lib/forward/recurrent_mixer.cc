@@ -17,7 +17,7 @@ RowsView columns(const Buffer& rows, int64_t first, int64_t stride) {
 }  // namespace
 
 void RecurrentMixer::run(const float* hidden, const LayerStates* states) {
-  normalize_input(Role::kMixerIn, hidden, layer().mixer_norm);
+  if (hidden) normalize_input(Role::kMixerIn, hidden, layer().mixer_norm);
   project(buffers_.normed, mixer().in, buffers_.mixed_in);
   if (config_.architecture->recurrence == Mixer::kShortConvolution) gate_before_convolution();
   states_ = states;
@@ -172,7 +172,8 @@ void RecurrentMixer::gate_scanned() {
                        .weight = mixer().norm.get(),
                        .weight_per_group = is_mamba,
                        .gate_first = is_mamba && !config_.norms_before_gate,
-                       .function = kind == Mixer::kLightning || recurrent.fades_by_key
+                       .function = kind == Mixer::kLightning || recurrent.fades_by_key ||
+                                           recurrent.sigmoid_gate
                                        ? GateFunction::kSigmoid
                                        : GateFunction::kSilu,
                        .epsilon = recurrent.norm_eps > 0.0f ? recurrent.norm_eps : config_.norm_eps,

@@ -32,6 +32,9 @@ struct TokenBatch {
   std::vector<int64_t> slots;             ///< of each segment in a KvCache, ascending; empty: 0
   /// [num_tokens], until they are embedded, or as long as layers have inputs of their own.
   std::vector<TokenId> ids;
+  /// [segments, NgramConfig::history] tokens before those of the batch; empty: the segments begin
+  /// their sequences.
+  std::vector<TokenId> ids_before;
   std::vector<int64_t> whole_lengths;  ///< [segments] of the whole sequences, for RoPE
   /// [segments], null where all tokens are text; empty: they are in all. Borrowed.
   std::vector<const EmbeddedTokens*> embedded;
@@ -58,11 +61,12 @@ struct TokenBatch {
 };
 
 /// Inputs of the next layers where they have inputs of their own, in backend memory: the embeddings
-/// of the batch's tokens [tokens, hidden_size], and embed_layer_input of the layer [tokens,
-/// layer_input_size].
+/// of the batch's tokens [tokens, hidden_size], embed_layer_input of the layer [tokens,
+/// layer_input_size], and embed_ngrams of the layer [tokens, NgramConfig::width].
 struct LayerInputs {
   const float* embedded = nullptr;
   const float* rows = nullptr;
+  const float* ngrams = nullptr;
 };
 
 /// K and V of a batch before they enter the cache. For latent attention, "K" is the normed latent
@@ -126,11 +130,12 @@ struct LayerStates {
   // Inputs of the convolutions of K and V, and of the outputs of attention and MLP, [slots,
   // short_kernel - 1, channels]:
   Buffer key_value = {}, attention_output = {}, mlp_output = {};
+  Buffer ngrams = {};  ///< [slots, convolved_rows - 1, streams * hidden_size]
   int64_t slots = 1;
 
-  static constexpr std::array<Buffer LayerStates::*, 5> all_parts() {
-    return {&LayerStates::convolution, &LayerStates::scan, &LayerStates::key_value,
-            &LayerStates::attention_output, &LayerStates::mlp_output};
+  static constexpr std::array<Buffer LayerStates::*, 6> all_parts() {
+    return {&LayerStates::convolution,      &LayerStates::scan,       &LayerStates::key_value,
+            &LayerStates::attention_output, &LayerStates::mlp_output, &LayerStates::ngrams};
   }
   float* of(Buffer LayerStates::*part, int64_t slot) const {
     const Buffer& all = this->*part;
