@@ -221,6 +221,7 @@ const std::vector<Wrapper>& wrappers() {
       {"qwen3_vl", "Qwen3-VL", "qwen3_vl_text", kInner, kVisual, kOneType},
       {"qwen3_vl_moe", "Qwen3-VL-30B-A3B, Qwen3-VL-235B-A22B", "qwen3_vl_moe_text", kInner, kVisual,
        kOneType},
+      {"qwen4_exp", "Qwen4-Exp", "qwen4_exp_text", kInner, kVisual, kOneType},
       {"shieldgemma2",
        "ShieldGemma 2",
        "gemma3_text",

@@ -265,7 +265,9 @@ void add_attention(Words& words, const Architecture& architecture, const Family&
   add(words, architecture.has_latent_attention, "MLA");
   add(words, architecture.has_latent_by_layer, "latents of other sizes in layers with a window");
   add(words, family.always(Role::kLatentKeyNorm), "norm of the rotated key");
-  add(words, architecture.indexer != Indexer::kNone, "sparse attention");
+  add(words, architecture.indexer != Indexer::kNone,
+      architecture.indexer == Indexer::kBlocks ? "attention over selected blocks of keys"
+                                               : "sparse attention");
   add(words, family.presence(&ModelConfig::multi_query), "multi-query");
   const bool is_fused = family.presence(Role::kQueryKeyValue) != Presence::kNever;
   const bool has_bias = family.always(is_fused ? Role::kQueryKeyValueBias : Role::kQueryBias);
@@ -300,6 +302,8 @@ void add_layer_ends(Words& words, const Architecture& architecture, const Family
   add(words, family.has_row(Role::kLayerInputGate), "optional embeddings a layer");
   add(words, family.always(Role::kStreamRouter), "parallel residual streams");
   add(words, family.always(Role::kAttentionConnection), "hyper-connected residual streams");
+  add(words, family.always(Role::kAttentionMixDown), "residual streams that gates mix");
+  add(words, architecture.adds_ngrams, "optional embeddings of n-grams");
   add(words, family.always(Role::kLaurelUp), "residual of low rank beside attention");
   add(words, architecture.has_mlp_by_layer, "optional sparse MLPs");
   add(words, family.always(Role::kLayerScalar), "scalar a layer");

@@ -116,9 +116,10 @@ TEST_CASE("the exact cache has float32, in bfloat16 the elements of transformers
 
 TEST_CASE("batch size, memory limit and threads change no byte of what is observed") {
   // Dense; experts; a latent cache; windows and soft-caps; each kind of recurrence; caches that
-  // several layers read; experts beside an MLP.
-  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba",
-                                 "qwen3_next", "gemma4_e2b", "gemma4_26b", "glm_moe_dsa_sparse"})
+  // several layers read; experts beside an MLP; streams that gates mix, with n-grams.
+  for (const std::string name :
+       {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba", "qwen3_next",
+        "gemma4_e2b", "gemma4_26b", "glm_moe_dsa_sparse", "qwen4_exp"})
     for (const auto compute : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
       if (!ModelFixture(name).backend->supports(compute)) continue;
       std::vector<std::vector<ObservedRange>> runs;

@@ -14,7 +14,7 @@ using test::ModelFixture;
 
 namespace {
 
-const std::vector<std::string> kSparse{"deepseek_v32_sparse", "glm_moe_dsa_sparse"};
+const std::vector<std::string> kSparse{"deepseek_v32_sparse", "glm_moe_dsa_sparse", "qwen4_exp"};
 
 KvCache cache_of(const Decoder& decoder, int64_t slots = 1) {
   return decoder.make_cache(KvDType::kFloat32, {}, 40, slots);

@@ -106,7 +106,8 @@ TEST_CASE("sequences that step together get what each gets alone, in any fixture
 TEST_CASE("a device's steps of several sequences are near those of single ones") {
   for (const std::string& backend : test::backend_names()) {
     if (backend == "cpu") continue;  // which gives the bytes of single ones
-    for (const std::string name : {"llama", "gemma3_text", "jamba", "qwen3_next", "deepseek_v3"}) {
+    for (const std::string name :
+         {"llama", "gemma3_text", "jamba", "qwen3_next", "deepseek_v3", "qwen4_exp"}) {
       INFO(name << " on " << backend);
       ModelFixture fixture(name, backend);
       Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
@@ -127,7 +128,7 @@ TEST_CASE("a device's steps of several sequences are near those of single ones")
 
 TEST_CASE("a slot that is cleared holds a new sequence, and the others stay") {
   for (const std::string name : {"llama", "bamba", "qwen3_next", "jamba", "deepseek_v2",
-                                 "olmo_hybrid", "mimo_v2_flash", "inkling_text"}) {
+                                 "olmo_hybrid", "mimo_v2_flash", "inkling_text", "qwen4_exp"}) {
     INFO(name);
     ModelFixture fixture(name);
     Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);

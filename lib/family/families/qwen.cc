@@ -53,6 +53,57 @@ TensorRows split_delta_net_rows() {
   };
 }
 
+/// Residual streams that gates mix into the inputs of layers.
+TensorRows mixed_stream_rows() {
+  return {
+      {kAttentionMixNorm, "attn_hyper_connection.hc_norm.weight"},
+      {kAttentionMixDown, "attn_hyper_connection.input_mix_weight_down.weight"},
+      {kAttentionMixUp, "attn_hyper_connection.input_mix_weight_up.weight"},
+      {kAttentionShares, "attn_hyper_connection.block_inject_weight.weight"},
+      {kMlpMixNorm, "mlp_hyper_connection.hc_norm.weight"},
+      {kMlpMixDown, "mlp_hyper_connection.input_mix_weight_down.weight"},
+      {kMlpMixUp, "mlp_hyper_connection.input_mix_weight_up.weight"},
+      {kMlpShares, "mlp_hyper_connection.block_inject_weight.weight"},
+  };
+}
+
+/// The mix of the streams behind the last layer, in place of a final norm.
+TensorRows final_mix_rows() {
+  return {
+      {kFinalMixNorm, "hyper_connection_mixer.hc_norm.weight"},
+      {.role = kFinalMixDown,
+       .name = "hyper_connection_mixer.input_mix_weight_down.weight",
+       .is_run_by_last_layer = true},
+      {.role = kFinalMixUp,
+       .name = "hyper_connection_mixer.input_mix_weight_up.weight",
+       .is_run_by_last_layer = true},
+  };
+}
+
+TensorRows ngram_rows() {
+  return with(when(&LayerConfig::has_ngrams),
+              {{.role = kNgramEmbedding,
+                .name = "ple.ple_embedding.ngram_embedding.shard_{}.weight",
+                .repeat = Dim::kNgramParts},
+               {kNgramFactors, "ple.ple_embedding.layer_multipliers"},
+               {kNgramSizes, "ple.ple_embedding.ngram_heads_vocab_sizes"},
+               {kNgramOffsets, "ple.ple_embedding.ngram_heads_offsets"},
+               {kNgramKey, "ple.key_proj.weight"},
+               {kNgramValue, "ple.value_proj.weight"},
+               {kNgramKeyNorm, "ple.norm_key.weight"},
+               {kNgramStreamNorm, "ple.norm_query.weight"},
+               {kNgramConvNorm, "ple.norm_conv.weight"},
+               {kNgramConv, "ple.conv1d.weight"}});
+}
+
+TensorRows block_indexer_rows() {
+  return {
+      {kIndexerQueryKey, "self_attn.indexer.index_qk_proj.weight"},
+      {kIndexerQueryNorm, "self_attn.indexer.q_layernorm.weight"},
+      {kIndexerKeyNorm, "self_attn.indexer.k_layernorm.weight"},
+  };
+}
+
 TensorRows delta_net_rows() {
   return {
       {kMixerIn, "linear_attn.in_proj_qkvz.weight"},
@@ -75,6 +126,15 @@ TensorRows fused_net_rows() {
       {kMixerNorm, "linear_attn.out_norm.weight", {Dim::kMixerHeadDim}},
       {kMixerOut, "linear_attn.out_proj.weight"},
   };
+}
+
+void resolve_qwen4(const Json& config, ModelConfig& resolved) {
+  resolved.norm_topk_prob = true;
+  resolved.has_final_norm = false;
+  const std::string gate = optional_string(config, "output_gate_type").value_or("silu");
+  if (gate != "silu" && gate != "sigmoid")
+    fail("key 'output_gate_type' is '", gate, "', expected silu or sigmoid");
+  resolved.recurrent.sigmoid_gate = gate == "sigmoid";
 }
 
 void resolve_gates(const Json& config, ModelConfig& resolved) {
@@ -267,6 +327,36 @@ constexpr FamilyRow kRows[] = {
        family.expert_layers = ExpertLayers::kAll;
        family.layer_tensors =
            joined({pre_norm_rows(), with(when(&LayerConfig::has_attention), gated_attention_rows()),
+                   with(when(&LayerConfig::has_recurrence), split_delta_net_rows()),
+                   fused_expert_rows(Layout::kOutIn), gated_shared_expert_rows()});
+     }},
+    // Qwen3.5 with experts whose layers read and change parallel residual streams, with n-grams
+    // and attention over the blocks of keys that an indexer selects. Source: transformers 5.24,
+    // models/qwen4_exp.
+    {"qwen4_exp", "qwen3_5_moe", "Qwen4ExpTextAttention", "Qwen4-Exp",
+     [](Architecture& family) {
+       family.model_types = {"qwen4_exp_text"};
+       family.defaults.merge(R"({"num_experts": 512, "num_experts_per_tok": 10,
+         "norm_topk_prob": true, "hc_count": 4, "hc_lowrank": 320, "ple_conv_kernel_size": 4,
+         "ngram_size": 3, "heads_per_ngram": 8, "ngram_vocab_size_base": 20000000,
+         "make_ngram_vocab_size_divisible_by": 128, "seed": 1234, "split_ngram_parts": 512})");
+       family.aliases = {{"num_experts", "num_local_experts"},
+                         {"index_topk", "indexer_budget"},
+                         {"index_n_heads", "indexer_n_heads"},
+                         {"index_head_dim", "indexer_head_dim"}};
+       add(family.fixed, {{"indexer_kv_heads", "1"}});
+       family.known_keys = {"output_gate_type"};
+       family.resolve = resolve_qwen4;
+       family.draft = DraftLayer::kNone;
+       family.indexer = Indexer::kBlocks;
+       family.adds_ngrams = true;
+       family.model_tensors = joined({model_rows(), final_mix_rows()});
+       std::erase_if(family.model_tensors,
+                     [](const TensorRow& row) { return row.role == kFinalNorm; });
+       family.layer_tensors =
+           joined({mixed_stream_rows(), ngram_rows(),
+                   with(when(&LayerConfig::has_attention),
+                        joined({gated_attention_rows(), block_indexer_rows()})),
                    with(when(&LayerConfig::has_recurrence), split_delta_net_rows()),
                    fused_expert_rows(Layout::kOutIn), gated_shared_expert_rows()});
      }},
