@@ -215,9 +215,9 @@ void check_indexer(const Architecture& family) {
   const bool has_indexer = family.indexer != Indexer::kNone;
   const bool has_blocks = family.indexer == Indexer::kBlocks;
   if (has_blocks) {
-    need(family, "indexer", {kIndexerQueryKey});
-    need(family, "indexer", {kIndexerQueryNorm});
-    return need(family, "indexer", {kIndexerKeyNorm});
+    for (const Role role : {kIndexerQueryKey, kIndexerQueryNorm, kIndexerKeyNorm})
+      need(family, "indexer", {role});
+    return;
   }
   if (has_indexer && !family.has_latent_attention)
     fail("indexer is ", words<Indexer>().word_of(family.indexer),
@@ -228,6 +228,28 @@ void check_indexer(const Architecture& family) {
     if (has_indexer) need(family, "indexer", {role});
     if (!has_indexer && has_role(family, role))
       fail("indexer is none, and there is a tensor with the role ", role_word(role));
+  }
+}
+
+/// Streams that gates mix have all their tensors, and n-grams are added to such streams.
+void check_streams(const Architecture& family) {
+  using enum Role;
+  const bool has_mix = has_role(family, kAttentionMixDown);
+  for (const Role role :
+       {kAttentionMixNorm, kAttentionMixDown, kAttentionMixUp, kAttentionShares, kMlpMixNorm,
+        kMlpMixDown, kMlpMixUp, kMlpShares, kFinalMixNorm, kFinalMixDown, kFinalMixUp}) {
+    if (has_mix) need(family, "role attention_mix_down", {role});
+    if (!has_mix && has_role(family, role))
+      fail("there is a tensor with the role ", role_word(role), ", and none with the role ",
+           role_word(kAttentionMixDown));
+  }
+  if (family.adds_ngrams) need(family, "adds_ngrams", {kAttentionMixDown});
+  for (const Role role :
+       {kNgramEmbedding, kNgramFactors, kNgramSizes, kNgramOffsets, kNgramKey, kNgramValue,
+        kNgramKeyNorm, kNgramStreamNorm, kNgramConvNorm, kNgramConv}) {
+    if (family.adds_ngrams) need(family, "adds_ngrams", {role});
+    if (!family.adds_ngrams && has_role(family, role))
+      fail("adds_ngrams is false, and there is a tensor with the role ", role_word(role));
   }
 }
 
@@ -311,7 +333,7 @@ void check_architecture(const Architecture& family) {
   }
   need(family, "every family", {Role::kEmbedding});
   if (std::ranges::find(family.plain_norms, Role::kFinalNorm) == family.plain_norms.end())
-    need(family, "every family", {Role::kFinalNorm});
+    need(family, "every family", {Role::kFinalNorm, Role::kFinalMixNorm});
   need(family, "every family", {Role::kLmHead});
   if (family.positions == Positions::kLearned)
     need(family, "positions: learned", {Role::kPositionEmbedding});
@@ -323,6 +345,7 @@ void check_architecture(const Architecture& family) {
   }
   check_attention(family);
   check_indexer(family);
+  check_streams(family);
   check_qk_norm(family);
   check_feed_forward(family);
 }
