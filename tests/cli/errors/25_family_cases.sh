@@ -25,6 +25,12 @@ refuse gpt2 "An unknown activation by the family's own key" 's/"gelu_new"/"gelu_
 
 refuse falcon_7b "Falcon with ALiBi" 's/"alibi": false/"alibi": true/'
 
+refuse bloom "BLOOM whose sums leave biases out" 's/"slow_but_exact": false/"slow_but_exact": true/'
+
+refuse mpt "MPT with other slopes" 's/"alibi_bias_max": 8/"alibi_bias_max": 16/'
+
+refuse mpt "MPT with another norm" 's/low_precision_layernorm/rmsnorm/'
+
 
 refuse gemma3_text_v5 "Gemma 3 that attends both ways" 's/"use_bidirectional_attention": false/"use_bidirectional_attention": true/'
 
@@ -86,7 +92,7 @@ refuse gpt_neo "attention_types for too many layers" '/"attention_types": \[/,/1
 
 refuse codegen "CodeGen with heads that do not fill four blocks" 's/"n_head": 4/"n_head": 5/'
 
-refuse opt "OPT with a projected embedding" 's/"word_embed_proj_dim": 48/"word_embed_proj_dim": 24/'
+refuse opt "OPT with an embedding without width" 's/"word_embed_proj_dim": 48/"word_embed_proj_dim": 0/'
 
 refuse opt "OPT with norms behind, without weights" \
   's/"do_layer_norm_before": true/"do_layer_norm_before": false/; s/(affine": )true/\1false/'
