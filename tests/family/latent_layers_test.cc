@@ -102,6 +102,7 @@ TEST_CASE("latent_layers: keys of Dots 3 Note that say what does not run") {
                        "rope_parameters.indexed_attention"));
   CHECK(test::contains(with({{"moe_layer_freq", 0}}), "key 'moe_layer_freq' is 0"));
   CHECK(test::contains(with({{"n_shared_experts", 0}}), "key 'n_shared_experts' is 0"));
+  CHECK(test::contains(with({{"n_shared_experts", nullptr}}), "key 'n_shared_experts' is 0"));
   const Json text = config_of("dots3_note_text");
   Json other = text;
   other["rope_parameters"]["full_attention"]["factor"] = 2.0;

@@ -1,4 +1,4 @@
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
@@ -92,10 +92,12 @@ void write_window_sizes(Json& config) {
                 {"kv_lora_rank", 1024},      {"head_dim", 256},           {"qk_nope_head_dim", 192},
                 {"v_head_dim", 128}};
   for (const auto& [key, value] : sizes.items()) value = said_or(config, "swa_" + key, value);
-  const auto head_dim = optional_int(sizes, "head_dim"),
-             nope = optional_int(sizes, "qk_nope_head_dim");
+  // Sizes out of range are refused where they are read.
+  const auto size = [&](const char* key) {
+    return std::clamp<int64_t>(optional_int(sizes, key).value_or(0), 0, kMaxWidth);
+  };
   sizes["qk_rope_head_dim"] =
-      said_or(config, "swa_qk_rope_head_dim", head_dim.value_or(0) - nope.value_or(0));
+      said_or(config, "swa_qk_rope_head_dim", size("head_dim") - size("qk_nope_head_dim"));
   Json overrides = Json::object();
   const Json& types = config["layer_types"];
   for (size_t i = 0; types.is_array() && i < types.size(); ++i)
@@ -108,7 +110,6 @@ void write_experts(Json& config, size_t layers) {
   if (!find_field(config, "mlp_layer_types")) {
     const int64_t first = optional_int(config, "first_k_dense_replace").value_or(1);
     const Json frequency = said_or(config, "moe_layer_freq", 1);
-    if (frequency.is_array()) check_one_a_layer("moe_layer_freq", frequency, std::ssize(frequency));
     const auto is_sparse = [&](size_t i) -> bool {
       if (static_cast<int64_t>(i) < first) return false;
       if (frequency.is_array()) return frequency.at(i) != 0 && frequency.at(i) != false;
@@ -124,7 +125,8 @@ void write_experts(Json& config, size_t layers) {
   }
   const Json width = said_or(config, "moe_shared_expert_intermediate_size",
                              said_or(config, "shared_experts_intermediate_size", 1536));
-  const int64_t count = optional_int(config, "n_shared_experts").value_or(1);
+  const bool has_count = config.contains("n_shared_experts");
+  const int64_t count = optional_int(config, "n_shared_experts").value_or(has_count ? 0 : 1);
   if (count < 1 || count > 1024) fail("key 'n_shared_experts' is ", count, ", expected 1 to 1024");
   if (!width.is_number_integer() || width < 1 || width > kMaxWidth)
     fail("key 'shared_experts_intermediate_size' is ", width.dump(), ", expected 1 to ", kMaxWidth);
