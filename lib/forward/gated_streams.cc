@@ -139,14 +139,15 @@ void GatedStreams::add_ngrams(const float* embedded, const LayerStates* states) 
   copy(values.as<float>(), view(wide.as<float>(), all_width()));
   normalize_wide(packed.conv_norm, wide);
   for (const SlotRun& run : slot_runs(batch(), states != nullptr))
-    backend_.causal_conv({.x = {wide.as<float>(), all_width()},
-                          .weight = packed.conv_weight.get(),
-                          .silu = true,
-                          .segments = run.segments,
-                          .channels = all_width(),
-                          .kernel = config_.ngrams.convolved_rows(),
-                          .state = states ? states->of(&LayerStates::ngrams, run.first_slot) : nullptr,
-                          .out = other.as<float>()});
+    backend_.causal_conv(
+        {.x = {wide.as<float>(), all_width()},
+         .weight = packed.conv_weight.get(),
+         .silu = true,
+         .segments = run.segments,
+         .channels = all_width(),
+         .kernel = config_.ngrams.convolved_rows(),
+         .state = states ? states->of(&LayerStates::ngrams, run.first_slot) : nullptr,
+         .out = other.as<float>()});
   backend_.add({.x = other.as<float>(), .count = rows() * all_width(), .out = values.as<float>()});
   for (int64_t i = 0; i < config_.streams; ++i) {
     float* const plane = buffers_.projected.as<float>();

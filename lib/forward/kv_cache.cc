@@ -38,8 +38,8 @@ std::vector<StatePart> state_parts(const ModelConfig& config, int64_t layer) {
     parts.push_back({&LayerStates::scan, mixer.heads * mixer.head_dim * mixer.state_dim});
   }
   if (config.layer(layer).has_ngrams)
-    parts.push_back({&LayerStates::ngrams, (config.ngrams.convolved_rows() - 1) * config.streams *
-                                               config.hidden_size});
+    parts.push_back({&LayerStates::ngrams,
+                     (config.ngrams.convolved_rows() - 1) * config.streams * config.hidden_size});
   if (config.short_kernel > 0) {
     const int64_t rows = config.short_kernel - 1;
     const AttentionSizes& sizes = config.attention(layer);

@@ -69,6 +69,8 @@
   row(layer_gated, kFloat32, kBatch, 2 * c.layer_input_size)                                     \
   row(layer_activated, kCompute, kBatch, c.layer_input_size)                                     \
   /* Parallel residual streams: of the embedding, before the layer, and what the layer changes. */\
+  /* Of hyper-connections: behind attention and before it, each with an output behind the        \
+     streams, and what attention or the MLP reads. */                                            \
   row(streams, kFloat32, kBatch, has_streams ? planes * c.hidden_size : 0)                       \
   row(predicted, kFloat32, kBatch, has_streams ? planes * c.hidden_size : 0)                     \
   row(active, kFloat32, kBatch, has_streams ? c.hidden_size : 0)                                 \

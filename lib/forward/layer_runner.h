@@ -5,8 +5,8 @@
 
 #include "forward/attention.h"
 #include "forward/feed_forward.h"
-#include "forward/hyper_connections.h"
 #include "forward/gated_streams.h"
+#include "forward/hyper_connections.h"
 #include "forward/recurrent_mixer.h"
 #include "forward/residual_streams.h"
 

@@ -167,22 +167,22 @@ void RecurrentMixer::gate_scanned() {
   const int64_t groups = is_mamba ? recurrent.norm_groups : recurrent.heads;
   const bool has_rank = recurrent.gate_rank > 0;
   if (has_rank) project_low(Role::kMixerZUp, projected(0), recurrent.gate_rank, mixer().gates);
-  backend_.gated_norm({.x = columns(buffers_.scanned, 0, inner),
-                       .gate = has_rank ? columns(buffers_.steps, 0, inner) : projected(0),
-                       .weight = mixer().norm.get(),
-                       .weight_per_group = is_mamba,
-                       .gate_first = is_mamba && !config_.norms_before_gate,
-                       .function = kind == Mixer::kLightning || recurrent.fades_by_key ||
-                                           recurrent.sigmoid_gate
-                                       ? GateFunction::kSigmoid
-                                       : GateFunction::kSilu,
-                       .epsilon = recurrent.norm_eps > 0.0f ? recurrent.norm_eps : config_.norm_eps,
-                       .rows = rows(),
-                       .groups = groups,
-                       .width = inner / groups,
-                       .out_type = type_,
-                       .out = buffers_.mixed.data(),
-                       .seen = seen});
+  backend_.gated_norm(
+      {.x = columns(buffers_.scanned, 0, inner),
+       .gate = has_rank ? columns(buffers_.steps, 0, inner) : projected(0),
+       .weight = mixer().norm.get(),
+       .weight_per_group = is_mamba,
+       .gate_first = is_mamba && !config_.norms_before_gate,
+       .function = kind == Mixer::kLightning || recurrent.fades_by_key || recurrent.sigmoid_gate
+                       ? GateFunction::kSigmoid
+                       : GateFunction::kSilu,
+       .epsilon = recurrent.norm_eps > 0.0f ? recurrent.norm_eps : config_.norm_eps,
+       .rows = rows(),
+       .groups = groups,
+       .width = inner / groups,
+       .out_type = type_,
+       .out = buffers_.mixed.data(),
+       .seen = seen});
 }
 
 }  // namespace kvcal

@@ -12,8 +12,8 @@ class RecurrentMixer : private LayerPart {
  public:
   explicit RecurrentMixer(LayerContext& context) : LayerPart(context) {}
 
-  /// Writes the mix of hidden to mixed; hidden null: of the input that normed holds. states continue
-  /// the batch's sequences; null: all begin.
+  /// Writes the mix of hidden to mixed; hidden null: of the input that normed holds. states
+  /// continue the batch's sequences; null: all begin.
   void run(const float* hidden, const LayerStates* states);
 
  private:

@@ -66,9 +66,9 @@ TEST_CASE("two and three backends see the bytes that one sees") {
   all_experts.all_experts = true;
   // Dense; experts; a latent cache; windows and soft-caps; dynamic and long ropes; hybrids;
   // streams and layers' own inputs.
-  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba",
-                                 "qwen3_next", "glm_moe_dsa_sparse", "gemma3n_text", "glm5_next",
-                                 "qwen4_exp"})
+  for (const std::string name :
+       {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba", "qwen3_next",
+        "glm_moe_dsa_sparse", "gemma3n_text", "glm5_next", "qwen4_exp"})
     for (const auto& [mode, request] : {std::pair{RunMode::kQuantized, test::kObserveAll},
                                         {RunMode::kQuantized, ObservationRequest{}},
                                         {RunMode::kExact, amax},

@@ -15,9 +15,10 @@ namespace {
 
 constexpr double kTolerance = 1e-4;
 
+/// 0 where there are no values.
 float head_amax(const KvObservation& seen, size_t sample, size_t head, size_t heads) {
   const ObservedRange& range = seen.ranges[sample * heads + head];
-  return std::max(std::fabs(range.min), std::fabs(range.max));
+  return range.min > range.max ? 0.0f : std::max(std::fabs(range.min), std::fabs(range.max));
 }
 
 }  // namespace

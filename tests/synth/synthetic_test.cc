@@ -119,7 +119,8 @@ TEST_CASE("synthetic: every family's checkpoint binds, runs, and has outliers in
       const LayerObservation seen = forward.observe_and_advance_exact(layer);
       // A normal's largest of these few hundred is 4 to 7 times its median, and the gain is 10 to
       // 30 in one channel of every head.
-      const Ratios k = ratios_of(seen.k), v = ratios_of(seen.v);
+      const bool has_values = config.cache(layer).v_dim > 0;
+      const Ratios k = ratios_of(seen.k), v = has_values ? ratios_of(seen.v) : Ratios{};
       // Of heads of two channels one is the outlier, and no median tells it. A limit of Q, K and V
       // cuts outliers.
       if (config.cache(layer).k_dim > 2 && config.qkv_limit == 0.0f)
