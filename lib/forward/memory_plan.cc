@@ -62,6 +62,8 @@ uint64_t cached_bytes_per_token(const ModelConfig& config) {
   if (config.projects_embedding) floats += static_cast<uint64_t>(2 * config.embedding_size);
   // Embeddings of n-grams, and their stored rows on the host.
   floats += static_cast<uint64_t>(2 * config.ngrams.width);
+  // What the shares of streams are multiples of.
+  if (config.mixes_streams()) floats += static_cast<uint64_t>(config.streams);
   // The draft layer's input.
   if (config.has_draft()) floats += static_cast<uint64_t>(6 * config.hidden_size);
   return floats * sizeof(float);
@@ -84,7 +86,11 @@ uint64_t attention_bytes_per_token(const ModelConfig& config, const Backend& bac
 uint64_t selection_bytes_per_token(const ModelConfig& config, const Backend& backend,
                                    int64_t longest) {
   if (!config.selects_keys(longest)) return 0;
-  return static_cast<uint64_t>(KeySelection::words_of(longest)) * sizeof(uint32_t) +
+  const IndexerConfig& indexer = config.indexer;
+  // Keys of blocks with their positions, and the rows that they are the means of.
+  const int64_t of_blocks =
+      config.architecture->indexer == Indexer::kBlocks ? 2 + indexer.head_dim / indexer.block : 0;
+  return static_cast<uint64_t>(KeySelection::words_of(longest) + of_blocks) * sizeof(uint32_t) +
          backend.selection_bytes_per_key();
 }
 
