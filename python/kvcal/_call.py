@@ -111,7 +111,7 @@ def call(command: str, arguments: dict[str, Any]) -> Any:
 
 def _give_images(arguments: dict[str, Any], files: contextlib.ExitStack) -> None:
     """Makes samples with images, where the call gives pictures or arrays of rows, the data set."""
-    pictures, data = arguments.pop("images"), arguments["dataset"]
+    pictures, data = arguments.pop("images", None), arguments.get("dataset")
     if data is not None and not isinstance(data, (str, os.PathLike, Mapping)):
         arguments["dataset"] = data = list(data)
     holds_rows = isinstance(data, list) and bool(data) and isinstance(data[0], Mapping) and "embeddings" in data[0]
@@ -129,7 +129,7 @@ def _give_images(arguments: dict[str, Any], files: contextlib.ExitStack) -> None
         if pictures is None:
             write_samples(data, model, samples)
         else:
-            make(model, pathlib.Path(pictures), samples, num_samples=arguments["num_samples"])
+            make(model, pathlib.Path(pictures), samples, num_samples=arguments.get("num_samples"))
     except BadInput as error:
         raise Error(str(error)) from error
     arguments["dataset"] = str(samples)

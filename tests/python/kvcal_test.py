@@ -17,7 +17,6 @@ import unittest
 import warnings
 
 import kvcal
-from kvcal.images.samples import read_tensors
 
 try:
     import numpy
@@ -191,32 +190,6 @@ class DataInMemory(Case):
         self.assertEqual(self.scales_of(ids), self.scales_of(IDS))
         if numpy:
             self.assertEqual(self.scales_of(numpy.array(one) for one in ids), self.scales_of(IDS))
-
-    def test_samples_with_images(self):
-        model = os.path.join(TESTS, "fixtures", "images", "qwen3_vl")
-        samples = os.path.join(model, "samples")
-        settings = {"recipe": RECIPE, "device": "reference", "reproducible": True}
-        files = kvcal.calibrate(model, output="files", dataset=samples, **settings)
-        self.assertGreater(files.manifest["summary"]["images"]["k"]["ratio"], 0)
-        if numpy is None:
-            self.skipTest("numpy is not installed")
-        records = []
-        for name in sorted(os.listdir(samples)):
-            if name.endswith(".safetensors"):
-                with open(os.path.join(samples, name), "rb") as file:
-                    tensors = read_tensors(file.read(), name)
-                kinds = {"I32": "<i4", "F32": "<f4"}
-                records.append({key: numpy.frombuffer(one.data, kinds[one.dtype]).reshape(one.shape) for key, one in tensors.items()})
-        arrays = kvcal.calibrate(model, output="arrays", dataset=records, **settings)
-        self.assertEqual(files_of("arrays")["model.safetensors"], files_of("files")["model.safetensors"])
-        self.assertEqual(arrays.manifest["summary"], files.manifest["summary"])
-        records[1]["other"] = records[1].pop("embedded_positions")
-        with self.assertRaisesRegex(kvcal.Error, r"dataset\[1\]: found the keys .*expected input_ids, embedded_positions"):
-            kvcal.calibrate(model, output="wrong", dataset=records, **settings)
-        with self.assertRaisesRegex(kvcal.Error, "images and dataset: found both"):
-            kvcal.calibrate(model, output="wrong", dataset=samples, images="pictures", **settings)
-        with self.assertRaisesRegex(kvcal.Error, "pictures"):
-            kvcal.calibrate(model, output="wrong", images="pictures", **settings)
 
     def test_ids_in_any_container(self):
         ids = [[3, 1, 4, 1, 5], [9, 2, 6]]

@@ -228,3 +228,20 @@ bad "A descriptor that lacks what is used" <<'CASE'
 printf 'name: A small set\nlicence: CC0-1.0\n' >set.yaml
 $ kvcal calibrate model --recipe recipe.yaml --dataset set.yaml --output out
 CASE
+
+bad "Samples with images of another model" <<'CASE'
+# `python -m kvcal.images` made them with a LLaVA checkpoint.
+cp -r --no-preserve=mode "$MODELS/../images/llava/samples" samples
+$ kvcal calibrate model --recipe recipe.yaml --dataset samples --output out
+CASE
+
+bad "A sample with images that was changed" <<'CASE'
+rm -r model && cp -r --no-preserve=mode "$MODELS/../images/llava" model && mv model/samples samples && rm model/expected.*
+printf 'x' | dd of=samples/00001.safetensors bs=1 seek=900 conv=notrunc 2>/dev/null
+$ kvcal calibrate model --recipe recipe.yaml --dataset samples --output out
+CASE
+
+bad "Samples with images that are evaluated" <<'CASE'
+rm -r model && cp -r --no-preserve=mode "$MODELS/../images/llava" model && mv model/samples samples && rm model/expected.*
+$ kvcal eval model --task kl --dataset samples
+CASE
