@@ -149,6 +149,11 @@ std::set<std::string> known_signatures(Role role, bool is_of_layer) {
       TensorRow of_vocab = row;
       std::ranges::replace(of_vocab.shape, Dim::kOutputVocab, Dim::kVocab);
       known.insert(signature_text(of_vocab));
+      // Where nothing projects the embedding, its width is that of the residual stream.
+      for (TensorRow unprojected : {row, of_vocab}) {
+        std::ranges::replace(unprojected.shape, Dim::kEmbeddingWidth, Dim::kHidden);
+        known.insert(signature_text(unprojected));
+      }
     }
   return known;
 }
