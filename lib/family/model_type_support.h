@@ -11,7 +11,7 @@ namespace kvcal {
 struct RefusedModelType {
   std::string_view model_type, reason;
 };
-/// In the order in which users see them. Source of the reasons: transformers 5.23, each model's
+/// In the order in which users see them. Source of the reasons: transformers 5.24, each model's
 /// modeling file.
 const std::vector<RefusedModelType>& refused_model_types();
 

@@ -49,7 +49,7 @@ check 0 --only calib,eval
 says 'cuda:0 (pretended, cuBLASLt)'
 says "KVCAL_GPU_LIBRARY_PATH=$scratch/environment"
 says 'build: pretended'
-says 'calib: 1 of 1 files of tests passed, 11 assertions'
+says 'calib: 2 of 2 files of tests passed, 22 assertions'
 [[ $(tail -n 1 "$scratch/said") == *'eval: '* ]] || fail 'the summary is not the end'
 
 check 1 --only kernels
@@ -59,10 +59,10 @@ says 'matmul_test.cc:7: failed: 1 == 2'
 check 1 --only rates,calib
 says 'rates: FAILED with exit status 3'
 says '12 TFLOP/s'
-says 'calib: 1 of 1'  # goes on
+says 'calib: 2 of 2'  # goes on
 
 check 1 --only calib,rates --minutes 0
-says 'calib: 0 of 1 files of tests passed, 0 assertions; CUT after 0 s: device_calibration_test'
+says 'calib: 0 of 2 files of tests passed, 0 assertions; CUT after 0 s: device_calibration_test images_test'
 says 'rates: NOT RUN, no time was left'
 
 printf '#!/bin/sh\necho /elsewhere\n' >"$scratch/path/python3"

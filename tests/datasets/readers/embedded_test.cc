@@ -104,7 +104,11 @@ TEST_CASE("embedded: placeholders behind the vocabulary are no error, a cut leav
   SilentDiagnostics silent;
   const auto read = [&](int64_t length) {
     return read_samples(*samples.open(), nullptr, nullptr, 80,
-                        {.num_calibration_samples = 1, .max_seq_length = length}, silent)
+                        {.num_calibration_samples = 1,
+                         .max_seq_length = length,
+                         .shuffle_seed = {},
+                         .skip = {}},
+                        silent)
         .at(0);
   };
   CHECK(read(100).ids == std::vector<TokenId>{5, 0, 0, 6, 0, 7});
@@ -129,7 +133,7 @@ TEST_CASE("embedded: the index is checked") {
         "index.json: key 'samples' is an empty list, the data set has no samples");
   CHECK(error(R"({"samples": [{"file": "../x"}]})") ==
         "index.json: samples[0]: key 'file' is '../x', expected a name in the same folder");
-  CHECK(error(R"({"samples": [7]})") == "index.json: samples[0]: is a number, expected an object");
+  CHECK(error(R"({"samples": [7]})") == "index.json: samples[0]: is an integer, expected an object");
   CHECK(error("{}").empty());
 }
 
