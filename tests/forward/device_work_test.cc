@@ -53,10 +53,10 @@ TEST_CASE("the choice of experts makes the host wait once a layer and batch") {
 
 TEST_CASE("latent and recurrent layers, chosen keys and inputs of layers do not make it wait") {
   const int64_t without = most_waits("llama");
-  for (const std::string& name : std::vector<std::string>{
-           "minicpm3", "mistral4", "qwen3_5_text", "olmo_hybrid", "falcon_h1", "bamba", "lfm2",
-           "nemotron_h", "deepseek_v32_sparse", "gemma3n_text", "gemma4_e2b", "inkling_text",
-           "qwen4_exp"}) {
+  for (const std::string& name :
+       std::vector<std::string>{"minicpm3", "mistral4", "qwen3_5_text", "olmo_hybrid", "falcon_h1",
+                                "bamba", "lfm2", "nemotron_h", "deepseek_v32_sparse",
+                                "gemma3n_text", "gemma4_e2b", "inkling_text", "qwen4_exp"}) {
     INFO(name);
     ModelFixture fixture(name, "simulated");
     CHECK(most_waits(fixture) <= without + (fixture.config.moe.num_experts > 0 ? 1 : 0));

@@ -133,7 +133,8 @@ TEST_CASE("embedded: the index is checked") {
         "index.json: key 'samples' is an empty list, the data set has no samples");
   CHECK(error(R"({"samples": [{"file": "../x"}]})") ==
         "index.json: samples[0]: key 'file' is '../x', expected a name in the same folder");
-  CHECK(error(R"({"samples": [7]})") == "index.json: samples[0]: is an integer, expected an object");
+  CHECK(error(R"({"samples": [7]})") ==
+        "index.json: samples[0]: is an integer, expected an object");
   CHECK(error("{}").empty());
 }
 
