@@ -38,7 +38,7 @@ std::vector<int64_t> ngram_layers(const ConfigReader& reader, const ModelConfig&
     layers.push_back(layer);
   }
   std::ranges::sort(layers);
-  layers.erase(std::ranges::unique(layers).begin(), layers.end());
+  layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
   return layers;
 }
 
