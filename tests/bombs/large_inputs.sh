@@ -52,6 +52,15 @@ cp "$SOURCE_FOLDER/tests/fixtures/data/bombs/rows.arrow" data
 echo '{}' >data/dataset_info.json
 echo '{"_data_files": [{"filename": "rows.arrow"}]}' >data/state.json
 CASE
+large "embedded: an index of 190,000 samples" 'calibrate data' data/index.json <<'CASE'
+mkdir data
+cp "$SOURCE_FOLDER/tests/fixtures/images/gemma3/samples/00000.safetensors" data/a
+{
+  echo '{"kvcal_samples": 1, "model": {"model_type": "gemma3", "hidden_size": 32}, "samples": ['
+  many 189999 '{"file":"a","sha256":"a","tokens":8,"embedded":4},'
+  echo '{"file":"a","sha256":"a","tokens":8,"embedded":4}]}'
+} >data/index.json
+CASE
 
 # Configurations and the files beside a model's weights: 16 MiB and 500,000 values.
 large "config.json with 450,000 architectures" 'inspect model' <<'CASE'

@@ -68,5 +68,5 @@ for reader in $(sed -n 's/^  ROW(\([a-z_]*\)).*/\1/p' "$SOURCE_FOLDER/lib/datase
   [[ $'\n'$titles == *$'\n'"$reader: "* ]] || fail "no input for the reader $reader of data sets"
 done
 echo "$checks stops, $stopped while the program read, $failed failed"
-# Most inputs take long enough to be stopped.
-[[ $failed -eq 0 && ( -n $only || $((stopped * 2)) -gt $checks ) ]]
+# Many inputs take long enough to be stopped; a fast processor has read the others by then.
+[[ $failed -eq 0 && ( -n $only || $((stopped * 3)) -gt $checks ) ]]

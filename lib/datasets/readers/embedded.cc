@@ -12,6 +12,7 @@
 #include "core/hash.h"
 #include "core/json.h"
 #include "core/links.h"
+#include "core/safe_points.h"
 #include "core/text.h"
 #include "datasets/dataset_reader.h"
 
@@ -227,11 +228,14 @@ class EmbeddedDataset : public Dataset {
         layers.push_back(layer.get<int64_t>());
       }
     });
-    for (const Json& sample : required_list(index, "samples"))
+    SafePoints points(256);
+    for (const Json& sample : required_list(index, "samples")) {
+      points.pass();
       in_context("samples[" + std::to_string(size()) + "]", [&] {
         if (!sample.is_object()) fail("is ", kind_of(sample), ", expected an object");
         samples_.push_back(entry_of(sample, links));
       });
+    }
     if (size() == 0) fail("key 'samples' is an empty list, the data set has no samples");
   }
 
