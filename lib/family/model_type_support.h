@@ -12,7 +12,7 @@ struct RefusedModelType {
   std::string_view model_type, reason;
 };
 /// In the order in which users see them. Source of the reasons: transformers 5.24, each model's
-/// modeling file.
+/// modeling file; of kimi_k3, llm-compressor 0.14's.
 const std::vector<RefusedModelType>& refused_model_types();
 
 /// Reason for which a model_type is refused by name; empty: it is not.
