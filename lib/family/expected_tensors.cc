@@ -318,7 +318,8 @@ std::string alias_of(std::string name) {
   static constexpr std::string_view kOld = ".block_sparse_moe.", kNew = ".mlp.";
   static constexpr std::pair<std::string_view, std::string_view> kEndings[] = {
       {".w1", ".gate_proj"}, {".w2", ".down_proj"}, {".w3", ".up_proj"}, {".gate", ".gate"}};
-  if (name.ends_with(".lm_head")) return "lm_head";  // of a text model inside another
+  // Of a text model inside another, and of Inkling.
+  if (name.ends_with(".lm_head") || name.ends_with(".unembed")) return "lm_head";
   const size_t place = name.find(kOld);
   for (const auto& [old_ending, new_ending] : kEndings)
     if (place != std::string::npos && name.ends_with(old_ending)) {
@@ -332,7 +333,12 @@ void add_modules(const ModelConfig& config, const TensorRow& row, const std::str
                  const LayerConfig* layer, std::vector<ModuleName>& modules) {
   const std::string_view class_name = class_of(row);
   // A tied lm_head is also a module.
-  if (class_name.empty() || (row.role != Role::kLmHead && !config.holds(row.conditions, layer)) ||
+  std::vector<Condition> conditions = row.conditions;
+  if (row.role == Role::kLmHead)
+    std::erase_if(conditions, [](const Condition& condition) {
+      return condition.model == &ModelConfig::tie_word_embeddings;
+    });
+  if (class_name.empty() || !config.holds(conditions, layer) ||
       (row.is_of_head() && config.lacks_head))
     return;
   for (int64_t i = 0; i < config.size_of(row.repeat, layer); ++i) {
@@ -343,7 +349,8 @@ void add_modules(const ModelConfig& config, const TensorRow& row, const std::str
                        .class_name = std::string(class_name),
                        .role = row.role,
                        .index = i,
-                       .alias = is_renamed ? module : alias_of(module)});
+                       .alias = is_renamed ? module : alias_of(module),
+                       .is_interleaved = row.layout == Layout::kOutInterleaved});
     if (row.is_run_by_layers) modules.back().layer = 0;
     if (row.is_run_by_last_layer) modules.back().layer = config.num_hidden_layers - 1;
   }

@@ -97,8 +97,9 @@ struct ModuleName {
   /// for recipes written for llm-compressor ("model.layers.0.mlp.experts.3.gate_proj" for
   /// "….block_sparse_moe.experts.3.w1"), or the checkpoint's where name is transformers'.
   std::string alias = {};
-  int64_t layer = -1;     ///< -1: in no layer
-  bool is_slice = false;  ///< slice of a tensor that stacks all experts in the family's table
+  int64_t layer = -1;           ///< -1: in no layer
+  bool is_slice = false;        ///< slice of a tensor that stacks all experts in the family's table
+  bool is_interleaved = false;  ///< rows of gate and up alternate in its weight
 };
 
 /// Every module that a recipe can name: Linears, embeddings and attention modules, also those whose

@@ -41,16 +41,26 @@ void find_expert_layout(const ModelDir& model_dir, ModelConfig& config) {
   }
 }
 
-/// Finds by the file whether its tensors have the names and parts that transformers saves.
+/// Finds by the file whether its tensors have the names and parts that transformers saves: none is
+/// there that published files alone have. Not all of those need be: quantized weights are stored in
+/// other parts.
 void find_saved_names(const ModelDir& model_dir, ModelConfig& config) {
   const auto is_published = [](const Condition& condition) {
     return condition.model == &ModelConfig::has_saved_names && !condition.wanted;
   };
-  for (const ExpectedTensor& tensor : expected_tensors(config))
-    if (std::ranges::any_of(tensor.row->conditions, is_published) && !model_dir.find(tensor.name)) {
-      config.has_saved_names = true;
-      return;
-    }
+  ModelConfig saved = config;
+  saved.has_saved_names = true;
+  std::set<std::string, std::less<>> saved_names;
+  for (const ExpectedTensor& tensor : expected_tensors(saved)) saved_names.insert(tensor.name);
+  bool has_other_names = false;
+  for (const ExpectedTensor& tensor : expected_tensors(config)) {
+    if (std::ranges::none_of(tensor.row->conditions, is_published) ||
+        saved_names.contains(tensor.name))
+      continue;
+    if (model_dir.find(tensor.name)) return;
+    has_other_names = true;
+  }
+  config.has_saved_names = has_other_names;
 }
 
 /// Whether the checkpoint has the weight of lm_head; in_any_form: or any other tensor of it.

@@ -291,6 +291,13 @@ TEST_CASE("plan: groups for weights want matrices") {
   CHECK(refusal(gpt2, "scheme: FP8, ignore: [lm_head], " + kKv) ==
         "target 'Linear' matches 1 module (lm_head), and none is left to quantize; this model's "
         "matrices are Conv1D, which engines do not load in FP8");
+  const ModelFixture inkling("inkling");
+  CHECK(refusal(inkling, "scheme: FP8_DYNAMIC, ignore: [lm_head]") ==
+        "target 'Linear' matches model.llm.layers.0.mlp.w13_dn, whose rows of gate and up "
+        "alternate: kvcal keeps it in 16 bits; name it in ignore");
+  const QuantPlan rest =
+      planned(inkling, "scheme: FP8_DYNAMIC, ignore: [lm_head, 're:.*mlp.w13_dn']");
+  CHECK(!rest.linears.empty());
 }
 
 TEST_CASE("plan: one of several groups that finds nothing is told") {

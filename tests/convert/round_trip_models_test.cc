@@ -41,17 +41,33 @@ const Names kHybrids{"bailing_hybrid",
                      "qwen3_5_moe",
                      "qwen3_5_text",
                      "qwen3_next",
-                     "qwen3_next_biased"};
-const Names kNoSelfAttention{"bailing_hybrid", "bloom",       "dbrx",
-                             "dbrx_norm",      "exaone",      "falcon_11b",
-                             "falcon_40b",     "falcon_7b",   "falcon_sequential",
-                             "gpt2",           "gpt2_scaled", "sarvam_moe",
-                             "gpt_neox",       "internlm2",   "gpt_neox_sequential",
-                             "codegen",        "gpt_bigcode", "gpt_bigcode_heads",
-                             "gpt_neo",        "gptj",        "mpt"};
+                     "qwen3_next_biased",
+                     "qwen4_exp"};
+const Names kNoSelfAttention{"bailing_hybrid",
+                             "bloom",
+                             "dbrx",
+                             "dbrx_norm",
+                             "exaone",
+                             "falcon_11b",
+                             "falcon_40b",
+                             "falcon_7b",
+                             "falcon_sequential",
+                             "gpt2",
+                             "gpt2_scaled",
+                             "sarvam_moe",
+                             "gpt_neox",
+                             "inkling",
+                             "internlm2",
+                             "gpt_neox_sequential",
+                             "codegen",
+                             "gpt_bigcode",
+                             "gpt_bigcode_heads",
+                             "gpt_neo",
+                             "gptj",
+                             "mpt"};
 /// Engines load no FP8 weights of Conv1D; a recipe for all Linears is refused for projections of
-/// the embedding.
-const Names kNoFp8{"gpt2", "gpt2_scaled", "opt_projected"};
+/// the embedding, and for rows of gate and up that alternate.
+const Names kNoFp8{"gpt2", "gpt2_scaled", "inkling", "opt_projected"};
 /// Two shards or more.
 const Names kSharded{"deepseek_v3", "mistral_window", "mixtral", "qwen2"};
 

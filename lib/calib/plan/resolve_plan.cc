@@ -225,6 +225,8 @@ class Planner {
       refuse(", a Conv1D; engines load FP8 weights of Linears, whose rows are outputs");
     if (module.role == Role::kPositionEmbedding)
       refuse(", a table of positions; engines keep it in 16 bits");
+    if (module.is_interleaved)
+      refuse(", whose rows of gate and up alternate: kvcal keeps it in 16 bits; name it in ignore");
     return true;
   }
 
