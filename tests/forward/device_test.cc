@@ -1,4 +1,6 @@
 // The model on a backend that behaves as a device: nothing but the contract may reach its memory.
+#include <algorithm>
+
 #include "forward/decoder.h"
 #include "forward/support/forward_run.h"
 #include "support/catch.h"
@@ -140,8 +142,10 @@ TEST_CASE("a device's logits are the host's") {
       if (is_device) pretend(fixture);
       Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
       KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, 64);
-      logits.push_back(test::step_all(decoder, std::span(fixture.ids).first(11), cache));
-      logits.push_back(decoder.step(std::span(fixture.ids).subspan(11, 2), cache));
+      // Some fixtures have fewer tokens than 13.
+      const auto ids = std::span(fixture.ids).first(std::min<size_t>(fixture.ids.size(), 13));
+      logits.push_back(test::step_all(decoder, ids.first(ids.size() - 2), cache));
+      logits.push_back(decoder.step(ids.last(2), cache));
     }
     CHECK(logits[0] == logits[2]);
     CHECK(logits[1] == logits[3]);
