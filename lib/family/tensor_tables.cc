@@ -231,6 +231,18 @@ TensorRows kimi_delta_net_rows(std::vector<Dim> decay_shape) {
   };
 }
 
+std::vector<KeyAlias> kimi_delta_net_aliases() {
+  return {{"linear_num_value_heads", "linear_attn_config.num_heads"},
+          {"linear_num_value_heads", "linear_num_heads"},
+          {"linear_num_key_heads", "linear_attn_config.num_heads"},
+          {"linear_num_key_heads", "linear_num_heads"},
+          {"linear_value_head_dim", "linear_attn_config.head_dim"},
+          {"linear_value_head_dim", "linear_head_dim"},
+          {"linear_key_head_dim", "linear_attn_config.head_dim"},
+          {"linear_key_head_dim", "linear_head_dim"},
+          {"linear_conv_kernel_dim", "linear_attn_config.short_conv_kernel_size"}};
+}
+
 TensorRows mamba2_rows(const Mamba2Names& names) {
   const Condition biased = when(&ModelConfig::mixer_bias);
   return with(when(&LayerConfig::has_recurrence),

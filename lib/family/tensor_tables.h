@@ -123,6 +123,8 @@ TensorRows latent_attention_rows();
 /// Kimi's delta net, whose decays and gates of the output go through a low rank. decay_shape: of
 /// their logarithms.
 TensorRows kimi_delta_net_rows(std::vector<Dim> decay_shape);
+/// Its sizes, as `linear_attn_config` has them and as transformers saves them.
+std::vector<KeyAlias> kimi_delta_net_aliases();
 
 /// Names of a Mamba 2 mixer's tensors; biases where mixer_bias, mixer_output_bias and
 /// has_conv_bias, a norm where has_mixer_norm.

@@ -158,21 +158,13 @@ constexpr FamilyRow kRows[] = {
          "topk_group": 1, "num_experts_per_token": 8, "moe_renormalize": true,
          "routed_scaling_factor": 2.446, "model_max_length": 1048576, "linear_head_dim": 128,
          "linear_num_heads": 32, "linear_conv_kernel_dim": 4})";
-       family.aliases = {{"max_position_embeddings", "model_max_length"},
-                         {"norm_topk_prob", "moe_renormalize"},
-                         {"n_group", "num_expert_group"},
-                         {"num_experts_per_tok", "num_experts_per_token"},
-                         {"n_shared_experts", "num_shared_experts"},
-                         {"linear_num_value_heads", "linear_attn_config.num_heads"},
-                         {"linear_num_value_heads", "linear_num_heads"},
-                         {"linear_num_key_heads", "linear_attn_config.num_heads"},
-                         {"linear_num_key_heads", "linear_num_heads"},
-                         {"linear_value_head_dim", "linear_attn_config.head_dim"},
-                         {"linear_value_head_dim", "linear_head_dim"},
-                         {"linear_key_head_dim", "linear_attn_config.head_dim"},
-                         {"linear_key_head_dim", "linear_head_dim"},
-                         {"linear_conv_kernel_dim", "linear_attn_config.short_conv_kernel_size"},
-                         {"attn_layer_numbers", "linear_attn_config.full_attn_layers"}};
+       family.aliases = kimi_delta_net_aliases();
+       add(family.aliases, {{"max_position_embeddings", "model_max_length"},
+                            {"norm_topk_prob", "moe_renormalize"},
+                            {"n_group", "num_expert_group"},
+                            {"num_experts_per_tok", "num_experts_per_token"},
+                            {"n_shared_experts", "num_shared_experts"},
+                            {"attn_layer_numbers", "linear_attn_config.full_attn_layers"}});
        family.switches = {{"attention_bias", &ModelConfig::attention_bias},
                           {"norm_topk_prob", &ModelConfig::norm_topk_prob}};
        family.fixed = {{"hidden_act", "\"silu\""},  // also of the convolution

@@ -185,17 +185,9 @@ constexpr FamilyRow kRows[] = {
        family.text_defaults = R"({"vocab_size": 154880, "hidden_size": 4096,
          "intermediate_size": 12288, "num_hidden_layers": 45, "num_attention_heads": 64,
          "max_position_embeddings": 1048576})";
-       family.aliases = {{"num_experts", "n_routed_experts"},
-                         {"num_experts", "num_local_experts"},
-                         {"linear_num_value_heads", "linear_attn_config.num_heads"},
-                         {"linear_num_value_heads", "linear_num_heads"},
-                         {"linear_num_key_heads", "linear_attn_config.num_heads"},
-                         {"linear_num_key_heads", "linear_num_heads"},
-                         {"linear_value_head_dim", "linear_attn_config.head_dim"},
-                         {"linear_value_head_dim", "linear_head_dim"},
-                         {"linear_key_head_dim", "linear_attn_config.head_dim"},
-                         {"linear_key_head_dim", "linear_head_dim"},
-                         {"linear_conv_kernel_dim", "linear_attn_config.short_conv_kernel_size"}};
+       family.aliases = kimi_delta_net_aliases();
+       add(family.aliases,
+           {{"num_experts", "n_routed_experts"}, {"num_experts", "num_local_experts"}});
        family.numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor},
                          {"swiglu_limit", &ModelConfig::activation_limit}};
        family.fixed = {{"hidden_act", "\"silu\""},  // also of the convolution
