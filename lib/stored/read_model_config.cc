@@ -48,19 +48,16 @@ void find_saved_names(const ModelDir& model_dir, ModelConfig& config) {
   const auto is_published = [](const Condition& condition) {
     return condition.model == &ModelConfig::has_saved_names && !condition.wanted;
   };
+  const std::vector<ExpectedTensor> expected = expected_tensors(config);
+  std::set<std::string_view> published;
+  for (const ExpectedTensor& tensor : expected)
+    if (std::ranges::any_of(tensor.row->conditions, is_published)) published.insert(tensor.name);
+  if (published.empty()) return;
   ModelConfig saved = config;
   saved.has_saved_names = true;
-  std::set<std::string, std::less<>> saved_names;
-  for (const ExpectedTensor& tensor : expected_tensors(saved)) saved_names.insert(tensor.name);
-  bool has_other_names = false;
-  for (const ExpectedTensor& tensor : expected_tensors(config)) {
-    if (std::ranges::none_of(tensor.row->conditions, is_published) ||
-        saved_names.contains(tensor.name))
-      continue;
-    if (model_dir.find(tensor.name)) return;
-    has_other_names = true;
-  }
-  config.has_saved_names = has_other_names;
+  for (const ExpectedTensor& tensor : expected_tensors(saved)) published.erase(tensor.name);
+  const auto is_there = [&](std::string_view name) { return model_dir.find(name) != nullptr; };
+  config.has_saved_names = !published.empty() && std::ranges::none_of(published, is_there);
 }
 
 /// Whether the checkpoint has the weight of lm_head; in_any_form: or any other tensor of it.
