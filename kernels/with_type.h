@@ -100,8 +100,8 @@ template <class Body>
 template <class Body>
 [[gnu::always_inline]] inline auto with_activation(Activation kind, const Body& body) {
   using enum Activation;
-  return with_value<kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kSquaredRelu, kTanh, kXielu>(kind,
-                                                                                             body);
+  return with_value<kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kSquaredRelu, kTanh, kXielu, kSitu>(
+      kind, body);
 }
 template <class Body>
 [[gnu::always_inline]] inline auto with_gate(GateFunction function, const Body& body) {

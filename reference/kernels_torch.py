@@ -2,9 +2,9 @@
 
     python reference/kernels_torch.py tests/fixtures/kernels
 
-Needs torch 2.13.0 and transformers 5.23. Attention is torch.nn.functional.scaled_dot_product_attention; with a
+Needs torch 2.13.0, transformers 5.24 and what kimi_k3.py names. Attention is torch.nn.functional.scaled_dot_product_attention; with a
 soft-cap or sinks, which that function does not have, a softmax over the capped scores and one column more for the
-sinks; ALiBi's slopes are its float mask, or added to the capped scores. Attention with logits by distance is transformers 5.24's Inkling. Norms and activations are torch.nn.functional's, xIELU is transformers', rope the usual rotate-half (Llama)
+sinks; ALiBi's slopes are its float mask, or added to the capped scores. Attention with logits by distance is transformers 5.24's Inkling. Norms and activations are torch.nn.functional's, xIELU is transformers', SiTU and attend_streams llm-compressor's Kimi-K3, rope the usual rotate-half (Llama)
 and rotate-every-two (GPT-J) written with complex numbers, FP8 codes torch's own dtypes. Inputs are multiples of
 1/1024, exact in float32; outputs are rounded to 11 digits.
 """
@@ -16,6 +16,7 @@ import types
 
 import torch
 import torch.nn.functional as F
+from kimi_k3 import kimi
 from transformers.activations import XIELUActivation
 from transformers.models.inkling.modeling_inkling import InklingRelativeLogits, eager_attention_forward
 
@@ -150,6 +151,30 @@ def activate(name, gated, limit=0.0):
             "out": listed(out * up if gated else out)}
 
 
+def situ(gated, beta, up_softcap=None):
+    x = values(3, 80, deviation=4.0)
+    gate, up = x.chunk(2, -1)
+    out = beta * torch.tanh(gate / beta) * torch.sigmoid(gate)
+    if gated:
+        theirs = kimi.SituAndMul(beta, up_softcap)(x)
+        out = out * (up_softcap * torch.tanh(up / up_softcap) if up_softcap else up)
+        torch.testing.assert_close(out, theirs.double(), rtol=2e-6, atol=1e-6)
+    return {"activation": "situ", "beta": beta, "up_softcap": up_softcap or 0.0, "gated": gated, "rows": 3, "width": 40,
+            "x": listed(x if gated else gate), "out": listed(out)}
+
+
+def attend_streams(streams, rows, width, epsilon, deviation=1.0):
+    x, norm, vector = values(streams, rows, width, deviation=deviation), values(width), values(width)
+    scores = (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon) * norm * vector).sum(-1)
+    out = (scores.softmax(0)[..., None] * x).sum(0)
+    theirs = kimi._apply_attn_res(
+        x[0].float(), x[1:].transpose(0, 1).float(), types.SimpleNamespace(weight=vector[None].float()),
+        types.SimpleNamespace(weight=norm.float(), variance_epsilon=epsilon))
+    torch.testing.assert_close(out, theirs.double(), rtol=2e-5, atol=2e-6)
+    return {"streams": streams, "rows": rows, "width": width, "epsilon": epsilon, "x": listed(x),
+            "weight": listed(norm * vector), "out": listed(out)}
+
+
 def embed(rows, hidden, multiplier):
     table, positions = values(rows, hidden), values(rows, hidden)
     ids = [(3 * i + 1) % rows for i in range(rows)]
@@ -205,6 +230,8 @@ cases = {
     "relative_attention": [relative_attention(*case) for case in (
         (7, 7, 4, 2, 6, 0, 3, 4), (1, 9, 2, 1, 8, 0, 2, 20), (5, 12, 3, 3, 4, 0, 4, 9), (11, 11, 2, 1, 4, 3, 2, 3))],
 }
+cases["attend_streams"] = [attend_streams(3, 4, 19, 1e-5), attend_streams(1, 2, 8, 1e-6), attend_streams(9, 3, 40, 0.125, 0.01)]
+cases["situ"] = [situ(True, 2.0), situ(True, 1.0, 3.0), situ(False, 0.5)]  # last: the cases before keep their numbers
 folder = pathlib.Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "torch.json").write_text(json.dumps(cases, indent=None, separators=(",", ":")) + "\n")

@@ -120,8 +120,14 @@ HWY_INLINE VF tanh_of(VF x) {
   return hn::IfThenElse(hn::Lt(hn::Abs(x), set(0.25f)), hn::Mul(x, sum), far);
 }
 
+/// x within ±cap, by tanh.
+HWY_INLINE VF softcapped(VF x, VF cap) {
+  return hn::Mul(cap, tanh_of(hn::Div(x, cap)));
+}
+
 template <Activation kActivation>
 HWY_INLINE VF activated(VF x, const ActivationFunction& function) {
+  if (kActivation == Activation::kSitu) return times_logistic(softcapped(x, set(function.beta)), x);
   if (kActivation == Activation::kXielu) return xielu(x, function);
   if (kActivation == Activation::kTanh) return tanh_of(x);
   if (kActivation == Activation::kSilu) return times_logistic(x, x);
@@ -146,6 +152,8 @@ HWY_INLINE VF gated(VF gate, VF up, const ActivationFunction& function) {
     return hn::IfThenElse(hn::Gt(x, limit), limit, x);  // NaN stays
   };
   const VF multiplied = hn::Mul(gate, set(function.gate_multiplier));
+  if (kActivation == Activation::kSitu && function.up_softcap > 0.0f)
+    up = softcapped(up, set(function.up_softcap));
   VF cut_up = at_most(up);
   cut_up = hn::IfThenElse(hn::Lt(up, lowest), lowest, cut_up);
   if (function.limits_activated)

@@ -163,6 +163,31 @@ struct ProductRow {
   }
 };
 
+void attend_streams_rows(const AttendStreamsArgs& args, int64_t begin, int64_t end) {
+  const auto add = [](VF v, VF sum) HWY_ATTR { return hn::Add(v, sum); };
+  const int64_t size = args.rows * args.width;
+  float weights[AttendStreamsArgs::kMaxStreams];
+  for (int64_t row = begin; row < end; ++row) {
+    const float* x = args.x + row * args.width;
+    float largest = -std::numeric_limits<float>::infinity();
+    for (int64_t s = 0; s < args.streams; ++s) {
+      const float* stream = x + s * size;
+      const float product = sum_over(ProductRow{stream, args.weight}, args.width, set(0.0f), add);
+      weights[s] = product / std::sqrt(mean_square(stream, args.width, 0.0f) + args.epsilon);
+      largest = std::max(largest, weights[s]);
+    }
+    for (int64_t s = 0; s < args.streams; ++s) weights[s] = std::exp(weights[s] - largest);
+    divide_by_sum(weights, args.streams, 1, 0.0f);
+    float* out = args.out + row * args.width;
+    for_vectors(args.width, [&](auto at) HWY_ATTR {
+      VF sum = set(0.0f);
+      for (int64_t s = 0; s < args.streams; ++s)
+        sum = hn::MulAdd(set(weights[s]), at.load(x + s * size), sum);
+      at.store(sum, out);
+    });
+  }
+}
+
 void gate_by_keys_rows(const GateByKeysArgs& args, int64_t begin, int64_t end) {
   const auto add = [](VF v, VF sum) HWY_ATTR { return hn::Add(v, sum); };
   for (int64_t i = begin * args.streams; i < end * args.streams; ++i) {
@@ -220,7 +245,9 @@ HWY_NOINLINE Magnitudes activate_as(const ActivationBlock& block) {
 }
 
 Magnitudes activate_rows(const ActivationBlock& block) {
-  const bool is_plain = block.activation.limit == 0.0f && block.activation.gate_multiplier == 1.0f;
+  const bool is_plain = block.activation.limit == 0.0f &&
+                        block.activation.gate_multiplier == 1.0f &&
+                        block.activation.up_softcap == 0.0f;
   const Gate kind = !block.up ? Gate::kNone : is_plain ? Gate::kPlain : Gate::kAdjusted;
   return with_activation(block.activation.kind, [&](auto activation) {
     return with_value<Gate::kNone, Gate::kPlain, Gate::kAdjusted>(kind, [&](auto gate) {
@@ -273,6 +300,7 @@ KVCAL_BY_ROWS(add, AddArgs, args.count, 1)
 KVCAL_BY_ROWS(combine_rows, CombineRowsArgs, args.rows, args.width)
 KVCAL_BY_ROWS(mix_streams, MixStreamsArgs, args.rows, (args.streams * args.width))
 KVCAL_BY_ROWS(connect_streams, ConnectStreamsArgs, args.rows, (args.iterations * args.width()))
+KVCAL_BY_ROWS(attend_streams, AttendStreamsArgs, args.rows, (args.streams * args.width))
 KVCAL_BY_ROWS(gate_by_keys, GateByKeysArgs, args.rows, (args.streams * args.width))
 KVCAL_BY_ROWS(match_magnitude, MatchMagnitudeArgs, args.rows, args.width)
 KVCAL_BY_ROWS(keep_outliers, KeepOutliersArgs, args.rows, args.width)

@@ -57,6 +57,8 @@ __device__ float within(float x, float limit) {
 template <Activation kActivation>
 __device__ float gated(float gate, float up, const ActivationFunction& function) {
   const float limit = function.limit;
+  if constexpr (kActivation == Activation::kSitu)
+    if (function.up_softcap > 0.0f) up = function.up_softcap * tanhf(up / function.up_softcap);
   if (limit == 0.0f) return activated<kActivation>(gate, function) * up;
   if (function.limits_activated)
     return at_most(activated<kActivation>(gate, function), limit) * within(up, limit);
@@ -358,6 +360,39 @@ __device__ inline float row_mean(const float* x, int64_t width, const Function& 
   return block_sum(sum) / static_cast<float>(width);
 }
 
+struct StreamScores {
+  float values[AttendStreamsArgs::kMaxStreams];
+};
+
+/// One block per row.
+__global__ void attend_streams_kernel(AttendStreamsArgs args) {
+  KVCAL_SHARED(StreamScores, shared);
+  float* const scores = shared.values;
+  const int64_t begin = int64_t{blockIdx.x} * args.width, size = args.rows * args.width;
+  const float* x = args.x + begin;
+  for (int64_t s = 0; s < args.streams; ++s) {
+    float squares = 0.0f, product = 0.0f;
+    for (int64_t i = threadIdx.x; i < args.width; i += blockDim.x) {
+      const float value = x[s * size + i];
+      squares = fmaf(value, value, squares);
+      product = fmaf(value, args.weight[i], product);
+    }
+    const float mean = block_sum(squares) / static_cast<float>(args.width);
+    const float score = block_sum(product) / sqrtf(mean + args.epsilon);
+    if (threadIdx.x == 0) scores[s] = score;
+  }
+  __syncthreads();
+  float largest = scores[0], sum = 0.0f;
+  for (int64_t s = 1; s < args.streams; ++s) largest = fmaxf(largest, scores[s]);
+  for (int64_t s = 0; s < args.streams; ++s) sum += expf(scores[s] - largest);
+  for (int64_t i = threadIdx.x; i < args.width; i += blockDim.x) {
+    float mixed = 0.0f;
+    for (int64_t s = 0; s < args.streams; ++s)
+      mixed = fmaf(expf(scores[s] - largest), x[s * size + i], mixed);
+    args.out[begin + i] = mixed / sum;
+  }
+}
+
 /// One block per row and stream.
 __global__ void gate_by_keys_kernel(GateByKeysArgs args) {
   const int64_t begin = int64_t{blockIdx.x} * args.width;
@@ -406,6 +441,12 @@ void GpuBackend::do_mix_streams(const MixStreamsArgs& args) {
 
 void GpuBackend::do_connect_streams(const ConnectStreamsArgs& args) {
   launch("connect_streams", on_pieces(args.rows), connect_streams_kernel, args);
+}
+
+void GpuBackend::do_attend_streams(const AttendStreamsArgs& args) {
+  if (args.rows == 0) return;
+  launch("attend_streams", row_launch(stream(), args.rows, args.width), attend_streams_kernel,
+         args);
 }
 
 void GpuBackend::do_gate_by_keys(const GateByKeysArgs& args) {

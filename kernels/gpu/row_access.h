@@ -166,6 +166,8 @@ __device__ inline float activated(float x, const ActivationFunction& function) {
   if constexpr (kActivation == Activation::kRelu) return x < 0.0f ? 0.0f : x;
   if constexpr (kActivation == Activation::kSquaredRelu) return x < 0.0f ? 0.0f : x * x;
   if constexpr (kActivation == Activation::kTanh) return tanhf(x);
+  if constexpr (kActivation == Activation::kSitu)
+    return function.beta * tanhf(x / function.beta) * logistic(x);
   if constexpr (kActivation == Activation::kXielu) {
     if (x > 0.0f) return function.alpha_p * x * x + function.beta * x;
     const float cut = x > function.eps ? function.eps : x;  // NaN stays

@@ -33,6 +33,8 @@ double activated(const ActivationFunction& function, double x) {
       return x < 0.0 ? 0.0 : x * x;
     case Activation::kTanh:
       return std::tanh(x);
+    case Activation::kSitu:
+      return function.beta * std::tanh(x / function.beta) * logistic(x);
     case Activation::kXielu: {
       const double linear = function.beta * x, eps = function.eps;
       if (x > 0.0) return function.alpha_p * x * x + linear;
@@ -87,6 +89,8 @@ void ReferenceBackend::do_activate(const ActivationArgs& args) {
       const float* x = args.x + r * stride + i;
       double gate = x[0], up = args.gated ? x[args.width] : 1.0f;
       gate *= function.gate_multiplier;
+      const double cap = function.up_softcap;
+      if (cap > 0.0) up = cap * std::tanh(up / cap);
       const double limit = function.limit;  // comparisons that leave a NaN as it is
       const bool has_limit = function.limit > 0.0f, cuts_last = function.limits_activated;
       if (has_limit && !cuts_last) gate = gate > limit ? limit : gate;
@@ -268,6 +272,32 @@ void ReferenceBackend::do_connect_streams(const ConnectStreamsArgs& args) {
       for (int64_t from = 0; from < streams; ++from)
         *expand++ = static_cast<float>(pairs[static_cast<size_t>(from * streams + to)]);
       *expand++ = static_cast<float>(2.0 * reference::logistic(product(streams + to, 1)));
+    }
+  }
+}
+
+void ReferenceBackend::do_attend_streams(const AttendStreamsArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const auto stream = [&](int64_t s) { return args.x + (s * args.rows + row) * args.width; };
+    std::vector<double> weights;
+    for (int64_t s = 0; s < args.streams; ++s) {
+      double squares = 0.0, product = 0.0;
+      for (int64_t i = 0; i < args.width; ++i) {
+        const double x = stream(s)[i];
+        squares += x * x;
+        product += x * args.weight[i];
+      }
+      weights.push_back(product /
+                        std::sqrt(squares / static_cast<double>(args.width) + args.epsilon));
+    }
+    const double largest = *std::ranges::max_element(weights);
+    double all = 0.0;
+    for (double& weight : weights) all += weight = std::exp(weight - largest);
+    for (int64_t i = 0; i < args.width; ++i) {
+      double sum = 0.0;
+      for (int64_t s = 0; s < args.streams; ++s)
+        sum += weights[static_cast<size_t>(s)] / all * stream(s)[i];
+      args.out[row * args.width + i] = static_cast<float>(sum);
     }
   }
 }

@@ -31,7 +31,11 @@ void check_segments(std::span<const Segment> segments,
 void check_activation(const ActivationFunction& function, bool gated) {
   KVCAL_CHECK(function.limit >= 0.0f);
   KVCAL_CHECK(function.limit > 0.0f || !function.limits_activated);
-  KVCAL_CHECK(gated || (function.limit == 0.0f && function.gate_multiplier == 1.0f));
+  KVCAL_CHECK(gated || (function.limit == 0.0f && function.gate_multiplier == 1.0f &&
+                        function.up_softcap == 0.0f));
+  const bool is_situ = function.kind == Activation::kSitu;
+  KVCAL_CHECK(is_situ ? function.beta > 0.0f && function.up_softcap >= 0.0f
+                      : function.up_softcap == 0.0f);
 }
 
 void check_row_list(std::span<const int32_t> rows) {
@@ -177,6 +181,11 @@ void Backend::check(const MixStreamsArgs& args) const {
 
 void Backend::check(const ConnectStreamsArgs& args) const {
   KVCAL_CHECK(args.rows >= 0 && args.streams > 0 && args.iterations > 0 && args.epsilon >= 0.0f);
+}
+
+void Backend::check(const AttendStreamsArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0 && args.epsilon >= 0.0f);
+  KVCAL_CHECK(args.streams > 0 && args.streams <= AttendStreamsArgs::kMaxStreams);
 }
 
 void Backend::check(const GateByKeysArgs& args) const {

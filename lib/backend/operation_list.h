@@ -34,6 +34,7 @@
   row(delta_scan, DeltaScanArgs)               \
   row(mix_streams, MixStreamsArgs)             \
   row(connect_streams, ConnectStreamsArgs)     \
+  row(attend_streams, AttendStreamsArgs)       \
   row(gate_by_keys, GateByKeysArgs)            \
   row(match_magnitude, MatchMagnitudeArgs)     \
   row(keep_outliers, KeepOutliersArgs)         \

@@ -76,12 +76,14 @@ enum class Activation : uint8_t {
   kRelu,
   kSquaredRelu,
   kXielu,
-  kTanh
+  kTanh,
+  kSitu
 };
 
 /// An activation with its numbers. kXielu: alpha_p · x² + beta · x where x > 0, else alpha_n ·
 /// (exp(min(x, eps)) - 1 - x) + beta · x. Source: transformers 5.23 `XIELUActivation`, whose alphas
-/// are the softplus of what it stores, and for alpha_n that and beta.
+/// are the softplus of what it stores, and for alpha_n that and beta. kSitu: beta · tanh(x / beta)
+/// · sigmoid(x). Source: llm-compressor 0.14, modeling/kimi_k3 `SituAndMul`.
 struct ActivationFunction {
   Activation kind = Activation::kSilu;
   /// gpt-oss, gated only: the gate is at most limit, up within ±limit, and up + 1 is the factor. 0:
@@ -92,7 +94,9 @@ struct ActivationFunction {
   /// DeepSeek-V4: false, where up itself is the factor behind the limits of gpt-oss.
   bool adds_one = true;
   float gate_multiplier = 1.0f;  ///< of the gate before all else; gated only
-  float alpha_p = 0.0f, alpha_n = 0.0f, beta = 0.0f, eps = 0.0f;  ///< kXielu
+  float alpha_p = 0.0f, alpha_n = 0.0f, beta = 0.0f, eps = 0.0f;  ///< kXielu; beta also kSitu
+  /// kSitu, gated only: up becomes up_softcap · tanh(up / up_softcap). 0: up itself is the factor.
+  float up_softcap = 0.0f;
 };
 
 /// A weight [out, in] in the backend's fastest layout. Made by Backend::pack; must not outlive the

@@ -164,6 +164,21 @@ struct ConnectStreamsArgs {
   int64_t width() const { return (2 + streams) * streams; }
 };
 
+/// Attends over parallel residual streams of the same tokens: out(t) = the sum over s of p(t, s) ·
+/// x(s, t), where p(t) is the softmax over s of the product of weight and x(s, t) / sqrt(mean(x(s,
+/// t)²) + epsilon). Source: llm-compressor 0.14, modeling/kimi_k3 `_apply_attn_res`, whose weight
+/// is that of the norm times that of the projection.
+struct AttendStreamsArgs {
+  static constexpr int64_t kMaxStreams = 64;
+
+  const float* x = nullptr;       ///< [streams, rows, width]
+  const float* weight = nullptr;  ///< [width]
+  float epsilon = 0.0f;           ///< 0 or more
+  int64_t streams = 0;            ///< 1 to kMaxStreams
+  int64_t rows = 0, width = 0;
+  float* out = nullptr;  ///< [rows, width]; may be the first stream
+};
+
 /// Gates a token's value for each residual stream, by how a key agrees with the stream: with a =
 /// the product of key(t, s) and stream(t, s) times scale, out(t, s) = sigmoid(±sqrt(max(|a|,
 /// floor))) · value(t), where the root has the sign of a and is 0 for 0. Source: transformers 5.24,

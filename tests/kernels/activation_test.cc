@@ -8,8 +8,9 @@ namespace kvcal {
 namespace {
 
 constexpr Activation kActivations[] = {
-    Activation::kSilu, Activation::kGelu,        Activation::kGeluTanh, Activation::kQuickGelu,
-    Activation::kRelu, Activation::kSquaredRelu, Activation::kXielu,    Activation::kTanh};
+    Activation::kSilu,      Activation::kGelu, Activation::kGeluTanh,
+    Activation::kQuickGelu, Activation::kRelu, Activation::kSquaredRelu,
+    Activation::kXielu,     Activation::kTanh, Activation::kSitu};
 /// xIELU's numbers differ from one another and from 0.
 ActivationFunction function_of(Activation kind, float limit = 0.0f, float gate_multiplier = 1.0f) {
   return {.kind = kind,
@@ -18,7 +19,8 @@ ActivationFunction function_of(Activation kind, float limit = 0.0f, float gate_m
           .alpha_p = 0.8f,
           .alpha_n = 1.1f,
           .beta = 0.5f,
-          .eps = -1e-6f};
+          .eps = -1e-6f,
+          .up_softcap = kind == Activation::kSitu && limit == 0.0f ? 2.5f : 0.0f};
 }
 
 struct ActivationCase {
@@ -41,6 +43,7 @@ std::vector<float> activate(Backend& backend, const std::vector<float>& values,
   ActivationFunction function = function_of(c.activation, c.limit, c.gate_multiplier);
   function.limits_activated = c.limits_activated;
   function.adds_one = c.adds_one;
+  if (!c.gated) function.up_softcap = 0.0f;
   backend.activate({.x = x.data(),
                     .gated = c.gated,
                     .activation = function,

@@ -178,6 +178,24 @@ RowOperation connect_streams() {
           }};
 }
 
+RowOperation attend_streams() {
+  return {"attend_streams", [](Backend& backend, int64_t begin, int64_t count) {
+            std::vector<float> planes = some(begin, count);
+            const std::vector<float> others = some(begin, count, kWidth, 2);
+            planes.insert(planes.end(), others.begin(), others.end());
+            const Floats x(backend, planes), weight(backend, some(0, 1, kWidth, 3));
+            const auto out = room_for<float>(backend, count * kWidth);
+            backend.attend_streams({.x = x.data(),
+                                    .weight = weight.data(),
+                                    .epsilon = 1e-6f,
+                                    .streams = 2,
+                                    .rows = count,
+                                    .width = kWidth,
+                                    .out = out.data()});
+            return bytes_of(out);
+          }};
+}
+
 RowOperation match_magnitude() {
   return {"match_magnitude", [](Backend& backend, int64_t begin, int64_t count) {
             const Floats x(backend, some(begin, count)),
@@ -293,6 +311,7 @@ const std::vector<RowOperation>& operations() {
       combine_rows(),
       mix_streams(),
       connect_streams(),
+      attend_streams(),
       match_magnitude(),
       keep_outliers(),
       embed(),

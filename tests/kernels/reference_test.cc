@@ -207,6 +207,43 @@ TEST_CASE("reference: activations are torch's") {
     });
 }
 
+TEST_CASE("reference: attend_streams is Kimi-K3's attention over residual sums") {
+  for (const Json& c : cases("attend_streams"))
+    test::for_every_backend([&](Backend& backend) {
+      const Floats x(backend, floats(c, "x")), weight(backend, floats(c, "weight"));
+      const std::vector<float> expected = floats(c, "out");
+      const Floats out = room(backend, expected.size());
+      backend.attend_streams({.x = x.data(),
+                              .weight = weight.data(),
+                              .epsilon = real(c, "epsilon"),
+                              .streams = number(c, "streams"),
+                              .rows = number(c, "rows"),
+                              .width = number(c, "width"),
+                              .out = out.data()});
+      INFO(backend.name() << ", " << number(c, "streams") << " streams");
+      CHECK(test::agree_relatively(out.values(), expected, kLimit, 1.0));
+    });
+}
+
+TEST_CASE("reference: SiTU is that of Kimi-K3") {
+  for (const Json& c : cases("situ"))
+    test::for_every_backend([&](Backend& backend) {
+      const Floats x(backend, floats(c, "x"));
+      const auto expected = floats(c, "out");
+      const Floats out = room(backend, expected.size());
+      backend.activate({.x = x.data(),
+                        .gated = flag(c, "gated"),
+                        .activation = {.kind = Activation::kSitu,
+                                       .beta = real(c, "beta"),
+                                       .up_softcap = real(c, "up_softcap")},
+                        .rows = number(c, "rows"),
+                        .width = number(c, "width"),
+                        .out = out.data()});
+      INFO(backend.name() << ", beta " << real(c, "beta"));
+      CHECK(test::agree_relatively(out.values(), expected, kLimit, kFloor));
+    });
+}
+
 TEST_CASE("reference: embed is torch's embedding, on top of what is there") {
   for (const Json& c : cases("embed"))
     test::for_every_backend([&](Backend& backend) {

@@ -106,6 +106,54 @@ TEST_CASE("connect_streams: every backend agrees with the reference") {
   }
 }
 
+std::vector<float> attended(Backend& backend, const std::vector<float>& x,
+                            const std::vector<float>& weight, int64_t streams, bool in_place) {
+  const auto width = std::ssize(weight);
+  const int64_t rows = std::ssize(x) / (streams * width);
+  const Floats sums(backend, x), weights(backend, weight),
+      apart(backend, std::vector<float>(static_cast<size_t>(rows * width)));
+  const Floats& out = in_place ? sums : apart;
+  backend.attend_streams({.x = sums.data(),
+                          .weight = weights.data(),
+                          .epsilon = 1e-6f,
+                          .streams = streams,
+                          .rows = rows,
+                          .width = width,
+                          .out = out.data()});
+  std::vector<float> values = out.values();
+  values.resize(static_cast<size_t>(rows * width));
+  return values;
+}
+
+TEST_CASE("attend_streams: every backend agrees with the reference, in place, too") {
+  struct Case {
+    int64_t streams, rows, width;
+  };
+  const auto reference = test::make_backend("reference");
+  for (const Case& c : {Case{4, 5, 64}, Case{3, 2, 37}, Case{64, 3, 1030}, Case{1, 3, 1},
+                        Case{2, 0, 8}, Case{9, 300, 16}}) {
+    const auto x = test::normal(c.streams * c.rows * c.width, 1, 2.0f);
+    const auto weight = test::normal(c.width, 2, 0.3f);
+    const auto expected = attended(*reference, x, weight, c.streams, false);
+    test::for_every_backend([&](Backend& backend) {
+      INFO(c.streams << " streams, width " << c.width);
+      for (const bool in_place : {false, true})
+        CHECK(test::largest_error(attended(backend, x, weight, c.streams, in_place), expected) <=
+              2e-5);
+    });
+  }
+}
+
+TEST_CASE("attend_streams: the weights are a softmax of the normed streams' scores") {
+  test::for_every_backend([&](Backend& backend) {
+    // Of two streams of width 1 the norms are the signs: scores of ln 3 / 2 and -ln 3 / 2.
+    const auto out = attended(backend, {5, -2}, {std::log(3.0f) / 2.0f}, 2, false);
+    CHECK(std::fabs(out[0] - (0.75f * 5 - 0.25f * 2)) <= 1e-5f);
+    CHECK(attended(backend, {5}, {100.0f}, 1, false) == std::vector<float>{5});
+    CHECK(std::isnan(attended(backend, {5, NAN}, {1.0f}, 2, false)[0]));
+  });
+}
+
 TEST_CASE("gate_by_keys: every backend agrees with the reference") {
   struct Case {
     int64_t streams, rows, width;
