@@ -49,16 +49,19 @@ NameTable<bool ModelConfig::*> words_of(bool ModelConfig::*const*) {
            KVCAL_NAMED(has_shared_expert),
            KVCAL_NAMED(corrects_router),
            KVCAL_NAMED(has_expert_latent),
+           KVCAL_NAMED(norms_expert_latent),
            KVCAL_NAMED(experts_in_out),
            KVCAL_NAMED(has_conv_bias),
            KVCAL_NAMED(mixer_bias),
            KVCAL_NAMED(mixer_output_bias),
+           KVCAL_NAMED(has_full_rank_gate),
            KVCAL_NAMED(has_mixer_norm),
            KVCAL_NAMED(norms_before_gate),
            KVCAL_NAMED(multi_query),
            KVCAL_NAMED(new_decoder_architecture),
            KVCAL_NAMED(has_parallel_norms),
            KVCAL_NAMED(has_layer_inputs),
+           KVCAL_NAMED(attends_residuals),
            KVCAL_NAMED(scales_active_stream)}};
 }
 
@@ -66,6 +69,8 @@ NameTable<float ModelConfig::*> words_of(float ModelConfig::*const*) {
   return {"number",
           {KVCAL_NAMED(norm_eps),
            KVCAL_NAMED(activation_limit),
+           KVCAL_NAMED(activation_beta),
+           KVCAL_NAMED(up_softcap),
            KVCAL_NAMED(embedding_multiplier),
            KVCAL_NAMED(residual_multiplier),
            KVCAL_NAMED(logits_multiplier),

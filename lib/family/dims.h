@@ -37,6 +37,7 @@ namespace kvcal {
   DIM(kMixerStateDim, recurrent.state_dim)                                                      \
   DIM(kMixerStepRank, recurrent.step_rank)                                                      \
   DIM(kMixerGateRank, recurrent.gate_rank)                                                      \
+  DIM(kMixerDecayRank, recurrent.decay_rank)                                                    \
   DIM(kMixerStatesWidth, recurrent.step_rank + 2 * recurrent.state_dim)                         \
   /* gate and channels; Mamba 2 also step sizes */                                              \
   DIM(kMixerInWidth, recurrent.inner() + recurrent.channels +                                   \

@@ -153,8 +153,9 @@ void parse_mamba2(const ConfigReader& reader, RecurrentConfig& recurrent) {
 
 /// Sizes that config.json leaves out are OLMo Hybrid's. Source: transformers 5.23
 /// `OlmoHybridConfig`.
-void parse_delta_net(const ConfigReader& reader, const Architecture& architecture,
-                     RecurrentConfig& recurrent) {
+void parse_delta_net(const ConfigReader& reader, ModelConfig& config) {
+  const Architecture& architecture = *config.architecture;
+  RecurrentConfig& recurrent = config.recurrent;
   const auto heads = [&](std::string_view key, int64_t most) {
     return reader.size(reader.integer(key) ? key : "num_attention_heads", most);
   };
@@ -173,8 +174,10 @@ void parse_delta_net(const ConfigReader& reader, const Architecture& architectur
     fail("key 'linear_num_key_heads' is ", recurrent.groups, ", expected a divisor of ",
          recurrent.heads, " value heads");
   recurrent.channels = recurrent.inner() + 2 * recurrent.keys();
-  if (has_row(architecture, Role::kMixerZDown)) recurrent.gate_rank = recurrent.head_dim;
-  recurrent.fades_by_key = recurrent.gate_rank > 0 || has_row(architecture, Role::kMixerKeyDecays);
+  if (has_row(architecture, Role::kMixerZDown) && !config.has_full_rank_gate)
+    recurrent.gate_rank = recurrent.head_dim;
+  if (has_row(architecture, Role::kMixerAlphaDown)) recurrent.decay_rank = recurrent.head_dim;
+  recurrent.fades_by_key = recurrent.decay_rank > 0 || has_row(architecture, Role::kMixerKeyDecays);
 }
 
 void parse_mamba(const ConfigReader& reader, RecurrentConfig& recurrent) {
@@ -220,8 +223,7 @@ void parse_mixers(const ConfigReader& reader, ModelConfig& config) {
   if (architecture.recurrence == Mixer::kNone) return;
   if (architecture.recurrence == Mixer::kMamba) parse_mamba(reader, config.recurrent);
   if (architecture.recurrence == Mixer::kMamba2) parse_mamba2(reader, config.recurrent);
-  if (architecture.recurrence == Mixer::kDeltaNet)
-    parse_delta_net(reader, architecture, config.recurrent);
+  if (architecture.recurrence == Mixer::kDeltaNet) parse_delta_net(reader, config);
   if (architecture.recurrence == Mixer::kShortConvolution)
     parse_short_convolution(reader, config.recurrent);
   if (architecture.recurrence == Mixer::kLightning) parse_lightning(config, config.recurrent);
@@ -247,7 +249,7 @@ namespace {
 
 // Source of the streams and MLPs: transformers 5.23, models/gemma3n `Gemma3nTextConfig`.
 
-/// More would be a mistake: the largest published model has 4.
+/// More would be a mistake: the largest published models have some 10.
 constexpr int64_t kMaxStreams = 64;
 /// Published models have 20.
 constexpr int64_t kMaxIterations = 1000;
@@ -265,6 +267,20 @@ void parse_sparsity(const ConfigReader& reader, ModelConfig& config) {
                                            : is_sparse ? kSparsity
                                                        : 0.0;
   }
+}
+
+/// A stream for the embedding, and one for each block of layers.
+void parse_residual_sums(const ConfigReader& reader, ModelConfig& config) {
+  constexpr std::string_view kKey = "attn_res_block_size";
+  if (!reader.find(kKey)) return;
+  config.residual_block = reader.size(kKey, kMaxLayers);
+  config.attends_residuals = true;
+  config.streams =
+      1 + (config.num_hidden_layers + config.residual_block - 1) / config.residual_block;
+  if (config.streams > kMaxStreams)
+    fail("key '", kKey, "' is ", config.residual_block, ", which gives ",
+         counted(config.num_hidden_layers, "layer"), " ", config.streams,
+         " residual sums, expected up to ", kMaxStreams);
 }
 
 }  // namespace
@@ -303,6 +319,7 @@ void parse_streams(const ConfigReader& reader, ModelConfig& config) {
     config.streams = reader.size("hc_count", kMaxStreams, 2);
     config.stream_mix_rank = reader.size("hc_lowrank", kMaxWidth);
   }
+  if (has_row(*config.architecture, Role::kAttentionSumScore)) parse_residual_sums(reader, config);
   if (!has_row(*config.architecture, Role::kStreamRouter)) return;
   config.streams = reader.size("altup_num_inputs", kMaxStreams, 2);
   config.active_stream = reader.size("altup_active_idx", config.streams - 1, 0);

@@ -106,6 +106,7 @@ Activation parse_activation(const ConfigReader& reader) {
                                              {"relu", Activation::kRelu},
                                              {"relu2", Activation::kSquaredRelu},
                                              {"xielu", Activation::kXielu},
+                                             {"situ", Activation::kSitu},
                                          }};
   return activations.at(reader.string("hidden_act").value_or("silu"));
 }
@@ -382,6 +383,12 @@ ModelConfig parse_text_config(const TextModel& model) {
   if (config.activation == Activation::kXielu && !has_row(architecture, Role::kActivationAlphaP))
     fail("key '", reader.name_of("hidden_act"), "' is 'xielu', whose numbers the layers of ",
          architecture.name, " do not hold");
+  const auto is_beta = [](const NumberKey& key) {
+    return key.field == &ModelConfig::activation_beta;
+  };
+  if (config.activation == Activation::kSitu && std::ranges::none_of(architecture.numbers, is_beta))
+    fail("key '", reader.name_of("hidden_act"), "' is 'situ', whose numbers the family ",
+         architecture.name, " does not read");
   parse_experts(reader, config);
   parse_layer_inputs(reader, config);
   parse_layers(reader, config);

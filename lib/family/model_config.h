@@ -164,9 +164,9 @@ struct RecurrentConfig {
       1.0f;  ///< delta net: update strengths are below this; 2: states may change sign
 
   int64_t step_rank = 0;  ///< Mamba 1: of the step sizes' projection
-  /// Kimi's delta net, whose states fade by key: of the projections of decays and of the output's
-  /// gates; 0: both are rows of the input's.
-  int64_t gate_rank = 0;
+  /// Kimi's delta net, whose states fade by key: of the projections of the output's gates and of
+  /// decays; 0: rows of the input's.
+  int64_t gate_rank = 0, decay_rank = 0;
   bool fades_by_key = false;  ///< delta net: states fade by key, as Kimi's, not by head
   float decay_floor = 0.0f;   ///< then the logarithms of decays lie above it; 0: no bound
   bool sigmoid_gate = false;  ///< delta net: of the output, instead of the SiLU
@@ -176,8 +176,10 @@ struct RecurrentConfig {
   int64_t inner() const { return heads * head_dim; }
   /// Width of all keys, or queries, of a delta net.
   int64_t keys() const { return groups * state_dim; }
-  /// Width of what precedes the convolution's channels in the input's projection.
-  int64_t gates_width() const { return gate_rank > 0 ? 2 * gate_rank : inner(); }
+  /// In the input's projection: the output's gates, which come first, and what precedes the
+  /// convolution's channels.
+  int64_t gate_width() const { return gate_rank > 0 ? gate_rank : inner(); }
+  int64_t gates_width() const { return gate_width() + decay_rank; }
   bool operator==(const RecurrentConfig&) const = default;
 };
 
@@ -279,6 +281,8 @@ struct ModelConfig {
   int64_t most_tokens = 0;
   float norm_eps = 0.0f;
   Activation activation = Activation::kSilu;
+  float activation_beta = 1.0f;     ///< of SiTU
+  float up_softcap = 0.0f;          ///< see ActivationFunction; 0: none
   float activation_limit = 0.0f;    ///< gpt-oss' clamped gate; 0: none
   bool activation_adds_one = true;  ///< gpt-oss: 1 is added to what the clamped gate multiplies
 
@@ -305,12 +309,13 @@ struct ModelConfig {
   bool rope_is_interleaved = false;  ///< rotates pairs (2i, 2i + 1) instead of halves
   bool has_query_rank = false;
   bool has_shared_expert = false;
-  bool has_expert_latent = false;
+  bool has_expert_latent = false, norms_expert_latent = false;
   bool corrects_router = true;  ///< in families where a correction of the router is optional
   bool experts_in_out = false;  ///< tensors of all experts are [experts, in, out]
   bool has_conv_bias = false, mixer_bias = false, mixer_output_bias = false;
-  bool has_mixer_norm = true;      ///< Mamba 2: the gated output is normed
-  bool norms_before_gate = false;  ///< that norm precedes the gate
+  bool has_full_rank_gate = false;  ///< of a delta net, where the rank is optional
+  bool has_mixer_norm = true;       ///< Mamba 2: the gated output is normed
+  bool norms_before_gate = false;   ///< that norm precedes the gate
   bool multi_query = false, new_decoder_architecture = false;  ///< Falcon
   bool has_parallel_norms = false;                             ///< Falcon's ln_attn and ln_mlp
   bool has_layer_inputs = false;     ///< every layer reads an embedding of its own
@@ -354,7 +359,12 @@ struct ModelConfig {
   /// Of the gates that mix the streams into the input of attention, mixers and MLPs, whose output
   /// all streams get; 0: they are not mixed so.
   int64_t stream_mix_rank = 0;
-  int64_t laurel_rank = 0;  ///< of the residual beside attention; 0: none
+  /// Layers whose outputs one residual sum holds; what attention, mixers and MLPs read attends over
+  /// the sums. The first stream is that of the layer's own block, the others are those before, and
+  /// the embedding. 0: one sum.
+  int64_t residual_block = 0;
+  bool attends_residuals = false;  ///< a switch: residual_block is set
+  int64_t laurel_rank = 0;         ///< of the residual beside attention; 0: none
   /// [num_hidden_layers], and the draft layer where append_draft_layer has added it.
   std::vector<LayerConfig> layers;
   std::vector<RopeConfig> ropes;  ///< [0] for most layers; [1] for sliding layers with their own

@@ -35,6 +35,10 @@ namespace kvcal {
   ROLE(kFinalMixNorm, "norms", Class::kNorm, {kStreamsWidth})                                      \
   ROLE(kFinalMixDown, "residual streams", Class::kMatrix, {kStreamMixRank, kStreamsWidth})         \
   ROLE(kFinalMixUp, "residual streams", Class::kMatrix, {kStreamsWidth, kStreamMixRank})           \
+  /* of the residual sums that the input of lm_head attends over: a norm, and a vector that */     \
+  /* scores what it gives */                                                                       \
+  ROLE(kFinalSumNorm, "norms", Class::kNorm, {kHidden})                                            \
+  ROLE(kFinalSumScore, "residual streams", Class::kMatrix, {kOne, kHidden})                        \
   ROLE(kFinalNorm, "norms", Class::kNorm, {kHidden})                                               \
   ROLE(kFinalNormBias, "norms", Class::kCorrection, {kHidden})                                     \
   ROLE(kLmHead, "lm_head", Class::kMatrix, {kOutputVocab, kEmbeddingWidth})                        \
@@ -126,9 +130,9 @@ namespace kvcal {
   /* its gates of the output and its decays by key, each through a low rank */                     \
   ROLE(kMixerZDown, "recurrent mixers", Class::kMatrix, {kMixerGateRank, kHidden}, Role::kMixerIn) \
   ROLE(kMixerZUp, "recurrent mixers", Class::kMatrix, {kMixerInner, kMixerGateRank})               \
-  ROLE(kMixerAlphaDown, "recurrent mixers", Class::kMatrix, {kMixerGateRank, kHidden},             \
+  ROLE(kMixerAlphaDown, "recurrent mixers", Class::kMatrix, {kMixerDecayRank, kHidden},            \
        Role::kMixerIn)                                                                             \
-  ROLE(kMixerAlphaUp, "recurrent mixers", Class::kMatrix, {kMixerKeyWidth, kMixerGateRank})        \
+  ROLE(kMixerAlphaUp, "recurrent mixers", Class::kMatrix, {kMixerKeyWidth, kMixerDecayRank})       \
   /* all of a delta net's, one behind the other */                                                 \
   ROLE(kMixerAll, "recurrent mixers", Class::kMatrix, {kMixerAllWidth, kHidden}, {},               \
        {Role::kMixerQuery, Role::kMixerKey, Role::kMixerValue, Role::kMixerZ, Role::kMixerBeta,    \
@@ -200,6 +204,8 @@ namespace kvcal {
   /* to the latent that experts read, and from the sum of what they give */                        \
   ROLE(kExpertsIn, "experts", Class::kMatrix, {kExpertWidth, kHidden})                             \
   ROLE(kExpertsOut, "experts", Class::kOutputMatrix, {kHidden, kExpertWidth})                      \
+  /* of that sum */                                                                                \
+  ROLE(kExpertsSumNorm, "norms", Class::kNorm, {kExpertWidth})                                     \
   ROLE(kExpertsInBias, "experts", Class::kBias, {kExpertWidth})                                    \
   ROLE(kExpertsOutBias, "experts", Class::kOutputBias, {kHidden})                                  \
   ROLE(kExpertGateUp, "experts", Class::kMatrix, {kExpertGateUpWidth, kHidden}, {},                \
@@ -256,6 +262,11 @@ namespace kvcal {
   ROLE(kMlpMixUp, "residual streams", Class::kMatrix, {kStreamsWidth, kStreamMixRank})             \
   ROLE(kMlpShares, "residual streams", Class::kMatrix, {kStreams, kStreamsWidth},                  \
        Role::kMlpMixDown)                                                                          \
+  /* Residual sums that a layer's input attends over: before attention or a mixer, and the MLP. */  \
+  ROLE(kAttentionSumNorm, "norms", Class::kNorm, {kHidden})                                        \
+  ROLE(kAttentionSumScore, "residual streams", Class::kMatrix, {kOne, kHidden})                    \
+  ROLE(kMlpSumNorm, "norms", Class::kNorm, {kHidden})                                              \
+  ROLE(kMlpSumScore, "residual streams", Class::kMatrix, {kOne, kHidden})                          \
   /* N-grams: rows of a table by hash, from which a value and a key of each stream are made; */    \
   /* the norms of keys, of the streams and of what the convolution reads. */                       \
   ROLE(kNgramEmbedding, "embeddings", Class::kEmbedding, {kNgramPartRows, kNgramHashWidth})        \
@@ -323,6 +334,13 @@ const RoleRow& row_of(Role role);
 /// larger than memory.
 constexpr bool is_looked_up(Role role) {
   return role == Role::kNgramEmbedding;
+}
+
+/// Whether the tensor is a vector that scores residual sums: a module of class Linear that nothing
+/// runs as one, so its input is never seen, and no program quantizes it.
+constexpr bool is_score(Role role) {
+  return role == Role::kAttentionSumScore || role == Role::kMlpSumScore ||
+         role == Role::kFinalSumScore;
 }
 
 /// Role under which observations report the input of a Linear with this role.

@@ -305,6 +305,10 @@ void FeedForward::mix_experts(float* out) {
     convert(type_, buffers_.latent_sum.as<float>(), expert_width(), buffers_.expert_input.data(),
             {});
     mix_chosen(cleared(buffers_.latent_sum, expert_width()));
+    if (experts.sum_norm.exists())
+      backend_.norm_heads({.x = view(buffers_.latent_sum.as<float>(), expert_width()),
+                           .weight = experts.sum_norm.weight.get(),
+                           .epsilon = config_.norm_eps});
     convert_input(Role::kExpertsOut, buffers_.latent_sum.as<float>(), expert_width(),
                   buffers_.expert_input);
     project(buffers_.expert_input.data(), experts.out, rows(), out, true);

@@ -62,12 +62,13 @@ std::vector<Activations::Row> Activations::rows_of(const ModelConfig& c, const B
   const int64_t expert_width = c.size_of(Dim::kExpertWidth);
   const bool is_recurrent = c.recurrent.heads > 0;
   const int64_t channels = is_recurrent ? c.recurrent.channels : 0;
-  const bool has_wide_decays = c.recurrent.fades_by_key && c.recurrent.gate_rank == 0;
+  const bool has_wide_decays = c.recurrent.fades_by_key && c.recurrent.decay_rank == 0;
   const int64_t decays_width = has_wide_decays ? c.recurrent.keys() : c.recurrent.heads;
   const int64_t step_rank = c.recurrent.step_rank;
   const bool steps_have_rank = step_rank > 0;
-  const int64_t low_rank = std::max(step_rank, c.recurrent.gate_rank);
+  const int64_t low_rank = std::max({step_rank, c.recurrent.gate_rank, c.recurrent.decay_rank});
   const bool has_streams = c.streams > 1, connects_streams = c.connections.exist();
+  const bool has_planes = has_streams && !c.attends_residuals;  // the layers copy the streams
   const int64_t planes = c.streams + (connects_streams ? 1 : 0);  // behind the streams: an output
   const int64_t mixed_width = c.mixes_streams() ? c.streams * c.hidden_size : 0;
   // The fused operation cannot look at a whole row of the gate.

@@ -71,17 +71,17 @@
   /* Parallel residual streams: of the embedding, before the layer, and what the layer changes. */\
   /* Of hyper-connections: behind attention and before it, each with an output behind the        \
      streams, and what attention or the MLP reads. */                                            \
-  row(streams, kFloat32, kBatch, has_streams ? planes * c.hidden_size : 0)                       \
-  row(predicted, kFloat32, kBatch, has_streams ? planes * c.hidden_size : 0)                     \
+  row(streams, kFloat32, kBatch, has_planes ? planes * c.hidden_size : 0)                        \
+  row(predicted, kFloat32, kBatch, has_planes ? planes * c.hidden_size : 0)                      \
   row(active, kFloat32, kBatch, has_streams ? c.hidden_size : 0)                                 \
   row(stream_input, kFloat32, kBatch,                                                            \
-      has_streams ? (connects_streams ? c.streams : 1) * c.hidden_size : 0)                      \
+      has_planes ? (connects_streams ? c.streams : 1) * c.hidden_size : 0)                       \
   row(stream_inputs, kFloat32, kBatch,                                                           \
-      has_streams ? (connects_streams ? c.streams : 2) * c.hidden_size : 0)                      \
+      has_planes ? (connects_streams ? c.streams : 2) * c.hidden_size : 0)                       \
   row(stream_routes, kFloat32, kBatch,                                                           \
-      connects_streams ? c.size_of(Dim::kConnections) : has_streams ? c.streams : 0)             \
+      connects_streams ? c.size_of(Dim::kConnections) : has_planes ? c.streams : 0)              \
   row(stream_coefficients, kFloat32, kBatch,                                                     \
-      connects_streams ? c.size_of(Dim::kConnections) : has_streams ? c.streams * c.streams : 0) \
+      connects_streams ? c.size_of(Dim::kConnections) : has_planes ? c.streams * c.streams : 0)  \
   /* Streams that gates mix: normed side by side, as input of products, the gates; n-grams, */   \
   /* too: their keys, and what the convolution reads and makes. */                               \
   row(wide, kFloat32, kBatch, mixed_width)                                                       \

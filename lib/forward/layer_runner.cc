@@ -18,7 +18,8 @@ LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeTyp
       feed_forward_(held_context),
       streams_(held_context),
       connections_(held_context),
-      gated_streams_(held_context) {
+      gated_streams_(held_context),
+      sums_(held_context) {
   buffers_.reserve(Reserved::kBatch, max_tokens);
 }
 
@@ -30,6 +31,7 @@ void LayerRunner::begin(const PackedLayer& layer, int64_t index, const TokenBatc
 
 const float* LayerRunner::enter(const float* hidden) {
   if (config_.connections.exist()) return connections_.enter_attention(hidden);
+  if (config_.attends_residuals) return sums_.attend_before_attention(hidden);
   return config_.streams > 1 ? streams_.predict(hidden) : hidden;
 }
 
@@ -45,6 +47,7 @@ KeysValues LayerRunner::keys_values(const float* hidden, const LayerStates* stat
 
 void LayerRunner::finish(float* all_hidden, const KvView& storage, const ObservedQueries& seen) {
   if (layer().attention_mix.up.matrix) return finish_gated(all_hidden, storage, seen);
+  if (config_.attends_residuals) return finish_attended(all_hidden, storage, seen);
   const bool has_attention = own().has_attention, is_connected = config_.connections.exist();
   if (is_connected && !has_attention) enter(all_hidden);
   float* hidden = is_connected          ? connections_.attention_output()
@@ -91,18 +94,34 @@ void LayerRunner::finish_gated(float* hidden, const KvView& storage, const Obser
     gated_streams_.mix_for(Role::kMixerIn);
     mixer_.run(nullptr, storage.states);
   }
-  float* const output = gated_streams_.output();
-  if (own().has_attention)
-    add_projected(buffers_.attended, layer().output, branch(layer().attention_output_norm), output);
-  else
-    add_projected(buffers_.mixed, layer().recurrence.out, branch(layer().attention_output_norm),
-                  output);
+  add_attended(gated_streams_.output());
   gated_streams_.add_output();
   gated_streams_.mix_for_mlp(feed_forward_.input_slot());
   float* const fed = gated_streams_.output();
   feed_forward_.run(fed, fed, true, storage.states);
   gated_streams_.add_output(hidden);
   if (layer().final_mix.up.matrix) gated_streams_.join(hidden);
+}
+
+void LayerRunner::add_attended(float* hidden) {
+  const Branch way = branch(layer().attention_output_norm);
+  if (own().has_attention)
+    add_projected(buffers_.attended, layer().output, way, hidden);
+  else
+    add_projected(buffers_.mixed, layer().recurrence.out, way, hidden);
+}
+
+void LayerRunner::finish_attended(float* hidden, const KvView& storage,
+                                  const ObservedQueries& seen) {
+  KVCAL_CHECK(own().has_attention != own().has_recurrence);
+  if (own().has_attention)
+    attention_.run(sums_.attended(), storage, seen);
+  else
+    mixer_.run(enter(hidden), storage.states);
+  sums_.begin_layer(hidden);
+  add_attended(hidden);
+  feed_forward_.run(sums_.attend_before_mlp(hidden), hidden, false, storage.states);
+  sums_.end_layer(hidden);
 }
 
 bool LayerRunner::add_mixed(const Buffer& x, const PackedLinear& linear, float multiplier,

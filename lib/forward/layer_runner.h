@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "forward/attended_sums.h"
 #include "forward/attention.h"
 #include "forward/feed_forward.h"
 #include "forward/gated_streams.h"
@@ -87,6 +88,10 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
   const float* enter(const float* hidden);
   /// finish where gates mix the residual streams.
   void finish_gated(float* hidden, const KvView& storage, const ObservedQueries& seen);
+  /// finish where layers attend over residual sums.
+  void finish_attended(float* hidden, const KvView& storage, const ObservedQueries& seen);
+  /// Adds what attention or the mixer made to hidden.
+  void add_attended(float* hidden);
   void exchange(BatchKeysValues* kept);
   /// Adds a mix to hidden, the last one before the MLP or not. Also writes the MLP's input to
   /// normed where one operation can do both, and then returns true.
@@ -101,6 +106,7 @@ class LayerRunner : private LayerContextHolder, private LayerPart {
   ResidualStreams streams_;
   HyperConnections connections_;
   GatedStreams gated_streams_;
+  AttendedSums sums_;
   LayerInputs inputs_;
 };
 

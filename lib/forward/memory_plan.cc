@@ -40,7 +40,8 @@ int64_t recurrence_elements(const ModelConfig& config) {
   return config.hidden_size *
              (config.size_of(Dim::kMixerInWidth) + config.size_of(Dim::kMixerGatesWidth) + inner) +
          inner * (config.size_of(Dim::kMixerStatesWidth) + config.recurrent.step_rank) +
-         (inner + config.recurrent.keys()) * config.recurrent.gate_rank +
+         inner * config.recurrent.gate_rank +
+         config.recurrent.keys() * config.recurrent.decay_rank +
          (config.recurrent.fades_by_key ? config.recurrent.keys() * config.hidden_size : 0);
 }
 
@@ -172,7 +173,7 @@ uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
   // rank are before attention, before the MLP, and behind the last layer.
   if (config.mixes_streams())
     largest += config.streams * hidden * (6 * config.stream_mix_rank + 2 * config.streams);
-  else if (!config.connections.exist())
+  else if (!config.connections.exist() && !config.attends_residuals)
     largest += 2 * hidden * hidden * (config.streams - 1);
   largest += hidden * (config.streams + 1) * config.ngrams.width;
   return static_cast<uint64_t>(mixer + largest) * bytes_of(type) + connection_bytes(config);

@@ -188,6 +188,7 @@ class Packer {
                      1.0f / std::sqrt(static_cast<float>(config_.hidden_size))),
           backend_};
     packed.expert_scales = values(Role::kExpertScale);
+    packed.sum_norm = norm(Role::kExpertsSumNorm);
     packed.input_norm = norm(Role::kExpertNorm);
     packed.output_norm = norm(Role::kExpertOutputNorm);
     packed.mlp_output_norm = norm(Role::kMlpBesideNorm);
@@ -257,6 +258,22 @@ class Packer {
         connection(Role::kMlpConnection, Role::kMlpConnectionScale, Role::kMlpConnectionBase);
   }
 
+  /// The norm's weight and the vector behind it in one. layer: kNoLayer for those of the model.
+  PackedValues sum_scores(Role norm_role, Role score_role, int64_t layer) const {
+    std::vector<float> scores = norm_weight(weights_.rows(layer, norm_role).parts, config_);
+    const std::vector<float> vector = as_float32(weights_.rows(layer, score_role).parts);
+    for (size_t i = 0; i < scores.size(); ++i) scores[i] *= vector[i];
+    return {std::move(scores), backend_};
+  }
+
+  void pack_sum_scores(PackedLayer& packed, LayerParts parts) const {
+    packed.attention_scores = sum_scores(Role::kAttentionSumNorm, Role::kAttentionSumScore, layer_);
+    if (parts == LayerParts::kKeyValue) return;
+    packed.mlp_scores = sum_scores(Role::kMlpSumNorm, Role::kMlpSumScore, layer_);
+    if (layer_ + 1 == config_.num_hidden_layers)
+      packed.final_scores = sum_scores(Role::kFinalSumNorm, Role::kFinalSumScore, kNoLayer);
+  }
+
   float scalar() const {
     return weights_.has(layer_, Role::kLayerScalar) ? number(Role::kLayerScalar) : 1.0f;
   }
@@ -274,6 +291,10 @@ class Packer {
       function.limits_activated = limit > 0.0f;
       function.adds_one = config_.activation_adds_one;
       function.gate_multiplier = config_.gate_multiplier;
+    }
+    if (function.kind == Activation::kSitu) {
+      function.beta = config_.activation_beta;
+      function.up_softcap = is_gated ? config_.up_softcap : 0.0f;
     }
     if (function.kind != Activation::kXielu) return function;
     const auto softplus = [](float x) {
@@ -393,6 +414,8 @@ PackedLayer pack_in_turn(const Weights& weights, const ModelConfig& config, int6
   }
   if (config.connections.exist())
     packer.pack_connections(packed, parts);
+  else if (config.attends_residuals)
+    packer.pack_sum_scores(packed, parts);
   else if (config.mixes_streams())
     pack_gated_streams(weights, config, layer, parts, linears, type, packed);
   else if (config.streams > 1)

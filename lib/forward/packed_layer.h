@@ -36,6 +36,7 @@ struct PackedExperts {
   std::vector<PackedMlp> experts;
   /// To and from the experts' latent; without matrices where they read the hidden state.
   PackedLinear in, out;
+  PackedNorm sum_norm;                   ///< of the sum in the latent, or none
   PackedMlp shared;                      ///< width 0: none
   std::vector<PackedMlp> scored_shared;  ///< those that the router scores
   float factor = 1.0f;                   ///< of all weights
@@ -48,9 +49,8 @@ struct PackedExperts {
 
 /// A recurrent mixer. For each token, in gives the gate [inner], the convolution's channels, and
 /// the raw step sizes [heads] (Mamba 2) or update strengths and decays [2 * heads] (delta net).
-/// Kimi's delta net: the low ranks of gates and decays [2 * gate_rank], the channels, and update
-/// strengths [heads]; or, without low ranks, the gate, the channels, update strengths and decays by
-/// key [heads * state_dim].
+/// Kimi's delta net: the gate or its low rank, the low rank of decays or nothing, the channels,
+/// update strengths [heads] and, where they have no low rank, decays by key [heads * state_dim].
 struct PackedRecurrence {
   PackedLinear in, out;
   PackedValues conv_weight;  ///< [channels, kernel]
@@ -174,6 +174,9 @@ struct PackedLayer {
   /// Of the input of attention or a mixer, of that of the MLP, and behind the last layer; without
   /// matrices where streams are not mixed so.
   PackedStreamMix attention_mix, mlp_mix, final_mix;
+  /// [hidden] weights of the sums that attention or a mixer attends over, the MLP, and the final
+  /// norm behind the last layer; none where there is one sum.
+  PackedValues attention_scores, mlp_scores, final_scores;
   PackedNgrams ngrams;  ///< without matrices where the layer has none
   PackedLaurel laurel;  ///< without matrices where the layer has none
   float scalar = 1.0f;  ///< factor of the residual stream at the layer's end

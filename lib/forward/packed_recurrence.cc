@@ -139,10 +139,8 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
     packed.b_norm = packed_values(Role::kMixerBNorm);
     packed.c_norm = packed_values(Role::kMixerCNorm);
   }
-  if (config.recurrent.gate_rank > 0) {
-    packed.gates = linear(Role::kMixerZUp);
-    packed.decays = linear(Role::kMixerAlphaUp);
-  }
+  if (config.recurrent.gate_rank > 0) packed.gates = linear(Role::kMixerZUp);
+  if (config.recurrent.decay_rank > 0) packed.decays = linear(Role::kMixerAlphaUp);
   packed.norm = packed_values(Role::kMixerNorm);
   if (config.architecture->recurrence == Mixer::kLightning) {
     const auto all = [&](int64_t count, float value) {

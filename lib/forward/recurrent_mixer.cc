@@ -59,8 +59,8 @@ void RecurrentMixer::scan(std::span<const SlotRun> runs) {
   const Mixer kind = config_.architecture->recurrence;
   if (kind == Mixer::kShortConvolution) return;
   if (kind == Mixer::kMamba) project_mamba();
-  const int64_t rank = config_.recurrent.gate_rank;
-  if (rank > 0) project_low(Role::kMixerAlphaUp, projected(rank), rank, mixer().decays);
+  const int64_t rank = config_.recurrent.decay_rank, gate_width = config_.recurrent.gate_width();
+  if (rank > 0) project_low(Role::kMixerAlphaUp, projected(gate_width), rank, mixer().decays);
   for (const SlotRun& run : runs)
     if (kind == Mixer::kDeltaNet)
       scan_delta(run);
@@ -130,8 +130,8 @@ void RecurrentMixer::scan_delta(const SlotRun& run) {
   const int64_t channels = recurrent.channels;
   const int64_t keys = recurrent.keys();
   const int64_t gates = recurrent.gates_width() + channels;
-  const RowsView decays = recurrent.gate_rank > 0 ? columns(buffers_.steps, 0, keys)
-                                                  : projected(gates + recurrent.heads);
+  const RowsView decays = recurrent.decay_rank > 0 ? columns(buffers_.steps, 0, keys)
+                                                   : projected(gates + recurrent.heads);
   backend_.delta_scan({.q = columns(buffers_.convolved, 0, channels),
                        .k = columns(buffers_.convolved, keys, channels),
                        .v = columns(buffers_.convolved, 2 * keys, channels),

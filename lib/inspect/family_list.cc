@@ -302,6 +302,7 @@ void add_layer_ends(Words& words, const Architecture& architecture, const Family
   add(words, family.has_row(Role::kLayerInputGate), "optional embeddings a layer");
   add(words, family.always(Role::kStreamRouter), "parallel residual streams");
   add(words, family.always(Role::kAttentionConnection), "hyper-connected residual streams");
+  add(words, family.has_row(Role::kAttentionSumScore), "optional attention over residual sums");
   add(words, family.always(Role::kAttentionMixDown), "residual streams that gates mix");
   add(words, architecture.adds_ngrams, "optional embeddings of n-grams");
   add(words, family.always(Role::kLaurelUp), "residual of low rank beside attention");
@@ -396,6 +397,7 @@ void add_feed_forward(Words& words, const Architecture& architecture, const Fami
   add(words, has_up && family.presence(Role::kGate) == Presence::kNever, "MLP without gate");
   add(words, family.reads_number(&ModelConfig::activation_limit), "clamped gate");
   add(words, family.always(Role::kActivationAlphaP), "xIELU");
+  add(words, family.reads_number(&ModelConfig::activation_beta), "optional SiTU");
   add(words, family.always(Role::kInnerNorm), "norm within the MLP");
   if (!architecture.has_experts()) return;
   words.emplace_back(architecture.expert_layers == ExpertLayers::kWhereEnabled ? "optional MoE"

@@ -32,7 +32,10 @@ std::string recurrence_text(const ModelConfig& config) {
                                       : counted(mixer.groups, "group") + " of states") +
             " of " + std::to_string(mixer.state_dim);
     if (mixer.fades_by_key) text += ", decays by key";
-    if (mixer.gate_rank > 0) text += " and gates of rank " + std::to_string(mixer.gate_rank);
+    if (mixer.gate_rank > 0)
+      text += " and gates of rank " + std::to_string(mixer.gate_rank);
+    else if (mixer.decay_rank > 0)
+      text += " of rank " + std::to_string(mixer.decay_rank);
     if (mixer.decay_floor < 0.0f) text += " above exp(" + short_float(mixer.decay_floor) + ")";
   }
   return text + ", convolution over " + counted(mixer.kernel, "token") + ", ";

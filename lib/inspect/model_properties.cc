@@ -9,7 +9,8 @@ namespace {
 
 std::string_view name_of(Activation activation) {
   constexpr std::string_view kWords[] = {
-      "silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "xielu", "tanh"};
+      "silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "xielu", "tanh", "situ"};
+  static_assert(std::size(kWords) == static_cast<size_t>(Activation::kSitu) + 1);
   return kWords[static_cast<size_t>(activation)];
 }
 
@@ -45,6 +46,7 @@ void add_sizes(Properties& properties, const ModelConfig& config) {
   add("hidden_size", config.hidden_size);
   add("intermediate_size", config.intermediate_size);
   if (config.streams > 1) add("residual_streams", config.streams);
+  if (config.attends_residuals) add("residual_block", config.residual_block);
   if (config.connections.exist()) add("sinkhorn_iterations", config.connections.iterations);
   add("vocab_size", config.vocab_size);
   add("max_position_embeddings", config.max_position_embeddings);

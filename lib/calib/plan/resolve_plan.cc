@@ -221,6 +221,11 @@ class Planner {
       if (chosen.by_name) refuse(", a router; engines run it in 16 bits");
       return false;
     }
+    if (module.role && is_score(*module.role)) {
+      if (chosen.by_name)
+        refuse(", a vector that scores residual sums; engines keep it in 16 bits");
+      return false;
+    }
     if (module.class_name == "Conv1D")
       refuse(", a Conv1D; engines load FP8 weights of Linears, whose rows are outputs");
     if (module.role == Role::kPositionEmbedding)
