@@ -22,6 +22,7 @@ Fixtures whose weights transformers does not load as they are (stand_in, fp8) ha
 import argparse
 import contextlib
 import copy
+import importlib
 import io
 import json
 import pathlib
@@ -185,8 +186,11 @@ def value_of(config, name):
     return config
 
 
-def new_cache(config):
+def new_cache(model):
     """A cache that keeps every position, also outside a window, and the states of layers without attention."""
+    config = model.config
+    if hasattr(model, "new_cache"):
+        return model.new_cache()
     if config.model_type == "minimax":
         return MiniMaxCache()
     types = getattr(config.get_text_config(), "layer_types", None) or []
@@ -227,7 +231,7 @@ class Runner:
     def run(self, config, dtype=torch.float32):
         """Logits, and K and V of each layer that has a cache of its own."""
         model = self.load(config, dtype)
-        cache = new_cache(model.config)
+        cache = new_cache(model)
         with torch.no_grad():
             logits = model(self.ids, cache=cache, use_cache=True).logits[0]
         numbers = [logits]
@@ -284,6 +288,8 @@ def record(name, seen):
     config = json.loads((folder / "config.json").read_text())
     options = json.loads((folder / "fixture.json").read_text()) if (folder / "fixture.json").exists() else {}
     expected = json.loads((folder / "expected.json").read_text())
+    if "reference" in options:
+        importlib.import_module(options["reference"])
     runner = Runner(folder, expected["ids"], options.get("omit", "$^"))
     base_config, plain = runner.load(config, torch.float32).config, runner.config(config).to_dict()
     base = runner.run(config)

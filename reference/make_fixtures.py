@@ -8,6 +8,7 @@ Input, written by hand: config.json, as a published checkpoint of the family has
   seed            first seed tried (default: from the name); fixed_seed: that one, whatever the conditions below say
   num_tokens      40 unless told; shards: 1 unless told
   stand_in        config.json of the transformers model that computes the same, for families transformers has no code of
+  reference       module of this folder that registers the model's class, which makes its caches
   rename          [[pattern, replacement], ...]: from the names transformers saves to the published ones
   fuse_qkv        {"into": module, "heads_per_group": n, "head_dim": n}: joins rows of q, k, v by group, before rename
   transpose       pattern of tensors of all experts which are published as [experts, in, out]
@@ -33,6 +34,7 @@ logits little and no such choice.
 """
 import argparse
 import copy
+import importlib
 import json
 import pathlib
 import re
@@ -369,8 +371,11 @@ def one_per_head(tensor):
     return tensor
 
 
-def new_cache(config):
+def new_cache(model):
     """A cache that keeps every position, also outside a window, and the states of layers without attention."""
+    config = model.config
+    if hasattr(model, "new_cache"):
+        return model.new_cache()
     if config.model_type == "minimax":
         return MiniMaxCache()
     types = getattr(config.get_text_config(), "layer_types", None) or []
@@ -411,7 +416,7 @@ def greedy_text(model, prompt, use_cache):
 
 
 def expectations(model, options, ids):
-    cache = new_cache(model.config)
+    cache = new_cache(model)
     with torch.no_grad(), ProductInputs(model) as products:
         logits = model(torch.tensor([ids]), past_key_values=cache, use_cache=True).logits[0]
     with torch.no_grad():
@@ -500,6 +505,8 @@ def make(models, name):
     folder = models / name
     config = json.loads((folder / "config.json").read_text())
     options = json.loads((folder / "fixture.json").read_text()) if (folder / "fixture.json").exists() else {}
+    if "reference" in options:
+        importlib.import_module(options["reference"])
     first = options.get("fixed_seed", options.get("seed", zlib.crc32(name.encode()) % 100_000))
     for seed in range(first, first + (1 if "fixed_seed" in options else 500)):
         model, stand_in, state, disk = attempt(config, options, seed)

@@ -211,6 +211,7 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
      "(^|\\.)(vit|vpm|apm|resampler|merger|aligner|connector|perceiver)(\\.|$)"},
     {"embedding", "embed|(^|\\.)(wte|wpe|shared|relative_attention_bias)$"},
     {"head", "_head(\\.|$)|(^|\\.)(head|score|classifier|qa_outputs)$"},
+    {"vector", "_res_proj$"},  // of Kimi-K3, which scores residual sums
     {"router", "(^|\\.)(router|gate|shared_expert_gate|moe_router)(\\.|$)"},
     {"norm", "layernorm|LayerNorm|layer_norm|(norm|ln)(\\.|$)"},
     // Below a layer, "output" is a Linear of an attention or a feed-forward.

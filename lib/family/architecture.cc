@@ -21,6 +21,7 @@ namespace kvcal {
   ROW(hunyuan)              \
   ROW(hybrid)               \
   ROW(inkling)              \
+  ROW(kimi)                 \
   ROW(layernorm)            \
   ROW(ling)                 \
   ROW(llama)                \

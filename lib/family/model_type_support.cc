@@ -98,8 +98,6 @@ const std::vector<Refusal>& refusals() {
       {"its dynamic convolutions and its attention to earlier layers are not run",
        {"inkling2_loop_text", "inkling2_text"}},
       {"experts make its queries", {"jetmoe"}},
-      {"the attention to earlier layers and the activation (SiTU) of its text model are not run",
-       {"kimi_k3"}},
       {"its router adds its bias before the sigmoid", {"kolibri1"}},
       {"its norm before the last Linear of the MLP is not run", {"kosmos-2.5"}},
       {"its layers have two attentions each", {"longcat_flash"}},

@@ -262,7 +262,7 @@ namespace kvcal {
   ROLE(kMlpMixUp, "residual streams", Class::kMatrix, {kStreamsWidth, kStreamMixRank})             \
   ROLE(kMlpShares, "residual streams", Class::kMatrix, {kStreams, kStreamsWidth},                  \
        Role::kMlpMixDown)                                                                          \
-  /* Residual sums that a layer's input attends over: before attention or a mixer, and the MLP. */  \
+  /* Residual sums that a layer's input attends over: before attention or a mixer, and the MLP. */ \
   ROLE(kAttentionSumNorm, "norms", Class::kNorm, {kHidden})                                        \
   ROLE(kAttentionSumScore, "residual streams", Class::kMatrix, {kOne, kHidden})                    \
   ROLE(kMlpSumNorm, "norms", Class::kNorm, {kHidden})                                              \

@@ -151,6 +151,7 @@ const std::vector<Wrapper>& wrappers() {
        kLlavaOutside},
       {"janus", "Janus", "llama", kInner, {"vision_model.", "aligner.", "vqmodel.", "generation_"}},
       {"kimi_k25", "Kimi-K2.5", "deepseek_v3", kLlavaPlaces, {"vision_tower.", "mm_projector."}},
+      {"kimi_k3", "Kimi-K3", "kimi_k3_text", kOuter, {"vision_tower.", "mm_projector."}, kOneType},
       {"lfm2_vl", "LFM2-VL", "lfm2", kInner, kLlavaOutside},
       {"lfm3_vl", "LFM3-VL", "lfm3", kInner, kLlavaOutside},
       {"lighton_ocr", "LightOnOCR", "qwen3", kInner, {"vision_encoder.", "vision_projection."}},

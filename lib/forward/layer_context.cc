@@ -68,7 +68,7 @@ std::vector<Activations::Row> Activations::rows_of(const ModelConfig& c, const B
   const bool steps_have_rank = step_rank > 0;
   const int64_t low_rank = std::max({step_rank, c.recurrent.gate_rank, c.recurrent.decay_rank});
   const bool has_streams = c.streams > 1, connects_streams = c.connections.exist();
-  const bool has_planes = has_streams && !c.attends_residuals;  // the layers copy the streams
+  const bool has_planes = has_streams && !c.attends_residuals;    // the layers copy the streams
   const int64_t planes = c.streams + (connects_streams ? 1 : 0);  // behind the streams: an output
   const int64_t mixed_width = c.mixes_streams() ? c.streams * c.hidden_size : 0;
   // The fused operation cannot look at a whole row of the gate.

@@ -12,9 +12,12 @@
 namespace kvcal {
 namespace {
 
-/// Whether engines run the module as a router, in 16 bits for any config.
-bool is_router(Role role) {
-  return role == Role::kRouter || role == Role::kSharedExpertGate;
+/// Whether a 16-bit weight of the module need not be among a config's exceptions: engines run it so
+/// for any config, or Kimi-K3's published config leaves it out. Source: llm-compressor 0.14,
+/// `patch_kimi_k3_ignore`.
+bool may_be_unlisted(Role role) {
+  return role == Role::kRouter || role == Role::kSharedExpertGate || is_score(role) ||
+         role == Role::kExpertsIn || role == Role::kExpertsOut;
 }
 
 class Reader {
@@ -138,7 +141,7 @@ class Reader {
 
   /// Adds a 16-bit weight of a module that has a scheme.
   void add_unquantized(const TensorView& weight, const ModuleScheme& scheme, Role role) {
-    if (is_router(role)) return;
+    if (may_be_unlisted(role)) return;
     if (!scheme.lists_few_exceptions) {
       problem("not quantized: ", weight.name, " is ", weight.dtype, ", ", scheme.source, " says ",
               scheme.storage ? "that it is quantized" : "FP8");

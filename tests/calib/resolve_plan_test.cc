@@ -147,6 +147,23 @@ TEST_CASE("plan: routers keep 16 bits and are named, every expert is planned") {
         "it in 16 bits");
 }
 
+TEST_CASE("plan: vectors that score residual sums keep 16 bits and are named") {
+  const ModelFixture fixture("kimi_k3");
+  const QuantPlan plan = planned(fixture, "scheme: FP8_DYNAMIC, ignore: [lm_head]");
+  const std::string model = "language_model.model.";
+  for (const std::string name :
+       {"layers.0.self_attention_res_proj", "layers.4.mlp_res_proj", "output_attn_res_proj"}) {
+    INFO(name);
+    CHECK(std::ranges::count(modules_of(plan), model + name) == 0);
+    CHECK(std::ranges::count(plan.unquantized, model + name) == 1);
+  }
+  CHECK(std::ranges::count(modules_of(plan),
+                           model + "layers.2.block_sparse_moe.routed_expert_up_proj") == 1);
+  CHECK(refusal(fixture, "scheme: FP8_DYNAMIC, targets: ['re:.*res_proj$']") ==
+        "target 're:.*res_proj$' matches language_model.model.output_attn_res_proj, a vector that "
+        "scores residual sums; engines keep it in 16 bits");
+}
+
 TEST_CASE("plan: what a pattern cannot mean is an error") {
   const ModelFixture fixture("llama");
   CHECK(refusal(fixture, "ignore: [model.layers.0.self_attention], " + kKv) ==

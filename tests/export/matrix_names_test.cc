@@ -23,6 +23,8 @@ TEST_CASE("matrix_names: what is no Linear of a language model, by name") {
       {"model.layers.0.mlp.gate.wg", "router"},
       {"model.layers.0.mlp.shared_expert_gate", "router"},
       {"model.layers.0.block_sparse_moe.gate", "router"},
+      {"language_model.model.layers.0.self_attention_res_proj", "vector"},
+      {"language_model.model.output_attn_res_proj", "vector"},
       {"model.layers.0.self_attn.q_norm", "norm"},
       {"bert.encoder.layer.0.output.LayerNorm", "norm"},
       {"model.visual.blocks.0.attn.qkv", "tower"},

@@ -51,6 +51,7 @@ const Names kOutsideOfList{"deepseek_ocr2_text",
                            "internlm2",
                            "kimi_k2",
                            "kimi_k3",
+                           "kimi_k3_text",
                            "mistral_large4_text",
                            "mllama_text_model",
                            "paddleocr_vl_text",
@@ -80,7 +81,8 @@ TEST_CASE("model_type_support: every table's types are transformers'") {
   for (const Wrapper& wrapper : wrappers()) {
     INFO(wrapper.model_type);
     const auto it = listed.find(wrapper.model_type);
-    REQUIRE(it != listed.end());
+    REQUIRE((it != listed.end()) != kOutsideOfList.contains(wrapper.model_type));
+    if (it == listed.end()) continue;
     CHECK((it->second.text_type == wrapper.text_type || it->second.text_type == "-"));
   }
   for (const RefusedModelType& refused : refused_model_types()) {

@@ -8,8 +8,8 @@ namespace kvcal {
 namespace {
 
 TEST_CASE("activations: what is reserved is what the memory plan counts") {
-  for (const std::string name :
-       {"llama", "mixtral", "deepseek_v3", "deepseek_v32", "gpt2", "jamba", "glm5_next"}) {
+  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "deepseek_v32", "gpt2", "jamba",
+                                 "glm5_next", "kimi_k3"}) {
     const test::ModelFixture fixture(name);
     for (const ComputeType type : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
       INFO(name << " " << name_of(type));

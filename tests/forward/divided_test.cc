@@ -68,7 +68,7 @@ TEST_CASE("two and three backends see the bytes that one sees") {
   // streams and layers' own inputs.
   for (const std::string name :
        {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba", "qwen3_next",
-        "glm_moe_dsa_sparse", "gemma3n_text", "glm5_next", "qwen4_exp"})
+        "glm_moe_dsa_sparse", "gemma3n_text", "glm5_next", "kimi_k3", "qwen4_exp"})
     for (const auto& [mode, request] : {std::pair{RunMode::kQuantized, test::kObserveAll},
                                         {RunMode::kQuantized, ObservationRequest{}},
                                         {RunMode::kExact, amax},

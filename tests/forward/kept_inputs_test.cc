@@ -54,7 +54,7 @@ TEST_CASE("a device that keeps K, V and their input sees what one without room s
   // A norm behind RoPE, a latent cache, a mixer beside attention, experts, shared K and V, chunks.
   for (const std::string& name :
        std::vector<std::string>{"llama", "olmo2", "deepseek_v3", "falcon_h1", "qwen3_moe",
-                                "gemma4_e2b", "llama4", "gemma3n_text", "glm5_next"})
+                                "gemma4_e2b", "llama4", "gemma3n_text", "glm5_next", "kimi_k3"})
     for (const RunMode mode : {RunMode::kQuantized, RunMode::kExact})
       for (const ObservationRequest& request : {amax, test::kObserveAll}) {
         INFO(name);

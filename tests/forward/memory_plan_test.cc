@@ -61,7 +61,8 @@ TEST_CASE("memory plan: without a limit everything is as the backend likes") {
 }
 
 TEST_CASE("memory plan: the smallest limit is what the error of a smaller one names") {
-  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "gpt2", "glm5_next"}) {
+  for (const std::string name :
+       {"llama", "mixtral", "deepseek_v3", "gpt2", "glm5_next", "kimi_k3"}) {
     const ModelFixture fixture(name);
     LayerwiseOptions options{.memory_limit = 1, .process_bytes = 3 * kMiB};
     std::string message;
@@ -105,7 +106,7 @@ TEST_CASE("memory plan: batch and hidden states together stay below the limit") 
 }
 
 TEST_CASE("memory plan: what is observed has room") {
-  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "glm5_next"}) {
+  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "glm5_next", "kimi_k3"}) {
     ModelFixture fixture(name);
     INFO(name);
     const MemoryNeeds none = needs_of(fixture);

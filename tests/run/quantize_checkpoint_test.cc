@@ -3,8 +3,10 @@
 
 #include "checkpoint/model_dir.h"
 #include "core/interrupt.h"
+#include "stored/fp8_checkpoint.h"
 #include "support/catch.h"
 #include "support/folders.h"
+#include "support/model_fixture.h"
 #include "support/scratch_folder.h"
 
 using namespace kvcal;
@@ -39,6 +41,33 @@ TEST_CASE("quantize_checkpoint: the result tells what is in the output") {
   CHECK(manifest == result.manifest);
   CHECK(manifest.at("quantized").size() == 14);
   CHECK(manifest.at("left_alone").at("lm_head") == "head");
+}
+
+TEST_CASE("quantize_checkpoint: Kimi-K3's exceptions may be missing in a config, others not") {
+  const ScratchFolder scratch;
+  SilentDiagnostics silent;
+  QuantizeRequest request = request_in(scratch);
+  request.checkpoint = test::model_fixture("kimi_k3").string();
+  request.scheme = "fp8_dynamic";
+  request.ignore = {"re:.*(self_attn|shared_experts|routed_expert|\\.mlp\\.).*"};
+  quantize_checkpoint(request, silent);
+  Json config = parse_json(read_text(scratch / "out/config.json"));
+  const Json listed = config["quantization_config"]["ignore"];
+  const auto problems_without = [&](std::string_view word) {
+    Json& ignore = config["quantization_config"]["ignore"] = Json::array();
+    for (const Json& name : listed)
+      if (name.get<std::string>().find(word) == std::string::npos) ignore.push_back(name);
+    CHECK(ignore.size() < listed.size());
+    fs::remove(scratch / "out/config.json");
+    test::write_file(scratch / "out/config.json", dump_as_python(config));
+    const ModelDir output(scratch / "out");
+    return read_checkpoint_quantization(output, read_model_config(output)).problems;
+  };
+  // As in the published one. Source: llm-compressor 0.14, `patch_kimi_k3_ignore`.
+  for (const char* word : {"self_attention_res_proj", "mlp_res_proj", "output_attn_res_proj",
+                           "routed_expert_down_proj", "routed_expert_up_proj"})
+    CHECK(problems_without(word).empty());
+  CHECK_FALSE(problems_without("kv_b_proj").empty());
 }
 
 TEST_CASE("quantize_checkpoint: an interrupt leaves no output") {

@@ -9,13 +9,6 @@ using enum Role;
 
 namespace {
 
-/// MLPs of layers without experts, under the name of layers with them.
-TensorRows saved_mlp_rows() {
-  return with(unless(&LayerConfig::is_moe), {{kGate, "block_sparse_moe.gate_proj.weight"},
-                                             {kUp, "block_sparse_moe.up_proj.weight"},
-                                             {kDown, "block_sparse_moe.down_proj.weight"}});
-}
-
 /// The indexer of DeepSeek's sparse attention.
 TensorRows indexer_rows() {
   return with(when(&LayerConfig::has_indexer),
@@ -147,51 +140,6 @@ constexpr FamilyRow kRows[] = {
        family.has_prediction_layers = false;
        family.draft = DraftLayer::kNone;
        family.draft_scales = "";
-     }},
-    // DeepSeek-V3's attention without positions among delta nets whose states fade by key. Source:
-    // transformers 5.24, models/kimi_linear and conversion_mapping.py.
-    {"kimi_linear", "deepseek_v3", "KimiLinearAttention", "Kimi Linear 48B-A3B",
-     [](Architecture& family) {
-       family.defaults = R"({"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
-         "v_head_dim": 128, "rms_norm_eps": 1e-5, "num_experts": 256, "num_shared_experts": 1,
-         "moe_intermediate_size": 1024, "first_k_dense_replace": 1, "num_expert_group": 1,
-         "topk_group": 1, "num_experts_per_token": 8, "moe_renormalize": true,
-         "routed_scaling_factor": 2.446, "model_max_length": 1048576, "linear_head_dim": 128,
-         "linear_num_heads": 32, "linear_conv_kernel_dim": 4})";
-       family.aliases = kimi_delta_net_aliases();
-       add(family.aliases, {{"max_position_embeddings", "model_max_length"},
-                            {"norm_topk_prob", "moe_renormalize"},
-                            {"n_group", "num_expert_group"},
-                            {"num_experts_per_tok", "num_experts_per_token"},
-                            {"n_shared_experts", "num_shared_experts"},
-                            {"attn_layer_numbers", "linear_attn_config.full_attn_layers"}});
-       family.switches = {{"attention_bias", &ModelConfig::attention_bias},
-                          {"norm_topk_prob", &ModelConfig::norm_topk_prob}};
-       family.fixed = {{"hidden_act", "\"silu\""},  // also of the convolution
-                       {"mla_use_nope", "true"},
-                       {"moe_layer_freq", "1"},
-                       {"use_grouped_topk", "true"},
-                       {"moe_router_activation_func", "\"sigmoid\""}};
-       family.known_keys = {"linear_attn_config.kda_layers", "head_dim", "qk_head_dim",
-                            "rope_theta", "rope_scaling"};
-       family.has_prediction_layers = false;
-       family.draft = DraftLayer::kNone;
-       family.masks_first_draft = false;
-       family.draft_scales = "";
-       family.positions = Positions::kNone;
-       family.recurrence = Mixer::kDeltaNet;
-       family.expert_layers = ExpertLayers::kTyped;
-       family.layer_tensors = joined(
-           {pre_norm_rows(), with(when(&LayerConfig::has_attention), latent_attention_rows()),
-            with(when(&LayerConfig::has_recurrence),
-                 kimi_delta_net_rows({Dim::kOne, Dim::kOne, Dim::kMixerHeads, Dim::kOne})),
-            with(unless(&ModelConfig::has_saved_names), mlp_rows()),
-            with(when(&ModelConfig::has_saved_names), saved_mlp_rows()),
-            expert_rows(kMixtralExperts),
-            correction_rows("block_sparse_moe.gate.e_score_correction_bias"),
-            shared_expert_rows({"block_sparse_moe.shared_experts.gate_proj.weight",
-                                "block_sparse_moe.shared_experts.up_proj.weight",
-                                "block_sparse_moe.shared_experts.down_proj.weight"})});
      }},
     // DeepSeek-V3 whose attention reads the index_topk tokens that an indexer selects.
     {"deepseek_v32", "deepseek_v3", "DeepseekV32Attention", "DeepSeek-V3.2",
