@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <utility>
 
 #include "core/interrupt.h"
 #include "eval/logit_rows.h"
+#include "eval/shared_prefixes.h"
 
 namespace kvcal {
 namespace {
@@ -28,17 +31,21 @@ class ContinuationScorer::Pass {
       : scorer_(scorer),
         texts_(texts),
         sequences_(distinct_sequences(texts)),
-        slots_(static_cast<size_t>(std::clamp<int64_t>(slots, 1, std::ssize(sequences_)))),
+        free_slots_(static_cast<size_t>(std::clamp<int64_t>(slots, 1, std::ssize(sequences_)))),
         cache_(scorer.model_.decoder.make_cache(scorer.model_.cache, scorer.model_.scales,
-                                                longest_text(texts), static_cast<int64_t>(slots_))),
-        scores_(texts.size(), ContinuationScore{.is_greedy = true}) {}
+                                                longest_text(texts), std::ssize(free_slots_))),
+        scores_(texts.size(), ContinuationScore{.is_greedy = true}) {
+    std::iota(free_slots_.rbegin(), free_slots_.rend(), 0);
+  }
 
   std::vector<ContinuationScore> run() {
-    for (size_t first = 0; first < sequences_.size();) {
-      const size_t count = packed_from(first);
-      run_pack(std::span(sequences_).subspan(first, count));
-      first += count;
-    }
+    // Attention that selects keys reads a short part whole, in another order than selected keys.
+    const bool may_share = !scorer_.model_.decoder.config().selects_keys(longest_text(texts_));
+    const std::vector<SharedPart> parts =
+        parts_of_sequences(may_share ? std::ssize(free_slots_) - 1 : 0);
+    std::vector<Ready> ready;
+    for (const SharedPart& part : parts) ready.push_back({&part});
+    run_all(std::move(ready));
     return std::move(scores_);
   }
 
@@ -50,69 +57,140 @@ class ContinuationScorer::Pass {
     size_t first_row = 0;  ///< the first whose logits a text needs
   };
 
-  /// A row of logits, and the sequence's token that it predicts.
+  /// A part whose sequences' tokens before it are in a slot; none where it begins them.
+  struct Ready {
+    const SharedPart* part = nullptr;
+    int64_t before = kNoSlot, slot = kNoSlot;
+  };
+  static constexpr int64_t kNoSlot = -1;
+
+  /// A row of logits: the part's sequences read the token at `index`.
   struct Row {
-    const Fed* fed = nullptr;
+    const SharedPart* part = nullptr;
     size_t index = 0;
   };
 
-  /// The longest first: a step of long ones then leaves room for short ones, never the reverse.
-  static std::vector<Fed> distinct_sequences(std::span<const ContinuationIds> texts) {
-    std::map<std::vector<TokenId>, std::vector<size_t>> same;
+  /// In lexicographic order of those whose ropes are alike, so that shared_parts may share them.
+  std::vector<Fed> distinct_sequences(std::span<const ContinuationIds> texts) const {
+    std::map<std::pair<std::vector<int64_t>, std::vector<TokenId>>, std::vector<size_t>> same;
     for (size_t i = 0; i < texts.size(); ++i) {
       const auto& [context, continuation] = texts[i];
       if (context.empty() || continuation.empty())
         fail("text ", i, " has no ", context.empty() ? "context" : "continuation");
       std::vector<TokenId> ids = context;
       ids.insert(ids.end(), continuation.begin(), continuation.end() - 1);
-      same[std::move(ids)].push_back(i);
+      same[{blocks_of(ids.size()), ids}].push_back(i);
     }
     std::vector<Fed> sequences;
-    for (auto& [ids, of] : same) {
-      Fed fed{.ids = ids, .texts = std::move(of)};
+    for (auto& [key, of] : same) {
+      Fed fed{.ids = key.second, .texts = std::move(of)};
       fed.first_row = fed.ids.size();
       for (const size_t text : fed.texts)
         fed.first_row = std::min(fed.first_row, texts[text].context.size() - 1);
       sequences.push_back(std::move(fed));
     }
-    std::ranges::stable_sort(sequences, std::ranges::greater{},
-                             [](const Fed& fed) { return fed.ids.size(); });
     return sequences;
   }
 
-  /// How many sequences go together: those that fit into one step, or a longer one alone. One of a
-  /// single token goes only with its like, as Decoder::step_together's bytes ask for.
-  size_t packed_from(size_t first) const {
-    size_t count = 1, tokens = sequences_[first].ids.size();
-    const bool is_single = tokens == 1;
-    while (first + count < sequences_.size() && count < slots_) {
-      const size_t more = sequences_[first + count].ids.size();
-      if (tokens + more > kPackTokens || (more == 1) != is_single) break;
-      tokens += more;
+  /// The parts of all sequences, of those apart whose ropes differ.
+  std::vector<SharedPart> parts_of_sequences(int64_t most_height) const {
+    std::vector<SharedPart> all;
+    const auto block = [&](size_t i) { return blocks_of(sequences_[i].ids.size()); };
+    for (size_t first = 0; first < sequences_.size();) {
+      std::vector<std::span<const TokenId>> ids;
+      size_t last = first;
+      for (; last < sequences_.size() && block(last) == block(first); ++last)
+        ids.emplace_back(sequences_[last].ids);
+      for (SharedPart& part : shared_parts(ids, most_height))
+        all.push_back(moved(std::move(part), first));
+      first = last;
+    }
+    return all;
+  }
+
+  std::vector<int64_t> blocks_of(size_t length) const {
+    std::vector<int64_t> blocks;
+    for (const RopeConfig& rope : scorer_.model_.decoder.config().ropes)
+      blocks.push_back(rope_block(rope, static_cast<int64_t>(length)));
+    return blocks;
+  }
+
+  static SharedPart moved(SharedPart part, size_t by) {
+    part.first += by;
+    part.last += by;
+    for (SharedPart& next : part.next) next = moved(std::move(next), by);
+    return part;
+  }
+
+  /// Runs the parts and all that follow them. The longest go first: a step of long ones then leaves
+  /// room for short ones, never the reverse.
+  void run_all(std::vector<Ready> ready) {
+    std::ranges::stable_sort(ready, std::ranges::greater{},
+                             [](const Ready& one) { return one.part->size(); });
+    for (size_t first = 0; first < ready.size();) {
+      const std::span<Ready> pack = std::span(ready).subspan(first, packed_from(ready, first));
+      for (Ready& one : pack) {
+        one.slot = free_slots_.back();
+        free_slots_.pop_back();
+      }
+      std::ranges::sort(pack, std::ranges::less{}, &Ready::slot);
+      run_pack(pack);
+      std::vector<Ready> next;
+      for (const Ready& one : pack)
+        for (const SharedPart& part : one.part->next) next.push_back({&part, one.slot});
+      run_all(std::move(next));
+      for (const Ready& one : pack) free_slots_.push_back(one.slot);
+      first += pack.size();
+    }
+  }
+
+  /// How many parts go together: those that fit into one step, or a longer one alone, and leave
+  /// slots for what follows them. One of a single token goes only with its like, as
+  /// Decoder::step_together's bytes ask for.
+  size_t packed_from(std::span<const Ready> ready, size_t first) const {
+    size_t count = 0, tokens = 0;
+    int64_t height = 0;
+    const bool is_single = ready[first].part->size() == 1;
+    while (first + count < ready.size()) {
+      const SharedPart& part = *ready[first + count].part;
+      height = std::max(height, part.height());
+      const auto left = std::ssize(free_slots_) - static_cast<int64_t>(count) - 1;
+      const bool has_room =
+          height == 0 ? left >= 0 : left >= height && left > static_cast<int64_t>(count);
+      const bool fits = tokens + part.size() <= kPackTokens && (part.size() == 1) == is_single;
+      if (count > 0 && !(fits && has_room)) break;
+      tokens += part.size();
       ++count;
     }
     return count;
   }
 
-  void run_pack(std::span<const Fed> pack) {
-    for (size_t slot = 0; slot < pack.size(); ++slot) cache_.clear(static_cast<int64_t>(slot));
-    for (size_t begin = 0; begin < pack.front().ids.size(); begin += kPackTokens) {
+  void run_pack(std::span<const Ready> pack) {
+    size_t longest = 0;
+    for (const Ready& one : pack) {
+      cache_.clear(one.slot);
+      if (one.before != kNoSlot) cache_.copy(one.before, one.slot);
+      longest = std::max(longest, one.part->size());
+    }
+    for (size_t begin = 0; begin < longest; begin += kPackTokens) {
       throw_if_interrupted();
       std::vector<Decoder::SequenceTokens> sequences;
       std::vector<int32_t> places;
       std::vector<Row> rows;
       size_t placed = 0;
-      for (const Fed& fed : pack) {
+      for (const Ready& one : pack) {
+        const std::vector<TokenId>& whole = sequences_[one.part->first].ids;
+        const size_t from = one.part->begin + begin;
         const std::span<const TokenId> ids =
-            std::span(fed.ids).subspan(begin, std::min(kPackTokens, fed.ids.size() - begin));
-        for (size_t row = std::max(begin, fed.first_row); row < begin + ids.size(); ++row) {
-          rows.push_back({&fed, row});
-          places.push_back(static_cast<int32_t>(placed + row - begin));
+            std::span(whole).subspan(from, std::min(kPackTokens, one.part->end - from));
+        for (size_t row = std::max(from, first_row(*one.part)); row < from + ids.size(); ++row) {
+          rows.push_back({one.part, row});
+          places.push_back(static_cast<int32_t>(placed + row - from));
         }
         placed += ids.size();
-        sequences.push_back(
-            {.slot = std::ssize(sequences), .ids = ids, .whole_length = std::ssize(fed.ids)});
+        sequences.push_back({.slot = one.slot, .ids = ids, .whole_length = std::ssize(whole)});
       }
+      scorer_.tokens_run_ += static_cast<int64_t>(placed);
       Decoder& decoder = scorer_.model_.decoder;
       const Buffer hidden = decoder.step_hidden_together(sequences, cache_);
       for (size_t row = 0; row < rows.size(); row += kLogitRows) {
@@ -121,6 +199,17 @@ class ContinuationScorer::Pass {
             decoder.logits_at(hidden, std::span(places).subspan(row, count)));
       }
     }
+  }
+
+  std::span<const Fed> sequences_of(const SharedPart& part) const {
+    return std::span(sequences_).subspan(part.first, part.last - part.first);
+  }
+
+  /// The first row of logits that a sequence of the part needs.
+  size_t first_row(const SharedPart& part) const {
+    size_t first = part.end;
+    for (const Fed& fed : sequences_of(part)) first = std::min(first, fed.first_row);
+    return first;
   }
 
   void add(std::span<const Row> rows, std::span<const float> logits) {
@@ -132,8 +221,9 @@ class ContinuationScorer::Pass {
       described[i] = describe(logits.subspan(i * vocab, vocab));
     });
     for (size_t i = 0; i < rows.size(); ++i)
-      for (const size_t text : rows[i].fed->texts)
-        add(text, rows[i].index, logits.subspan(i * vocab, vocab), described[i]);
+      for (const Fed& fed : sequences_of(*rows[i].part))
+        for (const size_t text : fed.texts)
+          add(text, rows[i].index, logits.subspan(i * vocab, vocab), described[i]);
   }
 
   void add(size_t text, size_t row, std::span<const float> logits, const LogitRow& described) {
@@ -151,7 +241,7 @@ class ContinuationScorer::Pass {
   ContinuationScorer& scorer_;
   std::span<const ContinuationIds> texts_;
   std::vector<Fed> sequences_;
-  size_t slots_;
+  std::vector<int64_t> free_slots_;
   KvCache cache_;
   std::vector<ContinuationScore> scores_;
 };

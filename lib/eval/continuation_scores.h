@@ -18,8 +18,8 @@ struct ContinuationScore {
   bool is_greedy = false;        ///< each of its tokens is the most likely one
 };
 
-/// Scores continuations, many at a time. What they share is run once: continuations of one context
-/// that differ only in the last token.
+/// Scores continuations, many at a time. What they share is run once, with the same bytes: a
+/// context with several continuations, the examples before all contexts of a task.
 /// Source: lm_eval 0.4.13, models/huggingface.py `_loglikelihood_tokens`.
 class ContinuationScorer {
  public:
@@ -30,6 +30,9 @@ class ContinuationScorer {
   /// Throws Error for an empty context or continuation, and as Decoder::step.
   std::vector<ContinuationScore> score(std::span<const ContinuationIds> texts, int64_t slots);
 
+  /// Tokens that went through the layers so far.
+  int64_t tokens_run() const { return tokens_run_; }
+
   /// Tokens that a slot must hold for any of the texts.
   static int64_t longest_text(std::span<const ContinuationIds> texts);
 
@@ -37,6 +40,7 @@ class ContinuationScorer {
   class Pass;
   ScoredModel model_;
   ThreadPool threads_;
+  int64_t tokens_run_ = 0;
 };
 
 }  // namespace kvcal

@@ -12,6 +12,7 @@
 #include "core/stopwatch.h"
 #include "datasets/chat_template.h"
 #include "eval/logit_rows.h"
+#include "eval/shared_prefixes.h"
 
 namespace kvcal {
 
@@ -275,7 +276,9 @@ class BatchWriter {
         cache_(cache),
         prompts_(prompts),
         options_(options),
-        writing_(static_cast<size_t>(cache.slots())) {}
+        writing_(static_cast<size_t>(cache.slots())),
+        held_(writing_.size()),
+        may_share_(can_share(decoder.config(), cache.capacity())) {}
 
   BatchUse run() {
     for (;;) {
@@ -295,17 +298,56 @@ class BatchWriter {
     if (ids.empty()) fail("prompt ", prompt, " has no token");
     Writing text{.prompt = prompt, .sampler = sampler_of(prompt)};
     if (prompts_[prompt].max_new_tokens <= 0) return finish(slot, std::move(text));
-    cache_.clear(static_cast<int64_t>(slot));
-    const Decoder::SequenceTokens sequence{.slot = static_cast<int64_t>(slot), .ids = ids};
+    const size_t shared = take_shared(slot, ids);
+    const Decoder::SequenceTokens sequence{.slot = static_cast<int64_t>(slot),
+                                           .ids = std::span(ids).subspan(shared)};
+    held_[slot] = prompt;
     std::vector<float> logits;
     {
       const TimedScope watch(use_.prefill_seconds);
       logits = logits_after(std::span(&sequence, 1), [&](size_t) { return prompt; });
     }
-    use_.prompt_tokens += std::ssize(ids);
+    use_.prompt_tokens += std::ssize(sequence.ids);
     writing_[slot] = std::move(text);
     if (options_.repetition_penalty != 1.0f) writing_[slot]->seen = {ids.begin(), ids.end()};
     append(slot, logits);
+  }
+
+  /// States are those behind a whole sequence; attention that selects keys reads a short part
+  /// whole, in another order than selected keys.
+  static bool can_share(const ModelConfig& config, int64_t capacity) {
+    bool has_states = false;
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+      has_states = has_states || config.has_states(layer);
+    return !has_states && !config.selects_keys(capacity);
+  }
+
+  /// Tokens at the beginning of both prompts whose K and V are those of either, but for the last
+  /// two of ids: one alone would be a step of decoding, whose last bits may be others.
+  size_t shared_tokens(const std::vector<TokenId>& of, const std::vector<TokenId>& ids) const {
+    for (const RopeConfig& rope : decoder_.config().ropes)
+      if (rope_block(rope, std::ssize(of)) != rope_block(rope, std::ssize(ids))) return 0;
+    const auto common = std::ranges::mismatch(of, ids).in1 - of.begin();
+    return std::min(static_cast<size_t>(common), ids.size() - std::min<size_t>(ids.size(), 2));
+  }
+
+  /// Fills the slot with what the prompts in the slots have in common with ids, where that is worth
+  /// a copy, and returns the number of tokens.
+  size_t take_shared(size_t slot, const std::vector<TokenId>& ids) {
+    size_t best = slot, most = 0;
+    for (size_t other = 0; may_share_ && other < held_.size(); ++other) {
+      if (!held_[other]) continue;
+      const size_t shared = shared_tokens(prompts_[*held_[other]].ids, ids);
+      if (shared < most || (shared == most && other != slot)) continue;
+      best = other;
+      most = shared;
+    }
+    if (most < kLeastShared) {
+      cache_.clear(static_cast<int64_t>(slot));
+      return 0;
+    }
+    cache_.copy(static_cast<int64_t>(best), static_cast<int64_t>(slot), static_cast<int64_t>(most));
+    return most;
   }
 
   /// Names the prompt whose logits are not finite.
@@ -372,7 +414,9 @@ class BatchWriter {
   std::span<const BatchPrompt> prompts_;
   const BatchOptions& options_;
   std::vector<std::optional<Writing>> writing_;  ///< by slot
-  size_t next_ = 0;                              ///< prompt
+  std::vector<std::optional<size_t>> held_;      ///< the prompt that a slot's sequence begins with
+  bool may_share_ = false;
+  size_t next_ = 0;  ///< prompt
   BatchUse use_;
 };
 

@@ -165,7 +165,8 @@ struct BatchOptions {
   std::function<void(size_t prompt, std::vector<TokenId> ids)> on_text = {};
 };
 
-/// The tokens and steps that generating took.
+/// The tokens and steps that generating took. prompt_tokens: those that were run; what a prompt has
+/// in common with one that a slot holds is copied.
 struct BatchUse {
   int64_t prompt_tokens = 0, new_tokens = 0;
   int64_t num_steps = 0;  ///< of decoding; each takes all texts further that are being written

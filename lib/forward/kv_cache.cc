@@ -77,6 +77,32 @@ size_t indexer_row_bytes(const ModelConfig& config, int64_t layer, int64_t capac
   return is_kept ? static_cast<size_t>(config.indexer.head_dim) * sizeof(float) : 0;
 }
 
+/// Copies within the backend's memory; bytes that are no whole floats by the host's.
+void copy_bytes(Backend& backend, const std::byte* from, std::byte* to, size_t bytes) {
+  const auto is_whole = [](const void* data) {
+    return reinterpret_cast<uintptr_t>(data) % sizeof(float) == 0;
+  };
+  if (bytes == 0) return;
+  if (is_whole(from) && is_whole(to) && bytes % sizeof(float) == 0) {
+    // In rows, which threads divide among themselves.
+    constexpr int64_t kWidth = 4096;
+    const auto copy = [&](int64_t first, int64_t rows, int64_t width) {
+      const auto view = [&](const std::byte* data) {
+        auto* floats = reinterpret_cast<float*>(const_cast<std::byte*>(data)) + first;
+        return contiguous(floats, rows, 1, width);
+      };
+      if (rows > 0) backend.copy_heads({.x = view(from), .out = view(to), .width = width});
+    };
+    const auto count = static_cast<int64_t>(bytes / sizeof(float));
+    copy(0, count / kWidth, kWidth);
+    copy(count / kWidth * kWidth, count % kWidth > 0 ? 1 : 0, count % kWidth);
+    return;
+  }
+  std::vector<std::byte> host(bytes);
+  backend.copy_out(from, host);
+  backend.copy_in(host, to);
+}
+
 }  // namespace
 
 KvDType unquantized_cache_dtype(const ModelConfig& config) {
@@ -215,6 +241,28 @@ void KvCache::clear(int64_t slot) {
       const size_t bytes = state.size() / lengths_.size();
       if (bytes > 0) backend_.fill_zero(state.data() + static_cast<size_t>(slot) * bytes, bytes);
     }
+}
+
+void KvCache::copy(int64_t from, int64_t to, int64_t tokens) {
+  const auto source = static_cast<size_t>(from), target = static_cast<size_t>(to);
+  const bool is_whole = tokens == lengths_[source];
+  KVCAL_CHECK(tokens >= 0 && tokens <= lengths_[source]);
+  KVCAL_CHECK(is_whole || last_ids_[source].empty());
+  lengths_[target] = tokens;
+  last_ids_[target] = last_ids_[source];
+  for (Layer& layer : layers_) {
+    KVCAL_CHECK(is_whole || layer.states.slots == 0);
+    const auto copy_part = [&](Buffer& all, size_t bytes) {  // of a slot
+      if (from != to)
+        copy_bytes(backend_, all.data() + source * (all.size() / lengths_.size()),
+                   all.data() + target * (all.size() / lengths_.size()), bytes);
+    };
+    for (Buffer* rows : {&layer.kv.k.rows, &layer.kv.v.rows, &layer.indexer_keys})
+      copy_part(*rows, rows->size() / lengths_.size() / static_cast<size_t>(capacity_) *
+                           static_cast<size_t>(tokens));
+    for (Buffer LayerStates::*part : LayerStates::all_parts())
+      copy_part(layer.states.*part, (layer.states.*part).size() / lengths_.size());
+  }
 }
 
 void KvCache::append(int64_t layer, const KeysValues& kv, const TokenBatch& batch) {

@@ -71,6 +71,10 @@ class KvCache {
   const CacheType& type() const { return type_; }
   /// Empties a slot.
   void clear(int64_t slot = 0);
+  /// Makes a slot's sequence that of another slot, or of the same, so that two may go on from it.
+  void copy(int64_t from, int64_t to) { copy(from, to, length(from)); }
+  /// The same of its first tokens, where no layer has states beside K and V.
+  void copy(int64_t from, int64_t to, int64_t tokens);
   /// Rotates the new K of a layer, and stores K and V in the last rows of the batch's segments, or
   /// from batch.first_row on.
   void append(int64_t layer, const KeysValues& kv, const TokenBatch& batch);

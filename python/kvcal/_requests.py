@@ -40,10 +40,15 @@ def known_arguments(given: dict[str, Any], known: Iterable[str]) -> dict[str, An
 
 
 def order_of(texts: Sequence[tuple[list[int], list[int]]]) -> list[int]:
-    """Places of (context, continuation) in the order to run: the longest first; those of one context and one length stay
-    together, since what they share is run once."""
+    """Places of (context, continuation) in the order to run: those of one context together, since what they share is run
+    once; the contexts with the longest texts first."""
+    longest: dict[tuple[int, ...], int] = {}
+    for context, continuation in texts:
+        key = tuple(context)
+        longest[key] = max(longest.get(key, 0), len(context) + len(continuation))
     return sorted(
-        range(len(texts)), key=lambda place: (-len(texts[place][0]) - len(texts[place][1]), texts[place][0] + texts[place][1])
+        range(len(texts)),
+        key=lambda place: (-longest[tuple(texts[place][0])], texts[place][0], -len(texts[place][1]), texts[place][1]),
     )
 
 

@@ -104,6 +104,47 @@ TEST_CASE("a slot takes the next prompt as soon as its text ends") {
   CHECK(use.num_steps == 8);
 }
 
+TEST_CASE("what prompts have in common is run once, and changes no text") {
+  for (const std::string name :
+       {"llama", "gemma3_text", "deepseek_v3", "jamba", "llama_rope_dynamic"})
+    for (const KvDType dtype : {KvDType::kFloat32, KvDType::kFp8E4m3}) {
+      INFO(name << " with " << name_of(dtype));
+      ModelFixture fixture(name);
+      Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+      const std::span<const TokenId> head = std::span(fixture.ids).first(11);
+      std::vector<BatchPrompt> prompts;
+      for (TokenId i = 0; i < 5; ++i) {
+        BatchPrompt& prompt = prompts.emplace_back(BatchPrompt{{head.begin(), head.end()}, 6});
+        for (TokenId k = 0; k <= i % 3; ++k) prompt.ids.push_back(10 + 7 * i + k);
+      }
+      prompts.push_back(prompts.front());
+      Texts alone;
+      for (size_t i = 0; i < prompts.size(); ++i)
+        alone[i] = write(decoder, std::span(prompts).subspan(i, 1), dtype, 1).at(0);
+      for (const int64_t slots : {1, 3, 16}) CHECK(write(decoder, prompts, dtype, slots) == alone);
+    }
+}
+
+TEST_CASE("only what a prompt has of its own is run, two tokens at least") {
+  const auto tokens_run = [](const std::string& name, int64_t slots) {
+    ModelFixture fixture(name);
+    Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+    const std::span<const TokenId> head = std::span(fixture.ids).first(11);
+    std::vector<BatchPrompt> prompts;
+    for (TokenId i = 0; i < 3; ++i) {
+      prompts.push_back({{head.begin(), head.end()}, 2});
+      prompts.back().ids.insert(prompts.back().ids.end(), {10 + i, 20, 21});
+    }
+    prompts.push_back({{head.begin(), head.end()}, 2});
+    BatchUse use;
+    write(decoder, prompts, KvDType::kFloat32, slots, {}, &use);
+    return use.prompt_tokens;
+  };
+  for (const int64_t slots : {1, 2, 8}) CHECK(tokens_run("llama", slots) == 14 + 3 + 3 + 2);
+  // Its states are those behind a whole prompt.
+  CHECK(tokens_run("jamba", 2) == 14 + 14 + 14 + 11);
+}
+
 TEST_CASE("texts end where they are told to, with the token that ends them") {
   ModelFixture fixture("llama");
   Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);

@@ -114,6 +114,26 @@ TEST_CASE("continuation scores: the others in a call and the slots change no bit
     }
 }
 
+TEST_CASE("continuation scores: what texts share goes through the layers once") {
+  ModelFixture fixture("llama");
+  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+  std::vector<ContinuationIds> texts;
+  for (TokenId question = 0; question < 3; ++question)
+    for (TokenId answer = 0; answer < 4; ++answer) {
+      std::vector<TokenId> context = part(fixture.ids, 0, 12);  // examples before all questions
+      for (TokenId i = 0; i < 9; ++i) context.push_back(20 + 10 * question + i);
+      texts.push_back({context, {60 + answer, 70, 71}});
+    }
+  const auto tokens_run = [&](int64_t slots) {
+    ContinuationScorer scorer({decoder, KvDType::kFloat32, kNoScales}, 1);
+    scorer.score(texts, slots);
+    return scorer.tokens_run();
+  };
+  CHECK(tokens_run(8) == 12 + 3 * (9 + 4 * 2));
+  CHECK(tokens_run(2) == 12 + 12 * (9 + 2));  // no slot for a question beside the examples
+  CHECK(tokens_run(1) == 12 * (12 + 9 + 2));
+}
+
 TEST_CASE("continuation scores: those of one text are the scorer's, also of a long one") {
   ModelFixture fixture("mistral_window");
   Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);

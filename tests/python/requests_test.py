@@ -41,6 +41,9 @@ class Tokens(unittest.TestCase):
         self.assertEqual(order[0], 4)
         self.assertEqual(order[-1], 0)
         self.assertEqual(abs(order.index(1) - order.index(3)), 1)
+        # Texts of one context stay together, whatever their lengths.
+        texts = [([1] * 9, [2]), ([3] * 9, [4] * 5), ([1] * 9, [5] * 8), ([3] * 9, [6] * 6), ([1] * 9, [2])]
+        self.assertEqual(order_of(texts), [2, 0, 4, 3, 1])
 
 
 class Settings(unittest.TestCase):
