@@ -2,8 +2,8 @@
 """vllm_encoder_scales.py [NAME...]
 
 What vLLM does with the file that `python -m kvcal.images --encoder-scales` writes. For each image fixture of a model type that has one: a
-checkpoint with processor as image_fixtures.py makes it, without the decoder's weights, samples and scales of its pictures, and vLLM's own configuration, loader and
-processing after loading with `--mm-encoder-attn-dtype fp8 --mm-encoder-fp8-scale-path FILE`. Demanded are
+checkpoint with processor as image_fixtures.py makes it, without the decoder's weights; samples and scales of its pictures; and vLLM's own
+configuration, loader and processing after loading with `--mm-encoder-attn-dtype fp8 --mm-encoder-fp8-scale-path FILE`. Demanded are
   - the file's scales, bit for bit, in every layer of the encoder, and no other name in the file;
   - of the encoder's forward pass over the same pixels: the same largest magnitudes where it rounds q, k and v to FP8, and 448 as the largest
     code of each. vLLM's own code rounds. Attention behind it is computed from what it rounded.

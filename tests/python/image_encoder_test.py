@@ -105,7 +105,8 @@ class Encoders(Checkpoints):
 
     def test_refused(self):
         model, data = self.checkpoint("llava")
-        self.expect_failure("found model_type 'llava', expected one whose vision encoder vLLM gives scales", model, data, "--encoder-scales", self.folder / "x.json")
+        message = "found model_type 'llava', expected one whose vision encoder vLLM gives scales"
+        self.expect_failure(message, model, data, "--encoder-scales", self.folder / "x.json")
         kept = self.folder / "kept.json"
         kept.write_text("{}")
         self.expect_failure("kept.json: exists already", model, data, "--encoder-scales", kept)

@@ -33,7 +33,7 @@ class Encoder:
     def scales(self, model: torch.nn.Module, margin: float) -> dict[str, dict[str, float]]:
         """By vLLM's names of the layers: the largest magnitudes of q, k and v, over 448, times margin."""
         scales = {}
-        for layer, block in enumerate(model.get_submodule(self._layers.path)):  # type: ignore[arg-type]
+        for layer, block in enumerate(model.get_submodule(self._layers.path).children()):
             largest = self._largest.get(block.get_submodule(self._layers.attention))
             if largest is None or not largest.isfinite().all():
                 raise BadInput(f"{self._layers.path}.{layer}: {'did not run' if largest is None else 'Q, K or V is not finite'}")
