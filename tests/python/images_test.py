@@ -303,17 +303,18 @@ class CommandLine(Folder):
 
 
 @unittest.skipIf(NEEDS, f"{', '.join(NEEDS)} not installed: towers and the making of fixtures are not tested")
-class Towers(Folder):
+class Checkpoints(Folder):
     @classmethod
     def setUpClass(cls):
         os.environ["HF_HUB_OFFLINE"] = "1"
         sys.path.insert(0, str(ROOT / "reference"))
         cls.making = importlib.import_module("image_fixtures")
 
-    def checkpoint(self, name):
-        """The checkpoint whose decoder a fixture is, with processor and data set: folder and data set."""
+    def checkpoint(self, name, **vision):
+        """The checkpoint whose decoder a fixture is, with processor and data set: folder and data set. vision: keys of its vision_config."""
         seed = json.loads((FIXTURES / name / "expected.json").read_text())["seed"]
         row, config = self.making.FIXTURES[name], self.making.config_of(name)
+        config["vision_config"].update(vision)
         disk = self.making.attempt(config, row.options, seed)[3]
         folder = self.folder / "model"
         folder.mkdir()
@@ -331,6 +332,8 @@ class Towers(Folder):
         self.assertIn(message, printed)
         self.assertEqual([path.name for path in self.folder.iterdir() if "x" in path.name], [])
 
+
+class Towers(Checkpoints):
     def rewrite(self, model, keep):
         """The checkpoint with the tensors alone whose name keep accepts."""
         files = importlib.import_module("safetensors.torch")

@@ -113,14 +113,19 @@ def check_size(name: str, tensor: Tensor, place: str) -> None:
         raise BadInput(f"{place}: {name}: found {len(tensor.data)} bytes, expected {size} for {list(tensor.shape)} of {tensor.dtype}")
 
 
+def check_free(output: Path) -> None:
+    """Of a file or folder that is to be made."""
+    if output.exists() or output.is_symlink():
+        raise BadInput(f"{output}: exists already")
+    if not output.absolute().parent.is_dir():
+        raise BadInput(f"{output}: its folder does not exist")
+
+
 class Writer:
     """A folder of samples that appears when it is whole, with `with`; nothing appears where the work ends by an error."""
 
     def __init__(self, output: Path) -> None:
-        if output.exists() or output.is_symlink():
-            raise BadInput(f"{output}: exists already")
-        if not output.absolute().parent.is_dir():
-            raise BadInput(f"{output}: its folder does not exist")
+        check_free(output)
         self._output = output
         self._samples: list[dict[str, Any]] = []
 
@@ -146,16 +151,31 @@ class Writer:
         index = {"kvcal_samples": VERSION, "model": model, "made_with": made_with, "samples": self._samples}
         self._write(INDEX, (json.dumps(index, indent=1) + "\n").encode())
         check_samples(self._folder)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(self._folder, 0o777 & ~mask)
-        os.rename(self._folder, self._output)
+        put(self._folder, self._output, 0o777)
 
     def _write(self, name: str, content: bytes) -> None:
         with open(self._folder / name, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+
+
+def put(made: Path, output: Path, rights: int) -> None:
+    """A scratch file or folder to its place, with the rights that the user's mask leaves of these."""
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(made, rights & ~mask)
+    os.rename(made, output)
+
+
+def write_json(content: Any, output: Path) -> None:
+    """A file, which appears when it is whole."""
+    check_free(output)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=output.absolute().parent, prefix=f".{output.name}.", delete=False) as file:
+        file.write(json.dumps(content, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    put(Path(file.name), output, 0o666)
 
 
 def check_samples(folder: Path) -> dict[str, Any]:

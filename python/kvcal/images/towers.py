@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import BadInput
-from .families import decoder_of
+from .families import decoder_of, encoder_of
 from .records import Picture, Record
 
 try:
@@ -20,6 +20,7 @@ try:
     from transformers.utils import logging
 except ModuleNotFoundError as missing:
     raise BadInput(f"kvcal.images needs torch, torchvision, transformers and pillow (pip install 'kvcal[images]'): {missing}") from missing
+from .encoder import ATTENTION, Encoder
 
 
 class Reached(Exception):
@@ -83,10 +84,13 @@ def without_decoder(model_class: type[Any], path: str, dtype: torch.dtype) -> ty
 
 @dataclass
 class Tower:
+    """encoder: what sees its attention, where its scales are asked for."""
+
     model: Any
     processor: Any
     config: Any
     config_sha256: str
+    encoder: Encoder | None
 
     def reach(self, record: Record) -> tuple[list[int], dict[str, Any]]:
         """The ids of the conversation, and the arguments that transformers calls the decoder with."""
@@ -125,8 +129,8 @@ def opened(picture: Picture) -> Image.Image:
         raise BadInput(f"{picture.place}: the picture cannot be read: {error}") from error
 
 
-def load(folder: Path, dtype: str) -> Tower:
-    """dtype: float32 or bfloat16, of the tower's weights, of its arithmetic and of the rows."""
+def load(folder: Path, dtype: str, sees_encoder: bool = False) -> Tower:
+    """dtype: float32 or bfloat16, of the tower's weights, of its arithmetic and of the rows. sees_encoder: for scales of its attention."""
     path = folder / "config.json"
     if not path.is_file():
         raise BadInput(f"{folder}: found no config.json, expected the folder of a checkpoint")
@@ -138,6 +142,7 @@ def load(folder: Path, dtype: str) -> Tower:
         raise BadInput(f"{path}: is no JSON object: {error}") from error
     if "quantization_config" in plain:
         raise BadInput(f"{path}: found quantization_config, expected the 16-bit checkpoint that was quantized")
+    encoder = Encoder(encoder_of(plain["model_type"], str(path))) if sees_encoder else None
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -146,10 +151,11 @@ def load(folder: Path, dtype: str) -> Tower:
         kind = getattr(torch, dtype)
         model_class = without_decoder(AutoModelForImageTextToText._model_mapping[type(config)], decoder, kind)
         # Of the decoder's attention the mask is read, which the eager kind makes in full.
-        model, report = model_class.from_pretrained(folder, config=config, dtype=kind, attn_implementation={"text_config": "eager"},
+        attention = {"text_config": "eager", **({"vision_config": ATTENTION} if encoder else {})}
+        model, report = model_class.from_pretrained(folder, config=config, dtype=kind, attn_implementation=attention,
                                                     local_files_only=True, output_loading_info=True)  # fmt: skip
     except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as error:
         raise BadInput(f"{folder}: transformers does not load it: {type(error).__name__}: {error}") from error
     for name in sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"])):
         raise BadInput(f"{folder}: the vision tower's tensor {name} is missing or has another shape")
-    return Tower(model.eval(), processor, config, hashlib.sha256(content).hexdigest())
+    return Tower(model.eval(), processor, config, hashlib.sha256(content).hexdigest(), encoder)
