@@ -10,12 +10,13 @@ from make_fixtures import MODELS, merged
 
 LETTERS = " abcdefghijklmnopqrstuvwxyz.,?!:\n0123456789"
 TEMPLATE = ("{{ bos_token }}{% for message in messages %}{{ message.role[0] }}:{% for part in message.content %}"
-            "{% if part.type == 'image' %}IMAGE{% else %}{{ part.text }}{% endif %}{% endfor %}\n{% endfor %}")
+            "{% if part.type == 'image' %}IMAGE{% elif part.type == 'video' %}VIDEO{% else %}{{ part.text }}{% endif %}{% endfor %}\n{% endfor %}")
 
 
 @dataclasses.dataclass
 class Row:
-    """decoder: the model fixture whose config.json, as changes change it, is the checkpoint's. image: what a template writes for one.
+    """decoder: the model fixture whose config.json, as changes change it, is the checkpoint's. image, video: what a template
+    writes for one; a row with a video has records with one.
     tokens: {attribute of the tokenizer, or the token itself: (token, id)}. processor: a function of config that returns
     (class, arguments, parts by name). options: of make_fixtures.py."""
     decoder: str
@@ -24,6 +25,7 @@ class Row:
     tokens: dict
     processor: object
     options: dict = dataclasses.field(default_factory=dict)
+    video: str = ""
 
 
 def image_processor(name, **arguments):
@@ -39,11 +41,12 @@ def qwen(processor, images):
     def parts(_):
         sizes = {"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 1024}}
         video = "Qwen2VLVideoProcessor" if processor in ("Qwen2VLProcessor", "Qwen2_5_VLProcessor") else "Qwen3VLVideoProcessor"
-        return processor, {}, {"image_processor": image_processor(images, **sizes), "video_processor": image_processor(video)}
+        return processor, {}, {"image_processor": image_processor(images, **sizes), "video_processor": image_processor(video, **sizes)}
     return parts
 
 
 QWEN2_IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+QWEN2_VIDEO = QWEN2_IMAGE.replace("image", "video")
 DEEPSTACK = {"text_config": {"num_hidden_layers": 3}, "vision_config": {"depth": 2, "deepstack_visual_indexes": [0, 1]}}
 
 
@@ -59,7 +62,7 @@ def gemma3(config):
 def gemma4(_):
     sizes = {"patch_size": 4, "pooling_kernel_size": 2, "max_soft_tokens": 70}
     return "Gemma4Processor", {"image_seq_length": 70}, {
-        "image_processor": image_processor("Gemma4ImageProcessor", **sizes), "video_processor": image_processor("Gemma4VideoProcessor"),
+        "image_processor": image_processor("Gemma4ImageProcessor", **sizes), "video_processor": image_processor("Gemma4VideoProcessor", **sizes, num_frames=3),
         "feature_extractor": image_processor("Gemma4AudioFeatureExtractor")}
 
 
@@ -89,7 +92,7 @@ def pixtral(_):
 def internvl(config):
     sizes = {"size": {"height": 16, "width": 16}, "crop_to_patches": True, "max_patches": 3}
     return "InternVLProcessor", {"image_seq_length": config["image_seq_length"]}, {
-        "image_processor": image_processor("GotOcr2ImageProcessor", **sizes), "video_processor": image_processor("InternVLVideoProcessor")}
+        "image_processor": image_processor("GotOcr2ImageProcessor", **sizes), "video_processor": image_processor("InternVLVideoProcessor", size=sizes["size"])}
 
 
 def llava(_):
@@ -102,7 +105,7 @@ def llava_onevision(config):
     sizes = {"size": {"height": 16, "width": 16}, "image_grid_pinpoints": config["image_grid_pinpoints"]}
     return "LlavaOnevisionProcessor", {"num_image_tokens": 16, "vision_feature_select_strategy": "full"}, {
         "image_processor": image_processor("LlavaOnevisionImageProcessor", **sizes),
-        "video_processor": image_processor("LlavaOnevisionVideoProcessor")}
+        "video_processor": image_processor("LlavaOnevisionVideoProcessor", size=sizes["size"])}
 
 
 def idefics(processor, images, **more):
@@ -142,6 +145,12 @@ FIXTURES = {
     "llava": Row("llava", {"vision_config": {"num_hidden_layers": 2}}, "<image>", IMAGE, llava),
     "llava_onevision": Row("llava_onevision", {}, "<image>", {**IMAGE, "video_token": ("<video>", 101)}, llava_onevision),
     "idefics3": Row("idefics3", {}, "<image>", IDEFICS_TOKENS, idefics("Idefics3Processor", "Idefics3ImageProcessor")),
+    "qwen2_5_vl_video": dataclasses.replace(qwen_row("qwen2_5_vl", "Qwen2_5_VLProcessor"), video=QWEN2_VIDEO),
+    "qwen3_vl_video": dataclasses.replace(qwen_row("qwen3_vl", "Qwen3VLProcessor", changes=DEEPSTACK), video=QWEN2_VIDEO),
+    "llava_onevision_video": Row("llava_onevision", {}, "<image>", {**IMAGE, "video_token": ("<video>", 101)}, llava_onevision, video="<video>"),
+    "internvl_video": Row("internvl", {}, "<IMG_CONTEXT>", {"context_image_token": ("<IMG_CONTEXT>", 100), "start_image_token": ("<img>", 101),
+                                                            "end_image_token": ("</img>", 102), "video_token": ("<video>", 103)}, internvl, video="<video>"),
+    "gemma4_video": Row("gemma4_multimodal", GEMMA4_TOWER, "<|image|>", GEMMA4_TOKENS, gemma4, {"amplify": {"embed_tokens.weight": 0.6}}, "<|video|>"),
     "smolvlm": Row("smolvlm", {}, "<image>", IDEFICS_TOKENS,
                    idefics("SmolVLMProcessor", "SmolVLMImageProcessor", video_processor="SmolVLMVideoProcessor")),
 }
@@ -166,5 +175,5 @@ def tokenizer_of(row):
 
 def save_processor(folder: pathlib.Path, row, config):
     name, arguments, parts = row.processor(config)
-    template = TEMPLATE.replace("IMAGE", row.image)
+    template = TEMPLATE.replace("IMAGE", row.image).replace("VIDEO", row.video)
     getattr(transformers, name)(tokenizer=tokenizer_of(row), chat_template=template, **parts, **arguments).save_pretrained(folder)

@@ -2,11 +2,11 @@
 """Writes tests/fixtures/images/<name>: samples with pictures, a decoder, and what transformers computes of them.
 
 usage: image_fixtures.py [--folder FOLDER] [NAME ...]   (FOLDER, default: tests/fixtures/images)
-needs: torch 2.13, torchvision, transformers 5.24, pillow, num2words (SmolVLM's processor)
+needs: torch 2.13, torchvision, transformers 5.24, pillow, av, num2words (SmolVLM's processor)
 
 reference/image_families.py has a row a fixture: the decoder's config of a model fixture, a vision tower, a processor. The
 checkpoint's weights are random, as make_fixtures.py makes them. Three records (two pictures of different sizes; one in a
-turn with an answer; text alone) become samples by `python -m kvcal.images`.
+turn with an answer; text alone; in rows with a video, a picture and a video, and a video) become samples by `python -m kvcal.images`.
 Output: config.json; model.safetensors (the decoder's tensors); samples/; expected.json: the seed; for each sample its layers, in each
 for every KV head the largest magnitude of K after RoPE and of V as handed to the cache, over all tokens, over those that an
 image's rows replace, and over the others (null where there are none; a layer without a cache of its own is null); moves, how far the
@@ -25,6 +25,8 @@ import sys
 import tempfile
 import zlib
 
+import av
+import numpy as np
 import torch
 import transformers
 from PIL import Image
@@ -64,6 +66,10 @@ def text(words):
     return {"type": "text", "text": words}
 
 
+def video(name):
+    return {"type": "video_url", "video_url": {"url": name}}
+
+
 RECORDS = [
     [{"role": "user", "content": [text("one "), picture("wide.png"), text(" and "), picture("high.png"), text(" which?")]}],
     [{"role": "user", "content": [picture("high.png"), text("what is it?")]}, {"role": "assistant", "content": "a tower."}],
@@ -71,21 +77,60 @@ RECORDS = [
 ]
 
 
-def write_dataset(folder):
+VIDEO_RECORDS = [
+    [{"role": "user", "content": [text("one "), picture("wide.png"), text(" and "), video("clip.mp4"), text(" which?")]}],
+    [{"role": "user", "content": [video("clip.mp4"), text("what is it?")]}, {"role": "assistant", "content": "a tower."}],
+    RECORDS[2],
+]
+
+
+def write_video(file):
+    """Twelve frames at four a second, each brighter than the one before."""
+    with av.open(file, "w") as container:
+        stream = container.add_stream("mpeg4", rate=4)
+        stream.width, stream.height = 48, 32
+        for number in range(12):
+            values = torch.rand(32, 48, 3, generator=torch.Generator().manual_seed(number)) * 100 + 12 * number
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(values.to(torch.uint8).numpy(), format="rgb24")))
+        container.mux(stream.encode())
+
+
+def records_of(row):
+    return VIDEO_RECORDS if row.video else RECORDS
+
+
+def write_dataset(folder, records):
     write_pictures(folder)
+    write_video(folder / "clip.mp4")
     dataset = folder / "data.jsonl"
-    dataset.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in RECORDS))
+    dataset.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in records))
     return dataset
+
+
+def taken(folder, part):
+    """A part as transformers' processors take it; a video with all its frames."""
+    if part["type"] == "text":
+        return part, None
+    file = folder / part[part["type"]]["url"]
+    if part["type"] == "image_url":
+        return {"type": "image", "image": Image.open(file)}, None
+    with av.open(file) as container:
+        rate = float(container.streams.video[0].average_rate)
+        frames = np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+    return {"type": "video", "video": frames}, {"fps": rate, "total_num_frames": len(frames), "duration": len(frames) / rate,
+                                                  "frames_indices": list(range(len(frames)))}
 
 
 def processed(folder, processor, messages):
     """The inputs that transformers' own processor makes of a record."""
-    turns = []
+    turns, metadata = [], []
     for turn in messages:
         parts = [text(turn["content"])] if isinstance(turn["content"], str) else turn["content"]
-        parts = [part if part["type"] == "text" else {"type": "image", "image": Image.open(folder / part["image_url"]["url"])} for part in parts]
-        turns.append({**turn, "content": parts})
-    return processor.apply_chat_template(turns, tokenize=True, return_dict=True, return_tensors="pt").to(dtype=torch.float32)
+        given = [taken(folder, part) for part in parts]
+        metadata += [described for _, described in given if described]
+        turns.append({**turn, "content": [part for part, _ in given]})
+    more = {"processor_kwargs": {"video_metadata": [metadata]}} if metadata else {}
+    return processor.apply_chat_template(turns, tokenize=True, return_dict=True, return_tensors="pt", **more).to(dtype=torch.float32)
 
 
 def decoder(model):
@@ -129,12 +174,13 @@ def layers_of(cache, num_layers, is_image):
 
 def whole_run(model, inputs):
     """Logits [tokens, vocab], layers, the decoder's arguments, and the nearest tie of a choice of experts."""
-    cache = new_cache(model.config)
+    cache = new_cache(model)
     with torch.no_grad(), decoder_calls(model) as calls:
         logits = model(**inputs, cache=cache, use_cache=True).logits[0]
     with torch.no_grad(), ProductInputs(model) as products:  # of the decoder alone: the tower makes no choices
         decoder(model)(**{**calls[0], "cache": None, "use_cache": False})
-    is_image = inputs["input_ids"][0] == model.config.image_token_id
+    tokens = [getattr(model.config, name, None) for name in ("image_token_id", "video_token_id")]
+    is_image = torch.isin(inputs["input_ids"][0], torch.tensor([token for token in tokens if token is not None]))
     return {"logits": logits.contiguous(), "given": calls[0], "gap": products.gap, "is_image": is_image,
             "layers": layers_of(cache, model.config.get_text_config().num_hidden_layers, is_image)}
 
@@ -218,8 +264,8 @@ def tried(scratch, name, seed):
     model, _, _, disk = attempt(config, row.options, seed)
     (scratch / "model").mkdir()
     processor = checkpoint(scratch / "model", row, config, disk)
-    dataset = write_dataset(scratch)
-    inputs = [processed(scratch, processor, messages) for messages in RECORDS]
+    dataset = write_dataset(scratch, records_of(row))
+    inputs = [processed(scratch, processor, messages) for messages in records_of(row)]
     runs = [whole_run(model, one) for one in inputs]
     gap = min(run["gap"] for run in runs)
     if gap < MIN_GAP:

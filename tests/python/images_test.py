@@ -22,7 +22,7 @@ import unittest
 PACKAGE = os.environ["IMAGES"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests/fixtures/images"
-NEEDS = [name for name in ("torch", "transformers", "PIL", "torchvision", "num2words") if importlib.util.find_spec(name) is None]
+NEEDS = [name for name in ("torch", "transformers", "PIL", "torchvision", "av", "num2words") if importlib.util.find_spec(name) is None]
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC")
 DATA_URL = "data:image/png;base64," + base64.b64encode(PNG).decode()
 
@@ -92,14 +92,16 @@ class DataSets(Folder):
             ({"messages": ["hi"]}, f'{place}: messages[0]: found "hi"'),
             ({"messages": [{"role": "user", "content": 3}]}, f"{place}: messages[0].content: found 3, expected a string or a list of parts"),
             ({**chat({"type": "text", "text": "a"}), "tools": "x"}, f'{place}: tools: found "x", expected a list'),
-            (chat("hi"), f'{place}: messages[0].content[0]: found "hi", expected a part of type "text" or "image_url"'),
+            (chat("hi"), f'{place}: messages[0].content[0]: found "hi", expected a part of type "text", "image_url" or "video_url"'),
             (chat({"type": "text"}), 'expected {"type": "text", "text": …}'),
             (chat({"type": "image_url", "image_url": "a.png"}), 'expected {"type": "image_url", "image_url": {"url": …}}'),
-            (chat({"type": "video_url", "video_url": {"url": "a.mp4"}}), "found a part of type 'video_url': only text and pictures are read"),
-            (chat({"type": "input_audio", "input_audio": {}}), "no video and no sound"),
+            (chat({"type": "video_url", "video_url": "a.mp4"}), 'expected {"type": "video_url", "video_url": {"url": …}}'),
+            (chat({"type": "video_url", "video_url": {"url": "a.mp4"}}), f"found no file '{self.folder}/a.mp4'"),
+            (chat({"type": "video_url", "video_url": {"url": DATA_URL}}), "expected data:video/…;base64,…"),
+            (chat({"type": "input_audio", "input_audio": {}}), "only text, pictures and videos are read, no sound"),
             (chat(image_part("https://example.com/a.png")), f"{place}: messages[0].content[0]: found the address https://example.com/a.png"),
-            (chat(image_part("HTTP://example.com/a.png")), "pictures are not fetched"),
-            (chat(image_part("s3://bucket/a.png")), "pictures are not fetched"),
+            (chat(image_part("HTTP://example.com/a.png")), "nothing is fetched"),
+            (chat(image_part("s3://bucket/a.png")), "nothing is fetched"),
             (chat(image_part("b.png")), f"found no file '{self.folder}/b.png'"),
             (chat(image_part("a.png\0")), "found no file"),
             (chat(image_part("file:///none.png")), "found no file '/none.png'"),
@@ -283,7 +285,7 @@ class CommandLine(Folder):
         data.write_text("\n")
         self.assertEqual(self.run_it("none", "--dataset", data, "-o", self.folder / "x"), (1, f"error: {data}: found no record\n"))
         data.write_text(json.dumps(chat({"type": "text", "text": "a"})))
-        self.assertIn("found no picture in 1 records", self.run_it("none", "--dataset", data, "-o", self.folder / "x")[1])
+        self.assertIn("found no picture and no video in 1 records", self.run_it("none", "--dataset", data, "-o", self.folder / "x")[1])
         data.write_text(json.dumps(chat(image_part("http://localhost/a.png"))))
         status, printed = self.run_it("none", "--dataset", data, "-o", self.folder / "x")
         self.assertEqual((status, printed.startswith(f"error: {data}:1: messages[0].content[0]: found the address http://localhost/a.png")), (1, True))
@@ -319,7 +321,7 @@ class Checkpoints(Folder):
         folder = self.folder / "model"
         folder.mkdir()
         self.making.checkpoint(folder, row, config, disk)
-        return folder, self.making.write_dataset(self.folder)
+        return folder, self.making.write_dataset(self.folder, self.making.records_of(row))
 
     def make(self, model, data, output="samples", *more):
         status, printed = self.run_it(model, "--dataset", data, "-o", self.folder / output, *more)
@@ -394,10 +396,28 @@ class Towers(Checkpoints):
         (entry,) = samples.check_samples(output)["samples"]
         self.assertEqual((entry["images"], entry["embedded"]), (1, 16))
 
+    def test_video_in_memory(self):
+        model, data = self.checkpoint("qwen2_5_vl_video")
+        from_files = self.make(model, data)
+        clip = base64.b64encode((self.folder / "clip.mp4").read_bytes()).decode()
+        data.write_text(data.read_text().replace("clip.mp4", "data:video/mp4;base64," + clip))
+        (self.folder / "clip.mp4").unlink()
+        for file in self.make(model, data, "others").iterdir():
+            self.assertEqual(file.read_bytes(), (from_files / file.name).read_bytes())
+
+    def test_videos_that_fail(self):
+        model, data = self.checkpoint("qwen2_5_vl_video")
+        (self.folder / "clip.mp4").write_bytes(b"none")
+        self.expect_failure("data.jsonl:1: the processor fails", model, data)
+        shutil.rmtree(model)
+        model, data = self.checkpoint("mistral3")
+        self.making.write_dataset(self.folder, self.making.VIDEO_RECORDS)
+        self.expect_failure("data.jsonl:1: messages[0].content[3]: found a video, and the processor of mistral3 takes pictures alone", model, data)
+
     def test_values_that_are_not_finite(self):
         files = importlib.import_module("safetensors.torch")
         model, data = self.checkpoint("llava")
-        for value, message in ((float("nan"), "found 32 tokens of images, of which 0 get rows without NaN"), (float("inf"), "")):
+        for value, message in ((float("nan"), "found 32 tokens of images and videos, of which 0 get rows without NaN"), (float("inf"), "")):
             tensors = files.load_file(model / "model.safetensors")
             (name,) = [name for name in tensors if name.endswith("multi_modal_projector.linear_2.bias")]
             tensors[name][0] = value
@@ -416,7 +436,7 @@ class Towers(Checkpoints):
             ({"input_ids": torch.ones(1, 3)}, "x: transformers hands the decoder input_ids"),
             ({"position_ids": torch.tensor([[1, 2, 3]])}, "x: found positions of the shape [1, 3], expected 3 axes, or 0 to 2"),
             ({"deepstack_visual_embeds": [rows[0, :1]], "visual_pos_masks": torch.tensor([[True, False, False]])}, "x: found rows for other tokens"),
-            ({"inputs_embeds": torch.ones(1, 3, 2)}, "x: found 1 tokens of images, of which 3 get rows"),
+            ({"inputs_embeds": torch.ones(1, 3, 2)}, "x: found 1 tokens of images and videos, of which 3 get rows"),
         ):
             self.expect(message, capture.sample_of, [5, 9, 6], {**good, **change}, config, "x")
 

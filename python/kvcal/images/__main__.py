@@ -66,7 +66,7 @@ def make(model: Path, dataset: Path, output: Path, *, prompt: str | None = None,
     if not records:
         raise BadInput(f"{dataset}: found no record")
     if not any(record.pictures for record in records):
-        raise BadInput(f"{dataset}: found no picture in {len(records)} records; kvcal calibrate reads text itself")
+        raise BadInput(f"{dataset}: found no picture and no video in {len(records)} records; kvcal calibrate reads text itself")
     writer = Writer(output)
     if encoder_scales is not None:
         check_free(encoder_scales)
@@ -96,7 +96,7 @@ def write(writer: Writer, tower: Any, records: list[Record], dtype: str, encoder
         ids, given = tower.reach(record)
         tensors = sample_of(ids, given, tower.config, record.place)
         if bool(record.pictures) != bool(tensors["embedded_positions"].shape[0]):
-            raise BadInput(f"{record.place}: {len(record.pictures)} pictures became {tensors['embedded_positions'].shape[0]} tokens")
+            raise BadInput(f"{record.place}: {len(record.pictures)} pictures and videos became {tensors['embedded_positions'].shape[0]} tokens")
         masks.see(given.get("attention_mask"), tensors["image_groups"].values().tolist(), record.place)
         entry = writer.add(tensors, len(record.pictures))
         for name in ("tokens", "embedded", "images"):
@@ -125,7 +125,7 @@ def main(words: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     print(f"wrote {options.output}: {counts['samples']} samples, {counts['tokens']} tokens, "
-          f"{counts['embedded']} of them of {counts['images']} pictures")  # fmt: skip
+          f"{counts['embedded']} of them of {counts['images']} pictures and videos")  # fmt: skip
     if options.encoder_scales is not None:
         print(f"wrote {options.encoder_scales}: scales of {counts['layers']} layers of the vision encoder")
     return DONE

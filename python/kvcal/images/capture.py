@@ -23,9 +23,10 @@ def sample_of(ids: list[int], given: dict[str, Any], config: Any, place: str) ->
     rows = given["inputs_embeds"][0]
     kept = rows.isnan().any(-1)  # of the table of embeddings, which was not read
     positions = (~kept).nonzero()[:, 0].tolist()
-    placeholders = [at for at, token in enumerate(ids) if token == config.image_token_id]
+    tokens = {getattr(config, name, None) for name in ("image_token_id", "video_token_id")}
+    placeholders = [at for at, token in enumerate(ids) if token in tokens]
     if positions != placeholders or not rows[kept].isnan().all():
-        raise BadInput(f"{place}: found {len(placeholders)} tokens of images, of which {len(positions)} get rows without NaN from the vision tower")
+        raise BadInput(f"{place}: found {len(placeholders)} tokens of images and videos, of which {len(positions)} get rows without NaN from the vision tower")
     tensors = {"input_ids": int_tensor(ids), "embedded_positions": int_tensor(positions), "embeddings": float_tensor(rows[~kept], place),
                "image_groups": int_tensor(groups_of(positions, len(ids)))}  # fmt: skip
     tensors.update(injected(given, kept, config.get_text_config().num_hidden_layers, place))

@@ -18,21 +18,24 @@ JSON_LINES = (".jsonl", ".ndjson")
 PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 #: Address of another machine, or of a scheme that is no file.
 SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]+):")
-DATA_URL = re.compile(r"^data:image/[\w.+-]+(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
+DATA_URL = re.compile(r"^data:(image|video)/[\w.+-]+(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
+#: {type of a part: what it is called where transformers takes it}
+KINDS = {"image_url": "image", "video_url": "video"}
 SHOWN = 60  # characters of a value in a message
 
 
 @dataclass
 class Picture:
-    """place: file and line that name it. source: a file, or the bytes of one."""
+    """A picture or a video. place: file and line that name it. source: a file, or the bytes of one."""
 
     place: str
     source: Path | bytes
+    is_video: bool = False
 
 
 @dataclass
 class Record:
-    """messages: of the form that transformers' chat templates take; `{"type": "image"}` stands where a picture does, in their order."""
+    """messages: of the form that transformers' chat templates take; `{"type": "image"}` or "video" stands where one does, in their order."""
 
     place: str
     messages: list[dict[str, Any]]
@@ -120,29 +123,29 @@ def part_of(part: object, place: str, folder: Path, pictures: list[Picture]) -> 
         if not isinstance(part.get("text"), str):
             wrong(place, part, '{"type": "text", "text": …}')
         return {"type": "text", "text": part["text"]}
-    if isinstance(part, dict) and kind == "image_url":
-        held = part.get("image_url")
+    if isinstance(part, dict) and isinstance(kind, str) and kind in KINDS:
+        held = part.get(kind)
         url = held.get("url") if isinstance(held, dict) else None
         if not isinstance(url, str) or not url:
-            wrong(place, part, '{"type": "image_url", "image_url": {"url": …}}')
-        pictures.append(Picture(place, source_of(url, place, folder)))
-        return {"type": "image"}
-    if isinstance(kind, str) and ("video" in kind or "audio" in kind):
-        raise BadInput(f"{place}: found a part of type {kind!r}: only text and pictures are read, no video and no sound")
-    wrong(place, part, 'a part of type "text" or "image_url"')
+            wrong(place, part, f'{{"type": "{kind}", "{kind}": {{"url": …}}}}')
+        pictures.append(Picture(place, source_of(url, place, folder, KINDS[kind]), KINDS[kind] == "video"))
+        return {"type": KINDS[kind]}
+    if isinstance(kind, str) and "audio" in kind:
+        raise BadInput(f"{place}: found a part of type {kind!r}: only text, pictures and videos are read, no sound")
+    wrong(place, part, 'a part of type "text", "image_url" or "video_url"')
 
 
-def source_of(url: str, place: str, folder: Path) -> Path | bytes:
-    """A path is relative to the folder of the data set."""
+def source_of(url: str, place: str, folder: Path, kind: str) -> Path | bytes:
+    """A path is relative to the folder of the data set. kind: image or video."""
     shown = url if len(url) <= SHOWN else url[:SHOWN] + "…"
     scheme = SCHEME.match(url)
     name = scheme[1].lower() if scheme else ""
     if name == "data":
-        return data_of(url, place, shown)
+        return data_of(url, place, shown, kind)
     if name == "file":
         path = Path(unquote(re.sub(r"^file:(//(localhost)?)?", "", url, flags=re.IGNORECASE)))
     elif name:
-        raise BadInput(f"{place}: found the address {shown}, expected a path or a data: URL: pictures are not fetched; download them first")
+        raise BadInput(f"{place}: found the address {shown}, expected a path or a data: URL: nothing is fetched; download it first")
     else:
         path = folder / url
     if "\0" in url or not path.is_file():
@@ -150,10 +153,10 @@ def source_of(url: str, place: str, folder: Path) -> Path | bytes:
     return path
 
 
-def data_of(url: str, place: str, shown: str) -> bytes:
+def data_of(url: str, place: str, shown: str, kind: str) -> bytes:
     head = DATA_URL.match(url)
-    if not head:
-        raise BadInput(f"{place}: found {shown}, expected data:image/…;base64,…")
+    if not head or head[1].lower() != kind:
+        raise BadInput(f"{place}: found {shown}, expected data:{kind}/…;base64,…")
     try:
         data = base64.b64decode(url[head.end() :], validate=True)
     except (binascii.Error, ValueError) as error:

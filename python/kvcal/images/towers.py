@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ try:
     from PIL import Image, ImageOps
     from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
     from transformers.utils import logging
+    from transformers.video_utils import load_video
 except ModuleNotFoundError as missing:
     raise BadInput(f"kvcal.images needs torch, torchvision, transformers and pillow (pip install 'kvcal[images]'): {missing}") from missing
 from .encoder import ATTENTION, Encoder
@@ -105,19 +107,39 @@ class Tower:
         raise BadInput(f"{record.place}: transformers did not call the decoder")
 
     def _inputs(self, record: Record) -> dict[str, Any]:
-        messages, pictures = [], iter(record.pictures)
-        for message in record.messages:
-            content = [{**part, "image": opened(next(pictures))} if part["type"] == "image" else part for part in message["content"]]
-            messages.append({**message, "content": content})
-        try:
-            inputs = self.processor.apply_chat_template(messages, tools=record.tools, tokenize=True, return_dict=True, return_tensors="pt")
-        except Exception as error:  # a template raises what it likes
-            raise BadInput(f"{record.place}: the processor fails: {type(error).__name__}: {error}") from error
+        pictures = iter(record.pictures)
+        with tempfile.TemporaryDirectory() as scratch:
+            messages = [{**message, "content": [part if part["type"] == "text" else {**part, part["type"]: self._opened(next(pictures), scratch)}
+                                                for part in message["content"]]} for message in record.messages]  # fmt: skip
+            try:
+                inputs = self.processor.apply_chat_template(messages, tools=record.tools, tokenize=True, return_dict=True, return_tensors="pt")
+            except Exception as error:  # a template raises what it likes
+                raise BadInput(f"{record.place}: the processor fails: {type(error).__name__}: {error}") from error
         mask = inputs.get("attention_mask")
         if inputs["input_ids"].shape[0] != 1 or inputs["input_ids"].shape[1] == 0 or (mask is not None and not mask.all()):
             raise BadInput(f"{record.place}: the processor gives no tokens, or padding, expected one text")
         kind = self.model.dtype
         return {name: value.to(kind) if torch.is_tensor(value) and value.is_floating_point() else value for name, value in inputs.items()}
+
+
+    def _opened(self, picture: Picture, scratch: str) -> Image.Image | str:
+        """A picture, or the path of a video, of which the processor chooses frames. scratch: for those in memory."""
+        if not picture.is_video:
+            return opened(picture)
+        if getattr(self.processor, "video_processor", None) is None:
+            raise BadInput(f"{picture.place}: found a video, and the processor of {self.config.model_type} takes pictures alone")
+        if isinstance(picture.source, Path):
+            return str(picture.source)
+        file = Path(tempfile.mkdtemp(dir=scratch)) / "video"
+        file.write_bytes(picture.source)
+        return str(file)
+
+
+def fetched(videos: Any, sample_indices_fn: Any = None) -> Any:
+    """What transformers' video processors fetch files by, with PyAV in the place of its other decoders: frames and metadata, or both of each."""
+    if isinstance(videos, list):
+        return list(zip(*(fetched(video, sample_indices_fn) for video in videos)))
+    return load_video(videos, backend="pyav", sample_indices_fn=sample_indices_fn)
 
 
 def opened(picture: Picture) -> Image.Image:
@@ -148,6 +170,8 @@ def load(folder: Path, dtype: str, sees_encoder: bool = False) -> Tower:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
+        if getattr(processor, "video_processor", None) is not None:
+            processor.video_processor.fetch_videos = fetched
         kind = getattr(torch, dtype)
         model_class = without_decoder(AutoModelForImageTextToText._model_mapping[type(config)], decoder, kind)
         # Of the decoder's attention the mask is read, which the eager kind makes in full.
