@@ -122,6 +122,16 @@ def is_switched(case):
     return case.is_told or case.method == "compressed-tensors" or case.method.startswith("modelopt")
 
 
+def is_loaded_by_name(case, letters, cases):
+    """Whether engines_names.py's record, which goes before explanations, says that all its names are loaded, where the same form had other names, and another
+    answer, in another family of the type. letters: of the type, by method."""
+    if not any(other.name == case.name and other.names != case.names and other.answer != case.answer for other in cases):
+        return False
+    seen, tried = letters.get(case.method, ""), tried_names()
+    ends = [max((end for end in tried if name.endswith((end.replace("{}", "k"), end.replace("{}", "v")))), key=len, default=None) for name in case.names]
+    return bool(ends) and case.answer in HELD and bool(seen) and all(end and seen[tried.index(end)] == "L" for end in ends)
+
+
 def foretells(effect, case):
     answer = case.answer
     if effect == "no model":
@@ -139,6 +149,8 @@ def foretells(effect, case):
         return answer in ("lost", "partly") or (answer == "16-bit" and (not is_switched(case) or case.name == "head"))
     if effect == "ones when asked":
         return answer == ("lost" if case.is_told else "16-bit")
+    if effect == "refused when asked":
+        return answer == ("refused" if case.is_told else "16-bit")
     if effect == "by rules when asked":
         return answer in HELD if case.is_told else answer == "16-bit"
     return answer in HELD or answer == "lost" or (answer == "16-bit" and not is_switched(case))
@@ -154,6 +166,7 @@ def is_of(explanation, cases, all_cases):
 
 
 def explain(model_type, explanations, cases, all_cases):
+    """cases: those of which an explanation has to tell."""
     if not explanations:
         return []
     first, others = explanations[0], explanations[1:]
@@ -189,10 +202,12 @@ def outcome_of(letter, is_told, told_letters):
     """Of a letter of engines_names.py. told_letters: those of the name beside methods for which the engine was told an FP8 cache; none, where it cannot be told. A
     loader does with a name what it does beside these."""
     if letter == "6" and not is_told and told_letters:
-        return "l" if told_letters <= {"L", "r"} else "o"
+        known = told_letters - set("?-")  # of the others it stops at the configuration or the weights
+        return "l" if known and known <= {"L", "r"} else "o"
     return {"r": "L", "P": "?", "-": "?"}.get(letter, letter)
 
 
+@functools.cache
 def tried_names():
     names = read(RECORDS / "names.json")["names"].values()
     return [name.removeprefix("{m}").replace("{l}", "layer").replace("{s}", "{}") for name in names]
@@ -288,8 +303,10 @@ def table_of(name):
     record = read(RECORDS / f"families_{recorded}.json")
     types = {}
     by_type = sorted(cases_of(record, read(RECORDS / "families.json")).items())
+    names = names_of(recorded, read(RECORDS / "families.json"))
     for model_type, cases in by_type:
-        asked = [case for case in cases if not case.name.endswith("scales-json@fp8")]
+        letters = names.get(model_type, {})
+        asked = [case for case in cases if not case.name.endswith("scales-json@fp8") and not is_loaded_by_name(case, letters, cases)]
         types[model_type] = [explanation["name"] for explanation in explain(model_type, explanations, asked, cases)]
     used = {name for names in types.values() for name in names}
     engine, version = name.split("_")
@@ -298,7 +315,7 @@ def table_of(name):
     taken = [model_type for model_type, cases in by_type if any(case.name == "scales-json@fp8" and case.answer == "loaded" for case in cases)]
     if taken:
         table["scales_file"] = sorted(taken + SCALES_FILES_READ.get(name, []))
-    names = names_by_rows(names_of(recorded, read(RECORDS / "families.json")))
+    names = names_by_rows(names)
     table["inner"] = inner_types(record, read(RECORDS / "families.json"))
     strays = strays_of(recorded, engine, read(RECORDS / "families.json"))
     table |= parts_of(recorded, engine, read(RECORDS / "families.json"))

@@ -43,7 +43,8 @@ def make_family(options, name, forms=(*RECIPE, *CONVERTED, *TRIED)):
     if made.returncode:
         raise SystemExit(f"{name}: {made.stderr}")
     add_other_parts(home / "base" / "model.safetensors", name)
-    vocab = config.get("text_config", config)["vocab_size"]
+    whole = config.get("thinker_config", config)  # of Qwen's Omni models
+    vocab = whole.get("text_config", whole)["vocab_size"]
     add_processor(home / "base", name, vocab)
     ids = [[(31 * i * i + 7 * j * j + 13 * i * j) % vocab for i in range(24)] for j in range(4)]
     (home / "ids.jsonl").write_text("".join(json.dumps({"input_ids": line}) + "\n" for line in ids))

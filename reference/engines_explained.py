@@ -13,6 +13,7 @@ effect, what becomes of the scales:
   sixteen bits             the cache keeps 16 bits, whatever is asked for
   ones                     the engine holds 1.0
   ones when asked          the cache keeps 16 bits, unless FP8 is asked for, then 1.0
+  refused when asked       the cache keeps 16 bits; where FP8 is asked for it does not start
   by rules when asked      the cache keeps 16 bits, unless FP8 is asked for, then the scales
   by rules                 the scales are held, by the rules for all models
 """
@@ -42,6 +43,7 @@ STOPS_AT_NAMES = "its loader stops at the names of the scales (KeyError)"
 NO_PARAMETERS = "its attention is made without the quantization config, so no scale of a checkpoint reaches the cache, which is FP8 with 1.0"
 FUSED_LATENT = "its loader fuses q_a_proj and kv_a_proj_with_mqa, and stops at the two scales of their weights"
 CHOSEN_KEYS = "it keeps 16 bits for attention of chosen tokens (DSA) unless asked for FP8, and then reads scales of k_proj and v_proj alone"
+TAKEN_FOR_OTHERS = "its loader takes the scales for others that must be 1.0 (AssertionError)"
 EXPERTS_STOP = "its loader stops at the experts in this form"
 
 # Source: SGLang 0.5.23, srt/models/*.py, each one's load_weights. An attention that is made with the quantization config warns of schemes of heads.
@@ -54,6 +56,8 @@ SGLANG = [
                 settings=[setting("route_norm", None)], seen="no attribute 'route_norm'"),
     explanation("no Mistral 4", "no model", "it has no Mistral 4, which this Mistral 3 has inside (ValueError)", settings=[setting("text_config.model_type", "mistral4")],
                 seen="corresponding model for config class `Mistral4Config`"),
+    explanation("ModelOpt's config alone", "refused", "its model file takes a quantization config of ModelOpt's kind alone (KeyError: modelopt_quant_config)",
+                methods=[*COMPRESSED, "fp8", "quark", *MODELOPT], seen="modelopt_quant_config"),
     explanation("stops at names", "refused", STOPS_AT_NAMES, seen=r"KeyError: '\S*\.(k_scale|k_layernorm\S*)' "),
     explanation("asks config.json", "no model", "its model file asks config.json for a key that such models do not have (AttributeError)",
                 seen=r"'(Cohere2|Gemma4Vision)Config' object has no attribute"),
@@ -75,7 +79,8 @@ SGLANG = [
     explanation("inner cache not seen, 1.0", "ones when asked", "it does not see the FP8 cache of a text model inside another one, and where it is asked for its scales are "
                 "1.0", only=["glm4v", "glm_ocr", "qwen2_5_vl"]),
     explanation("inner cache not seen", "by rules when asked", "it does not see the FP8 cache of a text model inside another one", methods=COMPRESSED + MODELOPT, only=["minicpmv4_6", "minicpmv4_7", "mistral3"]),
-    explanation("fused latent weights", "refused", FUSED_LATENT, settings=[setting("q_lora_rank")], needs_weights=True, seen="cannot be concatenated"),
+    explanation("fused latent weights", "refused", FUSED_LATENT, settings=[setting("q_lora_rank")], needs_weights=True,
+                seen=r"cannot be concatenated|weight\.ndim=0, cat_dim=0"),
     explanation("fused latent weights, compressed", "refused", FUSED_LATENT, methods=COMPRESSED, settings=[setting("q_lora_rank")], needs_weights=True,
                 seen=r"loaded_weight\.shape=torch\.Size\(\[2\]\)"),
     explanation("experts stop at FP8", "refused", "its loader of experts stops at the scales of FP8 weights (KeyError)", needs_weights=True, seen=r"KeyError.*experts\S*input_scale"),
@@ -84,8 +89,10 @@ SGLANG = [
                 elsewhere=[NOT_WARNED, "Expected 2D tensors"]),
     explanation("experts stop", "refused", EXPERTS_STOP, methods=MODELOPT, seen="Expected 2D tensors"),
     explanation("experts stop at FP8 biases", "refused", EXPERTS_STOP, methods=["quark"], needs_weights=True, seen="KeyError.*weight_bias"),
+    explanation("takes scales of weights for others", "refused", TAKEN_FOR_OTHERS, needs_weights=True, seen=r"Expected 1\.0\S* got \S+ in skipped model\.hyper"),
+    explanation("takes these scales for others", "refused", TAKEN_FOR_OTHERS, names=[".kv_scale", *OUTPUT_SCALES], seen="Expected 1.0", only=["qwen4_exp"]),
     explanation("ModelOpt's names alone", "by rules", methods=MODELOPT, names=INPUTS_OF_PROJECTIONS, elsewhere="Expected 1.0"),
-    explanation("takes scales for others", "refused", "its loader takes the scales for others that must be 1.0 (AssertionError)", seen="Expected 1.0"),
+    explanation("takes scales for others", "refused", TAKEN_FOR_OTHERS, seen="Expected 1.0"),
     explanation("chosen keys, own names", "by rules when asked", CHOSEN_KEYS, names=INPUTS_OF_PROJECTIONS, elsewhere=LATENT_NAMES),
     explanation("chosen keys", "ones when asked", CHOSEN_KEYS, elsewhere=LATENT_NAMES),
     explanation("latent, own names", "by rules", names=INPUTS_OF_PROJECTIONS, elsewhere=LATENT_NAMES),
@@ -95,7 +102,7 @@ SGLANG = [
     explanation("drops", "ones", DROPPED, only=["cohere2_moe", "glm4_moe_lite", "persimmon"]),
     explanation("no parameters", "ones", NO_PARAMETERS, seen=r"^compressed-tensors: lost", elsewhere=[NOT_WARNED, r"^compressed-tensors\+scales-json"], lacks_parameters=True),
     explanation("plain names without parameters", "ones when asked", NO_PARAMETERS, names=PLAIN, seen=NOT_WARNED),
-    explanation("no parameters, no file tried", "ones", NO_PARAMETERS, seen=[r"^compressed-tensors: lost", NOT_WARNED]),
+    explanation("no parameters, no file tried", "ones", NO_PARAMETERS, seen=[r"^compressed-tensors: lost", NOT_WARNED], unless=["qwen4_exp"]),
     explanation("drops, with a warning", "ones", DROPPED, seen=r"^compressed-tensors: lost"),
     explanation("drops projections", "ones", DROPPED, methods=[*MODELOPT, "quark"], names=PROJECTIONS, seen="^modelopt: lost"),
     explanation("drops output scales", "ones", DROPPED, names=OUTPUT_SCALES),
@@ -105,6 +112,8 @@ SGLANG = [
 # which get one, no name reaches it; of output_scale: models/utils.py:467 renames .k_proj before quark.py:955 sees the suffix.
 STOPS_AT_OTHER_NAMES = "its loader stops at the tensor names of other multimodal models"
 LATENT = "it drops the scales of a latent (MLA) cache and uses 1.0"
+CHOSEN_TOKENS = "its attention of chosen tokens keeps a cache of 16 bits, and refuses an FP8 cache (NotImplementedError)"
+SIXTEEN_BITS_ALONE = "FlashAttnMLASparseImpl currently supports only FP16/BF16"
 VLLM = [
     explanation("asks for top_k", "no model", "its Transformers backend asks config.json for num_experts_per_tok, which aria_text calls moe_topk (AssertionError)",
                 seen=r"AssertionError:  \(moe\.py:185\)"),
@@ -127,8 +136,15 @@ VLLM = [
     explanation("takes self_attn out", "refused", "its loader takes self_attn out of the name of the scales and stops at layers.1.k_scale", seen=r"'model\.layers\.N\.k_scale'"),
     explanation("names of other multimodal models", "refused", STOPS_AT_OTHER_NAMES, names=INNER_MODEL),
     explanation("indexer", "refused", "its loader stops at the scales of FP8 weights of the indexer (KeyError)", needs_weights=True, seen=r"KeyError.*indexer"),
+    explanation("one Linear of delta nets", "refused", "its loader stops at the scales of FP8 weights of delta nets, which it runs as one Linear (KeyError)", needs_weights=True,
+                seen="in_proj_qkvbfg_a"),
+    explanation("chosen tokens, ModelOpt's", "refused", CHOSEN_TOKENS, methods=MODELOPT, seen=SIXTEEN_BITS_ALONE),
+    explanation("chosen tokens", "refused when asked", CHOSEN_TOKENS, seen=SIXTEEN_BITS_ALONE),
+    explanation("kv_scale of K alone", "ones", "its loader takes kv_scale for K alone", methods=[*MODELOPT, "quark"], names=[".kv_scale"], read=["qwen4_exp"]),  # engines_names.py
+    explanation("no scheme of a cache", "refused", "its attention of chosen tokens refuses a configuration with kv_cache_scheme (NotImplementedError)", methods=COMPRESSED,
+                seen="does not support KV quantization"),
     # In its Transformers backend, which has a place for scales of ModelOpt checkpoints.
-    explanation("latent, ModelOpt's", "ones", LATENT, methods=MODELOPT),
+    explanation("latent, ModelOpt's", "ones", LATENT, methods=MODELOPT, read=["bailing_hybrid"]),  # of which kvcal writes no such form
     explanation("latent, all", "ones when asked", LATENT, elsewhere=r"^modelopt: lost"),
     explanation("latent but ModelOpt's", "ones when asked", LATENT, methods=["compressed-tensors", "fp8", "quark"]),
     explanation("projections of attn", "refused", "its loader stops at scales below k_proj of modules not named self_attn", methods=MODELOPT, names=INPUTS_OF_PROJECTIONS,
@@ -139,7 +155,7 @@ VLLM = [
     explanation("MXFP4 biases", "refused", "its loader stops at the biases of MXFP4 experts (KeyError)", methods=COMPRESSED,
                 settings=[setting("quantization_config.format", "mxfp4-pack-quantized")], needs_weights=True, read=["gpt_oss"]),
     explanation("stops at FP8 weights", "refused", "its loader stops at the scales of FP8 weights", needs_weights=True,
-                seen=r"(input_scale|w2_bias)'|tuple index|chunk expects"),
+                seen=r"(input_scale|w2_bias)'|tuple index|chunk expects|invalid for input of size 1"),
     explanation("stops at attn", "refused", "its loader stops at the name h.0.attn.k_scale", names=PLAIN, seen=r"h\.N\.attn\.k_scale"),
     explanation("in a scheme", "by rules", methods=COMPRESSED),
     explanation("drops kv_scale", "ones", "its loader drops kv_scale", names=[".kv_scale"]),
@@ -191,7 +207,7 @@ TGI = [
 # What else did not start asked for kernels or for keys of config.json that were not there. `unless`: these did not start either, and verify says of them what
 # it says of types that were run, that the loaders stop at names of scales.
 LMDEPLOY = [explanation("no rewrite", "no model", "LMDeploy 0.18's PyTorch engine does not run the model",
-                        seen=r"Can not found rewrite|support has been removed|\(default\.py:(18|21)\)|AmbiguousGlobalPerLayerAttributeError",
+                        seen=r"Can not found rewrite|support has been removed|\(default\.py:(18|21)\)|AmbiguousGlobalPerLayerAttributeError|'PreTrainedConfig' object",
                         unless="apertus cohere2_moe dbrx falcon_h1 flint fuyu gemma4 gemma4_text glm46v glm4v_moe granite4_vision hunyuan_v1_dense hunyuan_v1_moe "
                         "idefics3 laguna lfm2 lfm2_moe lfm2_vl llava_onevision mimo_v2_flash mistral3 olmo_hybrid persimmon smolvlm".split())]
 
@@ -220,7 +236,8 @@ TRANSFORMERS = [
 # Source: compressed-tensors 0.20.1, quantization/lifecycle/initialize.py:165. 5.23 takes the scales with 0.20.0 and 0.20.1, 5.24 with neither.
 RENAMED = explanation("cache argument renamed", "sixteen bits", "its attention calls its argument cache, compressed-tensors (0.20.1) looks for past_key_values, so no layer gets scales; "
                       "use transformers 5.23 (with compressed-tensors 0.20) or 5.17 (with 0.19), which have the old name", methods=COMPRESSED,
-                      read=["deepseek_ocr2"])  # run with a group of one Linear
+                      # deepseek_ocr2: run with a group of one Linear. The others are models of the same attention, whose FP8 weights could not be made.
+                      read=["deepseek_ocr2", "dots3_note", "glm5_next", "inkling_mm_model", "qwen4_exp"])
 NO_GROUPS = setting("quantization_config.config_groups", {})
 
 
@@ -232,6 +249,10 @@ def without_groups(known):
 TRANSFORMERS_5_24 = [
     *[known for known in TRANSFORMERS if known["effect"] == "no model"],
     *[without_groups(known) for known in TRANSFORMERS if known["effect"] == "refused without groups"],
+    explanation("experts fail at attention", "refused", "its loader of experts fails on groups of attention alone", methods=COMPRESSED, needs_attention=True,
+                seen="attention: refused: RuntimeError: We encountered some issues during automatic conversion", read=["mixtral", "olmoe", "qwen3_moe"]),  # engines_sources.py
+    explanation("splits scales of weights", "refused", "its converter splits the scales of FP8 weights as it does the weights, and fails", methods=COMPRESSED,
+                settings=[setting("quantization_config.format", "float-quantized")], seen="^weights: refused: RuntimeError: We encountered some issues during automatic conversion"),
     RENAMED,
     *[known for known in TRANSFORMERS if known["effect"] not in ("no model", "refused without groups")],
 ]

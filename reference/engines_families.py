@@ -50,6 +50,16 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
            "kimi_k2": dict(model_type="kimi_k2", n_group=1, topk_group=1, num_nextn_predict_layers=0, pad_token_id=2,
                            auto_map=dict(AutoConfig="configuration_deepseek.DeepseekV3Config",
                                          AutoModelForCausalLM="modeling_deepseek.DeepseekV3ForCausalLM")),
+           "bailing_hybrid": dict(architectures=["BailingMoeV3ForCausalLM"], num_hidden_layers=4, no_kda_lora=True, moe_shared_expert_intermediate_size=10, use_bias=False, use_qkv_bias=False,
+                                  auto_map=dict(AutoConfig="configuration_bailing_moe_v3.BailingMoeV3Config",
+                                                AutoModelForCausalLM="modeling_bailing_moe_v3.BailingMoeV3ForCausalLM")),
+           "dots3_note": dict(architectures=["Dots3NoteForCausalLM"], topk_method="noaux_tc", scoring_func="sigmoid", attention_gate_type="headwise", swa_attention_gate_type="headwise", apply_mla_qkv_lora_rescale=False, vision_config=part_of("dots3_note", "vision_config", num_attention_heads=2), moe_layer_freq=1, layer_types=["full_attention"] * 2 + ["sliding_attention"] * 2),
+           "glm5_next": dict(text_config=part_of("glm5_next", "text_config", mhc=True, mla_use_nope=True, topk_method="noaux_tc", scoring_func="sigmoid", indexer_rope_interleave=True, index_kpool_compress=True, layer_types=["linear_attention", "full_attention"] * 2,
+                                                 linear_attn_config=fixture_config("glm5_next")["text_config"]["linear_attn_config"] |
+                                                 dict(kda_layers=[0, 2], full_attn_layers=[1, 3])),
+                             vision_config=part_of("glm5_next", "vision_config", swiglu_limit=1.0)),
+           "qwen4_exp": dict(text_config=part_of("qwen4_exp", "text_config", eos_token_id=2, indexer_budget=2048)),
+           "inkling": dict(text_config=part_of("inkling", "text_config", use_embed_norm=True, use_sconv=True, use_gate_bias=True, use_global_scale=True)),
            "qwen2_5_vl": part_of("qwen2_5_vl", "text_config", model_type="qwen2_5_vl"),
            "exaone_moe": dict(is_moe_layer=[False, True, False, True]),
            # A text_config names no architectures.
@@ -62,6 +72,9 @@ SAME_AS = {"kimi_k2": "deepseek_v3", "mistral3_mistral4": "mistral3", "hy_v3_bar
 WITHOUT = {"gemma4_26b": ["per_layer_config"], "mimo_v2_flash": ["rope_parameters"], "qwen2_5_vl": ["text_config"]}
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8", "deepseek_v32_sparse", "glm_moe_dsa_sparse",
             "llama4_yarn", "nanochat_yarn",
+            # Other shapes of types that are recorded.
+            "dbrx_norm", "ernie4_5_moe_biased", "gpt2_scaled", "hunyuan_v1_moe_topk", "hy_v3_biased", "jamba_biased", "lfm2_moe_plain", "nemotron_h_latent", "opt_plain", "opt_post_norm",
+            "phi_normed", "qwen3_5_biased", "qwen3_next_biased", "smollm3_window",
             # Their fixtures have other names than synth, or other sizes than the class of transformers.
             "nemotron_h_omni", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker", "shieldgemma2")
 # Of no text model, as in make_fixtures.py, or of a part of one that makes no K and V of tokens.
@@ -69,5 +82,5 @@ OUTSIDE = re.compile(r"vision|visual|projector|connector|image_newline|image_tow
                      r"qformer|query_tokens|language_projection|mlp_AR|mlp1\.|view_sep|cross_attn|\.indexer\.")
 CROSS_LAYERS = {"mllama": "language_model.model.layers.1."}  # which synth leaves out as a whole
 # Of these transformers makes random numbers for the parts that the fixtures have not, which it cannot of FP8 weights.
-NO_FP8_WEIGHTS = {"transformers": "blip_2 deepseek_ocr2 emu3 fast_vlm gemma3n hunyuan_vl instructblip instructblipvideo janus minicpm_ocr minicpmv4_6 minicpmv4_7 mllama "
-                                  "perception_lm phi4_multimodal".split()}
+NO_FP8_WEIGHTS = {"transformers": "blip_2 deepseek_ocr2 dots3_note emu3 fast_vlm gemma3n glm5_next hunyuan_vl instructblip instructblipvideo janus minicpm_ocr minicpmv4_6 minicpmv4_7 mllama "
+                                  "perception_lm phi4_multimodal qwen4_exp".split()}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""engines_fused.py FAMILIES ENGINE@VERSION=PYTHON OUT
+"""engines_fused.py FAMILIES ENGINE@VERSION=PYTHON OUT [--family NAME ...]
 
 What an engine makes of FP8 weights of which it runs several Linears as one, where the configuration excepts one of these alone and its weight is in 16 bits.
 FAMILIES: the checkpoints of engines_table.py with FP8 weights. OUT/fused_RECORDS.json is written, where rows of other families stay:
@@ -18,13 +18,12 @@ import json
 import pathlib
 import re
 import shutil
-import sys
 import tempfile
 
 from engines_judge import OTHER_PARTS  # first: it finds check_engine
 from check_engine.checkpoint import is_scale
 from engines_checkpoints import header, keep_tensors, read_scales, write_tensors
-from engines_names import rank
+from engines_names import homes_of, parse
 from engines_table import FP8, answer_of, run_judge, write_json
 from engines_versions import not_run, row_of
 
@@ -94,10 +93,10 @@ def checkpoint(made):
         yield str(folder)
 
 
-def jobs_of(families, engine):
+def jobs_of(families, engine, names=None):
     """By family; the first of a method is without the exception."""
     left_out = not_run(engine)
-    for home in sorted(families.iterdir(), key=rank):
+    for home in homes_of(families, names):
         if home.name in left_out:
             continue
         for method, (form, _, told) in EXCEPTIONS.items():
@@ -131,8 +130,10 @@ def families_of(path):
 
 
 def main():
-    families, (engine, _, python), out = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2].partition("="), pathlib.Path(sys.argv[3])
-    jobs = list(jobs_of(families, engine))
+    families, engine, python, out, options = parse(__doc__)
+    jobs = list(jobs_of(families, engine, options.families))
+    if not jobs:
+        return
     seen = run_judge(families, jobs, python, engine, "fused_" + engine)
     path = out / f"fused_{row_of(engine)['records']}.json"
     rows, entries = families_of(path), families_of(out / "fused.json")

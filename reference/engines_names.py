@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""engines_names.py FAMILIES ENGINE@VERSION=PYTHON OUT [METHOD ...]   or   engines_names.py --inputs OUT.json
+"""engines_names.py FAMILIES ENGINE@VERSION=PYTHON OUT [--method METHOD ...] [--family NAME ...]   or   engines_names.py --inputs OUT.json
 
-Scales under the names of other people and engines, of every family, beside the configurations of four methods, or of those named. FAMILIES: the checkpoints of
+Scales under the names of other people and engines, of every family, beside the configurations of four methods, or of those named; of the families named alone, where some are. FAMILIES: the checkpoints of
 engines_table.py, of which these have all but the scales. ENGINE@VERSION=PYTHON as there, also "-"; OUT/names_RECORDS.json is written, where rows of other
 families and methods stay:
 {"engine", "version", "date", "families": {NAME: {METHOD: a letter for each of "names" of names.json}}}
@@ -12,6 +12,7 @@ tables what there is.
 names.json: {"names": {NAME: tensors' name}, "methods": {METHOD: [the form of families.json whose scales are renamed; what the engine is told]}}.
 In a name {m} is the attention module, {l} the layer, {s} k or v. Values of layer l: K (l + 3) / 37, V (l + 3) / 41, of names without {s} that of K.
 """
+import argparse
 import contextlib
 import datetime
 import json
@@ -74,10 +75,15 @@ def rank(home):
     return (FIRST.index(home.name) if home.name in FIRST else len(FIRST), home.name)
 
 
-def jobs_of(families, engine, methods):
+def homes_of(families, names=None):
+    """The folders of these families, or of all."""
+    return sorted((home for home in families.iterdir() if not names or home.name in names), key=rank)
+
+
+def jobs_of(families, engine, methods, names=None):
     """By family; the first is of the model without scales."""
     left_out = not_run(engine)
-    for home in sorted(families.iterdir(), key=rank):
+    for home in homes_of(families, names):
         if home.name in left_out or not (home / "compressed-tensors").exists():
             continue
         yield dict(name=f"{home.name}/base", folder=str(home / "base"))
@@ -122,8 +128,8 @@ def rows_of(families, jobs, seen):
     return found
 
 
-def record(families, engine, python, out, methods):
-    jobs = list(jobs_of(families, engine, methods))
+def record(families, engine, python, out, options):
+    jobs = list(jobs_of(families, engine, options.methods, options.families))
     seen = run_judge(families, jobs, python, engine, "names_" + engine)
     version = next(answer["version"] for answer in reversed(seen.values()) if answer["version"])
     head = dict(engine=engine, version=version, date=datetime.date.today().isoformat())
@@ -134,12 +140,26 @@ def record(families, engine, python, out, methods):
     write_json(path, head, {name: {method: row[method] for method in METHODS if method in row} for name, row in rows.items()})
 
 
+def parse(usage, *more):
+    """Of FAMILIES ENGINE@VERSION=PYTHON OUT [--family NAME ...]: the paths, the engine, its python, and the options."""
+    parser = argparse.ArgumentParser(usage=usage)
+    parser.add_argument("folder", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("engine")
+    parser.add_argument("out", type=pathlib.Path)
+    for option in ("family", *more):
+        parser.add_argument(f"--{option}", dest=f"{option}s" if option != "family" else "families", nargs="+")
+    options = parser.parse_args()
+    engine, _, python = options.engine.partition("=")
+    return options.folder, engine, python, options.out, options
+
+
 def main():
     if sys.argv[1] == "--inputs":
         pathlib.Path(sys.argv[2]).write_text(json.dumps(dict(names=NAMES, methods=METHODS), indent=1) + "\n")
         return
-    families, (engine, _, python), out = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2].partition("="), pathlib.Path(sys.argv[3])
-    record(families, engine, python, out, sys.argv[4:] or list(METHODS))
+    families, engine, python, out, options = parse(__doc__, "method")
+    options.methods = options.methods or list(METHODS)
+    record(families, engine, python, out, options)
 
 
 if __name__ == "__main__":

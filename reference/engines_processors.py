@@ -46,11 +46,15 @@ PROCESSORS = {
     "video_llava": image_processor("VideoLlavaImageProcessor", "VideoLlavaProcessor", image_token="<image>", video_token="<video>"),
     "vipllava": image_processor("CLIPImageProcessor", "LlavaProcessor", image_token="<image>"),
 }
+# Words of added_tokens.json, for models whose files alone name tokens of images and sounds.
+ADDED_TOKENS = {"dots3_note": ["<|imgpad|>", "<|audio_comp_pad|>"]}
 VIDEO_PROCESSORS = {"instructblipvideo": "InstructBlipVideoVideoProcessor", "perception_lm": "PerceptionLMVideoProcessor"}
 
 
 def add_processor(folder, name, vocab):
     """The files of PROCESSORS, and a tokenizer without merges (instructblip has a second one, of its Q-Former)."""
+    if name in ADDED_TOKENS:
+        (folder / "added_tokens.json").write_text(json.dumps({word: i for i, word in enumerate(ADDED_TOKENS[name])}))
     if name not in PROCESSORS:
         return
     config, words, named = PROCESSORS[name]

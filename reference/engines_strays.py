@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""engines_strays.py FAMILIES ENGINE=PYTHON OUT.json
+"""engines_strays.py FAMILIES ENGINE=PYTHON OUT.json [--family NAME ...]
 
 What an engine makes of a tensor for which the model has no place, in every family. FAMILIES: the checkpoints of engines_table.py, whose base, without scales,
 gets a tensor "stray.weight" in its first layer. OUT.json (tests/fixtures/engines/
 strays_RECORDS.json): {"engine", "version", "refused": [families whose loader stops there], "passed": [families that load with it]}. Families that do not load
-without it are in neither.
+without it are in neither. Of families that were not named OUT.json keeps what it has.
 """
 import json
 import pathlib
 import re
 import shutil
-import sys
 import tempfile
 
 from engines_checkpoints import add_numbers, header
+from engines_names import homes_of, parse
 from engines_table import run_judge
 
 PLACE = re.compile(r"(.*?\.\d+)\..*k_scale$")
@@ -29,10 +29,10 @@ def add_stray(home, target):
 
 
 def main():
-    families, (engine, _, python), out = pathlib.Path(sys.argv[1]), sys.argv[2].partition("="), pathlib.Path(sys.argv[3])
+    families, engine, python, out, options = parse(__doc__)
     with tempfile.TemporaryDirectory() as scratch:
         jobs, scratch = [], pathlib.Path(scratch)
-        for home in sorted(families.iterdir()):
+        for home in homes_of(families, options.families):
             if not (home / "compressed-tensors" / "model.safetensors").exists():
                 continue
             if not add_stray(home, scratch / home.name):
@@ -40,12 +40,15 @@ def main():
             jobs += [{"name": f"{home.name}/base", "folder": str(home / "base")}, {"name": f"{home.name}/stray", "folder": str(scratch / home.name)}]
         seen = run_judge(scratch, jobs, python, engine, "strays")
     found = {"refused": [], "passed": []}
+    if options.families and out.exists():
+        before = json.loads(out.read_text())
+        found = {outcome: [name for name in before[outcome] if name not in options.families] for outcome in found}
     for job in jobs:
         name, _, kind = job["name"].partition("/")
         if kind == "stray" and seen[f"{name}/base"]["loads"]:
             found["passed" if seen[job["name"]]["loads"] else "refused"].append(name)
     version = next(answer["version"] for answer in seen.values() if answer["version"])
-    out.write_text(json.dumps(dict(engine=engine.partition("@")[0], version=version) | found, indent=0) + "\n")
+    out.write_text(json.dumps(dict(engine=engine.partition("@")[0], version=version) | {outcome: sorted(names) for outcome, names in found.items()}, indent=0) + "\n")
 
 
 if __name__ == "__main__":

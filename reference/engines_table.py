@@ -14,7 +14,7 @@ families.json, what the checkpoints were: {"configs": [..], "families": {NAME: {
   from models/MODEL/config.json,
   "forms": {FORM: [index of its quantization_config in configs, of its hf_quant_config.json or null, {name of scales with {} for the
   layer: [dtype, shape, [layers], of kv_scale beside k_scale: [layers with another number]]}]}}}}
-families_NAME.json, the answers: {"engine", "version", "date": of the last answer, "reasons": [..], "families": {NAME: {CASE: [answer, index of
+families_NAME.json, the answers: {"engine", "version", "date": of the last answer (one of some families alone leaves it), "reasons": [..], "families": {NAME: {CASE: [answer, index of
   its reason or null]}}}. A case is FORM or FORM@fp8, where the engine is told an FP8 cache. Answers:
   loaded   the cache is FP8, and the attention of every layer holds the numbers of the file
   rounded  as loaded, but rounded by less than a hundredth
@@ -276,6 +276,8 @@ def write_answers(options, engine, version, table):
     for name, row in table.items():
         rows[name] = rows.get(name, {}) | {case: [cell["answer"], reasons.of(cell["reason"] and general(cell["reason"]))] for case, cell in row.items()}
     date = datetime.date.fromtimestamp(seen_file(options, engine).stat().st_mtime).isoformat()
+    if not options.is_all:
+        date = old.get("date", date)
     write_json(path, {"engine": engine, "version": version, "date": date, "reasons": reasons.values}, rows)
 
 

@@ -17,6 +17,7 @@ namespace {
 constexpr std::pair<std::string_view, MissEffect> kEffects[] = {
     {"ones", MissEffect::kOnes},
     {"ones when asked", MissEffect::kOnesWhenAsked},
+    {"refused when asked", MissEffect::kRefusedWhenAsked},
     {"sixteen bits", MissEffect::kSixteenBits},
     {"by rules when asked", MissEffect::kByRulesWhenAsked},
     {"refused", MissEffect::kRefused},
@@ -274,6 +275,8 @@ bool is_contradicted(const Miss& miss, const std::set<NameOutcome>& outcomes,
       return has_any({kLoaded, kRefused, kLoadedWhenAsked, kDroppedWhenAsked, kSixteenBits});
     case MissEffect::kOnesWhenAsked:
       return has_any({kLoaded, kRefused, kLoadedWhenAsked, kSixteenBits});
+    case MissEffect::kRefusedWhenAsked:
+      return has_any({kLoaded, kRefused, kLoadedWhenAsked});
     case MissEffect::kSixteenBits:
       return has_any({kLoaded, kRefused});
     case MissEffect::kByRulesWhenAsked:

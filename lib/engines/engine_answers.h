@@ -20,6 +20,7 @@ namespace kvcal {
 enum class MissEffect : uint8_t {
   kOnes,                  ///< the scales are 1.0
   kOnesWhenAsked,         ///< the cache keeps 16 bits unless FP8 is asked for, then with 1.0
+  kRefusedWhenAsked,      ///< the cache keeps 16 bits; where FP8 is asked for it does not start
   kSixteenBits,           ///< the cache keeps 16 bits, whatever is asked for
   kByRulesWhenAsked,      ///< the cache keeps 16 bits unless FP8 is asked for, then MethodRules
   kRefused,               ///< it does not start

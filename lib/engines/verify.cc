@@ -269,11 +269,13 @@ void fill(VerifyReport& report, const VerifyCase& subject, const ModelDir& model
   check_fused_parts(subject, model_dir, findings, report.loads);
   if (!subject.miss) check_foreign(subject, model_dir, findings, report.loads);
   const MissEffect effect = model_effect(subject, findings);
+  const bool is_asked = subject.options.kv_cache_dtype != "auto";
   if (effect == MissEffect::kRefused || effect == MissEffect::kRefusedWithoutGroups ||
-      effect == MissEffect::kNoModel)
+      effect == MissEffect::kNoModel || (effect == MissEffect::kRefusedWhenAsked && is_asked))
     report.loads = false;
-  if (effect == MissEffect::kSixteenBits ||
-      (effect == MissEffect::kOnesWhenAsked && subject.options.kv_cache_dtype == "auto"))
+  const bool is_by_asking =
+      effect == MissEffect::kOnesWhenAsked || effect == MissEffect::kRefusedWhenAsked;
+  if (effect == MissEffect::kSixteenBits || (is_by_asking && !is_asked))
     report.kv_cache_dtype = "auto";
   if (effect == MissEffect::kByRules) {
     hold_by_rules(report, subject, findings);

@@ -83,6 +83,8 @@ void compare(const std::string& engine, const std::string& family, const std::st
   static const Json fused = test::engine_fixture("fused.json");
   const Json& list = fused.at("lists").at(method);
   for (const auto& [name, answer] : answers.items()) {
+    // Its weights tell how its MLPs are named.
+    if (family == "kimi_linear" && name == "up_proj") continue;
     const auto entry = fused.at("families").at(family).at(method).at(name).get<std::string>();
     VerifyOptions options;
     if (!list[2].get<std::string>().empty()) options.kv_cache_dtype = "fp8_e4m3";

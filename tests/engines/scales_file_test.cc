@@ -1,12 +1,15 @@
 // kv_cache_scales.json as the validators of SGLang and Aphrodite 0.6 take it: check_is_fp8,
 // check_tp_ranks, check_current_rank and check_model_type, each with a file that fails it.
 #include "engines/support/engine_case.h"
+#include "engines/support/family_case.h"
 #include "support/catch.h"
 
 using namespace kvcal;
 using test::contains;
 using test::EngineCase;
 using test::kLlama;
+using test::recorded_checkpoints;
+using test::recorded_config;
 using test::tells;
 
 namespace {
@@ -233,6 +236,39 @@ TEST_CASE("vLLM-Ascend holds the scales of an INT8 cache by channel") {
   // One a head, as other engines take them.
   subject.add(ascend_scale("1", "v"), "F32", {2}, {0.5f, 0.5f});
   CHECK_FALSE(subject.verify("vllm-ascend").loads);
+}
+
+TEST_CASE("vLLM-Ascend holds scales by channel of the families of which it was seen to do so") {
+  const Json record = test::engine_fixture("c8_vllm_ascend.json");
+  size_t held = 0;
+  for (const auto& [family, row] : record.at("families").items()) {
+    if (row.at("answer") != "rounded") continue;
+    INFO(family);
+    EngineCase subject(recorded_config(family));
+    const ModelConfig config = parse_model_config(subject.config());
+    Json description{{"kv_cache_type", "C8"}};
+    const Json& names = recorded_checkpoints().at("families").at(family).at("forms");
+    for (const auto& [pattern, tensor] : names.at("compressed-tensors").at(2).items())
+      for (const Json& layer : tensor.at(2)) {
+        std::string name = pattern;
+        name.replace(name.find("{}"), 2, std::to_string(layer.get<int64_t>()));
+        const size_t side = name.size() - std::string("k_scale").size();
+        name.replace(side + 1, std::string::npos, "_proj.kv_cache_scale");
+        description[name] = "C8";
+        const LayerCache& cache = config.cache(layer.get<int64_t>());
+        const int64_t channels = cache.heads * cache.k_dim;
+        subject.add(name, "F32", {channels},
+                    std::vector<float>(static_cast<size_t>(channels), 0.5f));
+      }
+    subject.write("quant_model_description.json", description);
+    const VerifyReport report = subject.verify("vllm-ascend");
+    INFO(dump_json(report_json(report)));
+    CHECK(report.loads);
+    CHECK(report.kv_cache_dtype == "int8");
+    CHECK_FALSE(loses_scales(report));
+    ++held;
+  }
+  CHECK(held >= 6);
 }
 
 TEST_CASE("vLLM-Ascend gives a layer an INT8 cache where its file names the layer's scales") {

@@ -36,6 +36,14 @@ class Absent:
             raise AttributeError(name)
         return Absent(f"{self.__name__}.{name}")
 
+    def __getitem__(self, _: Any) -> Any:  # where it is a type in a signature
+        return self
+
+    __or__ = __ror__ = __getitem__
+
+    def __mro_entries__(self, _: Any) -> tuple[type, ...]:  # where it is the class of another one
+        return ()
+
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise RuntimeError(f"{self.__name__} was called, {ABSENT}")
 
@@ -67,6 +75,11 @@ class AbsentModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def absent(*names: str) -> None:
     """Modules of nothing stand for these from now on."""
     sys.meta_path.insert(0, AbsentModules(names))
+
+
+def undecorated(function: Any = None, **_: Any) -> Any:
+    """For decorators that compile, of modules that are not here."""
+    return undecorated if function is None else function
 
 
 def replace(place: str, make: Callable[[Any], Any]) -> bool:

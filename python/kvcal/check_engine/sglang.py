@@ -20,14 +20,18 @@ import re
 import types
 from typing import Any
 
-from .common import Absent, absent, forget_model, know_config, number, numbers, put, replace, set_environment
+from .common import Absent, absent, forget_model, know_config, number, numbers, put, replace, set_environment, undecorated
 
 set_environment(SGLANG_USE_CPU_ENGINE="1", HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TQDM_DISABLE="1")
-absent("sgl_kernel", "flashinfer", "cutlass", "tilelang", "deep_gemm")
+absent("sgl_kernel", "flashinfer", "cutlass", "tilelang", "deep_gemm", "quack")
 
+import cutlass.cute
+import cutlass.cutlass_dsl
 import sglang
+import tilelang
 import torch
 
+tilelang.jit = cutlass.cute.jit = cutlass.cute.kernel = cutlass.cutlass_dsl.dsl_user_op = undecorated
 for _name in ("fused_input_proj_cpu", "fused_qk_gemma_rmsnorm_cpu", "fused_qk_gemma_rmsnorm_with_gate_cpu",
               "fused_qkvzba_split_reshape_cat_contiguous_cpu", "fused_sigmoid_mul_cpu"):  # fmt: skip
     setattr(torch.ops.sgl_kernel, _name, Absent(f"torch.ops.sgl_kernel.{_name}"))
@@ -74,13 +78,15 @@ def attention_methods(find: Any) -> Any:
 def start() -> types.ModuleType:
     for module in AS_FOR_GPU:
         put(f"sglang.srt.{module}:_is_cpu", False)
-    for module in ("models.deepseek_v2", "layers.attention.dsa.dsa_indexer"):
+    for module in ("models.deepseek_v2", "models.dots3_common.modeling", "layers.attention.dsa.dsa_indexer"):
         put(f"sglang.srt.{module}:get_rope_wrapper", rope_of_gpu)
     put("sglang.srt.models.dbrx:torch", TorchOnCpu())
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     for module in ("model_loader.loader", "layers.quantization.quark.quark"):
         put(f"sglang.srt.{module}:get_device_capability", lambda *_: (9, 0))
     put("sglang.srt.model_executor.model_runner:adjust_config_with_unaligned_cpu_tp", lambda config, *_: config)
+    put("sglang.srt.models.dots3_common.modeling:_require_cuda", lambda: None)
+    put("sglang.srt.arg_groups.mamba_hook:_platform_supports_mamba_cache_extra_buffer", lambda: True)
     put("sglang.srt.mem_cache.kv_cache_dtype:current_platform", types.SimpleNamespace(is_cpu=lambda: False))
     replace("sglang.srt.model_loader.loader:_modules_with_quant_method", attention_methods)
     return sglang
@@ -88,6 +94,8 @@ def start() -> types.ModuleType:
 
 def is_hybrid(config: dict[str, Any]) -> bool:
     text = config.get("text_config", config)
+    if "indexer_compress_ratio" in text:  # needs pages of several tokens, which no_buffer has not
+        return False
     return any(key in text for key in ("mamba_n_heads", "mamba_d_state", "hybrid_override_pattern", "linear_num_key_heads", "ssm_state_size"))
 
 

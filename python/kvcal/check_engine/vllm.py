@@ -5,19 +5,25 @@ Any build runs: with the one for GPUs the compiled operations are modules of not
 
 from __future__ import annotations
 
+import importlib
 import os
 from types import ModuleType
 from typing import Any
 
-from .common import Absent, attention_processing, forget_model, free_port, know_config, layer_of, numbers, put, replace, set_environment
+from .common import Absent, AbsentModule, absent, attention_processing, forget_model, free_port, know_config, layer_of, numbers, put, replace, set_environment
 
 set_environment(VLLM_TARGET_DEVICE="cpu", VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1",
-                VLLM_LOGGING_LEVEL="WARNING", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0", LOCAL_RANK="0",
+                VLLM_LOGGING_LEVEL="WARNING", VLLM_KIMI_K3_GEMM_AR="0", VLLM_ENABLE_GEMM_RS="0", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0", LOCAL_RANK="0",
                 WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())  # fmt: skip
+
+absent("vllm.vllm_flash_attn")
 
 import torch
 import vllm
 import vllm.platforms
+import vllm.vllm_flash_attn as _flash_attention
+
+_flash_attention.is_fa_version_supported = lambda *_, **__: False  # asked where towers are imported
 
 for _name in set(vllm.platforms.builtin_platform_plugins) - {"cpu"}:  # it stops where it finds several
     vllm.platforms.builtin_platform_plugins[_name] = lambda: None
@@ -33,6 +39,13 @@ from vllm.platforms import current_platform
 STOOD_IN = ("vLLM's CPU platform for a GPU, without compiled operations where the build has none for CPUs",
             "checks of what the CPU's kernels can do (head sizes, FP8 caches, FP8 weights, experts without a gate, attention of chosen tokens) pass",
             "after loading only attention layers are processed; a plain configuration class stands for remote code's")  # fmt: skip
+
+
+class NoStream:
+    """Of a GPU; some models make one for each layer."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
 
 
 def let_fp8_caches_through() -> None:
@@ -91,9 +104,13 @@ def ask_here() -> None:
 def start() -> ModuleType:
     ask_here()
     let_cpu_through()
+    torch.cuda.Stream = torch.cuda.Event = NoStream  # type: ignore[assignment, misc]
     has_operations = hasattr(torch.ops._C, "cpu_attention_with_kv_cache")
     put("vllm.triton_utils:triton.set_allocator", lambda _: None)  # of delta nets
     let_attention_through(is_latent_fp8_refused=not has_operations)
+    kernels = importlib.import_module("vllm.v1.attention.backends.fa_utils")
+    kernels.is_flash_attn_varlen_func_available = lambda: True  # asked where attention of chosen tokens is made
+    kernels.__getattr__ = AbsentModule(kernels.__name__).__getattr__  # names that it has on GPUs alone
     if not has_operations:
         torch.ops._C = Absent("torch.ops._C")
         torch.ops._C.cpu_has_amx_fp8 = lambda: True
@@ -104,7 +121,7 @@ def start() -> ModuleType:
 def load(folder: str, told: str, **more: Any) -> dict[int, Any]:
     """The attention modules by layer."""
     engine = EngineArgs(model=folder, skip_tokenizer_init=not os.path.exists(os.path.join(folder, "tokenizer.json")), enforce_eager=True, max_model_len=32,
-                        kv_cache_dtype=told, **more)  # fmt: skip
+                        enable_prefix_caching=False, kv_cache_dtype=told, **more)  # fmt: skip
     vllm_config = engine.create_engine_config()
     with set_current_vllm_config(vllm_config):
         model = get_model(vllm_config=vllm_config)
@@ -117,7 +134,9 @@ def observe(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     for once in ("_print_warning_once", "_print_info_once"):
         if hasattr(logger, once):
             getattr(logger, once).cache_clear()
-    know_config(folder)
-    held = load(folder, job.get("kv_cache_dtype", "auto"), language_model_only=True)
+    config = know_config(folder)
+    # Tables of n-grams lie on the device: the host's memory would be pinned for it.
+    more = {"engram_config": {"cpu_offload": False}} if "ple_layer_ids" in config.get("text_config", config) else {}
+    held = load(folder, job.get("kv_cache_dtype", "auto"), language_model_only=True, **more)
     return {"cache_dtype": held[min(held)].kv_cache_dtype,
             "layers": {i: {"k": numbers(layer._k_scale), "v": numbers(layer._v_scale)} for i, layer in sorted(held.items())}}  # fmt: skip
