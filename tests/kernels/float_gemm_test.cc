@@ -22,6 +22,7 @@ const std::vector<Case> kCases{
     {.depth = 321, .width = 96, .height = 14, .accumulate = true},
     {.depth = 576, .width = 65, .height = 30, .has_start = true},
     {.depth = 1000, .width = 33, .height = 224, .accumulate = true},
+    {.depth = 1024, .width = 40, .height = 29, .has_start = true},  // rows that lie pages apart
 };
 
 /// Element i of a buffer of type as a number.
