@@ -24,11 +24,20 @@ namespace kvcal::cpu {
 /// rows of x as registers take stay in half a level 1 cache of 32 KiB while all columns pass.
 constexpr int64_t kSumSteps = 320;
 constexpr int64_t kMostSumRows = 14, kMostSumColumns = 32;
+/// Whole groups of the rows whose sums registers hold, 14 with AVX-512 and 6 with AVX2; and a width
+/// with which a part of a panel stays in a level 2 cache while they pass.
+constexpr int64_t kFloatGemmTallest = 224, kFloatGemmMaxWidth = 256;
+/// Cache lines that are fetched into the level 2 cache with so many steps.
+constexpr int64_t kFetchLines = 4, kFetchSteps = 16;
 
 /// Sums of a few rows and of one group of columns.
 struct SumBlock {
-  const float* x = nullptr;            ///< [rows, kSumSteps]
+  const float* x = nullptr;  ///< [rows, steps] with row stride x_stride
+  int64_t x_stride = 0;
   const std::byte* weights = nullptr;  ///< [steps, columns]
+  /// What is needed later: kFetchLines cache lines for every kFetchSteps steps, fetched into the
+  /// level 2 cache.
+  const std::byte* later = nullptr;
   int64_t rows = 0, steps = 0;
   const float* start = nullptr;  ///< [columns], what sums begin with; null: out
   float* out = nullptr;          ///< [rows, columns]
@@ -39,6 +48,8 @@ struct SumBlock {
 struct SumShape {
   int64_t rows = 0;     ///< most of them whose sums registers hold
   int64_t columns = 0;  ///< in a group
+  /// Widest panel for rows of x that are copied: the more columns, the fewer copies.
+  int64_t copied_width = 0;
 };
 
 }  // namespace kvcal::cpu
@@ -53,14 +64,16 @@ constexpr int64_t kRegisterRows = kMostSumRows;
 #else
 constexpr int64_t kRegisterRows = 6;
 #endif
+/// With AVX-512 a level 2 cache has 1 MiB or more, else often a quarter.
+constexpr int64_t kCopiedWidth = (HWY_TARGET <= HWY_AVX3 ? 2 : 1) * kFloatGemmMaxWidth;
 constexpr int64_t kHalf = static_cast<int64_t>(hn::MaxLanes(DF()));
 static_assert(2 * kHalf <= kMostSumColumns);
 
-/// Steps whose weights are fetched ahead, about 280 cycles of products.
-constexpr int64_t kAhead = 20;
+/// Steps whose weights are fetched ahead, about 450 cycles of products with AVX-512, 200 with AVX2.
+constexpr int64_t kAhead = 32;
 
 SumShape sum_shape() {
-  return {.rows = kRegisterRows, .columns = 2 * kHalf};
+  return {.rows = kRegisterRows, .columns = 2 * kHalf, .copied_width = kCopiedWidth};
 }
 
 /// A step's weights of a group, float32.
@@ -93,19 +106,26 @@ HWY_INLINE void add_products(const SumBlock& block, std::integer_sequence<int64_
   const int64_t from_stride = block.start ? 0 : block.stride;
   ((left_sums[kRow] = hn::LoadU(DF(), from + kRow * from_stride)), ...);
   ((right_sums[kRow] = hn::LoadU(DF(), from + kRow * from_stride + kHalf)), ...);
-  const std::byte* weights = block.weights;
-  const float* x = block.x;
-  for (int64_t k = 0; k < block.steps; ++k, ++x, weights += Columns::kBytes) {
-    VF left, right;
-    Columns::load(weights, left, right);
-    for (int64_t at = 0; at < Columns::kBytes; at += 64)
-      hwy::Prefetch(weights + kAhead * Columns::kBytes + at);
-    const auto add = [&](int64_t row) HWY_ATTR {
-      const VF factor = set(x[row * kSumSteps]);
-      left_sums[row] = hn::MulAdd(factor, left, left_sums[row]);
-      right_sums[row] = hn::MulAdd(factor, right, right_sums[row]);
-    };
-    (add(kRow), ...);
+  const std::byte *weights = block.weights, *later = block.later;
+  // Every third row has a pointer, since an address may have the stride once or twice: five
+  // registers are enough.
+  const int64_t stride = block.x_stride;
+  const float* const x[] = {(block.x + kRow / 3 * 3 * stride)...};
+  for (int64_t k = 0; k < block.steps;) {
+    for (int64_t line = 0; line < kFetchLines; ++line, later += 64) __builtin_prefetch(later, 0, 2);
+    for (const int64_t end = std::min(k + kFetchSteps, block.steps); k < end;
+         ++k, weights += Columns::kBytes) {
+      VF left, right;
+      Columns::load(weights, left, right);
+      for (int64_t at = 0; at < Columns::kBytes; at += 64)
+        hwy::Prefetch(weights + kAhead * Columns::kBytes + at);
+      const auto add = [&](int64_t row) HWY_ATTR {
+        const VF factor = set(x[row][row % 3 * stride + k]);
+        left_sums[row] = hn::MulAdd(factor, left, left_sums[row]);
+        right_sums[row] = hn::MulAdd(factor, right, right_sums[row]);
+      };
+      (add(kRow), ...);
+    }
   }
   (hn::StoreU(left_sums[kRow], DF(), block.out + kRow * block.stride), ...);
   (hn::StoreU(right_sums[kRow], DF(), block.out + kRow * block.stride + kHalf), ...);
@@ -166,6 +186,13 @@ Gemm::Layout float_layout(const PanelShape& shape) {
           .runs_in_place = true};
 }
 
+/// Rows of float32 are read in place, except those that lie whole pages apart: they share the lines
+/// of a level 1 cache, which has room for eight or twelve of them.
+bool copies_rows(ComputeType type, int64_t depth) {
+  constexpr int64_t kPageFloats = 4096 / sizeof(float);
+  return type != ComputeType::kFloat32 || depth % kPageFloats == 0;
+}
+
 /// A panel has, for one part of the depth after the other, groups of columns [steps, columns].
 class FloatGemm : public Gemm {
  public:
@@ -173,6 +200,7 @@ class FloatGemm : public Gemm {
       : Gemm(float_layout(shape)), sums_(HWY_DYNAMIC_DISPATCH(sum_shape)()) {
     const int64_t parts = (shape.depth + kSumSteps - 1) / kSumSteps;
     if (parts > 0) together_ = (shape.depth + parts - 1) / parts;
+    copies_rows_ = copies_rows(shape.type, shape.depth);
   }
 
   void pack(int64_t first, int64_t count, const void* rows, std::byte* panel, int) const override {
@@ -186,19 +214,21 @@ class FloatGemm : public Gemm {
            int) const override {
     const int64_t groups = (height + sums_.rows - 1) / sums_.rows;
     const int64_t together = (height + groups - 1) / groups;
-    alignas(64) float rows[kMostSumRows * kSumSteps];
+    alignas(64) float copies[kMostSumRows * kSumSteps];
     for (int64_t step = 0; step < depth(); step += together_) {
-      const int64_t steps = std::min(together_, depth() - step);
+      const int64_t steps = steps_at(step);
+      const std::byte* weights = group_at(panel, step, 0);
+      Fetch fetch = fetch_beside(step, height, panel);
       for (int64_t row = 0; row < height; row += together) {
         const int64_t here = std::min(together, height - row);
-        for (int64_t m = 0; m < here; ++m)
-          load_row(x, (row + m) * depth() + step, steps, rows + m * kSumSteps);
-        for (int64_t m = row + here; m < std::min(height, row + here + together); ++m)
+        SumBlock block = place_rows(x, row * depth() + step, here, steps, copies);
+        for (int64_t m = row + here; copies_rows_ && m < std::min(height, row + here + together);
+             ++m)
           fetch_row(x, m * depth() + step, steps);
         GemmResult at = result;
         at.out += row * result.stride;
         if (step > 0) at.accumulate = true;
-        sum_columns({.x = rows, .rows = here, .steps = steps}, group_at(panel, step, 0), at);
+        sum_columns(block, weights, at, fetch);
       }
     }
   }
@@ -210,14 +240,44 @@ class FloatGemm : public Gemm {
     int64_t count = 0;
   };
 
+  /// The part of the weights that comes next, brought into the level 2 cache by the last of the
+  /// calls that sum the part before it: their first pass over it would wait for memory.
+  struct Fetch {
+    const std::byte* part = nullptr;  ///< null: nothing comes next
+    int64_t at = 0;                   ///< of the next call's lines in the part, negative: too early
+  };
+
   int64_t depth() const { return layout_.shape.depth; }
+  int64_t steps_at(int64_t step) const { return std::min(together_, depth() - step); }
+  int64_t packed_width() const { return round_up(layout_.shape.width, sums_.columns); }
   bool is_float() const { return layout_.shape.type == ComputeType::kFloat32; }
   size_t element_bytes() const { return bytes_of(layout_.shape.type); }
   template <class Byte>
   Byte* group_at(Byte* panel, int64_t step, int64_t column) const {
-    const int64_t width = round_up(layout_.shape.width, sums_.columns);
-    const int64_t steps = std::min(together_, depth() - step);
-    return panel + static_cast<size_t>(step * width + column * steps) * element_bytes();
+    return panel +
+           static_cast<size_t>(step * packed_width() + column * steps_at(step)) * element_bytes();
+  }
+
+  static int64_t fetched_bytes(int64_t steps) { return steps / kFetchSteps * kFetchLines * 64; }
+
+  /// Few rows read each weight once: those are read in order then, without this.
+  Fetch fetch_beside(int64_t step, int64_t height, const std::byte* panel) const {
+    const int64_t next = step + together_;
+    if (next >= depth() || height <= sums_.rows) return {};
+    const int64_t bytes = steps_at(next) * packed_width() * static_cast<int64_t>(element_bytes());
+    const int64_t calls = (height + sums_.rows - 1) / sums_.rows * (packed_width() / sums_.columns);
+    return {.part = group_at(panel, next, 0), .at = bytes - calls * fetched_bytes(steps_at(step))};
+  }
+
+  /// Rows of x from an element on, in place or copied.
+  SumBlock place_rows(const void* x, int64_t element, int64_t rows, int64_t steps,
+                      float* copies) const {
+    SumBlock block{.rows = rows, .steps = steps};
+    block.x = copies_rows_ ? copies : static_cast<const float*>(x) + element;
+    block.x_stride = copies_rows_ ? kSumSteps : depth();
+    for (int64_t m = 0; copies_rows_ && m < rows; ++m)
+      load_row(x, element + m * depth(), steps, copies + m * kSumSteps);
+    return block;
   }
 
   void load_row(const void* x, int64_t element, int64_t count, float* out) const {
@@ -236,12 +296,15 @@ class FloatGemm : public Gemm {
       hwy::Prefetch(row + at);
   }
 
-  void sum_columns(SumBlock block, const std::byte* weights, const GemmResult& result) const {
+  void sum_columns(SumBlock block, const std::byte* weights, const GemmResult& result,
+                   Fetch& fetch) const {
     static constexpr std::array<float, kMostSumColumns> kZeros{};
     const int64_t width = layout_.shape.width;
     const size_t group_bytes = static_cast<size_t>(block.steps * sums_.columns) * element_bytes();
     for (int64_t column = 0; column < width; column += sums_.columns, weights += group_bytes) {
       block.weights = weights;
+      block.later = fetch.part && fetch.at >= 0 ? fetch.part + fetch.at : weights;
+      fetch.at += fetched_bytes(block.steps);
       block.out = result.out + column;
       block.stride = result.stride;
       block.start = result.accumulate ? nullptr
@@ -272,7 +335,7 @@ class FloatGemm : public Gemm {
   }
 
   void pack_steps(const Rows& rows, int64_t step, std::byte* out) const {
-    const int64_t steps = std::min(together_, depth() - step);
+    const int64_t steps = steps_at(step);
     if (rows.count < sums_.columns)
       std::memset(out, 0, static_cast<size_t>(steps * sums_.columns) * element_bytes());
     std::array<const float*, kMostSumColumns> from;
@@ -301,9 +364,17 @@ class FloatGemm : public Gemm {
 
   SumShape sums_;
   int64_t together_ = 1;  ///< steps of the depth, about equal parts of it
+  bool copies_rows_ = false;
 };
 
 }  // namespace
+
+GemmBlocking float_gemm_blocking(ComputeType type, int64_t depth) {
+  return {.tallest = kFloatGemmTallest,
+          .rows = kFloatGemmTallest,
+          .max_width = copies_rows(type, depth) ? HWY_DYNAMIC_DISPATCH(sum_shape)().copied_width
+                                                : kFloatGemmMaxWidth};
+}
 
 std::unique_ptr<Gemm> make_float_gemm(const PanelShape& shape) {
   KVCAL_CHECK(shape.type != ComputeType::kFloat16);

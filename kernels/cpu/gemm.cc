@@ -58,9 +58,7 @@ std::string GemmLibrary::implementation() const {
 GemmBlocking GemmLibrary::blocking(ComputeType type, int64_t depth) const {
   if (uses_tiles(type))
     return {.tallest = kTileGemmTallest, .rows = kTileGemmTallest, .max_width = kTileGemmMaxWidth};
-  if (!state_->uses_dnn(type))
-    return {
-        .tallest = kFloatGemmTallest, .rows = kFloatGemmTallest, .max_width = kFloatGemmMaxWidth};
+  if (!state_->uses_dnn(type)) return float_gemm_blocking(type, depth);
   const int64_t row_bytes = std::max<int64_t>(1, depth * static_cast<int64_t>(bytes_of(type)));
   const int64_t blocks = std::clamp<int64_t>(kDnnRowsBytes / row_bytes / kDnnTallest, 1, 8);
   const int64_t width = kDnnPanelBytes / row_bytes / kMinWidth * kMinWidth;

@@ -102,8 +102,7 @@ constexpr int64_t kTileGemmTallest = 256, kTileGemmMaxWidth = 256;
 /// exact in float32: out[i] = fma(x[depth - 1], w[depth - 1], ... fma(x[0], w[0], start)), at any
 /// height, by any processor that fuses.
 std::unique_ptr<Gemm> make_float_gemm(const PanelShape& shape);
-/// Whole groups of the rows whose sums registers hold: 14 with AVX-512, 6 with AVX2.
-constexpr int64_t kFloatGemmTallest = 224, kFloatGemmMaxWidth = 256;
+GemmBlocking float_gemm_blocking(ComputeType type, int64_t depth);
 
 /// Weights in the form that products of pairs of bfloat16 read: for each group of columns, output
 /// features, [pairs of input features, columns].

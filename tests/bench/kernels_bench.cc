@@ -45,14 +45,15 @@ void matmul(benchmark::State& state, ComputeType type) {
   const Buffer x = cpu.allocate(static_cast<size_t>(rows * in) * bytes_of(type));
   const Buffer result = cpu.allocate(static_cast<size_t>(rows * out) * sizeof(float));
   std::memset(x.data(), kSomeByte, x.size());
+  std::memset(result.data(), 0, result.size());  // pages come once in a calibration
   for (auto _ : state)
     cpu.matmul({.x = x.data(), .weight = *weight, .rows = rows, .out = result.as<float>()});
   set_flop(state, 2.0 * static_cast<double>(rows * in * out), type, state.range(3));
   set_rate(state, "weight_GB/s", static_cast<double>(weight->bytes));
 }
 
-// Rows, inputs, outputs: SmolLM2-135M's linears over 64 × 512 tokens, its decoding, and an 8B
-// model's.
+// Rows, inputs, outputs: SmolLM2-135M's linears over 64 × 512 tokens, its decoding, and those of
+// models of 1.5B, 8B and 30B-A3B, with an expert's rows of a batch.
 void gemm_shapes(benchmark::internal::Benchmark* bench) {
   for (const int64_t threads : {1, 2})
     for (const auto& [rows, in, out] : {std::tuple<int64_t, int64_t, int64_t>{8192, 576, 960},
@@ -64,10 +65,16 @@ void gemm_shapes(benchmark::internal::Benchmark* bench) {
                                         {1, 576, 49152},
                                         {4, 1536, 576},
                                         {1, 4096, 14336},
+                                        {1024, 1536, 2048},
+                                        {1024, 1536, 17920},
+                                        {1024, 8960, 1536},
                                         {1024, 4096, 2048},
                                         {1024, 4096, 4096},
                                         {1024, 4096, 28672},
-                                        {1024, 14336, 4096}})
+                                        {1024, 14336, 4096},
+                                        {1024, 2048, 5120},
+                                        {64, 2048, 1536},
+                                        {64, 768, 2048}})
       bench->Args({rows, in, out, threads});
   bench->ArgNames({"rows", "in", "out", "threads"})->MeasureProcessCPUTime();
 }
@@ -83,6 +90,7 @@ void matmul_activate(benchmark::State& state, ComputeType type) {
   std::memset(x.data(), kSomeByte, x.size());
   const Buffer scratch = cpu.allocate(static_cast<size_t>(rows * 2 * width) * sizeof(float));
   const Buffer out = cpu.allocate(static_cast<size_t>(rows * width) * bytes_of(type));
+  std::memset(out.data(), 0, out.size());
   const RowGroup group{.weight = *weight, .rows = rows};
   for (auto _ : state)
     cpu.matmul_activate({.x = x.data(),

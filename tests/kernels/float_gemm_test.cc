@@ -22,6 +22,7 @@ const std::vector<Case> kCases{
     {.depth = 321, .width = 96, .height = 14, .accumulate = true},
     {.depth = 576, .width = 65, .height = 30, .has_start = true},
     {.depth = 1000, .width = 33, .height = 224, .accumulate = true},
+    {.depth = 1024, .width = 40, .height = 29, .has_start = true},  // rows that lie pages apart
 };
 
 /// Element i of a buffer of type as a number.
@@ -70,6 +71,31 @@ void check(const Case& c, ComputeType type) {
   CHECK(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)) == 0);
 }
 
+/// What a cpu backend's products in float32 write, for one target: plain, with a bias, added to
+/// what was there.
+std::vector<std::byte> backend_bytes(int64_t target, int threads, const Case& c) {
+  const test::OnlyTargets only(target);
+  const auto backend = kBackends.at("cpu")({.num_threads = threads});
+  const auto x = test::normal(c.height * c.depth, 1), weight = test::normal(c.width * c.depth, 2);
+  const auto bias = test::normal(c.width, 3);
+  const std::vector<TensorView> views{
+      {"w", DType::kF32, Shape{c.width, c.depth}, std::as_bytes(std::span(weight))}};
+  const auto packed = backend->pack(views, ComputeType::kFloat32);
+  std::vector<std::byte> all;
+  const Buffer out = backend->allocate(static_cast<size_t>(c.height * c.width) * sizeof(float));
+  for (const auto& [is_biased, accumulate] :
+       {std::pair{false, false}, {true, false}, {true, true}}) {
+    backend->matmul({.x = x.data(),
+                     .weight = *packed,
+                     .bias = is_biased ? bias.data() : nullptr,
+                     .accumulate = accumulate,
+                     .rows = c.height,
+                     .out = out.as<float>()});
+    all.insert(all.end(), out.data(), out.data() + out.size());
+  }
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("float products: one fused multiply-add after the other, on every processor that fuses") {
@@ -84,6 +110,26 @@ TEST_CASE("float products: one fused multiply-add after the other, on every proc
       for (const ComputeType type : {ComputeType::kFloat32, ComputeType::kBFloat16}) check(c, type);
   }
   CHECK((targets > 0 || (hwy::SupportedTargets() & HWY_AVX2) == 0));
+}
+
+TEST_CASE("float products: matmul's bytes are equal on every processor that fuses") {
+  const std::vector<Case> cases{
+      {.depth = 300, .width = 130, .height = 1},
+      {.depth = 576, .width = 640, .height = 31},
+      {.depth = 2048, .width = 1100, .height = 17},   // rows that lie pages apart
+      {.depth = 33, .width = 1024, .height = 1100}};  // written past the caches
+  for (const Case& c : cases) {
+    INFO(c.height << " x " << c.depth << " x " << c.width);
+    std::vector<std::byte> first;
+    for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1) {
+      const int64_t target = rest & -rest;
+      if (target > HWY_AVX2) continue;
+      INFO(hwy::TargetName(target));
+      const auto bytes = backend_bytes(target, first.empty() ? 1 : 2, c);
+      if (first.empty()) first = bytes;
+      CHECK(bytes == first);
+    }
+  }
 }
 
 }  // namespace kvcal
