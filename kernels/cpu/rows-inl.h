@@ -28,22 +28,74 @@ struct StoredRow {
   }
 };
 
+/// Sum of the lanes in pairs of the same distance, the most distant first.
+#if HWY_TARGET == HWY_SCALAR
+template <int64_t kLanes, class D>
+HWY_INLINE float sum_of_pairs(D, hn::Vec<D> v) {
+  return hn::GetLane(v);
+}
+#else
+template <int64_t kLanes, class D>
+HWY_INLINE float sum_of_pairs(D, hn::Vec<D> v) {
+  if constexpr (kLanes > 4) {
+    const hn::Half<D> half;
+    return sum_of_pairs<kLanes / 2>(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    v = hn::Add(v, hn::Shuffle1032(v));
+    return hn::GetLane(hn::Add(v, hn::Shuffle2301(v)));
+  }
+}
+#endif
+
+/// Partial sums of a row: element i belongs to part i modulo kSumParts, so a sum is the same at
+/// every number of lanes.
+constexpr int64_t kSumParts = 16;
+struct PartialSums {
+  static constexpr int64_t kVectors = kSumParts / HWY_LANES(float);
+  static_assert(kVectors > 0);
+
+  VF sums[kVectors];
+
+  HWY_INLINE PartialSums() {
+    for (VF& sum : sums) sum = set(0.0f);
+  }
+  /// That of the elements from i on, a multiple of lanes().
+  HWY_INLINE VF& of(int64_t i) { return sums[i / lanes() % kVectors]; }
+  HWY_INLINE void add(const PartialSums& other) {
+    for (int64_t i = 0; i < kVectors; ++i) sums[i] = hn::Add(sums[i], other.sums[i]);
+  }
+  /// The parts in pairs of the same distance, the most distant first.
+  HWY_INLINE float total() {
+    for (int64_t half = kVectors / 2; half > 0; half /= 2)
+      for (int64_t i = 0; i < half; ++i) sums[i] = hn::Add(sums[i], sums[half + i]);
+    return sum_of_pairs<HWY_LANES(float)>(DF(), sums[0]);
+  }
+};
+
 /// Computes add(value, sum) over a row, in an order that depends only on the width. Extra lanes
 /// hold `behind`, which must not change the sum.
 template <class Row, class Add>
 HWY_INLINE float sum_over(const Row& row, int64_t width, VF behind, const Add& add) {
-  VF sum0 = set(0.0f), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  PartialSums sums0, sums1, sums2, sums3;
+  const auto add_parts = [&](int64_t i, PartialSums& parts) HWY_ATTR {
+    for (int64_t k = 0; k < PartialSums::kVectors; ++k)
+      parts.sums[k] = add(row.load(Whole{i + k * lanes()}), parts.sums[k]);
+  };
   int64_t i = 0;
-  for (; i + 4 * lanes() <= width; i += 4 * lanes()) {
-    sum0 = add(row.load(Whole{i}), sum0);
-    sum1 = add(row.load(Whole{i + lanes()}), sum1);
-    sum2 = add(row.load(Whole{i + 2 * lanes()}), sum2);
-    sum3 = add(row.load(Whole{i + 3 * lanes()}), sum3);
+  for (; i + 4 * kSumParts <= width; i += 4 * kSumParts) {
+    add_parts(i, sums0);
+    add_parts(i + kSumParts, sums1);
+    add_parts(i + 2 * kSumParts, sums2);
+    add_parts(i + 3 * kSumParts, sums3);
   }
-  for (; i + lanes() <= width; i += lanes()) sum0 = add(row.load(Whole{i}), sum0);
+  for (; i + kSumParts <= width; i += kSumParts) add_parts(i, sums0);
+  for (; i + lanes() <= width; i += lanes()) sums0.of(i) = add(row.load(Whole{i}), sums0.of(i));
   if (const Rest rest{i, width - i}; rest.left > 0)
-    sum0 = add(rest.inside(row.load(rest), behind), sum0);
-  return hn::GetLane(hn::SumOfLanes(DF(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+    sums0.of(i) = add(rest.inside(row.load(rest), behind), sums0.of(i));
+  sums0.add(sums1);
+  sums2.add(sums3);
+  sums0.add(sums2);
+  return sums0.total();
 }
 
 /// Mean of the squares of a row's distances from mean.

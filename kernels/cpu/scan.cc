@@ -98,12 +98,12 @@ static_assert(kDeltaColumns % kWidth == 0);
 /// out = x · scale, normalized to length 1 first where the rule requires it.
 HWY_INLINE void unit_row(const float* x, int64_t count, bool normalize, float scale, float* out) {
   if (normalize) {
-    VF sum = set(0.0f);
+    PartialSums sums;
     for_vectors(count, [&](auto at) HWY_ATTR {
       const VF v = at.load(x);
-      sum = hn::MulAdd(v, v, sum);
+      sums.of(at.i) = hn::MulAdd(v, v, sums.of(at.i));
     });
-    scale /= std::sqrt(hn::GetLane(hn::SumOfLanes(DF(), sum)) + 1e-6f);
+    scale /= std::sqrt(sums.total() + 1e-6f);
   }
   for (int64_t i = 0; i < count; ++i) out[i] = x[i] * scale;
 }
@@ -298,14 +298,14 @@ template <bool kPerState>
 HWY_INLINE float move_row(const RowStep& step, int64_t count, float* state) {
   const VF input = set(step.input);
   const float* a = kPerState ? step.a : step.b;  // read, and left alone, where there is none
-  VF sum = set(0.0f);
+  PartialSums sums;
   for_vectors(count, [&](auto at) HWY_ATTR {
     const VF kept = hn::Mul(decay_of<kPerState>(step, at.load(a)), at.load(state));
     const VF moved = hn::MulAdd(input, at.load(step.b), kept);
     at.store(moved, state);
-    sum = hn::MulAdd(at.load(step.c), moved, sum);
+    sums.of(at.i) = hn::MulAdd(at.load(step.c), moved, sums.of(at.i));
   });
-  return hn::GetLane(hn::SumOfLanes(DF(), sum));
+  return sums.total();
 }
 
 /// Runs rows [begin, end) of one head's state (counted within the head) through several tokens.

@@ -121,9 +121,7 @@ TEST_CASE("float products: matmul's bytes are equal on every processor that fuse
   for (const Case& c : cases) {
     INFO(c.height << " x " << c.depth << " x " << c.width);
     std::vector<std::byte> first;
-    for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1) {
-      const int64_t target = rest & -rest;
-      if (target > HWY_AVX2) continue;
+    for (const int64_t target : test::fusing_targets()) {
       INFO(hwy::TargetName(target));
       const auto bytes = backend_bytes(target, first.empty() ? 1 : 2, c);
       if (first.empty()) first = bytes;

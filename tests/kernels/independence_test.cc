@@ -345,5 +345,19 @@ TEST_CASE("operations on rows: a row's bytes depend neither on its neighbours no
   }
 }
 
+TEST_CASE("operations on rows: the same bytes on every processor that fuses") {
+  for (const RowOperation& operation : operations()) {
+    INFO(operation.what);
+    Bytes expected;
+    for (const int64_t target : test::fusing_targets()) {
+      INFO(hwy::TargetName(target));
+      const test::OnlyTargets only(target);
+      const Bytes bytes = operation.run(*test::make_backend("cpu", 1), 0, kRows);
+      if (expected.empty()) expected = bytes;
+      CHECK(bytes == expected);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvcal

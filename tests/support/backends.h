@@ -25,6 +25,15 @@ class OnlyTargets {
   OnlyTargets& operator=(const OnlyTargets&) = delete;
 };
 
+/// Sets of instructions that this machine has, that are compiled, and that multiply and add in one
+/// rounding, best first.
+inline std::vector<int64_t> fusing_targets() {
+  std::vector<int64_t> targets;
+  for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1)
+    if (const int64_t target = rest & -rest; target <= HWY_AVX2) targets.push_back(target);
+  return targets;
+}
+
 /// Runs body(backend) for every backend but the reference: with each set of vector instructions
 /// that this machine has, one thread; then with two and three threads; the simulated GPU with its
 /// threads in every order, with and without a vendor's matrix library. Only devices if
