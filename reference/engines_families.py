@@ -66,6 +66,9 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
            "mistral3_mistral4": dict(text_config={key: value for key, value in fixture_config("mistral4").items() if key != "architectures"}),
            "iquestcoder": dict(pad_token_id=None, auto_map=dict(AutoConfig="configuration_iquestcoder.IQuestCoderConfig",
                                                                 AutoModelForCausalLM="modeling_iquestcoder.IQuestCoderForCausalLM"))}
+# Other shapes of a type whose published keys these are, too.
+for _name, _other in {"phi_normed": "phi", "nemotron_h_latent": "nemotron_h", "hunyuan_v1_moe_topk": "hunyuan_v1_moe"}.items():
+    CONFIGS[_name] = CONFIGS[_other]
 # Families of another one's fixture: under a model_type of their own, around another text model, without what CONFIGS adds.
 SAME_AS = {"kimi_k2": "deepseek_v3", "mistral3_mistral4": "mistral3", "hy_v3_bare": "hy_v3"}
 # Keys of transformers alone, beside which it would not read the published ones.
