@@ -77,7 +77,7 @@ LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemm
             "llama4_yarn", "nanochat_yarn",
             # Other shapes of types that are recorded.
             "dbrx_norm", "ernie4_5_moe_biased", "gpt2_scaled", "hunyuan_v1_moe_topk", "hy_v3_biased", "jamba_biased", "lfm2_moe_plain", "nemotron_h_latent", "opt_plain", "opt_post_norm",
-            "phi_normed", "qwen3_5_biased", "qwen3_next_biased", "smollm3_window",
+            "kimi_k3_plain", "phi_normed", "qwen3_5_biased", "qwen3_next_biased", "smollm3_window",
             # Their fixtures have other names than synth, or other sizes than the class of transformers.
             "nemotron_h_omni", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker", "shieldgemma2")
 # Of no text model, as in make_fixtures.py, or of a part of one that makes no K and V of tokens.
