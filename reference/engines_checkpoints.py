@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import engines_judge  # noqa: F401  first: it finds check_engine
 from check_engine.checkpoint import LAYER, header, read_scales, read_sides  # noqa: F401  others import them from here
-from engines_families import CROSS_LAYERS, MODELS, OUTSIDE, config_of
+from engines_families import CROSS_LAYERS, MODELS, OUTSIDE, SAME_AS, config_of
 from engines_processors import add_processor
 
 RECIPES = pathlib.Path(__file__).parent.parent / "recipes"
@@ -45,7 +45,7 @@ def make_family(options, name, forms=(*RECIPE, *CONVERTED, *TRIED)):
     add_other_parts(home / "base" / "model.safetensors", name)
     whole = config.get("thinker_config", config)  # of Qwen's Omni models
     vocab = whole.get("text_config", whole)["vocab_size"]
-    add_processor(home / "base", name, vocab)
+    add_processor(home / "base", SAME_AS.get(name, name), vocab)
     ids = [[(31 * i * i + 7 * j * j + 13 * i * j) % vocab for i in range(24)] for j in range(4)]
     (home / "ids.jsonl").write_text("".join(json.dumps({"input_ids": line}) + "\n" for line in ids))
     for form, recipe in RECIPE.items():

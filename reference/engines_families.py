@@ -66,6 +66,9 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
            "mistral3_mistral4": dict(text_config={key: value for key, value in fixture_config("mistral4").items() if key != "architectures"}),
            "iquestcoder": dict(pad_token_id=None, auto_map=dict(AutoConfig="configuration_iquestcoder.IQuestCoderConfig",
                                                                 AutoModelForCausalLM="modeling_iquestcoder.IQuestCoderForCausalLM"))}
+# Other shapes of a type whose published keys these are, too.
+for _name, _other in {"phi_normed": "phi", "nemotron_h_latent": "nemotron_h", "hunyuan_v1_moe_topk": "hunyuan_v1_moe"}.items():
+    CONFIGS[_name] = CONFIGS[_other]
 # Families of another one's fixture: under a model_type of their own, around another text model, without what CONFIGS adds.
 SAME_AS = {"kimi_k2": "deepseek_v3", "mistral3_mistral4": "mistral3", "hy_v3_bare": "hy_v3"}
 # Keys of transformers alone, beside which it would not read the published ones.
@@ -74,7 +77,7 @@ LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemm
             "llama4_yarn", "nanochat_yarn",
             # Other shapes of types that are recorded.
             "dbrx_norm", "ernie4_5_moe_biased", "gpt2_scaled", "hunyuan_v1_moe_topk", "hy_v3_biased", "jamba_biased", "lfm2_moe_plain", "nemotron_h_latent", "opt_plain", "opt_post_norm",
-            "phi_normed", "qwen3_5_biased", "qwen3_next_biased", "smollm3_window",
+            "kimi_k3_plain", "phi_normed", "qwen3_5_biased", "qwen3_next_biased", "smollm3_window",
             # Their fixtures have other names than synth, or other sizes than the class of transformers.
             "nemotron_h_omni", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker", "shieldgemma2")
 # Of no text model, as in make_fixtures.py, or of a part of one that makes no K and V of tokens.

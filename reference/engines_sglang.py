@@ -17,12 +17,12 @@ from engines_judge import judge  # first: it finds check_engine
 from check_engine.common import put, replace
 from check_engine.sglang import forget_state, held, observe, run_model, sglang, start  # noqa: F401  some are for others
 
-OTHER_TOWERS = {"kimi_k25": "vision_tower."}  # at which it stops
+OTHER_TOWERS = {"kimi_k25": ("vision_tower.",), "kimi_k3": ("vision_tower.", "mm_projector.")}  # at which it stops
 
 
 def without_other_towers(read):
     return lambda self, config, model: (one for one in read(self, config, model)
-                                        if not one[0].startswith(OTHER_TOWERS.get(config.hf_config.model_type, "-")))
+                                        if not one[0].startswith(OTHER_TOWERS.get(config.hf_config.model_type, ("-",))))
 
 
 def stand_in_for_gpu():

@@ -48,6 +48,13 @@ class Absent:
         raise RuntimeError(f"{self.__name__} was called, {ABSENT}")
 
 
+class NoStream:
+    """Of a GPU; some models make one for each layer."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+
 class AbsentModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

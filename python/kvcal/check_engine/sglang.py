@@ -20,7 +20,7 @@ import re
 import types
 from typing import Any
 
-from .common import Absent, absent, forget_model, know_config, number, numbers, put, replace, set_environment, undecorated
+from .common import Absent, NoStream, absent, forget_model, know_config, number, numbers, put, replace, set_environment, undecorated
 
 set_environment(SGLANG_USE_CPU_ENGINE="1", HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TQDM_DISABLE="1")
 absent("sgl_kernel", "flashinfer", "cutlass", "tilelang", "deep_gemm", "quack")
@@ -81,6 +81,7 @@ def start() -> types.ModuleType:
     for module in ("models.deepseek_v2", "models.dots3_common.modeling", "layers.attention.dsa.dsa_indexer"):
         put(f"sglang.srt.{module}:get_rope_wrapper", rope_of_gpu)
     put("sglang.srt.models.dbrx:torch", TorchOnCpu())
+    torch.cuda.Stream = torch.cuda.Event = NoStream  # type: ignore[assignment, misc]
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     for module in ("model_loader.loader", "layers.quantization.quark.quark"):
         put(f"sglang.srt.{module}:get_device_capability", lambda *_: (9, 0))

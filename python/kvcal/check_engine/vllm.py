@@ -10,7 +10,7 @@ import os
 from types import ModuleType
 from typing import Any
 
-from .common import Absent, AbsentModule, absent, attention_processing, forget_model, free_port, know_config, layer_of, numbers, put, replace, set_environment
+from .common import Absent, AbsentModule, NoStream, absent, attention_processing, forget_model, free_port, know_config, layer_of, numbers, put, replace, set_environment
 
 set_environment(VLLM_TARGET_DEVICE="cpu", VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1",
                 VLLM_LOGGING_LEVEL="WARNING", VLLM_KIMI_K3_GEMM_AR="0", VLLM_ENABLE_GEMM_RS="0", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0", LOCAL_RANK="0",
@@ -39,13 +39,6 @@ from vllm.platforms import current_platform
 STOOD_IN = ("vLLM's CPU platform for a GPU, without compiled operations where the build has none for CPUs",
             "checks of what the CPU's kernels can do (head sizes, FP8 caches, FP8 weights, experts without a gate, attention of chosen tokens) pass",
             "after loading only attention layers are processed; a plain configuration class stands for remote code's")  # fmt: skip
-
-
-class NoStream:
-    """Of a GPU; some models make one for each layer."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
 
 
 def let_fp8_caches_through() -> None:
