@@ -49,6 +49,8 @@ class ContinuationScorer::Pass {
     return std::move(scores_);
   }
 
+  int64_t tokens_run() const { return tokens_run_; }
+
  private:
   /// A sequence that the model reads, and the texts that it is of.
   struct Fed {
@@ -190,7 +192,7 @@ class ContinuationScorer::Pass {
         placed += ids.size();
         sequences.push_back({.slot = one.slot, .ids = ids, .whole_length = std::ssize(whole)});
       }
-      scorer_.tokens_run_ += static_cast<int64_t>(placed);
+      tokens_run_ += static_cast<int64_t>(placed);
       Decoder& decoder = scorer_.model_.decoder;
       const Buffer hidden = decoder.step_hidden_together(sequences, cache_);
       for (size_t row = 0; row < rows.size(); row += kLogitRows) {
@@ -244,15 +246,20 @@ class ContinuationScorer::Pass {
   std::vector<int64_t> free_slots_;
   KvCache cache_;
   std::vector<ContinuationScore> scores_;
+  int64_t tokens_run_ = 0;
 };
 
 ContinuationScorer::ContinuationScorer(const ScoredModel& model, int num_threads)
     : model_(model), threads_(num_threads) {}
 
 std::vector<ContinuationScore> ContinuationScorer::score(std::span<const ContinuationIds> texts,
-                                                         int64_t slots) {
+                                                         int64_t slots, int64_t* tokens_run) {
+  if (tokens_run) *tokens_run = 0;
   if (texts.empty()) return {};
-  return Pass(*this, texts, slots).run();
+  Pass pass(*this, texts, slots);
+  std::vector<ContinuationScore> scores = pass.run();
+  if (tokens_run) *tokens_run = pass.tokens_run();
+  return scores;
 }
 
 int64_t ContinuationScorer::longest_text(std::span<const ContinuationIds> texts) {

@@ -27,11 +27,10 @@ class ContinuationScorer {
   ContinuationScorer(const ScoredModel& model, int num_threads);
 
   /// One score each, in their order. slots: how many are run at a time, at most; changes no score.
-  /// Throws Error for an empty context or continuation, and as Decoder::step.
-  std::vector<ContinuationScore> score(std::span<const ContinuationIds> texts, int64_t slots);
-
-  /// Tokens that went through the layers so far.
-  int64_t tokens_run() const { return tokens_run_; }
+  /// tokens_run: gets the number of tokens that went through the layers; null: not wanted. Throws
+  /// Error for an empty context or continuation, and as Decoder::step.
+  std::vector<ContinuationScore> score(std::span<const ContinuationIds> texts, int64_t slots,
+                                       int64_t* tokens_run = nullptr);
 
   /// Tokens that a slot must hold for any of the texts.
   static int64_t longest_text(std::span<const ContinuationIds> texts);
@@ -40,7 +39,6 @@ class ContinuationScorer {
   class Pass;
   ScoredModel model_;
   ThreadPool threads_;
-  int64_t tokens_run_ = 0;
 };
 
 }  // namespace kvcal

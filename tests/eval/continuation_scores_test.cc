@@ -126,8 +126,9 @@ TEST_CASE("continuation scores: what texts share goes through the layers once") 
     }
   const auto tokens_run = [&](int64_t slots) {
     ContinuationScorer scorer({decoder, KvDType::kFloat32, kNoScales}, 1);
-    scorer.score(texts, slots);
-    return scorer.tokens_run();
+    int64_t run = 0;
+    scorer.score(texts, slots, &run);
+    return run;
   };
   CHECK(tokens_run(8) == 12 + 3 * (9 + 4 * 2));
   CHECK(tokens_run(2) == 12 + 12 * (9 + 2));  // no slot for a question beside the examples
