@@ -17,10 +17,12 @@ constexpr std::string_view kPlainlyNamed =
     "perception_lm phimoe qwen3_5 qwen3_5_moe qwen3_5_text seed_oss smollm3 solar_open "
     "stablelm vaultgemma video_llama_3 video_llava vipllava ";
 
-/// Model types whose loaders in SGLang 0.5.23 know their parameters' names alone, which vLLM 0.33
-/// reads, too: self_attn.attn.k_scale (tests/fixtures/engines/names_*.json). Between spaces.
+/// Model types whose loaders in SGLang 0.5.23 or Aphrodite 0.24.1 know their parameters' names
+/// alone, which vLLM 0.33 reads, too: self_attn.attn.k_scale (tests/fixtures/engines/names_*.json).
+/// Between spaces.
 constexpr std::string_view kNamedByAttention =
-    "afmoe cohere2_moe ernie4_5_moe exaone gemma glm4 glm4v glm_ocr glmasr gptj granite "
+    "afmoe cohere2_moe ernie4_5_moe exaone gemma glm4 glm4v glm_ocr glmasr gpt2 gpt_bigcode gptj "
+    "granite "
     "granite_swa "
     "granitemoe granitemoe_swa granitemoeshared internlm2 laguna mimo_v2_flash minicpm3 "
     "mixtral mllama olmo olmo2 olmo3 olmoe opt paddleocr_vl persimmon phi qwen2 qwen2_5_vl "
