@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "forward/support/one_layer.h"
 #include "support/every_backend.h"
 #include "support/model_fixture.h"
 #include "support/near.h"
@@ -24,15 +25,8 @@ ModelConfig attending_config() {
 }
 
 /// One layer on a batch of kRows rows, whose scores are zeros: it reads the mean of the sums.
-struct Attending {
-  Attending(int64_t index, Backend& own)
-      : backend(own),
-        context{.config = config,
-                .backend = backend,
-                .type = ComputeType::kFloat32,
-                .most_rows = kRows,
-                .buffers = {config, backend, ComputeType::kFloat32}} {
-    context.buffers.reserve(Reserved::kBatch, kRows);
+struct Attending : test::OneLayer {
+  Attending(int64_t index, Backend& own) : OneLayer(attending_config(), index, kRows, own) {
     const auto zeros = [&] {
       return PackedValues(std::vector<float>(static_cast<size_t>(config.hidden_size), 0.0f),
                           backend);
@@ -40,12 +34,7 @@ struct Attending {
     layer.attention_scores = zeros();
     layer.mlp_scores = zeros();
     if (index + 1 == kLayers) layer.final_scores = zeros();
-    batch.num_tokens = kRows;
-    context.layer = &layer;
-    context.layer_index = index;
-    context.batch = &batch;
   }
-  int64_t plane() const { return kRows * config.hidden_size; }
   /// Planes that hold 1, 10, 100, 1000.
   std::vector<float> planes() const {
     std::vector<float> all;
@@ -53,12 +42,6 @@ struct Attending {
       all.insert(all.end(), static_cast<size_t>(plane()), value);
     return all;
   }
-
-  ModelConfig config = attending_config();
-  Backend& backend;
-  PackedLayer layer;
-  TokenBatch batch;
-  LayerContext context;
 };
 
 /// What a layer reads before attention and before the MLP, and the planes behind it. Attention adds

@@ -1,5 +1,6 @@
 #include "forward/hyper_connections.h"
 
+#include "forward/support/one_layer.h"
 #include "support/every_backend.h"
 #include "support/model_fixture.h"
 #include "support/near.h"
@@ -21,21 +22,10 @@ ModelConfig connected_config() {
 }
 
 /// Connections of one layer with random weights, on a batch of kRows rows.
-struct Connected {
-  Connected(int64_t index, Backend& own)
-      : backend(own),
-        context{.config = config,
-                .backend = backend,
-                .type = ComputeType::kFloat32,
-                .most_rows = kRows,
-                .buffers = {config, backend, ComputeType::kFloat32}} {
-    context.buffers.reserve(Reserved::kBatch, kRows);
+struct Connected : test::OneLayer {
+  Connected(int64_t index, Backend& own) : OneLayer(connected_config(), index, kRows, own) {
     layer.attention_connection = connection(5);
     layer.mlp_connection = connection(6);
-    batch.num_tokens = kRows;
-    context.layer = &layer;
-    context.layer_index = index;
-    context.batch = &batch;
   }
   PackedConnection connection(uint64_t seed) {
     const int64_t outputs = config.size_of(Dim::kConnections);
@@ -52,13 +42,6 @@ struct Connected {
     packed.base = {test::normal(outputs, seed + 10), backend};
     return packed;
   }
-  int64_t plane() const { return kRows * config.hidden_size; }
-
-  ModelConfig config = connected_config();
-  Backend& backend;
-  PackedLayer layer;
-  TokenBatch batch;
-  LayerContext context;
 };
 
 std::vector<float> sums_of(const std::vector<float>& planes, int64_t count) {
